@@ -1,0 +1,37 @@
+// Collectives and point-to-point messages among the ranks of one group, on raw memory. Implementations: Gloo (CPU processes),
+// fake (any world size, nothing moves), NCCL (in the CUDA plugin).
+//
+// One communicator serves one (group, channel) pair and is used by one thread (or CUDA stream) at a time; a send and a receive
+// of one channel may run on two threads. On CPU a call returns when it is done; on CUDA when it is enqueued on the current
+// CUDA stream. Peers are indices in the group. Sums are made in an order that depends on rank and size only: runs repeat.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace legoai::comm {
+
+enum class ReduceOp : int64_t { kSum = 0, kMax = 1 };
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int64_t rank() const = 0;  // index in the group
+  virtual int64_t size() const = 0;
+
+  // out: size() x bytes, ordered by rank. `out` may contain `in` at this rank's place.
+  virtual absl::Status AllGather(void* out, const void* in, int64_t bytes) = 0;
+  // in: size() x count elements; out: count elements, this rank's part of the sum.
+  virtual absl::Status ReduceScatter(void* out, const void* in, int64_t count, c10::ScalarType dtype, ReduceOp op) = 0;
+  virtual absl::Status AllReduce(void* data, int64_t count, c10::ScalarType dtype, ReduceOp op) = 0;
+  // in, out: size() x bytes; part i of `in` goes to rank i.
+  virtual absl::Status AllToAll(void* out, const void* in, int64_t bytes) = 0;
+  virtual absl::Status Broadcast(void* data, int64_t bytes, int64_t root) = 0;
+  virtual absl::Status Send(const void* data, int64_t bytes, int64_t peer) = 0;
+  virtual absl::Status Recv(void* data, int64_t bytes, int64_t peer) = 0;
+};
+
+}  // namespace legoai::comm

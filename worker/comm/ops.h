@@ -1,0 +1,32 @@
+// Everything a step does besides ATen, as operators of the dispatcher (library `lego`), so that recording, comparing and
+// executing are one mechanism (decisions 4). Groups, streams and events are integers looked up in the current Runtime.
+//
+// Errors: c10::Error, like every operator; the trainer turns them into a Status at its boundary. Collectives run on
+// CurrentStream(); tensors must be contiguous, outputs allocated beforehand. None of them is differentiable.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "worker/comm/communicator.h"
+#include "worker/comm/runtime.h"
+
+namespace legoai::comm {
+
+// out: [group size * n, ...], in: [n, ...], same dtype.
+void AllGatherInto(const at::Tensor& out, const at::Tensor& in, int64_t group);
+// in: [group size * n, ...], out: [n, ...], the sum.
+void ReduceScatterInto(const at::Tensor& out, const at::Tensor& in, int64_t group);
+void AllReduce(const at::Tensor& tensor, int64_t group, ReduceOp op = ReduceOp::kSum);
+// in, out: [group size * n, ...]
+void AllToAllInto(const at::Tensor& out, const at::Tensor& in, int64_t group);
+void Broadcast(const at::Tensor& tensor, int64_t group, int64_t root);
+void Send(const at::Tensor& tensor, int64_t group, int64_t peer);
+void Recv(const at::Tensor& tensor, int64_t group, int64_t peer);
+
+// Gives the tensor's storage new memory of this many bytes (contents undefined) or none at all (0); views see it.
+void ResizeStorage(const at::Tensor& tensor, int64_t bytes);
+
+void RecordEvent(int64_t stream, int64_t event);
+void WaitEvent(int64_t stream, int64_t event);
+
+}  // namespace legoai::comm

@@ -1,0 +1,109 @@
+// What the dispatcher operators of ops.h act on: this process's rank, groups, communicators and streams. Real or fake; the
+// trainer's code is the same on both (decisions 4, 6, 7).
+//
+// Groups are numbered as ParallelDims::Groups(rank) lists them; every rank has the same numbers. One runtime is current at a
+// time (RuntimeScope). Used from the dispatching thread only.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/comm/communicator.h"
+#include "worker/comm/stream_ids.h"
+#include "worker/comm/streams.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::comm {
+
+// Communicators of a group are kept apart by channel, so that streams never share one. Both ends of a pipeline message use the
+// same channel: kSendNext meets kRecvPrevious.
+int64_t ChannelOfStream(int64_t stream);
+
+// Makes the communicator of (group, channel), in the same order on every rank.
+using CommunicatorFactory = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
+    const graph::Group& group, int64_t group_rank, int64_t channel)>;
+
+// Told of every collective and point-to-point message; the flight recorder is one. Called from the dispatching thread
+// (Created) and from the stream that runs it (Started, Completed).
+class CommObserver {
+ public:
+  struct Call {
+    const char* kind;  // "all_gather"
+    int64_t group = 0, stream = 0, peer = -1;
+    std::vector<int64_t> input_sizes, output_sizes;
+    c10::ScalarType dtype = c10::ScalarType::Float;
+    int64_t bytes = 0;
+  };
+  virtual ~CommObserver() = default;
+  virtual int64_t Created(const Call& call) = 0;  // gives the call's id
+  virtual void Started(int64_t id) = 0;
+  virtual void Completed(int64_t id) = 0;
+};
+
+class Runtime {
+ public:
+  // `factory` may be null: a fake runtime, whose communication does nothing. `observer` is not owned and may be null.
+  static absl::StatusOr<std::unique_ptr<Runtime>> Create(int64_t rank, std::vector<graph::Group> groups,
+                                                         std::unique_ptr<Streams> streams, CommunicatorFactory factory,
+                                                         CommObserver* observer = nullptr);
+  ~Runtime();
+
+  int64_t rank() const { return rank_; }
+  const std::vector<graph::Group>& groups() const { return groups_; }
+  int64_t GroupSize(int64_t group) const;
+  int64_t GroupRank(int64_t group) const;  // this rank's index in the group
+  int64_t GroupId(const std::string& name) const;  // CHECK-fails on an unknown name: names are ParallelDims'
+
+  // Event numbers, in the order of asking.
+  int64_t NewEvent() { return next_event_++; }
+
+  // Runs `work` with the group's communicator on the current stream. `tensors` are kept alive until the compute stream
+  // dispatches a wait for an event recorded after this call on that stream (decision 7), or Drain.
+  absl::Status Communicate(const CommObserver::Call& call, std::vector<at::Tensor> tensors,
+                           std::function<absl::Status(Communicator&)> work);
+  absl::Status RecordEvent(int64_t stream, int64_t event);
+  absl::Status WaitEvent(int64_t stream, int64_t event);
+  // Waits for all streams and lets go of all tensors.
+  absl::Status Drain();
+
+ private:
+  struct State;
+  Runtime(int64_t rank, std::vector<graph::Group> groups);
+  int64_t rank_;
+  std::vector<graph::Group> groups_;
+  std::vector<int64_t> group_ranks_;
+  int64_t next_event_ = 0;
+  std::unique_ptr<State> state_;
+};
+
+// The runtime that operators act on.
+Runtime& CurrentRuntime();
+class RuntimeScope {
+ public:
+  explicit RuntimeScope(Runtime* runtime);
+  ~RuntimeScope();
+  RuntimeScope(const RuntimeScope&) = delete;
+  RuntimeScope& operator=(const RuntimeScope&) = delete;
+
+ private:
+  Runtime* previous_;
+};
+
+// The stream on which operators of ours run now.
+int64_t CurrentStream();
+class StreamScope {
+ public:
+  explicit StreamScope(int64_t stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  int64_t previous_;
+};
+
+}  // namespace legoai::comm

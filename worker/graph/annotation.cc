@@ -1,0 +1,10 @@
+#include "worker/graph/annotation.h"
+
+namespace legoai::graph {
+
+Annotation& CurrentAnnotation() {
+  static Annotation annotation;
+  return annotation;
+}
+
+}  // namespace legoai::graph

@@ -1,0 +1,37 @@
+// Runs a Trace on real tensors, below autograd, in as many processes as it was captured for (decisions 5).
+//
+// Bind() every external storage once, Run() once a step, Output() after a run. Views are not executed: a value is a geometry of
+// a storage that is there. Not thread-safe. Uses the current comm::Runtime for collectives, streams and events.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::graph {
+
+class Executor {
+ public:
+  // `trace` is not owned and must outlive the executor. Fails by name on operators this process does not have.
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(const Trace& trace, c10::Device device);
+  ~Executor();
+
+  // `tensor` must have the geometry and storage size of the input `name`. Its storage is used in place.
+  absl::Status Bind(const std::string& name, const at::Tensor& tensor);
+  absl::Status Run();
+  absl::StatusOr<at::Tensor> Output(const std::string& name);
+  int64_t OperatorsPerRun() const;  // views elided
+
+  struct Impl;
+
+ private:
+  explicit Executor(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace legoai::graph

@@ -1,0 +1,53 @@
+// Records every operator below autograd, of a real run or of one on a fake device, as a Trace (seed 000 §4.2; decisions 1-5).
+//
+// A boxed fallback on one dispatch key sees each leaf operator: one with a kernel for the target backend. The recorder holds
+// storage ids, never tensors (one more reference would change what autograd does). One recorder at a time in a process; it
+// records on every thread that carries the dispatch key in its thread-local state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <memory>
+#include <string>
+
+#include "worker/graph/annotation.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::graph {
+
+// How an operator is carried out: the default calls its kernel; the simulator's fake device computes shapes only.
+class OperatorRunner {
+ public:
+  virtual ~OperatorRunner() = default;
+  // Consumes the arguments on the stack and leaves the results. `base` is the index of the first argument.
+  virtual void Run(const c10::OperatorHandle& op, c10::DispatchKeySet after, torch::jit::Stack* stack, size_t base) = 0;
+};
+
+class Recorder {
+ public:
+  // `runner` is not owned and may be null: real kernels run.
+  explicit Recorder(OperatorRunner* runner = nullptr);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // What lives before the step and is bound at execution. Call before the step, once for each storage.
+  void Input(const std::string& name, const at::Tensor& tensor, Category category);
+  // What the caller reads after the step.
+  void Output(const std::string& name, const at::Tensor& tensor);
+  // Off: operators are carried out (by the runner) but not recorded. On at construction.
+  void SetRecording(bool on);
+  // Ends the recording. Storages born inside that are still alive are listed in the Trace's warnings.
+  Trace Finish();
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Says what the storage of `tensor` holds from now on, if a recorder listens (a gradient is known as one only when it is ready).
+void TagStorage(const at::Tensor& tensor, Category category);
+
+}  // namespace legoai::graph
