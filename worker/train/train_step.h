@@ -1,0 +1,69 @@
+// One training step: what a worker runs, and what the simulator captures (architecture.md, "the one idea").
+//
+// Build() makes the model, applies the recipe (parallel/parallelize.h) and allocates parameters, optimizer state and inputs on
+// the current comm::Runtime; under a recorder with a fake device nothing gets memory. Run() is a pure function of State() and
+// inputs(): no host value is read in it, so its capture is a program for every step. Not thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/graph/trace.h"
+#include "worker/model/language_model.h"
+#include "worker/parallel/parallel_dims.h"
+
+namespace legoai::train {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+  graph::Category category;
+};
+
+// Filled by the caller before each Run(), in place.
+struct StepInputs {
+  at::Tensor tokens;         // int64 [accumulation * local_batch, seq]
+  at::Tensor targets;        // int64 [accumulation * local_batch, seq]
+  at::Tensor samples;        // int64 [accumulation * local_batch]: global sample index of each row
+  at::Tensor rng;            // int64 [2]: seed, step
+  at::Tensor learning_rate;  // fp32 []
+};
+
+class TrainStep {
+ public:
+  // `materialize`: parameters are initialized by rule and seed (false under a fake device).
+  static absl::StatusOr<std::unique_ptr<TrainStep>> Build(const v1::Model& model, const v1::Recipe& recipe,
+                                                          const parallel::ParallelDims& dims, c10::Device device,
+                                                          bool materialize);
+  ~TrainStep();
+
+  StepInputs& inputs();
+  model::LanguageModel& model();
+  // Parameters' masters, gathered values, optimizer state, inputs: everything that lives across steps, named and categorized.
+  std::vector<NamedTensor> State();
+  // Forward, backward, reduction, clipping, update. Gives the mean loss over the global batch in nats per token, fp32 [], the
+  // same on every rank, and the gradient norm before clipping, fp32 [].
+  struct Result {
+    at::Tensor loss, grad_norm;
+  };
+  absl::StatusOr<Result> Run();
+  // Forward, backward and reduction into Parameter::grad only; for tests of gradients. ReleaseGradients() afterwards.
+  absl::StatusOr<at::Tensor> ForwardBackward();
+  void ReleaseGradients();
+  // Mean loss over the tokens in inputs() of all data-parallel ranks, without gradient, the same on every rank.
+  absl::StatusOr<at::Tensor> Evaluate();
+
+ private:
+  struct Impl;
+  explicit TrainStep(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace legoai::train
