@@ -1,0 +1,42 @@
+#include "proto/errors.h"
+
+#include <gtest/gtest.h>
+
+namespace legoai {
+namespace {
+
+TEST(FieldError, CarriesTheFieldAsTextAndAsData) {
+  const absl::Status status = FieldError("training.seq_len", "8192", "must be at most 1024");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "training.seq_len = 8192: must be at most 1024");
+  const auto violation = GetFieldViolation(status);
+  ASSERT_TRUE(violation.has_value());
+  EXPECT_EQ(violation->field(), "training.seq_len");
+  EXPECT_EQ(violation->value(), "8192");
+  EXPECT_EQ(violation->remedy(), "must be at most 1024");
+}
+
+TEST(FieldError, WithoutValueSaysNoEqualsSign) {
+  EXPECT_EQ(FieldError("model.name", "", "is needed").message(), "model.name: is needed");
+}
+
+TEST(FieldError, IsNeverOk) {
+  EXPECT_FALSE(FieldError("a", "b", "c", absl::StatusCode::kOk).ok());
+  EXPECT_EQ(FieldError("a", "b", "c", absl::StatusCode::kNotFound).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(GetFieldViolation, NothingInOtherStatuses) {
+  EXPECT_FALSE(GetFieldViolation(absl::OkStatus()).has_value());
+  EXPECT_FALSE(GetFieldViolation(absl::InternalError("x")).has_value());
+}
+
+TEST(Annotate, KeepsCodeAndViolation) {
+  const absl::Status status = Annotate(FieldError("a", "b", "c", absl::StatusCode::kNotFound), "job.toml");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "job.toml: a = b: c");
+  EXPECT_EQ(GetFieldViolation(status)->field(), "a");
+  EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok());
+}
+
+}  // namespace
+}  // namespace legoai
