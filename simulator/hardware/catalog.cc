@@ -1,0 +1,217 @@
+#include "simulator/hardware/catalog.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+#include "simulator/hardware/catalog_files.h"
+#include "simulator/hardware/host.h"
+
+namespace legoai::sim {
+namespace {
+
+// The catalog is part of the program: a file that does not parse is a broken build.
+template <class Message, size_t N>
+std::vector<Message> ParseAll(const CatalogFile (&files)[N]) {
+  std::vector<Message> messages;
+  for (const auto& file : files) {
+    Message message;
+    if (!google::protobuf::TextFormat::ParseFromString(file.text, &message)) {
+      std::fprintf(stderr, "catalog file %s is broken\n", file.name);
+      std::abort();
+    }
+    messages.push_back(std::move(message));
+  }
+  std::sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) { return a.type() < b.type(); });
+  return messages;
+}
+
+template <class Message>
+absl::StatusOr<Message> Find(const std::vector<Message>& messages, std::string_view field, std::string_view type) {
+  for (const auto& message : messages) {
+    if (message.type() == type) return message;
+  }
+  auto name = [](std::string* out, const Message& message) { absl::StrAppend(out, message.type()); };
+  return FieldError(field, type, absl::StrCat("unknown; known are ", absl::StrJoin(messages, ", ", name)));
+}
+
+template <class Message>
+absl::Status LoadText(const std::string& path, std::string_view field, Message* message) {
+  std::ifstream file(path);
+  if (!file) return FieldError(field, path, "cannot read this file", absl::StatusCode::kNotFound);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!google::protobuf::TextFormat::ParseFromString(text.str(), message)) {
+    return FieldError(field, path, absl::StrCat("is no text-format ", Message::descriptor()->full_name(), " message"));
+  }
+  return absl::OkStatus();
+}
+
+// More ranks than cores: each gets a share of a core. Memory is divided in any case.
+void ShareHost(v1::Cluster* cluster) {
+  int64_t ranks = cluster->devices_per_node();
+  if (cluster->host_memory_bytes() == 0) cluster->set_host_memory_bytes(HostMemoryBytes());
+  if (cluster->host_cores() == 0) cluster->set_host_cores(HostPhysicalCores());
+  v1::Device* device = cluster->mutable_device();
+  device->set_memory_bytes(cluster->host_memory_bytes() / ranks);
+  double share = std::min(1.0, static_cast<double>(cluster->host_cores()) / ranks);
+  for (auto& peak : *device->mutable_peak_flops()) peak.set_flops_per_second(peak.flops_per_second() * share);
+  device->set_memory_bandwidth_bytes_per_second(device->memory_bandwidth_bytes_per_second() * share);
+}
+
+absl::Status AddTier(std::string_view name, int64_t group_size, const std::string& link_type, v1::Cluster* cluster) {
+  auto link = FindLink(link_type);
+  if (!link.ok()) return link.status();
+  v1::Tier* tier = cluster->add_tiers();
+  tier->set_name(std::string(name));
+  tier->set_group_size(group_size);
+  *tier->mutable_link() = *link;
+  return absl::OkStatus();
+}
+
+// "8x16" or "8".
+bool ParseSizes(std::string_view text, int64_t* per_node, int64_t* nodes) {
+  std::vector<absl::string_view> parts = absl::StrSplit(absl::string_view(text.data(), text.size()), 'x');
+  *nodes = 1;
+  if (parts.size() > 2 || !absl::SimpleAtoi(parts[0], per_node)) return false;
+  if (parts.size() == 2 && !absl::SimpleAtoi(parts[1], nodes)) return false;
+  return *per_node > 0 && *nodes > 0 && *per_node <= (1 << 16) && *nodes <= (1 << 20);
+}
+
+absl::StatusOr<v1::Device> DeviceOfType(std::string_view type, const v1::Device* local_cpu) {
+  if (local_cpu != nullptr && type == local_cpu->type()) return *local_cpu;
+  return Find(ListDevices(), "--cluster", type);
+}
+
+absl::StatusOr<v1::Cluster> ClusterFromFile(const std::string& path) {
+  v1::Cluster cluster;
+  absl::Status status = LoadText(path, "--cluster", &cluster);
+  if (!status.ok()) return status;
+  if (cluster.name().empty()) cluster.set_name(path);
+  status = CheckCluster(cluster);
+  if (!status.ok()) return Annotate(status, path);
+  return cluster;
+}
+
+}  // namespace
+
+const std::vector<v1::Device>& ListDevices() {
+  static const auto* const devices = new std::vector<v1::Device>(ParseAll<v1::Device>(kDeviceFiles));
+  return *devices;
+}
+
+const std::vector<v1::Link>& ListLinks() {
+  static const auto* const links = new std::vector<v1::Link>(ParseAll<v1::Link>(kLinkFiles));
+  return *links;
+}
+
+absl::StatusOr<v1::Device> FindDevice(std::string_view type) { return Find(ListDevices(), "device", type); }
+absl::StatusOr<v1::Link> FindLink(std::string_view type) { return Find(ListLinks(), "link", type); }
+
+absl::StatusOr<v1::Device> LoadDevice(const std::string& path) {
+  v1::Device device;
+  absl::Status status = LoadText(path, "device", &device);
+  if (!status.ok()) return status;
+  return device;
+}
+
+absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes) {
+  v1::Cluster cluster;
+  cluster.set_name(absl::StrCat(device.type(), ":", devices_per_node, "x", nodes));
+  *cluster.mutable_device() = device;
+  cluster.set_devices_per_node(devices_per_node);
+  cluster.set_nodes(nodes);
+  absl::Status status = AddTier("node", devices_per_node, device.node_link(), &cluster);
+  if (status.ok() && nodes > 1) status = AddTier("cluster", devices_per_node * nodes, device.cluster_link(), &cluster);
+  if (!status.ok()) return status;
+  if (device.kind() == v1::CPU) ShareHost(&cluster);
+  status = CheckCluster(cluster);
+  if (!status.ok()) return status;
+  return cluster;
+}
+
+absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu) {
+  std::string path(text);
+  if (path.find('/') != std::string::npos || path.ends_with(".txtpb")) return ClusterFromFile(path);
+  size_t colon = text.find(':');
+  int64_t per_node = 0, nodes = 0;
+  auto device = DeviceOfType(text.substr(0, colon), local_cpu);
+  if (!device.ok()) return device.status();
+  if (colon == std::string_view::npos || !ParseSizes(text.substr(colon + 1), &per_node, &nodes)) {
+    return FieldError("--cluster", text,
+                      "write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16, or the path of a .txtpb file");
+  }
+  return MakeCluster(*device, per_node, nodes);
+}
+
+absl::Status CheckCluster(const v1::Cluster& cluster) {
+  auto number = [](auto value) { return absl::StrCat(value); };
+  if (cluster.devices_per_node() <= 0)
+    return FieldError("devices_per_node", number(cluster.devices_per_node()), "must be positive");
+  if (cluster.nodes() <= 0) return FieldError("nodes", number(cluster.nodes()), "must be positive");
+  const v1::Device& device = cluster.device();
+  if (device.memory_bytes() <= 0) return FieldError("device.memory_bytes", number(device.memory_bytes()), "must be positive");
+  if (!(device.memory_bandwidth_bytes_per_second() > 0)) {
+    return FieldError("device.memory_bandwidth_bytes_per_second", number(device.memory_bandwidth_bytes_per_second()),
+                      "must be positive");
+  }
+  if (device.peak_flops().empty()) return FieldError("device.peak_flops", "", "give at least one dtype's peak");
+  if (device.allocation_rounding_bytes() <= 0) {
+    return FieldError("device.allocation_rounding_bytes", number(device.allocation_rounding_bytes()), "must be positive");
+  }
+  int64_t below = 1;
+  for (const auto& tier : cluster.tiers()) {
+    if (tier.group_size() < below || tier.group_size() % below != 0) {
+      return FieldError("tiers.group_size", number(tier.group_size()),
+                        absl::StrCat("must be a multiple of the tier below, ", below));
+    }
+    const v1::Link& link = tier.link();
+    if (!(link.bandwidth_bytes_per_second() > 0) || !(link.efficiency() > 0)) {
+      return FieldError("tiers.link", link.type(), "needs a positive bandwidth_bytes_per_second and efficiency");
+    }
+    below = tier.group_size();
+  }
+  int64_t devices = cluster.devices_per_node() * cluster.nodes();
+  if (below != devices) {
+    return FieldError("tiers.group_size", number(below), absl::StrCat("the last tier must hold all ", devices, " devices"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FreeCluster> FreeSlotsCluster(const std::vector<NodeSlots>& nodes, const v1::Device* local_cpu) {
+  std::map<int64_t, int64_t> nodes_with;  // free slots -> nodes
+  std::string type;
+  for (const auto& node : nodes) {
+    if (node.free <= 0) continue;
+    if (type.empty()) type = node.device_type;
+    if (node.device_type != type) {
+      return FieldError("nodes", absl::StrCat(type, ", ", node.device_type), "plan for nodes of one device type at a time");
+    }
+    ++nodes_with[node.free];
+  }
+  if (type.empty()) return FieldError("nodes", "", "no slot is free; wait or add nodes", absl::StatusCode::kResourceExhausted);
+  int64_t best_per_node = 0, best_nodes = 0, count = 0;
+  for (auto it = nodes_with.rbegin(); it != nodes_with.rend(); ++it) {
+    count += it->second;
+    if (it->first * count > best_per_node * best_nodes) best_per_node = it->first, best_nodes = count;
+  }
+  auto device = DeviceOfType(type, local_cpu);
+  if (!device.ok()) return device.status();
+  auto cluster = MakeCluster(*device, best_per_node, best_nodes);
+  if (!cluster.ok()) return cluster.status();
+  FreeCluster result{*std::move(cluster), {}};
+  for (const auto& node : nodes) {
+    if (node.free >= best_per_node) result.nodes.push_back(node.node);
+  }
+  return result;
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,57 @@
+// Devices, links and clusters: the catalog (catalog/*.txtpb, compiled in) and the two ways in which a cluster is named.
+//
+// Torch-free. Thread-safety: all functions are safe to call from several threads. Numbers are those of data sheets, of which
+// `efficiencies` take a share; every number has a source in its file. One network adapter for each device is assumed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/hardware.pb.h"
+
+namespace legoai::sim {
+
+// All devices and links of the catalog, sorted by type.
+const std::vector<v1::Device>& ListDevices();
+const std::vector<v1::Link>& ListLinks();
+
+// Errors: InvalidArgument with the nearest known type.
+absl::StatusOr<v1::Device> FindDevice(std::string_view type);
+absl::StatusOr<v1::Link> FindLink(std::string_view type);
+
+// A Device message in text format, for instance this machine as it was measured.
+absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
+
+// `nodes` nodes of `devices_per_node` devices, joined by the device's node_link and cluster_link. A cpu's ranks share the
+// host: memory is divided among them, and with more ranks than cores each gets the share of a core; a host is taken to be like
+// this one.
+absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes);
+
+// "h100-sxm-80:8x16" (type, devices a node, nodes; cli.md), or the path of a text-format file of the Cluster message.
+// `local_cpu`: what stands for type "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster".
+absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu = nullptr);
+
+// What every user of a Cluster may rely on: positive sizes, tiers that divide each other and end with all devices, a device
+// with bandwidth and at least one peak. Errors: FieldError of the field.
+absl::Status CheckCluster(const v1::Cluster& cluster);
+
+struct NodeSlots {
+  std::string node;
+  std::string device_type;
+  int64_t free = 0;
+};
+
+struct FreeCluster {
+  v1::Cluster cluster;
+  std::vector<std::string> nodes;  // which nodes, in the order given; `cluster.devices_per_node` slots of each
+};
+
+// The largest homogeneous cluster that free slots allow: of all counts d per node, the d with the most slots in nodes that have
+// at least d free; of equals the largest d, as links inside a node are faster. All nodes must be of one type.
+absl::StatusOr<FreeCluster> FreeSlotsCluster(const std::vector<NodeSlots>& nodes, const v1::Device* local_cpu = nullptr);
+
+}  // namespace legoai::sim

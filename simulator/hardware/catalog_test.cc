@@ -1,0 +1,126 @@
+#include "simulator/hardware/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "proto/errors.h"
+#include "simulator/hardware/host.h"
+
+namespace legoai::sim {
+namespace {
+
+double Peak(const v1::Device& device, v1::DType dtype) {
+  for (const auto& peak : device.peak_flops()) {
+    if (peak.dtype() == dtype) return peak.flops_per_second();
+  }
+  return 0;
+}
+
+TEST(CatalogTest, EveryDeviceIsCompleteAndItsLinksExist) {
+  ASSERT_EQ(ListDevices().size(), 8u);
+  for (const auto& device : ListDevices()) {
+    SCOPED_TRACE(device.type());
+    EXPECT_GE(device.sources_size(), 3);
+    EXPECT_FALSE(device.reserve_source().empty());
+    EXPECT_GT(Peak(device, v1::FLOAT32), 0);
+    EXPECT_GT(Peak(device, v1::BFLOAT16), 0);
+    EXPECT_GT(device.kernel_launch_seconds(), 0);
+    EXPECT_TRUE(FindLink(device.node_link()).ok());
+    EXPECT_TRUE(FindLink(device.cluster_link()).ok());
+    ASSERT_EQ(device.efficiencies_size(), 6);
+    for (const auto& efficiency : device.efficiencies()) {
+      EXPECT_GT(efficiency.fraction(), 0);
+      EXPECT_LE(efficiency.fraction(), 1);
+      EXPECT_FALSE(efficiency.source().empty());
+    }
+    auto cluster = MakeCluster(device, 8, 2);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+  }
+  for (const auto& link : ListLinks()) EXPECT_FALSE(link.sources().empty()) << link.type();
+}
+
+TEST(CatalogTest, DataSheetNumbers) {
+  auto h100 = FindDevice("h100-sxm-80");
+  ASSERT_TRUE(h100.ok());
+  EXPECT_DOUBLE_EQ(Peak(*h100, v1::BFLOAT16), 989.4e12);
+  EXPECT_NEAR(h100->memory_bytes() / double(1 << 30), 79.1, 0.01);
+  EXPECT_EQ(h100->allocation_rounding_bytes(), 512);
+  auto slow = FindDevice("h100-sxm-96");
+  EXPECT_LT(slow->memory_bandwidth_bytes_per_second(), h100->memory_bandwidth_bytes_per_second());
+  EXPECT_EQ(slow->memory_bytes(), 95LL << 30);
+}
+
+TEST(CatalogTest, ShortForm) {
+  auto cluster = ParseCluster("h100-sxm-80:8x16");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->devices_per_node() * cluster->nodes(), 128);
+  ASSERT_EQ(cluster->tiers_size(), 2);
+  EXPECT_EQ(cluster->tiers(0).group_size(), 8);
+  EXPECT_EQ(cluster->tiers(0).link().type(), "nvlink4");
+  EXPECT_EQ(cluster->tiers(1).group_size(), 128);
+  EXPECT_EQ(ParseCluster("b200:4")->nodes(), 1);
+}
+
+TEST(CatalogTest, WrongFormsNameFieldAndRemedy) {
+  for (const char* text : {"h100-sxm-80", "h100-sxm-80:", "h100-sxm-80:8x", "h100-sxm-80:0x2", "h100-sxm-80:8x2x2", "h100:8x2",
+                           "missing.txtpb", "h100-sxm-80:8x-1"}) {
+    auto cluster = ParseCluster(text);
+    ASSERT_FALSE(cluster.ok()) << text;
+    auto violation = GetFieldViolation(cluster.status());
+    ASSERT_TRUE(violation.has_value()) << text;
+    EXPECT_EQ(violation->field(), "--cluster");
+    EXPECT_FALSE(violation->remedy().empty());
+  }
+}
+
+TEST(CatalogTest, CpuRanksShareTheHost) {
+  int64_t cores = HostPhysicalCores();
+  auto two = ParseCluster("cpu:2x1"), many = ParseCluster("cpu:" + std::to_string(4 * cores) + "x1");
+  ASSERT_TRUE(two.ok() && many.ok());
+  EXPECT_EQ(two->device().memory_bytes(), HostMemoryBytes() / 2);
+  EXPECT_EQ(many->device().memory_bytes(), HostMemoryBytes() / (4 * cores));
+  EXPECT_EQ(many->host_cores(), cores);
+  EXPECT_DOUBLE_EQ(Peak(many->device(), v1::FLOAT32), Peak(*FindDevice("cpu"), v1::FLOAT32) / 4);
+}
+
+TEST(CatalogTest, LocalCpuReplacesTheCatalogs) {
+  v1::Device mine = *FindDevice("cpu");
+  mine.set_host_dispatch_seconds(42);
+  EXPECT_EQ(ParseCluster("cpu:1x1", &mine)->device().host_dispatch_seconds(), 42);
+  EXPECT_NE(ParseCluster("h200:1x1", &mine)->device().host_dispatch_seconds(), 42);
+}
+
+TEST(CatalogTest, TextFileSetsEveryNumber) {
+  std::string path = testing::TempDir() + "/cluster.txtpb";
+  auto original = ParseCluster("a100-sxm-80:4x2");
+  ASSERT_TRUE(original.ok());
+  original->set_name("");
+  original->mutable_device()->set_reserve_bytes(7);
+  std::ofstream(path) << original->DebugString();
+  auto read = ParseCluster(path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->device().reserve_bytes(), 7);
+  EXPECT_EQ(read->name(), path);
+  original->mutable_tiers(1)->set_group_size(6);
+  std::ofstream(path) << original->DebugString();
+  auto broken = ParseCluster(path);
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(GetFieldViolation(broken.status())->field(), "tiers.group_size");
+}
+
+TEST(CatalogTest, FreeSlotsGiveTheLargestHomogeneousCluster) {
+  auto cluster = FreeSlotsCluster({{"a", "h200", 8}, {"b", "h200", 3}, {"c", "h200", 8}, {"d", "h200", 0}, {"e", "h200", 4}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->cluster.devices_per_node(), 8);
+  EXPECT_EQ(cluster->cluster.nodes(), 2);
+  EXPECT_EQ(cluster->nodes, (std::vector<std::string>{"a", "c"}));
+  auto small = FreeSlotsCluster({{"a", "h200", 5}, {"b", "h200", 4}, {"c", "h200", 4}});
+  EXPECT_EQ(small->cluster.devices_per_node(), 4);
+  EXPECT_EQ(small->cluster.nodes(), 3);
+  EXPECT_EQ(FreeSlotsCluster({{"a", "h200", 0}}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(FreeSlotsCluster({{"a", "h200", 1}, {"b", "b200", 1}}).ok());
+}
+
+}  // namespace
+}  // namespace legoai::sim
