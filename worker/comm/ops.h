@@ -2,7 +2,8 @@
 // executing are one mechanism (decisions 4). Groups, streams and events are integers looked up in the current Runtime.
 //
 // Errors: c10::Error, like every operator; the trainer turns them into a Status at its boundary. Collectives run on
-// CurrentStream(); tensors must be contiguous, outputs allocated beforehand. None of them is differentiable.
+// CurrentStream(); on a fake Runtime they touch no memory, so the fake device calls these same kernels with its own tensors.
+// Tensors must be contiguous, outputs allocated beforehand. None of them is differentiable.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -5,13 +5,15 @@
 // time (RuntimeScope). Used from the dispatching thread only.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/stream_ids.h"
 #include "worker/comm/streams.h"
@@ -24,8 +26,8 @@ namespace legoai::comm {
 int64_t ChannelOfStream(int64_t stream);
 
 // Makes the communicator of (group, channel), in the same order on every rank.
-using CommunicatorFactory = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
-    const graph::Group& group, int64_t group_rank, int64_t channel)>;
+using CommunicatorFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const graph::Group& group, int64_t group_rank, int64_t channel)>;
 
 // Told of every collective and point-to-point message; the flight recorder is one. Called from the dispatching thread
 // (Created) and from the stream that runs it (Started, Completed).
@@ -55,15 +57,17 @@ class Runtime {
   int64_t rank() const { return rank_; }
   const std::vector<graph::Group>& groups() const { return groups_; }
   int64_t GroupSize(int64_t group) const;
-  int64_t GroupRank(int64_t group) const;  // this rank's index in the group
-  int64_t GroupId(const std::string& name) const;  // CHECK-fails on an unknown name: names are ParallelDims'
+  int64_t GroupRank(int64_t group) const;          // this rank's index in the group
+  int64_t GroupId(const std::string& name) const;  // throws c10::Error for a name that is not one of ParallelDims::Groups
+  bool fake() const;                               // communication does nothing
 
   // Event numbers, in the order of asking.
   int64_t NewEvent() { return next_event_++; }
 
-  // Runs `work` with the group's communicator on the current stream. `tensors` are kept alive until the compute stream
-  // dispatches a wait for an event recorded after this call on that stream (decision 7), or Drain.
-  absl::Status Communicate(const CommObserver::Call& call, std::vector<at::Tensor> tensors,
+  // Runs `work` with the group's communicator on the current stream; a fake runtime does not. `storages` are kept alive until
+  // the compute stream dispatches a wait for an event recorded after this call on that stream, directly or through other
+  // streams' waits (decision 7), or until Drain.
+  absl::Status Communicate(const CommObserver::Call& call, std::vector<c10::Storage> storages,
                            std::function<absl::Status(Communicator&)> work);
   absl::Status RecordEvent(int64_t stream, int64_t event);
   absl::Status WaitEvent(int64_t stream, int64_t event);

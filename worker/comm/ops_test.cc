@@ -1,0 +1,150 @@
+#include "worker/comm/ops.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "worker/comm/testing/process_group_test_util.h"
+
+namespace legoai::comm {
+namespace {
+
+using testing::Mesh;
+using testing::RunRanks;
+
+float At(const at::Tensor& tensor, int64_t i) { return tensor.to(at::kFloat).const_data_ptr<float>()[i]; }
+
+TEST(Collectives, GiveWhatTheirNamesSay) {
+  for (int64_t world : {1, 2, 3, 4}) {
+    RunRanks({.shard = world}, [world](int64_t rank, Runtime& runtime) {
+      const int64_t group = runtime.GroupId("dp_shard");
+      for (auto dtype : {at::kFloat, at::kBFloat16}) {
+        auto gathered = at::empty({world * 3}, dtype);
+        AllGatherInto(gathered, at::full({3}, double(rank), dtype), group);
+        for (int64_t i = 0; i < world * 3; ++i) EXPECT_EQ(At(gathered, i), i / 3);
+
+        auto part = at::empty({2}, dtype);
+        ReduceScatterInto(part, at::arange(world * 2, dtype) * (rank + 1), group);
+        const int64_t ranks = world * (world + 1) / 2;
+        for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(At(part, i), (rank * 2 + i) * ranks);
+
+        auto sum = at::full({5}, double(rank + 1), dtype);
+        AllReduce(sum, group);
+        EXPECT_EQ(At(sum, 4), ranks);
+        auto largest = at::full({1}, double(rank), dtype);
+        AllReduce(largest, group, ReduceOp::kMax);
+        EXPECT_EQ(At(largest, 0), world - 1);
+      }
+      auto in = at::arange(world, at::kFloat) + 10 * rank;
+      auto out = at::empty({world});
+      AllToAllInto(out, in, group);
+      for (int64_t i = 0; i < world; ++i) EXPECT_EQ(At(out, i), 10 * i + rank);
+      auto from_root = at::full({2}, double(rank));
+      Broadcast(from_root, group, world - 1);
+      EXPECT_EQ(At(from_root, 1), world - 1);
+      return std::string();
+    });
+  }
+}
+
+TEST(Collectives, SideStreamsAreOrderedByEvents) {
+  RunRanks({.shard = 2}, [](int64_t rank, Runtime& runtime) {
+    const int64_t group = runtime.GroupId("dp_shard"), fork = runtime.NewEvent(), done = runtime.NewEvent();
+    auto out = at::empty({1 << 20});
+    for (int round = 0; round < 20; ++round) {
+      auto in = at::full({1 << 19}, double(round + rank));
+      RecordEvent(kCompute, fork);
+      WaitEvent(kAllGather, fork);
+      {
+        StreamScope stream(kAllGather);
+        AllGatherInto(out, in, group);
+        RecordEvent(kAllGather, done);
+      }
+      WaitEvent(kCompute, done);
+      EXPECT_EQ(At(out, 0), round);
+      EXPECT_EQ(At(out, (1 << 20) - 1), round + 1);
+    }
+    return std::string();
+  });
+}
+
+TEST(Messages, ArriveInOrderOnBothDirections) {
+  RunRanks({.pp = 3}, [](int64_t rank, Runtime& runtime) {
+    const int64_t group = runtime.GroupId("pp"), sent = runtime.NewEvent(), got = runtime.NewEvent();
+    for (int i = 0; i < 10; ++i) {
+      auto from_previous = at::zeros({100}), payload = at::full({100}, 1000.0 * rank + i);
+      if (rank > 0) {
+        StreamScope stream(kRecvPrevious);
+        Recv(from_previous, group, rank - 1);
+        RecordEvent(kRecvPrevious, got);
+      }
+      if (rank < 2) {
+        StreamScope stream(kSendNext);
+        Send(payload, group, rank + 1);
+        RecordEvent(kSendNext, sent);
+      }
+      if (rank > 0) {
+        WaitEvent(kCompute, got);
+        EXPECT_EQ(At(from_previous, 99), 1000 * (rank - 1) + i);
+      }
+      if (rank < 2) WaitEvent(kCompute, sent);
+    }
+    return std::string();
+  });
+}
+
+TEST(Lifetimes, StoragesAreHeldUntilTheComputeStreamWaits) {
+  auto runtime = Runtime::Create(0, Mesh{.replicate = 2, .shard = 2}.Groups(0), MakeFakeStreams(), nullptr);
+  ASSERT_TRUE(runtime.ok());
+  RuntimeScope scope(runtime->get());
+  const int64_t group = (*runtime)->GroupId("dp_shard");
+  auto tensor = at::zeros({4}), out = at::zeros({2});
+  auto uses = [&] { return tensor.storage().use_count(); };
+  const auto before = uses();
+  RecordEvent(kCompute, 1);
+  WaitEvent(kReduceScatter, 1);
+  {
+    StreamScope stream(kReduceScatter);
+    ReduceScatterInto(out, tensor, group);
+    RecordEvent(kReduceScatter, 2);
+  }
+  EXPECT_GT(uses(), before);
+  WaitEvent(kCompute, 1);  // an event of another stream, recorded earlier: says nothing of the reduction
+  EXPECT_GT(uses(), before);
+  WaitEvent(kReplicate, 2);
+  RecordEvent(kReplicate, 3);
+  EXPECT_GT(uses(), before);
+  WaitEvent(kCompute, 3);  // through another stream
+  EXPECT_EQ(uses(), before);
+}
+
+TEST(Resize, ViewsSeeTheNewMemory) {
+  auto tensor = at::full({8}, 3.0);
+  auto view = tensor.narrow(0, 4, 4);
+  ResizeStorage(tensor, 0);
+  EXPECT_EQ(view.storage().nbytes(), 0u);
+  auto runtime = Runtime::Create(0, Mesh{}.Groups(0), MakeThreadStreams(), [](const graph::Group&, int64_t, int64_t) {
+    return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
+  });
+  RuntimeScope scope(runtime->get());
+  EXPECT_THROW(AllReduce(tensor, 0), c10::Error);  // resized away
+  ResizeStorage(tensor, 32);
+  tensor.fill_(2.0);
+  EXPECT_EQ(At(view, 3), 2.0);
+}
+
+TEST(Errors, ALostPeerIsAnErrorNotAHang) {
+  RunRanks({.shard = 2}, [](int64_t rank, Runtime& runtime) {
+    if (rank == 1) _exit(0);
+    auto tensor = at::zeros({4});
+    EXPECT_THROW(AllReduce(tensor, runtime.GroupId("dp_shard")), c10::Error);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+    return std::string();
+  });
+}
+
+}  // namespace
+}  // namespace legoai::comm

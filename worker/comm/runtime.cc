@@ -1,0 +1,166 @@
+#include "worker/comm/runtime.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "worker/comm/local_communicator.h"
+
+namespace legoai::comm {
+namespace {
+
+Runtime* g_runtime = nullptr;  // set by RuntimeScope alone
+thread_local int64_t t_stream = kCompute;
+
+// Which channels a group needs, by the mesh dimension's name. Every group serves the compute stream.
+std::vector<int64_t> ChannelsOf(const std::string& group) {
+  if (group == "dp_shard") return {kCompute, kAllGather, kReduceScatter};
+  if (group == "dp_replicate") return {kCompute, kReplicate};
+  if (group == "pp") return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
+  return {kCompute};
+}
+
+// For each stream, how many of its operations are known to be done. Operations are counted when they are dispatched.
+using Clock = std::array<uint64_t, kStreamCount>;
+
+void Merge(Clock& into, const Clock& from) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+}  // namespace
+
+int64_t ChannelOfStream(int64_t stream) {
+  switch (stream) {
+    case kRecvPrevious: return kSendNext;
+    case kRecvNext: return kSendPrevious;
+    default: return stream;
+  }
+}
+
+struct Runtime::State {
+  std::unique_ptr<Streams> streams;
+  CommObserver* observer = nullptr;
+  bool fake = false;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Communicator>> communicators;  // by (group, channel)
+
+  struct Held {
+    uint64_t sequence;
+    std::vector<c10::Storage> storages;
+  };
+  std::array<std::deque<Held>, kStreamCount> held;
+  std::array<Clock, kStreamCount> clocks{};  // clocks[s][s] counts what was dispatched on s
+  std::map<int64_t, Clock> events;
+
+  void ReleaseKnownDone() {
+    for (int64_t stream = 1; stream < kStreamCount; ++stream) {
+      auto& queue = held[stream];
+      while (!queue.empty() && queue.front().sequence <= clocks[kCompute][stream]) queue.pop_front();
+    }
+  }
+};
+
+Runtime::Runtime(int64_t rank, std::vector<graph::Group> groups)
+    : rank_(rank), groups_(std::move(groups)), state_(std::make_unique<State>()) {}
+
+Runtime::~Runtime() {
+  if (state_->streams) (void)state_->streams->Drain();
+}
+
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vector<graph::Group> groups,
+                                                         std::unique_ptr<Streams> streams, CommunicatorFactory factory,
+                                                         CommObserver* observer) {
+  std::unique_ptr<Runtime> runtime(new Runtime(rank, std::move(groups)));
+  State& state = *runtime->state_;
+  state.streams = std::move(streams);
+  state.observer = observer;
+  state.fake = factory == nullptr;
+  for (size_t id = 0; id < runtime->groups_.size(); ++id) {
+    const graph::Group& group = runtime->groups_[id];
+    auto self = std::find(group.ranks.begin(), group.ranks.end(), rank);
+    TORCH_CHECK(self != group.ranks.end(), "rank ", rank, " is not in its own group ", group.name);
+    const int64_t index = self - group.ranks.begin();
+    runtime->group_ranks_.push_back(index);
+    if (state.fake) continue;
+    for (int64_t channel : ChannelsOf(group.name)) {
+      if (group.ranks.size() == 1) {
+        state.communicators[{id, channel}] = MakeLocalCommunicator();
+        continue;
+      }
+      auto communicator = factory(group, index, channel);
+      if (!communicator.ok()) return communicator.status();
+      state.communicators[{id, channel}] = *std::move(communicator);
+    }
+  }
+  return runtime;
+}
+
+bool Runtime::fake() const { return state_->fake; }
+int64_t Runtime::GroupSize(int64_t group) const { return static_cast<int64_t>(groups_.at(group).ranks.size()); }
+int64_t Runtime::GroupRank(int64_t group) const { return group_ranks_.at(group); }
+
+int64_t Runtime::GroupId(const std::string& name) const {
+  for (size_t id = 0; id < groups_.size(); ++id) {
+    if (groups_[id].name == name) return static_cast<int64_t>(id);
+  }
+  TORCH_CHECK(false, "no communicator group is called ", name);
+}
+
+absl::Status Runtime::Communicate(const CommObserver::Call& call, std::vector<c10::Storage> storages,
+                                  std::function<absl::Status(Communicator&)> work) {
+  const int64_t stream = CurrentStream();
+  const uint64_t sequence = ++state_->clocks[stream][stream];
+  if (stream != kCompute) state_->held[stream].push_back({sequence, std::move(storages)});
+  if (state_->fake) return absl::OkStatus();
+  auto it = state_->communicators.find({call.group, ChannelOfStream(stream)});
+  if (it == state_->communicators.end()) {
+    return absl::InvalidArgumentError(std::string("group ") + groups_.at(call.group).name + " has no communicator for stream " +
+                                      StreamName(stream));
+  }
+  CommObserver* observer = state_->observer;
+  const int64_t id = observer ? observer->Created(call) : 0;
+  return state_->streams->Post(stream, [communicator = it->second.get(), work = std::move(work), observer, id] {
+    if (observer) observer->Started(id);
+    absl::Status status = work(*communicator);
+    if (observer && status.ok()) observer->Completed(id);
+    return status;
+  });
+}
+
+absl::Status Runtime::RecordEvent(int64_t stream, int64_t event) {
+  state_->events[event] = state_->clocks.at(stream);
+  return state_->streams->Record(stream, event);
+}
+
+absl::Status Runtime::WaitEvent(int64_t stream, int64_t event) {
+  absl::Status status = state_->streams->Wait(stream, event);
+  Merge(state_->clocks.at(stream), state_->events[event]);
+  if (stream == kCompute) state_->ReleaseKnownDone();
+  return status;
+}
+
+absl::Status Runtime::Drain() {
+  absl::Status status = state_->streams->Drain();
+  for (int64_t stream = 1; stream < kStreamCount; ++stream) {
+    Merge(state_->clocks[kCompute], state_->clocks[stream]);
+    state_->held[stream].clear();
+  }
+  return status;
+}
+
+Runtime& CurrentRuntime() {
+  TORCH_CHECK(g_runtime != nullptr, "no communication runtime is set: a RuntimeScope must be alive");
+  return *g_runtime;
+}
+
+RuntimeScope::RuntimeScope(Runtime* runtime) : previous_(std::exchange(g_runtime, runtime)) {}
+RuntimeScope::~RuntimeScope() { g_runtime = previous_; }
+
+int64_t CurrentStream() { return t_stream; }
+StreamScope::StreamScope(int64_t stream) : previous_(std::exchange(t_stream, stream)) {}
+StreamScope::~StreamScope() { t_stream = previous_; }
+
+}  // namespace legoai::comm

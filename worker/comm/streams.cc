@@ -1,0 +1,159 @@
+#include "worker/comm/streams.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "worker/comm/stream_ids.h"
+
+namespace legoai::comm {
+namespace {
+
+// A thread that runs what was posted, in order.
+class WorkerThread {
+ public:
+  WorkerThread() : thread_([this] { Run(); }) {}
+  ~WorkerThread() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void Post(std::function<void()> work) {
+    {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+  void Drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  }
+
+ private:
+  void Run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      work();
+      work = nullptr;  // what it held goes before the next piece of work runs
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool stop_ = false, busy_ = false;
+  std::thread thread_;
+};
+
+class ThreadStreams : public Streams {
+ public:
+  absl::Status Post(int64_t stream, std::function<absl::Status()> work) override {
+    if (stream == kCompute) return work();
+    Thread(stream).Post([this, work = std::move(work)] {
+      if (Failed()) return;  // nothing after a failure can be right
+      if (absl::Status status = work(); !status.ok()) Fail(std::move(status));
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Record(int64_t stream, int64_t event) override {
+    uint64_t generation;
+    {
+      std::lock_guard lock(mutex_);
+      generation = ++events_[event].recorded;
+    }
+    auto done = [this, event, generation] {
+      {
+        std::lock_guard lock(mutex_);
+        events_[event].done = generation;
+      }
+      changed_.notify_all();
+    };
+    if (stream == kCompute) {
+      done();
+    } else {
+      Thread(stream).Post(done);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Wait(int64_t stream, int64_t event) override {
+    uint64_t generation;
+    {
+      std::lock_guard lock(mutex_);
+      generation = events_[event].recorded;
+    }
+    auto wait = [this, event, generation] {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return events_[event].done >= generation; });
+    };
+    if (stream != kCompute) {
+      Thread(stream).Post(wait);
+      return absl::OkStatus();
+    }
+    wait();
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  absl::Status Drain() override {
+    for (auto& [_, thread] : threads_) thread->Drain();
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  struct Event {
+    uint64_t recorded = 0, done = 0;  // generations
+  };
+  WorkerThread& Thread(int64_t stream) {
+    auto& thread = threads_[stream];
+    if (!thread) thread = std::make_unique<WorkerThread>();
+    return *thread;
+  }
+  bool Failed() {
+    std::lock_guard lock(mutex_);
+    return !failure_.ok();
+  }
+  void Fail(absl::Status status) {
+    std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = std::move(status);
+  }
+
+  std::mutex mutex_;  // events_, failure_
+  std::condition_variable changed_;
+  std::map<int64_t, Event> events_;
+  absl::Status failure_;
+  std::map<int64_t, std::unique_ptr<WorkerThread>> threads_;  // last: joined before the rest goes
+};
+
+class FakeStreams : public Streams {
+ public:
+  absl::Status Post(int64_t, std::function<absl::Status()>) override { return absl::OkStatus(); }
+  absl::Status Record(int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Wait(int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Drain() override { return absl::OkStatus(); }
+};
+
+}  // namespace
+
+std::unique_ptr<Streams> MakeThreadStreams() { return std::make_unique<ThreadStreams>(); }
+std::unique_ptr<Streams> MakeFakeStreams() { return std::make_unique<FakeStreams>(); }
+
+}  // namespace legoai::comm
