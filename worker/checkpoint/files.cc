@@ -1,0 +1,143 @@
+#include "worker/checkpoint/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+
+namespace legoai::checkpoint {
+
+absl::Status FileError(const std::string& path, const char* what, int error_number) {
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
+  const char* remedy = "";
+  switch (error_number) {
+    case ENOENT: code = absl::StatusCode::kNotFound, remedy = "; check the path"; break;
+    case EACCES:
+    case EPERM:
+    case EROFS: code = absl::StatusCode::kPermissionDenied, remedy = "; choose a place that this user may use"; break;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: code = absl::StatusCode::kResourceExhausted, remedy = "; free some space or choose another disk"; break;
+    case ENOTDIR:
+    case EISDIR: code = absl::StatusCode::kInvalidArgument, remedy = "; check the path"; break;
+    default: break;
+  }
+  return FieldError(path, "", absl::StrCat(what, ": ", std::strerror(error_number), remedy), code);
+}
+
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return FileError(path, "cannot open", errno);
+  struct stat facts;
+  if (fstat(descriptor, &facts) != 0 || S_ISDIR(facts.st_mode)) {
+    const int error = S_ISDIR(facts.st_mode) ? EISDIR : errno;
+    close(descriptor);
+    return FileError(path, "cannot read", error);
+  }
+  MappedFile file;
+  file.size_ = static_cast<size_t>(facts.st_size);
+  if (file.size_ > 0) {  // an empty mapping is an error to mmap
+    void* data = mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    const int error = errno;
+    close(descriptor);
+    if (data == MAP_FAILED) return FileError(path, "cannot map", error);
+    file.data_ = static_cast<const char*>(data);
+  } else {
+    close(descriptor);
+  }
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) munmap(const_cast<char*>(data_), size_);
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  OutputFile file;
+  file.path_ = path;
+  file.descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.descriptor_ < 0) return FileError(path, "cannot create", errno);
+  return file;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+absl::Status OutputFile::WriteAt(int64_t offset, const void* data, int64_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(descriptor_, at, static_cast<size_t>(bytes), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return FileError(path_, "cannot write", errno);
+    at += written;
+    offset += written;
+    bytes -= written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Close() {
+  if (fsync(descriptor_) != 0) return FileError(path_, "cannot sync to disk", errno);
+  if (close(std::exchange(descriptor_, -1)) != 0) return FileError(path_, "cannot close", errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  return std::string(file->bytes());
+}
+
+absl::Status WriteFile(const std::string& path, std::string_view contents) {
+  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
+  if (!file.ok()) return file.status();
+  absl::Status status = file->WriteAt(0, contents.data(), static_cast<int64_t>(contents.size()));
+  if (!status.ok()) return status;
+  return file->Close();
+}
+
+absl::Status RenameFile(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) return FileError(to, "cannot rename into place", errno);
+  const std::string folder = std::filesystem::path(to).parent_path().string();
+  return SyncDirectory(folder.empty() ? "." : folder);
+}
+
+absl::Status SyncDirectory(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return FileError(path, "cannot open", errno);
+  const int result = fsync(descriptor);
+  const int error = errno;
+  close(descriptor);
+  // Some file systems have nothing to sync in a directory and say EINVAL.
+  if (result != 0 && error != EINVAL) return FileError(path, "cannot sync to disk", error);
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::checkpoint

@@ -1,0 +1,68 @@
+// Files that must not be half there: mapped reading, and writing that is on the disk when it says so.
+//
+// Errors name the path: NotFound where nothing is there, ResourceExhausted where the disk, a quota or a file size limit is full.
+// Thread-safety: objects belong to one thread at a time; the bytes of a MappedFile may be read by several.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace legoai::checkpoint {
+
+// A whole file, mapped read-only for as long as the object lives. Pages are read when touched.
+class MappedFile {
+ public:
+  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::string_view bytes() const { return {data_, size_}; }
+
+ private:
+  MappedFile() = default;
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A file being written. Until Close() has returned OK nothing is promised to be on the disk.
+class OutputFile {
+ public:
+  // Makes the file, or empties it.
+  static absl::StatusOr<OutputFile> Create(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) noexcept;
+  ~OutputFile();  // closes without syncing
+
+  absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes);
+  // Syncs the contents to the disk and closes.
+  absl::Status Close();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  OutputFile() = default;
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+// The whole contents of a small file.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Makes or replaces a file and syncs it; a reader may see it half written.
+absl::Status WriteFile(const std::string& path, std::string_view contents);
+
+// Gives the file `from` the name `to` at once and for good: renames, then syncs the directory of `to`.
+absl::Status RenameFile(const std::string& from, const std::string& to);
+
+// Puts the entries of a directory (files made, renamed, removed) on the disk.
+absl::Status SyncDirectory(const std::string& path);
+
+// The error of the last system call on `path`; `what` is what was tried ("cannot write").
+absl::Status FileError(const std::string& path, const char* what, int error_number);
+
+}  // namespace legoai::checkpoint

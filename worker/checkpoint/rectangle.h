@@ -1,0 +1,41 @@
+// Hyper-rectangles of row-major tensors: what a rank holds of a global tensor, and the copying between two such parts
+// (resharding). A scalar has no dimensions and one element. Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace legoai::checkpoint {
+
+// Elements [offsets[d], offsets[d] + sizes[d]) of every dimension d of a global tensor.
+struct Rectangle {
+  std::vector<int64_t> offsets, sizes;
+  bool operator==(const Rectangle&) const = default;
+};
+
+// All of a tensor.
+Rectangle WholeOf(const std::vector<int64_t>& shape);
+
+// Number of elements.
+int64_t Volume(const std::vector<int64_t>& sizes);
+
+// What two rectangles of one tensor share; nothing if that is empty. Both have the same number of dimensions.
+std::optional<Rectangle> Intersect(const Rectangle& a, const Rectangle& b);
+
+// Error (field `tensor`) unless the rectangle lies inside a tensor of this shape.
+absl::Status CheckInside(std::string_view tensor, const std::vector<int64_t>& shape, const Rectangle& rectangle);
+
+// Copies `part`, which lies inside both, from a buffer that holds `source` to one that holds `target`, each row-major and dense.
+// All three are in the coordinates of the global tensor. The buffers do not overlap.
+void CopyRectangle(const char* source_data, const Rectangle& source, char* target_data, const Rectangle& target,
+                   const Rectangle& part, int64_t element_bytes);
+
+// Offsets and sizes: "[0, 8] + [4, 8]".
+std::string ToString(const Rectangle& rectangle);
+
+}  // namespace legoai::checkpoint
