@@ -1,0 +1,76 @@
+// How long an operator takes on a device (seed 000 §4.4): one interface, and the name of the model with every answer, so that a
+// report can say how much of a step rests on which model.
+//
+// Torch-free. Thread-safety: const after construction. Units: seconds.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/hardware.pb.h"
+#include "simulator/cost/op_facts.h"
+
+namespace legoai::sim {
+
+struct Cost {
+  double seconds = 0;
+  const char* model = "";  // "roofline", "benchmark"
+  // The host's time to dispatch the operator is part of `seconds` (measured operators of a CPU).
+  bool includes_dispatch = false;
+};
+
+class ComputeCostModel {
+ public:
+  virtual ~ComputeCostModel() = default;
+  // Of an operator that is neither a collective nor a control operator. Errors: the operator or its dtype is unknown.
+  virtual absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const = 0;
+};
+
+// max(launch, FLOPs / (peak x efficiency), bytes / (bandwidth x efficiency)), with the device's efficiency of the operator's
+// class: of the peak for matrix products and attention (whose bytes move at the elementwise share of the bandwidth), of the
+// bandwidth for the rest (whose arithmetic runs at that share of the fp32 peak).
+class RooflineModel : public ComputeCostModel {
+ public:
+  // Errors: FieldError if a class has no efficiency, or fp32 no peak.
+  static absl::StatusOr<std::unique_ptr<RooflineModel>> Create(const v1::Device& device);
+  absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override;
+  // The same from facts alone. Errors: the device has no peak for the dtype.
+  absl::StatusOr<double> Seconds(const OpFacts& facts) const;
+
+ private:
+  RooflineModel() = default;
+  v1::Device device_;
+  std::map<int, double> peaks_;  // by dtype
+  std::map<OpClass, double> efficiencies_;
+};
+
+// Measured seconds by operator signature (SignatureOf); filled by benchmarking operators on a device.
+class BenchmarkTable {
+ public:
+  void Set(const std::string& signature, double seconds) { seconds_[signature] = seconds; }
+  const double* Find(const std::string& signature) const {
+    auto found = seconds_.find(signature);
+    return found == seconds_.end() ? nullptr : &found->second;
+  }
+  size_t size() const { return seconds_.size(); }
+  const std::map<std::string, double>& entries() const { return seconds_; }
+
+ private:
+  std::map<std::string, double> seconds_;
+};
+
+// Looks operators up in a table; what is not in it goes to `fallback`, or is an error that names the signature if that is null.
+class BenchmarkModel : public ComputeCostModel {
+ public:
+  // Neither is owned.
+  BenchmarkModel(const BenchmarkTable* table, const ComputeCostModel* fallback) : table_(table), fallback_(fallback) {}
+  absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override;
+
+ private:
+  const BenchmarkTable* table_;
+  const ComputeCostModel* fallback_;
+};
+
+}  // namespace legoai::sim

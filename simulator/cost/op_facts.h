@@ -1,0 +1,36 @@
+// What one instruction asks of a device: arithmetic and memory traffic, from the geometry of its operands.
+//
+// Torch-free. Thread-safety: const. Units: FLOPs (a multiply-add is two) and bytes. A dimension of stride 0 is one element in
+// memory, so it counts once. Views cost nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/legoai/v1/dtype.pb.h"
+#include "simulator/cost/operator_table.h"
+#include "worker/graph/instruction_view.h"
+
+namespace legoai::sim {
+
+struct OpFacts {
+  OpClass op_class = OpClass::kView;
+  v1::DType dtype = v1::FLOAT32;  // of the arithmetic: the first floating-point input's or result's
+  double flops = 0;
+  int64_t read_bytes = 0;
+  int64_t written_bytes = 0;
+
+  int64_t bytes() const { return read_bytes + written_bytes; }
+};
+
+// `row` is the operator's. Matrix products: 2 m n k for each batch. Attention: 4 batch heads pairs head_dim forward and 10
+// backward (it recomputes the scores), where a causal mask on equal lengths leaves seq (seq + 1) / 2 pairs.
+OpFacts FactsOf(const graph::InstructionView& instruction, const OperatorRow& row);
+
+// Bytes of the distinct elements of a geometry.
+int64_t DistinctBytes(const graph::Geometry& geometry);
+
+// Name, dtypes, sizes, strides and constants, without identities: two instructions of one signature take the same time.
+std::string SignatureOf(const graph::InstructionView& instruction);
+
+}  // namespace legoai::sim

@@ -1,0 +1,142 @@
+#include "simulator/cost/op_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "worker/graph/trace_builder.h"
+
+namespace legoai::sim {
+namespace {
+
+using graph::TraceBuilder;
+
+OpFacts Facts(const TraceBuilder& builder) {
+  graph::InstructionView op(builder.trace(), builder.trace().instructions.back());
+  const OperatorRow* row = FindOperator(op.name());
+  EXPECT_NE(row, nullptr) << op.name();
+  return FactsOf(op, *row);
+}
+
+TEST(OperatorTableTest, NamesAreUniqueAndOverloadsShareARow) {
+  std::set<std::string_view> names;
+  for (const auto& row : OperatorTable()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
+  EXPECT_EQ(FindOperator("aten::add.Tensor"), FindOperator("aten::add.Scalar"));
+  EXPECT_NE(FindOperator("aten::add.Tensor"), FindOperator("aten::add_.Tensor"));
+  EXPECT_EQ(FindOperator("aten::frobnicate"), nullptr);
+}
+
+TEST(OperatorTableTest, UnknownOperatorIsNamed) {
+  TraceBuilder b;
+  b.Op("aten::frobnicate.out", {b.New(v1::FLOAT32, {2})}, {});
+  auto rows = ResolveOperators(b.trace());
+  ASSERT_FALSE(rows.ok());
+  EXPECT_NE(rows.status().message().find("aten::frobnicate.out"), std::string::npos);
+}
+
+TEST(OpFactsTest, MatrixProducts) {
+  TraceBuilder b;
+  auto a = b.New(v1::BFLOAT16, {8, 16}), w = b.New(v1::BFLOAT16, {16, 32}), out = b.New(v1::BFLOAT16, {8, 32});
+  b.Op("aten::mm", {a, w}, {out});
+  OpFacts facts = Facts(b);
+  EXPECT_EQ(facts.op_class, OpClass::kMatmul);
+  EXPECT_EQ(facts.dtype, v1::BFLOAT16);
+  EXPECT_EQ(facts.flops, 2 * 8 * 16 * 32);
+  EXPECT_EQ(facts.read_bytes, 2 * (8 * 16 + 16 * 32));
+  EXPECT_EQ(facts.written_bytes, 2 * 8 * 32);
+  auto bias = b.New(v1::BFLOAT16, {32});
+  b.Op("aten::addmm", {bias, a, w, int64_t{1}, int64_t{1}}, {out});
+  EXPECT_EQ(Facts(b).flops, 2 * 8 * 16 * 32);
+  auto x = b.New(v1::FLOAT32, {3, 4, 5}), y = b.New(v1::FLOAT32, {3, 5, 6}), z = b.New(v1::FLOAT32, {3, 4, 6});
+  b.Op("aten::bmm", {x, y}, {z});
+  EXPECT_EQ(Facts(b).flops, 3 * 2 * 4 * 5 * 6);
+  b.Op("aten::baddbmm", {z, x, y}, {z});
+  EXPECT_EQ(Facts(b).flops, 3 * 2 * 4 * 5 * 6);
+}
+
+// Attention counted pair by pair.
+TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
+  const int64_t batch = 2, heads = 4, kv_heads = 2, seq = 7, dim = 8;
+  TraceBuilder b;
+  auto q = b.New(v1::BFLOAT16, {batch, heads, seq, dim}), k = b.New(v1::BFLOAT16, {batch, kv_heads, seq, dim}),
+       v = b.New(v1::BFLOAT16, {batch, kv_heads, seq, dim}), out = b.New(v1::BFLOAT16, {batch, heads, seq, dim}),
+       lse = b.New(v1::FLOAT32, {batch, heads, seq});
+  for (bool causal : {false, true}) {
+    double forward = 0;
+    for (int64_t i = 0; i < seq; ++i) {
+      for (int64_t j = 0; j < (causal ? i + 1 : seq); ++j) forward += batch * heads * (2 * dim + 2 * dim);  // q k and p v
+    }
+    b.Op("lego::attention", {q, k, v, causal, 0.3}, {out, lse});
+    EXPECT_EQ(Facts(b).flops, forward);
+    b.Op("lego::attention_backward", {out, q, k, v, out, lse, causal, 0.3}, {q, k, v});
+    EXPECT_EQ(Facts(b).flops, forward * 2.5);
+  }
+}
+
+TEST(OpFactsTest, BroadcastCountsOnceAndSameTensorCountsOnce) {
+  TraceBuilder b;
+  auto x = b.New(v1::FLOAT32, {4, 6});
+  auto row = b.View(b.AddStorage(6 * 4), v1::FLOAT32, {4, 6}, {0, 1});
+  auto out = b.New(v1::FLOAT32, {4, 6});
+  b.Op("aten::mul.Tensor", {x, row}, {out});
+  EXPECT_EQ(Facts(b).read_bytes, 4 * (24 + 6));
+  EXPECT_EQ(Facts(b).written_bytes, 4 * 24);
+  b.Op("aten::mul.Tensor", {x, x}, {out});
+  EXPECT_EQ(Facts(b).read_bytes, 4 * 24);
+}
+
+TEST(OpFactsTest, InPlaceReadsAndWritesOverwritingOnlyWrites) {
+  TraceBuilder b;
+  auto x = b.New(v1::FLOAT32, {10}), y = b.New(v1::FLOAT32, {10});
+  b.Op("aten::add_.Tensor", {x, y, int64_t{1}}, {x}, 1);
+  EXPECT_EQ(Facts(b).read_bytes, 80);
+  EXPECT_EQ(Facts(b).written_bytes, 40);
+  b.Op("aten::copy_", {x, y, false}, {x}, 1);
+  EXPECT_EQ(Facts(b).read_bytes, 40);
+  EXPECT_EQ(Facts(b).written_bytes, 40);
+  b.Op("aten::_foreach_mul_.Scalar", {TraceBuilder::List{{x, y}}, 2.0}, {}, 1);
+  EXPECT_EQ(Facts(b).read_bytes, 80);
+  EXPECT_EQ(Facts(b).written_bytes, 80);
+}
+
+TEST(OpFactsTest, LookupsReadOnlyWhatTheyNeed) {
+  TraceBuilder b;
+  auto table = b.New(v1::FLOAT32, {1000, 8}), ids = b.New(v1::INT64, {5}), rows = b.New(v1::FLOAT32, {5, 8});
+  b.Op("aten::embedding", {table, ids}, {rows});
+  EXPECT_EQ(Facts(b).read_bytes, 5 * 8 * 4 + 5 * 8);
+  EXPECT_EQ(Facts(b).flops, 5 * 8);
+  auto scores = b.New(v1::FLOAT32, {5, 1000}), loss = b.New(v1::FLOAT32, {}), weight = b.New(v1::FLOAT32, {});
+  b.Op("aten::nll_loss_forward", {scores, ids}, {loss, weight});
+  EXPECT_EQ(Facts(b).read_bytes, 5 * 4 + 5 * 8);
+  auto gradient = b.New(v1::FLOAT32, {5, 1000});
+  b.Op("aten::nll_loss_backward", {loss, scores, ids}, {gradient});
+  EXPECT_EQ(Facts(b).read_bytes, 0);
+  EXPECT_EQ(Facts(b).written_bytes, 5 * 1000 * 4);
+  b.Op("aten::index_put_", {table, TraceBuilder::List{{ids}}, rows, true}, {table}, 1);
+  EXPECT_EQ(Facts(b).written_bytes, 5 * 8 * 4);
+}
+
+TEST(OpFactsTest, ViewsCostNothing) {
+  TraceBuilder b;
+  auto x = b.New(v1::FLOAT32, {4, 6});
+  b.Op("aten::t", {x}, {b.View(b.StorageOf(x), v1::FLOAT32, {6, 4}, {1, 6})});
+  EXPECT_EQ(Facts(b).bytes(), 0);
+  EXPECT_EQ(Facts(b).flops, 0);
+}
+
+TEST(OpFactsTest, SignatureHasShapesAndConstantsButNoIdentity) {
+  TraceBuilder b;
+  auto x = b.New(v1::FLOAT32, {4}), y = b.New(v1::FLOAT32, {4}), z = b.New(v1::FLOAT32, {5});
+  auto signature = [&] { return SignatureOf(graph::InstructionView(b.trace(), b.trace().instructions.back())); };
+  b.Op("aten::mul.Scalar", {x, 2.0}, {y});
+  std::string first = signature();
+  b.Op("aten::mul.Scalar", {y, 2.0}, {x});
+  EXPECT_EQ(signature(), first);
+  b.Op("aten::mul.Scalar", {y, 3.0}, {x});
+  EXPECT_NE(signature(), first);
+  b.Op("aten::mul.Scalar", {z, 2.0}, {z});
+  EXPECT_NE(signature(), first);
+}
+
+}  // namespace
+}  // namespace legoai::sim

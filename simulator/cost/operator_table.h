@@ -1,0 +1,70 @@
+// What is known of each operator: its class, what it reads and writes, its arithmetic, its workspace rule. One row per operator,
+// whatever its overload. An operator without a row is an error that names it, never a guess (simulator.md, "Capture").
+//
+// To add an operator, add a row in operator_table.cc. Torch-free. Thread-safety: const.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::sim {
+
+enum class OpClass : uint8_t {
+  kView,         // makes another geometry of a storage, or allocates without writing; costs nothing on the device
+  kMatmul,       // bound by peak FLOP/s
+  kAttention,    // bound by peak FLOP/s, at an efficiency of its own
+  kElementwise,  // the rest is bound by memory bandwidth
+  kReduction,
+  kCopy,
+  kOptimizer,
+  kCollective,  // and point-to-point: simulator/cost/collective_cost.h
+  kControl,     // events, storage sizes: no time of their own
+};
+// "matmul", as in v1::Efficiency.op_class.
+const char* OpClassName(OpClass op_class);
+
+enum class Traffic : uint8_t {
+  kAll,         // reads all inputs, writes all results and what it writes in place
+  kOverwrites,  // the same, but its first argument is only written
+  kGathers,     // of its first argument it reads only as much as it writes
+  kPicks,       // of its first argument it reads one element for each of the second's
+  kWrites,      // it reads next to nothing
+  kScatters,    // of its first argument it reads and writes as much as its largest other input holds
+};
+
+enum class FlopRule : uint8_t { kPerElement, kMatmul, kAttention, kAttentionBackward };
+
+enum class WorkspaceRule : uint8_t {
+  kNone,
+  kLayerNormBackward,
+  kFlashAttention,
+  kFlashAttentionBackward,
+  kAttention,          // lego::attention
+  kAttentionBackward,  // lego::attention_backward
+  kRmsNormBackward,    // lego::rms_norm_backward
+  kEmbeddingBackward,
+  kForeachNorm,
+  kCrossEntropyBackward,
+};
+
+struct OperatorRow {
+  std::string_view name = {};  // "aten::add"
+  OpClass op_class = OpClass::kElementwise;
+  double flops_per_element = 1;  // of the largest tensor it touches
+  Traffic traffic = Traffic::kAll;
+  FlopRule flops = FlopRule::kPerElement;
+  WorkspaceRule workspace = WorkspaceRule::kNone;
+};
+
+const std::vector<OperatorRow>& OperatorTable();
+
+// The row of "aten::add.Tensor"; null if there is none.
+const OperatorRow* FindOperator(std::string_view name);
+
+// One row per entry of trace.operators. Errors: NotFound, naming the operator.
+absl::StatusOr<std::vector<const OperatorRow*>> ResolveOperators(const graph::Trace& trace);
+
+}  // namespace legoai::sim
