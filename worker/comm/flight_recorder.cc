@@ -1,0 +1,47 @@
+#include "worker/comm/flight_recorder.h"
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace legoai::comm {
+namespace {
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int64_t CopySizes(const std::vector<int64_t>& sizes, int64_t (&out)[6]) {
+  const int64_t count = std::min<int64_t>(sizes.size(), 6);
+  std::copy_n(sizes.begin(), count, out);
+  return count;
+}
+
+}  // namespace
+
+int64_t FlightRecorder::Created(const Call& call) {
+  Counts& counts = counts_[call.group];
+  FlightRing::Record record;
+  record.id = next_id_++;
+  record.group = call.group;
+  record.stream = call.stream;
+  record.peer = call.peer;
+  const bool message = std::strcmp(call.kind, "send") == 0 || std::strcmp(call.kind, "recv") == 0;
+  ++(message ? counts.messages : counts.collectives);
+  record.collective_sequence = counts.collectives;
+  record.p2p_sequence = counts.messages;
+  record.operation = ++counts.operations;
+  record.created_ns = NowNs();
+  record.bytes = call.bytes;
+  record.input_dims = CopySizes(call.input_sizes, record.input_sizes);
+  record.output_dims = CopySizes(call.output_sizes, record.output_sizes);
+  std::strncpy(record.kind, call.kind, sizeof record.kind - 1);
+  std::strncpy(record.dtype, c10::toString(call.dtype), sizeof record.dtype - 1);
+  return static_cast<int64_t>(ring_->Append(record));
+}
+
+void FlightRecorder::Started(int64_t id) { ring_->SetStarted(id, NowNs()); }
+void FlightRecorder::Completed(int64_t id) { ring_->SetCompleted(id, NowNs()); }
+
+}  // namespace legoai::comm

@@ -1,0 +1,138 @@
+#include "worker/comm/flight_recorder.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "worker/comm/ops.h"
+#include "worker/comm/testing/process_group_test_util.h"
+
+namespace legoai::comm {
+namespace {
+
+std::string TempPath(const char* name) { return std::string(getenv("TEST_TMPDIR")) + "/" + name; }
+
+std::unique_ptr<FlightRecorder> MakeRecorder(const std::string& path, const testing::Mesh& mesh, int64_t capacity) {
+  auto ring = FlightRing::Create(path, 0, mesh.World(), mesh.Groups(0), capacity, "gloo", 5000);
+  EXPECT_TRUE(ring.ok()) << ring.status();
+  return std::make_unique<FlightRecorder>(*std::move(ring));
+}
+
+CommObserver::Call Call(const char* kind, int64_t group, int64_t peer = -1) {
+  CommObserver::Call call;
+  call.kind = kind;
+  call.group = group;
+  call.peer = peer;
+  call.input_sizes = {2, 3};
+  call.output_sizes = {4, 3};
+  call.bytes = 24;
+  return call;
+}
+
+TEST(FlightRecorder, KeepsTheLastCallsWithTheirStates) {
+  const std::string path = TempPath("ring");
+  const testing::Mesh mesh{.pp = 2, .shard = 2};
+  auto recorder = MakeRecorder(path, mesh, 4);
+  for (int i = 0; i < 3; ++i) recorder->Completed(recorder->Created(Call("all_gather", 3)));
+  recorder->Created(Call("send", 1, 1));
+  const int64_t hung = recorder->Created(Call("all_gather", 3));
+  recorder->Started(hung);
+  recorder->Completed(1);  // overwritten by the fifth: without effect
+  auto dump = ReadFlightRing(path, "request");
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  ASSERT_EQ(dump->entries_size(), 4);
+  EXPECT_EQ(dump->entries(0).record_id(), 1);
+  EXPECT_EQ(dump->entries(0).state(), "completed");
+  EXPECT_TRUE(dump->entries(2).is_p2p());
+  EXPECT_EQ(dump->entries(2).p2p_seq_id(), 1);
+  EXPECT_EQ(dump->entries(2).peer(), 1);
+  EXPECT_EQ(dump->entries(2).state(), "scheduled");
+  const auto& last = dump->entries(3);
+  EXPECT_EQ(last.state(), "started");
+  EXPECT_EQ(last.collective_seq_id(), 4);
+  EXPECT_EQ(last.process_group(), "dp_shard");
+  EXPECT_EQ(last.profiling_name(), "gloo:all_gather");
+  EXPECT_EQ(dump->groups(3).ranks_size(), 2);
+}
+
+TEST(FlightRecorder, JsonRoundTrips) {
+  const std::string path = TempPath("json_ring");
+  auto recorder = MakeRecorder(path, {.shard = 2}, 8);
+  recorder->Completed(recorder->Created(Call("reduce_scatter", 3)));
+  recorder->Created(Call("all_gather", 3));
+  auto dump = ReadFlightRing(path, "timeout");
+  ASSERT_TRUE(dump.ok());
+  auto back = FlightDumpFromJson(FlightDumpToJson(*dump));
+  ASSERT_TRUE(back.ok()) << back.status();
+  for (auto& entry : *dump->mutable_entries()) entry.clear_bytes();  // PyTorch's format has none
+  EXPECT_EQ(back->DebugString(), dump->DebugString());
+}
+
+TEST(FlightRecorder, ReadsWhatPyTorchWrites) {
+  // As torch.distributed's flight recorder writes it (version 2.10), shortened to one entry.
+  auto dump =
+      FlightDumpFromJson(R"({"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+    "pg_status": {"0": {"last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 2}},
+    "entries": [{"frames": [{"name": "f", "filename": "a.py", "line": 1}], "record_id": 0, "pg_id": 0,
+      "process_group": ["0", "default_pg"], "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1, "profiling_name": "nccl:all_reduce",
+      "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]], "input_dtypes": ["Float"], "output_sizes": [[3, 4]],
+      "output_dtypes": ["Float"], "state": "completed", "time_discovered_started_ns": null,
+      "time_discovered_completed_ns": 1724779239975811724, "retired": true, "timeout_ms": 600000, "is_p2p": false}]})");
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  EXPECT_EQ(dump->groups(0).ranks_size(), 2);
+  EXPECT_EQ(dump->entries(0).profiling_name(), "nccl:all_reduce");
+  EXPECT_EQ(dump->entries(0).time_completed_ns(), 1724779239975811724);
+}
+
+TEST(FlightRecorder, IsReadableAfterTheProcessWasKilled) {
+  const std::string path = TempPath("killed_ring");
+  pid_t child = fork();
+  if (child == 0) {
+    auto recorder = MakeRecorder(path, {.shard = 2}, 8);
+    recorder->Started(recorder->Created(Call("all_gather", 3)));
+    raise(SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  auto dump = ReadFlightRing(path, "crash");
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  ASSERT_EQ(dump->entries_size(), 1);
+  EXPECT_EQ(dump->entries(0).state(), "started");
+}
+
+TEST(FlightRecorder, RefusesOtherFiles) {
+  EXPECT_EQ(ReadFlightRing(TempPath("none"), "").status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(TempPath("text")) << std::string(10000, 'x');
+  EXPECT_EQ(ReadFlightRing(TempPath("text"), "").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(FlightDumpFromJson("{\"version\": 1}").ok());
+}
+
+TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
+  const std::string folder = getenv("TEST_TMPDIR");
+  const testing::Mesh mesh{.shard = 2};
+  auto recorder = MakeRecorder(TempPath("runtime_ring"), mesh, 8);
+  auto runtime = Runtime::Create(
+      0, testing::Mesh{}.Groups(0), MakeThreadStreams(),
+      [](const graph::Group&, int64_t, int64_t) {
+        return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
+      },
+      recorder.get());
+  ASSERT_TRUE(runtime.ok());
+  RuntimeScope scope(runtime->get());
+  AllReduce(at::full({7}, 1.0), 0);
+  auto dump = ReadFlightRing(TempPath("runtime_ring"), "request");
+  ASSERT_TRUE(dump.ok());
+  ASSERT_EQ(dump->entries_size(), 1);
+  EXPECT_EQ(dump->entries(0).state(), "completed");
+  EXPECT_EQ(dump->entries(0).bytes(), 28);
+  EXPECT_EQ(dump->entries(0).dtype(), "Float");
+}
+
+}  // namespace
+}  // namespace legoai::comm

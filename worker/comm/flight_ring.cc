@@ -1,0 +1,204 @@
+#include "worker/comm/flight_ring.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+
+namespace legoai::comm {
+
+struct FlightRing::Header {
+  char magic[8];  // "LEGOFR1"
+  int64_t rank, world_size, capacity, timeout_ms;
+  int64_t records_offset, groups_bytes;
+  char backend[16];
+};
+
+namespace {
+
+constexpr char kMagic[8] = "LEGOFR1";
+constexpr size_t kAlignment = 4096;
+
+// "name:0,1,2;..." in the order of the groups' numbers.
+std::string GroupsText(const std::vector<graph::Group>& groups) {
+  return absl::StrJoin(groups, ";", [](std::string* out, const graph::Group& group) {
+    absl::StrAppend(out, group.name, ":", absl::StrJoin(group.ranks, ","));
+  });
+}
+
+absl::Status SystemError(const std::string& path, const char* what) {
+  return FieldError(path, what, std::strerror(errno), absl::StatusCode::kUnavailable);
+}
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A record copied out of shared memory, if no writer was at it meanwhile.
+bool CopyRecord(const FlightRing::Record& shared, uint64_t id, FlightRing::Record* copy) {
+  const std::atomic_ref<uint64_t> shared_id(const_cast<uint64_t&>(shared.id));
+  if (shared_id.load(std::memory_order_acquire) != id) return false;
+  std::memcpy(copy, &shared, sizeof shared);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return shared_id.load(std::memory_order_relaxed) == id;
+}
+
+v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& dump, const std::string& backend,
+                        int64_t timeout_ms) {
+  v1::FlightEntry entry;
+  entry.set_record_id(record.id - 1);
+  entry.set_pg_id(record.group);
+  if (record.group >= 0 && record.group < dump.groups_size()) entry.set_process_group(dump.groups(record.group).name());
+  entry.set_collective_seq_id(record.collective_sequence);
+  entry.set_p2p_seq_id(record.p2p_sequence);
+  entry.set_op_id(record.operation);
+  entry.set_profiling_name(absl::StrCat(backend, ":", record.kind));
+  for (int64_t i = 0; i < record.input_dims; ++i) entry.add_input_sizes(record.input_sizes[i]);
+  for (int64_t i = 0; i < record.output_dims; ++i) entry.add_output_sizes(record.output_sizes[i]);
+  entry.set_dtype(record.dtype);
+  entry.set_bytes(record.bytes);
+  entry.set_time_created_ns(record.created_ns);
+  entry.set_time_started_ns(record.started_ns);
+  entry.set_time_completed_ns(record.completed_ns);
+  entry.set_state(record.completed_ns ? "completed" : record.started_ns ? "started" : "scheduled");
+  entry.set_timeout_ms(timeout_ms);
+  entry.set_peer(record.peer);
+  entry.set_is_p2p(entry.profiling_name() == backend + ":send" || entry.profiling_name() == backend + ":recv");
+  return entry;
+}
+
+}  // namespace
+
+FlightRing::FlightRing(void* memory, size_t bytes) : header_(static_cast<Header*>(memory)), bytes_(bytes) {
+  records_ = reinterpret_cast<Record*>(static_cast<char*>(memory) + header_->records_offset);
+}
+
+FlightRing::~FlightRing() { munmap(header_, bytes_); }
+
+absl::StatusOr<std::unique_ptr<FlightRing>> FlightRing::Create(const std::string& path, int64_t rank, int64_t world_size,
+                                                               const std::vector<graph::Group>& groups, int64_t capacity,
+                                                               const std::string& backend, int64_t timeout_ms) {
+  const std::string text = GroupsText(groups);
+  const size_t records_offset = (sizeof(Header) + text.size() + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t bytes = records_offset + capacity * sizeof(Record);
+  unlink(path.c_str());  // a reader of the last attempt's ring keeps its own
+  File file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.fd() < 0) return SystemError(path, "creating the flight ring");
+  if (posix_fallocate(file.fd(), 0, bytes) != 0) return SystemError(path, "reserving room for the flight ring");
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
+  if (memory == MAP_FAILED) return SystemError(path, "mapping the flight ring");
+  auto* header = static_cast<Header*>(memory);
+  header->rank = rank;
+  header->world_size = world_size;
+  header->capacity = capacity;
+  header->timeout_ms = timeout_ms;
+  header->records_offset = records_offset;
+  header->groups_bytes = text.size();
+  std::strncpy(header->backend, backend.c_str(), sizeof header->backend - 1);
+  std::memcpy(static_cast<char*>(memory) + sizeof(Header), text.data(), text.size());
+  std::memcpy(header->magic, kMagic, sizeof kMagic);
+  return std::unique_ptr<FlightRing>(new FlightRing(memory, bytes));
+}
+
+FlightRing::Record* FlightRing::Slot(uint64_t id) { return &records_[(id - 1) % header_->capacity]; }
+
+uint64_t FlightRing::Append(Record record) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  const uint64_t id = record.id;
+  Record* slot = Slot(id);
+  std::atomic_ref<uint64_t> slot_id(slot->id);
+  slot_id.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  record.id = 0;
+  std::memcpy(slot, &record, sizeof record);
+  slot_id.store(id, std::memory_order_release);
+  return id;
+}
+
+void FlightRing::SetStarted(uint64_t id, int64_t now_ns) {
+  Record* slot = Slot(id);
+  if (std::atomic_ref<uint64_t>(slot->id).load(std::memory_order_acquire) == id) {
+    std::atomic_ref<int64_t>(slot->started_ns).store(now_ns, std::memory_order_relaxed);
+  }
+}
+
+void FlightRing::SetCompleted(uint64_t id, int64_t now_ns) {
+  Record* slot = Slot(id);
+  if (std::atomic_ref<uint64_t>(slot->id).load(std::memory_order_acquire) == id) {
+    std::atomic_ref<int64_t>(slot->completed_ns).store(now_ns, std::memory_order_relaxed);
+  }
+}
+
+absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std::string& reason) {
+  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd() < 0) {
+    return FieldError("flight ring", path, "there is no such file; the rank has not started", absl::StatusCode::kNotFound);
+  }
+  struct stat info {};
+  auto wrong = [&] { return FieldError("flight ring", path, "this is no flight ring; give flight/rank-R of a run directory"); };
+  if (fstat(file.fd(), &info) != 0 || info.st_size < static_cast<off_t>(sizeof(FlightRing::Record))) return wrong();
+  void* memory = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (memory == MAP_FAILED) return SystemError(path, "mapping the flight ring");
+  struct Layout {
+    char magic[8];
+    int64_t rank, world_size, capacity, timeout_ms, records_offset, groups_bytes;
+    char backend[16];
+  };
+  const auto* header = static_cast<const Layout*>(memory);
+  v1::FlightDump dump;
+  const auto end = [&] { munmap(memory, info.st_size); };
+  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 ||
+      header->records_offset + header->capacity * static_cast<int64_t>(sizeof(FlightRing::Record)) > info.st_size ||
+      static_cast<int64_t>(sizeof(Layout)) + header->groups_bytes > header->records_offset) {
+    end();
+    return wrong();
+  }
+  dump.set_version("2.10");
+  dump.set_rank(header->rank);
+  dump.set_world_size(header->world_size);
+  dump.set_reason(reason);
+  const std::string text(static_cast<const char*>(memory) + sizeof(Layout), header->groups_bytes);
+  for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
+    std::pair<std::string, std::string> named = absl::StrSplit(part, absl::MaxSplits(':', 1));
+    auto* group = dump.add_groups();
+    group->set_pg_id(dump.groups_size() - 1);
+    group->set_name(named.first);
+    for (absl::string_view rank : absl::StrSplit(named.second, ',')) {
+      int64_t value = 0;
+      if (absl::SimpleAtoi(rank, &value)) group->add_ranks(value);
+    }
+  }
+  const auto* records = reinterpret_cast<const FlightRing::Record*>(static_cast<const char*>(memory) + header->records_offset);
+  std::vector<FlightRing::Record> found;
+  for (int64_t i = 0; i < header->capacity; ++i) {
+    FlightRing::Record copy;
+    const uint64_t id = records[i].id;
+    if (id != 0 && CopyRecord(records[i], id, &copy)) found.push_back(copy);
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  for (const auto& record : found) *dump.add_entries() = ToEntry(record, dump, header->backend, header->timeout_ms);
+  end();
+  return dump;
+}
+
+}  // namespace legoai::comm
