@@ -1,0 +1,34 @@
+// Starts one child process that cannot outlive the thread that started it. Torch-free. Linux.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace legoai::launch {
+
+struct ChildSpec {
+  std::vector<std::string> arguments;  // the first is the path of the program
+  std::vector<int> inherited;          // descriptors the child keeps, under the same numbers; all others must be close-on-exec
+  std::optional<int> cpu;              // the one processor it runs on
+  std::string log_path;                // gets stdout and stderr, appended; empty: they are inherited
+};
+
+// The child leads its own process group (a terminal's Ctrl-C does not reach it), has default signal handling, and is killed
+// when the calling thread ends. Errors: FieldError naming the program where it cannot be run.
+absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
+
+// The processors that this process may use, in ascending order.
+std::vector<int> AllowedCpus();
+
+// How a reaped child ended: "killed by signal 9 (Killed)", "exited with code 1".
+std::string DescribeWaitStatus(int wait_status);
+
+// Reaps `pid` if it has ended, after killing what is left of its process group; gives its wait status.
+std::optional<int> ReapIfEnded(pid_t pid);
+
+}  // namespace legoai::launch

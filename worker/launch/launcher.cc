@@ -1,0 +1,302 @@
+#include "worker/launch/launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/errors.h"
+#include "worker/launch/child_process.h"
+#include "worker/launch/listen_socket.h"
+
+namespace legoai::launch {
+namespace {
+
+// A failure that says nothing but that a peer or an answer was missing.
+bool IsConsequence(int code) {
+  switch (static_cast<absl::StatusCode>(code)) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted: return true;
+    default: return false;
+  }
+}
+
+absl::Status ExitStatus(const v1::Exit& exit) {
+  if (exit.has_violation()) {
+    const v1::FieldViolation& violation = exit.violation();
+    return FieldError(violation.field(), violation.value(), violation.remedy(), static_cast<absl::StatusCode>(exit.code()));
+  }
+  const auto code = exit.code() == 0 ? absl::StatusCode::kUnknown : static_cast<absl::StatusCode>(exit.code());
+  return absl::Status(code, exit.message());
+}
+
+// One rank: a socket pair, a process at its other end, and Start.
+absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& options, int64_t rank, int listen_fd, int64_t port,
+                                                       const std::vector<int>& cpus) {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", std::strerror(errno)));
+  }
+  const timeval timeout = {10, 0};  // a rank that neither reads nor writes must not stop the launcher
+  setsockopt(fds[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  ChildSpec spec;
+  spec.arguments = options.arguments;
+  spec.arguments.insert(spec.arguments.begin(), options.trainer);
+  spec.arguments.push_back(absl::StrCat("--socket=", fds[1]));
+  spec.inherited = {fds[1]};
+  if (rank == 0) spec.inherited.push_back(listen_fd);
+  if (options.pin && !cpus.empty()) spec.cpu = cpus[rank % cpus.size()];
+  if (!options.log_directory.empty()) spec.log_path = absl::StrCat(options.log_directory, "/rank-", rank, ".log");
+  absl::StatusOr<pid_t> pid = SpawnChild(spec);
+  close(fds[1]);
+  if (!pid.ok()) {
+    close(fds[0]);
+    return pid.status();
+  }
+  auto process = std::make_unique<RankProcess>(rank, *pid, fds[0]);
+  v1::ToTrainer message;
+  v1::Start& start = *message.mutable_start();
+  start = options.start;
+  start.set_rank(rank);
+  start.set_local_rank(rank);
+  start.set_world_size(options.world_size);
+  start.set_rendezvous_host("127.0.0.1");
+  start.set_rendezvous_port(port);
+  start.set_rendezvous_fd(rank == 0 ? listen_fd : -1);
+  process->Send(message);
+  return process;
+}
+
+}  // namespace
+
+Launcher::Launcher(LaunchOptions options, LaunchCallbacks callbacks)
+    : options_(std::move(options)), callbacks_(std::move(callbacks)) {
+  if (pipe2(stop_fds_, O_CLOEXEC | O_NONBLOCK) != 0) stop_fds_[0] = stop_fds_[1] = -1;
+}
+
+Launcher::~Launcher() {
+  for (int fd : stop_fds_) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void Launcher::RequestStop(bool save) {
+  const char byte = save ? 's' : 'd';
+  [[maybe_unused]] const ssize_t written = write(stop_fds_[1], &byte, 1);
+}
+
+absl::StatusOr<LaunchOutcome> Launcher::Run() {
+  const absl::Status started = StartAll();
+  if (!started.ok()) {
+    SignalAll(SIGKILL);
+    while (!AllReaped()) {
+      Reap();
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return started;
+  }
+  while (!AllReaped()) {
+    Poll();
+    Reap();
+    CheckSilence();
+    Advance();
+  }
+  return Conclude();
+}
+
+absl::Status Launcher::StartAll() {
+  absl::StatusOr<ListenSocket> listener = ListenOnLoopback(options_.rendezvous_port);
+  if (!listener.ok()) return listener.status();
+  const std::vector<int> cpus = AllowedCpus();
+  absl::Status status;
+  for (int64_t rank = 0; rank < options_.world_size && status.ok(); ++rank) {
+    auto process = StartRank(options_, rank, listener->fd, listener->port, cpus);
+    status = process.status();
+    if (process.ok()) ranks_.push_back(*std::move(process));
+  }
+  close(listener->fd);
+  return status;
+}
+
+void Launcher::Poll() {
+  std::vector<pollfd> fds = {{stop_fds_[0], POLLIN, 0}};
+  std::vector<RankProcess*> ranks;
+  for (auto& rank : ranks_) {
+    if (rank->socket() < 0) continue;
+    fds.push_back({rank->socket(), POLLIN, 0});
+    ranks.push_back(rank.get());
+  }
+  if (poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(PollTimeout()))) <= 0) return;
+  if (fds[0].revents != 0) PassOnStop();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (fds[i + 1].revents != 0) Receive(*ranks[i]);
+  }
+}
+
+// Ends of processes and of phases are looked at soon after they can come.
+absl::Duration Launcher::PollTimeout() const {
+  for (const auto& rank : ranks_) {
+    if (!rank->reaped() && (rank->socket() < 0 || rank->exit)) return absl::Milliseconds(5);
+  }
+  return absl::Milliseconds(phase_ == Phase::kRunning ? 100 : 10);
+}
+
+void Launcher::Receive(RankProcess& rank) {
+  const absl::StatusOr<bool> open = rank.reader().Fill();
+  v1::FromTrainer message;
+  while (true) {
+    const absl::StatusOr<bool> got = rank.reader().Next(&message);
+    if (!got.ok()) {
+      rank.Fail(Blame::kCause, Annotate(got.status(), "broke the protocol"));
+      rank.CloseSocket();
+      return;
+    }
+    if (!*got) break;
+    Dispatch(rank, message);
+  }
+  if (!open.ok() || !*open) rank.CloseSocket();
+}
+
+void Launcher::Dispatch(RankProcess& rank, const v1::FromTrainer& message) {
+  rank.last_heard = absl::Now();
+  if (message.has_progress()) {
+    rank.last_progress = message.progress();
+    if (callbacks_.progress) callbacks_.progress(rank.rank(), message.progress());
+  }
+  if (message.has_metrics() && callbacks_.metrics) callbacks_.metrics(rank.rank(), message.metrics());
+  if (message.has_log() && callbacks_.log) callbacks_.log(rank.rank(), message.log());
+  if (message.has_flight_dump()) {
+    rank.answered = true;
+    if (callbacks_.flight_dumped) callbacks_.flight_dumped(rank.rank(), message.flight_dump());
+  }
+  if (message.has_checkpoint_ready()) Vote(rank, message.checkpoint_ready());
+  if (message.has_exit()) {
+    rank.exit = message.exit();
+    if (message.exit().cause() != v1::Exit::FAILED) return;
+    rank.Fail(IsConsequence(message.exit().code()) ? Blame::kConsequence : Blame::kCause, ExitStatus(message.exit()));
+  }
+}
+
+void Launcher::Vote(RankProcess& rank, const v1::CheckpointReady& ready) {
+  rank.ready = ready;
+  std::vector<std::string> digests;
+  for (const auto& other : ranks_) {
+    if (!other->ready || other->ready->step() != ready.step()) return;
+    digests.push_back(other->ready->digest());
+  }
+  const absl::Status verdict = callbacks_.commit ? callbacks_.commit(ready.step(), digests) : absl::OkStatus();
+  v1::ToTrainer answer;
+  if (verdict.ok()) {
+    answer.mutable_commit()->set_step(ready.step());
+  } else {
+    answer.mutable_deny()->set_step(ready.step());
+    answer.mutable_deny()->set_reason(std::string(verdict.message()));
+  }
+  for (const auto& other : ranks_) other->ready.reset();
+  Broadcast(answer);
+}
+
+void Launcher::PassOnStop() {
+  char bytes[16];
+  const ssize_t got = read(stop_fds_[0], bytes, sizeof(bytes));
+  if (got <= 0) return;
+  v1::ToTrainer message;
+  message.mutable_stop()->set_save(std::find(bytes, bytes + got, 'd') == bytes + got);
+  Broadcast(message);
+}
+
+void Launcher::Reap() {
+  for (auto& rank : ranks_) {
+    if (rank->reaped()) continue;
+    const std::optional<int> wait_status = ReapIfEnded(rank->pid());
+    if (!wait_status) continue;
+    while (rank->socket() >= 0) Receive(*rank);  // its last words
+    rank->Ended(*wait_status, phase_ >= Phase::kTerminating);
+  }
+}
+
+void Launcher::CheckSilence() {
+  if (phase_ != Phase::kRunning) return;
+  const absl::Time now = absl::Now();
+  for (auto& rank : ranks_) {
+    const absl::Duration limit = rank->last_progress.step() > 0 ? options_.train_timeout : options_.init_timeout;
+    if (rank->reaped() || now - rank->last_heard <= limit) continue;
+    rank->Fail(Blame::kConsequence, absl::DeadlineExceededError(absl::StrCat("no message for ", absl::FormatDuration(limit))));
+  }
+}
+
+void Launcher::Trouble(const std::string& reason) {
+  phase_ = Phase::kAsking;
+  phase_since_ = absl::Now();
+  v1::ToTrainer message;
+  message.mutable_dump_flight()->set_reason(reason);
+  for (auto& rank : ranks_) {
+    if (rank->reaped() || rank->socket() < 0 || rank->exit) continue;
+    rank->asked = true;
+    rank->Send(message);
+  }
+}
+
+// From trouble to the end of all processes: ask, terminate, kill. Each phase is left as soon as it has done its work.
+void Launcher::Advance() {
+  const auto failed = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->blame != Blame::kNone; });
+  const absl::Duration in_phase = absl::Now() - phase_since_;
+  if (phase_ == Phase::kRunning && failed != ranks_.end()) {
+    Trouble(std::string((*failed)->failure.message()));
+  } else if (phase_ == Phase::kAsking) {
+    const bool waiting = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+      return !rank->reaped() && rank->asked && !rank->answered && rank->socket() >= 0;
+    });
+    if (waiting && in_phase < options_.answer_timeout) return;
+    for (auto& rank : ranks_) {
+      if (rank->reaped() || rank->socket() < 0 || !rank->asked || rank->answered) continue;
+      rank->Fail(Blame::kUnresponsive, absl::DeadlineExceededError("does not answer: the process is stopped or hangs"));
+    }
+    SignalAll(SIGTERM);
+    phase_ = Phase::kTerminating;
+    phase_since_ = absl::Now();
+  } else if (phase_ == Phase::kTerminating && in_phase > options_.stop_grace) {
+    SignalAll(SIGKILL);
+    phase_ = Phase::kKilling;
+  }
+}
+
+void Launcher::SignalAll(int signal_number) {
+  for (auto& rank : ranks_) {
+    if (!rank->reaped()) kill(-rank->pid(), signal_number);
+  }
+}
+
+void Launcher::Broadcast(const v1::ToTrainer& message) {
+  for (auto& rank : ranks_) rank->Send(message);
+}
+
+bool Launcher::AllReaped() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->reaped(); });
+}
+
+absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
+  const RankProcess* culprit = nullptr;
+  for (const auto& rank : ranks_) {
+    if (rank->blame == Blame::kNone) continue;
+    if (culprit == nullptr || rank->blame > culprit->blame ||
+        (rank->blame == culprit->blame && rank->failed_at < culprit->failed_at)) {
+      culprit = rank.get();
+    }
+  }
+  if (culprit != nullptr) return culprit->failure;
+  return LaunchOutcome{ranks_[0]->exit->cause(), ranks_[0]->exit->step()};
+}
+
+}  // namespace legoai::launch

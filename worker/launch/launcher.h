@@ -1,0 +1,94 @@
+// Starts the trainer processes of one host and watches them until all have ended (decisions 15). Torch-free.
+//
+// What it guards against: a rank that dies, says it failed, breaks the protocol, or falls silent (stopped, hung). Then every rank
+// is asked for its flight record, the cause is told from its consequences, all are stopped (SIGTERM, after a grace SIGKILL) and
+// reaped, and the answer is one Status that names the rank and the cause. No process stays behind: children die with the thread
+// that runs Run().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/legoai/v1/launch.pb.h"
+#include "worker/launch/rank_process.h"
+
+namespace legoai::launch {
+
+struct LaunchOptions {
+  std::string trainer;                 // path of legoai-trainer; it is called with --socket=FD
+  std::vector<std::string> arguments;  // before --socket
+  int64_t world_size = 1;
+  v1::Start start;              // the same for all ranks; rank, local_rank, world_size and rendezvous are filled in here
+  int64_t rendezvous_port = 0;  // 0: any free port
+  bool pin = true;              // rank r runs on the (r mod n)-th of the n processors that this process may use
+  std::string log_directory;    // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
+  absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
+  absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
+  absl::Duration answer_timeout = absl::Seconds(2);   // to answer when asked for a flight record
+  absl::Duration stop_grace = absl::Seconds(5);       // between SIGTERM and SIGKILL
+};
+
+// All run on the thread of Run(). Each may be empty.
+struct LaunchCallbacks {
+  std::function<void(int64_t rank, const v1::Progress&)> progress;
+  std::function<void(int64_t rank, const v1::StepMetrics&)> metrics;
+  std::function<void(int64_t rank, const v1::Log&)> log;
+  std::function<void(int64_t rank, const v1::FlightDumped&)> flight_dumped;
+  // All ranks have this step on the disk; `digests` by rank. OK: Commit; an error: Deny with its message. Empty: always commits.
+  std::function<absl::Status(int64_t step, const std::vector<std::string>& digests)> commit;
+};
+
+struct LaunchOutcome {
+  v1::Exit::Cause cause = v1::Exit::FINISHED;  // or STOPPED
+  int64_t step = 0;
+};
+
+class Launcher {
+ public:
+  Launcher(LaunchOptions options, LaunchCallbacks callbacks);
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  // Blocks until every child is reaped. Call once.
+  // Errors: a rank's own Status, its message beginning with the rank, FieldViolation kept; Unavailable: a rank died;
+  // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use.
+  absl::StatusOr<LaunchOutcome> Run();
+
+  // Asks all ranks to stop at the next step boundary. Async-signal-safe; may be called before and during Run().
+  void RequestStop(bool save);
+
+ private:
+  enum class Phase { kRunning, kAsking, kTerminating, kKilling };
+
+  absl::Status StartAll();
+  void Poll();
+  void Receive(RankProcess& rank);
+  void Dispatch(RankProcess& rank, const v1::FromTrainer& message);
+  void Vote(RankProcess& rank, const v1::CheckpointReady& ready);
+  void PassOnStop();
+  void Reap();
+  void CheckSilence();
+  void Trouble(const std::string& reason);
+  void Advance();
+  void SignalAll(int signal_number);
+  void Broadcast(const v1::ToTrainer& message);
+  bool AllReaped() const;
+  absl::Duration PollTimeout() const;
+  absl::StatusOr<LaunchOutcome> Conclude() const;
+
+  const LaunchOptions options_;
+  const LaunchCallbacks callbacks_;
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  int stop_fds_[2] = {-1, -1};  // a pipe: one byte for each RequestStop
+  Phase phase_ = Phase::kRunning;
+  absl::Time phase_since_;
+};
+
+}  // namespace legoai::launch

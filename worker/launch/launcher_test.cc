@@ -1,0 +1,230 @@
+#include "worker/launch/launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/errors.h"
+#include "worker/launch/listen_socket.h"
+
+namespace legoai::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Runs launchers over the test trainer and keeps what its ranks said.
+class LauncherTest : public ::testing::Test {
+ protected:
+  LaunchOptions Options(const std::string& act, int64_t culprit, int64_t world = 3) {
+    LaunchOptions options;
+    options.trainer = "worker/launch/test_trainer";
+    options.arguments = {"--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_)};
+    options.world_size = world;
+    options.start.set_build_version("test");
+    options.start.set_epoch(4);
+    options.train_timeout = absl::Seconds(1);
+    options.answer_timeout = absl::Milliseconds(500);
+    options.stop_grace = absl::Milliseconds(300);
+    return options;
+  }
+
+  LaunchCallbacks Callbacks() {
+    LaunchCallbacks callbacks;
+    callbacks.log = [this](int64_t rank, const v1::Log& log) {
+      logs_.push_back(absl::StrCat(rank, ": ", log.text()));
+      if (absl::StartsWith(log.text(), "pid ")) pids_.push_back(std::stoi(log.text().substr(4)));
+    };
+    callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
+      last_step_[rank] = progress.step();
+      if (progress.step() == stop_at_ && launcher_ != nullptr) launcher_->RequestStop(stop_saves_);
+    };
+    callbacks.flight_dumped = [this](int64_t rank, const v1::FlightDumped& dump) { dumped_.insert(dump.path()); };
+    return callbacks;
+  }
+
+  absl::StatusOr<LaunchOutcome> Run(LaunchOptions options, LaunchCallbacks callbacks) {
+    Launcher launcher(std::move(options), std::move(callbacks));
+    launcher_ = &launcher;
+    auto outcome = launcher.Run();
+    launcher_ = nullptr;
+    // Nobody is left: neither running nor as a zombie.
+    for (int pid : pids_) EXPECT_EQ(kill(pid, 0), -1) << pid;
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+    EXPECT_EQ(errno, ECHILD);
+    return outcome;
+  }
+  absl::StatusOr<LaunchOutcome> Run(const std::string& act, int64_t culprit) { return Run(Options(act, culprit), Callbacks()); }
+
+  int64_t steps_ = 5;
+  int64_t stop_at_ = -1;
+  bool stop_saves_ = true;
+  Launcher* launcher_ = nullptr;
+  std::vector<std::string> logs_;
+  std::vector<int> pids_;
+  std::map<int64_t, int64_t> last_step_;
+  std::set<std::string> dumped_;
+};
+
+TEST_F(LauncherTest, AllFinishAndACheckpointIsCommittedOnce) {
+  LaunchCallbacks callbacks = Callbacks();
+  std::vector<std::string> commits;
+  callbacks.commit = [&](int64_t step, const std::vector<std::string>& digests) {
+    commits.push_back(absl::StrCat(step, ": ", absl::StrJoin(digests, " ")));
+    return absl::OkStatus();
+  };
+  const auto outcome = Run(Options("none", 0), callbacks);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome->step, 5);
+  EXPECT_THAT(commits, ::testing::ElementsAre("2: digest-0 digest-1 digest-2"));
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict OK", "1: verdict OK", "2: verdict OK"}));
+  EXPECT_EQ(last_step_, (std::map<int64_t, int64_t>{{0, 5}, {1, 5}, {2, 5}}));
+  EXPECT_THAT(logs_, ::testing::Contains(HasSubstr("1: pid")));
+  for (const std::string& log : logs_) {
+    if (!absl::StrContains(log, "pid")) continue;
+    EXPECT_EQ(absl::StrContains(log, "fd -1"), !absl::StartsWith(log, "0:")) << log;
+  }
+}
+
+TEST_F(LauncherTest, ADeniedCheckpointTellsTheReason) {
+  LaunchCallbacks callbacks = Callbacks();
+  callbacks.commit = [](int64_t, const std::vector<std::string>&) { return absl::AbortedError("epoch 4 is over"); };
+  EXPECT_TRUE(Run(Options("none", 0), callbacks).ok());
+  EXPECT_THAT(logs_, ::testing::Contains("2: verdict ABORTED: epoch 4 is over"));
+}
+
+TEST_F(LauncherTest, ARankThatIsKilledIsNamed) {
+  steps_ = 1'000'000;
+  const auto outcome = Run("die", 1);
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): the process was killed by signal 9"));
+  EXPECT_THAT(dumped_, ::testing::ElementsAre("flight/rank-0", "flight/rank-2"));
+}
+
+TEST_F(LauncherTest, ARankThatExitsWithoutAWordIsNamed) {
+  steps_ = 1'000'000;
+  EXPECT_THAT(Run("exit", 2).status().message(), HasSubstr("rank 2 (train, step 2): the process exited with code 7"));
+}
+
+TEST_F(LauncherTest, AStoppedRankDoesNotAnswer) {
+  steps_ = 1'000'000;
+  const auto outcome = Run("stop_self", 1);
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): does not answer"));
+  EXPECT_THAT(dumped_, ::testing::ElementsAre("flight/rank-0", "flight/rank-2"));
+}
+
+TEST_F(LauncherTest, AFailureKeepsItsFieldAndBeatsItsConsequences) {
+  steps_ = 1'000'000;
+  const auto failed = Run("fail", 2);
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(failed.status().message(), HasSubstr("rank 2"));
+  ASSERT_TRUE(GetFieldViolation(failed.status()).has_value());
+  EXPECT_EQ(GetFieldViolation(failed.status())->field(), "training.lr");
+  EXPECT_EQ(Run("lose_peer", 0).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(LauncherTest, ProtocolErrorsAreTheRanksFailure) {
+  steps_ = 1'000'000;
+  EXPECT_THAT(Run("oversized", 0).status().message(),
+              HasSubstr("rank 0 (train, step 2): broke the protocol: the peer announces"));
+  EXPECT_THAT(Run("garbage", 1).status().message(), HasSubstr("are no legoai.v1.FromTrainer"));
+}
+
+TEST_F(LauncherTest, ARankThatIgnoresSigtermIsKilled) {
+  steps_ = 1'000'000;
+  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("no message for 1s"));
+}
+
+TEST_F(LauncherTest, AnotherBuildIsRefused) {
+  LaunchOptions options = Options("none", 0);
+  options.start.set_build_version("0.1.0+other");
+  const auto outcome = Run(std::move(options), Callbacks());
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(outcome.status().message(), HasSubstr("build_version = 0.1.0+other: the launcher was built from other sources"));
+}
+
+TEST_F(LauncherTest, StopReachesAllRanks) {
+  steps_ = 1'000'000;
+  stop_at_ = 4;
+  const auto outcome = Run("none", 0);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_GE(outcome->step, 4);
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: saved", "1: saved", "2: saved"}));
+  logs_.clear();
+  stop_saves_ = false;
+  EXPECT_TRUE(Run("none", 0).ok());
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: discarded", "1: discarded", "2: discarded"}));
+}
+
+TEST_F(LauncherTest, AMissingProgramAndATakenPortAreFieldErrors) {
+  LaunchOptions options = Options("none", 0);
+  options.trainer = "worker/launch/no_such_trainer";
+  auto outcome = Run(std::move(options), Callbacks());
+  ASSERT_TRUE(GetFieldViolation(outcome.status()).has_value()) << outcome.status();
+  EXPECT_EQ(GetFieldViolation(outcome.status())->value(), "worker/launch/no_such_trainer");
+
+  const auto taken = ListenOnLoopback(0);
+  options = Options("none", 0);
+  options.rendezvous_port = taken->port;
+  outcome = Run(std::move(options), Callbacks());
+  ASSERT_TRUE(GetFieldViolation(outcome.status()).has_value()) << outcome.status();
+  EXPECT_THAT(outcome.status().message(), HasSubstr("the port is in use"));
+  close(taken->fd);
+}
+
+TEST_F(LauncherTest, OutputGoesToLogFilesAndRanksArePinned) {
+  LaunchOptions options = Options("none", 0);
+  options.trainer = "/bin/sh";
+  options.arguments = {"-c", "grep Cpus_allowed_list /proc/self/status; exit 5"};
+  options.log_directory = ::testing::TempDir();
+  EXPECT_THAT(Run(std::move(options), Callbacks()).status().message(), HasSubstr("exited with code 5"));
+  std::ifstream log(::testing::TempDir() + "/rank-1.log");
+  std::string key, cpus;
+  log >> key >> cpus;
+  EXPECT_TRUE(!cpus.empty() && cpus.find_first_not_of("0123456789") == std::string::npos) << cpus;
+}
+
+// A process that launches is killed: its ranks must die with it. This process adopts them and sees them end.
+TEST_F(LauncherTest, NobodySurvivesTheLauncher) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  steps_ = 1'000'000;
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const pid_t victim = fork();
+  if (victim == 0) {
+    LaunchCallbacks callbacks;
+    callbacks.log = [&](int64_t, const v1::Log& log) {
+      const int pid = absl::StartsWith(log.text(), "pid ") ? std::stoi(log.text().substr(4)) : 0;
+      if (pid != 0 && write(fds[1], &pid, sizeof(pid)) < 0) _exit(1);
+    };
+    Launcher launcher(Options("none", 0), callbacks);
+    launcher.Run().status().IgnoreError();
+    _exit(0);
+  }
+  std::set<int> expected = {victim};
+  for (int i = 0; i < 3; ++i) {
+    int pid = 0;
+    ASSERT_EQ(read(fds[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
+    expected.insert(pid);
+  }
+  kill(victim, SIGKILL);
+  std::set<int> ended;
+  for (int i = 0; i < 4; ++i) ended.insert(waitpid(-1, nullptr, 0));
+  EXPECT_EQ(ended, expected);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+}  // namespace
+}  // namespace legoai::launch

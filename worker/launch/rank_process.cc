@@ -1,0 +1,55 @@
+#include "worker/launch/rank_process.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker/launch/child_process.h"
+
+namespace legoai::launch {
+
+RankProcess::RankProcess(int64_t rank, pid_t pid, int socket)
+    : last_heard(absl::Now()), rank_(rank), pid_(pid), socket_(socket), reader_(std::make_unique<MessageReader>(socket)) {}
+
+RankProcess::~RankProcess() { CloseSocket(); }
+
+bool RankProcess::EndedWell() const {
+  return exit && exit->cause() != v1::Exit::FAILED && wait_status && WIFEXITED(*wait_status) && WEXITSTATUS(*wait_status) == 0;
+}
+
+void RankProcess::CloseSocket() {
+  if (socket_ >= 0) close(socket_);
+  socket_ = -1;
+}
+
+void RankProcess::Send(const v1::ToTrainer& message) {
+  if (socket_ < 0) return;
+  const absl::Status sent = WriteMessage(socket_, message);
+  // A rank that is gone is found by its end of file, with a better reason.
+  if (!sent.ok() && !absl::IsUnavailable(sent)) Fail(Blame::kUnresponsive, sent);
+}
+
+void RankProcess::Fail(Blame new_blame, const absl::Status& status) {
+  if (new_blame <= blame) return;
+  blame = new_blame;
+  failure = absl::Status(status.code(), absl::StrCat(Name(), ": ", status.message()));
+  status.ForEachPayload([this](absl::string_view url, const absl::Cord& payload) { failure.SetPayload(url, payload); });
+  if (failed_at == absl::InfiniteFuture()) failed_at = absl::Now();
+}
+
+void RankProcess::Ended(int status, bool stopping) {
+  wait_status = status;
+  CloseSocket();
+  if (EndedWell() || blame >= Blame::kUnresponsive) return;
+  if (exit && exit->cause() == v1::Exit::FAILED) return;  // it has said why
+  const absl::Status death = absl::UnavailableError(absl::StrCat("the process ", DescribeWaitStatus(status)));
+  Fail(stopping ? Blame::kConsequence : Blame::kCause, death);
+}
+
+std::string RankProcess::Name() const {
+  if (last_progress.phase().empty()) return absl::StrCat("rank ", rank_);
+  return absl::StrCat("rank ", rank_, " (", last_progress.phase(), ", step ", last_progress.step(), ")");
+}
+
+}  // namespace legoai::launch

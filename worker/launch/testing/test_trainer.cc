@@ -1,0 +1,98 @@
+// A trainer that speaks the real protocol over the real link, and trains nothing. Rank --culprit does --act in step 3; the others
+// go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, lose_peer, oversized, garbage, ignore_term, deaf.
+//
+//   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/errors.h"
+#include "worker/launch/trainer_link.h"
+
+namespace legoai::launch {
+namespace {
+
+std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
+  std::map<std::string, std::string> arguments = {{"act", "none"}, {"culprit", "0"}, {"steps", "5"}, {"build", "test"}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i] + 2;
+    arguments[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+  return arguments;
+}
+
+int Fail(TrainerLink& link, const absl::Status& status) {
+  link.SendExit(v1::Exit::FAILED, 3, status).IgnoreError();
+  return 1;
+}
+
+[[noreturn]] void SleepForever() {
+  while (true) pause();
+}
+
+// Comes back where the act is survived.
+int Act(const std::string& act, TrainerLink& link, int fd) {
+  if (act == "die") raise(SIGKILL);
+  if (act == "stop_self") raise(SIGSTOP);
+  if (act == "exit") _exit(7);
+  if (act == "fail") return Fail(link, FieldError("training.lr", "1e9", "the loss is not finite"));
+  if (act == "lose_peer") return Fail(link, absl::UnavailableError("connection closed by peer"));
+  if (act == "oversized") {
+    [[maybe_unused]] const ssize_t sent = send(fd, "\xff\xff\xff\x7f", 4, MSG_NOSIGNAL);
+    SleepForever();
+  }
+  if (act == "garbage") {
+    [[maybe_unused]] const ssize_t sent = send(fd, "\x04\0\0\0\xff\xff\xff\xff", 8, MSG_NOSIGNAL);
+    SleepForever();
+  }
+  if (act == "ignore_term") {
+    signal(SIGTERM, SIG_IGN);
+    SleepForever();
+  }
+  return 0;
+}
+
+int Run(int argc, char** argv) {
+  auto arguments = ParseArguments(argc, argv);
+  const int fd = std::atoi(arguments["socket"].c_str());
+  auto link = TrainerLink::Connect(fd, arguments["build"]);
+  if (!link.ok()) return 1;
+  const v1::Start& start = (*link)->start();
+  (*link)->SetFlightDump([&](const std::string&) { return absl::StrCat("flight/rank-", start.rank()); });
+  (*link)
+      ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port()))
+      .IgnoreError();
+  const bool culprit = std::to_string(start.rank()) == arguments["culprit"];
+  const int64_t steps = std::atoi(arguments["steps"].c_str());
+  for (int64_t step = 1; step <= steps; ++step) {
+    absl::SleepFor(absl::Milliseconds(10));
+    if (culprit && step == 3) {
+      if (const int code = Act(arguments["act"], **link, fd); code != 0) return code;
+    }
+    if (!(*link)->SendProgress("train", step, steps).ok()) return 1;
+    if (step == 2) {
+      const absl::Status verdict = (*link)->AwaitCommit(step, absl::StrCat("digest-", start.rank()), absl::Seconds(20));
+      (*link)->SendLog("info", absl::StrCat("verdict ", verdict.ToString())).IgnoreError();
+    }
+    if ((*link)->stop_request() == TrainerLink::StopRequest::kNone) continue;
+    const bool save = (*link)->stop_request() == TrainerLink::StopRequest::kSave;
+    (*link)->SendLog("info", save ? "saved" : "discarded").IgnoreError();
+    (*link)->SendExit(v1::Exit::STOPPED, step, absl::OkStatus()).IgnoreError();
+    return 0;
+  }
+  (*link)->SendExit(v1::Exit::FINISHED, steps, absl::OkStatus()).IgnoreError();
+  return 0;
+}
+
+}  // namespace
+}  // namespace legoai::launch
+
+int main(int argc, char** argv) { return legoai::launch::Run(argc, argv); }

@@ -1,0 +1,156 @@
+#include "worker/launch/trainer_link.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/errors.h"
+
+namespace legoai::launch {
+namespace {
+
+v1::FromTrainer MakeExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status) {
+  v1::FromTrainer message;
+  v1::Exit* exit = message.mutable_exit();
+  exit->set_cause(cause);
+  exit->set_step(step);
+  exit->set_code(static_cast<int>(status.code()));
+  exit->set_message(std::string(status.message()));
+  if (auto violation = GetFieldViolation(status)) *exit->mutable_violation() = *std::move(violation);
+  return message;
+}
+
+absl::StatusOr<v1::Start> ReadStart(MessageReader& reader) {
+  v1::ToTrainer first;
+  absl::StatusOr<bool> got = reader.Read(&first);
+  if (!got.ok()) return got.status();
+  if (!*got) return absl::UnavailableError("the launcher closed the connection before it sent Start");
+  if (!first.has_start()) return absl::FailedPreconditionError("the launcher's first message is not Start");
+  return first.start();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TrainerLink>> TrainerLink::Connect(int fd, std::string_view build_version) {
+  MessageReader reader(fd);
+  absl::StatusOr<v1::Start> start = ReadStart(reader);
+  if (!start.ok()) return start.status();
+  if (start->build_version() != build_version) {
+    const absl::Status mismatch = FieldError("build_version", start->build_version(),
+                                             absl::StrCat("the launcher was built from other sources than the trainer (",
+                                                          std::string(build_version), "); build both together"),
+                                             absl::StatusCode::kFailedPrecondition);
+    v1::FromTrainer message = MakeExit(v1::Exit::FAILED, 0, mismatch);
+    message.set_rank(start->rank());
+    message.set_epoch(start->epoch());
+    WriteMessage(fd, message).IgnoreError();
+    return mismatch;
+  }
+  return std::unique_ptr<TrainerLink>(new TrainerLink(fd, *std::move(start), std::move(reader)));
+}
+
+TrainerLink::TrainerLink(int fd, v1::Start start, MessageReader reader)
+    : fd_(fd), start_(std::move(start)), reader_(std::move(reader)), listener_([this] { Listen(); }) {}
+
+TrainerLink::~TrainerLink() {
+  closing_ = true;
+  shutdown(fd_, SHUT_RD);
+  listener_.join();
+  close(fd_);
+}
+
+void TrainerLink::Listen() {
+  v1::ToTrainer message;
+  while (true) {
+    absl::StatusOr<bool> got = reader_.Read(&message);
+    if (got.ok() && *got) {
+      Handle(message);
+    } else {
+      if (!closing_) _exit(kLauncherGoneExitCode);
+      return;
+    }
+  }
+}
+
+void TrainerLink::Handle(const v1::ToTrainer& message) {
+  if (message.has_stop()) RequestStop(message.stop().save());
+  if (message.has_dump_flight()) DumpFlight(message.dump_flight().reason());
+  if (!message.has_commit() && !message.has_deny()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  verdict_step_ = message.has_commit() ? message.commit().step() : message.deny().step();
+  verdict_ = message.has_commit() ? absl::OkStatus() : absl::AbortedError(message.deny().reason());
+  changed_.notify_all();
+}
+
+void TrainerLink::DumpFlight(const std::string& reason) {
+  v1::FromTrainer message;
+  message.mutable_flight_dump()->set_reason(reason);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (dump_) message.mutable_flight_dump()->set_path(dump_(reason));
+  }
+  Send(std::move(message)).IgnoreError();
+}
+
+void TrainerLink::SetFlightDump(std::function<std::string(const std::string&)> dump) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  dump_ = std::move(dump);
+}
+
+void TrainerLink::RequestStop(bool save) {
+  StopRequest none = StopRequest::kNone;
+  if (!save) {
+    stop_.store(StopRequest::kDiscard);
+  } else {
+    stop_.compare_exchange_strong(none, StopRequest::kSave);
+  }
+}
+
+absl::Status TrainerLink::Send(v1::FromTrainer message) {
+  message.set_rank(start_.rank());
+  message.set_epoch(start_.epoch());
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  return WriteMessage(fd_, message);
+}
+
+absl::Status TrainerLink::SendProgress(std::string_view phase, int64_t step, int64_t steps) {
+  v1::FromTrainer message;
+  message.mutable_progress()->set_phase(std::string(phase));
+  message.mutable_progress()->set_step(step);
+  message.mutable_progress()->set_steps(steps);
+  return Send(std::move(message));
+}
+
+absl::Status TrainerLink::SendLog(std::string_view level, std::string_view text) {
+  v1::FromTrainer message;
+  message.mutable_log()->set_level(std::string(level));
+  message.mutable_log()->set_text(std::string(text));
+  message.mutable_log()->set_time_unix_seconds(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+  return Send(std::move(message));
+}
+
+absl::Status TrainerLink::SendExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status) {
+  return Send(MakeExit(cause, step, status));
+}
+
+absl::Status TrainerLink::AwaitCommit(int64_t step, const std::string& digest, absl::Duration timeout) {
+  v1::FromTrainer message;
+  message.mutable_checkpoint_ready()->set_step(step);
+  message.mutable_checkpoint_ready()->set_digest(digest);
+  message.mutable_checkpoint_ready()->set_epoch(start_.epoch());
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    verdict_step_ = -1;
+  }
+  if (absl::Status sent = Send(std::move(message)); !sent.ok()) return sent;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const bool answered = changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout), [&] { return verdict_step_ == step; });
+  if (answered) return verdict_;
+  return absl::DeadlineExceededError(
+      absl::StrCat("no answer from the launcher to the checkpoint of step ", step, " within ", absl::FormatDuration(timeout)));
+}
+
+}  // namespace legoai::launch
