@@ -1,0 +1,19 @@
+// Messages as JSON (decisions 17): the rules of reflect.h, as text. Torch-free. Thread-safety: pure functions.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace legoai {
+
+// `indent` spaces per level; -1: one line. Numbers that are not finite are null. No line break at the end.
+std::string ToJson(const google::protobuf::Message& message, int indent = 2);
+
+// Replaces `message` by what `text` says; on an error, which names the field, `message` stays as it was.
+absl::Status ParseJson(std::string_view text, google::protobuf::Message* message);
+
+}  // namespace legoai

@@ -1,0 +1,157 @@
+#include "proto/json/json.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include "proto/errors.h"
+#include "proto/json/random_message.h"
+#include "proto/legoai/v1/estimate.pb.h"
+#include "proto/legoai/v1/hardware.pb.h"
+#include "proto/legoai/v1/launch.pb.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/plan.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "proto/legoai/v1/trace.pb.h"
+
+namespace legoai {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+TEST(ToJson, PrintsPlainNumbersZerosNullsAndTexts) {
+  v1::Device device;
+  device.set_kind(v1::CUDA);
+  device.set_memory_bytes(85899345920);
+  device.set_kernel_launch_seconds(2.5e-6);
+  auto* peak = device.add_peak_flops();
+  peak->set_dtype(v1::BFLOAT16);
+  peak->set_flops_per_second(989e12);
+  device.add_sources("a \"quoted\" page");
+  EXPECT_THAT(
+      ToJson(device, -1),
+      testing::StartsWith(R"({"type":"","kind":"cuda","memory_bytes":85899345920,"memory_bandwidth_bytes_per_second":0.0,)"
+                          R"("peak_flops":[{"dtype":"bfloat16","flops_per_second":989000000000000.0}],"efficiencies":[],)"
+                          R"("kernel_launch_seconds":2.5e-06,"host_dispatch_seconds":0.0,"reserve_bytes":0,"reserve_source":"",)"
+                          R"("allocation_rounding_bytes":0,"sources":["a \"quoted\" page"])"));
+}
+
+TEST(ToJson, UnsetOptionalIsNullAndSetZeroIsZero) {
+  v1::StageEstimate stage;
+  EXPECT_NE(ToJson(stage, -1).find(R"("peak_reserved_bytes":null)"), std::string::npos);
+  stage.set_peak_reserved_bytes(0);
+  EXPECT_NE(ToJson(stage, -1).find(R"("peak_reserved_bytes":0)"), std::string::npos);
+}
+
+TEST(ToJson, SortsMapKeys) {
+  v1::PlanResult result;
+  for (const char* rule : {"tp", "a", "pp", "zz", "b"}) (*result.mutable_pruned())[rule] = rule[0];
+  EXPECT_NE(ToJson(result, -1).find(R"("pruned":{"a":97,"b":98,"pp":112,"tp":116,"zz":122})"), std::string::npos);
+}
+
+TEST(ToJson, IndentsOnRequest) {
+  v1::FieldViolation violation;
+  EXPECT_EQ(ToJson(violation), "{\n  \"field\": \"\",\n  \"value\": \"\",\n  \"remedy\": \"\"\n}");
+}
+
+template <typename T>
+void CheckRoundTrips(uint64_t seed) {
+  SCOPED_TRACE(T::descriptor()->full_name() + ", seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 50; ++i) {
+    T message, back;
+    FillRandomly(random, &message);
+    const std::string text = ToJson(message, i % 2 ? -1 : 2);
+    const absl::Status status = ParseJson(text, &back);
+    ASSERT_TRUE(status.ok()) << status << "\n" << text;
+    ASSERT_TRUE(MessageDifferencer::Equals(message, back)) << text;
+  }
+}
+
+TEST(Json, RoundTripsWhateverAMessageHolds) {
+  const uint64_t seed = std::random_device()();
+  CheckRoundTrips<v1::Recipe>(seed);
+  CheckRoundTrips<v1::Model>(seed);
+  CheckRoundTrips<v1::PlanResult>(seed);
+  CheckRoundTrips<v1::Estimate>(seed);
+  CheckRoundTrips<v1::TraceStorage>(seed);
+}
+
+v1::FieldViolation Refused(const std::string& text, google::protobuf::Message* message) {
+  const std::string before = message->DebugString();
+  const absl::Status status = ParseJson(text, message);
+  EXPECT_FALSE(status.ok()) << text;
+  EXPECT_EQ(message->DebugString(), before) << "half done";
+  return GetFieldViolation(status).value_or(v1::FieldViolation());
+}
+
+TEST(ParseJson, ReplacesTheMessage) {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_steps(7);
+  ASSERT_TRUE(ParseJson(R"({"training":{"seq_len":128,"steps":null},"model":null})", &recipe).ok());
+  EXPECT_EQ(recipe.training().seq_len(), 128);
+  EXPECT_FALSE(recipe.training().has_steps());
+  EXPECT_FALSE(recipe.has_model());
+}
+
+TEST(ParseJson, UnknownKeyNamesTheNearest) {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_steps(7);
+  const auto violation = Refused(R"({"training":{"steps":1,"sequence_len":128}})", &recipe);
+  EXPECT_EQ(violation.field(), "training.sequence_len");
+  EXPECT_EQ(violation.value(), "128");
+  EXPECT_EQ(violation.remedy(), "unknown key; the nearest known one is training.seq_len");
+}
+
+TEST(ParseJson, KnownKeyInTheWrongSectionNamesTheRightOne) {
+  v1::Recipe recipe;
+  EXPECT_NE(Refused(R"({"training":{"tensor_parallel_degree":2}})", &recipe).remedy().find("parallelism.tensor_parallel_degree"),
+            std::string::npos);
+  EXPECT_NE(Refused(R"({"seq_len":2})", &recipe).remedy().find("training.seq_len"), std::string::npos);
+}
+
+TEST(ParseJson, RefusesValuesOfOtherTypes) {
+  v1::Recipe recipe;
+  EXPECT_EQ(Refused(R"({"training":{"steps":"10"}})", &recipe).remedy(), "must be a whole number");
+  EXPECT_EQ(Refused(R"({"training":{"steps":10.5}})", &recipe).value(), "10.5");
+  EXPECT_EQ(Refused(R"({"training":{"steps":9223372036854775808}})", &recipe).remedy(),
+            "must lie between -9223372036854775808 and 9223372036854775807");
+  EXPECT_EQ(Refused(R"({"training":{"max_norm":"1"}})", &recipe).remedy(), "must be a number");
+  EXPECT_EQ(Refused(R"({"checkpoint":{"enable_checkpoint":1}})", &recipe).remedy(), "must be true or false");
+  EXPECT_EQ(Refused(R"({"model":{"name":1}})", &recipe).remedy(), "must be text, in quotes");
+  EXPECT_EQ(Refused(R"({"training":3})", &recipe).field(), "training");
+  EXPECT_EQ(Refused(R"({"parallelism":{"pipeline_parallel_schedule":"1f1b"}})", &recipe).remedy(),
+            "must be one of \"GPipe\", \"1F1B\"");
+}
+
+TEST(ParseJson, RefusesTwoMembersOfAOneof) {
+  v1::ToTrainer message;
+  EXPECT_TRUE(ParseJson(R"({"start":null,"stop":{"save":true}})", &message).ok());
+  EXPECT_EQ(Refused(R"({"stop":{"save":true},"commit":{"step":1}})", &message).field(), "commit");
+}
+
+TEST(ParseJson, SmallerIntegersKeepTheirRange) {
+  v1::Exit exit;
+  EXPECT_TRUE(ParseJson(R"({"code":-2147483648})", &exit).ok());
+  EXPECT_EQ(exit.code(), -2147483648);
+  EXPECT_EQ(Refused(R"({"code":2147483648})", &exit).remedy(), "must lie between -2147483648 and 2147483647");
+  v1::Trace trace;
+  EXPECT_EQ(Refused(R"({"version":-1})", &trace).remedy(), "must lie between 0 and 4294967295");
+}
+
+TEST(ParseJson, BrokenTextNamesTheLine) {
+  v1::Recipe recipe;
+  const absl::Status status = ParseJson("{\n  \"training\": }", &recipe);
+  EXPECT_NE(std::string(status.message()).find("line 2"), std::string::npos) << status;
+  EXPECT_FALSE(ParseJson("", &recipe).ok());
+  EXPECT_FALSE(ParseJson("[]", &recipe).ok());
+}
+
+TEST(ParseJson, ListsNameTheElement) {
+  v1::Device device;
+  EXPECT_EQ(Refused(R"({"peak_flops":[{"dtype":"float32"},{"dtype":"fp32"}]})", &device).field(), "peak_flops[1].dtype");
+  EXPECT_EQ(Refused(R"({"sources":"x"})", &device).remedy(), "must be a list");
+}
+
+}  // namespace
+}  // namespace legoai

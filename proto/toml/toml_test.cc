@@ -1,0 +1,174 @@
+#include "proto/toml/toml.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include "proto/errors.h"
+#include "proto/json/random_message.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/estimate.pb.h"
+#include "proto/legoai/v1/hardware.pb.h"
+#include "proto/legoai/v1/plan.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+TEST(ToToml, PrintsSetFieldsInSections) {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_seq_len(256);
+  recipe.mutable_training()->set_max_norm(1);
+  recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+  recipe.mutable_parallelism()->set_pipeline_parallel_schedule(v1::ONE_F_ONE_B);
+  recipe.mutable_parallelism()->set_data_parallel_shard_degree(-1);
+  recipe.mutable_optimizer()->set_eps(1e-8);
+  recipe.mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe.mutable_model()->set_name("a \"b\"\n");
+  EXPECT_EQ(ToToml(recipe), R"([model]
+name = "a \"b\"\n"
+
+[training]
+seq_len = 256
+max_norm = 1.0
+mixed_precision_param = "bfloat16"
+
+[parallelism]
+data_parallel_shard_degree = -1
+pipeline_parallel_schedule = "1F1B"
+
+[optimizer]
+eps = 1e-08
+
+[checkpoint]
+enable_checkpoint = false
+)");
+}
+
+TEST(ToToml, NestsTablesAndLists) {
+  v1::Cluster cluster;
+  cluster.set_name("c");
+  cluster.mutable_device()->add_sources("s");
+  cluster.add_tiers()->mutable_link()->set_type("x");
+  const std::string text = ToToml(cluster);
+  EXPECT_NE(text.find("\n[device]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nsources = [\"s\"]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n[[tiers]]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n[tiers.link]\ntype = \"x\"\n"), std::string::npos) << text;
+}
+
+template <typename T>
+void CheckRoundTrips(uint64_t seed) {
+  SCOPED_TRACE(T::descriptor()->full_name() + ", seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 50; ++i) {
+    T message, back;
+    FillRandomly(random, &message);
+    const std::string text = ToToml(message);
+    const absl::Status status = ParseToml(text, &back);
+    ASSERT_TRUE(status.ok()) << status << "\n" << text;
+    ASSERT_TRUE(MessageDifferencer::Equals(message, back)) << text;
+  }
+}
+
+TEST(Toml, RoundTripsWhateverAMessageHolds) {
+  const uint64_t seed = std::random_device()();
+  CheckRoundTrips<v1::Recipe>(seed);
+  CheckRoundTrips<v1::Cluster>(seed);
+  CheckRoundTrips<v1::PlanResult>(seed);
+  CheckRoundTrips<v1::Estimate>(seed);
+}
+
+absl::Status Parse(const std::string& text, v1::Recipe* recipe) { return ParseToml(text, recipe); }
+
+TEST(ParseToml, ReadsWhatPeopleWrite) {
+  v1::Recipe recipe;
+  ASSERT_TRUE(Parse(R"(
+# a comment
+[training]
+local_batch_size = 1_000
+max_norm = 2      # a whole number is a number
+[activation_checkpoint]
+mode = 'full'
+[optimizer]
+lr = 8e-4
+)",
+                    &recipe)
+                  .ok());
+  EXPECT_EQ(recipe.training().local_batch_size(), 1000);
+  EXPECT_EQ(recipe.training().max_norm(), 2.0);
+  EXPECT_EQ(recipe.activation_checkpoint().mode(), v1::AC_FULL);
+  EXPECT_EQ(recipe.optimizer().lr(), 8e-4);
+  EXPECT_FALSE(recipe.training().has_steps());
+}
+
+TEST(ParseToml, ErrorsNameFieldValueAndRemedy) {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_steps(3);
+  auto violation = GetFieldViolation(Parse("[training]\nsteps = 5\nlocal_batchsize = 4", &recipe));
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->field(), "training.local_batchsize");
+  EXPECT_EQ(violation->value(), "4");
+  EXPECT_NE(violation->remedy().find("training.local_batch_size"), std::string::npos);
+  EXPECT_EQ(recipe.training().steps(), 3) << "half done";
+  violation = GetFieldViolation(Parse("[trainning]\nsteps = 5", &recipe));
+  EXPECT_EQ(violation->remedy(), "unknown key; the nearest known one is training");
+  violation = GetFieldViolation(Parse("[training]\nsteps = 1979-05-27", &recipe));
+  EXPECT_EQ(violation->field(), "training.steps");
+  EXPECT_EQ(violation->value(), "1979-05-27");
+}
+
+TEST(ParseToml, BrokenTextNamesLineAndColumn) {
+  v1::Recipe recipe;
+  const absl::Status status = Parse("[training]\nsteps = \n", &recipe);
+  EXPECT_EQ(GetFieldViolation(status)->field().substr(0, 7), "line 2,") << status;
+  EXPECT_FALSE(Parse("[training]\nsteps = 1\nsteps = 2\n", &recipe).ok()) << "a key twice";
+}
+
+TEST(ApplyOverride, SetsOneKeyOfAnyType) {
+  v1::Recipe recipe;
+  EXPECT_TRUE(ApplyOverride(&recipe, "training.local_batch_size", "2").ok());
+  EXPECT_TRUE(ApplyOverride(&recipe, "optimizer.lr", "3e-4").ok());
+  EXPECT_TRUE(ApplyOverride(&recipe, "optimizer.weight_decay", "0").ok());
+  EXPECT_TRUE(ApplyOverride(&recipe, "parallelism.pipeline_parallel_schedule", "1F1B").ok());
+  EXPECT_TRUE(ApplyOverride(&recipe, "checkpoint.enable_checkpoint", "true").ok());
+  EXPECT_TRUE(ApplyOverride(&recipe, "model.name", "12").ok());
+  EXPECT_EQ(recipe.training().local_batch_size(), 2);
+  EXPECT_EQ(recipe.optimizer().lr(), 3e-4);
+  EXPECT_TRUE(recipe.optimizer().has_weight_decay());
+  EXPECT_EQ(recipe.parallelism().pipeline_parallel_schedule(), v1::ONE_F_ONE_B);
+  EXPECT_TRUE(recipe.checkpoint().enable_checkpoint());
+  EXPECT_EQ(recipe.model().name(), "12");
+}
+
+TEST(ApplyOverride, WinsOverWhatWasThereAndReplacesLists) {
+  v1::PlanRequest request;
+  request.add_constraints("old");
+  EXPECT_TRUE(ApplyOverride(&request, "constraints", "a=1,b=2").ok());
+  ASSERT_EQ(request.constraints_size(), 2);
+  EXPECT_EQ(request.constraints(1), "b=2");
+  EXPECT_TRUE(ApplyOverride(&request, "base.training.steps", "5").ok());
+  EXPECT_TRUE(ApplyOverride(&request, "base.training.steps", "6").ok());
+  EXPECT_EQ(request.base().training().steps(), 6);
+}
+
+TEST(ApplyOverride, RefusesWithoutATrace) {
+  v1::Recipe recipe;
+  auto refused = [&recipe](const std::string& path, const std::string& value) {
+    const auto violation = GetFieldViolation(ApplyOverride(&recipe, path, value));
+    EXPECT_EQ(recipe.ByteSizeLong(), 0) << path;
+    return violation ? violation->remedy() : "accepted " + path;
+  };
+  EXPECT_EQ(refused("training.steps", "ten"), "must be a whole number");
+  EXPECT_EQ(refused("training.steps", "1e3"), "must be a whole number");
+  EXPECT_EQ(refused("checkpoint.enable_checkpoint", "yes"), "must be true or false");
+  EXPECT_EQ(refused("training.stepz", "1"), "unknown key; the nearest known one is training.steps");
+  EXPECT_EQ(refused("steps", "1"), "unknown key; the nearest known one is training.steps");
+  EXPECT_EQ(refused("training", "1"), "is a section: set one of its keys");
+  EXPECT_EQ(refused("training.steps.more", "1"), "training.steps has no keys below it");
+  EXPECT_EQ(refused("parallelism.pipeline_parallel_schedule", ""), "must be one of \"GPipe\", \"1F1B\"");
+}
+
+}  // namespace
+}  // namespace legoai
