@@ -51,7 +51,7 @@ bool FindFrontiers(const std::vector<uint32_t>& a, const std::vector<uint32_t>& 
       }
       while (x < n && x - k < m && x - k >= 0 && a[x] == b[x - k]) ++x;
       now[k + d] = x;
-      if (x >= n && x - k >= m) {
+      if (k == n - m && x >= n) {
         frontiers->push_back(std::move(now));
         return true;
       }
