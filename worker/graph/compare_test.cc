@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "worker/graph/trace_builder_test_util.h"
+#include "worker/graph/program_test_util.h"
 
 namespace legoai::graph {
 namespace {
@@ -16,10 +16,10 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 Trace Chain(const std::vector<std::string>& names) {
-  TraceBuilder b;
-  uint32_t x = b.External("x", 16);
+  Program b;
+  auto x = b.External("x", 16);
   for (const auto& name : names) {
-    const uint32_t y = b.Inner(16);
+    const auto y = b.Inner(16);
     b.Op(name, {x}, {y});
     x = y;
   }
@@ -33,9 +33,9 @@ TEST(DifferencesTest, OneReplacedOperator) {
 }
 
 TEST(DifferencesTest, WiringCountsWhenSignaturesAgree) {
-  TraceBuilder a, b;
-  for (TraceBuilder* t : {&a, &b}) {
-    const uint32_t x = t->External("x", 16), y = t->Inner(16), z = t->Inner(16), w = t->Inner(16);
+  Program a, b;
+  for (Program* t : {&a, &b}) {
+    const auto x = t->External("x", 16), y = t->Inner(16), z = t->Inner(16), w = t->Inner(16);
     t->Op("f", {x}, {y}).Op("f", {x}, {z}).Op("g", {t == &a ? y : z}, {w});
   }
   EXPECT_THAT(Differences(a.trace(), b.trace()), ElementsAre(StartsWith("wiring at 2: ")));
@@ -47,7 +47,7 @@ TEST(DifferencesTest, ModuleAndCategoryAndOutputsCount) {
   b.instructions[0].module = 1;
   EXPECT_THAT(Differences(a, b), ElementsAre(HasSubstr("in ''"), HasSubstr("in 'layer'")));
   b = a;
-  b.storages[1].category = Category::kActivation;
+  b.storages[1].category = Category::kActivationGradient;
   EXPECT_THAT(Differences(a, b), ElementsAre(StartsWith("storage s1")));
   b = a;
   b.outputs["loss"] = 1;

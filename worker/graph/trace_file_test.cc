@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "worker/graph/compare.h"
-#include "worker/graph/trace_builder_test_util.h"
+#include "worker/graph/program_test_util.h"
 
 namespace legoai::graph {
 namespace {
@@ -15,8 +15,8 @@ namespace {
 using ::testing::HasSubstr;
 
 Trace Everything() {
-  TraceBuilder b;
-  const uint32_t x = b.External("x", 16), y = b.Inner(16);
+  Program b;
+  const auto x = b.External("x", 16), y = b.Inner(16);
   b.Op("aten::add_.Tensor", {x, y}, {x}, 1, 3).Record(1, 2).ResizeStorage(x, 0).Free(y);
   Trace trace = b.trace();
   trace.modules.push_back("layers.0");

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/graph/operands.h"
-#include "worker/graph/trace_builder_test_util.h"
+#include "worker/graph/program_test_util.h"
 
 namespace legoai::graph {
 namespace {
@@ -17,8 +17,8 @@ constexpr int kSide = 1;
 
 // Gather on a side stream, use on the compute stream, gather again into the same buffer: every wait is needed.
 Trace Prefetch() {
-  TraceBuilder b;
-  const uint32_t shard = b.External("shard", 16), buffer = b.External("buffer", 64), x = b.Inner(64), y = b.Inner(64);
+  Program b;
+  const auto shard = b.External("shard", 16), buffer = b.External("buffer", 64), x = b.Inner(64), y = b.Inner(64);
   for (int round = 0; round < 2; ++round) {
     b.Record(0, 1).Wait(kSide, 1);
     b.Op("lego::all_gather_into", {buffer, shard}, {}, 1, kSide);
@@ -47,58 +47,58 @@ TEST(RacesTest, EveryNeededWaitIsMissedWhenDropped) {
 }
 
 TEST(RacesTest, AWaitImpliedThroughAThirdStreamIsEnough) {
-  TraceBuilder b;
-  const uint32_t x = b.External("x", 16), y = b.Inner(16);
+  Program b;
+  const auto x = b.External("x", 16), y = b.Inner(16);
   b.Op("lego::all_reduce_", {x}, {}, 1, 1).Record(1, 1).Wait(2, 1).Record(2, 2).Wait(0, 2).Op("aten::neg", {x}, {y});
   EXPECT_THAT(Races(b.trace()), IsEmpty());
 }
 
 TEST(RacesTest, AnEventMeansItsLatestRecord) {
-  TraceBuilder b;
-  const uint32_t x = b.External("x", 16), y = b.Inner(16);
+  Program b;
+  const auto x = b.External("x", 16), y = b.Inner(16);
   b.Record(1, 1).Op("lego::all_reduce_", {x}, {}, 1, 1).Wait(0, 1).Op("aten::neg", {x}, {y});
   EXPECT_THAT(Races(b.trace()), ElementsAre(HasSubstr("aten::neg (instruction 3, stream 0) is not ordered after")));
 }
 
 TEST(RacesTest, FreeIsAnOverwrite) {
-  TraceBuilder b;
-  const uint32_t x = b.Inner(16), out = b.External("out", 16);
+  Program b;
+  const auto x = b.Inner(16), out = b.External("out", 16);
   b.Op("aten::zeros", {}, {x}).Record(0, 1).Wait(1, 1).Op("lego::reduce_scatter_into", {out, x}, {}, 1, 1).Free(x);
   EXPECT_THAT(Races(b.trace()), ElementsAre(HasSubstr("free (instruction 4, stream 0) overwrites before it was read by")));
 }
 
 TEST(RacesTest, WaitForWhatNobodyRecorded) {
-  TraceBuilder b;
+  Program b;
   b.Wait(0, 7);
   EXPECT_THAT(Races(b.trace()), ElementsAre(HasSubstr("event 7")));
 }
 
 TEST(BadReadsTest, BlankMemoryIsFoundUntilWritten) {
-  TraceBuilder b;
-  const uint32_t x = b.Inner(16), y = b.Inner(16), z = b.Inner(16);
+  Program b;
+  const auto x = b.Inner(16), y = b.Inner(16), z = b.Inner(16);
   b.Op("aten::empty.memory_format", {}, {x}).Op("aten::neg", {x}, {y});
   b.Op("aten::zero_", {x}, {x}, 1).Op("aten::neg", {x}, {z});
   EXPECT_THAT(BadReads(b.trace()), ElementsAre(HasSubstr("aten::neg reads memory that nothing wrote: storage 0")));
 }
 
 TEST(BadReadsTest, ResizedAwayMemoryIsFound) {
-  TraceBuilder b;
-  const uint32_t x = b.External("flat", 16), y = b.Inner(16);
+  Program b;
+  const auto x = b.External("flat", 16), y = b.Inner(16);
   b.ResizeStorage(x, 0).Op("aten::neg", {x}, {y});
   EXPECT_THAT(BadReads(b.trace()), ElementsAre(HasSubstr("resized away: storage 0 flat")));
 }
 
 TEST(BadReadsTest, ResizedBackMemoryMustBeWrittenFirst) {
-  TraceBuilder b;
-  const uint32_t x = b.External("flat", 16), shard = b.External("shard", 16), y = b.Inner(16), z = b.Inner(16);
+  Program b;
+  const auto x = b.External("flat", 16), shard = b.External("shard", 16), y = b.Inner(16), z = b.Inner(16);
   b.ResizeStorage(x, 0).ResizeStorage(x, 16).Op("aten::neg", {x}, {y});
   b.Op("lego::all_gather_into", {x, shard}, {}, 1, 1).Op("aten::neg", {x}, {z});
   EXPECT_EQ(BadReads(b.trace()).size(), 1);
 }
 
 TEST(BadReadsTest, ViewsAndLikesReadNoMemory) {
-  TraceBuilder b;
-  const uint32_t x = b.Inner(16), y = b.Inner(16);
+  Program b;
+  const auto x = b.Inner(16), y = b.Inner(16);
   b.Op("aten::empty.memory_format", {}, {x}).Op("aten::view", {x}, {x}).Op("aten::zeros_like", {x}, {y});
   EXPECT_THAT(BadReads(b.trace()), IsEmpty());
 }
