@@ -1,0 +1,17 @@
+// SHA-256, the digest by which datasets, tokenizers and manifests are known. Thread-safety: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace legoai::data {
+
+// 64 hexadecimal digits, lower case.
+std::string Sha256(std::string_view bytes);
+
+// The same of a file's contents. Errors name the path.
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
+
+}  // namespace legoai::data

@@ -1,0 +1,68 @@
+#include "worker/data/text_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/data/permutation.h"
+
+namespace legoai::data {
+
+absl::StatusOr<TextDataset> TextDataset::Create(std::span<const int32_t> tokens, const Options& options) {
+  if (options.seq_len < 1) return FieldError("training.seq_len", absl::StrCat(options.seq_len), "must be at least 1");
+  if (!(options.validation_fraction >= 0 && options.validation_fraction < 1))
+    return FieldError("training.validation_fraction", absl::StrCat(options.validation_fraction),
+                      "must be at least 0 and below 1");
+  const size_t held_out = static_cast<size_t>(static_cast<double>(tokens.size()) * options.validation_fraction);
+  TextDataset dataset;
+  dataset.options_ = options;
+  dataset.training_ = tokens.first(tokens.size() - held_out);
+  dataset.validation_ = tokens.last(held_out);
+  const std::string needed = absl::StrCat("; one sequence needs ", options.seq_len + 1, " (training.seq_len + 1)");
+  if (dataset.training_sequences() < 1)
+    return FieldError("training.dataset_path", absl::StrCat(dataset.training_.size(), " tokens to train on"),
+                      absl::StrCat("shorter than one sequence", needed, "; give a longer text or a smaller training.seq_len"));
+  if (options.validation_fraction > 0 && dataset.validation_sequences() < 1)
+    return FieldError("training.validation_fraction", absl::StrCat(options.validation_fraction),
+                      absl::StrCat("holds out ", held_out, " tokens", needed, "; hold out more, or nothing (0)"));
+  return dataset;
+}
+
+int64_t TextDataset::Sequences(std::span<const int32_t> part) const {
+  return part.empty() ? 0 : (static_cast<int64_t>(part.size()) - 1) / options_.seq_len;
+}
+
+void TextDataset::Row(std::span<const int32_t> part, int64_t sequence, int64_t row, int64_t* tokens, int64_t* targets) const {
+  const int32_t* first = part.data() + sequence * options_.seq_len;
+  std::copy_n(first, options_.seq_len, tokens + row * options_.seq_len);
+  std::copy_n(first + 1, options_.seq_len, targets + row * options_.seq_len);
+}
+
+void TextDataset::Batch(std::span<const int64_t> samples, int64_t* tokens, int64_t* targets) const {
+  const int64_t sequences = training_sequences();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Permutation order(sequences, options_.seed, static_cast<uint64_t>(samples[i] / sequences));
+    Row(training_, order(samples[i] % sequences), static_cast<int64_t>(i), tokens, targets);
+  }
+}
+
+void TextDataset::ValidationBatch(std::span<const int64_t> samples, int64_t* tokens, int64_t* targets) const {
+  for (size_t i = 0; i < samples.size(); ++i)
+    Row(validation_, samples[i] % validation_sequences(), static_cast<int64_t>(i), tokens, targets);
+}
+
+double UnigramEntropy(std::span<const int32_t> tokens) {
+  std::unordered_map<int32_t, int64_t> counts;
+  for (int32_t token : tokens) ++counts[token];
+  double entropy = 0;
+  for (const auto& [token, count] : counts) {
+    const double share = static_cast<double>(count) / static_cast<double>(tokens.size());
+    entropy -= share * std::log(share);
+  }
+  return entropy;
+}
+
+}  // namespace legoai::data

@@ -1,0 +1,91 @@
+#include "worker/data/token_file.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/data/dataset_facts.h"
+#include "worker/data/sha256.h"
+
+namespace legoai::data {
+namespace {
+
+// The file: this header, then the ids.
+struct Header {
+  char magic[8] = {'L', 'G', 'T', 'O', 'K', 'E', 'N', '1'};
+  int64_t count = 0;
+};
+
+absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const Tokenizer& tokenizer) {
+  absl::StatusOr<std::string> path = DatasetPath(dataset.uri());
+  if (!path.ok()) return path.status();
+  absl::StatusOr<checkpoint::MappedFile> text = checkpoint::MappedFile::Open(*path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text->bytes());
+  if (!ids.ok()) return Annotate(ids.status(), *path);
+  if (tokenizer.BeginOfText()) ids->insert(ids->begin(), *tokenizer.BeginOfText());
+  if (tokenizer.EndOfText()) ids->push_back(*tokenizer.EndOfText());
+  return ids;
+}
+
+absl::Status Store(const std::string& path, const std::vector<int32_t>& ids) {
+  std::error_code error;
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  std::filesystem::create_directories(folder, error);
+  if (error) return checkpoint::FileError(folder, "cannot create", error.value());
+  const std::string unfinished = absl::StrCat(path, ".", getpid());  // several ranks may be at it
+  absl::StatusOr<checkpoint::OutputFile> file = checkpoint::OutputFile::Create(unfinished);
+  if (!file.ok()) return file.status();
+  Header header;
+  header.count = static_cast<int64_t>(ids.size());
+  absl::Status status = file->WriteAt(0, &header, sizeof(header));
+  if (status.ok()) status = file->WriteAt(sizeof(header), ids.data(), header.count * static_cast<int64_t>(sizeof(int32_t)));
+  if (status.ok()) status = file->Close();
+  if (status.ok()) status = checkpoint::RenameFile(unfinished, path);
+  if (!status.ok()) std::filesystem::remove(unfinished, error);
+  return status;
+}
+
+}  // namespace
+
+std::optional<TokenFile> TokenFile::Map(const std::string& path) {
+  absl::StatusOr<checkpoint::MappedFile> file = checkpoint::MappedFile::Open(path);
+  Header header;
+  if (!file.ok() || file->bytes().size() < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, file->bytes().data(), sizeof(header));
+  const std::string_view rest = file->bytes().substr(sizeof(header));
+  if (std::memcmp(header.magic, Header().magic, sizeof(header.magic)) != 0 || rest.size() / sizeof(int32_t) != header.count ||
+      rest.size() % sizeof(int32_t) != 0)
+    return std::nullopt;
+  TokenFile mapped;
+  mapped.tokens_ = {reinterpret_cast<const int32_t*>(rest.data()), static_cast<size_t>(header.count)};
+  mapped.file_ = *std::move(file);
+  return mapped;
+}
+
+absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Tokenizer& tokenizer,
+                                          const std::string& cache_folder) {
+  const std::string key = Sha256(absl::StrCat(dataset.sha256(), " ", tokenizer.Identity()));
+  const std::string path = absl::StrCat(cache_folder, "/tokens-", key.substr(0, 32), ".bin");
+  if (!cache_folder.empty()) {
+    if (std::optional<TokenFile> cached = Map(path)) return *std::move(cached);
+  }
+  absl::StatusOr<std::vector<int32_t>> ids = Tokenize(dataset, tokenizer);
+  if (!ids.ok()) return ids.status();
+  if (!cache_folder.empty()) {
+    absl::Status status = Store(path, *ids);
+    if (!status.ok()) return status;
+    if (std::optional<TokenFile> cached = Map(path)) return *std::move(cached);
+  }
+  TokenFile tokens;
+  tokens.memory_ = *std::move(ids);
+  tokens.tokens_ = tokens.memory_;
+  return tokens;
+}
+
+}  // namespace legoai::data

@@ -1,0 +1,199 @@
+#include "worker/data/tokenizer.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/files.h"
+#include "worker/data/byte_pair_encoding.h"
+#include "worker/data/sha256.h"
+
+namespace legoai::data {
+namespace {
+
+constexpr char kField[] = "model.tokenizer_path";
+constexpr char kSpecial[][20] = {"<|begin_of_text|>", "<|end_of_text|>"};
+
+// Llama 3's split pattern. White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
+#define LEGOAI_SPACE R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"
+constexpr char kPattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
+                            R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
+                            R"(|\p{N}{1,3})"
+                            R"(| ?[^)" LEGOAI_SPACE R"(\p{L}\p{N}]+[\r\n]*)"
+                            R"(|[)" LEGOAI_SPACE R"(]*[\r\n]+)"
+                            R"(|[)" LEGOAI_SPACE R"(]+(?![^)" LEGOAI_SPACE R"(]))"
+                            R"(|[)" LEGOAI_SPACE R"(]+)";
+#undef LEGOAI_SPACE
+
+std::string Message(int pcre2_error) {
+  PCRE2_UCHAR text[256];
+  pcre2_get_error_message(pcre2_error, text, sizeof(text));
+  return reinterpret_cast<const char*>(text);
+}
+
+template <typename T, void (*kFree)(T*)>
+struct Freed {
+  void operator()(T* pointer) const { kFree(pointer); }
+};
+using Code = std::unique_ptr<pcre2_code, Freed<pcre2_code, pcre2_code_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data, pcre2_match_data_free>>;
+
+// Cuts a text into the pieces that are encoded one by one. Every character is in one.
+class Splitter {
+ public:
+  static absl::StatusOr<Splitter> Create() {
+    int error = 0;
+    PCRE2_SIZE at = 0;
+    Splitter splitter;
+    splitter.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
+                                       &error, &at, nullptr));
+    if (!splitter.code_) return absl::InternalError(absl::StrCat("split pattern: ", Message(error), " at ", at));
+    pcre2_jit_compile(splitter.code_.get(), PCRE2_JIT_COMPLETE);  // where there is none, matching is only slower
+    return splitter;
+  }
+
+  template <typename Visit>
+  absl::Status ForEachPiece(std::string_view text, const Visit& visit) const {
+    const MatchData match(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+    uint32_t options = 0;  // the first call checks that all of the text is UTF-8
+    for (size_t at = 0; at < text.size(); at = range[1], options = PCRE2_NO_UTF_CHECK) {
+      const int result =
+          pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, options, match.get(), nullptr);
+      if (result < 0 && options == 0)
+        return FieldError("training.dataset_path", absl::StrCat("byte ", pcre2_get_startchar(match.get())),
+                          absl::StrCat("not UTF-8 (", Message(result), "); convert the text, or use the byte tokenizer"));
+      if (result < 0) return absl::InternalError(absl::StrCat("splitting the text at byte ", at, ": ", Message(result)));
+      visit(text.substr(range[0], range[1] - range[0]));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Code code_;
+};
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    std::vector<int32_t> ids(text.size());
+    for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
+    return ids;
+  }
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (int32_t id : ids) {
+      if (id < 0 || id > 255) return FieldError("token", absl::StrCat(id), "the byte tokenizer has the ids 0 to 255");
+      text.push_back(static_cast<char>(id));
+    }
+    return text;
+  }
+  int64_t VocabSize() const override { return 256; }
+  const std::string& Identity() const override { return identity_; }
+
+ private:
+  std::string identity_ = "byte";
+};
+
+class TiktokenTokenizer : public Tokenizer {
+ public:
+  TiktokenTokenizer(std::vector<std::string> tokens, std::string identity, Splitter splitter)
+      : encoding_(std::move(tokens)), identity_(std::move(identity)), splitter_(std::move(splitter)) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    std::vector<int32_t> ids;
+    absl::Status status = splitter_.ForEachPiece(text, [&](std::string_view piece) { encoding_.Encode(piece, ids); });
+    if (!status.ok()) return status;
+    return ids;
+  }
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (int32_t id : ids) {
+      if (id < 0 || id >= VocabSize())
+        return FieldError("token", absl::StrCat(id), absl::StrCat("the tokenizer has ", VocabSize(), " ids"));
+      text += id < Tokens() ? encoding_.tokens()[id] : kSpecial[id - Tokens()];
+    }
+    return text;
+  }
+  int64_t VocabSize() const override { return Tokens() + static_cast<int64_t>(std::size(kSpecial)); }
+  std::optional<int32_t> BeginOfText() const override { return Tokens(); }
+  std::optional<int32_t> EndOfText() const override { return Tokens() + 1; }
+  const std::string& Identity() const override { return identity_; }
+
+ private:
+  int32_t Tokens() const { return static_cast<int32_t>(encoding_.tokens().size()); }
+
+  BytePairEncoding encoding_;
+  std::string identity_;
+  Splitter splitter_;
+};
+
+// One `base64 rank` line; its rank must be the number of lines before it that are not empty.
+absl::StatusOr<std::string> ParseLine(const std::string& line, size_t rank) {
+  const size_t space = line.find(' ');
+  std::string token;
+  int64_t number = -1;
+  if (space == std::string::npos || !absl::Base64Unescape(line.substr(0, space), &token) || token.empty() ||
+      !absl::SimpleAtoi(line.substr(space + 1), &number))
+    return absl::InvalidArgumentError("not `base64 rank`; give a tiktoken file");
+  if (number != static_cast<int64_t>(rank))
+    return absl::InvalidArgumentError(absl::StrCat("rank ", number, " where ", rank, " is due"));
+  return token;
+}
+
+absl::StatusOr<std::vector<std::string>> ParseTiktoken(const std::string& path, std::string_view text) {
+  std::vector<std::string> tokens;
+  std::unordered_map<std::string, size_t> line_of;
+  size_t number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty()) continue;
+    const std::string where = absl::StrCat(path, ":", number);
+    absl::StatusOr<std::string> token = ParseLine(line, tokens.size());
+    if (!token.ok()) return FieldError(kField, where, std::string(token.status().message()));
+    const auto [earlier, is_new] = line_of.emplace(*token, number);
+    if (!is_new) return FieldError(kField, where, absl::StrCat("the same token as on line ", earlier->second));
+    tokens.push_back(*std::move(token));
+  }
+  for (int byte = 0; byte < 256; ++byte)
+    if (!line_of.contains(std::string(1, static_cast<char>(byte))))
+      return FieldError(kField, path,
+                        absl::StrCat("has no token for byte ", byte, ", so not every text can be encoded; give a tiktoken file"));
+  return tokens;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
+  if (path == "byte") return std::make_unique<ByteTokenizer>();
+  absl::StatusOr<std::string> text = checkpoint::ReadFile(path);
+  if (!text.ok())
+    return FieldError(kField, path, absl::StrCat(text.status().message(), "; give 'byte' or a tiktoken file"),
+                      text.status().code());
+  absl::StatusOr<std::vector<std::string>> tokens = ParseTiktoken(path, *text);
+  if (!tokens.ok()) return tokens.status();
+  absl::StatusOr<Splitter> splitter = Splitter::Create();
+  if (!splitter.ok()) return splitter.status();
+  return std::make_unique<TiktokenTokenizer>(*std::move(tokens), Sha256(*text), *std::move(splitter));
+}
+
+absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size) {
+  if (tokenizer.VocabSize() <= model_vocab_size) return absl::OkStatus();
+  return FieldError(kField, absl::StrCat(tokenizer.VocabSize(), " ids"),
+                    absl::StrCat("more than the model's vocab_size of ", model_vocab_size,
+                                 "; choose a smaller tokenizer, or a model with a larger vocabulary"));
+}
+
+}  // namespace legoai::data
