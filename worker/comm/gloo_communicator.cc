@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 #include <vector>
 
@@ -80,11 +79,7 @@ absl::Status Guard(const std::string& what, F&& call) {
   try {
     return call();
   } catch (const std::exception& e) {
-    std::string text = e.what();
-    text = text.substr(0, text.find("\nException raised from"));
-    const bool timed_out = text.find("imed out") != std::string::npos || text.find("imeout") != std::string::npos;
-    const std::string message = absl::StrCat(what, " failed: ", text);
-    return timed_out ? absl::DeadlineExceededError(message) : absl::UnavailableError(message);
+    return ToStatus(what, e);
   }
 }
 
@@ -221,8 +216,8 @@ class GlooCommunicator : public Communicator {
 };
 
 struct Rendezvous {
-  GlooOptions options;
-  c10::intrusive_ptr<c10d::TCPStore> store;
+  RendezvousOptions options;
+  c10::intrusive_ptr<c10d::Store> store;
   std::shared_ptr<gloo::transport::Device> device;
 };
 
@@ -247,19 +242,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(const Rendezvous& rendezvo
 
 }  // namespace
 
-absl::StatusOr<CommunicatorFactory> MakeGlooFactory(const GlooOptions& options) {
+absl::StatusOr<CommunicatorFactory> MakeGlooFactory(const RendezvousOptions& options) {
   auto rendezvous = std::make_shared<Rendezvous>();
   rendezvous->options = options;
-  absl::Status status = Guard(absl::StrCat("rendezvous at ", options.host, ":", options.port), [&] {
-    c10d::TCPStoreOptions store;
-    store.port = options.port;
-    store.isServer = options.rank == 0;
-    store.numWorkers = options.world_size;
-    store.waitWorkers = false;
-    store.useLibUV = false;
-    store.timeout = options.connect_timeout;
-    if (options.rank == 0 && options.listen_fd >= 0) store.masterListenFd = options.listen_fd;
-    rendezvous->store = c10::make_intrusive<c10d::TCPStore>(options.host, store);
+  auto store = OpenStore(options);
+  if (!store.ok()) return store.status();
+  rendezvous->store = *std::move(store);
+  absl::Status status = Guard(absl::StrCat("opening a Gloo device on ", options.bind_address), [&] {
     gloo::transport::tcp::attr attributes(options.bind_address.c_str());
     rendezvous->device = gloo::transport::tcp::CreateDevice(attributes);
     return absl::OkStatus();

@@ -53,7 +53,7 @@ std::string ReadAll(int fd) {
   at::set_num_threads(1);
   int code = 0;
   try {
-    GlooOptions options;
+    RendezvousOptions options;
     options.port = port;
     options.listen_fd = rank == 0 ? listen_fd : -1;
     options.rank = rank;

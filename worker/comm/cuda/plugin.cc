@@ -1,0 +1,38 @@
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/nccl_communicator.h"
+#include "worker/comm/cuda_plugin.h"
+
+namespace legoai::comm {
+namespace {
+
+using c10::CachingAllocator::StatType;
+
+absl::Status SelectDevice(int device) {
+  try {
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+    return absl::OkStatus();
+  } catch (const std::exception& e) {
+    return ToStatus("selecting GPU " + std::to_string(device), e);
+  }
+}
+
+const auto& Allocated(int device) {
+  static thread_local c10::CachingDeviceAllocator::DeviceStats stats;
+  stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  return stats.requested_bytes[static_cast<size_t>(StatType::AGGREGATE)];
+}
+int64_t AllocatedBytes(int device) { return Allocated(device).current; }
+int64_t PeakAllocatedBytes(int device) { return Allocated(device).peak; }
+
+}  // namespace
+}  // namespace legoai::comm
+
+extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
+  using namespace legoai::comm;
+  static const CudaPlugin plugin{c10::cuda::device_count(), SelectDevice,   MakeCudaStreams,
+                                 MakeNcclFactory,           AllocatedBytes, PeakAllocatedBytes};
+  return &plugin;
+}

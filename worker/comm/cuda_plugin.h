@@ -1,0 +1,31 @@
+// CUDA and NCCL, in a shared library that is opened at run time: the same binaries start on a machine without a GPU.
+//
+// The plugin brings libtorch_cuda with it, so it is loaded before the first ATen call (decisions 15). It is never unloaded.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/comm/rendezvous.h"
+#include "worker/comm/runtime.h"
+
+namespace legoai::comm {
+
+// What liblegoai_cuda.so gives. Functions never throw.
+struct CudaPlugin {
+  int devices = 0;  // GPUs this process sees
+  // Selects the GPU of this process.
+  absl::Status (*select_device)(int device) = nullptr;
+  std::unique_ptr<Streams> (*make_streams)() = nullptr;
+  absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
+  // Bytes of live tensors now, and the most since the start.
+  int64_t (*allocated_bytes)(int device) = nullptr;
+  int64_t (*peak_allocated_bytes)(int device) = nullptr;
+};
+
+// Opens the plugin `path`; empty: liblegoai_cuda.so beside the running binary. Errors: FailedPrecondition that names the missing
+// library or says that no GPU is visible.
+absl::StatusOr<const CudaPlugin*> LoadCudaPlugin(const std::string& path = "");
+
+}  // namespace legoai::comm
