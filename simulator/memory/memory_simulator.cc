@@ -1,0 +1,164 @@
+#include "simulator/memory/memory_simulator.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "simulator/memory/workspace.h"
+
+namespace legoai::sim {
+namespace {
+
+using graph::Instruction;
+using graph::InstructionView;
+using graph::StorageKind;
+using graph::Trace;
+
+class Replay {
+ public:
+  Replay(const Trace& trace, const MemoryOptions& options, std::vector<const OperatorRow*> rows)
+      : trace_(trace), options_(options), rows_(std::move(rows)), bytes_(trace.storages.size(), kUnborn) {}
+
+  absl::StatusOr<MemoryProfile> Run() {
+    for (uint32_t id = 0; id < trace_.storages.size(); ++id) {
+      if (trace_.storages[id].kind == StorageKind::kExternal) Resize(id, trace_.storages[id].bytes);
+    }
+    profile_.start_bytes = live_;
+    Peak(0, 0);
+    profile_.live_bytes.reserve(trace_.instructions.size());
+    for (uint32_t i = 0; i < trace_.instructions.size(); ++i) {
+      absl::Status status = Step(i);
+      if (!status.ok()) return status;
+      profile_.live_bytes.push_back(live_);
+      if (options_.timeline && changed_) profile_.timeline.push_back({i, categories_});
+      changed_ = false;
+    }
+    profile_.categories = ToProto(peak_categories_);
+    if (!trace_.instructions.empty()) profile_.peak_at = Place(trace_.instructions[profile_.peak_instruction]);
+    return std::move(profile_);
+  }
+
+ private:
+  static constexpr int64_t kUnborn = -1, kDead = -2;
+
+  int64_t Rounded(int64_t bytes) const {
+    return (bytes + options_.rounding_bytes - 1) / options_.rounding_bytes * options_.rounding_bytes;
+  }
+
+  void Resize(uint32_t id, int64_t bytes) {
+    int64_t before = std::max<int64_t>(bytes_[id], 0), after = std::max<int64_t>(bytes, 0);
+    bytes_[id] = bytes;
+    if (before == after) return;
+    live_ += after - before;
+    allocated_ += Rounded(after) - Rounded(before);
+    categories_[static_cast<int>(trace_.storages[id].category)] += after - before;
+    changed_ = true;
+  }
+
+  void Peak(uint32_t instruction, int64_t workspace) {
+    profile_.peak_allocated_bytes = std::max(profile_.peak_allocated_bytes, allocated_ + Rounded(workspace));
+    if (live_ + workspace <= profile_.peak_requested_bytes) return;
+    profile_.peak_requested_bytes = live_ + workspace;
+    profile_.peak_instruction = instruction;
+    peak_categories_ = categories_;
+    peak_categories_.back() = workspace;
+  }
+
+  void Mention(uint32_t value) {
+    uint32_t id = trace_.values[value].storage;
+    if (bytes_[id] == kUnborn) Resize(id, trace_.storages[id].bytes);
+  }
+
+  absl::Status Step(uint32_t index) {
+    const Instruction& instruction = trace_.instructions[index];
+    switch (instruction.kind) {
+      case Instruction::Kind::kFree: return Free(static_cast<uint32_t>(instruction.immediate), index);
+      case Instruction::Kind::kResize:
+        Resize(instruction.operator_index, instruction.immediate);
+        Peak(index, 0);
+        return absl::OkStatus();
+      case Instruction::Kind::kOperator: break;
+    }
+    InstructionView op(trace_, instruction);
+    auto mention = [this](int, uint32_t value) { Mention(value); };
+    op.ForEachInput(mention);
+    op.ForEachResult(mention);
+    const OperatorRow& row = *rows_[instruction.operator_index];
+    if (row.op_class == OpClass::kControl) ResizeOperator(op);
+    Peak(index, WorkspaceBytes(op, row, {options_.kind, options_.threads}));
+    return absl::OkStatus();
+  }
+
+  // lego::resize_storage_(tensor, bytes)
+  void ResizeOperator(const InstructionView& op) {
+    const graph::Value* target = op.Input(0);
+    auto bytes = op.Constant<int64_t>(1);
+    if (target != nullptr && bytes.has_value()) Resize(target->storage, *bytes);
+  }
+
+  absl::Status Free(uint32_t id, uint32_t index) {
+    if (bytes_[id] < 0) {
+      return absl::InternalError(absl::StrCat("instruction ", index, " frees storage ", id, ", which does not live"));
+    }
+    Resize(id, 0);
+    bytes_[id] = kDead;
+    return absl::OkStatus();
+  }
+
+  std::string Place(const Instruction& instruction) const {
+    const std::string& module = trace_.modules[instruction.module];
+    return absl::StrCat(module.empty() ? "step" : module, ", ", graph::PhaseName(instruction.phase));
+  }
+
+  const Trace& trace_;
+  const MemoryOptions& options_;
+  std::vector<const OperatorRow*> rows_;
+  std::vector<int64_t> bytes_;  // of each storage now
+  int64_t live_ = 0, allocated_ = 0;
+  bool changed_ = false;
+  CategoryBytes categories_{}, peak_categories_{};
+  MemoryProfile profile_;
+};
+
+}  // namespace
+
+MemoryOptions MemoryOptionsOf(const v1::Device& device) {
+  MemoryOptions options;
+  options.kind = device.kind();
+  options.rounding_bytes = std::max<int64_t>(1, device.allocation_rounding_bytes());
+  return options;
+}
+
+absl::StatusOr<MemoryProfile> SimulateMemory(const Trace& trace, const MemoryOptions& options) {
+  auto rows = ResolveOperators(trace);
+  if (!rows.ok()) return rows.status();
+  return Replay(trace, options, *std::move(rows)).Run();
+}
+
+v1::MemoryByCategory ToProto(const CategoryBytes& bytes) {
+  using graph::Category;
+  auto of = [&](Category category) { return bytes[static_cast<int>(category)]; };
+  v1::MemoryByCategory proto;
+  proto.set_sharded_parameter(of(Category::kShardedParameter));
+  proto.set_unsharded_parameter(of(Category::kUnshardedParameter));
+  proto.set_buffer(of(Category::kBuffer));
+  proto.set_sharded_gradient(of(Category::kShardedGradient));
+  proto.set_unsharded_gradient(of(Category::kUnshardedGradient));
+  proto.set_activation(of(Category::kActivation));
+  proto.set_activation_gradient(of(Category::kActivationGradient));
+  proto.set_optimizer_state(of(Category::kOptimizerState));
+  proto.set_input(of(Category::kInput));
+  proto.set_all_gather_buffer(of(Category::kAllGatherBuffer));
+  proto.set_reduce_scatter_buffer(of(Category::kReduceScatterBuffer));
+  proto.set_other(of(Category::kOther));
+  proto.set_workspace(bytes.back());
+  return proto;
+}
+
+int64_t Sum(const v1::MemoryByCategory& c) {
+  return c.sharded_parameter() + c.unsharded_parameter() + c.buffer() + c.sharded_gradient() + c.unsharded_gradient() +
+         c.activation() + c.activation_gradient() + c.optimizer_state() + c.input() + c.all_gather_buffer() +
+         c.reduce_scatter_buffer() + c.workspace() + c.other();
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,56 @@
+// Replays the storages of a Trace: what lives after every instruction, the peak, and what it is made of (seed 000 §4.3).
+//
+// External storages live from the start with their bytes at first sight; others from the first instruction that mentions them
+// until they are freed. During an operator its workspace lives too (workspace.h). Torch-free. Thread-safety: pure functions.
+// One pass, constant time for each operand.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/estimate.pb.h"
+#include "proto/legoai/v1/hardware.pb.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::sim {
+
+struct MemoryOptions {
+  v1::DeviceKind kind = v1::CUDA;
+  int64_t rounding_bytes = 512;  // of each storage, for peak_allocated_bytes
+  int64_t threads = 1;           // of a CPU rank: workspaces
+  bool timeline = false;
+};
+
+// Live bytes by graph::Category; workspace is last.
+inline constexpr int kCategoryCount = static_cast<int>(graph::Category::kReduceScatterBuffer) + 1;
+using CategoryBytes = std::array<int64_t, kCategoryCount + 1>;
+
+struct TimelinePoint {
+  uint32_t instruction = 0;  // after this one
+  CategoryBytes bytes{};
+};
+
+struct MemoryProfile {
+  int64_t start_bytes = 0;           // external storages before the first instruction
+  int64_t peak_requested_bytes = 0;  // largest sum of live storages and workspace, unrounded
+  int64_t peak_allocated_bytes = 0;  // the same with every storage rounded up; may be at another instruction
+  v1::MemoryByCategory categories;   // at the requested peak; they add up to it
+  uint32_t peak_instruction = 0;
+  std::string peak_at;                  // "model.layers.3.mlp, backward"
+  std::vector<int64_t> live_bytes;      // after each instruction, without workspace
+  std::vector<TimelinePoint> timeline;  // where it changed, if asked for
+};
+
+// Options of a device: its kind and rounding.
+MemoryOptions MemoryOptionsOf(const v1::Device& device);
+
+// Errors: NotFound for an operator without a row (operator_table.h); Internal where the Trace frees what does not live.
+absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const MemoryOptions& options);
+
+v1::MemoryByCategory ToProto(const CategoryBytes& bytes);
+int64_t Sum(const v1::MemoryByCategory& categories);
+
+}  // namespace legoai::sim

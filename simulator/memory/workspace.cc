@@ -1,0 +1,113 @@
+#include "simulator/memory/workspace.h"
+
+#include <algorithm>
+
+namespace legoai::sim {
+namespace {
+
+using graph::Geometry;
+using graph::InstructionView;
+
+const Geometry* Input(const InstructionView& op, int place) {
+  const graph::Value* value = op.Input(place);
+  return value == nullptr ? nullptr : &op.GeometryOf(*value);
+}
+
+bool IsReduced(const Geometry& geometry) { return geometry.dtype == v1::BFLOAT16 || geometry.dtype == v1::FLOAT16; }
+
+// Rows of a query block of LibTorch's flash attention on CPU.
+int64_t QueryBlock(int64_t length) {
+  int64_t block = length >= 768 ? 256 : length >= 192 ? 64 : 32;
+  return std::min(block, length);
+}
+constexpr int64_t kKeyBlock = 512;
+
+// q, k, v [batch, heads, seq, head_dim] from argument `first`. Forward, per thread: scores, row maxima and sums, and the output
+// block, in fp32; for 16-bit inputs a block of probabilities in their type besides.
+int64_t CpuFlashForward(const InstructionView& op, int first, int64_t threads) {
+  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
+  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
+  int64_t rows = QueryBlock(q->sizes[2]), columns = std::min(kKeyBlock, k->sizes[2]), dim = q->sizes[3];
+  int64_t bytes = threads * (rows * columns + 2 * rows + rows * dim) * 4;
+  if (IsReduced(*q)) bytes += threads * rows * columns * graph::ElementBytes(q->dtype);
+  return bytes;
+}
+
+// Backward, per thread: probabilities and their gradients, and the row sums; for 16-bit inputs both blocks again in their type,
+// and fp32 copies of the three gradient blocks.
+int64_t CpuFlashBackward(const InstructionView& op, int first, int64_t threads) {
+  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
+  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
+  int64_t rows = QueryBlock(q->sizes[2]), columns = std::min(kKeyBlock, k->sizes[2]);
+  int64_t bytes = threads * (2 * rows * columns + rows) * 4;
+  if (IsReduced(*q)) bytes += threads * 2 * rows * columns * graph::ElementBytes(q->dtype);
+  return bytes;
+}
+
+// FlashAttention-2's backward on CUDA: the query gradient and the row sums in fp32, lengths padded to 128; with fewer key heads
+// than query heads, key and value gradients for every query head.
+int64_t CudaFlashBackward(const InstructionView& op, int first) {
+  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
+  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
+  int64_t padded = (q->sizes[2] + 127) / 128 * 128, rows = q->sizes[0] * q->sizes[1] * padded;
+  int64_t bytes = rows * ((q->sizes[3] + 31) / 32 * 32) * 4 + rows * 4;
+  if (k->sizes[1] < q->sizes[1]) {
+    bytes += 2 * k->sizes[0] * q->sizes[1] * k->sizes[2] * k->sizes[3] * graph::ElementBytes(k->dtype);
+  }
+  return bytes;
+}
+
+// aten::native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight, bias, mask) on CPU: partial sums of both
+// gradients for each thread. On CUDA partial sums of blocks of rows, at most 128 of them.
+int64_t LayerNormBackward(const InstructionView& op, const WorkspaceContext& context) {
+  const Geometry* weight = Input(op, 5);
+  if (weight == nullptr) return 0;
+  int64_t parts = context.kind == v1::CPU ? context.threads : 128;
+  return 2 * parts * graph::Elements(*weight) * graph::ElementBytes(weight->dtype);
+}
+
+// lego::rms_norm_backward(grad, x, weight, rstd): on CUDA partial sums of the weight's gradient in fp32.
+int64_t RmsNormBackward(const InstructionView& op, const WorkspaceContext& context) {
+  const Geometry* weight = Input(op, 2);
+  if (weight == nullptr || context.kind == v1::CPU) return 0;
+  return 128 * graph::Elements(*weight) * 4;
+}
+
+// aten::embedding_dense_backward(grad, indices, ...) on CUDA sorts the indices: sorted keys, positions, and as much again.
+int64_t EmbeddingBackward(const InstructionView& op, const WorkspaceContext& context) {
+  const Geometry* indices = Input(op, 1);
+  if (indices == nullptr || context.kind == v1::CPU) return 0;
+  return 4 * graph::Elements(*indices) * 8;
+}
+
+// aten::_foreach_norm on CUDA: one partial result for each chunk of 65536 elements, in fp32.
+int64_t ForeachNorm(const InstructionView& op, const WorkspaceContext& context) {
+  if (context.kind == v1::CPU) return 0;
+  int64_t tensors = 0, largest = 0;
+  op.ForEachInput([&](int, uint32_t value) {
+    ++tensors;
+    largest = std::max(largest, graph::Elements(op.GeometryOf(op.trace().values[value])));
+  });
+  return tensors * ((largest + 65535) / 65536) * 4;
+}
+
+}  // namespace
+
+int64_t WorkspaceBytes(const InstructionView& op, const OperatorRow& row, const WorkspaceContext& context) {
+  bool cpu = context.kind == v1::CPU;
+  switch (row.workspace) {
+    case WorkspaceRule::kNone: return 0;
+    case WorkspaceRule::kFlashAttention:
+    case WorkspaceRule::kAttention: return cpu ? CpuFlashForward(op, 0, context.threads) : 0;
+    case WorkspaceRule::kFlashAttentionBackward:
+    case WorkspaceRule::kAttentionBackward: return cpu ? CpuFlashBackward(op, 1, context.threads) : CudaFlashBackward(op, 1);
+    case WorkspaceRule::kLayerNormBackward: return LayerNormBackward(op, context);
+    case WorkspaceRule::kRmsNormBackward: return RmsNormBackward(op, context);
+    case WorkspaceRule::kEmbeddingBackward: return EmbeddingBackward(op, context);
+    case WorkspaceRule::kForeachNorm: return ForeachNorm(op, context);
+    case WorkspaceRule::kCrossEntropyBackward: return 0;
+  }
+  return 0;
+}
+
+}  // namespace legoai::sim

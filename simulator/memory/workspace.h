@@ -1,0 +1,24 @@
+// Memory that an operator takes and gives back inside its own kernel, which no Trace shows.
+//
+// Which rule an operator has stands in simulator/cost/operator_table.h: every operator has one, "none" said explicitly. The rules
+// for CPU follow what LibTorch 2.11 asks of its allocator; those for CUDA what its kernels are published to take (cuBLAS
+// workspaces are part of a device's reserve). Torch-free. Thread-safety: const.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/legoai/v1/hardware.pb.h"
+#include "simulator/cost/operator_table.h"
+#include "worker/graph/instruction_view.h"
+
+namespace legoai::sim {
+
+struct WorkspaceContext {
+  v1::DeviceKind kind = v1::CUDA;
+  int64_t threads = 1;  // of a CPU rank
+};
+
+// Bytes, unrounded. `row` is the operator's.
+int64_t WorkspaceBytes(const graph::InstructionView& op, const OperatorRow& row, const WorkspaceContext& context);
+
+}  // namespace legoai::sim
