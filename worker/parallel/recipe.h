@@ -1,0 +1,34 @@
+// Recipes: reading, defaults and the checks that need neither a model nor a world (those are parallel_dims.h's). The keys are
+// those of proto/legoai/v1/recipe.proto. Torch-free. Thread-safety: safe to call from several threads.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::parallel {
+
+// Keys given on the command line, which win over the file: {"training.local_batch_size", "2"}.
+using Overrides = std::vector<std::pair<std::string, std::string>>;
+
+// A recipe that says nothing but the defaults of every key that has one.
+const v1::Recipe& DefaultRecipe();
+
+// Sets what is unset and has a default. Degrees and batches of -1 stay -1: ParallelDims derives them.
+void FillDefaults(v1::Recipe* recipe);
+
+// Every key within its range and supported. Unset keys count as their defaults. Errors: FieldError of the first key at fault.
+absl::Status CheckRecipe(const v1::Recipe& recipe);
+
+// TOML to a recipe with defaults, checked. Errors: FieldError; of LoadRecipe also for a file that cannot be read (NotFound).
+absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides = {});
+absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides = {});
+
+// The fields that are set, as TOML; ParseRecipe reads it back.
+std::string RecipeToToml(const v1::Recipe& recipe);
+
+}  // namespace legoai::parallel
