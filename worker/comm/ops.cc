@@ -3,16 +3,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include <string>
 #include <utility>
-#include <vector>
+
+#include "worker/comm/status_error.h"
 
 namespace legoai::comm {
 namespace {
 
 using at::Tensor;
-
-void Check(const absl::Status& status) { TORCH_CHECK(status.ok(), std::string(status.message())); }
 
 // The addresses are taken when the operator is dispatched: the Runtime holds the storages until the work is known to be done.
 // On a fake runtime nobody looks at them.
@@ -49,25 +47,23 @@ void CheckPair(const char* kind, const Tensor& large, const Tensor& small, int64
 
 void AllGatherKernel(Tensor& out, const Tensor& in, int64_t group) {
   CheckPair("all_gather_into", out, in, group);
-  Check(CurrentRuntime().Communicate(
+  ThrowIfError(CurrentRuntime().Communicate(
       Describe("all_gather", group, in, out), {out.storage(), in.storage()},
       [out = Write(out), in = Read(in), bytes = in.nbytes()](Communicator& c) { return c.AllGather(out, in, bytes); }));
 }
 
 void ReduceScatterKernel(Tensor& out, const Tensor& in, int64_t group) {
   CheckPair("reduce_scatter_into", in, out, group);
-  Check(CurrentRuntime().Communicate(Describe("reduce_scatter", group, in, out), {out.storage(), in.storage()},
-                                     [o = Write(out), i = Read(in), n = out.numel(), t = out.scalar_type()](Communicator& c) {
-                                       return c.ReduceScatter(o, i, n, t, ReduceOp::kSum);
-                                     }));
+  ThrowIfError(CurrentRuntime().Communicate(Describe("reduce_scatter", group, in, out), {out.storage(), in.storage()},
+                                            [o = Write(out), i = Read(in), n = out.numel(), t = out.scalar_type()](
+                                                Communicator& c) { return c.ReduceScatter(o, i, n, t, ReduceOp::kSum); }));
 }
 
 void AllReduceKernel(Tensor& tensor, int64_t group, int64_t op) {
   CheckUsable("all_reduce_", tensor);
-  Check(CurrentRuntime().Communicate(Describe("all_reduce", group, tensor, tensor), {tensor.storage()},
-                                     [data = Write(tensor), n = tensor.numel(), t = tensor.scalar_type(), op](Communicator& c) {
-                                       return c.AllReduce(data, n, t, static_cast<ReduceOp>(op));
-                                     }));
+  ThrowIfError(CurrentRuntime().Communicate(Describe("all_reduce", group, tensor, tensor), {tensor.storage()},
+                                            [data = Write(tensor), n = tensor.numel(), t = tensor.scalar_type(), op](
+                                                Communicator& c) { return c.AllReduce(data, n, t, static_cast<ReduceOp>(op)); }));
 }
 
 void AllToAllKernel(Tensor& out, const Tensor& in, int64_t group) {
@@ -76,28 +72,28 @@ void AllToAllKernel(Tensor& out, const Tensor& in, int64_t group) {
   const int64_t size = CurrentRuntime().GroupSize(group);
   TORCH_CHECK(in.nbytes() == out.nbytes() && in.numel() % size == 0, "all_to_all_into over ", size, " ranks: sizes ", out.sizes(),
               " and ", in.sizes(), " do not match");
-  Check(CurrentRuntime().Communicate(Describe("all_to_all", group, in, out), {out.storage(), in.storage()},
-                                     [o = Write(out), i = Read(in), bytes = static_cast<int64_t>(in.nbytes()) / size](
-                                         Communicator& c) { return c.AllToAll(o, i, bytes); }));
+  ThrowIfError(CurrentRuntime().Communicate(Describe("all_to_all", group, in, out), {out.storage(), in.storage()},
+                                            [o = Write(out), i = Read(in), bytes = static_cast<int64_t>(in.nbytes()) / size](
+                                                Communicator& c) { return c.AllToAll(o, i, bytes); }));
 }
 
 void BroadcastKernel(Tensor& tensor, int64_t group, int64_t root) {
   CheckUsable("broadcast_", tensor);
-  Check(CurrentRuntime().Communicate(
+  ThrowIfError(CurrentRuntime().Communicate(
       Describe("broadcast", group, tensor, tensor, root), {tensor.storage()},
       [data = Write(tensor), bytes = tensor.nbytes(), root](Communicator& c) { return c.Broadcast(data, bytes, root); }));
 }
 
 void SendKernel(const Tensor& tensor, int64_t group, int64_t peer) {
   CheckUsable("send", tensor);
-  Check(CurrentRuntime().Communicate(
+  ThrowIfError(CurrentRuntime().Communicate(
       Describe("send", group, tensor, tensor, peer), {tensor.storage()},
       [data = Read(tensor), bytes = tensor.nbytes(), peer](Communicator& c) { return c.Send(data, bytes, peer); }));
 }
 
 void RecvKernel(Tensor& tensor, int64_t group, int64_t peer) {
   CheckUsable("recv", tensor);
-  Check(CurrentRuntime().Communicate(
+  ThrowIfError(CurrentRuntime().Communicate(
       Describe("recv", group, tensor, tensor, peer), {tensor.storage()},
       [data = Write(tensor), bytes = tensor.nbytes(), peer](Communicator& c) { return c.Recv(data, bytes, peer); }));
 }
@@ -109,8 +105,8 @@ void ResizeKernel(Tensor& tensor, int64_t bytes) {
   storage->set_nbytes(bytes);
 }
 
-void RecordKernel(int64_t stream, int64_t event) { Check(CurrentRuntime().RecordEvent(stream, event)); }
-void WaitKernel(int64_t stream, int64_t event) { Check(CurrentRuntime().WaitEvent(stream, event)); }
+void RecordKernel(int64_t stream, int64_t event) { ThrowIfError(CurrentRuntime().RecordEvent(stream, event)); }
+void WaitKernel(int64_t stream, int64_t event) { ThrowIfError(CurrentRuntime().WaitEvent(stream, event)); }
 
 template <class Signature>
 c10::TypedOperatorHandle<Signature> Find(const char* name) {

@@ -1,7 +1,8 @@
 // Everything a step does besides ATen, as operators of the dispatcher (library `lego`), so that recording, comparing and
 // executing are one mechanism (decisions 4). Groups, streams and events are integers looked up in the current Runtime.
 //
-// Errors: c10::Error, like every operator; the trainer turns them into a Status at its boundary. Collectives run on
+// Errors: c10::Error, like every operator; a failed communication is a StatusError (status_error.h). The trainer turns them into
+// a Status at its boundary. Collectives run on
 // CurrentStream(); on a fake Runtime they touch no memory, so the fake device calls these same kernels with its own tensors.
 // Tensors must be contiguous, outputs allocated beforehand. None of them is differentiable.
 #pragma once

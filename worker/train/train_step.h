@@ -18,6 +18,7 @@
 #include "worker/graph/trace.h"
 #include "worker/model/language_model.h"
 #include "worker/parallel/parallel_dims.h"
+#include "worker/train/optimizer.h"
 
 namespace legoai::train {
 
@@ -46,6 +47,7 @@ class TrainStep {
 
   StepInputs& inputs();
   model::LanguageModel& model();
+  AdamW& optimizer();
   // Parameters' masters, gathered values, optimizer state, inputs: everything that lives across steps, named and categorized.
   std::vector<NamedTensor> State();
   // Forward, backward, reduction, clipping, update. Gives the mean loss over the global batch in nats per token, fp32 [], the

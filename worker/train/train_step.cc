@@ -1,0 +1,157 @@
+#include "worker/train/train_step.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "worker/comm/ops.h"
+#include "worker/comm/status_error.h"
+#include "worker/graph/annotation.h"
+#include "worker/parallel/parallelize.h"
+#include "worker/parallel/pipeline/stage_runner.h"
+#include "worker/train/loss.h"
+#include "worker/train/optimizer.h"
+
+namespace legoai::train {
+
+struct TrainStep::Impl {
+  v1::Recipe recipe;
+  comm::Runtime& runtime;
+  parallel::ParallelizedModel parallelized;
+  std::unique_ptr<parallel::StageRunner> runner;
+  std::unique_ptr<AdamW> optimizer;
+  StepInputs inputs;
+
+  explicit Impl(comm::Runtime& current) : runtime(current) {}
+
+  // Forward and backward of all microbatches; every Parameter::grad valid. Gives the mean loss over the global batch.
+  at::Tensor ForwardBackward() {
+    at::Tensor loss = runner->Run(inputs.tokens, inputs.targets, inputs.samples, inputs.rng);
+    c10::NoGradGuard no_grad;
+    graph::PhaseScope phase(graph::Phase::kBackward);
+    parallelized.data_parallel->FinishBackward();
+    return SumOverRanks(std::move(loss));
+  }
+
+  // Every data-parallel rank holds its part of the mean, and only the last stage holds any.
+  at::Tensor SumOverRanks(at::Tensor loss) {
+    for (const char* name : {"dp", "pp"}) {
+      const int64_t group = runtime.GroupId(name);
+      if (runtime.GroupSize(group) > 1) comm::AllReduce(loss, group);
+    }
+    return loss;
+  }
+
+  at::Tensor Update() {
+    c10::NoGradGuard no_grad;
+    graph::PhaseScope phase(graph::Phase::kOptimizer);
+    at::Tensor norm = optimizer->GradientNorm(runtime);
+    if (recipe.training().max_norm() > 0) optimizer->Clip(norm, recipe.training().max_norm());
+    optimizer->Update(inputs.learning_rate);
+    return norm;
+  }
+
+  void MakeInputs(const parallel::ParallelDims& dims, c10::Device device) {
+    graph::CategoryScope category(graph::Category::kInput);
+    const auto options = at::TensorOptions().device(device).dtype(at::kLong);
+    const int64_t rows = dims.accumulation * dims.local_batch, length = recipe.training().seq_len();
+    inputs.tokens = at::zeros({rows, length}, options);
+    inputs.targets = at::zeros({rows, length}, options);
+    inputs.samples = at::zeros({rows}, options);
+    inputs.rng = at::zeros({2}, options);
+    inputs.learning_rate = at::zeros({}, options.dtype(at::kFloat));
+  }
+
+  absl::Status Build(const v1::Model& config, const parallel::ParallelDims& dims, c10::Device device, bool materialize) {
+    c10::NoGradGuard no_grad;
+    auto model = model::BuildModel(config);
+    if (!model.ok()) return model.status();
+    auto applied = parallel::Parallelize(*std::move(model), recipe, dims, device);
+    if (!applied.ok()) return applied.status();
+    parallelized = *std::move(applied);
+    parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
+    optimizer = std::make_unique<AdamW>(parallelized.model->Parameters(), recipe.optimizer());
+    MakeInputs(dims, device);
+    runner = std::make_unique<parallel::StageRunner>(*parallelized.model, MakeLoss(recipe, dims, runtime), dims, recipe,
+                                                     *parallelized.data_parallel);
+    return absl::OkStatus();
+  }
+
+  std::vector<NamedTensor> State() {
+    std::vector<NamedTensor> state;
+    auto add = [&](std::string name, const at::Tensor& tensor, graph::Category category) {
+      state.push_back({std::move(name), tensor, category});
+    };
+    for (auto& tensor : parallelized.data_parallel->State()) add(tensor.name, tensor.tensor, tensor.category);
+    for (auto& moments : optimizer->state()) {
+      add(moments.parameter->name() + ".exp_avg", moments.exp_avg, graph::Category::kOptimizerState);
+      add(moments.parameter->name() + ".exp_avg_sq", moments.exp_avg_sq, graph::Category::kOptimizerState);
+    }
+    add("optimizer.step", optimizer->step(), graph::Category::kOptimizerState);
+    add("input.tokens", inputs.tokens, graph::Category::kInput);
+    add("input.targets", inputs.targets, graph::Category::kInput);
+    add("input.samples", inputs.samples, graph::Category::kInput);
+    add("input.rng", inputs.rng, graph::Category::kInput);
+    add("input.learning_rate", inputs.learning_rate, graph::Category::kInput);
+    return state;
+  }
+};
+
+TrainStep::TrainStep(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TrainStep::~TrainStep() = default;
+
+absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const v1::Model& model, const v1::Recipe& recipe,
+                                                            const parallel::ParallelDims& dims, c10::Device device,
+                                                            bool materialize) {
+  std::unique_ptr<Impl> impl;
+  absl::Status status = comm::CatchStatus([&] {
+    impl = std::make_unique<Impl>(comm::CurrentRuntime());
+    impl->recipe = recipe;
+    return impl->Build(model, dims, device, materialize);
+  });
+  if (!status.ok()) return status;
+  return std::unique_ptr<TrainStep>(new TrainStep(std::move(impl)));
+}
+
+StepInputs& TrainStep::inputs() { return impl_->inputs; }
+model::LanguageModel& TrainStep::model() { return *impl_->parallelized.model; }
+AdamW& TrainStep::optimizer() { return *impl_->optimizer; }
+std::vector<NamedTensor> TrainStep::State() { return impl_->State(); }
+
+absl::StatusOr<TrainStep::Result> TrainStep::Run() {
+  Result result;
+  absl::Status status = comm::CatchStatus([&] {
+    result.loss = impl_->ForwardBackward();
+    result.grad_norm = impl_->Update();
+    impl_->parallelized.data_parallel->ReleaseGradients();
+    return impl_->runtime.Drain();
+  });
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<at::Tensor> TrainStep::ForwardBackward() {
+  at::Tensor loss;
+  absl::Status status = comm::CatchStatus([&] {
+    loss = impl_->ForwardBackward();
+    return impl_->runtime.Drain();
+  });
+  if (!status.ok()) return status;
+  return loss;
+}
+
+void TrainStep::ReleaseGradients() { impl_->parallelized.data_parallel->ReleaseGradients(); }
+
+absl::StatusOr<at::Tensor> TrainStep::Evaluate() {
+  at::Tensor loss;
+  absl::Status status = comm::CatchStatus([&] {
+    c10::NoGradGuard no_grad;
+    loss = impl_->SumOverRanks(impl_->runner->Evaluate(impl_->inputs.tokens, impl_->inputs.targets));
+    return impl_->runtime.Drain();
+  });
+  if (!status.ok()) return status;
+  return loss;
+}
+
+}  // namespace legoai::train
