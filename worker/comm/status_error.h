@@ -13,7 +13,8 @@ namespace legoai::comm {
 
 class StatusError : public c10::Error {
  public:
-  explicit StatusError(absl::Status status) : c10::Error(std::string(status.message()), ""), status_(std::move(status)) {}
+  explicit StatusError(absl::Status status)
+      : c10::Error({"operator", __FILE__, __LINE__}, std::string(status.message())), status_(std::move(status)) {}
   const absl::Status& status() const { return status_; }
 
  private:
