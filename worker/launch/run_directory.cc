@@ -1,0 +1,138 @@
+#include "worker/launch/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+#include "proto/json/json.h"
+#include "proto/toml/toml.h"
+#include "worker/checkpoint/files.h"
+
+namespace legoai::launch {
+namespace {
+
+absl::Status ReplaceFile(const std::string& path, const std::string& contents) {
+  const std::string temporary = path + ".tmp";
+  if (absl::Status status = checkpoint::WriteFile(temporary, contents); !status.ok()) return status;
+  return checkpoint::RenameFile(temporary, path);
+}
+
+// Length of the part of the file that ends with a line break.
+absl::StatusOr<int64_t> CompleteBytes(const std::string& path) {
+  absl::StatusOr<std::string> contents = checkpoint::ReadFile(path);
+  if (absl::IsNotFound(contents.status())) return 0;
+  if (!contents.ok()) return contents.status();
+  const size_t last = contents->rfind('\n');
+  return last == std::string::npos ? 0 : static_cast<int64_t>(last + 1);
+}
+
+}  // namespace
+
+std::string RecipePath(const std::string& run_directory) { return run_directory + "/recipe.toml"; }
+std::string RunJsonPath(const std::string& run_directory) { return run_directory + "/run.json"; }
+std::string MetricsPath(const std::string& run_directory) { return run_directory + "/metrics.jsonl"; }
+std::string CheckpointsPath(const std::string& run_directory) { return run_directory + "/checkpoints"; }
+std::string FlightRingPath(const std::string& run_directory, int64_t rank) {
+  return absl::StrCat(run_directory, "/flight/rank-", rank);
+}
+std::string LogsPath(const std::string& run_directory) { return run_directory + "/logs"; }
+std::string TensorboardPath(const std::string& run_directory) { return run_directory + "/tensorboard"; }
+std::string HuggingFacePath(const std::string& run_directory) { return run_directory + "/hf"; }
+
+absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
+  for (const char* folder : {"/checkpoints", "/flight", "/logs"}) {
+    std::error_code error;
+    std::filesystem::create_directories(path + folder, error);
+    if (error) return FieldError("job.dump_folder", path, absl::StrCat("cannot be made: ", error.message()));
+  }
+  const int fd = open((path + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return FieldError("job.dump_folder", path, absl::StrCat("cannot be written: ", std::strerror(errno)));
+  RunDirectory directory(path, fd);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    return FieldError("job.dump_folder", path, "another training runs in this folder: wait for it, or choose another folder",
+                      absl::StatusCode::kFailedPrecondition);
+  }
+  return directory;
+}
+
+RunDirectory::RunDirectory(RunDirectory&& other) noexcept
+    : path_(std::move(other.path_)),
+      lock_fd_(std::exchange(other.lock_fd_, -1)),
+      metrics_fd_(std::exchange(other.metrics_fd_, -1)) {}
+
+RunDirectory::~RunDirectory() {
+  if (metrics_fd_ >= 0) close(metrics_fd_);
+  if (lock_fd_ >= 0) close(lock_fd_);
+}
+
+absl::Status RunDirectory::WriteRecipe(const v1::Recipe& recipe) const { return ReplaceFile(RecipePath(path_), ToToml(recipe)); }
+
+absl::Status RunDirectory::WriteRun(const v1::Run& run) const { return ReplaceFile(RunJsonPath(path_), ToJson(run) + "\n"); }
+
+absl::Status RunDirectory::OpenMetrics() {
+  const std::string path = MetricsPath(path_);
+  const absl::StatusOr<int64_t> complete = CompleteBytes(path);
+  if (!complete.ok()) return complete.status();
+  metrics_fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (metrics_fd_ < 0) return checkpoint::FileError(path, "cannot open", errno);
+  if (ftruncate(metrics_fd_, *complete) != 0) return checkpoint::FileError(path, "cannot cut off a torn line of", errno);
+  return absl::OkStatus();
+}
+
+absl::Status RunDirectory::AppendMetrics(const v1::StepMetrics& metrics) {
+  if (metrics_fd_ < 0) {
+    if (absl::Status status = OpenMetrics(); !status.ok()) return status;
+  }
+  const std::string line = ToJson(metrics, -1) + "\n";
+  const ssize_t written = write(metrics_fd_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
+  return checkpoint::FileError(MetricsPath(path_), "cannot write", written < 0 ? errno : ENOSPC);
+}
+
+absl::StatusOr<std::optional<v1::Run>> ReadRun(const std::string& run_directory) {
+  const std::string path = RunJsonPath(run_directory);
+  absl::StatusOr<std::string> text = checkpoint::ReadFile(path);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  if (!text.ok()) return text.status();
+  v1::Run run;
+  if (absl::Status status = ParseJson(*text, &run); !status.ok()) return Annotate(status, path);
+  return run;
+}
+
+absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_directory) {
+  const std::string path = MetricsPath(run_directory);
+  absl::StatusOr<std::string> text = checkpoint::ReadFile(path);
+  std::vector<v1::StepMetrics> metrics;
+  if (absl::IsNotFound(text.status())) return metrics;
+  if (!text.ok()) return text.status();
+  std::vector<std::string> lines = absl::StrSplit(*text, '\n');
+  lines.pop_back();  // empty, or torn
+  for (size_t i = 0; i < lines.size(); ++i) {
+    absl::Status status = ParseJson(lines[i], &metrics.emplace_back());
+    if (!status.ok()) return Annotate(status, absl::StrCat(path, " line ", i + 1));
+  }
+  return metrics;
+}
+
+std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics) {
+  std::map<int64_t, v1::StepMetrics> by_step;
+  for (const v1::StepMetrics& entry : metrics) {
+    const auto [place, added] = by_step.emplace(entry.step(), entry);
+    if (!added && entry.attempt() >= place->second.attempt()) place->second = entry;
+  }
+  std::vector<v1::StepMetrics> latest;
+  for (auto& [step, entry] : by_step) latest.push_back(std::move(entry));
+  return latest;
+}
+
+}  // namespace legoai::launch

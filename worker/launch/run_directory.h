@@ -1,0 +1,76 @@
+// What a run leaves on the disk, and where. Torch-free.
+//
+//   recipe.toml            the recipe as it runs, every field filled in
+//   run.json               legoai.v1.Run: model, seed, build version, dataset, attempts
+//   metrics.jsonl          legoai.v1.StepMetrics, a line each, keyed by (attempt, step)
+//   checkpoints/step-N     worker/checkpoint
+//   flight/rank-R          the flight recorder's ring of each rank; flight/rank-R.json a dump of it
+//   logs/rank-R.log        stdout and stderr of each rank
+//   tensorboard/           event files, if wished for
+//   hf/                    the trained model as a Hugging Face folder, if wished for
+//
+// One process at a time works in it: Open() locks the directory until the object is gone, or its process is.
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/metrics.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "proto/legoai/v1/run.pb.h"
+
+namespace legoai::launch {
+
+// Places in a run directory, for those who only read or were told where to write.
+std::string RecipePath(const std::string& run_directory);
+std::string RunJsonPath(const std::string& run_directory);
+std::string MetricsPath(const std::string& run_directory);
+std::string CheckpointsPath(const std::string& run_directory);
+std::string FlightRingPath(const std::string& run_directory, int64_t rank);
+std::string LogsPath(const std::string& run_directory);
+std::string TensorboardPath(const std::string& run_directory);
+std::string HuggingFacePath(const std::string& run_directory);
+
+class RunDirectory {
+ public:
+  // Makes the directory and its folders, if needed, and locks it. Errors (field job.dump_folder): it cannot be made or written;
+  // FailedPrecondition: another process trains there.
+  static absl::StatusOr<RunDirectory> Open(const std::string& path);
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+  ~RunDirectory();
+
+  const std::string& path() const { return path_; }
+
+  // Both replace the file at once: a reader sees the old one or the new one.
+  absl::Status WriteRecipe(const v1::Recipe& recipe) const;
+  absl::Status WriteRun(const v1::Run& run) const;
+
+  // Appends one line, handed to the operating system before this returns. A torn last line, left by a process that was killed,
+  // is cut off first.
+  absl::Status AppendMetrics(const v1::StepMetrics& metrics);
+
+ private:
+  RunDirectory(std::string path, int lock) : path_(std::move(path)), lock_fd_(lock) {}
+  absl::Status OpenMetrics();
+
+  std::string path_;
+  int lock_fd_ = -1;
+  int metrics_fd_ = -1;
+};
+
+// Nothing where no run.json is. Errors name the file.
+absl::StatusOr<std::optional<v1::Run>> ReadRun(const std::string& run_directory);
+
+// All complete lines in order; none where the file is not there. Errors name file and line.
+absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_directory);
+
+// One entry per step, ascending: of those with the same step the last attempt's.
+std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics);
+
+}  // namespace legoai::launch

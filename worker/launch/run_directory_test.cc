@@ -1,0 +1,104 @@
+#include "worker/launch/run_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "proto/errors.h"
+#include "proto/toml/toml.h"
+#include "worker/checkpoint/files.h"
+
+namespace legoai::launch {
+namespace {
+
+std::string FreshFolder() {
+  const std::string path = ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+v1::StepMetrics Metrics(int64_t attempt, int64_t step, double loss) {
+  v1::StepMetrics metrics;
+  metrics.set_attempt(attempt);
+  metrics.set_step(step);
+  metrics.set_loss(loss);
+  return metrics;
+}
+
+TEST(RunDirectory, KeepsRecipeAndRun) {
+  const std::string path = FreshFolder();
+  EXPECT_FALSE(ReadRun(path)->has_value());
+  const auto directory = RunDirectory::Open(path);
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_steps(7);
+  v1::Run run;
+  run.set_model("tiny");
+  run.mutable_dataset()->set_sha256("ab");
+  run.add_attempts()->set_resume_step(3);
+  ASSERT_TRUE(directory->WriteRecipe(recipe).ok());
+  ASSERT_TRUE(directory->WriteRun(run).ok());
+  v1::Recipe recipe_again;
+  ASSERT_TRUE(ParseToml(*checkpoint::ReadFile(RecipePath(path)), &recipe_again).ok());
+  EXPECT_EQ(recipe_again.SerializeAsString(), recipe.SerializeAsString());
+  EXPECT_EQ((*ReadRun(path))->SerializeAsString(), run.SerializeAsString());
+}
+
+TEST(RunDirectory, IsLockedUntilItsProcessIsGone) {
+  const std::string path = FreshFolder();
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto directory = RunDirectory::Open(path);
+    if (write(fds[1], "x", 1) == 1) pause();
+    _exit(1);
+  }
+  char byte;
+  ASSERT_EQ(read(fds[0], &byte, 1), 1);
+  const auto refused = RunDirectory::Open(path);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GetFieldViolation(refused.status())->field(), "job.dump_folder");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(RunDirectory::Open(path).ok());
+}
+
+TEST(RunDirectory, MetricsSurviveATornLine) {
+  const std::string path = FreshFolder();
+  EXPECT_TRUE(ReadMetrics(path)->empty());
+  {
+    auto directory = RunDirectory::Open(path);
+    ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 1, 5)).ok());
+    ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 2, 4)).ok());
+  }
+  std::ofstream(MetricsPath(path), std::ios::app) << "{\"attempt\": 1, \"st";
+  EXPECT_EQ(ReadMetrics(path)->size(), 2u);
+  {
+    auto directory = RunDirectory::Open(path);
+    ASSERT_TRUE(directory->AppendMetrics(Metrics(2, 2, 3.5)).ok());
+  }
+  const auto all = ReadMetrics(path);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 3u);
+  const auto latest = LatestOfEachStep(*all);
+  ASSERT_EQ(latest.size(), 2u);
+  EXPECT_EQ(latest[1].attempt(), 2);
+  EXPECT_EQ(latest[1].loss(), 3.5);
+  std::ofstream(MetricsPath(path), std::ios::app) << "{\"atempt\": 1}\n";
+  EXPECT_THAT(ReadMetrics(path).status().message(), ::testing::HasSubstr("metrics.jsonl line 4"));
+}
+
+TEST(RunDirectory, AFolderThatCannotBeMadeIsAFieldError) {
+  const auto directory = RunDirectory::Open("/proc/no/such");
+  ASSERT_TRUE(GetFieldViolation(directory.status()).has_value());
+  EXPECT_EQ(GetFieldViolation(directory.status())->value(), "/proc/no/such");
+}
+
+}  // namespace
+}  // namespace legoai::launch

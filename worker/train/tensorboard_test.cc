@@ -1,0 +1,78 @@
+#include "worker/train/tensorboard.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace legoai::train {
+namespace {
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Bit by bit, from the definition of the polynomial.
+uint32_t SlowCrc32c(const std::string& data) {
+  uint32_t crc = ~0u;
+  for (unsigned char byte : data) {
+    crc ^= byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+  }
+  return ~crc;
+}
+
+uint64_t TakeNumber(std::string* data, int bytes) {
+  uint64_t value = 0;
+  for (int i = 0; i < bytes; ++i) value |= uint64_t{static_cast<uint8_t>((*data)[i])} << (8 * i);
+  data->erase(0, bytes);
+  return value;
+}
+
+uint32_t Unmask(uint64_t masked) {
+  const uint32_t rotated = static_cast<uint32_t>(masked) - 0xa282ead8u;
+  return (rotated >> 17) | (rotated << 15);
+}
+
+std::unique_ptr<TensorboardWriter> WriteExample(const std::string& folder) {
+  auto writer = *TensorboardWriter::Create(folder, "rank-0", absl::FromUnixSeconds(1'700'000'000));
+  EXPECT_TRUE(writer->Write(1, absl::FromUnixMillis(1'700'000'001'500), {{"loss", 5.5}, {"learning_rate", 1e-4}}).ok());
+  EXPECT_TRUE(writer->Write(300, absl::FromUnixMillis(1'700'000'002'250), {{"loss", 2.25}}).ok());
+  return writer;
+}
+
+TEST(Tensorboard, RecordsAreFramedAndChecked) {
+  const auto writer = WriteExample(::testing::TempDir() + "/framed");
+  std::string data = Contents(writer->path());
+  std::vector<v1::TensorboardEvent> events;
+  while (!data.empty()) {
+    const std::string header = data.substr(0, 8);
+    const uint64_t bytes = TakeNumber(&data, 8);
+    EXPECT_EQ(Unmask(TakeNumber(&data, 4)), SlowCrc32c(header));
+    const std::string body = data.substr(0, bytes);
+    data.erase(0, bytes);
+    EXPECT_EQ(Unmask(TakeNumber(&data, 4)), SlowCrc32c(body));
+    ASSERT_TRUE(events.emplace_back().ParseFromString(body));
+  }
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].file_version(), "brain.Event:2");
+  EXPECT_EQ(events[1].summary().value(1).tag(), "learning_rate");
+  EXPECT_EQ(events[2].step(), 300);
+  EXPECT_EQ(events[2].wall_time(), 1'700'000'002.25);
+  EXPECT_EQ(events[2].summary().value(0).simple_value(), 2.25f);
+}
+
+// testdata/read_tensorboard.py read this very file with the package tensorboard 2.20.0 and printed read_tensorboard.txt.
+TEST(Tensorboard, IsTheFileThatTensorboardHasRead) {
+  const auto writer = WriteExample(::testing::TempDir() + "/golden");
+  EXPECT_EQ(Contents(writer->path()), Contents("worker/train/testdata/events.out.tfevents.1700000000.rank-0"));
+}
+
+TEST(Tensorboard, AFolderThatCannotBeMadeIsNamed) {
+  const auto writer = TensorboardWriter::Create("/proc/no/such", "x", absl::UnixEpoch());
+  EXPECT_NE(writer.status().message().find("/proc/no/such"), std::string::npos) << writer.status();
+}
+
+}  // namespace
+}  // namespace legoai::train
