@@ -216,7 +216,7 @@ std::string_view BaseName(std::string_view name) {
 
 const char* OpClassName(OpClass op_class) {
   static constexpr std::array<const char*, 9> kNames = {"view", "matmul",    "attention",  "elementwise", "reduction",
-                                                             "copy", "optimizer", "collective", "control"};
+                                                        "copy", "optimizer", "collective", "control"};
   return kNames[static_cast<size_t>(op_class)];
 }
 

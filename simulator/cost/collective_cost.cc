@@ -1,0 +1,186 @@
+#include "simulator/cost/collective_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "simulator/cost/op_facts.h"
+
+namespace legoai::sim {
+namespace {
+
+// Operator, kind, place of the tensor whose bytes are S, place of the group, place of the peer.
+struct CollectiveOperator {
+  std::string_view name;
+  CollectiveKind kind;
+  int tensor, group, peer;
+};
+constexpr CollectiveOperator kOperators[] = {
+    {"lego::all_gather_into", CollectiveKind::kAllGather, 0, 2, -1},
+    {"lego::reduce_scatter_into", CollectiveKind::kReduceScatter, 1, 2, -1},
+    {"lego::all_reduce_", CollectiveKind::kAllReduce, 0, 1, -1},
+    {"lego::all_to_all_into", CollectiveKind::kAllToAll, 0, 2, -1},
+    {"lego::broadcast_", CollectiveKind::kBroadcast, 0, 1, -1},
+    {"lego::send", CollectiveKind::kSend, 0, 1, 2},
+    {"lego::recv", CollectiveKind::kRecv, 0, 1, 2},
+};
+
+// What the busiest node sends in a double binary tree of heap shape, in units of S: inner in one tree, leaf in the other.
+double BusiestTreeNode(int64_t nodes) { return nodes <= 2 ? 1.0 : nodes <= 4 ? 1.5 : 2.0; }
+
+}  // namespace
+
+const char* CollectiveName(CollectiveKind kind) {
+  static const char* const kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send", "recv"};
+  return kNames[static_cast<int>(kind)];
+}
+
+absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op) {
+  for (const auto& known : kOperators) {
+    if (op.name() != known.name) continue;
+    const graph::Value* tensor = op.Input(known.tensor);
+    auto group = op.Constant<int64_t>(known.group);
+    if (tensor == nullptr || !group.has_value() || *group < 0 || *group >= static_cast<int64_t>(op.trace().groups.size())) {
+      return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a tensor or a known group"));
+    }
+    CollectiveCall call{known.kind, DistinctBytes(op.GeometryOf(*tensor)), *group, -1};
+    if (known.peer >= 0) {
+      auto peer = op.Constant<int64_t>(known.peer);
+      if (!peer.has_value() || *peer < 0 || *peer >= static_cast<int64_t>(op.trace().groups[*group].ranks.size())) {
+        return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a peer of its group"));
+      }
+      call.peer = *peer;
+    }
+    return call;
+  }
+  return absl::NotFoundError(absl::StrCat(op.name(), " is no collective"));
+}
+
+CollectiveCostModel::CollectiveCostModel(const v1::Cluster& cluster)
+    : devices_(cluster.devices_per_node() * cluster.nodes()),
+      launch_seconds_(cluster.device().kernel_launch_seconds()),
+      memory_bandwidth_(cluster.device().memory_bandwidth_bytes_per_second()),
+      has_tree_(cluster.device().kind() != v1::CPU) {
+  for (const auto& tier : cluster.tiers()) {
+    const v1::Link& link = tier.link();
+    tiers_.push_back({tier.group_size(), link.latency_seconds(), link.bandwidth_bytes_per_second() * link.efficiency()});
+  }
+}
+
+int CollectiveCostModel::TierBetween(int64_t a, int64_t b) const {
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    if (a / tiers_[t].group_size == b / tiers_[t].group_size) return static_cast<int>(t);
+  }
+  return static_cast<int>(tiers_.size()) - 1;
+}
+
+int CollectiveCostModel::TierOf(const std::vector<int64_t>& ranks) const {
+  int tier = -1;
+  for (int64_t rank : ranks) {
+    if (rank != ranks[0]) tier = std::max(tier, TierBetween(ranks[0], rank));
+  }
+  return tier;
+}
+
+absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const std::vector<int64_t>& ranks) const {
+  std::vector<int64_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty() || sorted.front() < 0 || sorted.back() >= devices_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a group of ", sorted.size(), " ranks does not lie within the ", devices_, " devices of the cluster"));
+  }
+  Shape shape;
+  shape.ranks = static_cast<int64_t>(sorted.size());
+  shape.tier = TierOf(sorted);
+  shape.cheapest_hop = shape.slowest = HUGE_VAL;
+  int64_t below = shape.ranks, share = 1;  // units of the tier below; fewest ranks in one of them
+  for (int t = 0; t <= shape.tier; ++t) {
+    int64_t units = 0, fewest = shape.ranks;
+    for (size_t i = 0, begin = 0; i <= sorted.size(); ++i) {
+      if (i < sorted.size() && sorted[i] / tiers_[t].group_size == sorted[begin] / tiers_[t].group_size) continue;
+      ++units;
+      fewest = std::min<int64_t>(fewest, static_cast<int64_t>(i - begin));
+      begin = i;
+    }
+    // A ring closes at its outermost tier.
+    int64_t hops = below - units + (t == shape.tier ? units : 0);
+    if (hops > 0) {
+      shape.slowest = std::min(shape.slowest, tiers_[t].bandwidth * static_cast<double>(share));
+      shape.hop_latencies += static_cast<double>(hops) * tiers_[t].latency;
+      shape.cheapest_hop = std::min(shape.cheapest_hop, tiers_[t].latency);
+    }
+    if (t == 0) shape.per_node = fewest;
+    shape.units.push_back(units);
+    below = units;
+    share = fewest;
+  }
+  return shape;
+}
+
+double CollectiveCostModel::Ring(const Shape& shape, double bytes) const {
+  double steps = static_cast<double>(shape.ranks - 1);
+  return shape.hop_latencies - shape.cheapest_hop + steps / static_cast<double>(shape.ranks) * bytes / shape.slowest;
+}
+
+double CollectiveCostModel::Tree(const Shape& shape, double bytes) const {
+  double per_node = static_cast<double>(shape.per_node);
+  double latency = 2 * (per_node - 1) * tiers_[0].latency;
+  double inside = 2 * bytes * (per_node - 1) / per_node / tiers_[0].bandwidth, between = 0;
+  if (shape.tier > 0) {
+    latency += 2 * std::ceil(std::log2(static_cast<double>(shape.units[0]))) * tiers_[shape.tier].latency;
+    double sent = BusiestTreeNode(shape.units[0]) * bytes;
+    for (int t = 1; t <= shape.tier; ++t) between = std::max(between, sent / (per_node * tiers_[t].bandwidth));
+  }
+  return latency + std::max(inside, between);
+}
+
+// Pairwise exchange: in each step every rank trades S / P with one other.
+double CollectiveCostModel::AllToAll(const std::vector<int64_t>& ranks, double bytes) const {
+  double slowest = 0, part = bytes / static_cast<double>(ranks.size());
+  for (int64_t rank : {ranks.front(), ranks.back()}) {
+    double seconds = 0;
+    for (int64_t other : ranks) {
+      if (other == rank) continue;
+      const Tier& tier = tiers_[TierBetween(rank, other)];
+      seconds += tier.latency + part / tier.bandwidth;
+    }
+    slowest = std::max(slowest, seconds);
+  }
+  return slowest;
+}
+
+double CollectiveCostModel::LocalCopy(int64_t bytes) const {
+  return std::max(launch_seconds_, 2 * static_cast<double>(bytes) / memory_bandwidth_);
+}
+
+absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
+                                                 AllReduceAlgorithm algorithm) const {
+  auto shape = ShapeOf(ranks);
+  if (!shape.ok()) return shape.status();
+  if (shape->tier < 0) return LocalCopy(kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ? 0 : bytes);
+  double size = static_cast<double>(bytes), ring = Ring(*shape, size);
+  switch (kind) {
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter: return launch_seconds_ + ring;
+    case CollectiveKind::kAllReduce:
+      if (algorithm == AllReduceAlgorithm::kTree) return launch_seconds_ + Tree(*shape, size);
+      if (algorithm == AllReduceAlgorithm::kRing || !has_tree_) return launch_seconds_ + 2 * ring;
+      return launch_seconds_ + std::min(2 * ring, Tree(*shape, size));
+    case CollectiveKind::kAllToAll: return launch_seconds_ + AllToAll(ranks, size);
+    case CollectiveKind::kBroadcast: return launch_seconds_ + shape->hop_latencies - shape->cheapest_hop + size / shape->slowest;
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv: break;
+  }
+  return absl::InvalidArgumentError("a message takes MessageTime");
+}
+
+absl::StatusOr<double> CollectiveCostModel::MessageTime(int64_t bytes, int64_t from, int64_t to) const {
+  if (std::min(from, to) < 0 || std::max(from, to) >= devices_) {
+    return absl::InvalidArgumentError(absl::StrCat("a message from rank ", from, " to ", to, " leaves the cluster"));
+  }
+  if (from == to) return LocalCopy(bytes);
+  const Tier& tier = tiers_[TierBetween(from, to)];
+  return launch_seconds_ + tier.latency + static_cast<double>(bytes) / tier.bandwidth;
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,92 @@
+// How long collectives and messages take over the tiers of a cluster (seed 000 §4.5), by alpha-beta and step counts.
+//
+// Symbols: P ranks in the group, N nodes that they span, m = P / N ranks in a node; l_C, l_T latency of a hop inside and between
+// nodes; B_C, B_T bandwidth of a device's link inside and of a device's network adapter between (data sheet times efficiency);
+// S bytes of the whole tensor (all-gather: of the output, reduce-scatter: of the input). One adapter for each device is assumed:
+// a group with m ranks in a node runs m rings, each through its own adapter, so nodes are joined by m B_T, and groups of the
+// other ranks of the same nodes (2-D meshes: "strided" groups) do not share adapters with it. More than two tiers go likewise.
+//
+// Derived again from step counts, because the expressions of seed 000 Table 4.5 and (4.5)-(4.10) contain slips (P - N - 1 for
+// P - N, B_R for B_T, "intra-node" where inter-node groups are meant) and use S "per processor" in two meanings:
+// - ring all-gather, reduce-scatter: P - 1 steps, in each of which every link carries S / P. A block passes P - 1 consecutive
+//   hops, at worst all but one of the cheapest: T = sum of hop latencies - cheapest + (P - 1)/P S / B, with B the slowest of
+//   B_C and m B_T, since all links work at once. (The seed adds the times of both kinds of links as if they took turns, and
+//   counts the hops of one node only: N l_T + (m - 1) l_C.)
+// - ring all-reduce: a reduce-scatter and an all-gather.
+// - tree all-reduce (a double binary tree across nodes, a chain inside): up and down ceil(log2 N) hops between and m - 1 inside;
+//   each tree carries half of S; a node is inner in one tree and a leaf in the other, so it sends (and receives) up S/2 twice and
+//   down to two children S/2: 2 S over m B_T (less for up to four nodes); inside, a link carries S up and S down, less the head's
+//   share: 2 S (m - 1)/m over B_C. Both parts are pipelined: the slower counts. (The seed adds them and counts latency one way.)
+// - all-reduce is the faster of ring and tree, as NCCL chooses; Gloo has the ring only.
+// - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop.
+// Left out: NVLink SHARP, protocol switches at small sizes, stragglers (seed 000 (4.13)).
+//
+// Torch-free. Thread-safety: const after construction. Units: seconds, bytes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "worker/graph/instruction_view.h"
+
+namespace legoai::sim {
+
+enum class CollectiveKind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kBroadcast, kSend, kRecv };
+const char* CollectiveName(CollectiveKind kind);
+
+enum class AllReduceAlgorithm : uint8_t { kFastest, kRing, kTree };
+
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  int64_t bytes = 0;  // S
+  int64_t group = 0;  // index into Trace.groups
+  int64_t peer = -1;  // of messages: index in the group
+};
+
+// Reads the call from a collective's or message's instruction. Errors: NotFound if it is another operator, InvalidArgument if
+// operands are missing or the group is unknown.
+absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op);
+
+class CollectiveCostModel {
+ public:
+  explicit CollectiveCostModel(const v1::Cluster& cluster);
+
+  // Of a collective over `ranks` (global ranks, each a device of the cluster; rank r is device r). A group of one copies within
+  // its device. Errors: InvalidArgument if a rank is outside the cluster.
+  absl::StatusOr<double> Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
+                              AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
+  // One message between two ranks.
+  absl::StatusOr<double> MessageTime(int64_t bytes, int64_t from, int64_t to) const;
+  // The tier over which a group communicates: the outermost one that it spans; -1 for one rank.
+  int TierOf(const std::vector<int64_t>& ranks) const;
+
+ private:
+  struct Tier {
+    int64_t group_size;
+    double latency, bandwidth;
+  };
+  // What a group looks like on the tiers.
+  struct Shape {
+    int64_t ranks = 0;
+    int tier = -1;                               // outermost one spanned
+    std::vector<int64_t> units;                  // units[t]: groups of tier t that it spans
+    double slowest = 0;                          // bytes per second that a ring sustains
+    double hop_latencies = 0, cheapest_hop = 0;  // of the closed ring
+    int64_t per_node = 1;                        // fewest ranks of the group in one node
+  };
+  absl::StatusOr<Shape> ShapeOf(const std::vector<int64_t>& ranks) const;
+  int TierBetween(int64_t a, int64_t b) const;
+  double Ring(const Shape& shape, double bytes) const;
+  double Tree(const Shape& shape, double bytes) const;
+  double AllToAll(const std::vector<int64_t>& ranks, double bytes) const;
+  double LocalCopy(int64_t bytes) const;
+
+  std::vector<Tier> tiers_;
+  int64_t devices_;
+  double launch_seconds_, memory_bandwidth_;
+  bool has_tree_;
+};
+
+}  // namespace legoai::sim
