@@ -259,21 +259,20 @@ Tree FromText(const std::string& text, const FieldDescriptor* field) {
 
 }  // namespace
 
-Tree ToTree(const Message& message) {
+Tree ToTree(const Message& message, const FieldDescriptor* field) {
   const Reflection* r = message.GetReflection();
+  if (field->is_map()) return MapTree(message, field);
+  if (!field->is_repeated())
+    return !field->has_presence() || r->HasField(message, field) ? FieldTree(message, field, -1) : Tree();
+  Tree list = Tree::array();
+  for (int i = 0; i < r->FieldSize(message, field); ++i) list.push_back(FieldTree(message, field, i));
+  return list;
+}
+
+Tree ToTree(const Message& message) {
   Tree tree = Tree::object();
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor* field = message.GetDescriptor()->field(i);
-    Tree& value = tree[field->name()];
-    if (field->is_map()) {
-      value = MapTree(message, field);
-    } else if (field->is_repeated()) {
-      value = Tree::array();
-      for (int k = 0; k < r->FieldSize(message, field); ++k) value.push_back(FieldTree(message, field, k));
-    } else if (!field->has_presence() || r->HasField(message, field)) {
-      value = FieldTree(message, field, -1);
-    }
-  }
+  const Descriptor* type = message.GetDescriptor();
+  for (int i = 0; i < type->field_count(); ++i) tree[type->field(i)->name()] = ToTree(message, type->field(i));
   return tree;
 }
 

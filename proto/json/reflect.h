@@ -19,6 +19,9 @@ using Tree = nlohmann::ordered_json;
 
 Tree ToTree(const google::protobuf::Message& message);
 
+// The value of one field of `message`; null if it is unset and knows absence.
+Tree ToTree(const google::protobuf::Message& message, const google::protobuf::FieldDescriptor* field);
+
 // Sets in `message` what `tree` says, field by field; null leaves a field unset, lists and maps are replaced. An unknown key, a
 // value of another type or out of the field's range, and two members of one oneof are errors with a FieldViolation whose field is
 // the dotted path; `message` is then half set: give a copy.

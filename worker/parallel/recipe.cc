@@ -135,24 +135,27 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   }
 }
 
-// Keys whose technique is not built yet, as (section, field).
-using Key = std::pair<const FieldDescriptor*, const FieldDescriptor*>;
-std::vector<Key> FindUnsupportedKeys() {
-  std::vector<Key> keys;
-  ForEachKey([&keys](const std::string& section, const FieldDescriptor* field) {
+// A key whose technique is not built yet.
+struct UnsupportedKey {
+  const FieldDescriptor *section, *field;
+  Tree default_value;
+};
+
+std::vector<UnsupportedKey> FindUnsupportedKeys() {
+  std::vector<UnsupportedKey> keys;
+  ForEachKey([&keys](const std::string& name, const FieldDescriptor* field) {
     if (!field->options().GetExtension(v1::not_supported_yet)) return;
-    keys.emplace_back(v1::Recipe::descriptor()->FindFieldByName(section), field);
+    const auto* section = v1::Recipe::descriptor()->FindFieldByName(name);
+    keys.push_back({section, field, ToTree(DefaultRecipe().GetReflection()->GetMessage(DefaultRecipe(), section), field)});
   });
   return keys;
 }
 
 void CheckSupported(const v1::Recipe& recipe, Checker* check) {
-  static const std::vector<Key> kKeys = FindUnsupportedKeys();
-  for (const auto& [section, field] : kKeys) {
-    const auto& message = recipe.GetReflection()->GetMessage(recipe, section);
-    const Tree value = ToTree(message)[field->name()];
-    const auto& defaults = DefaultRecipe().GetReflection()->GetMessage(DefaultRecipe(), section);
-    if (value == ToTree(defaults)[field->name()]) continue;
+  static const auto* const keys = new std::vector<UnsupportedKey>(FindUnsupportedKeys());
+  for (const auto& [section, field, default_value] : *keys) {
+    const Tree value = ToTree(recipe.GetReflection()->GetMessage(recipe, section), field);
+    if (value == default_value) continue;
     check->Fail(section->name() + "." + field->name(), value.is_string() ? value.get<std::string>() : value.dump(),
                 "is not supported yet: leave it at " + field->options().GetExtension(v1::default_text));
   }
