@@ -1,6 +1,5 @@
 #include "worker/launch/launcher.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,21 +80,8 @@ absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& opti
 
 }  // namespace
 
-Launcher::Launcher(LaunchOptions options, LaunchCallbacks callbacks)
-    : options_(std::move(options)), callbacks_(std::move(callbacks)) {
-  if (pipe2(stop_fds_, O_CLOEXEC | O_NONBLOCK) != 0) stop_fds_[0] = stop_fds_[1] = -1;
-}
-
-Launcher::~Launcher() {
-  for (int fd : stop_fds_) {
-    if (fd >= 0) close(fd);
-  }
-}
-
-void Launcher::RequestStop(bool save) {
-  const char byte = save ? 's' : 'd';
-  [[maybe_unused]] const ssize_t written = write(stop_fds_[1], &byte, 1);
-}
+Launcher::Launcher(LaunchOptions options, LaunchCallbacks callbacks, StopPipe* stop)
+    : options_(std::move(options)), callbacks_(std::move(callbacks)), stop_(stop) {}
 
 absl::StatusOr<LaunchOutcome> Launcher::Run() {
   const absl::Status started = StartAll();
@@ -130,7 +117,7 @@ absl::Status Launcher::StartAll() {
 }
 
 void Launcher::Poll() {
-  std::vector<pollfd> fds = {{stop_fds_[0], POLLIN, 0}};
+  std::vector<pollfd> fds = {{stop_ != nullptr ? stop_->fd() : -1, POLLIN, 0}};
   std::vector<RankProcess*> ranks;
   for (auto& rank : ranks_) {
     if (rank->socket() < 0) continue;
@@ -208,11 +195,10 @@ void Launcher::Vote(RankProcess& rank, const v1::CheckpointReady& ready) {
 }
 
 void Launcher::PassOnStop() {
-  char bytes[16];
-  const ssize_t got = read(stop_fds_[0], bytes, sizeof(bytes));
-  if (got <= 0) return;
+  const std::optional<bool> save = stop_->Take();
+  if (!save) return;
   v1::ToTrainer message;
-  message.mutable_stop()->set_save(std::find(bytes, bytes + got, 'd') == bytes + got);
+  message.mutable_stop()->set_save(*save);
   Broadcast(message);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/launch/rank_process.h"
+#include "worker/launch/stop_pipe.h"
 
 namespace legoai::launch {
 
@@ -51,8 +52,8 @@ struct LaunchOutcome {
 
 class Launcher {
  public:
-  Launcher(LaunchOptions options, LaunchCallbacks callbacks);
-  ~Launcher();
+  // `stop` is not owned; ranks are asked to stop when it is. It may be null.
+  Launcher(LaunchOptions options, LaunchCallbacks callbacks, StopPipe* stop = nullptr);
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
@@ -60,9 +61,6 @@ class Launcher {
   // Errors: a rank's own Status, its message beginning with the rank, FieldViolation kept; Unavailable: a rank died;
   // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use.
   absl::StatusOr<LaunchOutcome> Run();
-
-  // Asks all ranks to stop at the next step boundary. Async-signal-safe; may be called before and during Run().
-  void RequestStop(bool save);
 
  private:
   enum class Phase { kRunning, kAsking, kTerminating, kKilling };
@@ -85,8 +83,8 @@ class Launcher {
 
   const LaunchOptions options_;
   const LaunchCallbacks callbacks_;
+  StopPipe* const stop_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
-  int stop_fds_[2] = {-1, -1};  // a pipe: one byte for each RequestStop
   Phase phase_ = Phase::kRunning;
   absl::Time phase_since_;
 };

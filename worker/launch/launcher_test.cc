@@ -46,17 +46,14 @@ class LauncherTest : public ::testing::Test {
     };
     callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
       last_step_[rank] = progress.step();
-      if (progress.step() == stop_at_ && launcher_ != nullptr) launcher_->RequestStop(stop_saves_);
+      if (progress.step() == stop_at_) stop_.Request(stop_saves_);
     };
     callbacks.flight_dumped = [this](int64_t rank, const v1::FlightDumped& dump) { dumped_.insert(dump.path()); };
     return callbacks;
   }
 
   absl::StatusOr<LaunchOutcome> Run(LaunchOptions options, LaunchCallbacks callbacks) {
-    Launcher launcher(std::move(options), std::move(callbacks));
-    launcher_ = &launcher;
-    auto outcome = launcher.Run();
-    launcher_ = nullptr;
+    auto outcome = Launcher(std::move(options), std::move(callbacks), &stop_).Run();
     // Nobody is left: neither running nor as a zombie.
     for (int pid : pids_) EXPECT_EQ(kill(pid, 0), -1) << pid;
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
@@ -68,7 +65,7 @@ class LauncherTest : public ::testing::Test {
   int64_t steps_ = 5;
   int64_t stop_at_ = -1;
   bool stop_saves_ = true;
-  Launcher* launcher_ = nullptr;
+  StopPipe stop_;
   std::vector<std::string> logs_;
   std::vector<int> pids_;
   std::map<int64_t, int64_t> last_step_;
