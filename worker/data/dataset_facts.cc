@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "worker/data/sha256.h"
+#include "worker/checkpoint/sha256.h"
 
 namespace legoai::data {
 namespace {
@@ -49,7 +49,7 @@ absl::StatusOr<v1::Dataset> DatasetFacts(const std::string& uri) {
   if (!path.ok()) return path.status();
   absl::StatusOr<int64_t> bytes = LengthOf(uri, *path);
   if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<std::string> digest = Sha256OfFile(*path);
+  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(*path);
   if (!digest.ok()) return Annotate(digest.status(), kField);
   v1::Dataset facts;
   facts.set_uri(uri);
@@ -67,7 +67,7 @@ absl::Status CheckDataset(const v1::Dataset& dataset) {
   if (*bytes != dataset.bytes())
     return FieldError(kField, dataset.uri(), absl::StrCat("has ", *bytes, " bytes, expected ", dataset.bytes(), kOther),
                       absl::StatusCode::kFailedPrecondition);
-  absl::StatusOr<std::string> digest = Sha256OfFile(*path);
+  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(*path);
   if (!digest.ok()) return Annotate(digest.status(), kField);
   if (*digest == dataset.sha256()) return absl::OkStatus();
   return FieldError(kField, dataset.uri(), absl::StrCat("has sha256 ", *digest, ", expected ", dataset.sha256(), kOther),

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "worker/data/dataset_facts.h"
-#include "worker/data/sha256.h"
+#include "worker/checkpoint/sha256.h"
 
 namespace legoai::data {
 namespace {
@@ -70,7 +70,7 @@ std::optional<TokenFile> TokenFile::Map(const std::string& path) {
 
 absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Tokenizer& tokenizer,
                                           const std::string& cache_folder) {
-  const std::string key = Sha256(absl::StrCat(dataset.sha256(), " ", tokenizer.Identity()));
+  const std::string key = checkpoint::Sha256(absl::StrCat(dataset.sha256(), " ", tokenizer.Identity()));
   const std::string path = absl::StrCat(cache_folder, "/tokens-", key.substr(0, 32), ".bin");
   if (!cache_folder.empty()) {
     if (std::optional<TokenFile> cached = Map(path)) return *std::move(cached);

@@ -14,7 +14,7 @@
 #include "proto/errors.h"
 #include "worker/checkpoint/files.h"
 #include "worker/data/byte_pair_encoding.h"
-#include "worker/data/sha256.h"
+#include "worker/checkpoint/sha256.h"
 
 namespace legoai::data {
 namespace {
@@ -186,7 +186,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
   if (!tokens.ok()) return tokens.status();
   absl::StatusOr<Splitter> splitter = Splitter::Create();
   if (!splitter.ok()) return splitter.status();
-  return std::make_unique<TiktokenTokenizer>(*std::move(tokens), Sha256(*text), *std::move(splitter));
+  return std::make_unique<TiktokenTokenizer>(*std::move(tokens), checkpoint::Sha256(*text), *std::move(splitter));
 }
 
 absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size) {

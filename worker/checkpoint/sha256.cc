@@ -1,11 +1,11 @@
-#include "worker/data/sha256.h"
+#include "worker/checkpoint/sha256.h"
 
 #include <openssl/sha.h>
 
 #include "absl/strings/escaping.h"
 #include "worker/checkpoint/files.h"
 
-namespace legoai::data {
+namespace legoai::checkpoint {
 
 std::string Sha256(std::string_view bytes) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -14,9 +14,9 @@ std::string Sha256(std::string_view bytes) {
 }
 
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
-  absl::StatusOr<checkpoint::MappedFile> file = checkpoint::MappedFile::Open(path);
+  absl::StatusOr<MappedFile> file = checkpoint::MappedFile::Open(path);
   if (!file.ok()) return file.status();
   return Sha256(file->bytes());
 }
 
-}  // namespace legoai::data
+}  // namespace legoai::checkpoint

@@ -1,10 +1,10 @@
-#include "worker/data/sha256.h"
+#include "worker/checkpoint/sha256.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-namespace legoai::data {
+namespace legoai::checkpoint {
 namespace {
 
 TEST(Sha256Test, ExamplesOfTheStandard) {  // FIPS 180-4's example values
@@ -20,4 +20,4 @@ TEST(Sha256Test, FileHasTheDigestOfItsContents) {
 }
 
 }  // namespace
-}  // namespace legoai::data
+}  // namespace legoai::checkpoint

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace legoai::data {
+namespace legoai::checkpoint {
 
 // 64 hexadecimal digits, lower case.
 std::string Sha256(std::string_view bytes);
@@ -14,4 +14,4 @@ std::string Sha256(std::string_view bytes);
 // The same of a file's contents. Errors name the path.
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
 
-}  // namespace legoai::data
+}  // namespace legoai::checkpoint

@@ -1,0 +1,104 @@
+#include "worker/checkpoint/directory.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/files.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status RemoveAll(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return error ? FileError(path, "cannot remove", error.value()) : absl::OkStatus();
+}
+
+// The N of "step-N", written as StepDirectory() writes it.
+std::optional<int64_t> StepOf(const std::string& name) {
+  int64_t step = 0;
+  if (!absl::StartsWith(name, "step-") || !absl::SimpleAtoi(name.substr(5), &step)) return std::nullopt;
+  return name == absl::StrCat("step-", step) ? std::optional(step) : std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path) {
+  struct statvfs facts;
+  if (statvfs(path.c_str(), &facts) != 0) return FileError(path, "cannot ask for free space", errno);
+  return static_cast<int64_t>(facts.f_bavail) * static_cast<int64_t>(facts.f_frsize);
+}
+
+absl::Status CheckFreeSpace(const std::string& path, int64_t bytes, const FreeBytes& free_bytes) {
+  absl::StatusOr<int64_t> available = free_bytes(path);
+  if (!available.ok()) return available.status();
+  if (bytes <= *available) return absl::OkStatus();
+  return FieldError("job.dump_folder", path,
+                    absl::StrFormat("a checkpoint needs %d bytes and %d are free; free some space, choose another disk, or lower "
+                                    "checkpoint.keep_latest_k",
+                                    bytes, *available),
+                    absl::StatusCode::kResourceExhausted);
+}
+
+absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes) {
+  const std::string directory = StepDirectory(root, step);
+  if (IsCommitted(root, step)) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
+  absl::Status status = RemoveAll(directory);
+  if (!status.ok()) return status;
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) return FileError(root, "cannot create", error.value());
+  status = CheckFreeSpace(root, bytes, free_bytes);
+  if (!status.ok()) return status;
+  fs::create_directory(directory, error);
+  return error ? FileError(directory, "cannot create", error.value()) : absl::OkStatus();
+}
+
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step) {
+  const std::string directory = StepDirectory(root, step);
+  if (IsCommitted(root, step)) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
+  return RemoveAll(directory);
+}
+
+absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  if (!fs::exists(root, error) && !error) return steps;
+  fs::directory_iterator entries(root, error);
+  if (error) return FileError(root, "cannot read", error.value());
+  for (const fs::directory_entry& entry : entries) {
+    const std::optional<int64_t> step = StepOf(entry.path().filename().string());
+    if (step && IsCommitted(root, *step)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+absl::Status KeepLatest(const std::string& root, int64_t k) {
+  absl::StatusOr<std::vector<int64_t>> steps = ListCheckpoints(root);
+  if (!steps.ok()) return steps.status();
+  if (k <= 0 || steps->size() <= static_cast<size_t>(k)) return absl::OkStatus();
+  steps->resize(steps->size() - static_cast<size_t>(k));
+  for (int64_t step : *steps) {
+    const std::string directory = StepDirectory(root, step);
+    absl::Status status = RemoveAll(directory + "/manifest.pb");
+    if (status.ok()) status = SyncDirectory(directory);
+    if (status.ok()) status = RemoveAll(directory);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::checkpoint

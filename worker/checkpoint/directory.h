@@ -1,0 +1,38 @@
+// The checkpoints of a run: beginning and giving up a save, finding the committed ones, keeping the latest.
+//
+// A directory without manifest is what an interrupted save left: never found, and cleared away when the same step is saved again.
+// Thread-safety: functions of the file system; one process at a time changes a run's checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace legoai::checkpoint {
+
+// Bytes that this user may still write where the path is.
+using FreeBytes = std::function<absl::StatusOr<int64_t>(const std::string& path)>;
+absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path);
+
+// Error (field job.dump_folder, ResourceExhausted) unless `bytes` fit.
+absl::Status CheckFreeSpace(const std::string& path, int64_t bytes, const FreeBytes& free_bytes = FreeBytesOnDisk);
+
+// Makes the empty directory of a step below `root` (made if missing) after making sure that `bytes`, the size of the whole
+// checkpoint, fit. AlreadyExists if the step is committed.
+absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes = FreeBytesOnDisk);
+
+// Removes what was written of a step that is not committed: the save failed, or was denied. FailedPrecondition if it is
+// committed.
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step);
+
+// Committed steps, ascending. None if `root` does not exist.
+absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root);
+
+// Removes all but the `k` latest committed steps; 0 keeps all. A step that is being removed stops being committed first.
+absl::Status KeepLatest(const std::string& root, int64_t k);
+
+}  // namespace legoai::checkpoint

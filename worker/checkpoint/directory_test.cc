@@ -1,0 +1,137 @@
+#include "worker/checkpoint/directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "proto/errors.h"
+#include "worker/checkpoint/chunk_writer.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DirectoryTest : public testing::Test {
+ protected:
+  DirectoryTest()
+      : root_(testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name() + "/checkpoints") {
+    fs::remove_all(root_);
+  }
+
+  absl::Status WriteChunks(int64_t step) {
+    auto writer = ChunkWriter::Create(StepDirectory(root_, step), 0);
+    if (!writer.ok()) return writer.status();
+    const std::vector<float> values(1 << 16, 1.5f);
+    absl::Status status = writer->Append("w", v1::FLOAT32, {1 << 16}, WholeOf({1 << 16}), values.data());
+    return status.ok() ? writer->Finish() : status;
+  }
+
+  absl::Status Save(int64_t step) {
+    absl::Status status = BeginCheckpoint(root_, step, 1 << 18);
+    if (status.ok()) status = WriteChunks(step);
+    if (!status.ok()) return status;
+    v1::CheckpointManifest manifest;
+    manifest.set_step(step);
+    status = CollectChunks(StepDirectory(root_, step), 1, manifest);
+    if (status.ok()) status = PrepareManifest(root_, manifest).status();
+    return status.ok() ? CommitManifest(root_, step) : status;
+  }
+
+  std::vector<int64_t> Steps() { return ListCheckpoints(root_).value(); }
+
+  std::string root_;
+};
+
+TEST_F(DirectoryTest, OnlyCommittedStepsAreListedInOrder) {
+  EXPECT_EQ(Steps(), std::vector<int64_t>());
+  for (int64_t step : {100, 20, 3}) ASSERT_TRUE(Save(step).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 200, 0).ok());
+  ASSERT_TRUE(WriteChunks(200).ok());
+  fs::create_directories(root_ + "/step-x");
+  fs::create_directories(root_ + "/step-0300");
+  fs::copy(StepDirectory(root_, 3) + "/manifest.pb", root_ + "/step-0300/manifest.pb");
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 20, 100}));
+}
+
+TEST_F(DirectoryTest, LeftoverIsClearedAndCommittedIsNot) {
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 0).ok());
+  ASSERT_TRUE(WriteChunks(5).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 0).ok());
+  EXPECT_TRUE(fs::is_empty(StepDirectory(root_, 5)));
+  ASSERT_TRUE(Save(5).ok());
+  EXPECT_EQ(BeginCheckpoint(root_, 5, 0).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(AbandonCheckpoint(root_, 5).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Steps(), std::vector<int64_t>{5});
+}
+
+TEST_F(DirectoryTest, AbandonRemovesEverything) {
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 0).ok());
+  ASSERT_TRUE(WriteChunks(5).ok());
+  ASSERT_TRUE(AbandonCheckpoint(root_, 5).ok());
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 5)));
+  EXPECT_TRUE(AbandonCheckpoint(root_, 5).ok());
+}
+
+TEST_F(DirectoryTest, KeepsTheLatest) {
+  for (int64_t step : {1, 2, 3, 4, 10}) ASSERT_TRUE(Save(step).ok());
+  ASSERT_TRUE(KeepLatest(root_, 0).ok());
+  EXPECT_EQ(Steps().size(), 5u);
+  ASSERT_TRUE(KeepLatest(root_, 7).ok());
+  EXPECT_EQ(Steps().size(), 5u);
+  ASSERT_TRUE(KeepLatest(root_, 2).ok());
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{4, 10}));
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 1)));
+}
+
+TEST_F(DirectoryTest, SpaceIsCheckedBeforeAnythingIsWritten) {
+  const FreeBytes thousand = [](const std::string&) { return 1000; };
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 1000, thousand).ok());
+  const absl::Status status = BeginCheckpoint(root_, 6, 1001, thousand);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("needs 1001 bytes and 1000 are free"), std::string::npos) << status;
+  EXPECT_EQ(GetFieldViolation(status)->field(), "job.dump_folder");
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 6)));
+  EXPECT_GT(FreeBytesOnDisk(root_).value(), 0);
+}
+
+// A disk that fills up while a rank writes: the device that is always full in place of the rank's file.
+TEST_F(DirectoryTest, FullDiskLeavesThePreviousCheckpoint) {
+  ASSERT_TRUE(Save(1).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 2, 0).ok());
+  fs::create_symlink("/dev/full", StepDirectory(root_, 2) + "/rank-00000.bin");
+  const absl::Status status = WriteChunks(2);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find("step-2/rank-00000.bin"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("free some space"), std::string::npos) << status;
+  EXPECT_EQ(Steps(), std::vector<int64_t>{1});
+  ASSERT_TRUE(AbandonCheckpoint(root_, 2).ok());
+  EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+  ASSERT_TRUE(Save(2).ok());
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2}));
+}
+
+// The same by a limit on the size of files, which stops a write half way.
+TEST_F(DirectoryTest, LimitOnFileSizeLeavesThePreviousCheckpoint) {
+  ASSERT_TRUE(Save(1).ok());
+  struct rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit limit = before;
+  limit.rlim_cur = 100000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const absl::Status status = Save(2);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_GT(fs::file_size(StepDirectory(root_, 2) + "/rank-00000.bin"), 0u);
+  EXPECT_EQ(Steps(), std::vector<int64_t>{1});
+  EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+  ASSERT_TRUE(Save(2).ok());
+}
+
+}  // namespace
+}  // namespace legoai::checkpoint
