@@ -15,24 +15,10 @@
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/model.pb.h"
+#include "worker/model/layer.h"
 #include "worker/model/module.h"
 
 namespace legoai::model {
-
-// What layers read besides their input; the same object for all layers of a model, set before each forward.
-struct StepContext {
-  at::Tensor rng;      // int64 [2]: seed, step. For counter-based dropout.
-  at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
-  bool training = true;
-};
-
-// One entry of the ordered list.
-struct Layer {
-  enum class Kind { kEmbedding, kBlock, kHead };
-  Kind kind = Kind::kBlock;
-  int64_t index = -1;  // of a block in the model
-  std::unique_ptr<Module> module;
-};
 
 class LanguageModel {
  public:
@@ -43,10 +29,18 @@ class LanguageModel {
   std::vector<Layer>& layers() { return layers_; }
   StepContext& context() { return *context_; }
   at::Tensor operator()(const at::Tensor& input);
-  std::vector<Parameter*> Parameters() const;  // tied weights once
+  // In the order of layers; tied weights once.
+  std::vector<Parameter*> Parameters() const;
 
-  // Keeps the embedding if `embedding`, blocks [first, last), the head if `head`. Names do not change.
+  // Keeps the embedding if `embedding`, blocks [first, last), the head if `head`. Names do not change. Throws c10::Error if a
+  // tied model would lose one of embedding and head.
   void KeepLayers(bool embedding, int64_t first, int64_t last, bool head);
+
+  // Makes the tables that the layers read (rotary angles, causal mask) for sequences of up to `seq` tokens. Once, before the
+  // first forward and outside of any recording; made of ATen operators only, so a fake device can follow.
+  void CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq);
+  // What CreateBuffers made: external inputs of a step, category buffer.
+  std::vector<std::pair<std::string, at::Tensor>> Buffers() const;
 
  private:
   v1::Model config_;
@@ -55,7 +49,7 @@ class LanguageModel {
 };
 
 // Builds the model without memory. Parameter names are Hugging Face's (fused q/k/v of GPT-2 are split, see hf_weights.h).
-// Errors: InvalidArgument for an architecture that is not known.
+// Errors: InvalidArgument for an architecture that is not known, or sizes that do not fit each other.
 absl::StatusOr<std::unique_ptr<LanguageModel>> BuildModel(const v1::Model& config);
 
 }  // namespace legoai::model

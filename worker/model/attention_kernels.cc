@@ -1,0 +1,92 @@
+// Kernels of lego::attention: ATen's flash attention of the device, behind one name, so that the fake device (a CPU to ATen)
+// takes the same path as the device it stands for.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+namespace legoai::model {
+namespace {
+
+using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+void CheckArguments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes(), "attention: q ", q.sizes(), ", k ", k.sizes(), ", v ",
+              v.sizes(), " must be [batch, heads, seq, head_dim]");
+  TORCH_CHECK(q.size(0) == k.size(0) && q.size(3) == k.size(3) && k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention: q ",
+              q.sizes(), " does not fit k ", k.sizes());
+  TORCH_CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(), "attention: dtypes ", q.scalar_type(),
+              ", ", k.scalar_type(), ", ", v.scalar_type(), " differ");
+  TORCH_CHECK(q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1, "attention: the last stride must be 1");
+}
+
+// [batch, heads, seq, head_dim] that lies as [batch, seq, heads, head_dim].
+at::Tensor EmptyBySequence(const at::Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
+}
+
+TwoTensors AttentionMeta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  CheckArguments(q, k, v);
+  return {at::empty_like(q.transpose(1, 2)).transpose(1, 2),
+          at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2)};
+}
+
+ThreeTensors AttentionBackwardMeta(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const at::Tensor& out, const at::Tensor& lse, bool causal, double scale) {
+  CheckArguments(q, k, v);
+  TORCH_CHECK(grad.sizes() == q.sizes(), "attention_backward: the gradient ", grad.sizes(), " must be like q ", q.sizes());
+  return {EmptyBySequence(q), EmptyBySequence(k), EmptyBySequence(v)};
+}
+
+TwoTensors AttentionCpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  CheckArguments(q, k, v);
+  at::AutoDispatchBelowADInplaceOrView below;
+  return at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, std::nullopt, scale);
+}
+
+ThreeTensors AttentionBackwardCpu(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& out, const at::Tensor& lse, bool causal, double scale) {
+  CheckArguments(q, k, v);
+  at::AutoDispatchBelowADInplaceOrView below;
+  return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, q, k, v, out, lse, 0.0, causal, std::nullopt, scale);
+}
+
+TwoTensors AttentionCuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  CheckArguments(q, k, v);
+  at::AutoDispatchBelowADInplaceOrView below;
+  auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal, /*return_debug_mask=*/false, scale);
+  return {std::get<0>(result), std::get<1>(result)};
+}
+
+// Without dropout the generator's state is not read: empty tensors stand for it.
+ThreeTensors AttentionBackwardCuda(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const at::Tensor& out, const at::Tensor& lse, bool causal, double scale) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  const at::Tensor none = at::empty({0}, q.options().dtype(at::kLong));
+  return at::_scaled_dot_product_flash_attention_backward(grad, q, k, v, out, lse, at::Tensor(), at::Tensor(), q.size(2),
+                                                          k.size(2), 0.0, causal, none, none, scale);
+}
+
+}  // namespace
+}  // namespace legoai::model
+
+TORCH_LIBRARY_IMPL(lego, CPU, m) {
+  m.impl("attention", legoai::model::AttentionCpu);
+  m.impl("attention_backward", legoai::model::AttentionBackwardCpu);
+}
+TORCH_LIBRARY_IMPL(lego, CUDA, m) {
+  m.impl("attention", legoai::model::AttentionCuda);
+  m.impl("attention_backward", legoai::model::AttentionBackwardCuda);
+}
+TORCH_LIBRARY_IMPL(lego, Meta, m) {
+  m.impl("attention", legoai::model::AttentionMeta);
+  m.impl("attention_backward", legoai::model::AttentionBackwardMeta);
+}

@@ -1,0 +1,179 @@
+#include "worker/model/gpt2.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/triu.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "worker/model/layers.h"
+#include "worker/model/ops.h"
+
+namespace legoai::model {
+namespace {
+
+InitRule Normal(double std) { return {InitRule::Kind::kNormal, std}; }
+
+double ResidualStd(const v1::Model& config) {
+  return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
+}
+
+at::Tensor MaybeDrop(const at::Tensor& x, const StepContext& context, int64_t site, double p) {
+  return context.training && p > 0 ? DropoutFunction(x, context.rng, context.samples, site, p) : x;
+}
+
+class Gpt2Embedding : public Module {
+ public:
+  Gpt2Embedding(const v1::Model& config, std::shared_ptr<StepContext> context)
+      : dropout_(config.embd_pdrop()), context_(std::move(context)) {
+    const InitRule init = Normal(config.initializer_range());
+    wte_ = AddChild("wte", std::make_unique<Embedding>(config.vocab_size(), config.hidden_size(), init));
+    wpe_ = AddChild("wpe", std::make_unique<Embedding>(config.max_position_embeddings(), config.hidden_size(), init));
+  }
+  Embedding* wte() const { return wte_; }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override {
+    const at::Tensor positions = at::arange(input.size(1), input.options());
+    return MaybeDrop(at::add((*wte_)(input), (*wpe_)(positions)), *context_, 0, dropout_);
+  }
+
+ private:
+  double dropout_;
+  std::shared_ptr<StepContext> context_;
+  Embedding *wte_, *wpe_;
+};
+
+class Gpt2Attention : public Module {
+ public:
+  Gpt2Attention(const v1::Model& config, int64_t layer, std::shared_ptr<StepContext> context)
+      : head_dim_(config.head_dim()),
+        site_(1 + 3 * layer),
+        attention_dropout_(config.attn_pdrop()),
+        residual_dropout_(config.resid_pdrop()),
+        context_(std::move(context)) {
+    const int64_t dim = config.hidden_size();
+    const InitRule init = Normal(config.initializer_range());
+    q_proj_ = AddChild("q_proj", std::make_unique<Linear>(dim, dim, true, init));
+    k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, dim, true, init));
+    v_proj_ = AddChild("v_proj", std::make_unique<Linear>(dim, dim, true, init));
+    c_proj_ = AddChild("c_proj", std::make_unique<Linear>(dim, dim, true, Normal(ResidualStd(config))));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override {
+    return MaybeDrop((*c_proj_)(Attend(input)), *context_, site_ + 1, residual_dropout_);
+  }
+
+ private:
+  // [batch, seq, dim] -> [batch, seq, dim]
+  at::Tensor Attend(const at::Tensor& input) {
+    const int64_t batch = input.size(0), seq = input.size(1);
+    const auto heads = [&](Linear& projection) { return projection(input).view({batch, seq, -1, head_dim_}).transpose(1, 2); };
+    const at::Tensor q = heads(*q_proj_), k = heads(*k_proj_), v = heads(*v_proj_);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    const bool drop = context_->training && attention_dropout_ > 0;
+    const at::Tensor out = drop ? AttendWithDropout(q, k, v, scale) : AttentionFunction(q, k, v, /*causal=*/true, scale);
+    return out.transpose(1, 2).reshape({batch, seq, -1});
+  }
+
+  // Each [batch, heads, seq, head_dim].
+  at::Tensor AttendWithDropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale) {
+    const int64_t batch = q.size(0), heads = q.size(1), seq = q.size(2);
+    TORCH_CHECK(context_->causal_mask.defined() && context_->causal_mask.size(0) >= seq,
+                "the causal mask does not cover a sequence of ", seq);
+    const at::Tensor mask = context_->causal_mask.narrow(0, 0, seq).narrow(1, 0, seq);
+    const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, seq, head_dim_}); };
+    const at::Tensor scores = at::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1.0, scale);
+    const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({batch, heads, seq, seq});
+    const at::Tensor kept = DropoutFunction(probabilities, context_->rng, context_->samples, site_, attention_dropout_);
+    return at::bmm(kept.view({batch * heads, seq, seq}), flat(v)).view({batch, heads, seq, head_dim_});
+  }
+
+  int64_t head_dim_, site_;
+  double attention_dropout_, residual_dropout_;
+  std::shared_ptr<StepContext> context_;
+  Linear *q_proj_, *k_proj_, *v_proj_, *c_proj_;
+};
+
+class Gpt2Mlp : public Module {
+ public:
+  Gpt2Mlp(const v1::Model& config, int64_t layer, std::shared_ptr<StepContext> context)
+      : site_(3 + 3 * layer), dropout_(config.resid_pdrop()), context_(std::move(context)) {
+    const int64_t dim = config.hidden_size(), inner = config.intermediate_size();
+    c_fc_ = AddChild("c_fc", std::make_unique<Linear>(dim, inner, true, Normal(config.initializer_range())));
+    c_proj_ = AddChild("c_proj", std::make_unique<Linear>(inner, dim, true, Normal(ResidualStd(config))));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override {
+    return MaybeDrop((*c_proj_)(at::gelu((*c_fc_)(input), "tanh")), *context_, site_, dropout_);
+  }
+
+ private:
+  int64_t site_;
+  double dropout_;
+  std::shared_ptr<StepContext> context_;
+  Linear *c_fc_, *c_proj_;
+};
+
+class Gpt2Block : public Module {
+ public:
+  Gpt2Block(const v1::Model& config, int64_t layer, const std::shared_ptr<StepContext>& context) {
+    ln_1_ = AddChild("ln_1", std::make_unique<LayerNorm>(config.hidden_size(), config.norm_eps()));
+    attn_ = AddChild("attn", std::make_unique<Gpt2Attention>(config, layer, context));
+    ln_2_ = AddChild("ln_2", std::make_unique<LayerNorm>(config.hidden_size(), config.norm_eps()));
+    mlp_ = AddChild("mlp", std::make_unique<Gpt2Mlp>(config, layer, context));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override {
+    const at::Tensor hidden = at::add(input, (*attn_)((*ln_1_)(input)));
+    return at::add(hidden, (*mlp_)((*ln_2_)(hidden)));
+  }
+
+ private:
+  Module *ln_1_, *attn_, *ln_2_, *mlp_;
+};
+
+}  // namespace
+
+std::vector<Layer> Gpt2Layers(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
+  std::vector<Layer> layers;
+  auto embedding = std::make_unique<Gpt2Embedding>(config, context);
+  auto lm_head = config.tie_word_embeddings() ? std::make_unique<Linear>(embedding->wte()->weight())
+                                              : std::make_unique<Linear>(config.hidden_size(), config.vocab_size(), false,
+                                                                         Normal(config.initializer_range()));
+  embedding->SetPath("transformer");
+  layers.push_back({Layer::Kind::kEmbedding, -1, std::move(embedding)});
+  for (int64_t i = 0; i < config.num_hidden_layers(); ++i) {
+    auto block = std::make_unique<Gpt2Block>(config, i, context);
+    block->SetPath("transformer.h." + std::to_string(i));
+    layers.push_back({Layer::Kind::kBlock, i, std::move(block)});
+  }
+  auto norm = std::make_unique<LayerNorm>(config.hidden_size(), config.norm_eps());
+  auto head = std::make_unique<OutputHead>(std::move(norm), std::move(lm_head));
+  head->SetPath("head");
+  head->Find("norm")->SetPath("transformer.ln_f");
+  head->Find("lm_head")->SetPath("lm_head");
+  layers.push_back({Layer::Kind::kHead, -1, std::move(head)});
+  return layers;
+}
+
+void MakeCausalMask(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context) {
+  if (config.attn_pdrop() <= 0) return;
+  at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().device(device).dtype(dtype);
+  context->causal_mask = at::triu(at::full({seq, seq}, -std::numeric_limits<double>::infinity(), options), 1);
+}
+
+}  // namespace legoai::model

@@ -1,0 +1,29 @@
+// GPT-2 (GPT2LMHeadModel): learned positions, layer norms, gelu_new, dropouts at transformers' places, tied embeddings.
+//
+// Layers: "transformer" with wte and wpe; "transformer.h.N" with ln_1, attn.{q_proj,k_proj,v_proj,c_proj}, ln_2,
+// mlp.{c_fc,c_proj}; the head (path "head") with "transformer.ln_f" and "lm_head". All weights are [out, in]: Hugging Face's
+// Conv1D stores [in, out] and q, k, v fused as attn.c_attn; hf_weights.h maps between them. Weights start from a normal
+// distribution of standard deviation initializer_range, divided by sqrt(2 layers) for both c_proj.
+//
+// Dropout sites (ops.h): 0 embedding; for block N: 1 + 3 N attention probabilities, 2 + 3 N attention's residual, 3 + 3 N the
+// feed-forward's residual. With dropout of attention probabilities these are materialized; without, attention is lego::attention.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "proto/legoai/v1/model.pb.h"
+#include "worker/model/layer.h"
+
+namespace legoai::model {
+
+// The config must have been checked (BuildModel). All layers read `context`.
+std::vector<Layer> Gpt2Layers(const v1::Model& config, const std::shared_ptr<StepContext>& context);
+
+// Fills context->causal_mask, [seq, seq], if the config drops attention probabilities.
+void MakeCausalMask(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context);
+
+}  // namespace legoai::model

@@ -1,0 +1,90 @@
+#include "worker/model/language_model.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/model/gpt2.h"
+#include "worker/model/llama.h"
+
+namespace legoai::model {
+
+at::Tensor LanguageModel::operator()(const at::Tensor& input) {
+  at::Tensor hidden = input;
+  for (Layer& layer : layers_) hidden = (*layer.module)(hidden);
+  return hidden;
+}
+
+std::vector<Parameter*> LanguageModel::Parameters() const {
+  std::vector<Parameter*> all;
+  for (const Layer& layer : layers_) {
+    for (Parameter* parameter : layer.module->Parameters()) all.push_back(parameter);
+  }
+  return all;
+}
+
+void LanguageModel::KeepLayers(bool embedding, int64_t first, int64_t last, bool head) {
+  TORCH_CHECK(!config_.tie_word_embeddings() || embedding == head,
+              "embedding and head share a weight (tie_word_embeddings), so they cannot be on different pipeline stages");
+  std::erase_if(layers_, [&](const Layer& layer) {
+    if (layer.kind == Layer::Kind::kEmbedding) return !embedding;
+    if (layer.kind == Layer::Kind::kHead) return !head;
+    return layer.index < first || layer.index >= last;
+  });
+}
+
+void LanguageModel::CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq) {
+  if (config_.architecture() == v1::LLAMA) MakeRopeTables(config_, device, compute_dtype, seq, context_.get());
+  if (config_.architecture() == v1::GPT2) MakeCausalMask(config_, device, compute_dtype, seq, context_.get());
+}
+
+std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Buffers() const {
+  std::vector<std::pair<std::string, at::Tensor>> all = {
+      {"rope_cos", context_->rope_cos}, {"rope_sin", context_->rope_sin}, {"causal_mask", context_->causal_mask}};
+  std::erase_if(all, [](const auto& buffer) { return !buffer.second.defined(); });
+  return all;
+}
+
+namespace {
+
+absl::Status CheckConfig(const v1::Model& config) {
+  const std::pair<const char*, int64_t> positive[] = {{"vocab_size", config.vocab_size()},
+                                                      {"hidden_size", config.hidden_size()},
+                                                      {"intermediate_size", config.intermediate_size()},
+                                                      {"num_hidden_layers", config.num_hidden_layers()},
+                                                      {"num_attention_heads", config.num_attention_heads()},
+                                                      {"num_key_value_heads", config.num_key_value_heads()},
+                                                      {"head_dim", config.head_dim()},
+                                                      {"max_position_embeddings", config.max_position_embeddings()}};
+  for (const auto& [name, value] : positive) {
+    if (value <= 0) return FieldError(absl::StrCat("model.", name), absl::StrCat(value), "must be positive");
+  }
+  if (config.num_attention_heads() % config.num_key_value_heads() != 0) {
+    return FieldError("model.num_key_value_heads", absl::StrCat(config.num_key_value_heads()),
+                      absl::StrCat("must divide num_attention_heads = ", config.num_attention_heads()));
+  }
+  if (config.architecture() == v1::LLAMA && config.head_dim() % 2 != 0) {
+    return FieldError("model.head_dim", absl::StrCat(config.head_dim()), "must be even: rotary positions turn pairs");
+  }
+  if (config.architecture() == v1::GPT2 && (config.num_key_value_heads() != config.num_attention_heads() ||
+                                            config.head_dim() * config.num_attention_heads() != config.hidden_size())) {
+    return FieldError("model.num_attention_heads", absl::StrCat(config.num_attention_heads()),
+                      absl::StrCat("heads of a GPT-2 model must split hidden_size = ", config.hidden_size(),
+                                   " and have keys and values of their own"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LanguageModel>> BuildModel(const v1::Model& config) {
+  if (config.architecture() != v1::LLAMA && config.architecture() != v1::GPT2) {
+    return FieldError("model.architecture", v1::Architecture_Name(config.architecture()), "not known; use LLAMA or GPT2");
+  }
+  if (absl::Status status = CheckConfig(config); !status.ok()) return status;
+  auto context = std::make_shared<StepContext>();
+  std::vector<Layer> layers = config.architecture() == v1::LLAMA ? LlamaLayers(config, context) : Gpt2Layers(config, context);
+  return std::make_unique<LanguageModel>(config, std::move(layers), std::move(context));
+}
+
+}  // namespace legoai::model

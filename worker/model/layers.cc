@@ -1,0 +1,109 @@
+#include "worker/model/layers.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/reshape.h>
+#include <ATen/ops/sum.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+
+#include "worker/model/ops.h"
+
+namespace legoai::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor InputGradient(const at::Tensor& grad, const at::Tensor& weight) { return at::mm(grad, weight); }
+at::Tensor WeightGradient(const at::Tensor& grad, const at::Tensor& input) { return at::mm(grad.t(), input); }
+
+// Everything runs below autograd: the flat views are no views to autograd, and the output may be changed in place.
+struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    std::vector<int64_t> sizes = x.sizes().vec();
+    const at::Tensor flat = x.reshape({-1, sizes.back()});
+    context->save_for_backward({flat});
+    context->saved_data["weight"] = weight;
+    context->saved_data["sizes"] = sizes;
+    context->saved_data["bias"] = bias.has_value();
+    sizes.back() = weight.size(0);
+    return (bias ? at::addmm(*bias, flat, weight.t()) : at::mm(flat, weight.t())).view(sizes);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor weight = context->saved_data["weight"].toTensor();
+    const at::Tensor grad = grads[0].reshape({-1, weight.size(0)});
+    grads.clear();
+    variable_list result(3);
+    if (context->needs_input_grad(0)) {
+      result[0] = InputGradient(grad, weight).view(context->saved_data["sizes"].toIntVector());
+    }
+    if (context->needs_input_grad(1)) result[1] = WeightGradient(grad, context->get_saved_variables()[0]);
+    if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) result[2] = at::sum(grad, {0});
+    return result;
+  }
+};
+
+struct LayerNormAutograd : torch::autograd::Function<LayerNormAutograd> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            double eps) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    auto [out, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, weight, bias, eps);
+    context->save_for_backward({x, mean, rstd});
+    context->saved_data["weight"] = weight;
+    context->saved_data["bias"] = bias;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const variable_list saved = context->get_saved_variables();
+    auto [x, weight, bias] = at::native_layer_norm_backward(
+        grads[0], saved[0], {saved[0].size(-1)}, saved[1], saved[2], context->saved_data["weight"].toTensor(),
+        context->saved_data["bias"].toTensor(),
+        {context->needs_input_grad(0), context->needs_input_grad(1), context->needs_input_grad(2)});
+    return {x, weight, bias, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor LinearFunction(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return LinearAutograd::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+}
+
+Embedding::Embedding(int64_t rows, int64_t dim, InitRule init) : weight_(AddParameter("weight", {rows, dim}, init)) {}
+at::Tensor Embedding::Forward(const at::Tensor& input) { return at::embedding(weight_->value, input); }
+
+Linear::Linear(int64_t in, int64_t out, bool bias, InitRule init) : weight_(AddParameter("weight", {out, in}, init)) {
+  if (bias) bias_ = AddParameter("bias", {out}, {InitRule::Kind::kZeros});
+}
+at::Tensor Linear::Forward(const at::Tensor& input) {
+  return LinearFunction(input, weight_->value, bias_ ? bias_->value : at::Tensor());
+}
+
+RmsNorm::RmsNorm(int64_t dim, double eps) : weight_(AddParameter("weight", {dim}, {InitRule::Kind::kOnes})), eps_(eps) {}
+at::Tensor RmsNorm::Forward(const at::Tensor& input) { return RmsNormFunction(input, weight_->value, eps_); }
+
+LayerNorm::LayerNorm(int64_t dim, double eps)
+    : weight_(AddParameter("weight", {dim}, {InitRule::Kind::kOnes})),
+      bias_(AddParameter("bias", {dim}, {InitRule::Kind::kZeros})),
+      eps_(eps) {}
+at::Tensor LayerNorm::Forward(const at::Tensor& input) {
+  return LayerNormAutograd::apply(input, weight_->value, bias_->value, eps_);
+}
+
+OutputHead::OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head)
+    : norm_(AddChild("norm", std::move(norm))), lm_head_(AddChild("lm_head", std::move(lm_head))) {}
+at::Tensor OutputHead::Forward(const at::Tensor& input) { return (*lm_head_)((*norm_)(input)); }
+
+}  // namespace legoai::model

@@ -1,0 +1,91 @@
+// The layers that model families are made of. Weights are [out, in] as in Hugging Face's nn.Linear.
+//
+// All read Parameter::value when they run, and take their sizes from it: tensor parallelism may have cut it. The weights are
+// held for backward without a saved-tensor hook or version check, since FSDP frees and refills their storage in between.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "worker/model/module.h"
+
+namespace legoai::model {
+
+// x [..., in] -> x * weight^T + bias [..., out]. `weight` of shape [out, in], `bias` [out] or undefined. Differentiable; the
+// gradients of input and weight are computed apart from each other (decisions 13).
+at::Tensor LinearFunction(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// tokens int64 [batch, seq] -> [batch, seq, dim].
+class Embedding : public Module {
+ public:
+  Embedding(int64_t rows, int64_t dim, InitRule init);
+  Parameter* weight() const { return weight_; }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override;
+
+ private:
+  Parameter* weight_;  // [rows, dim]
+};
+
+class Linear : public Module {
+ public:
+  Linear(int64_t in, int64_t out, bool bias, InitRule init);
+  // Uses a weight that another module owns, which must outlive this one.
+  explicit Linear(Parameter* tied_weight) : weight_(tied_weight), tied_(true) {}
+  Parameter* weight() const { return weight_; }
+  Parameter* bias() const { return bias_; }  // null if there is none
+  bool tied() const { return tied_; }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override;
+
+ private:
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+  bool tied_ = false;
+};
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension, in fp32 inside (operator lego::rms_norm).
+class RmsNorm : public Module {
+ public:
+  RmsNorm(int64_t dim, double eps);
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override;
+
+ private:
+  Parameter* weight_;
+  double eps_;
+};
+
+class LayerNorm : public Module {
+ public:
+  LayerNorm(int64_t dim, double eps);
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override;
+
+ private:
+  Parameter* weight_;
+  Parameter* bias_;
+  double eps_;
+};
+
+// The end of a model: final norm, then logits. Children "norm" and "lm_head"; the builder gives them their full paths.
+class OutputHead : public Module {
+ public:
+  OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head);
+  Linear* lm_head() const { return lm_head_; }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override;
+
+ private:
+  Module* norm_;
+  Linear* lm_head_;
+};
+
+}  // namespace legoai::model

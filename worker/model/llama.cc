@@ -1,0 +1,172 @@
+#include "worker/model/llama.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/neg.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/roll.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+#include <utility>
+
+#include "worker/model/layers.h"
+#include "worker/model/ops.h"
+
+namespace legoai::model {
+namespace {
+
+InitRule Normal(double std) { return {InitRule::Kind::kNormal, std}; }
+
+double ResidualStd(const v1::Model& config) {
+  return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
+}
+
+class LlamaAttention : public Module {
+ public:
+  LlamaAttention(const v1::Model& config, std::shared_ptr<StepContext> context)
+      : head_dim_(config.head_dim()), context_(std::move(context)) {
+    const int64_t dim = config.hidden_size(), width = config.num_attention_heads() * head_dim_;
+    const int64_t kv_width = config.num_key_value_heads() * head_dim_;
+    const InitRule init = Normal(config.initializer_range());
+    q_proj_ = AddChild("q_proj", std::make_unique<Linear>(dim, width, false, init));
+    k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, kv_width, false, init));
+    v_proj_ = AddChild("v_proj", std::make_unique<Linear>(dim, kv_width, false, init));
+    o_proj_ = AddChild("o_proj", std::make_unique<Linear>(width, dim, false, Normal(ResidualStd(config))));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override { return (*o_proj_)(Attend(input)); }
+
+ private:
+  // [batch, seq, dim] -> [batch, seq, heads * head_dim]
+  at::Tensor Attend(const at::Tensor& input) {
+    const int64_t batch = input.size(0), seq = input.size(1);
+    const auto heads = [&](Linear& projection) { return projection(input).view({batch, seq, -1, head_dim_}); };
+    const at::Tensor q = ApplyRope(heads(*q_proj_), context_->rope_cos, context_->rope_sin).transpose(1, 2);
+    const at::Tensor k = ApplyRope(heads(*k_proj_), context_->rope_cos, context_->rope_sin).transpose(1, 2);
+    const at::Tensor v = heads(*v_proj_).transpose(1, 2);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    return AttentionFunction(q, k, v, /*causal=*/true, scale).transpose(1, 2).reshape({batch, seq, -1});
+  }
+
+  int64_t head_dim_;
+  std::shared_ptr<StepContext> context_;
+  Linear *q_proj_, *k_proj_, *v_proj_, *o_proj_;
+};
+
+class LlamaMlp : public Module {
+ public:
+  explicit LlamaMlp(const v1::Model& config) {
+    const int64_t dim = config.hidden_size(), inner = config.intermediate_size();
+    const InitRule init = Normal(config.initializer_range());
+    gate_proj_ = AddChild("gate_proj", std::make_unique<Linear>(dim, inner, false, init));
+    up_proj_ = AddChild("up_proj", std::make_unique<Linear>(dim, inner, false, init));
+    down_proj_ = AddChild("down_proj", std::make_unique<Linear>(inner, dim, false, Normal(ResidualStd(config))));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override { return (*down_proj_)(Inner(input)); }
+
+ private:
+  at::Tensor Inner(const at::Tensor& input) {
+    const at::Tensor gate = at::silu((*gate_proj_)(input));
+    return at::mul(gate, (*up_proj_)(input));
+  }
+
+  Linear *gate_proj_, *up_proj_, *down_proj_;
+};
+
+class LlamaBlock : public Module {
+ public:
+  LlamaBlock(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
+    input_norm_ = AddChild("input_layernorm", std::make_unique<RmsNorm>(config.hidden_size(), config.norm_eps()));
+    attention_ = AddChild("self_attn", std::make_unique<LlamaAttention>(config, context));
+    mlp_norm_ = AddChild("post_attention_layernorm", std::make_unique<RmsNorm>(config.hidden_size(), config.norm_eps()));
+    mlp_ = AddChild("mlp", std::make_unique<LlamaMlp>(config));
+  }
+
+ protected:
+  at::Tensor Forward(const at::Tensor& input) override {
+    const at::Tensor hidden = at::add(input, (*attention_)((*input_norm_)(input)));
+    return at::add(hidden, (*mlp_)((*mlp_norm_)(hidden)));
+  }
+
+ private:
+  Module *input_norm_, *attention_, *mlp_norm_, *mlp_;
+};
+
+}  // namespace
+
+std::vector<Layer> LlamaLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
+  const int64_t dim = config.hidden_size(), vocab = config.vocab_size();
+  const InitRule init = Normal(config.initializer_range());
+  std::vector<Layer> layers;
+  auto embedding = std::make_unique<Embedding>(vocab, dim, init);
+  auto lm_head = config.tie_word_embeddings() ? std::make_unique<Linear>(embedding->weight())
+                                              : std::make_unique<Linear>(dim, vocab, false, init);
+  embedding->SetPath("model.embed_tokens");
+  layers.push_back({Layer::Kind::kEmbedding, -1, std::move(embedding)});
+  for (int64_t i = 0; i < config.num_hidden_layers(); ++i) {
+    auto block = std::make_unique<LlamaBlock>(config, context);
+    block->SetPath("model.layers." + std::to_string(i));
+    layers.push_back({Layer::Kind::kBlock, i, std::move(block)});
+  }
+  auto head = std::make_unique<OutputHead>(std::make_unique<RmsNorm>(dim, config.norm_eps()), std::move(lm_head));
+  head->SetPath("head");
+  head->Find("norm")->SetPath("model.norm");
+  head->Find("lm_head")->SetPath("lm_head");
+  layers.push_back({Layer::Kind::kHead, -1, std::move(head)});
+  return layers;
+}
+
+std::vector<double> RopeFrequencies(const v1::Model& config) {
+  const int64_t dim = config.head_dim();
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < dim; i += 2) {
+    double frequency = std::pow(config.rope_theta(), -static_cast<double>(i) / static_cast<double>(dim));
+    if (config.has_rope_scaling()) {
+      // Long wavelengths are stretched by `factor`, short ones kept, those in between interpolated.
+      const v1::RopeScaling& scaling = config.rope_scaling();
+      const double turns = static_cast<double>(scaling.original_max_position_embeddings()) * frequency / (2 * std::numbers::pi);
+      const double keep =
+          std::clamp((turns - scaling.low_freq_factor()) / (scaling.high_freq_factor() - scaling.low_freq_factor()), 0.0, 1.0);
+      frequency *= keep + (1 - keep) / scaling.factor();
+    }
+    frequencies.push_back(frequency);
+  }
+  return frequencies;
+}
+
+void MakeRopeTables(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context) {
+  at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().device(device).dtype(at::kFloat);
+  // Operators only: the frequencies travel as scalars, so this works where tensors have no memory.
+  std::vector<at::Tensor> frequencies;
+  for (double frequency : RopeFrequencies(config)) frequencies.push_back(at::full({}, frequency, options));
+  const at::Tensor angles = at::outer(at::arange(seq, options), at::stack(frequencies));
+  const at::Tensor sin = at::sin(angles), cos = at::cos(angles);
+  context->rope_cos = at::cat({cos, cos}, 1).to(dtype);
+  context->rope_sin = at::cat({at::neg(sin), sin}, 1).to(dtype);
+}
+
+at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const int64_t seq = x.size(1), dim = x.size(3);
+  TORCH_CHECK(cos.defined() && cos.size(0) >= seq && cos.size(1) == dim, "rotary tables for ", cos.defined() ? cos.size(0) : 0,
+              " positions do not cover a sequence of ", seq);
+  const at::Tensor c = cos.narrow(0, 0, seq).unsqueeze(1), s = sin.narrow(0, 0, seq).unsqueeze(1);
+  return at::addcmul(at::mul(x, c), at::roll(x, {dim / 2}, {3}), s);
+}
+
+}  // namespace legoai::model

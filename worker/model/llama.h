@@ -1,0 +1,36 @@
+// Llama 3 (LlamaForCausalLM): RMS norms, rotary positions, grouped-query attention, SwiGLU. Seed 000 §3.6; names and numbers as
+// in Hugging Face transformers.
+//
+// Layers: "model.embed_tokens"; "model.layers.N" with input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm,
+// mlp.{gate,up,down}_proj; the head (path "head") with "model.norm" and "lm_head". Weights start from a normal distribution of
+// standard deviation initializer_range, divided by sqrt(2 layers) for o_proj and down_proj, which write to the residual.
+//
+// The number of heads comes from the widths of the projections, and the length of the sequence from the input of self_attn, so
+// tensor and sequence parallelism stay outside: they gather before and scatter after self_attn and mlp.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "proto/legoai/v1/model.pb.h"
+#include "worker/model/layer.h"
+
+namespace legoai::model {
+
+// The config must have been checked (BuildModel). All layers read `context`.
+std::vector<Layer> LlamaLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context);
+
+// Angle per position of each pair of dimensions, [head_dim / 2], with Llama 3.1's scaling where the config has it.
+std::vector<double> RopeFrequencies(const v1::Model& config);
+
+// Fills context->rope_cos and rope_sin, [seq, head_dim]. The first half of rope_sin is negated, so that
+// rotated = x * cos + roll(x, head_dim / 2) * sin.
+void MakeRopeTables(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context);
+
+// x [batch, seq, heads, head_dim] rotated by the tables' first seq rows.
+at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+
+}  // namespace legoai::model

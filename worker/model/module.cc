@@ -1,0 +1,57 @@
+#include "worker/model/module.h"
+
+#include <c10/util/Exception.h>
+
+#include "worker/graph/annotation.h"
+
+namespace legoai::model {
+
+at::Tensor Module::operator()(const at::Tensor& input) {
+  graph::AnnotationScope<const std::string*> here(&graph::Annotation::module, &path_);
+  return Run(interceptors_.size(), input);
+}
+
+at::Tensor Module::Run(size_t depth, const at::Tensor& input) {
+  if (depth == 0) return Forward(input);
+  return interceptors_[depth - 1](input, [this, depth](const at::Tensor& x) { return Run(depth - 1, x); });
+}
+
+Module* Module::Find(const std::string& relative_path) const {
+  const size_t dot = relative_path.find('.');
+  for (const auto& [name, child] : children_) {
+    if (name != relative_path.substr(0, dot)) continue;
+    return dot == std::string::npos ? child.get() : child->Find(relative_path.substr(dot + 1));
+  }
+  return nullptr;
+}
+
+Parameter* Module::parameter(const std::string& local_name) const {
+  for (const auto& [name, parameter] : parameters_) {
+    if (name == local_name) return parameter.get();
+  }
+  return nullptr;
+}
+
+std::vector<Parameter*> Module::Parameters() const {
+  std::vector<Parameter*> all;
+  for (const auto& [name, parameter] : parameters_) all.push_back(parameter.get());
+  for (const auto& [name, child] : children_) {
+    for (Parameter* parameter : child->Parameters()) all.push_back(parameter);
+  }
+  return all;
+}
+
+void Module::SetPath(const std::string& path) {
+  path_ = path;
+  const std::string prefix = path.empty() ? "" : path + ".";
+  for (auto& [name, parameter] : parameters_) parameter->spec.name = prefix + name;
+  for (auto& [name, child] : children_) child->SetPath(prefix + name);
+}
+
+Parameter* Module::AddParameter(const std::string& name, std::vector<int64_t> global_shape, InitRule init) {
+  TORCH_CHECK(parameter(name) == nullptr, "parameter ", name, " declared twice in a module");
+  parameters_.emplace_back(name, std::make_unique<Parameter>(std::move(global_shape), init));
+  return parameters_.back().second.get();
+}
+
+}  // namespace legoai::model

@@ -1,0 +1,88 @@
+#include "worker/model/module.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "worker/graph/annotation.h"
+
+namespace legoai::model {
+namespace {
+
+std::vector<std::string>& Visited() {
+  static std::vector<std::string> visited;
+  return visited;
+}
+
+class AddOne : public Module {
+ public:
+  AddOne() { AddParameter("weight", {2, 3}, {InitRule::Kind::kOnes}); }
+  at::Tensor Forward(const at::Tensor& input) override {
+    Visited().push_back(*graph::CurrentAnnotation().module);
+    return input + 1;
+  }
+};
+
+class Pair : public Module {
+ public:
+  Pair() {
+    AddParameter("scale", {1}, {});
+    first_ = AddChild("first", std::make_unique<AddOne>());
+    second_ = AddChild("second", std::make_unique<AddOne>());
+  }
+  at::Tensor Forward(const at::Tensor& input) override { return (*second_)((*first_)(input)); }
+  AddOne *first_, *second_;
+};
+
+TEST(ModuleTest, NamesFollowThePath) {
+  Pair pair;
+  pair.SetPath("model.layers.3");
+  ASSERT_NE(pair.Find("second"), nullptr);
+  EXPECT_EQ(pair.Find("second")->path(), "model.layers.3.second");
+  EXPECT_EQ(pair.Find("third"), nullptr);
+  EXPECT_EQ(pair.Find("first.first"), nullptr);
+  std::vector<std::string> names;
+  for (Parameter* parameter : pair.Parameters()) names.push_back(parameter->name());
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"model.layers.3.scale", "model.layers.3.first.weight", "model.layers.3.second.weight"}));
+  EXPECT_EQ(pair.parameter("scale")->name(), "model.layers.3.scale");
+  EXPECT_EQ(pair.parameter("weight"), nullptr);
+}
+
+TEST(ModuleTest, AnnotatesThePathAndPutsItBack) {
+  Pair pair;
+  pair.SetPath("block");
+  Visited().clear();
+  pair(at::ones({1}));
+  EXPECT_EQ(Visited(), (std::vector<std::string>{"block.first", "block.second"}));
+  EXPECT_EQ(graph::CurrentAnnotation().module, nullptr);
+}
+
+TEST(ModuleTest, TheLastInterceptorIsTheOutermost) {
+  Pair pair;
+  pair.SetPath("block");
+  pair.Intercept([](const at::Tensor& x, const ForwardFunction& next) { return next(x * 10) * 2; });
+  pair.Intercept([](const at::Tensor& x, const ForwardFunction& next) { return next(x + 3) + 5; });
+  // ((1 + 3) * 10 + 1 + 1) * 2 + 5
+  EXPECT_EQ(pair(at::ones({1})).item<float>(), 89);
+}
+
+TEST(ModuleTest, RefusesAParameterDeclaredTwice) {
+  class Twice : public Module {
+   public:
+    Twice() {
+      AddParameter("weight", {1}, {});
+      AddParameter("weight", {1}, {});
+    }
+    at::Tensor Forward(const at::Tensor& input) override { return input; }
+  };
+  EXPECT_THROW(Twice(), c10::Error);
+}
+
+}  // namespace
+}  // namespace legoai::model

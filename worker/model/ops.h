@@ -1,0 +1,38 @@
+// Operators of the dispatcher (library `lego`) that models are made of, where ATen has none that runs alike on CPU and GPU, and
+// their differentiable forms (decisions 1, 4, 10):
+//
+//   lego::rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor out, Tensor rstd)
+//   lego::rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd) -> (Tensor grad_x, Tensor grad_weight)
+//   lego::attention(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor out, Tensor lse)
+//   lego::attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale)
+//       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
+//   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p) -> Tensor
+//
+// Each has a CPU, a CUDA and a Meta kernel (dropout's CUDA kernel refuses by name); Meta gives exactly the CPU's strides. The
+// operators have no autograd kernel; the functions below do. Errors: c10::Error on sizes or dtypes that do not fit. Results do
+// not depend on the number of threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace legoai::model {
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension. x [..., dim] contiguous, weight [dim], both of one dtype: fp32 or
+// bf16. Sums in fp32. Saves x and rstd (fp32 [...]).
+at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// softmax(scale * q k^T) v without materializing the product. q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq,
+// head_dim] with kv_heads a divisor of heads (query head h reads kv head h / (heads / kv_heads)); last stride 1. Result
+// [batch, heads, seq, head_dim], on CPU with the memory layout of q. Saves q, k, v, the result and lse (fp32).
+at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale);
+
+// Zeroes elements with probability p and scales the others by 1 / (1 - p). Dimension 0 of x (contiguous; fp32 or bf16) is the
+// batch, samples int64 [batch] the global sample index of each, rng int64 [2] seed and step. An element's fate is a function of
+// (seed, step, sample, site, its position within the sample) alone: equal in every layout, for every split into microbatches,
+// and when recomputed (decisions 10). Backward is the same operator on the gradient. Limits: 2^34 elements per sample,
+// 2^32 steps, 2^48 samples, 2^16 sites.
+at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p);
+
+}  // namespace legoai::model

@@ -1,0 +1,200 @@
+#include "worker/model/ops.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <vector>
+
+namespace legoai::model {
+namespace {
+
+at::Tensor Random(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) { return at::randn(sizes).to(dtype); }
+
+// max |a - b| / max |b|.
+double Error(const at::Tensor& a, const at::Tensor& b) {
+  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs().max() / b.to(at::kDouble).abs().max()).item<double>();
+}
+
+std::vector<at::Tensor> Gradients(const at::Tensor& out, const at::Tensor& grad, const std::vector<at::Tensor>& inputs) {
+  return torch::autograd::grad({out}, inputs, {grad});
+}
+
+class OpsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    at::manual_seed(7);
+  }
+};
+
+// Of doubles, by ATen's elementary operators and their autograd.
+at::Tensor RmsNormOracle(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return x * at::rsqrt(at::mean(x * x, {-1}, true) + eps) * weight;
+}
+
+TEST_F(OpsTest, RmsNormEqualsItsDefinitionAndGradient) {
+  for (auto [dtype, tolerance] : {std::pair{at::kFloat, 2e-6}, std::pair{at::kBFloat16, 1e-2}}) {
+    for (int64_t dim : {1, 15, 16, 37, 256, 1030}) {
+      at::Tensor x = Random({3, 5, dim}, dtype).set_requires_grad(true), w = Random({dim}, dtype).set_requires_grad(true);
+      at::Tensor grad = Random({3, 5, dim}, dtype);
+      at::Tensor xd = x.detach().to(at::kDouble).set_requires_grad(true), wd = w.detach().to(at::kDouble).set_requires_grad(true);
+      at::Tensor out = RmsNormFunction(x, w, 1e-5), expected = RmsNormOracle(xd, wd, 1e-5);
+      EXPECT_LT(Error(out, expected), tolerance) << dim;
+      auto got = Gradients(out, grad, {x, w}), want = Gradients(expected, grad.to(at::kDouble), {xd, wd});
+      EXPECT_EQ(got[1].scalar_type(), dtype);
+      if (dim == 1) continue;  // the gradient of x is all but 0
+      EXPECT_LT(Error(got[0], want[0]), tolerance * 3) << dim;
+      EXPECT_LT(Error(got[1], want[1]), tolerance * 3) << dim;
+    }
+  }
+}
+
+TEST_F(OpsTest, RmsNormDoesNotDependOnThreads) {
+  at::Tensor x = Random({4, 700, 530}).set_requires_grad(true), w = Random({530}).set_requires_grad(true);
+  at::Tensor one = RmsNormFunction(x, w, 1e-5);
+  auto gradients_one = Gradients(one, x.detach(), {x, w});
+  at::set_num_threads(2);
+  at::Tensor two = RmsNormFunction(x, w, 1e-5);
+  auto gradients_two = Gradients(two, x.detach(), {x, w});
+  EXPECT_TRUE(at::equal(one, two));
+  EXPECT_TRUE(at::equal(gradients_one[0], gradients_two[0]) && at::equal(gradients_one[1], gradients_two[1]));
+}
+
+TEST_F(OpsTest, RmsNormRefusesWhatItCannotRead) {
+  EXPECT_THROW(RmsNormFunction(Random({2, 4}), Random({5}), 1e-5), c10::Error);
+  EXPECT_THROW(RmsNormFunction(Random({2, 4}), Random({4}, at::kBFloat16), 1e-5), c10::Error);
+  EXPECT_THROW(RmsNormFunction(Random({4, 2}).t(), Random({4}), 1e-5), c10::Error);
+  EXPECT_THROW(RmsNormFunction(Random({2, 4}, at::kDouble), Random({4}, at::kDouble), 1e-5), c10::Error);
+}
+
+at::Tensor AttentionOracle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+  const int64_t repeat = q.size(1) / k.size(1), seq = q.size(2);
+  at::Tensor scores = at::matmul(q, k.repeat_interleave(repeat, 1).transpose(2, 3)) * scale;
+  if (causal) scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).triu(1), -INFINITY);
+  return at::matmul(at::softmax(scores, -1), v.repeat_interleave(repeat, 1));
+}
+
+TEST_F(OpsTest, AttentionEqualsItsDefinitionAndGradient) {
+  struct Case {
+    int64_t batch, heads, kv_heads, seq, dim;
+    bool causal;
+  };
+  for (const Case& c :
+       {Case{2, 4, 4, 17, 8, true}, Case{1, 8, 2, 33, 16, true}, Case{2, 6, 1, 5, 4, false}, Case{1, 2, 2, 1, 8, true}}) {
+    at::Tensor q = Random({c.batch, c.seq, c.heads, c.dim}).set_requires_grad(true);
+    at::Tensor k = Random({c.batch, c.seq, c.kv_heads, c.dim}).set_requires_grad(true);
+    at::Tensor v = Random({c.batch, c.seq, c.kv_heads, c.dim}).set_requires_grad(true);
+    at::Tensor out = AttentionFunction(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), c.causal, 0.4);
+    std::vector<at::Tensor> doubles;
+    for (const at::Tensor& t : {q, k, v}) doubles.push_back(t.detach().to(at::kDouble).set_requires_grad(true));
+    at::Tensor expected =
+        AttentionOracle(doubles[0].transpose(1, 2), doubles[1].transpose(1, 2), doubles[2].transpose(1, 2), c.causal, 0.4);
+    EXPECT_LT(Error(out, expected), 1e-5);
+    at::Tensor grad = Random(out.sizes());
+    auto got = Gradients(out, grad, {q, k, v}), want = Gradients(expected, grad.to(at::kDouble), doubles);
+    for (int i = 0; i < 3; ++i) EXPECT_LT((got[i] - want[i]).abs().max().item<double>(), 1e-5) << i;
+  }
+}
+
+// The fake device takes geometry from the Meta kernels: strides and dtypes must be those of the CPU.
+void ExpectSameGeometry(const std::vector<at::Tensor>& real, const std::vector<at::Tensor>& meta) {
+  ASSERT_EQ(real.size(), meta.size());
+  for (size_t i = 0; i < real.size(); ++i) {
+    EXPECT_EQ(real[i].sizes(), meta[i].sizes()) << i;
+    EXPECT_EQ(real[i].strides(), meta[i].strides()) << i;
+    EXPECT_EQ(real[i].scalar_type(), meta[i].scalar_type()) << i;
+    EXPECT_EQ(real[i].storage().nbytes(), meta[i].storage().nbytes()) << i;
+  }
+}
+
+std::vector<at::Tensor> Call(const char* name, std::vector<c10::IValue> stack) {
+  at::NoGradGuard no_grad;
+  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(stack);
+  std::vector<at::Tensor> results;
+  for (const c10::IValue& value : stack) results.push_back(value.toTensor());
+  return results;
+}
+
+void CompareMeta(const char* name, const std::vector<c10::IValue>& arguments) {
+  SCOPED_TRACE(name);
+  std::vector<c10::IValue> meta;
+  for (const c10::IValue& value : arguments) {
+    if (!value.isTensor()) {
+      meta.push_back(value);
+      continue;
+    }
+    const at::Tensor& t = value.toTensor();
+    meta.push_back(at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta)));
+  }
+  ExpectSameGeometry(Call(name, arguments), Call(name, meta));
+}
+
+TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    at::Tensor x = Random({2, 5, 12}, dtype), w = Random({12}, dtype);
+    CompareMeta("lego::rms_norm", {x, w, 1e-5});
+    CompareMeta("lego::rms_norm_backward", {x, x, w, Random({2, 5})});
+    CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5});
+    at::Tensor q = Random({2, 7, 4, 8}, dtype).transpose(1, 2), k = Random({2, 7, 2, 8}, dtype).transpose(1, 2);
+    CompareMeta("lego::attention", {q, k, k, true, 0.3});
+    auto forward = Call("lego::attention", {q, k, k, true, 0.3});
+    CompareMeta("lego::attention_backward", {forward[0], q, k, k, forward[0], forward[1], true, 0.3});
+    at::Tensor dense = Random({2, 4, 7, 8}, dtype);
+    CompareMeta("lego::attention", {dense, dense, dense, false, 0.3});
+  }
+}
+
+at::Tensor Longs(std::vector<int64_t> values) {
+  at::Tensor t = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), t.mutable_data_ptr<int64_t>());
+  return t;
+}
+
+TEST_F(OpsTest, DropoutDropsAndScales) {
+  at::Tensor x = at::ones({4, 250, 40}), rng = Longs({5, 1}), samples = Longs({0, 1, 2, 3});
+  at::Tensor out = DropoutFunction(x, rng, samples, 0, 0.25);
+  at::Tensor kept = out != 0;
+  EXPECT_TRUE(at::allclose(out.masked_select(kept), at::full({1}, 1 / 0.75)));
+  // 40,000 draws: the standard deviation of the mean is 0.0022.
+  EXPECT_NEAR(kept.to(at::kFloat).mean().item<double>(), 0.75, 0.011);
+  EXPECT_TRUE(at::equal(DropoutFunction(x, rng, samples, 0, 0.0), x));
+}
+
+TEST_F(OpsTest, DropoutIsAFunctionOfSamplePositionAndSite) {
+  at::Tensor x = Random({4, 31, 7}), rng = Longs({5, 9}), samples = Longs({40, 41, 42, 43});
+  at::Tensor whole = DropoutFunction(x, rng, samples, 2, 0.5);
+  // Split into microbatches, and in another order.
+  EXPECT_TRUE(at::equal(DropoutFunction(x.narrow(0, 1, 2), rng, samples.narrow(0, 1, 2), 2, 0.5), whole.narrow(0, 1, 2)));
+  EXPECT_TRUE(at::equal(DropoutFunction(x.flip(0), rng, samples.flip(0), 2, 0.5), whole.flip(0)));
+  // Whatever else changes, the mask does: seed, step, sample, sample's high bits, site.
+  auto differs = [&](at::Tensor r, at::Tensor s, int64_t site) { return !at::equal(DropoutFunction(x, r, s, site, 0.5), whole); };
+  EXPECT_TRUE(differs(Longs({6, 9}), samples, 2));
+  EXPECT_TRUE(differs(Longs({5, 10}), samples, 2));
+  EXPECT_TRUE(differs(rng, samples + 4, 2));
+  EXPECT_TRUE(differs(rng, samples + (int64_t{1} << 33), 2));
+  EXPECT_TRUE(differs(rng, samples, 3));
+}
+
+TEST_F(OpsTest, DropoutsGradientUsesTheSameMask) {
+  at::Tensor x = Random({2, 100}).set_requires_grad(true), rng = Longs({5, 9}), samples = Longs({7, 8});
+  at::Tensor out = DropoutFunction(x, rng, samples, 1, 0.4);
+  at::Tensor grad = Gradients(out, at::ones({2, 100}), {x})[0];
+  EXPECT_TRUE(at::allclose(grad * x, out));
+  at::Tensor half = DropoutFunction(x.detach().to(at::kBFloat16), rng, samples, 1, 0.4);
+  EXPECT_TRUE(at::equal(half == 0, out == 0));
+}
+
+TEST_F(OpsTest, DropoutRefusesWhatItCannotDo) {
+  at::Tensor x = Random({2, 4}), rng = Longs({1, 2}), samples = Longs({1, 2});
+  EXPECT_THROW(DropoutFunction(x, rng, Longs({1}), 0, 0.5), c10::Error);
+  EXPECT_THROW(DropoutFunction(x, rng, samples, 0, 1.0), c10::Error);
+  EXPECT_THROW(DropoutFunction(x, rng, samples, 70000, 0.5), c10::Error);
+  EXPECT_THROW(DropoutFunction(x.to(at::kDouble), rng, samples, 0, 0.5), c10::Error);
+}
+
+}  // namespace
+}  // namespace legoai::model
