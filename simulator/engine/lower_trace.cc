@@ -1,0 +1,244 @@
+#include "simulator/engine/lower_trace.h"
+
+#include <algorithm>
+#include <deque>
+#include <tuple>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "simulator/cost/operator_table.h"
+#include "simulator/engine/cost_cache.h"
+#include "worker/comm/stream_ids.h"
+
+namespace legoai::sim {
+namespace {
+
+using graph::Instruction;
+using graph::InstructionView;
+
+// Both ends of a pipeline message are on streams of the same name seen from either side.
+int64_t MessageChannel(int64_t stream) {
+  if (stream == comm::kRecvPrevious) return comm::kSendNext;
+  if (stream == comm::kRecvNext) return comm::kSendPrevious;
+  return stream;
+}
+
+// Messages of one (from, to, channel), in the order of dispatch; the n-th send meets the n-th receive.
+struct Messages {
+  std::deque<TaskId> sends, receives;
+};
+using MessageKey = std::tuple<int64_t, int64_t, int64_t>;
+
+class StageLowering {
+ public:
+  StageLowering(uint32_t index, const StageTrace& stage, const v1::Cluster& cluster, const ComputeCostModel& compute,
+                const CollectiveCostModel& collectives, std::map<MessageKey, Messages>* messages, LoweredStep* out)
+      : index_(index),
+        stage_(stage),
+        trace_(*stage.trace),
+        device_(cluster.device()),
+        on_cpu_(cluster.device().kind() == v1::CPU),
+        costs_(trace_, compute),
+        collectives_(collectives),
+        messages_(messages),
+        out_(out) {
+    double cores = 1;
+    if (on_cpu_) cores = std::max(1.0, static_cast<double>(cluster.host_cores()) / cluster.devices_per_node());
+    std::string prefix = absl::StrCat("stage ", stage.stage, ", ");
+    compute_ = out->program.AddResource(prefix + "compute", cores);
+    for (const auto& tier : cluster.tiers()) {
+      links_out_.push_back(out->program.AddResource(absl::StrCat(prefix, tier.name(), " out"), 1));
+      links_in_.push_back(out->program.AddResource(absl::StrCat(prefix, tier.name(), " in"), 1));
+    }
+    for (int64_t stream = 0; stream < comm::kStreamCount; ++stream) {
+      queues_.push_back(out->program.AddQueue(prefix + comm::StreamName(stream)));
+    }
+    pending_.resize(queues_.size());
+  }
+
+  absl::Status Run(const std::vector<const OperatorRow*>& rows) {
+    for (uint32_t i = 0; i < trace_.instructions.size(); ++i) {
+      const Instruction& instruction = trace_.instructions[i];
+      if (instruction.kind != Instruction::Kind::kOperator) continue;
+      if (instruction.stream >= queues_.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("instruction ", i, " is on unknown stream ", instruction.stream));
+      }
+      ++out_->operators;
+      absl::Status status = Lower(i, instruction, *rows[instruction.operator_index]);
+      if (!status.ok()) return Annotate(status, absl::StrCat("stage ", stage_.stage, ", instruction ", i));
+    }
+    FlushWaits(comm::kCompute, static_cast<uint32_t>(trace_.instructions.size()) - 1);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Lower(uint32_t i, const Instruction& instruction, const OperatorRow& row) {
+    InstructionView op(trace_, instruction);
+    switch (row.op_class) {
+      case OpClass::kView: Dispatch(kCheapDispatch); return absl::OkStatus();
+      case OpClass::kControl: Dispatch(kCheapDispatch); return LowerControl(i, op);
+      case OpClass::kCollective: return LowerCollective(i, op);
+      default: return LowerCompute(i, instruction);
+    }
+  }
+
+  // The host spends its time on one instruction; on a CPU the next compute task carries what launches nothing.
+  void Dispatch(double share) {
+    double seconds = share * device_.host_dispatch_seconds();
+    host_ += seconds;
+    carried_ += seconds;
+  }
+  double ReleaseTime() const { return on_cpu_ ? 0 : host_; }
+
+  TaskId AddTask(uint32_t i, int64_t stream, double seconds, TaskKind kind) {
+    TaskId id = out_->program.AddTaskWith(queues_[stream], seconds, ReleaseTime());
+    out_->tasks.push_back({index_, i, static_cast<uint16_t>(stream), kind, 0});
+    if (stream == comm::kCompute) out_->compute[index_].push_back(id);
+    for (TaskId on : pending_[stream]) out_->program.AddWait(id, on);
+    pending_[stream].clear();
+    return id;
+  }
+
+  // A task of no length that takes up what a stream waits for.
+  void FlushWaits(int64_t stream, uint32_t i) {
+    if (!pending_[stream].empty()) AddTask(i, stream, 0, TaskKind::kMarker);
+  }
+
+  absl::Status LowerCompute(uint32_t i, const Instruction& instruction) {
+    auto cost = costs_.Time(instruction);
+    if (!cost.ok()) return cost.status();
+    out_->model_seconds[cost->model] += cost->seconds;
+    host_ += device_.host_dispatch_seconds();
+    double dispatch = 0;
+    if (on_cpu_) {
+      dispatch = carried_ + (cost->includes_dispatch ? 0 : device_.host_dispatch_seconds());
+      carried_ = 0;
+    }
+    TaskId id = AddTask(i, instruction.stream, cost->seconds + dispatch, TaskKind::kCompute);
+    out_->tasks[id].dispatch_seconds = static_cast<float>(dispatch);
+    out_->program.AddDemand({compute_, 1});
+    return absl::OkStatus();
+  }
+
+  absl::Status LowerControl(uint32_t i, const InstructionView& op) {
+    bool record = op.name() == "lego::record_event", wait = op.name() == "lego::wait_event";
+    if (!record && !wait) return absl::OkStatus();
+    auto stream = op.Constant<int64_t>(0), event = op.Constant<int64_t>(1);
+    if (!stream || !event || *stream < 0 || *stream >= static_cast<int64_t>(queues_.size())) {
+      return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a known stream and an event"));
+    }
+    if (record) {
+      FlushWaits(*stream, i);
+      events_[*event] = out_->program.Last(queues_[*stream]);
+      return absl::OkStatus();
+    }
+    auto found = events_.find(*event);
+    if (found == events_.end()) {
+      return absl::InternalError(
+          absl::StrCat("stream ", comm::StreamName(*stream), " waits for event ", *event, ", never recorded"));
+    }
+    if (found->second != kNoTask) pending_[*stream].push_back(found->second);
+    return absl::OkStatus();
+  }
+
+  // On a CPU the dispatching thread posts side work when it gets there, having waited for what it waits for.
+  void AfterPosting(uint32_t i, int64_t stream) {
+    if (!on_cpu_ || stream == comm::kCompute) return;
+    FlushWaits(comm::kCompute, i);
+    TaskId last = out_->program.Last(queues_[comm::kCompute]);
+    if (last != kNoTask) pending_[stream].push_back(last);
+  }
+
+  void AddCommunicationDemands(int tier, bool out, bool in) {
+    out_->program.AddDemand({compute_, static_cast<float>(device_.communication_compute_share())});
+    if (tier < 0) return;
+    if (out) out_->program.AddDemand({links_out_[tier], 1});
+    if (in) out_->program.AddDemand({links_in_[tier], 1});
+  }
+
+  absl::Status LowerCollective(uint32_t i, const InstructionView& op) {
+    auto call = ParseCollective(op);
+    if (!call.ok()) return call.status();
+    Dispatch(1);
+    int64_t stream = op.instruction().stream;
+    AfterPosting(i, stream);
+    const std::vector<int64_t>& ranks = trace_.groups[call->group].ranks;
+    bool send = call->kind == CollectiveKind::kSend, receive = call->kind == CollectiveKind::kRecv;
+    if (!send && !receive) {
+      auto seconds = collectives_.Time(call->kind, call->bytes, ranks);
+      if (!seconds.ok()) return seconds.status();
+      AddTask(i, stream, *seconds, TaskKind::kCommunication);
+      AddCommunicationDemands(collectives_.TierOf(ranks), true, true);
+      return absl::OkStatus();
+    }
+    int64_t peer = ranks[call->peer];
+    auto seconds = collectives_.MessageTime(call->bytes, stage_.rank, peer);
+    if (!seconds.ok()) return seconds.status();
+    TaskId id = AddTask(i, stream, *seconds, TaskKind::kCommunication);
+    AddCommunicationDemands(collectives_.TierOf({stage_.rank, peer}), send, receive);
+    int64_t channel = MessageChannel(stream);
+    if (send) (*messages_)[{stage_.rank, peer, channel}].sends.push_back(id);
+    if (receive) (*messages_)[{peer, stage_.rank, channel}].receives.push_back(id);
+    return absl::OkStatus();
+  }
+
+  const uint32_t index_;
+  const StageTrace& stage_;
+  const graph::Trace& trace_;
+  const v1::Device& device_;
+  const bool on_cpu_;
+  CostCache costs_;
+  const CollectiveCostModel& collectives_;
+  std::map<MessageKey, Messages>* messages_;
+  LoweredStep* out_;
+  uint32_t compute_ = 0;
+  std::vector<uint32_t> links_out_, links_in_, queues_;
+  std::vector<std::vector<TaskId>> pending_;    // by stream: what its next task waits for
+  std::unordered_map<int64_t, TaskId> events_;  // what the latest record of an event stands behind
+  double host_ = 0, carried_ = 0;
+};
+
+absl::Status JoinMessages(const std::map<MessageKey, Messages>& messages, Program* program) {
+  for (const auto& [key, queue] : messages) {
+    if (queue.sends.size() != queue.receives.size()) {
+      auto [from, to, channel] = key;
+      return absl::InvalidArgumentError(absl::StrCat("rank ", from, " sends ", queue.sends.size(), " messages to rank ", to,
+                                                     " on channel ", comm::StreamName(channel), ", which receives ",
+                                                     queue.receives.size(), "; is the Trace of every stage given?"));
+    }
+    for (size_t i = 0; i < queue.sends.size(); ++i) program->Join(queue.sends[i], queue.receives[i]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
+                                        const ComputeCostModel& compute, const CollectiveCostModel& collectives) {
+  LoweredStep step;
+  step.compute.resize(stages.size());
+  std::map<MessageKey, Messages> messages;
+  for (uint32_t i = 0; i < stages.size(); ++i) {
+    auto rows = ResolveOperators(*stages[i].trace);
+    if (!rows.ok()) return rows.status();
+    absl::Status status = StageLowering(i, stages[i], cluster, compute, collectives, &messages, &step).Run(*rows);
+    if (!status.ok()) return status;
+  }
+  absl::Status status = JoinMessages(messages, &step.program);
+  if (!status.ok()) return status;
+  return step;
+}
+
+std::string DescribeTask(const std::vector<StageTrace>& stages, const LoweredStep& step, TaskId id) {
+  const TaskInfo& info = step.tasks[id];
+  const graph::Trace& trace = *stages[info.stage].trace;
+  std::string where = absl::StrCat("stage ", stages[info.stage].stage, ", ", comm::StreamName(info.stream), ": ");
+  if (info.kind == TaskKind::kMarker || info.instruction >= trace.instructions.size()) return where + "waits";
+  const Instruction& instruction = trace.instructions[info.instruction];
+  const std::string& module = trace.modules[instruction.module];
+  return absl::StrCat(where, trace.OperatorName(instruction), module.empty() ? "" : " in ", module, ", ",
+                      graph::PhaseName(instruction.phase), " (instruction ", info.instruction, ")");
+}
+
+}  // namespace legoai::sim

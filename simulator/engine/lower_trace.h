@@ -1,0 +1,65 @@
+// From Traces to a Program: streams become queues; operators, collectives and messages become tasks with a duration; events
+// become waits; the two ends of a message become joint tasks.
+//
+// One Trace for each pipeline stage (of one rank of it: the ranks of a stage do the same). Of each rank:
+// - compute is a resource of capacity 1; operators ask for all of it, running communication for the device's
+//   communication_compute_share, so operators slow down while communication runs beside them;
+// - each tier's link has a direction out and one in: a collective asks for both, at the outermost tier that its group spans; a
+//   message asks for its sender's way out and its receiver's way in. Collectives that overlap on one tier share it.
+// CUDA: the host dispatches instructions one after the other, host_dispatch_seconds each (kCheapDispatch of that for views, sizes
+// and events), and nothing starts before it was dispatched. CPU: the compute stream is the dispatching thread, so dispatch is
+// part of its operators' time, and a side stream's task waits for what that thread did before; the cores of the host are shared
+// by its ranks, and by a rank's operators and its communication (decisions 23).
+//
+// Torch-free. Thread-safety: pure functions. Units: seconds.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "simulator/cost/collective_cost.h"
+#include "simulator/cost/compute_cost.h"
+#include "simulator/engine/program.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::sim {
+
+// Dispatch of an operator that launches nothing, relative to one that does. Assumption, not measured.
+inline constexpr double kCheapDispatch = 0.3;
+
+struct StageTrace {
+  const graph::Trace* trace = nullptr;  // not owned; must outlive what is made of it
+  int64_t stage = 0;
+  int64_t rank = 0;  // global rank that it was captured for
+};
+
+enum class TaskKind : uint8_t { kCompute, kCommunication, kMarker };
+
+struct TaskInfo {
+  uint32_t stage = 0;        // index into the list of stages
+  uint32_t instruction = 0;  // of that stage's Trace
+  uint16_t stream = 0;
+  TaskKind kind = TaskKind::kCompute;
+  float dispatch_seconds = 0;  // part of a compute task's time in which the host dispatches (CPU)
+};
+
+struct LoweredStep {
+  Program program;
+  std::vector<TaskInfo> tasks;                  // by TaskId
+  std::vector<std::vector<TaskId>> compute;     // by stage: tasks of the compute stream in order
+  std::map<std::string, double> model_seconds;  // by cost model: seconds of operators
+  int64_t operators = 0;
+};
+
+// `stages` in the order of the pipeline. Errors: those of the cost models; Internal for a wait for an event that was never
+// recorded; InvalidArgument for a message to a rank of which there is no Trace, or one that nobody receives.
+absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
+                                        const ComputeCostModel& compute, const CollectiveCostModel& collectives);
+
+// "stage 1, all_gather: lego::all_gather_into in model.layers.3, forward (instruction 17)"
+std::string DescribeTask(const std::vector<StageTrace>& stages, const LoweredStep& step, TaskId id);
+
+}  // namespace legoai::sim

@@ -1,0 +1,39 @@
+// How long a training step takes and where the time goes (seed 000 §4.6): Traces, cost models and a cluster in; times out.
+//
+// A rank's step is split without gaps or overlaps: at every moment either an operator of its compute stream runs (compute, or
+// optimizer), or that stream stands still: for communication of this rank (exposed communication, collectives on the compute
+// stream included), for the host to dispatch (launch), or for another stage (bubble). The breakdown is the mean over the stages,
+// so its parts add up to the step time. For equal stages without communication the bubble is (p - 1)/(m + p - 1) of the step.
+//
+// Torch-free. Thread-safety: pure functions. Units: seconds.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/estimate.pb.h"
+#include "simulator/engine/lower_trace.h"
+#include "simulator/engine/simulate.h"
+
+namespace legoai::sim {
+
+struct StepSimulation {
+  double step_seconds = 0;
+  v1::Breakdown breakdown;  // mean over the stages
+  std::vector<v1::Breakdown> stages;
+  std::map<std::string, double> module_compute_seconds;  // full module path -> operators of all stages, all phases
+  std::vector<v1::CostModelShare> cost_models;           // shares add up to 1
+  std::vector<TaskId> critical_path;                     // first to last: each let the next one start
+  int64_t operators = 0;
+  LoweredStep lowered;  // with `schedule`: when every task ran
+  Schedule schedule;
+};
+
+// Errors: those of LowerTraces; FailedPrecondition for a deadlock, naming queues and what each waits for.
+absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
+                                            const ComputeCostModel& compute, const CollectiveCostModel& collectives);
+
+}  // namespace legoai::sim

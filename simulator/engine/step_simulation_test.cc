@@ -1,0 +1,261 @@
+#include "simulator/engine/step_simulation.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/comm/stream_ids.h"
+#include "worker/graph/trace_builder.h"
+
+namespace legoai::sim {
+namespace {
+
+using graph::Phase;
+using graph::TraceBuilder;
+
+// Seconds by operator name.
+class TableModel : public ComputeCostModel {
+ public:
+  explicit TableModel(std::map<std::string, double> seconds) : seconds_(std::move(seconds)) {}
+  absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override {
+    return Cost{seconds_.at(trace.OperatorName(instruction)), "table", false};
+  }
+
+ private:
+  std::map<std::string, double> seconds_;
+};
+
+// One byte per second over the link, nothing else takes time.
+v1::Cluster TestCluster(v1::DeviceKind kind, int64_t ranks, double bandwidth = 1) {
+  v1::Cluster cluster;
+  cluster.set_devices_per_node(ranks);
+  cluster.set_nodes(1);
+  cluster.set_host_cores(ranks);
+  cluster.mutable_device()->set_kind(kind);
+  cluster.mutable_device()->set_memory_bandwidth_bytes_per_second(1e18);
+  cluster.mutable_device()->set_communication_compute_share(kind == v1::CPU ? 1 : 0);
+  auto* tier = cluster.add_tiers();
+  tier->set_name("node");
+  tier->set_group_size(ranks);
+  tier->mutable_link()->set_bandwidth_bytes_per_second(bandwidth);
+  tier->mutable_link()->set_efficiency(1);
+  return cluster;
+}
+
+StepSimulation RunStep(const std::vector<const TraceBuilder*>& stages, const v1::Cluster& cluster, const TableModel& model) {
+  std::vector<StageTrace> traces;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    traces.push_back({&stages[i]->trace(), static_cast<int64_t>(i), static_cast<int64_t>(i)});
+  }
+  auto result = SimulateStep(traces, cluster, model, CollectiveCostModel(cluster));
+  EXPECT_TRUE(result.ok()) << result.status();
+  if (!result.ok()) return StepSimulation();
+  for (const auto& stage : result->stages) {
+    EXPECT_NEAR(stage.compute_seconds() + stage.exposed_communication_seconds() + stage.bubble_seconds() +
+                    stage.launch_seconds() + stage.optimizer_seconds(),
+                result->step_seconds, 1e-6 * (1 + result->step_seconds));
+  }
+  return *std::move(result);
+}
+
+// A pipeline stage that plays a list of actions: +m forward of microbatch m - 1, -m backward.
+TraceBuilder Stage(int64_t stage, int64_t stages, const std::vector<int>& actions) {
+  TraceBuilder b;
+  std::vector<int64_t> ranks;
+  for (int64_t i = 0; i < stages; ++i) ranks.push_back(i);
+  int64_t group = b.AddGroup("pp", ranks), event = 0;
+  auto message = b.New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
+  auto receive = [&](uint16_t stream, int64_t peer) {
+    b.stream = stream;
+    b.Op("lego::recv", {message, group, peer}, {}, 1);
+    b.RecordEvent(stream, event);
+    b.WaitEvent(comm::kCompute, event++);
+  };
+  auto send = [&](uint16_t stream, int64_t peer) {
+    b.RecordEvent(comm::kCompute, event);
+    b.WaitEvent(stream, event++);
+    b.stream = stream;
+    b.Op("lego::send", {message, group, peer}, {});
+  };
+  for (int action : actions) {
+    bool forward = action > 0;
+    b.phase = forward ? Phase::kForward : Phase::kBackward;
+    if (forward && stage > 0) receive(comm::kRecvPrevious, stage - 1);
+    if (!forward && stage + 1 < stages) receive(comm::kRecvNext, stage + 1);
+    b.stream = comm::kCompute;
+    b.Op(forward ? "aten::mm" : "aten::bmm", {message, message}, {message});
+    if (forward && stage + 1 < stages) send(comm::kSendNext, stage + 1);
+    if (!forward && stage > 0) send(comm::kSendPrevious, stage - 1);
+  }
+  return b;
+}
+
+std::vector<int> GPipe(int microbatches) {
+  std::vector<int> actions;
+  for (int m = 1; m <= microbatches; ++m) actions.push_back(m);
+  for (int m = 1; m <= microbatches; ++m) actions.push_back(-m);
+  return actions;
+}
+
+std::vector<int> OneForwardOneBackward(int stage, int stages, int microbatches) {
+  std::vector<int> actions;
+  int warmup = std::min(microbatches, stages - 1 - stage), forward = 1, backward = 1;
+  while (forward <= warmup) actions.push_back(forward++);
+  while (forward <= microbatches) actions.push_back(forward++), actions.push_back(-backward++);
+  while (backward <= microbatches) actions.push_back(-backward++);
+  return actions;
+}
+
+TEST(StepSimulationTest, PipelineBubblesEqualTheClosedForm) {
+  TableModel model({{"aten::mm", 1.0}, {"aten::bmm", 2.0}});
+  for (bool gpipe : {true, false}) {
+    for (int stages : {1, 2, 4, 8}) {
+      for (int microbatches : {1, 4, 8, 16}) {
+        SCOPED_TRACE(testing::Message() << (gpipe ? "GPipe " : "1F1B ") << stages << " " << microbatches);
+        std::vector<TraceBuilder> builders;
+        for (int s = 0; s < stages; ++s) {
+          builders.push_back(Stage(s, stages, gpipe ? GPipe(microbatches) : OneForwardOneBackward(s, stages, microbatches)));
+        }
+        std::vector<const TraceBuilder*> pointers;
+        for (const auto& builder : builders) pointers.push_back(&builder);
+        StepSimulation result = RunStep(pointers, TestCluster(v1::CUDA, stages, 1e18), model);
+        double p = stages, m = microbatches;
+        EXPECT_NEAR(result.step_seconds, 3 * (m + p - 1), 1e-9);
+        EXPECT_NEAR(result.breakdown.bubble_seconds() / result.step_seconds, (p - 1) / (m + p - 1), 1e-9);
+        for (const auto& stage : result.stages) EXPECT_NEAR(stage.compute_seconds(), 3 * m, 1e-9);
+      }
+    }
+  }
+}
+
+TEST(StepSimulationTest, DeadlockNamesStagesStreamsAndOperators) {
+  TraceBuilder a, b;
+  for (TraceBuilder* builder : {&a, &b}) {
+    int64_t group = builder->AddGroup("pp", {0, 1}), peer = builder == &a ? 1 : 0;
+    auto x = builder->New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
+    // Both receive before they send what the other waits for.
+    builder->stream = comm::kRecvNext;
+    if (builder == &b) builder->stream = comm::kRecvPrevious;
+    uint16_t in = builder->stream, out = builder == &a ? comm::kSendNext : comm::kSendPrevious;
+    builder->Op("lego::recv", {x, group, peer}, {}, 1);
+    builder->RecordEvent(in, 1);
+    builder->WaitEvent(out, 1);
+    builder->stream = out;
+    builder->Op("lego::send", {x, group, peer}, {});
+  }
+  v1::Cluster cluster = TestCluster(v1::CUDA, 2);
+  auto result = SimulateStep({{&a.trace(), 0, 0}, {&b.trace(), 1, 1}}, cluster, TableModel({}), CollectiveCostModel(cluster));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(result.status().message().find("stage 0, recv_next: lego::recv"), std::string::npos) << result.status();
+  EXPECT_NE(result.status().message().find("stage 1, send_previous: lego::send"), std::string::npos) << result.status();
+}
+
+TEST(StepSimulationTest, MessagesWithoutAnEndAreRefused) {
+  TraceBuilder a = Stage(0, 2, {1});
+  v1::Cluster cluster = TestCluster(v1::CUDA, 2);
+  auto result = SimulateStep({{&a.trace(), 0, 0}}, cluster, TableModel({{"aten::mm", 1}}), CollectiveCostModel(cluster));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(result.status().message().find("rank 0 sends 1 messages to rank 1"), std::string::npos) << result.status();
+}
+
+// mm beside an all-gather that the next mm waits for; then a blocking all-reduce and the optimizer.
+TraceBuilder Overlapped(int64_t gathered_bytes) {
+  TraceBuilder b;
+  int64_t group = b.AddGroup("dp_shard", {0, 1});
+  auto full = b.New(v1::UINT8, {gathered_bytes}, graph::StorageKind::kExternal);
+  auto shard = b.New(v1::UINT8, {gathered_bytes / 2}, graph::StorageKind::kExternal);
+  auto norm = b.New(v1::UINT8, {4}, graph::StorageKind::kExternal);
+  b.stream = comm::kAllGather;
+  b.Op("lego::all_gather_into", {full, shard, group}, {}, 1);
+  b.RecordEvent(comm::kAllGather, 5);
+  b.stream = comm::kCompute;
+  b.module = b.AddModule("layers.0");
+  b.Op("aten::mm", {norm, norm}, {norm});
+  b.WaitEvent(comm::kCompute, 5);
+  b.module = b.AddModule("layers.1");
+  b.Op("aten::mm", {norm, norm}, {norm});
+  b.phase = Phase::kOptimizer;
+  b.Op("lego::all_reduce_", {norm, group, int64_t{0}}, {}, 1);
+  b.Op("aten::_fused_adamw_.tensor_lr", {norm}, {}, 1);
+  return b;
+}
+
+TEST(StepSimulationTest, OnlyCommunicationThatIsWaitedForIsExposed) {
+  TraceBuilder b = Overlapped(20);  // 10 seconds at one byte a second
+  TableModel model({{"aten::mm", 4}, {"aten::_fused_adamw_.tensor_lr", 3}});
+  StepSimulation result = RunStep({&b}, TestCluster(v1::CUDA, 2), model);
+  double reduce = 4;  // 2 (P - 1)/P S
+  EXPECT_NEAR(result.step_seconds, 10 + 4 + reduce + 3, 1e-9);
+  EXPECT_NEAR(result.breakdown.compute_seconds(), 8, 1e-9);
+  EXPECT_NEAR(result.breakdown.exposed_communication_seconds(), 6 + reduce, 1e-9);
+  EXPECT_NEAR(result.breakdown.optimizer_seconds(), 3, 1e-9);
+  EXPECT_NEAR(result.module_compute_seconds["layers.0"], 4, 1e-9);
+  ASSERT_EQ(result.cost_models.size(), 1u);
+  EXPECT_EQ(result.cost_models[0].name(), "table");
+  EXPECT_EQ(result.cost_models[0].share_of_compute_time(), 1);
+  ASSERT_EQ(result.critical_path.size(), 4u);  // all-gather, second mm, all-reduce, optimizer
+  EXPECT_EQ(result.lowered.tasks[result.critical_path[0]].stream, comm::kAllGather);
+}
+
+TEST(StepSimulationTest, OnACpuCommunicationTakesTheRanksCore) {
+  TraceBuilder b = Overlapped(20);
+  TableModel model({{"aten::mm", 4}, {"aten::_fused_adamw_.tensor_lr", 3}});
+  // 10 s of all-gather and 4 s of mm share one core: 14 s, then mm, all-reduce, optimizer.
+  EXPECT_NEAR(RunStep({&b}, TestCluster(v1::CPU, 2), model).step_seconds, 14 + 4 + 4 + 3, 1e-9);
+  v1::Cluster spare = TestCluster(v1::CPU, 2);
+  spare.set_host_cores(4);
+  EXPECT_NEAR(RunStep({&b}, spare, model).step_seconds, 10 + 4 + 4 + 3, 1e-9);
+}
+
+TEST(StepSimulationTest, OnACpuSideWorkStartsWhenTheThreadPostsIt) {
+  TraceBuilder b;
+  int64_t group = b.AddGroup("g", {0, 1});
+  auto x = b.New(v1::UINT8, {20}, graph::StorageKind::kExternal), part = b.New(v1::UINT8, {10}, graph::StorageKind::kExternal);
+  b.Op("aten::mm", {x, x}, {x});
+  b.stream = comm::kAllGather;
+  b.Op("lego::all_gather_into", {x, part, group}, {}, 1);
+  TableModel model({{"aten::mm", 4}});
+  EXPECT_NEAR(RunStep({&b}, TestCluster(v1::CUDA, 2), model).step_seconds, 10, 1e-9);
+  EXPECT_NEAR(RunStep({&b}, TestCluster(v1::CPU, 2), model).step_seconds, 14, 1e-9);
+}
+
+TEST(StepSimulationTest, SmallOperatorsAreBoundByDispatch) {
+  TraceBuilder b;
+  auto x = b.New(v1::FLOAT32, {4}, graph::StorageKind::kExternal);
+  for (int i = 0; i < 10; ++i) b.Op("aten::mm", {x, x}, {x});
+  v1::Cluster cluster = TestCluster(v1::CUDA, 1);
+  cluster.mutable_device()->set_host_dispatch_seconds(5);
+  StepSimulation result = RunStep({&b}, cluster, TableModel({{"aten::mm", 1}}));
+  EXPECT_NEAR(result.step_seconds, 51, 1e-9);
+  EXPECT_NEAR(result.breakdown.launch_seconds(), 41, 1e-9);
+  EXPECT_NEAR(result.breakdown.compute_seconds(), 10, 1e-9);
+  v1::Cluster cpu = TestCluster(v1::CPU, 1);
+  cpu.mutable_device()->set_host_dispatch_seconds(5);
+  result = RunStep({&b}, cpu, TableModel({{"aten::mm", 1}}));
+  EXPECT_NEAR(result.step_seconds, 60, 1e-9);
+  EXPECT_NEAR(result.breakdown.launch_seconds(), 50, 1e-5);
+}
+
+TEST(StepSimulationTest, EventsCarryGenerations) {
+  TraceBuilder b;
+  int64_t group = b.AddGroup("g", {0, 1});
+  auto x = b.New(v1::UINT8, {20}, graph::StorageKind::kExternal), part = b.New(v1::UINT8, {10}, graph::StorageKind::kExternal);
+  b.stream = comm::kAllGather;
+  b.Op("lego::all_gather_into", {x, part, group}, {}, 1);
+  b.RecordEvent(comm::kAllGather, 1);
+  b.WaitEvent(comm::kCompute, 1);  // the first record
+  b.Op("lego::all_gather_into", {x, part, group}, {}, 1);
+  b.RecordEvent(comm::kAllGather, 1);
+  b.stream = comm::kCompute;
+  b.Op("aten::mm", {x, x}, {x});
+  EXPECT_NEAR(RunStep({&b}, TestCluster(v1::CUDA, 2), TableModel({{"aten::mm", 1}})).step_seconds, 20, 1e-9);
+  b.WaitEvent(comm::kCompute, 1);  // the second
+  b.Op("aten::mm", {x, x}, {x});
+  EXPECT_NEAR(RunStep({&b}, TestCluster(v1::CUDA, 2), TableModel({{"aten::mm", 1}})).step_seconds, 21, 1e-9);
+  TraceBuilder never;
+  never.WaitEvent(comm::kCompute, 9);
+  v1::Cluster cluster = TestCluster(v1::CUDA, 1);
+  auto result = SimulateStep({{&never.trace(), 0, 0}}, cluster, TableModel({}), CollectiveCostModel(cluster));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace legoai::sim
