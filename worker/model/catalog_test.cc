@@ -1,0 +1,53 @@
+#include "worker/model/catalog.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "proto/errors.h"
+#include "worker/model/hf_config.h"
+
+namespace legoai::model {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+TEST(Catalog, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const v1::Model& model : Catalog()) EXPECT_TRUE(names.insert(model.name()).second) << model.name();
+  EXPECT_EQ(names.size(), 9);
+}
+
+TEST(Catalog, EveryModelIsOneThatConfigJsonCanSay) {
+  for (const v1::Model& model : Catalog()) {
+    auto back = ParseHfConfig(WriteHfConfig(model), model.name());
+    ASSERT_TRUE(back.ok()) << back.status();
+    back->clear_config_json();
+    EXPECT_TRUE(MessageDifferencer::Equals(model, *back)) << model.DebugString() << back->DebugString();
+  }
+}
+
+TEST(ResolveModel, TakesNamesAndPaths) {
+  EXPECT_EQ(ResolveModel("llama3-8b")->hidden_size(), 4096);
+  const std::string folder = testing::TempDir() + "/my-model";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << WriteHfConfig(*ResolveModel("gpt2"));
+  EXPECT_EQ(ResolveModel(folder)->name(), "my-model");
+  EXPECT_EQ(ResolveModel(folder + "/config.json")->hidden_size(), 768);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ResolveModel, NamesTheNearest) {
+  const auto model = ResolveModel("llama3-8");
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(GetFieldViolation(model.status())->value(), "llama3-8");
+  EXPECT_NE(GetFieldViolation(model.status())->remedy().find("llama3-8b"), std::string::npos);
+  EXPECT_FALSE(ResolveModel("").ok());
+  EXPECT_EQ(ResolveModel(testing::TempDir()).status().code(), absl::StatusCode::kNotFound) << "a folder without config.json";
+}
+
+}  // namespace
+}  // namespace legoai::model

@@ -1,0 +1,26 @@
+// The architecture of a model from a Hugging Face config.json, and back. Torch-free. Thread-safety: pure functions.
+//
+// Read are LlamaForCausalLM and GPT2LMHeadModel with the keys that transformers writes, the newer `rope_parameters` too; keys
+// that may be missing have transformers' defaults. What would change the model and is not built is refused by name; other keys
+// are kept in Model::config_json.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/model.pb.h"
+
+namespace legoai::model {
+
+// `path`: a config.json, or the folder that holds one. The model's name is that of the folder.
+// Errors: NotFound for a file that cannot be read; otherwise as ParseHfConfig.
+absl::StatusOr<v1::Model> ReadHfConfig(const std::string& path);
+
+// Errors: FieldError with field "config.json: KEY" for text that is no JSON object, a missing or impossible key, an unknown
+// architecture, a setting that is not supported.
+absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::string& name);
+
+// The config.json that was read, byte for byte; for a catalog model one with all keys that transformers needs.
+std::string WriteHfConfig(const v1::Model& model);
+
+}  // namespace legoai::model

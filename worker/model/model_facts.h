@@ -1,0 +1,30 @@
+// What can be said of a model without building it: parameters and operations in closed form. Torch-free. Thread-safety: pure
+// functions.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/legoai/v1/model.pb.h"
+
+namespace legoai::model {
+
+// Numbers of parameters by part.
+struct ParameterCounts {
+  int64_t embedding = 0;           // token table
+  int64_t position_embedding = 0;  // learned positions (GPT-2)
+  int64_t block = 0;               // one transformer block, its norms included
+  int64_t final_norm = 0;
+  int64_t head = 0;  // 0 if it is the embedding's table
+};
+
+ParameterCounts CountParameters(const v1::Model& model);
+
+// All parameters, a tied table once: what a checkpoint holds.
+int64_t ParameterCount(const v1::Model& model);
+
+// Floating-point operations of forward and backward per token, without recomputation: 6 N + 12 L h s (decisions 23; PaLM,
+// Chowdhery et al. 2023, appendix B). N leaves out the tables that are only looked up; a tied table is multiplied by in the head
+// and counts. h is attention's width, heads x head_dim; the half that the causal mask saves is not deducted.
+double FlopsPerToken(const v1::Model& model, int64_t seq_len);
+
+}  // namespace legoai::model
