@@ -1,0 +1,133 @@
+#include "worker/checkpoint/sharded_checkpoint.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/chunk_writer.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/comm/ops.h"
+#include "worker/comm/status_error.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+absl::StatusOr<v1::DType> TypeOf(const ShardedTensor& part) {
+  switch (part.tensor.scalar_type()) {
+    case c10::ScalarType::Float: return v1::FLOAT32;
+    case c10::ScalarType::Double: return v1::FLOAT64;
+    case c10::ScalarType::BFloat16: return v1::BFLOAT16;
+    case c10::ScalarType::Half: return v1::FLOAT16;
+    case c10::ScalarType::Long: return v1::INT64;
+    default: return absl::UnimplementedError(absl::StrCat(part.name, ": checkpoints hold no tensors of this type"));
+  }
+}
+
+// Whether this rank is the one that writes its part: the first of each group over which the part repeats.
+bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
+  if (part.spec.Elements() == 0) return false;
+  for (const char* dimension : {"dp_replicate", "dp_shard", "tp"}) {
+    if (!part.spec.IsShardedOver(dimension) && runtime.GroupRank(runtime.GroupId(dimension)) != 0) return false;
+  }
+  return !part.on_all_stages || runtime.GroupRank(runtime.GroupId("pp")) == 0;
+}
+
+// Sum over all ranks.
+absl::StatusOr<int64_t> Sum(int64_t value, const comm::Runtime& runtime, c10::Device device) {
+  int64_t sum = 0;
+  const absl::Status status = comm::CatchStatus([&] {
+    at::Tensor total = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device));
+    comm::AllReduce(total, runtime.GroupId("world"));
+    sum = total.item<int64_t>();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return sum;
+}
+
+// A barrier through which a failure of any rank reaches all: its own Status there, Aborted elsewhere.
+absl::Status Agree(const absl::Status& mine, const comm::Runtime& runtime, c10::Device device) {
+  const absl::StatusOr<int64_t> failures = Sum(mine.ok() ? 0 : 1, runtime, device);
+  if (!mine.ok()) return mine;
+  if (!failures.ok()) return failures.status();
+  if (*failures == 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(*failures, " other rank(s) could not write the checkpoint"));
+}
+
+absl::Status WriteParts(const std::string& directory, const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime) {
+  absl::StatusOr<ChunkWriter> writer = ChunkWriter::Create(directory, runtime.rank());
+  if (!writer.ok()) return writer.status();
+  for (const ShardedTensor& part : tensors) {
+    if (!Writes(part, runtime)) continue;
+    const absl::StatusOr<v1::DType> dtype = TypeOf(part);
+    if (!dtype.ok()) return dtype.status();
+    const at::Tensor host = part.tensor.detach().cpu().contiguous();
+    const Rectangle rectangle{part.spec.offsets, part.spec.sizes};
+    absl::Status status = writer->Append(part.name, *dtype, part.spec.global_shape, rectangle, host.data_ptr());
+    if (!status.ok()) return status;
+  }
+  return writer->Finish();
+}
+
+int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime) {
+  int64_t bytes = 0;
+  for (const ShardedTensor& part : tensors) {
+    if (Writes(part, runtime)) bytes += part.spec.Elements() * part.tensor.element_size();
+  }
+  return bytes;
+}
+
+// Rank 0's manifest; gives its digest.
+absl::StatusOr<std::string> WriteManifest(const std::string& root, v1::CheckpointManifest facts, int64_t world_size) {
+  absl::Status collected = CollectChunks(StepDirectory(root, facts.step()), world_size, facts);
+  if (!collected.ok()) return collected;
+  return PrepareManifest(root, std::move(facts));
+}
+
+}  // namespace
+
+absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
+                         comm::Runtime& runtime, const CommitVote& vote) {
+  c10::NoGradGuard no_grad;
+  const bool first = runtime.rank() == 0;
+  const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
+  const int64_t step = facts.step();
+  const absl::StatusOr<int64_t> bytes = Sum(BytesToWrite(tensors, runtime), runtime, device);
+  if (!bytes.ok()) return bytes.status();
+
+  absl::Status status = first ? BeginCheckpoint(root, step, *bytes) : absl::OkStatus();
+  // What is there already is not this save's to remove.
+  if (status = Agree(status, runtime, device); !status.ok()) return status;
+  status = Agree(WriteParts(StepDirectory(root, step), tensors, runtime), runtime, device);
+  std::string digest;
+  if (status.ok() && first) {
+    auto prepared = WriteManifest(root, facts, runtime.GroupSize(runtime.GroupId("world")));
+    status = prepared.status();
+    if (prepared.ok()) digest = *std::move(prepared);
+  }
+  if (status = Agree(status, runtime, device); status.ok()) status = vote(digest);
+  if (!first) return status;
+  if (status.ok()) return CommitManifest(root, step);
+  const absl::Status abandoned = AbandonCheckpoint(root, step);
+  return abandoned.ok() ? status : abandoned;
+}
+
+absl::Status LoadSharded(CheckpointReader& reader, const std::vector<ShardedTensor>& tensors) {
+  c10::NoGradGuard no_grad;
+  for (const ShardedTensor& part : tensors) {
+    const absl::StatusOr<v1::DType> dtype = TypeOf(part);
+    if (!dtype.ok()) return dtype.status();
+    at::Tensor host = at::empty(part.spec.sizes, part.tensor.options().device(at::kCPU));
+    const Rectangle rectangle{part.spec.offsets, part.spec.sizes};
+    absl::Status status = reader.ReadRectangle(part.name, *dtype, part.spec.global_shape, rectangle, host.data_ptr());
+    if (!status.ok()) return status;
+    part.tensor.detach().copy_(host);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::checkpoint

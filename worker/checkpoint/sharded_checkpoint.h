@@ -1,0 +1,43 @@
+// Saving and loading the parts of tensors that the ranks of a job hold (decisions 14). What is saved does not depend on the
+// layout, and is loaded into any other: each rank reads the rectangles that it holds now.
+//
+// Collective: every rank of the current comm::Runtime calls the same function with its own parts. Not thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/checkpoint.pb.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/comm/runtime.h"
+#include "worker/parallel/shard_spec.h"
+
+namespace legoai::checkpoint {
+
+// This rank's part of one global tensor.
+struct ShardedTensor {
+  std::string name;            // in the checkpoint: "model.norm.weight", "optimizer.exp_avg.model.norm.weight"
+  at::Tensor tensor;           // shape spec.sizes, contiguous
+  parallel::ShardSpec spec;    // where the part lies, and which mesh dimensions cut it
+  bool on_all_stages = false;  // whether every pipeline stage holds it
+};
+
+// Asked on every rank when everything of step `facts.step` is on the disk. OK: the checkpoint counts. `digest` names the whole
+// checkpoint on rank 0 and is empty elsewhere.
+using CommitVote = std::function<absl::Status(const std::string& digest)>;
+
+// Saves root/step-N. `facts`: all fields of the manifest but the chunks. Of replicas the first writes.
+// The answer is the same kind on every rank: OK where committed; the vote's error (Aborted: denied); a rank's own failure, such
+// as a full disk (FieldError, ResourceExhausted), and Aborted on the others. After an error nothing of the step is left.
+absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
+                         comm::Runtime& runtime, const CommitVote& vote);
+
+// Fills the tensors. Errors: NotFound or InvalidArgument, naming the tensor, where the checkpoint is of another model; DataLoss
+// for a torn one. On an error some tensors may have been filled.
+absl::Status LoadSharded(CheckpointReader& reader, const std::vector<ShardedTensor>& tensors);
+
+}  // namespace legoai::checkpoint

@@ -1,0 +1,167 @@
+#include "worker/checkpoint/sharded_checkpoint.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/comm/testing/process_group_test_util.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+using comm::Runtime;
+using comm::testing::Mesh;
+using comm::testing::RunRanks;
+
+// A global tensor, and how tensor parallelism cuts it before FSDP cuts dimension 0.
+struct Description {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t tp_dimension;  // -1: replicated over tp
+  int64_t stage;         // of two halves of the model; -1: on all stages
+};
+const Description kTensors[] = {
+    {"a.weight", {7, 6}, 0, 0},      {"b.weight", {5, 8}, 1, 0}, {"c.weight", {3}, -1, 1},
+    {"d.weight", {12, 2, 3}, -1, 1}, {"step", {}, -1, -1},
+};
+
+// Every element has another value, everywhere.
+at::Tensor GlobalTensor(const Description& tensor) {
+  int64_t elements = 1;
+  for (int64_t size : tensor.shape) elements *= size;
+  const int64_t first = 1000 * (&tensor - kTensors);
+  return at::arange(first, first + elements, at::kFloat).reshape(tensor.shape);
+}
+
+// What a rank holds in a layout; its contents are right, or zero.
+std::vector<ShardedTensor> Parts(const Runtime& runtime, bool filled) {
+  const auto size = [&](const char* name) { return runtime.GroupSize(runtime.GroupId(name)); };
+  const auto index = [&](const char* name) { return runtime.GroupRank(runtime.GroupId(name)); };
+  std::vector<ShardedTensor> parts;
+  for (const Description& tensor : kTensors) {
+    if (tensor.stage >= 0 && tensor.stage * size("pp") / 2 != index("pp")) continue;
+    ShardedTensor part;
+    part.name = tensor.name;
+    part.on_all_stages = tensor.stage < 0;
+    part.spec = parallel::Unsharded(tensor.name, tensor.shape);
+    if (tensor.tp_dimension >= 0) parallel::Cut(&part.spec, tensor.tp_dimension, size("tp"), index("tp"), "tp");
+    if (!tensor.shape.empty()) parallel::Cut(&part.spec, 0, size("dp_shard"), index("dp_shard"), "dp_shard");
+    part.tensor = GlobalTensor(tensor);
+    for (size_t d = 0; d < tensor.shape.size(); ++d)
+      part.tensor = part.tensor.narrow(d, part.spec.offsets[d], part.spec.sizes[d]);
+    part.tensor = part.tensor.contiguous();
+    if (!filled) part.tensor = at::zeros(part.spec.sizes, at::kFloat);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+v1::CheckpointManifest Facts(int64_t step) {
+  v1::CheckpointManifest facts;
+  facts.set_step(step);
+  facts.set_next_sample(16 * step);
+  facts.set_build_version("test");
+  return facts;
+}
+
+std::string FreshRoot() {
+  const std::string root = ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::remove_all(root);
+  return root;
+}
+
+const CommitVote kCommit = [](const std::string&) { return absl::OkStatus(); };
+
+TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
+  const Mesh meshes[] = {
+      {}, {.shard = 2}, {.tp = 2}, {.pp = 2, .shard = 2}, {.replicate = 2, .shard = 2}, {.shard = 2, .tp = 2}, {.shard = 4}};
+  const std::string root = FreshRoot();
+  int64_t step = 0;
+  for (const Mesh& saver : meshes) {
+    ++step;
+    RunRanks(saver, [&](int64_t rank, Runtime& runtime) {
+      comm::RuntimeScope scope(&runtime);
+      EXPECT_EQ(SaveSharded(root, Facts(step), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
+      return "";
+    });
+    ASSERT_TRUE(IsCommitted(root, step));
+  }
+  for (const Mesh& loader : meshes) {
+    RunRanks(loader, [&](int64_t rank, Runtime& runtime) {
+      for (int64_t saved = 1; saved <= step; ++saved) {
+        auto reader = CheckpointReader::Open(root, saved, "test");
+        EXPECT_TRUE(reader.ok()) << reader.status();
+        EXPECT_EQ(reader->manifest().next_sample(), 16 * saved);
+        const auto expected = Parts(runtime, true), loaded = Parts(runtime, false);
+        EXPECT_EQ(LoadSharded(*reader, loaded), absl::OkStatus());
+        for (size_t i = 0; i < loaded.size(); ++i) {
+          EXPECT_TRUE(at::equal(loaded[i].tensor, expected[i].tensor)) << loaded[i].name << " of step " << saved;
+        }
+      }
+      return "";
+    });
+  }
+}
+
+TEST(ShardedCheckpoint, ADeniedOneLeavesNothing) {
+  const std::string root = FreshRoot();
+  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    const CommitVote deny = [&](const std::string& digest) {
+      EXPECT_EQ(digest.empty(), rank != 0);
+      EXPECT_FALSE(IsCommitted(root, 3));
+      return absl::AbortedError("epoch is over");
+    };
+    EXPECT_EQ(SaveSharded(root, Facts(3), Parts(runtime, true), runtime, deny).message(), "epoch is over");
+    return "";
+  });
+  EXPECT_TRUE(ListCheckpoints(root)->empty());
+  EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 3)));
+}
+
+// A rank that cannot write (a type that has no place in files) fails with its own reason, the other learns of it, and the
+// checkpoint before it is kept.
+TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {
+  const std::string root = FreshRoot();
+  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    EXPECT_EQ(SaveSharded(root, Facts(1), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
+    std::vector<ShardedTensor> parts = Parts(runtime, true);
+    if (rank == 1) parts.front().tensor = parts.front().tensor.to(at::kShort);
+    const absl::Status status = SaveSharded(root, Facts(2), parts, runtime, [](const std::string&) {
+      ADD_FAILURE() << "nobody may vote";
+      return absl::OkStatus();
+    });
+    EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kUnimplemented : absl::StatusCode::kAborted) << status;
+    return "";
+  });
+  EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(1));
+  EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
+}
+
+TEST(ShardedCheckpoint, AnotherModelIsRefusedByName) {
+  const std::string root = FreshRoot();
+  RunRanks({}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    EXPECT_EQ(SaveSharded(root, Facts(1), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
+    auto reader = CheckpointReader::Open(root, 1, "test");
+    std::vector<ShardedTensor> parts = Parts(runtime, false);
+    parts[1].name = "e.weight";
+    EXPECT_THAT(LoadSharded(*reader, parts).message(), ::testing::HasSubstr("e.weight"));
+    parts = Parts(runtime, false);
+    parts[0].spec = parallel::Unsharded("a.weight", {7, 7});
+    EXPECT_THAT(LoadSharded(*reader, parts).message(), ::testing::HasSubstr("a.weight"));
+    return "";
+  });
+}
+
+}  // namespace
+}  // namespace legoai::checkpoint
