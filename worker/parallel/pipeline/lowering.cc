@@ -26,7 +26,7 @@ class Lowering {
     for (size_t i = 0; i < actions_.size(); ++i) {
       if (Receives(actions_[i])) Add(Kind::kWait, actions_[i], ReceiveLink(actions_[i]));
       if (i + 1 < actions_.size()) PostReceive(actions_[i + 1]);
-      // The last action of a rank is a backward: every forward has one after it.
+      // The last action of a training step is a backward: every forward has one after it.
       Compute(actions_[i], i + 1 == actions_.size());
     }
     for (Link link : {Link::kSendNext, Link::kSendPrevious}) WaitForSend(link);
@@ -53,7 +53,7 @@ class Lowering {
   }
   void Compute(const Action& action, bool is_last) {
     Add(IsForward(action) ? Kind::kForward : Kind::kBackward, action, Link::kSendNext);
-    lowered_.back().reduce_gradients = is_last;
+    lowered_.back().reduce_gradients = is_last && !IsForward(action);
     if (!Sends(action)) return;
     WaitForSend(SendLink(action));
     Add(Kind::kPostSend, action, SendLink(action));
@@ -181,7 +181,7 @@ class Machine {
                         "\"");
       } else if (std::any_of(state.queued.begin(), state.queued.end(), [](const auto& queue) { return !queue.empty(); })) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " ends with a message under way");
-      } else if (state.forwards != state.backwards) {
+      } else if (!state.backwards.empty() && state.forwards != state.backwards) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " leaves a forward without backward");
       }
     }

@@ -40,7 +40,7 @@ struct LoweredAction {
   bool operator==(const LoweredAction&) const = default;
 };
 
-// `rank`'s part of a schedule that CheckSchedule accepts, with all waits: nothing is under way when the list ends.
+// `rank`'s part of a schedule made by schedule.h, with all waits: nothing is under way when the list ends.
 std::vector<LoweredAction> Lower(const Schedule& schedule, int64_t rank);
 
 // Runs the lists of all ranks against each other under the strictest transport, where a send is done only when its receive is

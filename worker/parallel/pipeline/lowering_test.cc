@@ -106,6 +106,22 @@ TEST(Lowering, OneMessagePerLinkUnderWayAndReceivesOverlap) {
   }
 }
 
+TEST(Lowering, EvaluationRunsForwardsOnly) {
+  for (int64_t stages = 1; stages <= 5; ++stages) {
+    const Schedule schedule = *MakeForwardSchedule(stages, 6);
+    Ranks ranks;
+    for (int64_t rank = 0; rank < stages; ++rank) ranks.push_back(Lower(schedule, rank));
+    EXPECT_TRUE(CheckLowered(ranks).ok()) << CheckLowered(ranks);
+    for (const auto& actions : ranks) {
+      for (const LoweredAction& action : actions) {
+        EXPECT_NE(action.kind, Kind::kBackward);
+        EXPECT_FALSE(action.reduce_gradients);
+      }
+    }
+  }
+  EXPECT_EQ(MakeForwardSchedule(2, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Lowering, CheckFindsEveryDroppedAction) {
   const Ranks good = LowerAll(v1::ONE_F_ONE_B, 3, 4);
   ASSERT_TRUE(CheckLowered(good).ok());

@@ -46,6 +46,12 @@ absl::Status CheckOneRank(const std::vector<Action>& actions, int64_t rank, int6
                                                     " backwards for ", microbatches, " microbatches"));
 }
 
+absl::Status CheckCounts(int64_t stages, int64_t microbatches) {
+  if (stages >= 1 && microbatches >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a pipeline needs at least one stage and one microbatch, not ", stages, " and ", microbatches));
+}
+
 // Runs the ranks against each other. Counts are enough because both kinds run in microbatch order.
 absl::Status CheckProgress(const Schedule& schedule) {
   const int64_t ranks = schedule.size();
@@ -77,10 +83,7 @@ absl::Status CheckProgress(const Schedule& schedule) {
 }  // namespace
 
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t stages, int64_t microbatches) {
-  if (stages < 1 || microbatches < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pipeline needs at least one stage and one microbatch, not ", stages, " and ", microbatches));
-  }
+  if (absl::Status status = CheckCounts(stages, microbatches); !status.ok()) return status;
   if (kind != v1::GPIPE && kind != v1::ONE_F_ONE_B) {
     return absl::InvalidArgumentError(absl::StrCat("unknown pipeline schedule ", static_cast<int>(kind)));
   }
@@ -88,6 +91,17 @@ absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t stages,
   for (int64_t stage = 0; stage < stages; ++stage) {
     const bool all_forwards_first = kind == v1::GPIPE && stages > 1;
     schedule.push_back(OneStage(stage, microbatches, all_forwards_first ? microbatches : stages - 1 - stage));
+  }
+  return schedule;
+}
+
+absl::StatusOr<Schedule> MakeForwardSchedule(int64_t stages, int64_t microbatches) {
+  if (absl::Status status = CheckCounts(stages, microbatches); !status.ok()) return status;
+  Schedule schedule(stages);
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    for (int64_t m = 0; m < microbatches; ++m) {
+      schedule[stage].push_back({Action::Kind::kForward, static_cast<int32_t>(stage), static_cast<int32_t>(m)});
+    }
   }
   return schedule;
 }

@@ -31,9 +31,12 @@ using Schedule = std::vector<std::vector<Action>>;
 // Errors: InvalidArgument for a schedule that is not known or counts below 1.
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t stages, int64_t microbatches);
 
-// Holds for every schedule: each rank runs each microbatch of its stage forward once and backward once, in microbatch order of
-// either kind, and the dependencies across ranks have no cycle. FailedPrecondition says what is wrong, and where each rank
-// stands if they block each other.
+// F0 F1 ... on every rank: evaluation.
+absl::StatusOr<Schedule> MakeForwardSchedule(int64_t stages, int64_t microbatches);
+
+// Holds for every training schedule: each rank runs each microbatch of its stage forward once and backward once, in microbatch
+// order of either kind, and the dependencies across ranks have no cycle. FailedPrecondition says what is wrong, and where each
+// rank stands if they block each other.
 absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches);
 
 // "F0 F1 B0 B1"

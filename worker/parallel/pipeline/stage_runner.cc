@@ -1,0 +1,172 @@
+#include "worker/parallel/pipeline/stage_runner.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <string>
+#include <utility>
+
+#include "worker/comm/ops.h"
+#include "worker/graph/annotation.h"
+
+namespace legoai::parallel {
+namespace {
+
+using at::Tensor;
+using Kind = LoweredAction::Kind;
+
+// Of activations, so of memory born for them, or of their gradients.
+graph::Phase PhaseOf(const LoweredAction& action) {
+  switch (action.kind) {
+    case Kind::kForward: return graph::Phase::kForward;
+    case Kind::kBackward: return graph::Phase::kBackward;
+    default: break;
+  }
+  const bool activations = action.link == Link::kSendNext || action.link == Link::kReceivePrevious;
+  return activations ? graph::Phase::kForward : graph::Phase::kBackward;
+}
+
+Tensor Rows(const Tensor& tensor, int64_t microbatch, int64_t microbatches) {
+  const int64_t rows = tensor.size(0) / microbatches;
+  return tensor.narrow(0, microbatch * rows, rows);
+}
+
+}  // namespace
+
+StageRunner::StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks)
+    : model_(model), loss_(std::move(loss)), options_(std::move(options)), hooks_(std::move(hooks)) {
+  const auto training = MakeSchedule(options_.schedule, options_.stages, options_.microbatches);
+  const auto evaluation = MakeForwardSchedule(options_.stages, options_.microbatches);
+  TORCH_CHECK(training.ok(), std::string(training.status().message()));
+  TORCH_CHECK(evaluation.ok(), std::string(evaluation.status().message()));
+  training_ = Lower(*training, options_.stage);
+  evaluation_ = Lower(*evaluation, options_.stage);
+  comm::Runtime& runtime = comm::CurrentRuntime();
+  group_ = runtime.GroupId("pp");
+  for (int link = 0; link < kLinkCount; ++link) {
+    fork_[link] = runtime.NewEvent();
+    done_[link] = runtime.NewEvent();
+  }
+}
+
+Tensor StageRunner::Run(const StageInputs& inputs) {
+  model_->context().training = true;
+  return Execute(training_, inputs);
+}
+
+Tensor StageRunner::Evaluate(const StageInputs& inputs) {
+  at::NoGradGuard no_grad;
+  model_->context().training = false;
+  return Execute(evaluation_, inputs);
+}
+
+Tensor StageRunner::Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs) {
+  TORCH_CHECK(inputs.tokens.size(0) % options_.microbatches == 0, "a batch of ", inputs.tokens.size(0),
+              " sequences is no multiple of ", options_.microbatches, " microbatches");
+  inputs_ = &inputs;
+  microbatches_.assign(options_.microbatches, {});
+  loss_sum_ = at::zeros({}, options_.activation.dtype(at::kFloat));
+  for (size_t i = 0; i < actions.size(); ++i) {
+    graph::AnnotationScope<int32_t> index(&graph::Annotation::action, static_cast<int32_t>(i));
+    graph::AnnotationScope<int32_t> microbatch(&graph::Annotation::microbatch, actions[i].microbatch);
+    graph::PhaseScope phase(PhaseOf(actions[i]));
+    Perform(actions[i]);
+  }
+  microbatches_.clear();
+  inputs_ = nullptr;
+  return std::exchange(loss_sum_, Tensor());
+}
+
+void StageRunner::Perform(const LoweredAction& action) {
+  switch (action.kind) {
+    case Kind::kPostReceive: return PostReceive(action);
+    case Kind::kWait: return comm::WaitEvent(comm::kCompute, done_[static_cast<int>(action.link)]);
+    case Kind::kForward: return Forward(action.microbatch);
+    case Kind::kBackward: return Backward(action);
+    case Kind::kPostSend: return PostSend(action);
+  }
+}
+
+// Backward needs it as forward does: checkpointing runs layers again.
+void StageRunner::SetContext(int64_t microbatch) {
+  model_->context().rng = inputs_->rng;
+  model_->context().samples = Rows(inputs_->samples, microbatch, options_.microbatches);
+}
+
+void StageRunner::Forward(int64_t microbatch) {
+  SetContext(microbatch);
+  Microbatch& current = microbatches_[microbatch];
+  Tensor output = (*model_)(first() ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
+  if (last()) {
+    const Tensor logits = std::move(output);
+    output = loss_(logits, Rows(inputs_->targets, microbatch, options_.microbatches));
+    loss_sum_.add_(output.detach());
+  }
+  if (at::GradMode::is_enabled()) {
+    current.root = torch::autograd::impl::gradient_edge(output);
+  } else {
+    current.input.reset();
+  }
+  if (!last()) current.output = std::move(output);
+}
+
+void StageRunner::Backward(const LoweredAction& action) {
+  SetContext(action.microbatch);
+  if (hooks_.before_backward) hooks_.before_backward(action.reduce_gradients);
+  Microbatch& current = microbatches_[action.microbatch];
+  Tensor gradient = last() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
+  // The edge, not the output, is the root, so the output could go once it was sent. No graph is kept.
+  torch::autograd::Engine::get_default_engine().execute({std::move(current.root)}, {std::move(gradient)}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  if (action.reduce_gradients && hooks_.after_last_backward) hooks_.after_last_backward();
+}
+
+void StageRunner::PostReceive(const LoweredAction& action) {
+  const int link = static_cast<int>(action.link);
+  const int64_t stream = StreamOfLink(action.link);
+  Tensor buffer = at::empty(options_.activation_sizes, options_.activation);
+  comm::RecordEvent(comm::kCompute, fork_[link]);  // the buffer's memory may have been used before
+  comm::WaitEvent(stream, fork_[link]);
+  {
+    comm::StreamScope scope(stream);
+    comm::Recv(buffer, group_, Peer(action.link));
+  }
+  comm::RecordEvent(stream, done_[link]);
+  Microbatch& current = microbatches_[action.microbatch];
+  if (action.link == Link::kReceivePrevious) {
+    current.input = buffer.set_requires_grad(at::GradMode::is_enabled());
+  } else {
+    current.received_gradient = std::move(buffer);
+  }
+}
+
+void StageRunner::PostSend(const LoweredAction& action) {
+  const int link = static_cast<int>(action.link);
+  const int64_t stream = StreamOfLink(action.link);
+  Microbatch& current = microbatches_[action.microbatch];
+  const bool forward = action.link == Link::kSendNext;
+  const Tensor message = forward ? current.output.detach().contiguous() : current.input.grad().contiguous();
+  TORCH_CHECK(message.sizes() == at::IntArrayRef(options_.activation_sizes) && message.dtype() == options_.activation.dtype(),
+              "stage ", options_.stage, " gives ", message.dtype(), " ", message.sizes(), " where its neighbour expects ",
+              options_.activation.dtype(), " ", at::IntArrayRef(options_.activation_sizes));
+  comm::RecordEvent(comm::kCompute, fork_[link]);
+  comm::WaitEvent(stream, fork_[link]);
+  {
+    comm::StreamScope scope(stream);
+    comm::Send(message, group_, Peer(action.link));
+  }
+  comm::RecordEvent(stream, done_[link]);
+  // From here on the runtime holds the message, until the wait.
+  (forward ? current.output : current.input).reset();
+}
+
+int64_t StageRunner::Peer(Link link) const {
+  const bool next = link == Link::kSendNext || link == Link::kReceiveNext;
+  return options_.stage + (next ? 1 : -1);
+}
+
+}  // namespace legoai::parallel

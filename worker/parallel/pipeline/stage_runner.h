@@ -1,0 +1,89 @@
+// Runs one pipeline rank's lowered list of actions (lowering.h) on its part of the model: a training step's forwards and
+// backwards, with or without a pipeline (seed 000 §3.2.4). One stage is a pipeline too: its microbatches are accumulated.
+//
+// Messages: [microbatch, seq, dim] (seq / tp under sequence parallelism) in the compute dtype, on the stream of their link and
+// the group "pp". What is received is a leaf that requires grad; its gradient is what is sent back. Lifetimes are the same in
+// every run (decisions 7): the output of a stage goes when compute waits for its send, and the graph of a microbatch, its input
+// and its received gradient go with its backward. Between them autograd alone holds activations.
+//
+// Not thread-safe. The model is not owned and must outlive the runner, which uses the comm::Runtime current at construction.
+// Errors: c10::Error.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "worker/model/language_model.h"
+#include "worker/parallel/loss_function.h"
+#include "worker/parallel/pipeline/lowering.h"
+
+namespace legoai::parallel {
+
+struct StageOptions {
+  int64_t stage = 0, stages = 1;
+  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  int64_t microbatches = 1;               // of a step
+  std::vector<int64_t> activation_sizes;  // of one microbatch at the open ends: [microbatch, seq, dim]
+  at::TensorOptions activation;           // compute dtype and device
+};
+
+// Told to data parallelism, which reduces gradients once a step. Either may be empty.
+struct StageHooks {
+  std::function<void(bool reduce_gradients)> before_backward;  // true: in this backward gradients get their last part
+  std::function<void()> after_last_backward;
+};
+
+// A step's microbatches in a row; rows [m * microbatch, (m + 1) * microbatch) are microbatch m.
+struct StageInputs {
+  at::Tensor tokens, targets;  // int64 [microbatches * microbatch, seq]
+  at::Tensor samples;          // int64 [microbatches * microbatch]
+  at::Tensor rng;              // int64 [2]
+};
+
+class StageRunner {
+ public:
+  StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks);
+
+  // Forward and backward of all microbatches; gradients end up where the parameters' hooks put them. Gives the sum of the
+  // losses, fp32 [], on the last stage and zero elsewhere. Nothing is under way when it returns, except what hooks started.
+  at::Tensor Run(const StageInputs& inputs);
+  // The same sum without gradients, not in training mode.
+  at::Tensor Evaluate(const StageInputs& inputs);
+
+ private:
+  struct Microbatch {
+    at::Tensor input, output;      // at the open ends
+    at::Tensor received_gradient;  // of the output
+    torch::autograd::Edge root;    // where its backward begins
+  };
+
+  at::Tensor Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs);
+  void Perform(const LoweredAction& action);
+  void SetContext(int64_t microbatch);
+  void Forward(int64_t microbatch);
+  void Backward(const LoweredAction& action);
+  void PostReceive(const LoweredAction& action);
+  void PostSend(const LoweredAction& action);
+  int64_t Peer(Link link) const;
+  bool first() const { return options_.stage == 0; }
+  bool last() const { return options_.stage + 1 == options_.stages; }
+
+  model::LanguageModel* model_;
+  LossFunction loss_;
+  StageOptions options_;
+  StageHooks hooks_;
+  std::vector<LoweredAction> training_, evaluation_;
+  int64_t group_ = 0;
+  std::array<int64_t, kLinkCount> fork_, done_;  // events: compute has got there; the message is through
+
+  // Of the step that runs.
+  const StageInputs* inputs_ = nullptr;
+  std::vector<Microbatch> microbatches_;
+  at::Tensor loss_sum_;
+};
+
+}  // namespace legoai::parallel

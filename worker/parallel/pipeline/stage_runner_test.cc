@@ -1,0 +1,170 @@
+#include "worker/parallel/pipeline/stage_runner.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "worker/comm/testing/process_group_test_util.h"
+#include "worker/graph/annotation.h"
+#include "worker/parallel/testing/tiny_llama.h"
+#include "worker/train/loss.h"
+
+namespace legoai::parallel {
+namespace {
+
+using at::Tensor;
+using comm::testing::RunRanks;
+using testing::kSequence;
+
+constexpr int64_t kRows = 2;  // of a microbatch
+
+struct Case {
+  int64_t stages, microbatches;
+  v1::PipelineSchedule schedule;
+  at::ScalarType dtype = at::kFloat;
+};
+
+// One rank's stage of TinyLlama and everything that a step reads.
+struct Stage {
+  Stage(const Case& c, int64_t rank, StageHooks hooks = {}) : config(testing::TinyLlama()) {
+    model = testing::Build(config, c.dtype);
+    const int64_t blocks = config.num_hidden_layers();
+    model->KeepLayers(rank == 0, blocks * rank / c.stages, blocks * (rank + 1) / c.stages, rank + 1 == c.stages);
+    testing::Fill(model.get(), c.dtype);
+    const int64_t rows = kRows * c.microbatches;
+    inputs = {testing::Tokens(rows, config.vocab_size(), 1), testing::Tokens(rows, config.vocab_size(), 2), at::arange(rows),
+              at::zeros({2}, at::kLong)};
+    loss = train::MakeCrossEntropy(1.0 / (rows * kSequence));
+    StageOptions options{rank, c.stages, c.schedule, c.microbatches, {kRows, kSequence, config.hidden_size()}, c.dtype};
+    runner = std::make_unique<StageRunner>(model.get(), loss, options, std::move(hooks));
+  }
+  v1::Model config;
+  std::unique_ptr<model::LanguageModel> model;
+  StageInputs inputs;
+  LossFunction loss;
+  std::unique_ptr<StageRunner> runner;
+};
+
+class Pipeline : public ::testing::TestWithParam<Case> {};
+
+// Bit by bit: the same operators on the same values, and gradients are accumulated in microbatch order by all schedules.
+TEST_P(Pipeline, EqualsOneProcess) {
+  const Case c = GetParam();
+  RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
+    Stage stage(c, rank);
+    const auto reference =
+        testing::RunReference(stage.config, c.dtype, stage.loss, stage.inputs.tokens, stage.inputs.targets, c.microbatches);
+    for (int step = 0; step < 2; ++step) {
+      const Tensor loss = stage.runner->Run(stage.inputs);
+      EXPECT_EQ(loss.item<float>(), rank + 1 == c.stages ? reference.loss.item<float>() : 0);
+      EXPECT_FALSE(loss.requires_grad());
+      for (model::Parameter* parameter : stage.model->Parameters()) {
+        EXPECT_TRUE(parameter->value.grad().defined()) << parameter->name();
+        EXPECT_TRUE(at::equal(parameter->value.grad(), reference.gradients.at(parameter->name()))) << parameter->name();
+        parameter->value.mutable_grad().reset();
+      }
+    }
+    return std::string();
+  });
+}
+
+TEST_P(Pipeline, EvaluatesWithoutGradients) {
+  const Case c = GetParam();
+  RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
+    Stage stage(c, rank);
+    const auto reference =
+        testing::RunReference(stage.config, c.dtype, stage.loss, stage.inputs.tokens, stage.inputs.targets, c.microbatches);
+    bool training = true;
+    stage.model->layers()[0].module->Intercept([&](const Tensor& input, const model::ForwardFunction& next) {
+      training = stage.model->context().training;
+      EXPECT_FALSE(at::GradMode::is_enabled());
+      return next(input);
+    });
+    const Tensor loss = stage.runner->Evaluate(stage.inputs);
+    EXPECT_FALSE(training);
+    EXPECT_EQ(loss.item<float>(), rank + 1 == c.stages ? reference.loss.item<float>() : 0);
+    return std::string();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Pipeline,
+                         ::testing::Values(Case{1, 3, v1::ONE_F_ONE_B}, Case{2, 1, v1::GPIPE}, Case{2, 4, v1::GPIPE},
+                                           Case{2, 4, v1::ONE_F_ONE_B}, Case{3, 5, v1::GPIPE}, Case{3, 5, v1::ONE_F_ONE_B},
+                                           Case{3, 2, v1::ONE_F_ONE_B}, Case{2, 3, v1::ONE_F_ONE_B, at::kBFloat16}),
+                         [](const auto& info) {
+                           return std::string(info.param.schedule == v1::GPIPE ? "GPipe" : "OneFOneB") + "_" +
+                                  std::to_string(info.param.stages) + "_stages_" + std::to_string(info.param.microbatches) +
+                                  (info.param.dtype == at::kFloat ? "_fp32" : "_bf16");
+                         });
+
+// What a block gives is kept by the next block for backward, so the storages of a stage's block that are alive count the
+// microbatches under way.
+TEST(PipelineMemory, KeepsNoMoreMicrobatchesThanTheScheduleSays) {
+  for (v1::PipelineSchedule schedule : {v1::GPIPE, v1::ONE_F_ONE_B}) {
+    const Case c{2, 6, schedule};
+    RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
+      Stage stage(c, rank);
+      std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen;
+      int64_t most = 0;
+      const auto alive = [&] {
+        return std::count_if(seen.begin(), seen.end(), [](const auto& storage) { return !storage.expired(); });
+      };
+      stage.model->layers()[rank == 0 ? 1 : 0].module->Intercept([&](const Tensor& input, const model::ForwardFunction& next) {
+        const Tensor output = next(input);
+        seen.push_back(output.storage().getWeakStorageImpl());
+        most = std::max<int64_t>(most, alive());
+        return output;
+      });
+      stage.runner->Run(stage.inputs);
+      EXPECT_EQ(seen.size(), c.microbatches);
+      EXPECT_EQ(most, c.schedule == v1::GPIPE ? c.microbatches : c.stages - rank);
+      EXPECT_EQ(alive(), 0);
+      return std::string();
+    });
+  }
+}
+
+TEST(PipelineHooks, SayWhichBackwardReducesAndWhatRunsNow) {
+  const Case c{2, 3, v1::ONE_F_ONE_B};
+  RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
+    std::vector<std::string> calls;
+    StageHooks hooks;
+    hooks.before_backward = [&](bool reduce) {
+      const graph::Annotation& now = graph::CurrentAnnotation();
+      EXPECT_EQ(now.phase, graph::Phase::kBackward);
+      EXPECT_GE(now.action, 0);
+      calls.push_back("B" + std::to_string(now.microbatch) + (reduce ? "!" : ""));
+    };
+    hooks.after_last_backward = [&] { calls.push_back("end"); };
+    Stage stage(c, rank, hooks);
+    stage.model->layers()[0].module->Intercept([&](const Tensor& input, const model::ForwardFunction& next) {
+      const graph::Annotation& now = graph::CurrentAnnotation();
+      EXPECT_EQ(now.phase, graph::Phase::kForward);
+      // The samples are those of the microbatch.
+      EXPECT_TRUE(at::equal(stage.model->context().samples, at::arange(kRows) + now.microbatch * kRows));
+      EXPECT_TRUE(stage.model->context().training);
+      return next(input);
+    });
+    stage.runner->Run(stage.inputs);
+    EXPECT_EQ(calls, (std::vector<std::string>{"B0", "B1", "B2!", "end"}));
+    EXPECT_EQ(graph::CurrentAnnotation().action, -1);
+    return std::string();
+  });
+}
+
+TEST(PipelineErrors, WrongSizesAreRefused) {
+  RunRanks({.pp = 1}, [](int64_t rank, comm::Runtime&) {
+    Stage stage({1, 2, v1::ONE_F_ONE_B}, rank);
+    stage.inputs.tokens = stage.inputs.tokens.narrow(0, 0, 3);
+    EXPECT_THROW(stage.runner->Run(stage.inputs), c10::Error);
+    return std::string();
+  });
+}
+
+}  // namespace
+}  // namespace legoai::parallel

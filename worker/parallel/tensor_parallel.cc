@@ -1,0 +1,158 @@
+#include "worker/parallel/tensor_parallel.h"
+
+#include <ATen/ops/masked_fill.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/comm/runtime.h"
+#include "worker/parallel/sequence_parallel.h"
+
+namespace legoai::parallel {
+namespace {
+
+using at::Tensor;
+using model::ForwardFunction;
+using model::Module;
+
+constexpr char kMesh[] = "tp";
+constexpr char kDegreeField[] = "parallelism.tensor_parallel_degree";
+
+// Dimensions of a weight [out, in] or [rows, dim].
+enum Split : int64_t { kColumnWise = 0, kRowWise = 1 };
+
+struct WeightRule {
+  const char* module;  // path in the layer; "" is the layer itself
+  Split split;
+};
+// How a family's layers are parallelized.
+struct Plan {
+  std::vector<WeightRule> block_weights;
+  std::vector<const char*> block_norms;    // work on this rank's tokens
+  std::vector<const char*> block_regions;  // work on all tokens, and end in a partial sum
+  const char* head_norm;
+  const char* head_logits;
+};
+
+// Null for a family without a plan.
+const Plan* PlanOf(v1::Architecture architecture) {
+  static const Plan* const kLlama = new Plan{
+      .block_weights = {{"self_attn.q_proj", kColumnWise},
+                        {"self_attn.k_proj", kColumnWise},
+                        {"self_attn.v_proj", kColumnWise},
+                        {"self_attn.o_proj", kRowWise},
+                        {"mlp.gate_proj", kColumnWise},
+                        {"mlp.up_proj", kColumnWise},
+                        {"mlp.down_proj", kRowWise}},
+      .block_norms = {"input_layernorm", "post_attention_layernorm"},
+      .block_regions = {"self_attn", "mlp"},
+      .head_norm = "norm",
+      .head_logits = "lm_head",
+  };
+  return architecture == v1::LLAMA ? kLlama : nullptr;
+}
+
+// This rank's place.
+struct Place {
+  int64_t group, size, index;
+};
+
+void CutWeight(Module* module, int64_t dim, const Place& place) {
+  model::Parameter* weight = module->parameter("weight");
+  if (weight == nullptr) return;  // tied: its owner cuts it, along the same dimension
+  Cut(&weight->spec, dim, place.size, place.index, kMesh);
+  weight->local_shape = weight->spec.sizes;
+}
+
+void SumGradientsOverTokens(Module* norm) {
+  for (model::Parameter* parameter : norm->Parameters()) parameter->spec.gradient_partial_over.push_back(kMesh);
+}
+
+// tokens int64 [batch, seq] -> [batch, seq / tp, dim]. The layer has rows [first, first + rows) of the table.
+Tensor LookUp(const Tensor& tokens, const ForwardFunction& next, int64_t first, int64_t rows, int64_t group) {
+  const Tensor elsewhere = tokens.lt(first).logical_or_(tokens.ge(first + rows));
+  const Tensor found = next(tokens.sub(first).masked_fill_(elsewhere, 0));
+  return ReduceScatterSequence(found.masked_fill_(elsewhere.unsqueeze(-1), 0), group);
+}
+
+void ApplyToEmbedding(Module* embedding, const Place& place) {
+  CutWeight(embedding, 0, place);
+  const ShardSpec& spec = embedding->parameter("weight")->spec;
+  embedding->Intercept(
+      [first = spec.offsets[0], rows = spec.sizes[0], group = place.group](const Tensor& tokens, const ForwardFunction& next) {
+        return LookUp(tokens, next, first, rows, group);
+      });
+}
+
+void ApplyToBlock(Module* block, const Plan& plan, const Place& place) {
+  for (const WeightRule& rule : plan.block_weights) CutWeight(block->Find(rule.module), rule.split, place);
+  for (const char* norm : plan.block_norms) SumGradientsOverTokens(block->Find(norm));
+  for (const char* region : plan.block_regions) {
+    block->Find(region)->Intercept([group = place.group](const Tensor& input, const ForwardFunction& next) {
+      return ReduceScatterSequence(next(GatherSequence(input, group)), group);
+    });
+  }
+}
+
+void ApplyToHead(Module* head, const Plan& plan, bool gather_logits, const Place& place) {
+  SumGradientsOverTokens(head->Find(plan.head_norm));
+  Module* logits = head->Find(plan.head_logits);
+  CutWeight(logits, kColumnWise, place);
+  logits->Intercept([gather_logits, group = place.group](const Tensor& input, const ForwardFunction& next) {
+    const Tensor shard = next(GatherSequence(input, group));
+    return gather_logits ? GatherColumns(shard, group) : shard;
+  });
+}
+
+absl::Status CheckSizes(const v1::Model& config, bool gather_logits, int64_t tp) {
+  const auto refuse = [tp](const char* what, int64_t size, const char* rule) {
+    return FieldError(kDegreeField, absl::StrCat(tp), absl::StrCat(rule, " the model's ", what, " = ", size));
+  };
+  if (config.num_attention_heads() % tp != 0) return refuse("num_attention_heads", config.num_attention_heads(), "must divide");
+  if (config.num_key_value_heads() % tp != 0) return refuse("num_key_value_heads", config.num_key_value_heads(), "must divide");
+  for (const auto& [what, size] :
+       {std::pair{"vocab_size", config.vocab_size()}, std::pair{"intermediate_size", config.intermediate_size()}}) {
+    // Pieces are as large as the first; a rank past the end would have none.
+    if ((size + tp - 1) / tp * (tp - 1) >= size) return refuse(what, size, "leaves ranks without a part of");
+  }
+  if (gather_logits && config.vocab_size() % tp != 0) {
+    return refuse("vocab_size", config.vocab_size(), "with parallelism.disable_loss_parallel must divide");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe) {
+  const comm::Runtime& runtime = comm::CurrentRuntime();
+  const int64_t group = runtime.GroupId(kMesh);
+  const Place place{group, runtime.GroupSize(group), runtime.GroupRank(group)};
+  if (place.size == 1) return absl::OkStatus();
+  const v1::Model& config = model->config();
+  const Plan* plan = PlanOf(config.architecture());
+  if (plan == nullptr) {
+    return FieldError(kDegreeField, absl::StrCat(place.size),
+                      absl::StrCat("no tensor-parallel plan for models of architecture ",
+                                   v1::Architecture_Name(config.architecture()), "; use degree 1"));
+  }
+  const bool gather_logits = recipe.parallelism().disable_loss_parallel();
+  if (absl::Status status = CheckSizes(config, gather_logits, place.size); !status.ok()) return status;
+  for (model::Layer& layer : model->layers()) {
+    switch (layer.kind) {
+      case model::Layer::Kind::kEmbedding: ApplyToEmbedding(layer.module.get(), place); break;
+      case model::Layer::Kind::kBlock: ApplyToBlock(layer.module.get(), *plan, place); break;
+      case model::Layer::Kind::kHead: ApplyToHead(layer.module.get(), *plan, gather_logits, place); break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t VocabularyOffset(int64_t vocab_size, int64_t tp, int64_t index) {
+  ShardSpec spec = Unsharded("", {vocab_size});
+  Cut(&spec, 0, tp, index, kMesh);
+  return spec.offsets[0];
+}
+
+}  // namespace legoai::parallel

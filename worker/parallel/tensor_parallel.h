@@ -1,0 +1,26 @@
+// Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022; seed 000 §3.2.3, §3.8.4).
+//
+// Which weight is cut how stands in plan tables here, by module path; a model knows nothing of it. With tp the size of the group
+// "tp", between blocks each rank has [batch, seq / tp, dim]; norms work on that, so their gradients are parts of a sum
+// (ShardSpec::gradient_partial_over). Attention and feed-forward gather the sequence when they begin, work on their heads or
+// columns, and reduce-scatter their partial sums when they end. The embedding is cut over the vocabulary: each rank looks up
+// the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel (loss_parallel.h), or gathers.
+#pragma once
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/model/language_model.h"
+
+namespace legoai::parallel {
+
+// Cuts the specs and local shapes of the model's parameters, which have no memory yet, and adds the interceptors; group, size
+// and rank are those of "tp" in the current comm::Runtime. Does nothing if its size is 1. `model` may have lost layers to other
+// pipeline stages. To be applied before checkpointing and data parallelism, once.
+// Errors: InvalidArgument naming the field for an architecture without a plan, heads that the degree does not divide, more
+// ranks than columns, and a vocabulary that it does not divide where logits are gathered.
+absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe);
+
+// Where `index`'s columns of the logits begin under loss parallel.
+int64_t VocabularyOffset(int64_t vocab_size, int64_t tp, int64_t index);
+
+}  // namespace legoai::parallel
