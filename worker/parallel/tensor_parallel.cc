@@ -18,7 +18,6 @@ using model::ForwardFunction;
 using model::Module;
 
 constexpr char kMesh[] = "tp";
-constexpr char kDegreeField[] = "parallelism.tensor_parallel_degree";
 
 // Dimensions of a weight [out, in] or [rows, dim].
 enum Split : int64_t { kColumnWise = 0, kRowWise = 1 };
@@ -106,23 +105,6 @@ void ApplyToHead(Module* head, const Plan& plan, bool gather_logits, const Place
   });
 }
 
-absl::Status CheckSizes(const v1::Model& config, bool gather_logits, int64_t tp) {
-  const auto refuse = [tp](const char* what, int64_t size, const char* rule) {
-    return FieldError(kDegreeField, absl::StrCat(tp), absl::StrCat(rule, " the model's ", what, " = ", size));
-  };
-  if (config.num_attention_heads() % tp != 0) return refuse("num_attention_heads", config.num_attention_heads(), "must divide");
-  if (config.num_key_value_heads() % tp != 0) return refuse("num_key_value_heads", config.num_key_value_heads(), "must divide");
-  for (const auto& [what, size] :
-       {std::pair{"vocab_size", config.vocab_size()}, std::pair{"intermediate_size", config.intermediate_size()}}) {
-    // Pieces are as large as the first; a rank past the end would have none.
-    if ((size + tp - 1) / tp * (tp - 1) >= size) return refuse(what, size, "leaves ranks without a part of");
-  }
-  if (gather_logits && config.vocab_size() % tp != 0) {
-    return refuse("vocab_size", config.vocab_size(), "with parallelism.disable_loss_parallel must divide");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe) {
@@ -133,12 +115,11 @@ absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& 
   const v1::Model& config = model->config();
   const Plan* plan = PlanOf(config.architecture());
   if (plan == nullptr) {
-    return FieldError(kDegreeField, absl::StrCat(place.size),
+    return FieldError("parallelism.tensor_parallel_degree", absl::StrCat(place.size),
                       absl::StrCat("no tensor-parallel plan for models of architecture ",
                                    v1::Architecture_Name(config.architecture()), "; use degree 1"));
   }
   const bool gather_logits = recipe.parallelism().disable_loss_parallel();
-  if (absl::Status status = CheckSizes(config, gather_logits, place.size); !status.ok()) return status;
   for (model::Layer& layer : model->layers()) {
     switch (layer.kind) {
       case model::Layer::Kind::kEmbedding: ApplyToEmbedding(layer.module.get(), place); break;

@@ -47,11 +47,12 @@ v1::Recipe Recipe(bool gather_logits) {
   return recipe;
 }
 
-// norm(a - b) <= tolerance norm(b)
-void ExpectClose(const Tensor& a, const Tensor& b, double tolerance, const std::string& what) {
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  const double difference = (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
-  EXPECT_LE(difference, tolerance * b.to(at::kDouble).norm().item<double>()) << what;
+double Distance(const Tensor& a, const Tensor& b) { return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>(); }
+
+// In fp32, near the truth. In bf16, no further from it than a few times what one process is in bf16.
+void ExpectClose(const Tensor& value, const Tensor& same_type, const Tensor& truth, const std::string& what) {
+  ASSERT_EQ(value.sizes(), truth.sizes()) << what;
+  EXPECT_LE(Distance(value, truth), 1e-5 * truth.norm().item<double>() + 3 * Distance(same_type, truth)) << what;
 }
 
 class TensorParallel : public ::testing::TestWithParam<Case> {};
@@ -62,11 +63,13 @@ TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
   RunRanks({.pp = c.pp, .tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
     const v1::Model config = Config(c);
     const int64_t rows = c.batch * c.microbatches, stage = rank / c.tp, index = rank % c.tp, group = runtime.GroupId("tp");
-    const double scale = 1.0 / (rows * kSequence), tolerance = c.dtype == at::kFloat ? 1e-5 : 5e-2;
+    const double scale = 1.0 / (rows * kSequence);
     const StageInputs inputs{testing::Tokens(rows, c.vocabulary, 1), testing::Tokens(rows, c.vocabulary, 2), at::arange(rows),
                              at::zeros({2}, at::kLong)};
-    const auto reference =
-        testing::RunReference(config, c.dtype, train::MakeCrossEntropy(scale), inputs.tokens, inputs.targets, c.microbatches);
+    const auto run_alone = [&](at::ScalarType dtype) {
+      return testing::RunReference(config, dtype, train::MakeCrossEntropy(scale), inputs.tokens, inputs.targets, c.microbatches);
+    };
+    const auto truth = run_alone(at::kFloat), same_type = run_alone(c.dtype);
 
     auto model = testing::Build(config, c.dtype);
     const int64_t blocks = config.num_hidden_layers();
@@ -80,13 +83,17 @@ TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
                        {stage, c.pp, v1::ONE_F_ONE_B, c.microbatches, {c.batch, kSequence / c.tp, config.hidden_size()}, c.dtype},
                        {});
     const Tensor sum = runner.Run(inputs);
-    if (stage + 1 == c.pp) ExpectClose(sum, reference.loss, c.dtype == at::kFloat ? 1e-6 : 1e-2, "loss");
+    if (stage + 1 == c.pp) {
+      EXPECT_NEAR(sum.item<float>(), truth.loss.item<float>(), c.dtype == at::kFloat ? 1e-5 : 5e-2);
+    }
     for (model::Parameter* parameter : model->Parameters()) {
       EXPECT_EQ(parameter->local_shape, parameter->spec.sizes);
       Tensor gradient = parameter->value.grad().to(at::kFloat).clone();
       if (!parameter->spec.gradient_partial_over.empty()) comm::AllReduce(gradient, group);
-      ExpectClose(gradient, testing::PartOf(reference.gradients.at(parameter->name()), parameter->spec), tolerance,
-                  parameter->name());
+      const auto part = [&](const testing::Reference& alone) {
+        return testing::PartOf(alone.gradients.at(parameter->name()), parameter->spec);
+      };
+      ExpectClose(gradient, part(same_type), part(truth), parameter->name());
     }
     return std::string();
   });
@@ -126,25 +133,16 @@ TEST(TensorParallelSpecs, CoverEveryWeightOnce) {
   EXPECT_EQ(elements, whole);
 }
 
-TEST(TensorParallelErrors, NameTheFieldAndWhatDoesNotDivide) {
+TEST(TensorParallelErrors, AnArchitectureWithoutAPlanIsRefusedByName) {
   RunRanks({.tp = 2}, [](int64_t rank, comm::Runtime& runtime) {
-    const auto refused = [](v1::Model config, bool gather_logits) {
-      auto model = testing::Build(config, at::kFloat);
-      const absl::Status status = ApplyTensorParallel(model.get(), Recipe(gather_logits));
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_EQ(GetFieldViolation(status)->field(), "parallelism.tensor_parallel_degree");
-      return std::string(status.message());
-    };
     v1::Model config = testing::TinyLlama();
-    config.set_num_key_value_heads(1);
-    EXPECT_NE(refused(config, false).find("num_key_value_heads = 1"), std::string::npos);
-    config = testing::TinyLlama();
-    config.set_vocab_size(13);
-    EXPECT_NE(refused(config, true).find("vocab_size = 13"), std::string::npos);
-    config = testing::TinyLlama();
     config.set_architecture(v1::GPT2);
     config.set_num_key_value_heads(4);
-    EXPECT_NE(refused(config, false).find("GPT2"), std::string::npos);
+    auto model = testing::Build(config, at::kFloat);
+    const absl::Status status = ApplyTensorParallel(model.get(), Recipe(false));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(GetFieldViolation(status)->field(), "parallelism.tensor_parallel_degree");
+    EXPECT_NE(status.message().find("GPT2"), std::string::npos);
     return std::string();
   });
 }
