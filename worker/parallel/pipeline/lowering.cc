@@ -1,6 +1,5 @@
 #include "worker/parallel/pipeline/lowering.h"
 
-#include <algorithm>
 #include <array>
 #include <deque>
 #include <optional>
@@ -66,29 +65,35 @@ class Lowering {
   std::vector<LoweredAction> lowered_;
 };
 
-// The ranks of a pipeline as little machines: a program counter and four streams.
+// The ranks of a pipeline as little machines: a program counter and two channels, each with its messages in the order of posting.
 class Machine {
  public:
   explicit Machine(const std::vector<std::vector<LoweredAction>>& ranks) : ranks_(ranks), states_(ranks.size()) {}
 
   absl::Status Run() {
-    for (bool moved = true; moved;) {
+    for (bool moved = true; moved && error_.ok();) {
       moved = false;
-      for (size_t rank = 0; rank < ranks_.size() && error_.ok(); ++rank) {
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
         while (Step(rank)) moved = true;
       }
-      if (!error_.ok()) return error_;
+      while (Deliver()) moved = true;
     }
-    return AllDone();
+    return error_.ok() ? AllDone() : error_;
   }
 
  private:
+  struct Message {
+    Link link;
+    int32_t microbatch;
+  };
   struct State {
     size_t position = 0;
-    std::array<std::deque<int32_t>, kLinkCount> queued;  // microbatches on each stream
+    std::array<std::deque<Message>, 2> channels;
     std::array<std::set<int32_t>, kLinkCount> done, waited;
     std::set<int32_t> forwards, backwards;
   };
+  // kSendNext meets the neighbour's kReceivePrevious on one channel, kSendPrevious and kReceiveNext on the other.
+  static int ChannelOf(Link link) { return link == Link::kSendNext || link == Link::kReceivePrevious ? 0 : 1; }
 
   absl::Status Failed(size_t rank, const LoweredAction& action, const char* why) const {
     return absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", \"", Print(action), "\": ", why));
@@ -109,9 +114,6 @@ class Machine {
     }
     return std::nullopt;
   }
-  std::deque<int32_t>& Queue(End end) { return states_[end.rank].queued[static_cast<int>(end.link)]; }
-  std::set<int32_t>& Done(End end) { return states_[end.rank].done[static_cast<int>(end.link)]; }
-
   // Runs the action at the rank's counter; false if it has to wait, is wrong, or there is none.
   bool Step(size_t rank) {
     State& state = states_[rank];
@@ -145,32 +147,39 @@ class Machine {
                !(action.link == Link::kSendNext ? state.forwards : state.backwards).count(action.microbatch)) {
       error_ = Failed(rank, action, "it was not computed yet");
     } else {
-      state.queued[static_cast<int>(action.link)].push_back(action.microbatch);
+      state.channels[ChannelOf(action.link)].push_back({action.link, action.microbatch});
     }
   }
   bool Wait(size_t rank, const LoweredAction& action) {
-    const End end{rank, action.link};
-    Deliver(end);
-    if (!error_.ok() || !Done(end).count(action.microbatch)) return false;
-    states_[rank].waited[static_cast<int>(action.link)].insert(action.microbatch);
+    const int link = static_cast<int>(action.link);
+    if (!states_[rank].done[link].count(action.microbatch)) return false;
+    states_[rank].waited[link].insert(action.microbatch);
     return true;
   }
-  // Pairs what is at the heads of a stream and of its opposite.
-  void Deliver(End mine) {
-    const std::optional<End> theirs = Peer(mine.rank, mine.link);
-    while (theirs && !Queue(mine).empty() && !Queue(*theirs).empty()) {
-      const int32_t microbatch = Queue(mine).front();
-      if (microbatch != Queue(*theirs).front()) {
-        error_ = absl::FailedPreconditionError(absl::StrCat("pipeline rank ", mine.rank, ", ",
-                                                            comm::StreamName(StreamOfLink(mine.link)), ": microbatch ",
-                                                            microbatch, " meets microbatch ", Queue(*theirs).front()));
-        return;
-      }
-      for (End end : {mine, *theirs}) {
-        Done(end).insert(microbatch);
-        Queue(end).pop_front();
+  // Lets one message through: both ends have it at the head of their channel. False if there is none.
+  bool Deliver() {
+    for (size_t rank = 0; rank < ranks_.size() && error_.ok(); ++rank) {
+      for (int channel : {0, 1}) {
+        auto& mine = states_[rank].channels[channel];
+        const std::optional<End> end = mine.empty() ? std::nullopt : Peer(rank, mine.front().link);
+        if (!end) continue;
+        auto& theirs = states_[end->rank].channels[channel];
+        if (theirs.empty() || theirs.front().link != end->link) continue;
+        const int32_t microbatch = mine.front().microbatch;
+        if (microbatch != theirs.front().microbatch) {
+          error_ = absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", ",
+                                                              comm::StreamName(StreamOfLink(mine.front().link)), ": microbatch ",
+                                                              microbatch, " meets microbatch ", theirs.front().microbatch));
+          return false;
+        }
+        states_[rank].done[static_cast<int>(mine.front().link)].insert(microbatch);
+        states_[end->rank].done[static_cast<int>(end->link)].insert(microbatch);
+        mine.pop_front();
+        theirs.pop_front();
+        return true;
       }
     }
+    return false;
   }
   absl::Status AllDone() const {
     std::string blocked;
@@ -179,7 +188,7 @@ class Machine {
       if (state.position < ranks_[rank].size()) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " at \"", Print(ranks_[rank][state.position]),
                         "\"");
-      } else if (std::any_of(state.queued.begin(), state.queued.end(), [](const auto& queue) { return !queue.empty(); })) {
+      } else if (!state.channels[0].empty() || !state.channels[1].empty()) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " ends with a message under way");
       } else if (!state.backwards.empty() && state.forwards != state.backwards) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " leaves a forward without backward");

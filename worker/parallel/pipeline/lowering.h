@@ -43,9 +43,10 @@ struct LoweredAction {
 // `rank`'s part of a schedule made by schedule.h, with all waits: nothing is under way when the list ends.
 std::vector<LoweredAction> Lower(const Schedule& schedule, int64_t rank);
 
-// Runs the lists of all ranks against each other under the strictest transport, where a send is done only when its receive is
-// posted and a stream does one thing at a time. FailedPrecondition if a message meets one of another microbatch, if something
-// is computed before its operand arrived, if ranks block each other, or if something is left over.
+// Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,
+// and a channel (activations, or their gradients) carries a rank's messages to and from both neighbours one after the other, in
+// the order of posting, as one NCCL communicator would. FailedPrecondition if a message meets one of another microbatch, if
+// something is computed before its operand arrived, if ranks block each other, or if something is left over.
 absl::Status CheckLowered(const std::vector<std::vector<LoweredAction>>& ranks);
 
 // "F3", "B3!" (reduces), "recv_previous 3", "wait recv_previous 3", "send_next 3"; one line per action.

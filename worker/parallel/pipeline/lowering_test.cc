@@ -137,6 +137,22 @@ TEST(Lowering, CheckFindsEveryDroppedAction) {
   }
 }
 
+// Each rank has what the other needs, behind something that the other cannot give yet.
+TEST(Lowering, CheckFindsRanksThatBlockEachOther) {
+  Ranks bad = LowerAll(v1::ONE_F_ONE_B, 2, 2);
+  auto& first = bad[0];
+  const auto receive =
+      std::find_if(first.begin(), first.end(), [](const LoweredAction& a) { return a.link == Link::kReceiveNext; });
+  const auto wait = std::find_if(first.begin(), first.end(),
+                                 [](const LoweredAction& a) { return a.kind == Kind::kWait && a.link == Link::kReceiveNext; });
+  const LoweredAction moved[] = {*receive, *wait};
+  first.erase(wait);
+  first.erase(receive);
+  first.insert(first.begin(), {moved[0], moved[1]});  // waits for a gradient before it gives an activation
+  const absl::Status status = CheckLowered(bad);
+  EXPECT_EQ(status.message(), "pipeline does not end: rank 0 at \"wait recv_next 0\"; rank 1 at \"wait recv_previous 0\"");
+}
+
 TEST(Lowering, CheckFindsMessagesInTheWrongOrder) {
   Ranks bad = LowerAll(v1::GPIPE, 2, 2);
   for (LoweredAction& action : bad[1]) {
