@@ -1,0 +1,149 @@
+#include "worker/parallel/activation_checkpoint.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/errors.h"
+#include "worker/graph/annotation.h"
+#include "worker/parallel/saved_tensor_hooks.h"
+
+namespace legoai::parallel {
+namespace {
+
+using at::Tensor;
+using model::StepContext;
+using torch::autograd::SavedVariableHooks;
+
+// Thrown through the block's forward when all that its backward needs is there.
+struct RecomputedEnough {};
+
+// One saved tensor of the original forward; filled by recomputation. It lives as long as autograd keeps the saved variable.
+struct Slot {
+  Tensor tensor;
+};
+
+// One forward of one block. Owned by the slots' hooks, that is by the autograd graph, and gone with it.
+class Frame {
+ public:
+  Frame(const model::ForwardFunction& forward, const Tensor& input, StepContext& context, const std::string& module)
+      : forward_(forward),
+        input_(input.tensor_data()),
+        input_version_(input._version()),
+        input_requires_grad_(input.requires_grad()),
+        context_(context),
+        context_then_(context),
+        module_(module) {}
+
+  std::shared_ptr<Slot> NewSlot() {
+    auto slot = std::make_shared<Slot>();
+    slots_.push_back(slot);
+    return slot;
+  }
+
+  void Recompute();
+
+ private:
+  // What recomputation saves goes to the slot of the same number, if its owner still lives.
+  class Filler : public SavedVariableHooks {
+   public:
+    explicit Filler(Frame* frame) : frame_(frame) {}
+    void call_pack_hook(const Tensor& tensor) override {
+      if (auto slot = frame_->slots_.at(frame_->filled_).lock()) slot->tensor = tensor.variable_data();
+      if (++frame_->filled_ == frame_->slots_.size()) throw RecomputedEnough();
+    }
+    Tensor call_unpack_hook() override { TORCH_CHECK(false, "the graph of a recomputation has no backward"); }
+
+   private:
+    Frame* frame_;
+  };
+
+  model::ForwardFunction forward_;
+  Tensor input_;
+  int64_t input_version_;
+  bool input_requires_grad_;
+  StepContext& context_;
+  StepContext context_then_;
+  const std::string& module_;
+  std::vector<std::weak_ptr<Slot>> slots_;
+  size_t filled_ = 0;
+};
+
+// Puts a step context in place for a scope.
+class ContextScope {
+ public:
+  ContextScope(StepContext& place, const StepContext& value) : place_(place), previous_(std::exchange(place, value)) {}
+  ~ContextScope() { place_ = std::move(previous_); }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  StepContext& place_;
+  StepContext previous_;
+};
+
+void Frame::Recompute() {
+  TORCH_CHECK(filled_ == 0, module_, ": a second backward through a checkpointed block");
+  const Tensor input = std::exchange(input_, Tensor());  // what backward needs of it gets a slot
+  TORCH_CHECK(static_cast<int64_t>(input._version()) == input_version_, module_,
+              ": the input of a checkpointed block was changed in place");
+  graph::PhaseScope phase(graph::Phase::kRecompute);
+  graph::AnnotationScope<const std::string*> module(&graph::Annotation::module, &module_);
+  ContextScope context(context_, context_then_);
+  const SavedTensorHookFactory factory = [this] { return std::make_unique<Filler>(this); };
+  SavedTensorHookScope hooks(&factory);
+  c10::AutoGradMode grad_mode(true);
+  try {
+    forward_(input.variable_data().set_requires_grad(input_requires_grad_));
+  } catch (const RecomputedEnough&) {
+    return;
+  }
+  TORCH_CHECK(false, module_, ": recomputation saved ", filled_, " tensors, the forward ", slots_.size());
+}
+
+// A saved tensor of the original forward: only its slot is kept.
+class Keeper : public SavedVariableHooks {
+ public:
+  explicit Keeper(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
+  void call_pack_hook(const Tensor&) override { slot_ = frame_->NewSlot(); }
+  Tensor call_unpack_hook() override {
+    if (!slot_->tensor.defined()) frame_->Recompute();
+    return slot_->tensor;
+  }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+  std::shared_ptr<Slot> slot_;
+};
+
+}  // namespace
+
+void Checkpoint(model::Module& module, StepContext& context) {
+  module.Intercept([&module, &context](const Tensor& input, const model::ForwardFunction& next) {
+    if (!c10::GradMode::is_enabled()) return next(input);
+    auto frame = std::make_shared<Frame>(next, input, context, module.path());
+    const SavedTensorHookFactory factory = [&frame] { return std::make_unique<Keeper>(frame); };
+    SavedTensorHookScope hooks(&factory);
+    return next(input);
+  });
+}
+
+absl::Status ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
+  const v1::ActivationCheckpointMode mode = recipe.has_mode() ? recipe.mode() : v1::AC_NONE;
+  if (mode == v1::AC_NONE) return absl::OkStatus();
+  if (mode != v1::AC_FULL) {
+    return FieldError("activation_checkpoint.mode", v1::ActivationCheckpointMode_Name(mode), "choose \"none\" or \"full\"");
+  }
+  for (model::Layer& layer : model.layers()) {
+    if (layer.kind == model::Layer::Kind::kBlock) Checkpoint(*layer.module, model.context());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::parallel

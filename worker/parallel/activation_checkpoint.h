@@ -1,0 +1,25 @@
+// Activation checkpointing (seed 000 §3.3.1, §3.8.7; decisions 11): a block keeps its input instead of the tensors its backward
+// needs, and computes these again when the first of them is asked for.
+//
+// By saved-tensor hooks, not by a backward inside the backward: the graph is the one of the plain forward. A recomputed tensor
+// lives until the node that saved it has run. Recomputation ends with the last tensor needed, so a block's closing operators,
+// and collectives, do not run again. It happens under graph::Phase::kRecompute and with the StepContext of its forward, so
+// counter-based dropout repeats itself. Values of parameters are recomputed as themselves: views of one storage, no copy.
+//
+// Applied after tensor parallelism, whose collectives are recomputed, and before data parallelism, which must have gathered the
+// values when a block's backward begins.
+#pragma once
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/model/language_model.h"
+
+namespace legoai::parallel {
+
+// Full: every block. None: nothing. Errors: InvalidArgument for another mode, by field.
+absl::Status ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe);
+
+// Makes `module` recompute. `context` is what its forward reads besides the input; not owned, it must outlive the module's use.
+void Checkpoint(model::Module& module, model::StepContext& context);
+
+}  // namespace legoai::parallel

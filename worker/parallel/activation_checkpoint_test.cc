@@ -1,0 +1,196 @@
+#include "worker/parallel/activation_checkpoint.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sin.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "proto/errors.h"
+#include "worker/graph/annotation.h"
+#include "worker/parallel/testing/counting_allocator.h"
+#include "worker/parallel/testing/tiny_model.h"
+
+namespace legoai::parallel {
+namespace {
+
+using at::Tensor;
+using testing::CountingAllocator;
+using testing::MakeTinyModel;
+
+constexpr int64_t kBatch = 2, kSeq = 5;
+
+v1::ActivationCheckpoint Mode(v1::ActivationCheckpointMode mode) {
+  v1::ActivationCheckpoint recipe;
+  recipe.set_mode(mode);
+  return recipe;
+}
+
+// A model of one process whose values are its masters.
+std::unique_ptr<model::LanguageModel> Make(bool checkpoint, testing::TinyOptions options = {}) {
+  at::set_num_threads(1);
+  auto model = MakeTinyModel(options);
+  testing::FillMasters(*model);
+  for (model::Parameter* p : model->Parameters()) p->value = p->master.variable_data().set_requires_grad(true);
+  EXPECT_TRUE(ApplyActivationCheckpoint(*model, Mode(checkpoint ? v1::AC_FULL : v1::AC_NONE)).ok());
+  return model;
+}
+
+Tensor Forward(model::LanguageModel& model, int64_t microbatch) {
+  model.context().rng = at::full({2}, 3, at::kLong);
+  model.context().samples = at::arange(kBatch, at::kLong) + microbatch * kBatch;
+  const Tensor tokens = at::arange(kBatch * kSeq, at::kLong).view({kBatch, kSeq}) % 11;
+  return testing::TinyLoss(model(tokens), (tokens * 3 + microbatch) % 11, 0.1);
+}
+
+std::vector<Tensor> Gradients(model::LanguageModel& model) {
+  std::vector<Tensor> gradients;
+  for (model::Parameter* p : model.Parameters()) gradients.push_back(p->value.grad());
+  return gradients;
+}
+
+TEST(ActivationCheckpoint, GradientsAreThoseOfThePlainModelBitByBit) {
+  for (bool tied : {false, true}) {
+    auto plain = Make(false, {.tied = tied}), checkpointed = Make(true, {.tied = tied});
+    for (auto* model : {plain.get(), checkpointed.get()}) Forward(*model, 0).backward();
+    const auto expected = Gradients(*plain), found = Gradients(*checkpointed);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::equal(expected[i], found[i])) << plain->Parameters()[i]->name();
+    }
+  }
+}
+
+TEST(ActivationCheckpoint, EachMicrobatchIsRecomputedWithItsOwnContext) {
+  auto plain = Make(false), checkpointed = Make(true);
+  for (auto* model : {plain.get(), checkpointed.get()}) {
+    const Tensor first = Forward(*model, 0), second = Forward(*model, 1), third = Forward(*model, 2);
+    const Tensor samples = model->context().samples;
+    second.backward();
+    first.backward();
+    third.backward();
+    EXPECT_TRUE(model->context().samples.is_same(samples)) << "the context in force was not put back";
+  }
+  const auto expected = Gradients(*plain), found = Gradients(*checkpointed);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(expected[i], found[i]));
+}
+
+TEST(ActivationCheckpoint, ABlockKeepsItsInputOnly) {
+  CountingAllocator allocator;
+  for (bool checkpoint : {false, true}) {
+    auto model = Make(checkpoint);
+    model->context().rng = at::full({2}, 3, at::kLong);
+    model->context().samples = at::arange(kBatch, at::kLong);
+    Tensor x = at::ones({kBatch, kSeq, 6}).set_requires_grad(true);
+    const int64_t before = allocator.live();
+    Tensor y = (*model->layers()[1].module)(x);
+    const int64_t kept = allocator.live() - before;
+    if (checkpoint) {
+      EXPECT_EQ(kept, static_cast<int64_t>(y.nbytes())) << "the output alone: the input was there";
+    } else {
+      EXPECT_GT(kept, 4 * static_cast<int64_t>(y.nbytes()));
+    }
+    // Ahead of the recomputation the input's owner may be gone; afterwards nothing is left but gradients.
+    const int64_t gradients = static_cast<int64_t>(x.nbytes()) + [&] {
+      int64_t bytes = 0;
+      for (auto* p : model->layers()[1].module->Parameters()) bytes += static_cast<int64_t>(p->value.nbytes());
+      return bytes;
+    }();
+    const Tensor seed = at::ones_like(y);
+    const int64_t seed_bytes = static_cast<int64_t>(seed.nbytes());
+    y.backward(seed);
+    y.reset();
+    EXPECT_EQ(allocator.live() - before, gradients + seed_bytes);
+  }
+}
+
+TEST(ActivationCheckpoint, PeakOfADeepModelFalls) {
+  CountingAllocator allocator;
+  int64_t peaks[2];
+  for (bool checkpoint : {false, true}) {
+    auto model = Make(checkpoint, {.hidden = 40, .blocks = 12});
+    allocator.ResetPeak();
+    const int64_t before = allocator.live();
+    Forward(*model, 0).backward();
+    peaks[checkpoint] = allocator.peak() - before;
+  }
+  EXPECT_LT(peaks[1], peaks[0] / 2);
+}
+
+// Counts its forwards, and how often they got to their ends.
+class Counted : public model::Module {
+ public:
+  Counted() { weight_ = AddParameter("weight", {4}, {}); }
+  int begun = 0, ended = 0;
+  std::vector<graph::Phase> phases;
+  model::Parameter* weight_;
+
+ protected:
+  Tensor Forward(const Tensor& x) override {
+    ++begun;
+    phases.push_back(graph::CurrentAnnotation().phase);
+    Tensor y = at::sin(x * weight_->value);
+    y = y + 1;
+    ++ended;
+    return y;
+  }
+};
+
+TEST(ActivationCheckpoint, RecomputationEndsWithTheLastTensorNeeded) {
+  Counted module;
+  module.SetPath("counted");
+  module.weight_->value = at::ones({4}).set_requires_grad(true);
+  model::StepContext context;
+  Checkpoint(module, context);
+  graph::PhaseScope forward(graph::Phase::kForward);
+  module(at::ones({4})).sum().backward();
+  EXPECT_EQ(module.begun, 2);
+  EXPECT_EQ(module.ended, 1);
+  EXPECT_EQ(module.phases, (std::vector<graph::Phase>{graph::Phase::kForward, graph::Phase::kRecompute}));
+  EXPECT_EQ(graph::CurrentAnnotation().phase, graph::Phase::kForward);
+}
+
+TEST(ActivationCheckpoint, WithoutGradientNothingIsKept) {
+  Counted module;
+  module.weight_->value = at::ones({4}).set_requires_grad(true);
+  model::StepContext context;
+  Checkpoint(module, context);
+  c10::AutoGradMode off(false);
+  EXPECT_FALSE(module(at::ones({4})).requires_grad());
+  EXPECT_EQ(module.begun, 1);
+}
+
+TEST(ActivationCheckpoint, AForwardThatIsDroppedLeavesNothing) {
+  CountingAllocator allocator;
+  auto model = Make(true);
+  Forward(*model, 0);  // makes the scratch that stays
+  const int64_t before = allocator.live();
+  for (int i = 0; i < 3; ++i) Forward(*model, 0);
+  EXPECT_EQ(allocator.live(), before);
+}
+
+TEST(ActivationCheckpoint, AnInputChangedInPlaceIsRefused) {
+  Counted module;
+  module.SetPath("counted");
+  module.weight_->value = at::ones({4}).set_requires_grad(true);
+  model::StepContext context;
+  Checkpoint(module, context);
+  Tensor x = at::ones({4});
+  Tensor loss = module(x).sum();
+  x.add_(1);
+  EXPECT_THROW(loss.backward(), c10::Error);
+}
+
+TEST(ActivationCheckpoint, OtherModesAreRefusedByField) {
+  auto model = MakeTinyModel({});
+  const absl::Status status = ApplyActivationCheckpoint(*model, Mode(v1::AC_SELECTIVE));
+  ASSERT_TRUE(GetFieldViolation(status).has_value());
+  EXPECT_EQ(GetFieldViolation(status)->field(), "activation_checkpoint.mode");
+}
+
+}  // namespace
+}  // namespace legoai::parallel

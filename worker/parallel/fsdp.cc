@@ -1,0 +1,138 @@
+#include "worker/parallel/fsdp.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "absl/strings/str_join.h"
+
+namespace legoai::parallel {
+namespace {
+
+using model::Layer;
+
+void Append(std::vector<model::Parameter*>* to, const std::vector<model::Parameter*>& from) {
+  to->insert(to->end(), from.begin(), from.end());
+}
+
+}  // namespace
+
+DataParallel::DataParallel(model::LanguageModel& model, const DataParallelOptions& options)
+    : model_(model), options_(options), mesh_(DataParallelMesh::Current()) {
+  MakeUnits();
+  for (auto& unit : units_) {
+    for (model::Parameter* p : unit->parameters()) {
+      p->OnGradientReady([this, unit = unit.get()](model::Parameter& parameter) { GradientReady(*unit, parameter); });
+    }
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].unit == nullptr) continue;
+    model_.layers()[i].module->Intercept([this, i](const at::Tensor& input, const model::ForwardFunction& next) {
+      BeforeForward(i);
+      at::Tensor output = next(input);
+      AfterForward(i, output);
+      return output;
+    });
+  }
+}
+
+void DataParallel::MakeUnits() {
+  auto& layers = model_.layers();
+  layers_.resize(layers.size());
+  // A tied weight is the embedding's: the head joins that unit, which is gathered once for both.
+  const bool tied = model_.config().tie_word_embeddings() && layers.size() > 1 &&
+                    layers.front().kind == Layer::Kind::kEmbedding && layers.back().kind == Layer::Kind::kHead;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    Entry& entry = layers_[i];
+    // The gradient of an embedding needs the tokens, not the weight.
+    entry.read_in_backward = layers[i].kind != Layer::Kind::kEmbedding;
+    entry.last_of_unit = !(tied && i == 0);
+    if (tied && i + 1 == layers.size()) {
+      entry.unit = layers_[0].unit;
+      continue;
+    }
+    std::vector<model::Parameter*> parameters = layers[i].module->Parameters();
+    if (tied && i == 0) Append(&parameters, layers.back().module->Parameters());
+    if (parameters.empty()) continue;
+    units_.push_back(std::make_unique<FsdpUnit>(layers[i].module->path(), std::move(parameters), mesh_, options_.precision));
+    entry.unit = units_.back().get();
+  }
+}
+
+void DataParallel::AllocateValues(c10::Device device) {
+  for (auto& unit : units_) unit->Allocate(device);
+}
+
+void DataParallel::BeforeForward(size_t layer) {
+  layers_[layer].unit->FinishGather();
+  if (layer + 1 < layers_.size() && layers_[layer + 1].unit != nullptr) layers_[layer + 1].unit->StartGather();
+}
+
+void DataParallel::AfterForward(size_t layer, const at::Tensor& output) {
+  const Entry& entry = layers_[layer];
+  const bool backward_follows = c10::GradMode::is_enabled();
+  const bool last_layer = layer + 1 == layers_.size();
+  if (entry.last_of_unit && (!backward_follows || (options_.reshard_after_forward && !last_layer))) entry.unit->Reshard();
+  if (backward_follows && entry.read_in_backward && output.requires_grad()) {
+    output.register_hook([this, layer](const at::Tensor&) { BeforeBackward(layer); });
+  }
+}
+
+void DataParallel::BeforeBackward(size_t layer) {
+  layers_[layer].unit->FinishGather();
+  if (layer > 0 && layers_[layer - 1].unit != nullptr && layers_[layer - 1].read_in_backward) {
+    layers_[layer - 1].unit->StartGather();
+  }
+}
+
+void DataParallel::CheckGradientsCame() const {
+  for (const auto& unit : units_) {
+    const std::vector<std::string> missing = unit->MissingGradients();
+    TORCH_CHECK(missing.empty(), "the backward brought no gradient for ", absl::StrJoin(missing, ", "));
+  }
+}
+
+void DataParallel::BeginBackward(bool last) {
+  CheckGradientsCame();
+  for (auto& unit : units_) unit->ExpectGradients();
+  last_ = last;
+  reduce_ = last || (mesh_.shard_size > 1 && options_.reduce_each_microbatch);
+}
+
+void DataParallel::GradientReady(FsdpUnit& unit, model::Parameter& parameter) {
+  if (!unit.GradientReady(parameter)) return;
+  // Every use of a value lies before the completion of its gradient, so the values go before the buffers come.
+  if (last_ || options_.reshard_after_forward) unit.Reshard();
+  if (!reduce_) return unit.KeepGradients();
+  if (reducing_ != nullptr) reducing_->FinishShardReduce();
+  unit.StartReduce(last_);
+  reducing_ = &unit;
+}
+
+void DataParallel::FinishBackward() {
+  reducing_ = nullptr;
+  CheckGradientsCame();
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->FinishReduce();
+}
+
+void DataParallel::ReleaseGradients() {
+  reducing_ = nullptr;
+  for (auto& unit : units_) unit->ReleaseGradients();
+}
+
+std::vector<StateTensor> DataParallel::State() const {
+  std::vector<StateTensor> state;
+  for (const auto& unit : units_) {
+    for (size_t i = 0; i < unit->parameters().size(); ++i) {
+      const model::Parameter& p = *unit->parameters()[i];
+      state.push_back({p.name(), p.master, graph::Category::kShardedParameter});
+      if (unit->flats()[i].defined()) {
+        state.push_back({p.name() + ".unsharded", unit->flats()[i], graph::Category::kUnshardedParameter});
+      }
+    }
+  }
+  return state;
+}
+
+}  // namespace legoai::parallel

@@ -1,0 +1,85 @@
+// Data parallelism of every kind over a language model: FSDP (ZeRO-3 per parameter), HSDP, DDP, and mixed precision, which is a
+// gather of its own (seed 000 §3.2.2, §3.8.2, §3.8.3, §3.8.9; decisions 7, 12).
+//
+// The model's layers become units: each layer one, embedding and head together where they share a weight. The order is static:
+// a unit is gathered before its layer runs, while the layer before it computes; in backward the other way round; gradients are
+// reduced when the unit's last one is ready, one reduction behind the computation.
+//
+// Use, per step: forward and backward of each microbatch with BeginBackward before its backward; FinishBackward after the last;
+// ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own it;
+// works on the comm::Runtime that was current when it was made.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/graph/trace.h"
+#include "worker/model/language_model.h"
+#include "worker/parallel/fsdp_unit.h"
+#include "worker/parallel/mixed_precision.h"
+
+namespace legoai::parallel {
+
+struct DataParallelOptions {
+  Precision precision;
+  // Values' memory goes after each forward (never the last unit's, whose backward comes next) and each backward. Otherwise
+  // they stay until the last microbatch's backward.
+  bool reshard_after_forward = true;
+  // With dp_shard > 1: gradients are reduced after each microbatch, and only their shards are kept. Otherwise whole gradients
+  // are added up and reduced once.
+  bool reduce_each_microbatch = true;
+};
+
+// A tensor that lives across steps.
+struct StateTensor {
+  std::string name;
+  at::Tensor tensor;
+  graph::Category category = graph::Category::kOther;
+};
+
+class DataParallel {
+ public:
+  // Cuts the parameters' specs and adds the outermost interceptors of each layer. No memory yet.
+  DataParallel(model::LanguageModel& model, const DataParallelOptions& options);
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  // Makes Parameter::value of every parameter; masters must be there. See materialize.h.
+  void AllocateValues(c10::Device device);
+
+  // Before each microbatch's backward. `last`: this backward completes the step's gradients.
+  void BeginBackward(bool last);
+  // After the backward of the last microbatch: waits for all reductions; then every Parameter::grad is valid. Fails by name if
+  // a parameter got no gradient.
+  void FinishBackward();
+  void ReleaseGradients();
+
+  // Masters under the parameters' names; values with a storage of their own under "<name>.unsharded", of 0 bytes between steps.
+  std::vector<StateTensor> State() const;
+
+ private:
+  struct Entry {  // of a layer
+    FsdpUnit* unit = nullptr;
+    bool last_of_unit = false;  // no later layer uses the unit
+    bool read_in_backward = true;
+  };
+  void MakeUnits();
+  void BeforeForward(size_t layer);
+  void AfterForward(size_t layer, const at::Tensor& output);
+  void BeforeBackward(size_t layer);
+  void CheckGradientsCame() const;
+  void GradientReady(FsdpUnit& unit, model::Parameter& parameter);
+
+  model::LanguageModel& model_;
+  DataParallelOptions options_;
+  DataParallelMesh mesh_;
+  std::vector<std::unique_ptr<FsdpUnit>> units_;
+  std::vector<Entry> layers_;
+  FsdpUnit* reducing_ = nullptr;  // its reduce-scatter is in flight
+  bool reduce_ = true, last_ = true;
+};
+
+}  // namespace legoai::parallel

@@ -1,0 +1,306 @@
+#include "worker/parallel/fsdp_unit.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/comm/ops.h"
+#include "worker/graph/annotation.h"
+#include "worker/graph/recorder.h"
+#include "worker/parallel/gradient_ready.h"
+
+namespace legoai::parallel {
+namespace {
+
+using at::Tensor;
+using comm::RecordEvent;
+using comm::StreamScope;
+using comm::WaitEvent;
+using graph::Category;
+using graph::CategoryScope;
+
+// Recordings show the unit's work under the unit's path, wherever it is issued from.
+struct UnitScope : graph::AnnotationScope<const std::string*> {
+  explicit UnitScope(const std::string& path) : AnnotationScope(&graph::Annotation::module, &path) {}
+};
+
+}  // namespace
+
+DataParallelMesh DataParallelMesh::Current() {
+  const comm::Runtime& runtime = comm::CurrentRuntime();
+  DataParallelMesh mesh;
+  mesh.shard_group = runtime.GroupId("dp_shard");
+  mesh.shard_size = runtime.GroupSize(mesh.shard_group);
+  mesh.shard_rank = runtime.GroupRank(mesh.shard_group);
+  mesh.replicate_group = runtime.GroupId("dp_replicate");
+  mesh.replicate_size = runtime.GroupSize(mesh.replicate_group);
+  return mesh;
+}
+
+FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh,
+                   const Precision& precision)
+    : path_(std::move(path)), parameters_(std::move(parameters)), mesh_(mesh), precision_(precision) {
+  for (model::Parameter* p : parameters_) {
+    TORCH_CHECK(p->spec.sizes == p->local_shape && !p->local_shape.empty(), p->name(), ": already cut over dp_shard, or a scalar");
+    Piece piece;
+    piece.rows = p->local_shape[0];
+    piece.row = piece.rows == 0 ? 0 : p->spec.Elements() / piece.rows;
+    piece.elements = (piece.rows + mesh.shard_size - 1) / mesh.shard_size * piece.row;
+    piece.offset = packed_;
+    packed_ += piece.elements;
+    pieces_.push_back(piece);
+    Cut(&p->spec, 0, mesh.shard_size, mesh.shard_rank, "dp_shard");
+  }
+  flats_.resize(parameters_.size());
+  kept_.resize(parameters_.size());
+  missing_.resize(parameters_.size());
+  comm::Runtime& runtime = comm::CurrentRuntime();
+  for (int64_t* event : {&gather_fork_, &gather_done_, &reduce_fork_, &reduce_done_, &replicate_fork_, &replicate_done_}) {
+    *event = runtime.NewEvent();
+  }
+}
+
+bool FsdpUnit::ValuesApart() const { return mesh_.shard_size > 1 || precision_.param != c10::ScalarType::Float; }
+
+void FsdpUnit::Allocate(c10::Device device) {
+  at::NoGradGuard no_grad;
+  CategoryScope category(Category::kUnshardedParameter);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    model::Parameter& p = *parameters_[i];
+    const Piece& piece = pieces_[i];
+    // variable_data(): a version counter of its own. Filling the values, or an update, is no in-place change that autograd
+    // would have to refuse: it happens when nobody needs what was there.
+    if (ValuesApart()) {
+      flats_[i] = at::empty({mesh_.shard_size * piece.elements}, at::TensorOptions().device(device).dtype(precision_.param));
+      p.value = flats_[i].narrow(0, 0, piece.rows * piece.row).view(p.local_shape).variable_data();
+      comm::ResizeStorage(flats_[i], 0);
+    } else {
+      p.value = p.master.variable_data();
+    }
+    p.value.set_requires_grad(true);
+    nodes_.push_back(NotifyOnAccumulate(&p));
+  }
+}
+
+// `packed`: [packed_], this rank's pieces, padding zeroed so that every byte that travels is known.
+void FsdpUnit::PackMasters(const Tensor& packed) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& master = parameters_[i]->master;
+    const Piece& piece = pieces_[i];
+    const int64_t held = master.numel();
+    if (held > 0) packed.narrow(0, piece.offset, held).copy_(master.view({held}));
+    if (held < piece.elements) packed.narrow(0, piece.offset + held, piece.elements - held).zero_();
+  }
+}
+
+void FsdpUnit::StartGather() {
+  if (!ValuesApart() || state_ != State::kSharded) return;
+  state_ = State::kGathering;
+  if (mesh_.shard_size == 1) return;  // nothing travels; the cast is made at the use
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  {
+    CategoryScope category(Category::kAllGatherBuffer);
+    gathered_ = at::empty({mesh_.shard_size, packed_}, parameters_[0]->value.options().requires_grad(false));
+  }
+  const Tensor own = gathered_.select(0, mesh_.shard_rank);
+  PackMasters(own);
+  RecordEvent(comm::kCompute, gather_fork_);
+  WaitEvent(comm::kAllGather, gather_fork_);
+  StreamScope stream(comm::kAllGather);
+  comm::AllGatherInto(gathered_, own, mesh_.shard_group);
+  RecordEvent(comm::kAllGather, gather_done_);
+}
+
+void FsdpUnit::FinishGather() {
+  StartGather();
+  if (state_ != State::kGathering) return;
+  state_ = State::kGathered;
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  const bool travelled = gathered_.defined();
+  if (travelled) WaitEvent(comm::kCompute, gather_done_);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    const Tensor& flat = flats_[i];
+    comm::ResizeStorage(flat, flat.numel() * flat.element_size());
+    if (travelled) {
+      flat.view({mesh_.shard_size, piece.elements}).copy_(gathered_.narrow(1, piece.offset, piece.elements));
+    } else {
+      flat.copy_(parameters_[i]->master.view({piece.elements}));
+    }
+  }
+  gathered_.reset();
+}
+
+void FsdpUnit::Reshard() {
+  if (state_ == State::kSharded) return;
+  FinishGather();  // a prefetch that nobody used
+  UnitScope unit(path_);
+  for (const Tensor& flat : flats_) comm::ResizeStorage(flat, 0);
+  state_ = State::kSharded;
+}
+
+void FsdpUnit::ExpectGradients() { missing_.assign(parameters_.size(), true); }
+
+bool FsdpUnit::GradientReady(model::Parameter& parameter) {
+  const size_t i = std::find(parameters_.begin(), parameters_.end(), &parameter) - parameters_.begin();
+  TORCH_CHECK(missing_.at(i), parameter.name(), ": a gradient came that no backward was to bring, or a second one");
+  missing_[i] = false;
+  graph::TagStorage(parameter.value.grad(), Category::kUnshardedGradient);
+  return std::find(missing_.begin(), missing_.end(), true) == missing_.end();
+}
+
+std::vector<std::string> FsdpUnit::MissingGradients() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (missing_[i]) names.push_back(parameters_[i]->name());
+  }
+  return names;
+}
+
+void FsdpUnit::KeepGradients() {
+  if (precision_.param == c10::ScalarType::Float) return;  // AccumulateGrad adds the next microbatch's to value.grad()
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  CategoryScope category(Category::kUnshardedGradient);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor gradient = std::exchange(parameters_[i]->value.mutable_grad(), Tensor());
+    if (kept_[i].defined()) {
+      kept_[i].add_(gradient);
+    } else {
+      kept_[i] = gradient.to(c10::ScalarType::Float);
+    }
+  }
+}
+
+// The gradient of all microbatches since the last reduction, whole over the groups it was partial over.
+Tensor FsdpUnit::TakeGradient(size_t i) {
+  model::Parameter& p = *parameters_[i];
+  Tensor gradient = std::exchange(p.value.mutable_grad(), Tensor());
+  if (kept_[i].defined()) {
+    kept_[i].add_(gradient);
+    gradient = std::exchange(kept_[i], Tensor());
+  }
+  for (const std::string& group : p.spec.gradient_partial_over) {
+    gradient = gradient.to(precision_.reduce).contiguous();
+    comm::AllReduce(gradient, comm::CurrentRuntime().GroupId(group));
+  }
+  return gradient;
+}
+
+// `packed`: [shard, packed_]; row r gets rank r's rows of the gradient, and zeros where it holds fewer.
+void FsdpUnit::PackGradient(size_t i, const Tensor& gradient, const Tensor& packed) {
+  const Piece& piece = pieces_[i];
+  if (piece.elements == 0) return;
+  const Tensor columns = packed.narrow(1, piece.offset, piece.elements);
+  const int64_t elements = piece.rows * piece.row, full = elements / piece.elements, rest = elements % piece.elements;
+  const Tensor flat = gradient.reshape({elements});
+  columns.narrow(0, 0, full).copy_(flat.narrow(0, 0, full * piece.elements).view({full, piece.elements}));
+  if (rest > 0) {
+    columns.select(0, full).narrow(0, 0, rest).copy_(flat.narrow(0, full * piece.elements, rest));
+    columns.select(0, full).narrow(0, rest, piece.elements - rest).zero_();
+  }
+  const int64_t used = full + (rest > 0 ? 1 : 0);
+  if (used < mesh_.shard_size) columns.narrow(0, used, mesh_.shard_size - used).zero_();
+}
+
+void FsdpUnit::TakeGradientsAlone() {
+  CategoryScope category(Category::kShardedGradient);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->grad = TakeGradient(i).to(c10::ScalarType::Float);
+    graph::TagStorage(parameters_[i]->grad, Category::kShardedGradient);
+  }
+}
+
+void FsdpUnit::StartReplicateReduce(const Tensor& sum, int64_t after_event) {
+  WaitEvent(comm::kReplicate, after_event);
+  StreamScope stream(comm::kReplicate);
+  comm::AllReduce(sum, mesh_.replicate_group);
+  RecordEvent(comm::kReplicate, replicate_done_);
+  replicate_in_flight_ = true;
+}
+
+void FsdpUnit::StartShardReduce(const Tensor& packed) {
+  {
+    CategoryScope category(Category::kShardedGradient);
+    reducing_ = at::empty({packed_}, packed.options());
+  }
+  RecordEvent(comm::kCompute, reduce_fork_);
+  WaitEvent(comm::kReduceScatter, reduce_fork_);
+  {
+    StreamScope stream(comm::kReduceScatter);
+    comm::ReduceScatterInto(reducing_, packed, mesh_.shard_group);
+    RecordEvent(comm::kReduceScatter, reduce_done_);
+  }
+  // Without earlier microbatches there is nothing to add first: the all-reduce follows without the compute stream.
+  if (last_ && mesh_.replicate_size > 1 && !reduced_.defined()) StartReplicateReduce(reducing_, reduce_done_);
+}
+
+void FsdpUnit::StartReduce(bool last) {
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  last_ = last;
+  if (mesh_.shard_size == 1 && mesh_.replicate_size == 1) return TakeGradientsAlone();
+  const bool scatter = mesh_.shard_size > 1;
+  Tensor packed;
+  {
+    CategoryScope category(scatter ? Category::kReduceScatterBuffer : Category::kShardedGradient);
+    packed = at::empty({mesh_.shard_size, packed_},
+                       parameters_[0]->value.options().requires_grad(false).dtype(precision_.reduce));
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    CategoryScope category(Category::kUnshardedGradient);
+    PackGradient(i, TakeGradient(i), packed);
+  }
+  if (scatter) return StartShardReduce(packed);
+  reduced_ = packed.view({packed_});
+  RecordEvent(comm::kCompute, replicate_fork_);
+  StartReplicateReduce(reduced_, replicate_fork_);
+}
+
+void FsdpUnit::FinishShardReduce() {
+  if (!reducing_.defined()) return;
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  WaitEvent(comm::kCompute, reduce_done_);
+  if (!reduced_.defined()) {
+    reduced_ = std::exchange(reducing_, Tensor());
+    return;
+  }
+  reduced_.add_(reducing_);
+  reducing_.reset();
+  if (!last_ || mesh_.replicate_size == 1) return;
+  RecordEvent(comm::kCompute, replicate_fork_);
+  StartReplicateReduce(reduced_, replicate_fork_);
+}
+
+void FsdpUnit::FinishReduce() {
+  FinishShardReduce();
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  if (std::exchange(replicate_in_flight_, false)) WaitEvent(comm::kCompute, replicate_done_);
+  if (!reduced_.defined()) return;  // one process: they are where they belong
+  CategoryScope category(Category::kShardedGradient);
+  reduced_ = reduced_.to(c10::ScalarType::Float);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    model::Parameter& p = *parameters_[i];
+    p.grad = reduced_.narrow(0, pieces_[i].offset, p.spec.Elements()).view(p.spec.sizes);
+  }
+}
+
+void FsdpUnit::ReleaseGradients() {
+  for (model::Parameter* p : parameters_) {
+    p->grad.reset();
+    if (p->value.defined()) p->value.mutable_grad().reset();
+  }
+  kept_.assign(kept_.size(), Tensor());
+  missing_.assign(missing_.size(), false);
+  reduced_.reset();
+  reducing_.reset();
+}
+
+}  // namespace legoai::parallel

@@ -1,0 +1,110 @@
+// The parameters that data parallelism gathers, reshards and reduces together: one block, the embedding, or the head (seed 000
+// §3.2.2, §3.8.2, §3.8.3). One class for the whole family: FSDP (shard > 1), HSDP (shard and replicate > 1), DDP (shard = 1),
+// one process, each with or without mixed precision.
+//
+// Layout: dimension 0 of a parameter is cut into `shard` pieces of ceil(rows / shard) rows. A piece, padded to that many rows,
+// takes Piece::elements of a packed buffer; the concatenation of all pieces in rank order is the tensor followed by padding. So
+// an all-gather of the packed pieces gives [shard, packed], of which columns [offset, offset + elements) are the parameter.
+//
+// Buffers are let go of when the compute stream waits for the collective that used them, never when it happens to finish
+// (decisions 7). Not thread-safe. A unit is used on the comm::Runtime that was current when it was made, and does not own its
+// parameters, which must outlive it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/model/parameter.h"
+#include "worker/parallel/mixed_precision.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace legoai::parallel {
+
+// This rank's place in the data-parallel mesh, from the groups "dp_shard" and "dp_replicate" of the current runtime.
+struct DataParallelMesh {
+  int64_t shard_group = 0, shard_size = 1, shard_rank = 0;
+  int64_t replicate_group = 0, replicate_size = 1;
+  static DataParallelMesh Current();
+};
+
+class FsdpUnit {
+ public:
+  // Cuts the parameters' specs over dp_shard. `path` names the unit in recordings.
+  FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh, const Precision& precision);
+
+  // Makes every Parameter::value, and where it is no view of its master, its storage, empty. Masters must be there.
+  void Allocate(c10::Device device);
+
+  // Issues the all-gather, on its own stream, unless the values are there or on their way.
+  void StartGather();
+  // Waits for it on the compute stream and fills the values. Starts it if nobody has.
+  void FinishGather();
+  // Lets the values' memory go.
+  void Reshard();
+
+  // A backward begins, in which every parameter gets a gradient.
+  void ExpectGradients();
+  // A parameter's gradient of this backward is complete. Gives true when it was the last of the unit's.
+  bool GradientReady(model::Parameter& parameter);
+  // Names of parameters whose gradient is expected and has not come.
+  std::vector<std::string> MissingGradients() const;
+  // For a later reduction: value.grad() stays, or is added up in fp32 where values are not.
+  void KeepGradients();
+  // Sums the gradients over the mesh, and with those of earlier reductions of this step: first over the groups they are partial
+  // over (on the compute stream), then dp_shard; with `last` over dp_replicate too. Asynchronous.
+  void StartReduce(bool last);
+  // Waits on the compute stream for the reduction over dp_shard in flight, if any, and releases its input.
+  void FinishShardReduce();
+  // Waits for everything and sets Parameter::grad.
+  void FinishReduce();
+  void ReleaseGradients();
+
+  const std::string& path() const { return path_; }
+  const std::vector<model::Parameter*>& parameters() const { return parameters_; }
+  // Storages of values apart from their masters, by parameter; undefined where they share.
+  const std::vector<at::Tensor>& flats() const { return flats_; }
+
+ private:
+  struct Piece {
+    int64_t rows = 0;      // of the whole parameter
+    int64_t row = 0;       // elements of one row
+    int64_t elements = 0;  // of a padded piece
+    int64_t offset = 0;    // in the packed buffer
+  };
+  enum class State { kSharded, kGathering, kGathered };
+
+  bool ValuesApart() const;
+  void PackMasters(const at::Tensor& packed);
+  void PackGradient(size_t i, const at::Tensor& gradient, const at::Tensor& packed);
+  at::Tensor TakeGradient(size_t i);
+  void TakeGradientsAlone();
+  void StartShardReduce(const at::Tensor& packed);
+  void StartReplicateReduce(const at::Tensor& sum, int64_t after_event);
+
+  std::string path_;
+  std::vector<model::Parameter*> parameters_;
+  DataParallelMesh mesh_;
+  Precision precision_;
+  std::vector<Piece> pieces_;
+  int64_t packed_ = 0;  // elements of all pieces
+  std::vector<std::shared_ptr<torch::autograd::Node>> nodes_;
+
+  State state_ = State::kSharded;
+  std::vector<at::Tensor> flats_;  // [shard * elements] in the parameters' type
+  at::Tensor gathered_;            // [shard, packed] between start and finish
+
+  std::vector<bool> missing_;     // gradients of the backward under way, by parameter
+  std::vector<at::Tensor> kept_;  // fp32 sums over earlier microbatches, by parameter; undefined where value.grad() is one
+  at::Tensor reduced_;            // [packed] in the reduction's type: the sum so far
+  at::Tensor reducing_;           // [packed]: what the reduce-scatter in flight writes
+  bool last_ = false, replicate_in_flight_ = false;
+  int64_t gather_fork_, gather_done_, reduce_fork_, reduce_done_, replicate_fork_, replicate_done_;  // events
+};
+
+}  // namespace legoai::parallel

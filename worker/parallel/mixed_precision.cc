@@ -1,0 +1,30 @@
+#include "worker/parallel/mixed_precision.h"
+
+#include <string>
+
+#include "proto/errors.h"
+
+namespace legoai::parallel {
+namespace {
+
+absl::StatusOr<c10::ScalarType> TypeOf(const char* field, v1::DType dtype) {
+  switch (dtype) {
+    case v1::FLOAT32: return c10::ScalarType::Float;
+    case v1::BFLOAT16: return c10::ScalarType::BFloat16;
+    default: return FieldError(field, v1::DType_Name(dtype), "choose float32 or bfloat16");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Precision> PrecisionOf(const v1::Training& training) {
+  auto param = TypeOf("training.mixed_precision_param",
+                      training.has_mixed_precision_param() ? training.mixed_precision_param() : v1::BFLOAT16);
+  if (!param.ok()) return param.status();
+  auto reduce = TypeOf("training.mixed_precision_reduce",
+                       training.has_mixed_precision_reduce() ? training.mixed_precision_reduce() : v1::FLOAT32);
+  if (!reduce.ok()) return reduce.status();
+  return Precision{*param, *reduce};
+}
+
+}  // namespace legoai::parallel
