@@ -1,0 +1,64 @@
+#include "worker/parallel/parallelize.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "worker/comm/runtime.h"
+#include "worker/graph/annotation.h"
+#include "worker/model/init.h"
+#include "worker/parallel/activation_checkpoint.h"
+#include "worker/parallel/tensor_parallel.h"
+
+namespace legoai::parallel {
+namespace {
+
+void KeepStage(model::LanguageModel& model, const ParallelDims& dims, int64_t rank) {
+  if (dims.pp() == 1) return;
+  const int64_t stage = dims.CoordinatesOf(rank).pp;
+  const auto [first, last] = dims.LayersOf(rank);
+  model.KeepLayers(stage == 0, first, last, stage + 1 == dims.pp());
+}
+
+}  // namespace
+
+absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const v1::Recipe& recipe,
+                                              const ParallelDims& dims) {
+  auto precision = PrecisionOf(recipe.training());
+  if (!precision.ok()) return precision.status();
+  ParallelizedModel result;
+  result.model = std::move(model);
+  result.precision = *precision;
+  result.seq_len = dims.seq_len();
+
+  // 1. Pipeline: only this stage's layers remain.
+  KeepStage(*result.model, dims, comm::CurrentRuntime().rank());
+  // 2. Tensor parallelism cuts weights in any dimension and changes layouts inside the blocks.
+  if (absl::Status status = ApplyTensorParallel(result.model.get(), recipe); !status.ok()) return status;
+  // 3. Checkpointing: what it recomputes includes the collectives of 2, and not the gathers of 4.
+  if (absl::Status status = ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint()); !status.ok()) return status;
+  // 4. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
+  DataParallelOptions options;
+  options.precision = *precision;
+  options.reshard_after_forward = dims.reshard_after_forward();
+  options.reduce_each_microbatch = dims.pp() == 1;
+  result.data_parallel = std::make_unique<DataParallel>(*result.model, options);
+  return result;
+}
+
+void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t seed, bool initialize) {
+  at::NoGradGuard no_grad;
+  {
+    graph::CategoryScope category(graph::Category::kShardedParameter);
+    for (model::Parameter* p : parallelized.model->Parameters()) {
+      p->master = at::empty(p->spec.sizes, at::TensorOptions().device(device).dtype(c10::ScalarType::Float));
+      if (initialize && p->spec.Elements() > 0) model::FillParameter(p->spec, p->init, seed, p->master);
+    }
+  }
+  parallelized.data_parallel->AllocateValues(device);
+  graph::CategoryScope category(graph::Category::kBuffer);
+  parallelized.model->CreateBuffers(device, parallelized.precision.param, parallelized.seq_len);
+}
+
+}  // namespace legoai::parallel
