@@ -179,7 +179,8 @@ void ExpectSame(const Case& test, const Parts& whole, double tolerance) {
         const int64_t at = part.offsets[0] * columns + i;
         ++held.at(at);
         ASSERT_NEAR(part.gradient[i], expected.gradient[at], tolerance * scale) << name << " " << at;
-        ASSERT_NEAR(part.weight[i], expected.weight[at], tolerance * (scale + std::abs(expected.weight[at]))) << name << " " << at;
+        ASSERT_NEAR(part.weight[i], expected.weight[at], tolerance * (scale + std::abs(expected.weight[at])))
+            << name << " " << at;
       }
     }
     for (int count : held) EXPECT_EQ(count, test.mesh.replicate * test.mesh.tp) << name;
@@ -246,8 +247,8 @@ TEST_P(Layouts, MixedPrecisionStaysNear) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
-                         ::testing::Values(Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 2}, Mesh{.shard = 3},
-                                           Mesh{.shard = 4}, Mesh{.replicate = 2, .shard = 2}),
+                         ::testing::Values(Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 2}, Mesh{.shard = 3}, Mesh{.shard = 4},
+                                           Mesh{.replicate = 2, .shard = 2}),
                          [](const auto& info) {
                            return "replicate" + std::to_string(info.param.replicate) + "shard" + std::to_string(info.param.shard);
                          });

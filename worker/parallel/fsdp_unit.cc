@@ -44,7 +44,8 @@ FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, 
                    const Precision& precision)
     : path_(std::move(path)), parameters_(std::move(parameters)), mesh_(mesh), precision_(precision) {
   for (model::Parameter* p : parameters_) {
-    TORCH_CHECK(p->spec.sizes == p->local_shape && !p->local_shape.empty(), p->name(), ": already cut over dp_shard, or a scalar");
+    TORCH_CHECK(p->spec.sizes == p->local_shape && !p->local_shape.empty(), p->name(),
+                ": already cut over dp_shard, or a scalar");
     Piece piece;
     piece.rows = p->local_shape[0];
     piece.row = piece.rows == 0 ? 0 : p->spec.Elements() / piece.rows;
@@ -249,8 +250,8 @@ void FsdpUnit::StartReduce(bool last) {
   Tensor packed;
   {
     CategoryScope category(scatter ? Category::kReduceScatterBuffer : Category::kShardedGradient);
-    packed = at::empty({mesh_.shard_size, packed_},
-                       parameters_[0]->value.options().requires_grad(false).dtype(precision_.reduce));
+    packed =
+        at::empty({mesh_.shard_size, packed_}, parameters_[0]->value.options().requires_grad(false).dtype(precision_.reduce));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     CategoryScope category(Category::kUnshardedGradient);

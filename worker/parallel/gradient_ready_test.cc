@@ -1,0 +1,39 @@
+#include "worker/parallel/gradient_ready.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+namespace legoai::parallel {
+namespace {
+
+TEST(GradientReady, ComesOnceWithAllContributions) {
+  model::Parameter parameter({3}, {});
+  parameter.value = at::full({3}, 2.0).set_requires_grad(true);
+  auto node = NotifyOnAccumulate(&parameter);
+  int ready = 0;
+  float seen = 0;
+  parameter.OnGradientReady([&](model::Parameter& p) {
+    ++ready;
+    seen = p.value.grad().const_data_ptr<float>()[0];
+  });
+  (parameter.value * parameter.value + parameter.value).sum().backward();  // three uses
+  EXPECT_EQ(ready, 1);
+  EXPECT_EQ(seen, 5);
+  (parameter.value * 3).sum().backward();
+  EXPECT_EQ(ready, 2);
+  EXPECT_EQ(seen, 8) << "value.grad() had been left";
+}
+
+TEST(GradientReady, EndsWithItsNode) {
+  model::Parameter parameter({3}, {});
+  parameter.value = at::full({3}, 2.0).set_requires_grad(true);
+  NotifyOnAccumulate(&parameter).reset();
+  int ready = 0;
+  parameter.OnGradientReady([&](model::Parameter&) { ++ready; });
+  parameter.value.sum().backward();
+  EXPECT_EQ(ready, 0);
+}
+
+}  // namespace
+}  // namespace legoai::parallel
