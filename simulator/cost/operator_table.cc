@@ -141,7 +141,7 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
           "aten::silu", "aten::silu_", "aten::silu_backward", "aten::gelu",    "aten::gelu_backward", "aten::pow",
           "aten::pow_", "aten::erf"});
   AddAll(rows, {.traffic = kGathers}, {"aten::embedding", "aten::index_select", "aten::index", "aten::gather"});
-  AddAll(rows, {.flops_per_element = 40}, {"lego::dropout", "lego::dropout_backward"});
+  AddAll(rows, {.flops_per_element = 40}, {"lego::dropout"});
 }
 
 void AddReductions(std::vector<OperatorRow>& rows) {
@@ -160,9 +160,6 @@ void AddReductions(std::vector<OperatorRow>& rows) {
           "aten::logsumexp"});
   AddAll(rows, {.op_class = kReduction, .traffic = kPicks}, {"aten::nll_loss_forward", "aten::nll_loss2d_forward"});
   AddAll(rows, {.op_class = kReduction, .traffic = kWrites}, {"aten::nll_loss_backward", "aten::nll_loss2d_backward"});
-  AddAll(rows, {.op_class = kReduction, .flops_per_element = 16}, {"lego::cross_entropy"});
-  AddAll(rows, {.op_class = kReduction, .flops_per_element = 16, .workspace = WorkspaceRule::kCrossEntropyBackward},
-         {"lego::cross_entropy_backward"});
 }
 
 void AddCopies(std::vector<OperatorRow>& rows) {
@@ -183,7 +180,7 @@ void AddCopies(std::vector<OperatorRow>& rows) {
 }
 
 void AddComputeBound(std::vector<OperatorRow>& rows) {
-  AddAll(rows, {.op_class = kMatmul, .flops = FlopRule::kMatmul},
+  AddAll(rows, {.op_class = kMatmul, .flops = FlopRule::kMatmul, .workspace = WorkspaceRule::kMatmul},
          {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm", "aten::baddbmm_"});
   AddAll(rows, {.op_class = kAttention, .flops = FlopRule::kAttention, .workspace = WorkspaceRule::kAttention},
          {"lego::attention"});

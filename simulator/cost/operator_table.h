@@ -39,6 +39,7 @@ enum class FlopRule : uint8_t { kPerElement, kMatmul, kAttention, kAttentionBack
 
 enum class WorkspaceRule : uint8_t {
   kNone,
+  kMatmul,
   kLayerNormBackward,
   kFlashAttention,
   kFlashAttentionBackward,
@@ -47,7 +48,6 @@ enum class WorkspaceRule : uint8_t {
   kRmsNormBackward,    // lego::rms_norm_backward
   kEmbeddingBackward,
   kForeachNorm,
-  kCrossEntropyBackward,
 };
 
 struct OperatorRow {

@@ -33,15 +33,41 @@ int64_t CpuFlashForward(const InstructionView& op, int first, int64_t threads) {
   return bytes;
 }
 
+// oneDNN's blocked product of 16-bit matrices on a CPU, [m, k] x [k, n], as LibTorch 2.11 ships it: a block of fp32 results, a
+// panel of the right operand, and of the left one if it is transposed. Exact up to k = 512; beyond, its choice of blocks depends
+// on the caches and the rule is off by up to half of at most 1.4 MB.
+int64_t OneDnnBlocks(int64_t m, int64_t n, int64_t k, bool transposed_left) {
+  if (m == 0 || n == 0 || k == 0) return 0;
+  int64_t parts = (m + 255) / 256, rows = (m + parts - 1) / parts;
+  int64_t depth = std::min<int64_t>((k + 31) / 32 * 32, k > 1024 ? 1024 : 512);
+  int64_t bytes = rows * std::min<int64_t>(n, 64) * 4 + depth * 64 * 2 + 1024;
+  if (!transposed_left) return bytes;
+  int64_t stride = depth % 512 == 0 ? depth + 32 : depth;  // panels do not begin on the same cache sets
+  return bytes + rows * stride * 2 + 128;
+}
+
+// The last two tensors of mm, addmm, bmm and baddbmm. fp32 products take their buffers outside LibTorch's allocator.
+int64_t CpuMatmul(const InstructionView& op) {
+  const Geometry *a = nullptr, *b = nullptr;
+  for (int i = 0; i < op.argument_count(); ++i) {
+    if (const Geometry* next = Input(op, i)) a = b, b = next;
+  }
+  if (a == nullptr || !IsReduced(*a) || a->sizes.size() < 2 || b->sizes.size() < 2) return 0;
+  size_t rank = a->sizes.size();
+  return OneDnnBlocks(a->sizes[rank - 2], b->sizes.back(), a->sizes[rank - 1], a->strides[rank - 1] != 1);
+}
+
 // Backward, per thread: probabilities and their gradients, and the row sums; for 16-bit inputs both blocks again in their type,
-// and fp32 copies of the three gradient blocks.
+// and the product of transposed probabilities with the output's gradient.
 int64_t CpuFlashBackward(const InstructionView& op, int first, int64_t threads) {
   const Geometry *q = Input(op, first), *k = Input(op, first + 1);
   if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
   int64_t rows = QueryBlock(q->sizes[2]), columns = std::min(kKeyBlock, k->sizes[2]);
   int64_t bytes = threads * (2 * rows * columns + rows) * 4;
-  if (IsReduced(*q)) bytes += threads * 2 * rows * columns * graph::ElementBytes(q->dtype);
-  return bytes;
+  if (!IsReduced(*q)) return bytes;
+  bytes += threads * 2 * rows * columns * graph::ElementBytes(q->dtype);
+  // Products of fewer rows take another path, without blocks.
+  return rows < 32 ? bytes : bytes + threads * OneDnnBlocks(columns, q->sizes[3], rows, true);
 }
 
 // FlashAttention-2's backward on CUDA: the query gradient and the row sums in fp32, lengths padded to 128; with fewer key heads
@@ -66,7 +92,7 @@ int64_t LayerNormBackward(const InstructionView& op, const WorkspaceContext& con
   return 2 * parts * graph::Elements(*weight) * graph::ElementBytes(weight->dtype);
 }
 
-// lego::rms_norm_backward(grad, x, weight, rstd): on CUDA partial sums of the weight's gradient in fp32.
+// lego::rms_norm_backward(grad, x, weight, rstd): none on CPU; on CUDA partial sums of the weight's gradient in fp32.
 int64_t RmsNormBackward(const InstructionView& op, const WorkspaceContext& context) {
   const Geometry* weight = Input(op, 2);
   if (weight == nullptr || context.kind == v1::CPU) return 0;
@@ -105,7 +131,7 @@ int64_t WorkspaceBytes(const InstructionView& op, const OperatorRow& row, const 
     case WorkspaceRule::kRmsNormBackward: return RmsNormBackward(op, context);
     case WorkspaceRule::kEmbeddingBackward: return EmbeddingBackward(op, context);
     case WorkspaceRule::kForeachNorm: return ForeachNorm(op, context);
-    case WorkspaceRule::kCrossEntropyBackward: return 0;
+    case WorkspaceRule::kMatmul: return cpu ? CpuMatmul(op) : 0;
   }
   return 0;
 }
