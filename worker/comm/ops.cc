@@ -13,9 +13,11 @@ namespace {
 using at::Tensor;
 
 // The addresses are taken when the operator is dispatched: the Runtime holds the storages until the work is known to be done.
-// On a fake runtime nobody looks at them.
-const char* Read(const Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
-char* Write(const Tensor& tensor) { return static_cast<char*>(tensor.mutable_data_ptr()); }
+// On a fake runtime tensors have no memory and nobody looks at addresses.
+const char* Read(const Tensor& tensor) {
+  return CurrentRuntime().fake() ? nullptr : static_cast<const char*>(tensor.const_data_ptr());
+}
+char* Write(const Tensor& tensor) { return CurrentRuntime().fake() ? nullptr : static_cast<char*>(tensor.mutable_data_ptr()); }
 
 void CheckUsable(const char* kind, const Tensor& tensor) {
   TORCH_CHECK(tensor.is_contiguous(), kind, ": a tensor of sizes ", tensor.sizes(), " is not contiguous");

@@ -1,0 +1,299 @@
+#include "worker/graph/executor.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "worker/comm/runtime.h"
+#include "worker/graph/ivalue_constant.h"
+#include "worker/graph/operands.h"
+
+namespace legoai::graph {
+namespace {
+
+// An instruction as the executor carries it out.
+struct Step {
+  enum class Kind : uint8_t { kCall, kFree };
+  Kind kind = Kind::kCall;
+  uint32_t instruction = 0;
+  uint32_t storage = 0;            // of kFree
+  std::vector<uint32_t> born;      // result values that bring a new storage, in the order of results
+  std::vector<uint32_t> reshaped;  // values whose tensor the operator gives another geometry in place
+};
+
+absl::StatusOr<c10::OperatorHandle> FindOperator(const std::string& full_name) {
+  const size_t dot = full_name.find('.');
+  const std::string overload = dot == std::string::npos ? "" : full_name.substr(dot + 1);
+  const auto op = c10::Dispatcher::singleton().findSchema({full_name.substr(0, dot), overload});
+  if (!op) return absl::NotFoundError(absl::StrCat("operator ", full_name, " is not registered in this process"));
+  return *op;
+}
+
+// Runs `f`, turning exceptions into a Status.
+template <class F>
+absl::Status Guarded(F f) {
+  try {
+    f();
+    return absl::OkStatus();
+  } catch (const c10::Error& error) {
+    return absl::InternalError(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  Impl(const Trace& trace, c10::Device device)
+      : trace(trace),
+        device(device),
+        keys(c10::computeDispatchKey(std::nullopt, std::nullopt, device)),
+        storages(trace.storages.size()),
+        values(trace.values.size()),
+        values_of(trace.storages.size()),
+        is_bound(trace.storages.size()),
+        is_output(trace.storages.size()) {}
+
+  const Trace& trace;
+  const c10::Device device;
+  const c10::DispatchKeySet keys;
+  std::vector<c10::OperatorHandle> operators;
+  std::vector<c10::IValue> constants;  // by argument: what is no tensor, ready to be pushed
+  std::vector<Step> steps;
+  std::vector<c10::Storage> storages;
+  std::vector<at::Tensor> values;  // made when first needed; of bound storages kept from run to run
+  std::vector<std::vector<uint32_t>> values_of;
+  std::vector<char> is_bound, is_output;
+  torch::jit::Stack stack;
+  int64_t calls = 0;
+  bool uses_runtime = false;
+
+  absl::Status Prepare() {
+    for (const Operator& op : trace.operators) {
+      auto handle = FindOperator(op.name);
+      if (!handle.ok()) return handle.status();
+      operators.push_back(*handle);
+      uses_runtime |= absl::StartsWith(op.name, "lego::");
+    }
+    for (uint32_t value = 0; value < values.size(); ++value) values_of[trace.values[value].storage].push_back(value);
+    for (const auto& [_, value] : trace.outputs) is_output[trace.values[value].storage] = true;
+    return Guarded([this] {
+      FillConstantStorages();
+      constants.resize(trace.arguments.size());
+      std::vector<char> born(storages.size());
+      for (size_t i = 0; i < born.size(); ++i) born[i] = trace.storages[i].kind != StorageKind::kInner;
+      for (uint32_t i = 0; i < trace.instructions.size(); ++i) AddStep(i, &born);
+    });
+  }
+
+  void FillConstantStorages() {
+    for (size_t i = 0; i < storages.size(); ++i) {
+      const Storage& record = trace.storages[i];
+      if (record.kind != StorageKind::kConstant) continue;
+      const at::Tensor memory = at::empty({static_cast<int64_t>(record.contents.size())}, at::TensorOptions().dtype(at::kByte));
+      std::memcpy(memory.mutable_data_ptr(), record.contents.data(), record.contents.size());
+      storages[i] = memory.to(device).storage();
+      is_bound[i] = true;
+    }
+  }
+
+  void AddStep(uint32_t index, std::vector<char>* born) {
+    const Instruction& instruction = trace.instructions[index];
+    Step step;
+    step.instruction = index;
+    if (instruction.kind == Instruction::Kind::kResize) return;  // the operator before it does that again
+    if (instruction.kind == Instruction::Kind::kFree) {
+      step.kind = Step::Kind::kFree;
+      step.storage = instruction.immediate;
+      if (trace.storages[step.storage].kind == StorageKind::kInner && !is_output[step.storage]) steps.push_back(std::move(step));
+      return;
+    }
+    const Operands operands = OperandsOf(trace, instruction);
+    for (uint32_t value : operands.results) {
+      char& is_born = (*born)[trace.values[value].storage];
+      if (!is_born) step.born.push_back(value);
+      is_born = true;
+    }
+    for (uint32_t value : operands.writes) {
+      const auto& results = operands.results;
+      if (!results.empty() && std::find(results.begin(), results.end(), value) == results.end()) step.reshaped.push_back(value);
+    }
+    // A view makes nothing and writes nothing: its results are geometries of storages that are there.
+    const bool is_view = !operands.results.empty() && operands.writes.empty() && step.born.empty() && !operands.has_host_result;
+    if (is_view) return;
+    PrepareArguments(instruction);
+    steps.push_back(std::move(step));
+    ++calls;
+  }
+
+  void PrepareArguments(const Instruction& instruction) {
+    const auto& schema = operators[instruction.operator_index].schema();
+    TORCH_CHECK(schema.arguments().size() == instruction.argument_count, schema.name(), " takes ", schema.arguments().size(),
+                " arguments here, ", instruction.argument_count, " in the trace");
+    for (uint32_t i = 0; i < instruction.argument_count; ++i) {
+      const uint32_t place = instruction.first_argument + i;
+      const Argument& argument = trace.arguments[place];
+      if (argument.kind == Argument::Kind::kConstant) {
+        constants[place] = ToIValue(trace.constants[argument.index], *schema.arguments()[i].type(), device);
+      } else if (argument.kind == Argument::Kind::kWrappedNumber) {
+        constants[place] = ToWrappedNumber(trace.constants[argument.index]);
+      }
+    }
+  }
+
+  const at::Tensor& TensorOf(uint32_t value) {
+    at::Tensor& tensor = values[value];
+    if (tensor.defined()) return tensor;
+    const Value& record = trace.values[value];
+    const Geometry& geometry = trace.geometries[record.geometry];
+    TORCH_CHECK(storages[record.storage], "storage ", record.storage, " ", trace.storages[record.storage].name, " is not bound");
+    tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storages[record.storage]), keys,
+                                                      c10::scalarTypeToTypeMeta(ToScalarType(geometry.dtype)));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(geometry.sizes, geometry.strides, geometry.offset);
+    return tensor;
+  }
+
+  void Push(uint32_t place) {
+    const Argument& argument = trace.arguments[place];
+    switch (argument.kind) {
+      case Argument::Kind::kConstant:
+      case Argument::Kind::kWrappedNumber: stack.push_back(constants[place]); return;
+      case Argument::Kind::kValue: stack.emplace_back(TensorOf(argument.index)); return;
+      case Argument::Kind::kUndefined: stack.emplace_back(at::Tensor()); return;
+      case Argument::Kind::kList: return PushList<at::Tensor>(trace.lists[argument.index]);
+      case Argument::Kind::kOptionalList: return PushList<std::optional<at::Tensor>>(trace.lists[argument.index]);
+    }
+  }
+  template <class Element>
+  void PushList(const std::vector<int64_t>& ids) {
+    c10::List<Element> list;
+    list.reserve(ids.size());
+    for (int64_t id : ids) list.push_back(id == -2 ? Element() : Element(id < 0 ? at::Tensor() : TensorOf(id)));
+    stack.emplace_back(std::move(list));
+  }
+
+  void Adopt(uint32_t value, const at::Tensor& tensor, const Instruction& instruction) {
+    const Value& record = trace.values[value];
+    const Geometry& geometry = trace.geometries[record.geometry];
+    TORCH_CHECK(tensor.sizes() == geometry.sizes && tensor.strides() == geometry.strides &&
+                    tensor.storage_offset() == geometry.offset && tensor.scalar_type() == ToScalarType(geometry.dtype),
+                trace.Line(instruction, true), " gave sizes ", tensor.sizes(), ", strides ", tensor.strides(), ", type ",
+                tensor.scalar_type());
+    storages[record.storage] = tensor.storage();
+    values[value] = tensor;
+  }
+  void AdoptResults(const Step& step, const Instruction& instruction) {
+    auto next = step.born.begin();
+    const size_t first = stack.size() - instruction.result_count;
+    for (uint32_t i = 0; i < instruction.result_count && next != step.born.end(); ++i) {
+      const Argument& result = trace.results[instruction.first_result + i];
+      if (result.kind == Argument::Kind::kValue) {
+        if (result.index == *next) Adopt(*next++, stack[first + i].toTensor(), instruction);
+      } else if (result.kind == Argument::Kind::kList) {
+        const auto& ids = trace.lists[result.index];
+        const auto tensors = stack[first + i].toListRef();
+        for (size_t k = 0; k < ids.size() && next != step.born.end(); ++k) {
+          if (ids[k] == static_cast<int64_t>(*next)) Adopt(*next++, tensors[k].toTensor(), instruction);
+        }
+      }
+    }
+  }
+
+  void Call(const Step& step) {
+    const Instruction& instruction = trace.instructions[step.instruction];
+    std::optional<comm::StreamScope> stream;
+    if (instruction.stream != comm::kCompute) stream.emplace(instruction.stream);
+    stack.clear();
+    for (uint32_t i = 0; i < instruction.argument_count; ++i) Push(instruction.first_argument + i);
+    operators[instruction.operator_index].redispatchBoxed(keys, &stack);
+    if (!step.born.empty()) AdoptResults(step, instruction);
+    for (uint32_t value : step.reshaped) values[value] = at::Tensor();
+  }
+
+  void Forget(uint32_t storage) {
+    storages[storage] = c10::Storage();
+    for (uint32_t value : values_of[storage]) values[value] = at::Tensor();
+  }
+  void ForgetInner() {
+    stack.clear();
+    for (uint32_t i = 0; i < storages.size(); ++i) {
+      if (!is_bound[i]) Forget(i);
+    }
+  }
+
+  void RunSteps(uint32_t* at) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ForgetInner();
+    for (const Step& step : steps) {
+      *at = step.instruction;
+      if (step.kind == Step::Kind::kFree) {
+        Forget(step.storage);
+      } else {
+        Call(step);
+      }
+    }
+    stack.clear();
+  }
+};
+
+Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Executor::~Executor() = default;
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Trace& trace, c10::Device device) {
+  auto impl = std::make_unique<Impl>(trace, device);
+  if (absl::Status status = impl->Prepare(); !status.ok()) return status;
+  return std::unique_ptr<Executor>(new Executor(std::move(impl)));
+}
+
+absl::Status Executor::Bind(const std::string& name, const at::Tensor& tensor) {
+  const auto it = impl_->trace.inputs.find(name);
+  if (it == impl_->trace.inputs.end()) return absl::NotFoundError(absl::StrCat("the trace has no input ", name));
+  const Value& value = impl_->trace.values[it->second];
+  const Geometry& geometry = impl_->trace.geometries[value.geometry];
+  const int64_t bytes = impl_->trace.storages[value.storage].bytes;
+  return Guarded([&] {
+    TORCH_CHECK(tensor.sizes() == geometry.sizes && tensor.strides() == geometry.strides &&
+                    tensor.scalar_type() == ToScalarType(geometry.dtype) && tensor.storage_offset() == geometry.offset &&
+                    static_cast<int64_t>(tensor.storage().nbytes()) == bytes,
+                "input ", name, " has sizes ", geometry.sizes, ", strides ", geometry.strides, " and a storage of ", bytes,
+                " bytes in the trace; given are ", tensor.sizes(), ", ", tensor.strides(), " and ", tensor.storage().nbytes());
+    impl_->Forget(value.storage);
+    impl_->storages[value.storage] = tensor.storage();
+    impl_->is_bound[value.storage] = true;
+  });
+}
+
+absl::Status Executor::Run() {
+  uint32_t at = 0;
+  absl::Status status = Guarded([&] { impl_->RunSteps(&at); });
+  if (impl_->uses_runtime) {
+    const absl::Status drained = comm::CurrentRuntime().Drain();
+    if (status.ok()) return drained;
+  }
+  if (status.ok()) return status;
+  const Instruction& instruction = impl_->trace.instructions[at];
+  return absl::Status(status.code(), absl::StrCat("instruction ", at, " in '", impl_->trace.modules[instruction.module], "', ",
+                                                  impl_->trace.Line(instruction, true), ": ", status.message()));
+}
+
+absl::StatusOr<at::Tensor> Executor::Output(const std::string& name) {
+  const auto it = impl_->trace.outputs.find(name);
+  if (it == impl_->trace.outputs.end()) return absl::NotFoundError(absl::StrCat("the trace has no output ", name));
+  at::Tensor tensor;
+  absl::Status status = Guarded([&] { tensor = impl_->TensorOf(it->second); });
+  if (!status.ok()) return status;
+  return tensor;
+}
+
+int64_t Executor::OperatorsPerRun() const { return impl_->calls; }
+
+}  // namespace legoai::graph

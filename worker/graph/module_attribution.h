@@ -1,0 +1,31 @@
+// Which module an operator belongs to. In forward (and recomputation) the annotation says it. In backward, the autograd node
+// that runs was created by an operator of forward, and its sequence number was given out then: so the recorder notes, as the
+// counter grows, which module was at work.
+//
+// Not thread-safe. Sequence numbers are of the thread that records.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/graph/annotation.h"
+#include "worker/graph/interner.h"
+
+namespace legoai::graph {
+
+class ModuleAttribution {
+ public:
+  explicit ModuleAttribution(Interner* interner);
+  // The module of the operator being dispatched now; 0 (the root) where nothing is known.
+  uint32_t Current(const Annotation& annotation);
+
+ private:
+  uint32_t OfCurrentNode();
+
+  Interner* interner_;
+  uint64_t first_sequence_;
+  std::vector<uint32_t> module_of_sequence_;  // from first_sequence_
+  uint32_t last_ = 0;
+};
+
+}  // namespace legoai::graph
