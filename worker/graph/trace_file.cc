@@ -243,7 +243,7 @@ class Reader {
   }
 
   const v1::Trace& proto_;
-  Trace trace_{.modules = {}};
+  Trace trace_;
   size_t next_argument_ = 0, next_result_ = 0;
   const char* broken_ = nullptr;
 };
