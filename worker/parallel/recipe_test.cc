@@ -91,7 +91,7 @@ TEST(CheckRecipe, EveryUnsupportedKeyHasADefault) {
     const auto* section = type->field(i)->message_type();
     for (int k = 0; k < section->field_count(); ++k) {
       const auto& options = section->field(k)->options();
-      if (options.GetExtension(v1::not_supported_yet)) EXPECT_TRUE(options.HasExtension(v1::default_text));
+      EXPECT_TRUE(!options.GetExtension(v1::not_supported_yet) || options.HasExtension(v1::default_text));
     }
   }
 }
