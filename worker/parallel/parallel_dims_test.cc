@@ -7,6 +7,8 @@
 #include <set>
 
 #include "proto/errors.h"
+#include "worker/model/hf_config.h"
+#include "worker/parallel/recipe.h"
 
 namespace legoai::parallel {
 namespace {
@@ -187,6 +189,18 @@ TEST(ParallelDims, ResolveGivesTheSameDimsAgain) {
   EXPECT_EQ(resolved.parallelism().data_parallel_shard_degree(), 3);
   EXPECT_EQ(resolved.training().global_batch_size(), 24);
   EXPECT_EQ(Make(resolved, 6).global_batch(), dims.global_batch());
+}
+
+TEST(ParallelDims, OfTheExampleJobOnTwoCores) {
+  const auto recipe = LoadRecipe("examples/job.toml", {{"training.local_batch_size", "4"}});
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  const auto model = model::ReadHfConfig("examples/tiny-llama");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name(), "tiny-llama");
+  const auto dims = ParallelDims::Create(*recipe, *model, 2);
+  ASSERT_TRUE(dims.ok()) << dims.status();
+  EXPECT_EQ(dims->shard(), 2);
+  EXPECT_EQ(dims->accumulation(), 2);
 }
 
 }  // namespace
