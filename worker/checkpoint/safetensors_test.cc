@@ -124,6 +124,15 @@ TEST(SafetensorsTest, FolderOfOneFileOrSeveral) {
   }
 }
 
+TEST(SafetensorsTest, AnExportReplacesOneOfTheOtherKind) {
+  for (int64_t max_file_bytes : {int64_t{1} << 20, int64_t{40}, int64_t{1} << 20}) {
+    WriteFolder(Path("folder"), max_file_bytes);
+    auto reader = SafetensorsReader::Open(Path("folder"));
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ(reader->Find("a").value()->file.find("-of-00002") != std::string::npos, max_file_bytes == 40);
+  }
+}
+
 TEST(SafetensorsTest, WriterRefusesWhatWasNotAnnouncedAndWhatIsMissing) {
   auto writer = SafetensorsWriter::Create(Path("model.safetensors"), ThreeTensors());
   ASSERT_TRUE(writer.ok()) << writer.status();

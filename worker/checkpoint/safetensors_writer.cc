@@ -17,6 +17,15 @@ namespace {
 
 std::string FieldOf(const std::string& file, std::string_view tensor) { return absl::StrCat(file, ": ", std::string(tensor)); }
 
+// Names that are not UTF-8 are written with U+FFFD instead of thrown at.
+constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+
+absl::Status Remove(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  return error ? FileError(path, "cannot remove", error.value()) : absl::OkStatus();
+}
+
 int64_t Bytes(const TensorSpec& tensor) { return Volume(tensor.shape) * DTypeBytes(tensor.dtype); }
 
 // Position of a type in the safetensors package's own list; tensors of later types come first, so that wide elements are aligned.
@@ -50,7 +59,7 @@ std::string Header(const std::vector<TensorSpec>& tensors) {
         {"dtype", std::string(SafetensorsName(tensor.dtype))}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump();
+  std::string text = header.dump(-1, ' ', false, kReplace);
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
@@ -139,12 +148,14 @@ absl::Status SafetensorsFolderWriter::Finish() {
     absl::Status status = writer.Finish();
     if (!status.ok()) return status;
   }
-  if (writers_.size() == 1) return absl::OkStatus();
+  // Readers look for one file first and an index next, so what an earlier export left of the other kind must go.
+  const std::string single = folder_ + "/model.safetensors", path = single + ".index.json";
+  if (writers_.size() == 1) return Remove(path);
   nlohmann::json index = {{"metadata", {{"total_size", total_bytes_}}}, {"weight_map", nlohmann::json::object()}};
   for (const auto& [tensor, file] : file_of_) index["weight_map"][tensor] = files_[file];
-  const std::string path = folder_ + "/model.safetensors.index.json";
-  absl::Status status = WriteFile(path + ".tmp", index.dump(2) + "\n");
-  return status.ok() ? RenameFile(path + ".tmp", path) : status;
+  absl::Status status = WriteFile(path + ".tmp", index.dump(2, ' ', false, kReplace) + "\n");
+  if (status.ok()) status = RenameFile(path + ".tmp", path);
+  return status.ok() ? Remove(single) : status;
 }
 
 }  // namespace legoai::checkpoint
