@@ -28,7 +28,7 @@ class LauncherTest : public ::testing::Test {
   LaunchOptions Options(const std::string& act, int64_t culprit, int64_t world = 3) {
     LaunchOptions options;
     options.trainer = "worker/launch/test_trainer";
-    options.arguments = {"--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_)};
+    options.arguments = {"--build=test", "--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_)};
     options.world_size = world;
     options.start.set_build_version("test");
     options.start.set_epoch(4);

@@ -45,6 +45,7 @@ std::string CheckpointsPath(const std::string& run_directory) { return run_direc
 std::string FlightRingPath(const std::string& run_directory, int64_t rank) {
   return absl::StrCat(run_directory, "/flight/rank-", rank);
 }
+std::string TokensPath(const std::string& run_directory) { return run_directory + "/tokens"; }
 std::string LogsPath(const std::string& run_directory) { return run_directory + "/logs"; }
 std::string TensorboardPath(const std::string& run_directory) { return run_directory + "/tensorboard"; }
 std::string HuggingFacePath(const std::string& run_directory) { return run_directory + "/hf"; }

@@ -5,6 +5,7 @@
 //   metrics.jsonl          legoai.v1.StepMetrics, a line each, keyed by (attempt, step)
 //   checkpoints/step-N     worker/checkpoint
 //   flight/rank-R          the flight recorder's ring of each rank; flight/rank-R.json a dump of it
+//   tokens/                the text as token ids, made once
 //   logs/rank-R.log        stdout and stderr of each rank
 //   tensorboard/           event files, if wished for
 //   hf/                    the trained model as a Hugging Face folder, if wished for
@@ -32,6 +33,7 @@ std::string RunJsonPath(const std::string& run_directory);
 std::string MetricsPath(const std::string& run_directory);
 std::string CheckpointsPath(const std::string& run_directory);
 std::string FlightRingPath(const std::string& run_directory, int64_t rank);
+std::string TokensPath(const std::string& run_directory);
 std::string LogsPath(const std::string& run_directory);
 std::string TensorboardPath(const std::string& run_directory);
 std::string HuggingFacePath(const std::string& run_directory);

@@ -1,15 +1,12 @@
 // The learning rate of every step: linear warm-up, then decay to min_lr_factor of the peak. Torch-free. Pure functions.
+// Which values a recipe may have is parallel/recipe.h's to check.
 #pragma once
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
 namespace legoai::train {
-
-// Errors: FieldError for an unknown decay_type, a negative warm-up, a min_lr_factor outside [0, 1].
-absl::Status CheckLrScheduler(const v1::LrScheduler& scheduler);
 
 // What the peak learning rate is multiplied with in step `step` of `steps`, counted from 1, as TorchTitan does: step/warmup
 // during the warm-up (which at most fills the run); then, with p = (step - warmup - 1) / (steps - warmup), 1 - p for "linear",

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "proto/errors.h"
-
 namespace legoai::train {
 namespace {
 
@@ -41,13 +39,6 @@ TEST(LrFactor, DecaysByCosineToTheMinimum) {
 }
 
 TEST(LrFactor, NoneStaysAtThePeak) { EXPECT_DOUBLE_EQ(LrFactor(Scheduler("none", 2, 0.1), 77, 100), 1); }
-
-TEST(CheckLrScheduler, NamesTheField) {
-  EXPECT_TRUE(CheckLrScheduler(Scheduler("linear", 0, 0)).ok());
-  EXPECT_EQ(GetFieldViolation(CheckLrScheduler(Scheduler("sqrt", 0, 0)))->field(), "lr_scheduler.decay_type");
-  EXPECT_EQ(GetFieldViolation(CheckLrScheduler(Scheduler("none", -1, 0)))->field(), "lr_scheduler.warmup_steps");
-  EXPECT_EQ(GetFieldViolation(CheckLrScheduler(Scheduler("none", 0, 1.5)))->value(), "1.5");
-}
 
 }  // namespace
 }  // namespace legoai::train

@@ -15,13 +15,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "worker/launch/build_version.h"
 #include "worker/launch/trainer_link.h"
 
 namespace legoai::launch {
 namespace {
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
-  std::map<std::string, std::string> arguments = {{"act", "none"}, {"culprit", "0"}, {"steps", "5"}, {"build", "test"}};
+  std::map<std::string, std::string> arguments = {
+      {"act", "none"}, {"culprit", "0"}, {"steps", "5"}, {"build", std::string(BuildVersion())}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i] + 2;
     arguments[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
@@ -60,6 +62,16 @@ int Act(const std::string& act, TrainerLink& link, int fd) {
   return 0;
 }
 
+absl::Status SendMetrics(TrainerLink& link, int64_t step) {
+  v1::FromTrainer message;
+  message.mutable_metrics()->set_attempt(link.start().attempt());
+  message.mutable_metrics()->set_step(step);
+  message.mutable_metrics()->set_loss(10.0 - static_cast<double>(step));
+  message.mutable_metrics()->set_step_seconds(0.01 * static_cast<double>(step));
+  message.mutable_metrics()->set_peak_memory_bytes(1000 + link.start().rank());
+  return link.Send(std::move(message));
+}
+
 int Run(int argc, char** argv) {
   auto arguments = ParseArguments(argc, argv);
   const int fd = std::atoi(arguments["socket"].c_str());
@@ -78,6 +90,7 @@ int Run(int argc, char** argv) {
       if (const int code = Act(arguments["act"], **link, fd); code != 0) return code;
     }
     if (!(*link)->SendProgress("train", step, steps).ok()) return 1;
+    if (!SendMetrics(**link, step).ok()) return 1;
     if (step == 2) {
       const absl::Status verdict = (*link)->AwaitCommit(step, absl::StrCat("digest-", start.rank()), absl::Seconds(20));
       (*link)->SendLog("info", absl::StrCat("verdict ", verdict.ToString())).IgnoreError();

@@ -1,0 +1,139 @@
+#include "worker/launch/prepare_training.h"
+
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/data/dataset_facts.h"
+#include "worker/data/loader.h"
+#include "worker/data/text_dataset.h"
+#include "worker/data/token_file.h"
+#include "worker/data/tokenizer.h"
+#include "worker/launch/build_version.h"
+#include "worker/launch/run_directory.h"
+#include "worker/model/model_facts.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::launch {
+namespace {
+
+// What a run must keep from its first step to its last.
+constexpr const char* kFixed[] = {
+    "training.global_batch_size",
+    "training.seq_len",
+    "training.seed",
+    "training.validation_fraction",
+    "training.mixed_precision_param",
+    "training.mixed_precision_reduce",
+    "model.tokenizer_path",
+    "optimizer.name",
+    "optimizer.lr",
+    "optimizer.beta1",
+    "optimizer.beta2",
+    "optimizer.eps",
+    "optimizer.weight_decay",
+};
+
+// The value of "section.key" as text.
+std::string ValueOf(const v1::Recipe& recipe, const std::string& path) {
+  const std::vector<std::string> names = absl::StrSplit(path, '.');
+  const auto* section_field = v1::Recipe::descriptor()->FindFieldByName(names[0]);
+  const google::protobuf::Message& section = recipe.GetReflection()->GetMessage(recipe, section_field);
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(section, section_field->message_type()->FindFieldByName(names[1]), -1,
+                                                        &text);
+  return text;
+}
+
+absl::Status CheckGoesOn(const v1::CheckpointManifest& manifest, const v1::Start& start) {
+  const std::string where = absl::StrCat("the checkpoint of step ", manifest.step(), " in ", start.run_directory());
+  const char* const remedy = ": change it back, choose another job.dump_folder, or begin anew with --fresh";
+  for (const char* path : kFixed) {
+    const std::string now = ValueOf(start.recipe(), path), then = ValueOf(manifest.recipe(), path);
+    if (now != then) return FieldError(path, now, absl::StrCat(where, " was made with ", then, remedy));
+  }
+  if (manifest.dataset_sha256() == start.dataset().sha256()) return absl::OkStatus();
+  return FieldError("training.dataset_path", start.recipe().training().dataset_path(),
+                    absl::StrCat(where, " was made with another text, of SHA-256 ", manifest.dataset_sha256(), remedy));
+}
+
+absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared) {
+  const std::string root = CheckpointsPath(prepared->start.run_directory());
+  const auto steps = checkpoint::ListCheckpoints(root);
+  if (!steps.ok()) return steps.status();
+  if (steps->empty() || request.fresh) return absl::OkStatus();
+  const int64_t step = steps->back();
+  const auto manifest = checkpoint::ReadManifest(root, step, request.accept_other_build ? "" : BuildVersion());
+  if (!manifest.ok()) {
+    return Annotate(manifest.status(), absl::StrCat("cannot go on from ", checkpoint::StepDirectory(root, step),
+                                                    " (remove it to go on from an earlier one, or begin anew with --fresh)"));
+  }
+  if (absl::Status status = CheckGoesOn(*manifest, prepared->start); !status.ok()) return status;
+  prepared->checkpoint = step;
+  prepared->finished = step >= prepared->start.recipe().training().steps();
+  prepared->start.set_resume_step(step);
+  return absl::OkStatus();
+}
+
+absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cache_folder, PreparedTraining* prepared) {
+  const v1::Recipe& recipe = prepared->start.recipe();
+  const v1::Training& training = recipe.training();
+  auto facts = data::DatasetFacts(training.dataset_path());
+  if (!facts.ok()) return facts.status();
+  *prepared->start.mutable_dataset() = *std::move(facts);
+  const auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
+  if (!tokenizer.ok()) return tokenizer.status();
+  absl::Status fits = data::CheckFits(**tokenizer, prepared->start.model().vocab_size());
+  if (!fits.ok()) return fits;
+  const auto file = data::TokenFile::Open(prepared->start.dataset(), **tokenizer, cache_folder);
+  if (!file.ok()) return file.status();
+  const auto text = data::TextDataset::Create(file->tokens(), {.seq_len = training.seq_len(),
+                                                               .validation_fraction = training.validation_fraction(),
+                                                               .seed = static_cast<uint64_t>(training.seed())});
+  if (!text.ok()) return text.status();
+  prepared->tokens = static_cast<int64_t>(file->tokens().size());
+  prepared->unigram_entropy = data::UnigramEntropy(file->tokens());
+  return data::MakeLayout(0, dims.dp(), dims.local_batch(), dims.global_batch()).status();
+}
+
+absl::Status CheckProgram(const std::string& trainer) {
+  if (access(trainer.c_str(), X_OK) == 0) return absl::OkStatus();
+  return FieldError("trainer program", trainer, "is not there or cannot be run: build //worker/train:legoai-trainer",
+                    absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder) {
+  PreparedTraining prepared;
+  v1::Start& start = prepared.start;
+  *start.mutable_recipe() = request.recipe;
+  parallel::FillDefaults(start.mutable_recipe());
+  const auto dims = parallel::ParallelDims::Create(start.recipe(), request.model, request.nproc);
+  if (!dims.ok()) return dims.status();
+  *start.mutable_recipe() = dims->Resolve(start.recipe());
+  if (absl::Status status = CheckProgram(request.trainer); !status.ok()) return status;
+  *start.mutable_model() = request.model;
+  start.set_world_size(request.nproc);
+  start.set_run_directory(start.recipe().job().dump_folder());
+  start.set_build_version(std::string(BuildVersion()));
+  start.set_device(request.device);
+  start.set_threads(request.threads);
+  start.set_accept_other_build(request.accept_other_build);
+  start.set_model_flops_per_token(model::FlopsPerToken(request.model, dims->seq_len()));
+  start.set_peak_flops_per_second(request.peak_flops_per_second);
+  prepared.parameters = model::ParameterCount(request.model);
+  if (absl::Status status = ReadText(*dims, cache_folder, &prepared); !status.ok()) return status;
+  if (absl::Status status = FindCheckpoint(request, &prepared); !status.ok()) return status;
+  return prepared;
+}
+
+}  // namespace legoai::launch

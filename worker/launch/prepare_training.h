@@ -1,0 +1,46 @@
+// Everything about a training that can be found out before a process is started: all that `lego train --dry-run` says, and all
+// that can be wrong with recipe, model, text and checkpoint. Torch-free. Thread-safety: functions of the file system.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/launch.pb.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::launch {
+
+struct TrainRequest {
+  v1::Recipe recipe;                 // as parallel::LoadRecipe gives it
+  v1::Model model;                   // of recipe.model.name
+  int64_t nproc = 1;                 // ranks, all on this host
+  std::string trainer;               // path of legoai-trainer
+  bool fresh = false;                // begins anew although there are checkpoints
+  bool accept_other_build = false;   // goes on from a checkpoint of another build
+  std::string device = "cpu";        // or "cuda"
+  int64_t threads = 1;               // of each rank
+  bool pin = true;                   // each rank to a core
+  int64_t rendezvous_port = 0;       // 0: any
+  double peak_flops_per_second = 0;  // of one device; for MFU, which is left out where it is 0
+};
+
+struct PreparedTraining {
+  v1::Start start;                    // but for attempt, rank and rendezvous; its recipe has every field, degrees derived
+  int64_t parameters = 0;             // of the model
+  int64_t tokens = 0;                 // of the text
+  double unigram_entropy = 0;         // of the text, nats per token: the loss of the best model that looks at no context
+  std::optional<int64_t> checkpoint;  // the latest committed step, from which it goes on
+  bool finished = false;              // the checkpoint is of the last step already
+};
+
+// `cache_folder` keeps the text's tokens; empty: they are not kept.
+// Errors, as FieldErrors: an illegal recipe, a text that is missing, empty or too short, a tokenizer with more ids than the
+// model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot go on as this
+// one: the global batch, sequence, precision, optimizer, seed, tokenizer and text must be the same, the layout may differ.
+absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder);
+
+}  // namespace legoai::launch

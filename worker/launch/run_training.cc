@@ -1,0 +1,203 @@
+#include "worker/launch/run_training.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/files.h"
+#include "worker/comm/flight_ring.h"
+#include "worker/launch/launcher.h"
+#include "worker/launch/metrics_merger.h"
+#include "worker/launch/run_directory.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::launch {
+namespace {
+
+double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
+
+// run.json with the attempt that begins now.
+absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared) {
+  const v1::Start& start = prepared.start;
+  auto kept = ReadRun(start.run_directory());
+  if (!kept.ok()) return kept.status();
+  v1::Run run = kept->has_value() ? **kept : v1::Run();
+  if (!kept->has_value()) run.set_build_version(start.build_version());
+  run.set_model(start.model().name());
+  run.set_parameters(prepared.parameters);
+  run.set_seed(start.recipe().training().seed());
+  *run.mutable_dataset() = start.dataset();
+  v1::RunAttempt& attempt = *run.add_attempts();
+  attempt.set_attempt(run.attempts_size());
+  attempt.set_build_version(start.build_version());
+  attempt.set_world_size(start.world_size());
+  if (start.has_resume_step()) attempt.set_resume_step(start.resume_step());
+  attempt.set_started_unix_seconds(UnixNow());
+  attempt.set_outcome("running");
+  return run;
+}
+
+absl::Status EndAttempt(const RunDirectory& directory, v1::Run run, const absl::StatusOr<LaunchOutcome>& outcome) {
+  v1::RunAttempt& attempt = *run.mutable_attempts(run.attempts_size() - 1);
+  attempt.set_ended_unix_seconds(UnixNow());
+  if (outcome.ok()) {
+    attempt.set_outcome(outcome->cause == v1::Exit::FINISHED ? "finished" : "stopped");
+    attempt.set_last_step(outcome->step);
+  } else {
+    attempt.set_outcome("failed");
+    attempt.set_error(std::string(outcome.status().message()));
+  }
+  return directory.WriteRun(run);
+}
+
+// Nothing is lost by beginning anew.
+absl::Status PutCheckpointsAside(const std::string& run_directory, int64_t attempt) {
+  const std::string from = CheckpointsPath(run_directory), to = absl::StrCat(from, ".before-attempt-", attempt);
+  std::error_code error;
+  if (std::filesystem::is_empty(from, error) || error) return absl::OkStatus();
+  if (absl::Status status = checkpoint::RenameFile(from, to); !status.ok()) return status;
+  std::filesystem::create_directory(from, error);
+  return error ? checkpoint::FileError(from, "cannot make the folder", error.value()) : absl::OkStatus();
+}
+
+// The rings lie in files: what a rank did is read also of one that was stopped or killed (decisions 26).
+void DumpFlightRings(const v1::Start& start, const std::string& reason) {
+  for (int64_t rank = 0; rank < start.world_size(); ++rank) {
+    const std::string path = FlightRingPath(start.run_directory(), rank);
+    const auto dump = comm::ReadFlightRing(path, reason);
+    if (dump.ok()) checkpoint::WriteFile(path + ".json", comm::FlightDumpToJson(*dump)).IgnoreError();
+  }
+}
+
+// Rings of an earlier attempt, perhaps of more ranks, would pass for this one's.
+void RemoveFlightRecords(const std::string& run_directory) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_directory + "/flight", error)) {
+    std::filesystem::remove(entry.path(), error);
+  }
+}
+
+std::optional<double> MedianStepSeconds(const std::vector<v1::StepMetrics>& metrics) {
+  std::vector<double> seconds;
+  for (size_t i = 1; i < metrics.size(); ++i) seconds.push_back(metrics[i].step_seconds());
+  if (seconds.empty()) return std::nullopt;
+  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
+  const v1::CommSection& comm = start.recipe().comm();
+  LaunchOptions options;
+  options.trainer = request.trainer;
+  options.world_size = start.world_size();
+  options.start = start;
+  options.rendezvous_port = request.rendezvous_port;
+  options.pin = request.pin;
+  options.log_directory = LogsPath(start.run_directory());
+  options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
+  options.train_timeout = absl::Seconds(comm.train_timeout_seconds());
+  return options;
+}
+
+// Passes on what the ranks say, and keeps it.
+class Listener {
+ public:
+  Listener(const TrainCallbacks& callbacks, RunDirectory& directory, int64_t world_size)
+      : callbacks_(callbacks), directory_(directory), merger_(world_size) {}
+
+  LaunchCallbacks Callbacks() {
+    LaunchCallbacks callbacks;
+    callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
+      if (rank == 0 && callbacks_.progress) callbacks_.progress(progress);
+    };
+    callbacks.metrics = [this](int64_t rank, const v1::StepMetrics& metrics) {
+      if (auto merged = merger_.Add(rank, metrics)) Keep(*merged);
+    };
+    callbacks.log = [this](int64_t rank, const v1::Log& log) { Log(log.level(), absl::StrCat("rank ", rank, ": ", log.text())); };
+    return callbacks;
+  }
+
+  void Finish(TrainOutcome* outcome) {
+    for (const v1::StepMetrics& metrics : merger_.Rest()) Keep(metrics);
+    outcome->peak_memory_bytes = merger_.peak_memory_bytes();
+    outcome->median_step_seconds = MedianStepSeconds(kept_);
+    for (const v1::StepMetrics& metrics : kept_) {
+      if (metrics.has_validation_loss()) outcome->validation_loss = metrics.validation_loss();
+    }
+    outcome->metrics = std::move(kept_);
+  }
+
+ private:
+  void Log(const std::string& level, const std::string& text) {
+    if (callbacks_.log) callbacks_.log(level, text);
+  }
+
+  void Keep(const v1::StepMetrics& metrics) {
+    const absl::Status written = directory_.AppendMetrics(metrics);
+    // The training goes on without its figures.
+    if (!written.ok() && !std::exchange(warned_, true)) Log("warning", std::string(written.message()));
+    kept_.push_back(metrics);
+    if (callbacks_.metrics) callbacks_.metrics(metrics);
+  }
+
+  const TrainCallbacks& callbacks_;
+  RunDirectory& directory_;
+  MetricsMerger merger_;
+  std::vector<v1::StepMetrics> kept_;
+  bool warned_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop) {
+  v1::Recipe recipe = request.recipe;
+  parallel::FillDefaults(&recipe);
+  const std::string path = recipe.job().dump_folder();
+  auto directory = RunDirectory::Open(path);
+  if (!directory.ok()) return directory.status();
+  auto prepared = PrepareTraining(request, TokensPath(path));
+  if (!prepared.ok()) return prepared.status();
+  if (callbacks.prepared) callbacks.prepared(*prepared);
+  TrainOutcome outcome;
+  outcome.run_directory = path;
+  outcome.resumed_from = prepared->checkpoint;
+  if (prepared->finished) {
+    outcome.step = *prepared->checkpoint;
+    outcome.prepared = *std::move(prepared);
+    return outcome;
+  }
+
+  absl::StatusOr<v1::Run> run = BeginAttempt(*prepared);
+  if (!run.ok()) return run.status();
+  outcome.attempt = run->attempts_size();
+  prepared->start.set_attempt(outcome.attempt);
+  prepared->start.set_epoch(outcome.attempt);
+  if (request.fresh) {
+    if (absl::Status status = PutCheckpointsAside(path, outcome.attempt); !status.ok()) return status;
+  }
+  RemoveFlightRecords(path);
+  if (absl::Status status = directory->WriteRecipe(prepared->start.recipe()); !status.ok()) return status;
+  if (absl::Status status = directory->WriteRun(*run); !status.ok()) return status;
+
+  Listener listener(callbacks, *directory, request.nproc);
+  const auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
+  listener.Finish(&outcome);
+  const absl::Status kept = EndAttempt(*directory, *std::move(run), launched);
+  if (!launched.ok()) {
+    DumpFlightRings(prepared->start, std::string(launched.status().message()));
+    return launched.status();
+  }
+  if (!kept.ok()) return kept;
+  outcome.cause = launched->cause;
+  outcome.step = launched->step;
+  const bool exported = outcome.cause == v1::Exit::FINISHED && prepared->start.recipe().checkpoint().last_save_in_hf();
+  if (exported) outcome.hf_directory = HuggingFacePath(path);
+  outcome.prepared = *std::move(prepared);
+  return outcome;
+}
+
+}  // namespace legoai::launch

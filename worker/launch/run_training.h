@@ -1,0 +1,49 @@
+// Trains on this host, without a server: what `lego train` calls. Torch-free.
+//
+// Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, keeps recipe, run.json and
+// metrics, commits every checkpoint, and gives the outcome. Goes on from the latest checkpoint unless the request says `fresh`:
+// then the checkpoints that are there are put aside as checkpoints.before-attempt-N, not removed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/launch.pb.h"
+#include "proto/legoai/v1/metrics.pb.h"
+#include "worker/launch/prepare_training.h"
+#include "worker/launch/stop_pipe.h"
+
+namespace legoai::launch {
+
+// All run on the thread of RunTraining. Each may be empty.
+struct TrainCallbacks {
+  std::function<void(const PreparedTraining&)> prepared;  // before anything is started
+  std::function<void(const v1::Progress&)> progress;      // of rank 0: every step and phase
+  std::function<void(const v1::StepMetrics&)> metrics;    // as in metrics.jsonl
+  std::function<void(const std::string& level, const std::string& text)> log;
+};
+
+struct TrainOutcome {
+  v1::Exit::Cause cause = v1::Exit::FINISHED;  // STOPPED: `stop` was asked (exit code 130 of `lego train`)
+  int64_t step = 0;                            // optimizer steps done
+  int64_t attempt = 0;                         // 0: there was nothing left to do, and nothing was started
+  std::optional<int64_t> resumed_from;
+  PreparedTraining prepared;
+  std::string run_directory;
+  std::string hf_directory;                   // empty: none was written
+  std::vector<v1::StepMetrics> metrics;       // of this attempt
+  std::vector<int64_t> peak_memory_bytes;     // by rank
+  std::optional<double> median_step_seconds;  // of the reports after the first step's, which warms up
+  std::optional<double> validation_loss;      // the last
+};
+
+// `stop` may be null. Blocks; no process is left when it returns, nor if this process is killed.
+// Errors: those of PrepareTraining and Launcher::Run; the run directory in use. After a failure run.json has the reason, and
+// flight/rank-R.json what every rank was doing.
+absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);
+
+}  // namespace legoai::launch

@@ -1,0 +1,230 @@
+#include "worker/launch/run_training.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/chunk_writer.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/launch/build_version.h"
+#include "worker/launch/run_directory.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two ranks of the test trainer, which takes five steps and trains nothing; text, recipe, directory and checkpoints are real.
+class RunTrainingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ + "/text.txt") << std::string(1000, 'a') << std::string(1000, 'b');
+    request_.recipe = parallel::DefaultRecipe();
+    v1::Recipe& recipe = request_.recipe;
+    recipe.mutable_job()->set_dump_folder(folder_ + "/run");
+    recipe.mutable_training()->set_dataset_path(folder_ + "/text.txt");
+    recipe.mutable_training()->set_seq_len(16);
+    recipe.mutable_training()->set_local_batch_size(2);
+    recipe.mutable_training()->set_steps(5);
+    recipe.mutable_comm()->set_train_timeout_seconds(2);
+    v1::Model& model = request_.model;
+    model.set_name("tiny");
+    model.set_architecture(v1::LLAMA);
+    model.set_vocab_size(256);
+    model.set_hidden_size(16);
+    model.set_intermediate_size(32);
+    model.set_num_hidden_layers(2);
+    model.set_num_attention_heads(2);
+    model.set_num_key_value_heads(2);
+    model.set_head_dim(8);
+    model.set_max_position_embeddings(64);
+    request_.nproc = 2;
+    request_.trainer = "worker/launch/test_trainer";
+    callbacks_.metrics = [this](const v1::StepMetrics& metrics) {
+      if (metrics.step() == stop_at_) stop_.Request(/*save=*/true);
+    };
+    callbacks_.log = [this](const std::string&, const std::string& text) { logs_.push_back(text); };
+  }
+
+  // The trainer with other arguments.
+  void UseTrainer(const std::string& arguments) {
+    request_.trainer = folder_ + "/trainer";
+    std::ofstream(request_.trainer) << "#!/bin/sh\nexec worker/launch/test_trainer " << arguments << " \"$@\"\n";
+    std::filesystem::permissions(request_.trainer, std::filesystem::perms::owner_all);
+  }
+
+  absl::StatusOr<TrainOutcome> Train() { return RunTraining(request_, callbacks_, &stop_); }
+  std::string path() const { return folder_ + "/run"; }
+
+  // A committed checkpoint, made as the request's training would have made it.
+  void MakeCheckpoint(int64_t step, const std::string& build_version) {
+    const auto prepared = PrepareTraining(request_, "");
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    const std::string root = CheckpointsPath(path());
+    ASSERT_EQ(checkpoint::BeginCheckpoint(root, step, 100), absl::OkStatus());
+    const std::string directory = checkpoint::StepDirectory(root, step);
+    auto writer = checkpoint::ChunkWriter::Create(directory, 0);
+    const float value = 1;
+    ASSERT_EQ(writer->Append("w", v1::FLOAT32, {1}, checkpoint::WholeOf({1}), &value), absl::OkStatus());
+    ASSERT_EQ(writer->Finish(), absl::OkStatus());
+    v1::CheckpointManifest manifest;
+    manifest.set_step(step);
+    manifest.set_build_version(build_version);
+    *manifest.mutable_recipe() = prepared->start.recipe();
+    manifest.set_dataset_sha256(prepared->start.dataset().sha256());
+    ASSERT_EQ(checkpoint::CollectChunks(directory, 1, manifest), absl::OkStatus());
+    ASSERT_TRUE(checkpoint::PrepareManifest(root, manifest).ok());
+    ASSERT_EQ(checkpoint::CommitManifest(root, step), absl::OkStatus());
+  }
+
+  std::string folder_;
+  TrainRequest request_;
+  TrainCallbacks callbacks_;
+  StopPipe stop_;
+  int64_t stop_at_ = -1;
+  std::vector<std::string> logs_;
+};
+
+TEST_F(RunTrainingTest, KeepsRecipeMetricsAndAttempts) {
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome->step, 5);
+  EXPECT_EQ(outcome->attempt, 1);
+  EXPECT_NEAR(outcome->prepared.unigram_entropy, 0.6931, 1e-4) << "two letters, equally often";
+  EXPECT_THAT(outcome->peak_memory_bytes, ElementsAre(1000, 1001));
+  EXPECT_DOUBLE_EQ(*outcome->median_step_seconds, 0.04) << "of 0.02, 0.03, 0.04, 0.05";
+
+  const auto metrics = ReadMetrics(path());
+  ASSERT_EQ(metrics->size(), 5u);
+  EXPECT_EQ((*metrics)[4].step(), 5);
+  EXPECT_EQ((*metrics)[4].peak_memory_bytes(), 1001) << "the largest of all ranks";
+  const auto recipe = parallel::LoadRecipe(RecipePath(path()));
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_EQ(recipe->training().global_batch_size(), 4) << "derived";
+
+  ASSERT_TRUE(Train().ok());
+  const auto run = ReadRun(path());
+  ASSERT_EQ((*run)->attempts_size(), 2);
+  EXPECT_EQ((*run)->attempts(1).outcome(), "finished");
+  EXPECT_EQ((*run)->attempts(1).last_step(), 5);
+  EXPECT_EQ((*run)->build_version(), BuildVersion());
+  EXPECT_EQ((*run)->dataset().bytes(), 2000);
+  EXPECT_EQ(LatestOfEachStep(*ReadMetrics(path())).front().attempt(), 2);
+}
+
+TEST_F(RunTrainingTest, AFailureIsToldAndKept) {
+  UseTrainer("--act=die --culprit=1 --steps=1000000");
+  const auto outcome = Train();
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): the process was killed by signal 9"));
+  const auto run = ReadRun(path());
+  EXPECT_EQ((*run)->attempts(0).outcome(), "failed");
+  EXPECT_EQ((*run)->attempts(0).error(), outcome.status().message());
+  EXPECT_GE(ReadMetrics(path())->size(), 2u);
+  EXPECT_TRUE(RunDirectory::Open(path()).ok()) << "the lock is free again";
+}
+
+TEST_F(RunTrainingTest, StopsWhenAsked) {
+  UseTrainer("--steps=1000000");
+  stop_at_ = 3;
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_THAT(logs_, ::testing::Contains("rank 1: saved"));
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).outcome(), "stopped");
+}
+
+TEST_F(RunTrainingTest, GoesOnFromTheLatestCheckpoint) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  MakeCheckpoint(4, std::string(BuildVersion()));
+  request_.recipe.mutable_training()->set_local_batch_size(1);  // the layout is free
+  request_.recipe.mutable_training()->set_global_batch_size(4);
+  EXPECT_EQ(Train()->resumed_from, 4);
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).resume_step(), 4);
+
+  request_.fresh = true;
+  EXPECT_EQ(Train()->resumed_from, std::nullopt);
+  EXPECT_TRUE(checkpoint::ListCheckpoints(CheckpointsPath(path()))->empty());
+  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path()) + ".before-attempt-2"), ElementsAre(2, 4));
+}
+
+TEST_F(RunTrainingTest, StartsNothingWhenAllStepsAreDone) {
+  MakeCheckpoint(5, std::string(BuildVersion()));
+  request_.trainer = "/bin/false";
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->attempt, 0);
+  EXPECT_EQ(outcome->step, 5);
+}
+
+TEST_F(RunTrainingTest, WhatMayNotChangeIsRefusedByName) {
+  MakeCheckpoint(2, "0.0.9+000000000000");
+  EXPECT_THAT(Train().status().message(), HasSubstr("0.0.9+000000000000"));
+  request_.accept_other_build = true;
+  EXPECT_TRUE(PrepareTraining(request_, "").ok());
+  const auto expect_field = [&](const std::string& field, const std::string& value, const std::string& then) {
+    const absl::Status status = Train().status();
+    ASSERT_TRUE(GetFieldViolation(status).has_value()) << status;
+    EXPECT_EQ(GetFieldViolation(status)->field(), field);
+    EXPECT_EQ(GetFieldViolation(status)->value(), value);
+    EXPECT_THAT(GetFieldViolation(status)->remedy(), HasSubstr("was made with " + then));
+  };
+  const TrainRequest good = request_;
+  request_.recipe.mutable_training()->set_seq_len(8);
+  expect_field("training.seq_len", "8", "16");
+  request_ = good;
+  request_.recipe.mutable_training()->set_global_batch_size(8);
+  expect_field("training.global_batch_size", "8", "4");
+  request_ = good;
+  request_.recipe.mutable_optimizer()->set_beta2(0.5);
+  expect_field("optimizer.beta2", "0.5", "0.95");
+  request_ = good;
+  std::ofstream(folder_ + "/text.txt", std::ios::app) << "c";
+  expect_field("training.dataset_path", folder_ + "/text.txt", "another text");
+  EXPECT_FALSE(ReadRun(path())->has_value()) << "nothing was begun";
+}
+
+TEST_F(RunTrainingTest, BadInputBeginsNothing) {
+  const auto expect_field = [&](const std::string& field) {
+    const absl::Status status = Train().status();
+    ASSERT_TRUE(GetFieldViolation(status).has_value()) << field << ": " << status;
+    EXPECT_EQ(GetFieldViolation(status)->field(), field) << status;
+    EXPECT_FALSE(std::filesystem::exists(path() + "/run.json"));
+  };
+  const TrainRequest good = request_;
+  request_.recipe.mutable_training()->set_dataset_path(folder_ + "/none.txt");
+  expect_field("training.dataset_path");
+  request_ = good;
+  request_.recipe.mutable_training()->set_dataset_path("");
+  expect_field("training.dataset_path");
+  request_ = good;
+  request_.model.set_max_position_embeddings(4096);
+  request_.recipe.mutable_training()->set_seq_len(4000);
+  expect_field("training.dataset_path");
+  request_ = good;
+  request_.model.set_vocab_size(100);
+  expect_field("model.tokenizer_path");
+  request_ = good;
+  request_.recipe.mutable_parallelism()->set_tensor_parallel_degree(3);
+  expect_field("parallelism");
+  request_ = good;
+  request_.trainer = folder_ + "/none";
+  expect_field("trainer program");
+  request_ = good;
+  request_.recipe.mutable_job()->set_dump_folder("/proc/none");
+  expect_field("job.dump_folder");
+}
+
+}  // namespace
+}  // namespace legoai::launch

@@ -1,0 +1,122 @@
+#include "worker/train/machine.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/files.h"
+#include "worker/comm/cpu_memory.h"
+#include "worker/comm/gloo_communicator.h"
+#include "worker/comm/ops.h"
+#include "worker/comm/status_error.h"
+#include "worker/comm/streams.h"
+#include "worker/launch/run_directory.h"
+
+namespace legoai::train {
+namespace {
+
+comm::RendezvousOptions Rendezvous(const v1::Start& start) {
+  const v1::CommSection& section = start.recipe().comm();
+  comm::RendezvousOptions options;
+  options.host = start.rendezvous_host();
+  options.port = static_cast<int>(start.rendezvous_port());
+  options.listen_fd = static_cast<int>(start.rendezvous_fd());
+  options.rank = start.rank();
+  options.world_size = start.world_size();
+  options.timeout = std::chrono::seconds(section.train_timeout_seconds());
+  options.connect_timeout = std::chrono::seconds(section.init_timeout_seconds());
+  return options;
+}
+
+// Groups of one rank never ask.
+absl::StatusOr<std::unique_ptr<comm::Communicator>> NoCommunicator(const graph::Group& group, int64_t, int64_t) {
+  return absl::InternalError(absl::StrCat("group ", group.name, " of a world of one asked for a communicator"));
+}
+
+absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> MakeRecorder(const v1::Start& start,
+                                                                   const std::vector<graph::Group>& groups, bool cuda) {
+  const v1::CommSection& section = start.recipe().comm();
+  auto ring =
+      comm::FlightRing::Create(launch::FlightRingPath(start.run_directory(), start.rank()), start.rank(), start.world_size(),
+                               groups, section.trace_buf_size(), cuda ? "nccl" : "gloo", 1000 * section.train_timeout_seconds());
+  if (!ring.ok()) return ring.status();
+  return std::make_unique<comm::FlightRecorder>(*std::move(ring));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
+  if (start.device() != "cpu" && start.device() != "cuda") {
+    return FieldError("device", start.device(), "must be cpu or cuda");
+  }
+  if (start.device() == "cpu") {
+    comm::InstallCpuMemoryCounter();
+    at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));
+    return std::unique_ptr<Machine>(new Machine(c10::Device(c10::kCPU)));
+  }
+  const auto plugin = comm::LoadCudaPlugin();
+  if (!plugin.ok()) {
+    return FieldError("device", "cuda", absl::StrCat(plugin.status().message(), "; use a machine with a GPU, or device cpu"),
+                      absl::StatusCode::kFailedPrecondition);
+  }
+  const int index = static_cast<int>(start.local_rank());
+  if (index >= (*plugin)->devices) {
+    return FieldError("device", "cuda",
+                      absl::StrCat("rank ", start.rank(), " needs a GPU of its own; this host has ", (*plugin)->devices),
+                      absl::StatusCode::kFailedPrecondition);
+  }
+  if (absl::Status status = (*plugin)->select_device(index); !status.ok()) return status;
+  std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))));
+  machine->plugin_ = *plugin;
+  return machine;
+}
+
+Machine::~Machine() = default;
+
+absl::Status Machine::Connect(const v1::Start& start, const parallel::ParallelDims& dims) {
+  const std::vector<graph::Group> groups = dims.Groups(start.rank());
+  comm::CommunicatorFactory factory = NoCommunicator;
+  if (start.world_size() > 1) {
+    auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(Rendezvous(start)) : comm::MakeGlooFactory(Rendezvous(start));
+    if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");
+    factory = *std::move(made);
+  }
+  auto recorder = MakeRecorder(start, groups, plugin_ != nullptr);
+  if (!recorder.ok()) return recorder.status();
+  recorder_ = *std::move(recorder);
+  auto streams = plugin_ != nullptr ? plugin_->make_streams() : comm::MakeThreadStreams();
+  auto runtime = comm::Runtime::Create(start.rank(), groups, std::move(streams), std::move(factory), recorder_.get());
+  if (!runtime.ok()) return runtime.status();
+  runtime_ = *std::move(runtime);
+  scope_ = std::make_unique<comm::RuntimeScope>(runtime_.get());
+  return absl::OkStatus();
+}
+
+int64_t Machine::PeakMemoryBytes() const {
+  return plugin_ != nullptr ? plugin_->peak_allocated_bytes(device_.index()) : comm::CpuPeakBytes();
+}
+
+absl::StatusOr<int64_t> Machine::Max(int64_t value) {
+  int64_t result = 0;
+  const absl::Status status = comm::CatchStatus([&] {
+    const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device_));
+    comm::AllReduce(tensor, runtime_->GroupId("world"), comm::ReduceOp::kMax);
+    result = tensor.item<int64_t>();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return result;
+}
+
+std::string DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason) {
+  const std::string ring = launch::FlightRingPath(run_directory, rank), path = ring + ".json";
+  const absl::StatusOr<v1::FlightDump> dump = comm::ReadFlightRing(ring, reason);
+  if (!dump.ok() || !checkpoint::WriteFile(path, comm::FlightDumpToJson(*dump)).ok()) return "";
+  return path;
+}
+
+}  // namespace legoai::train

@@ -1,0 +1,31 @@
+// Turns measured steps into the figures of StepMetrics. Torch-free. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "proto/legoai/v1/launch.pb.h"
+#include "proto/legoai/v1/metrics.pb.h"
+
+namespace legoai::train {
+
+class Meter {
+ public:
+  // `tokens_per_step`: of the whole job. Figures of Start: attempt, world size, FLOPs per token and of a device per second.
+  Meter(const v1::Start& start, int64_t tokens_per_step);
+
+  // One step took `step` in all, `data` of it to fetch the batch.
+  void Add(absl::Duration step, absl::Duration data);
+
+  // Means since the last call: seconds, tokens per second, and MFU = FLOPs per token x tokens per second / (devices x FLOPs per
+  // second) (decisions 23), left out where a device's peak is not known. Then begins anew.
+  v1::StepMetrics Take(int64_t step, absl::Time now);
+
+ private:
+  const v1::Start& start_;
+  const int64_t tokens_per_step_;
+  int64_t steps_ = 0;
+  absl::Duration step_time_, data_time_;
+};
+
+}  // namespace legoai::train
