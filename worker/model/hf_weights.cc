@@ -1,0 +1,240 @@
+#include "worker/model/hf_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "proto/errors.h"
+#include "worker/checkpoint/dtypes.h"
+#include "worker/checkpoint/files.h"
+#include "worker/checkpoint/rectangle.h"
+#include "worker/checkpoint/safetensors_writer.h"
+#include "worker/model/hf_config.h"
+
+namespace legoai::model {
+namespace {
+
+using checkpoint::Rectangle;
+using checkpoint::TensorInfo;
+
+std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
+
+HfTensor Plain(std::string name, std::vector<int64_t> shape) { return {name, shape, false, {name}, shape}; }
+
+// A Conv1D of GPT-2, [in, out], with its bias; `parts` are the modules of ours that it holds.
+void AddConv1d(const std::string& parent, const std::string& name, std::vector<std::string> parts, int64_t in, int64_t out,
+               std::vector<HfTensor>* all) {
+  const auto count = static_cast<int64_t>(parts.size());
+  for (const std::string kind : {"weight", "bias"}) {
+    HfTensor tensor{absl::StrCat(parent, name, ".", kind), {out}, kind == "weight", {}, {out / count}};
+    if (kind == "weight") {
+      tensor.shape = {in, out};
+      tensor.parameter_shape = {out / count, in};
+    }
+    for (const std::string& part : parts) tensor.parameters.push_back(absl::StrCat(parent, part, ".", kind));
+    all->push_back(std::move(tensor));
+  }
+}
+
+std::vector<HfTensor> LlamaTensors(const v1::Model& m) {
+  const int64_t dim = m.hidden_size(), inner = m.intermediate_size();
+  const int64_t width = m.num_attention_heads() * m.head_dim(), kv_width = m.num_key_value_heads() * m.head_dim();
+  std::vector<HfTensor> all = {Plain("model.embed_tokens.weight", {m.vocab_size(), dim})};
+  for (int64_t i = 0; i < m.num_hidden_layers(); ++i) {
+    const std::string block = absl::StrCat("model.layers.", i, ".");
+    all.push_back(Plain(block + "self_attn.q_proj.weight", {width, dim}));
+    all.push_back(Plain(block + "self_attn.k_proj.weight", {kv_width, dim}));
+    all.push_back(Plain(block + "self_attn.v_proj.weight", {kv_width, dim}));
+    all.push_back(Plain(block + "self_attn.o_proj.weight", {dim, width}));
+    all.push_back(Plain(block + "mlp.gate_proj.weight", {inner, dim}));
+    all.push_back(Plain(block + "mlp.up_proj.weight", {inner, dim}));
+    all.push_back(Plain(block + "mlp.down_proj.weight", {dim, inner}));
+    all.push_back(Plain(block + "input_layernorm.weight", {dim}));
+    all.push_back(Plain(block + "post_attention_layernorm.weight", {dim}));
+  }
+  all.push_back(Plain("model.norm.weight", {dim}));
+  if (!m.tie_word_embeddings()) all.push_back(Plain("lm_head.weight", {m.vocab_size(), dim}));
+  return all;
+}
+
+std::vector<HfTensor> Gpt2Tensors(const v1::Model& m) {
+  const int64_t dim = m.hidden_size(), inner = m.intermediate_size();
+  std::vector<HfTensor> all = {Plain("transformer.wte.weight", {m.vocab_size(), dim}),
+                               Plain("transformer.wpe.weight", {m.max_position_embeddings(), dim})};
+  const auto norm = [&](const std::string& name) {
+    all.push_back(Plain(name + ".weight", {dim}));
+    all.push_back(Plain(name + ".bias", {dim}));
+  };
+  for (int64_t i = 0; i < m.num_hidden_layers(); ++i) {
+    const std::string block = absl::StrCat("transformer.h.", i, ".");
+    norm(block + "ln_1");
+    AddConv1d(block, "attn.c_attn", {"attn.q_proj", "attn.k_proj", "attn.v_proj"}, dim, 3 * dim, &all);
+    AddConv1d(block, "attn.c_proj", {"attn.c_proj"}, dim, dim, &all);
+    norm(block + "ln_2");
+    AddConv1d(block, "mlp.c_fc", {"mlp.c_fc"}, dim, inner, &all);
+    AddConv1d(block, "mlp.c_proj", {"mlp.c_proj"}, inner, dim, &all);
+  }
+  norm("transformer.ln_f");
+  if (!m.tie_word_embeddings()) all.push_back(Plain("lm_head.weight", {m.vocab_size(), dim}));
+  return all;
+}
+
+// What older versions of transformers saved beside the parameters.
+bool IsKnownBuffer(const std::string& name, const v1::Model& model) {
+  if (model.tie_word_embeddings() && name == "lm_head.weight") return true;
+  return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias") ||
+         absl::EndsWith(name, ".rotary_emb.inv_freq");
+}
+
+float FromBfloat16(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// `count` elements of `dtype` at `data` (of any alignment), element i to out[to(i)].
+template <class Position>
+void Convert(const TensorInfo& info, const char* data, int64_t count, float* out, Position to) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (info.dtype == v1::FLOAT32) {
+      std::memcpy(out + to(i), data + 4 * i, 4);
+      continue;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, data + 2 * i, 2);
+    if (info.dtype == v1::BFLOAT16) {
+      out[to(i)] = FromBfloat16(bits);
+    } else {
+      _Float16 half;
+      std::memcpy(&half, &bits, 2);
+      out[to(i)] = static_cast<float>(half);
+    }
+  }
+}
+
+absl::Status WeightsError(std::string_view tensor, const std::string& value, const std::string& remedy) {
+  return FieldError(absl::StrCat("weights: ", tensor), value, remedy);
+}
+
+}  // namespace
+
+std::vector<HfTensor> HfTensors(const v1::Model& model) {
+  return model.architecture() == v1::GPT2 ? Gpt2Tensors(model) : LlamaTensors(model);
+}
+
+HfWeights::HfWeights(checkpoint::SafetensorsReader reader, std::vector<HfTensor> tensors)
+    : reader_(std::move(reader)), tensors_(std::move(tensors)) {}
+
+absl::StatusOr<HfWeights> HfWeights::Open(const std::string& path, const v1::Model& model) {
+  absl::StatusOr<checkpoint::SafetensorsReader> reader = checkpoint::SafetensorsReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  HfWeights weights(*std::move(reader), HfTensors(model));
+  if (absl::Status status = weights.Check(model); !status.ok()) return status;
+  return weights;
+}
+
+absl::Status HfWeights::Check(const v1::Model& model) {
+  std::vector<std::string> expected;
+  for (const HfTensor& tensor : tensors_) {
+    std::string stored = tensor.name;
+    absl::StatusOr<const TensorInfo*> info = reader_.Find(stored);
+    if (!info.ok() && model.architecture() == v1::GPT2) {
+      stored = std::string(absl::StripPrefix(stored, "transformer."));
+      info = reader_.Find(stored);
+    }
+    if (!info.ok()) {
+      return WeightsError(tensor.name, "", absl::StrCat("missing; the model wants it of shape ", ShapeText(tensor.shape)));
+    }
+    if ((*info)->shape != tensor.shape) {
+      return WeightsError(stored, ShapeText((*info)->shape),
+                          absl::StrCat("does not fit: the model wants ", ShapeText(tensor.shape), "; check config.json"));
+    }
+    const v1::DType dtype = (*info)->dtype;
+    if (dtype != v1::FLOAT32 && dtype != v1::BFLOAT16 && dtype != v1::FLOAT16) {
+      return WeightsError(stored, std::string(checkpoint::SafetensorsName(dtype)), "must be F32, BF16 or F16");
+    }
+    for (size_t i = 0; i < tensor.parameters.size(); ++i) {
+      const int64_t first = static_cast<int64_t>(i) * tensor.parameter_shape[0];
+      places_.push_back({tensor.parameters[i], {stored, tensor.transposed, first}});
+    }
+    expected.push_back(stored);
+  }
+  std::sort(places_.begin(), places_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(expected.begin(), expected.end());
+  for (const TensorInfo& info : reader_.tensors()) {
+    if (std::binary_search(expected.begin(), expected.end(), info.name) || IsKnownBuffer(info.name, model)) continue;
+    return WeightsError(info.name, ShapeText(info.shape), "the model has no such tensor; check config.json");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HfWeights::Load(const parallel::ShardSpec& spec, float* out) const {
+  const auto it = std::lower_bound(places_.begin(), places_.end(), spec.name,
+                                   [](const auto& place, const std::string& name) { return place.first < name; });
+  if (it == places_.end() || it->first != spec.name) return WeightsError(spec.name, "", "the model has no such parameter");
+  if (spec.Elements() == 0) return absl::OkStatus();
+  const Place& place = it->second;
+  Rectangle part{spec.offsets, spec.sizes};
+  if (place.transposed) {
+    std::swap(part.offsets[0], part.offsets[1]);
+    std::swap(part.sizes[0], part.sizes[1]);
+  }
+  part.offsets.back() += place.first;
+  absl::StatusOr<const TensorInfo*> info = reader_.Find(place.stored);
+  if (!info.ok()) return info.status();
+  std::vector<char> stored(spec.Elements() * checkpoint::DTypeBytes((*info)->dtype));
+  if (absl::Status status = reader_.Read(place.stored, part, stored.data()); !status.ok()) return status;
+  if (place.transposed) {
+    const int64_t rows = part.sizes[0], columns = part.sizes[1];
+    Convert(**info, stored.data(), spec.Elements(), out, [&](int64_t i) { return i % columns * rows + i / columns; });
+  } else {
+    Convert(**info, stored.data(), spec.Elements(), out, [](int64_t i) { return i; });
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// Puts one of ours, the tensor's part number `index`, where the stored tensor has it.
+void PutInto(const std::vector<float>& parameter, const HfTensor& tensor, size_t index, std::vector<float>* stored) {
+  if (!tensor.transposed) {
+    std::copy(parameter.begin(), parameter.end(), stored->begin() + static_cast<int64_t>(index * parameter.size()));
+    return;
+  }
+  const int64_t in = tensor.shape[0], out = tensor.shape[1], part = tensor.parameter_shape[0];
+  const int64_t first = static_cast<int64_t>(index) * part;
+  for (int64_t row = 0; row < part; ++row) {
+    for (int64_t column = 0; column < in; ++column) (*stored)[column * out + first + row] = parameter[row * in + column];
+  }
+}
+
+}  // namespace
+
+absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, const ParameterSource& source) {
+  const std::vector<HfTensor> tensors = HfTensors(model);
+  std::vector<checkpoint::TensorSpec> specs;
+  for (const HfTensor& tensor : tensors) specs.push_back({tensor.name, v1::FLOAT32, tensor.shape});
+  absl::StatusOr<checkpoint::SafetensorsFolderWriter> writer = checkpoint::SafetensorsFolderWriter::Create(folder, specs);
+  if (!writer.ok()) return writer.status();
+  for (const HfTensor& tensor : tensors) {
+    std::vector<float> stored(checkpoint::Volume(tensor.shape)), parameter(checkpoint::Volume(tensor.parameter_shape));
+    for (size_t i = 0; i < tensor.parameters.size(); ++i) {
+      absl::Status status = source(tensor.parameters[i], tensor.parameter_shape, parameter.data());
+      if (!status.ok()) return Annotate(status, tensor.parameters[i]);
+      PutInto(parameter, tensor, i, &stored);
+    }
+    const int64_t bytes = static_cast<int64_t>(stored.size() * sizeof(float));
+    if (absl::Status status = writer->Write(tensor.name, stored.data(), bytes); !status.ok()) return status;
+  }
+  if (absl::Status status = writer->Finish(); !status.ok()) return status;
+  const std::string config = folder + "/config.json";
+  if (absl::Status status = checkpoint::WriteFile(config + ".tmp", WriteHfConfig(model)); !status.ok()) return status;
+  return checkpoint::RenameFile(config + ".tmp", config);
+}
+
+}  // namespace legoai::model

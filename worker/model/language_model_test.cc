@@ -1,0 +1,221 @@
+#include "worker/model/language_model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/errors.h"
+#include "worker/model/catalog.h"
+#include "worker/model/hf_weights.h"
+#include "worker/model/init.h"
+#include "worker/model/llama.h"
+
+namespace legoai::model {
+namespace {
+
+v1::Model Tiny(v1::Architecture architecture) {
+  v1::Model config;
+  config.set_architecture(architecture);
+  config.set_vocab_size(61);
+  config.set_hidden_size(32);
+  config.set_intermediate_size(44);
+  config.set_num_hidden_layers(2);
+  config.set_num_attention_heads(4);
+  config.set_num_key_value_heads(architecture == v1::LLAMA ? 2 : 4);
+  config.set_head_dim(8);
+  config.set_max_position_embeddings(32);
+  config.set_norm_eps(1e-5);
+  config.set_rope_theta(10000);
+  config.set_initializer_range(0.2);
+  config.set_tie_word_embeddings(architecture == v1::GPT2);
+  return config;
+}
+
+std::unique_ptr<LanguageModel> Build(const v1::Model& config) {
+  auto model = BuildModel(config);
+  EXPECT_TRUE(model.ok()) << model.status();
+  for (Parameter* p : (*model)->Parameters()) {
+    p->value = at::empty(p->local_shape, at::kFloat);
+    FillParameter(p->spec, p->init, 1, p->value);
+    p->value.set_requires_grad(true);
+  }
+  (*model)->CreateBuffers(at::kCPU, at::kFloat, 16);
+  (*model)->context().rng = at::full({2}, 3, at::kLong);
+  return *std::move(model);
+}
+
+at::Tensor Tokens(int64_t batch, int64_t seq) {
+  at::manual_seed(5);
+  return at::randint(61, {batch, seq}, at::kLong);
+}
+
+at::Tensor Run(LanguageModel& model, const at::Tensor& tokens, int64_t first_sample = 0) {
+  model.context().samples = at::arange(first_sample, first_sample + tokens.size(0), at::kLong);
+  return model(tokens);
+}
+
+class LanguageModelTest : public testing::Test {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+};
+
+// As printed by transformers' num_parameters() for the released models.
+TEST_F(LanguageModelTest, ParameterCountsAreTheReleasedOnes) {
+  const std::map<std::string, int64_t> released = {
+      {"llama3-1b", 1235814400},   {"llama3-3b", 3212749824},     {"llama3-8b", 8030261248},
+      {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800}, {"gpt2", 124439808},
+      {"gpt2-medium", 354823168},  {"gpt2-large", 774030080},     {"gpt2-xl", 1557611200}};
+  for (const auto& [name, count] : released) {
+    auto config = ResolveModel(name);
+    ASSERT_TRUE(config.ok()) << config.status();
+    auto model = BuildModel(*config);
+    ASSERT_TRUE(model.ok()) << model.status();
+    int64_t total = 0;
+    for (Parameter* p : (*model)->Parameters()) total += p->spec.GlobalElements();
+    EXPECT_EQ(total, count) << name;
+  }
+}
+
+TEST_F(LanguageModelTest, ParametersAreThoseOfTheHfFolder) {
+  std::vector<v1::Model> configs = Catalog();
+  configs.push_back(Tiny(v1::LLAMA));
+  configs.push_back(Tiny(v1::GPT2));
+  configs.back().set_tie_word_embeddings(false);
+  for (const v1::Model& config : configs) {
+    std::map<std::string, std::vector<int64_t>> expected, got;
+    for (const HfTensor& tensor : HfTensors(config)) {
+      for (const std::string& name : tensor.parameters) expected[name] = tensor.parameter_shape;
+    }
+    auto model = BuildModel(config);
+    ASSERT_TRUE(model.ok()) << model.status();
+    for (Parameter* p : (*model)->Parameters()) {
+      EXPECT_TRUE(got.emplace(p->name(), p->spec.global_shape).second) << p->name() << " twice";
+    }
+    EXPECT_EQ(got, expected) << config.name();
+  }
+}
+
+TEST_F(LanguageModelTest, RopeTurnsPairsByTheAngleOfThePosition) {
+  v1::Model config = Tiny(v1::LLAMA);
+  StepContext context;
+  MakeRopeTables(config, at::kCPU, at::kFloat, 16, &context);
+  at::Tensor x = at::randn({1, 16, 1, 8});
+  at::Tensor y = ApplyRope(x, context.rope_cos, context.rope_sin);
+  const float *xs = x.const_data_ptr<float>(), *ys = y.const_data_ptr<float>();
+  for (int t = 0; t < 16; ++t) {
+    for (int i = 0; i < 4; ++i) {
+      const double angle = t * std::pow(10000.0, -i / 4.0), a = xs[8 * t + i], b = xs[8 * t + i + 4];
+      EXPECT_NEAR(ys[8 * t + i], a * std::cos(angle) - b * std::sin(angle), 1e-5);
+      EXPECT_NEAR(ys[8 * t + i + 4], b * std::cos(angle) + a * std::sin(angle), 1e-5);
+    }
+  }
+}
+
+TEST_F(LanguageModelTest, LaterTokensDoNotChangeEarlierLogits) {
+  for (v1::Architecture architecture : {v1::LLAMA, v1::GPT2}) {
+    for (double dropout : {0.0, 0.2}) {
+      v1::Model config = Tiny(architecture);
+      config.set_attn_pdrop(dropout);
+      auto model = Build(config);
+      at::Tensor tokens = Tokens(2, 12), other = tokens.clone();
+      other.narrow(1, 7, 5).add_(1).remainder_(61);
+      at::Tensor a = Run(*model, tokens), b = Run(*model, other);
+      EXPECT_TRUE(at::allclose(a.narrow(1, 0, 7), b.narrow(1, 0, 7), 1e-5, 1e-6));
+      EXPECT_FALSE(at::allclose(a.narrow(1, 7, 5), b.narrow(1, 7, 5), 1e-5, 1e-6));
+    }
+  }
+}
+
+std::vector<at::Tensor> Gradients(LanguageModel& model, const at::Tensor& loss) {
+  std::vector<at::Tensor> values;
+  for (Parameter* p : model.Parameters()) values.push_back(p->value);
+  return torch::autograd::grad({loss}, values);
+}
+
+// With a probability too small to drop anything, attention that materializes its probabilities must equal lego::attention.
+TEST_F(LanguageModelTest, Gpt2sTwoAttentionsAgree) {
+  v1::Model config = Tiny(v1::GPT2);
+  auto fused = Build(config);
+  config.set_attn_pdrop(1e-11);
+  auto materialized = Build(config);
+  EXPECT_EQ(fused->Buffers().size(), 0);
+  ASSERT_EQ(materialized->Buffers().size(), 1);
+  at::Tensor tokens = Tokens(3, 11), a = Run(*fused, tokens), b = Run(*materialized, tokens);
+  EXPECT_TRUE(at::allclose(a, b, 1e-4, 1e-5));
+  auto ga = Gradients(*fused, a.square().sum()), gb = Gradients(*materialized, b.square().sum());
+  for (size_t i = 0; i < ga.size(); ++i)
+    EXPECT_LT((ga[i] - gb[i]).norm().item<double>(), 1e-4 * ga[i].norm().item<double>() + 1e-3);
+}
+
+TEST_F(LanguageModelTest, DropoutIsEqualForEverySplitIntoMicrobatches) {
+  v1::Model config = Tiny(v1::GPT2);
+  config.set_embd_pdrop(0.1);
+  config.set_attn_pdrop(0.2);
+  config.set_resid_pdrop(0.3);
+  auto model = Build(config);
+  at::Tensor tokens = Tokens(4, 9), whole = Run(*model, tokens, 20);
+  at::Tensor second = Run(*model, tokens.narrow(0, 2, 2), 22);
+  EXPECT_TRUE(at::allclose(second, whole.narrow(0, 2, 2), 1e-5, 1e-6));
+  model->context().rng = at::full({2}, 4, at::kLong);
+  EXPECT_FALSE(at::allclose(Run(*model, tokens, 20), whole, 1e-2, 1e-2));
+  model->context().training = false;
+  v1::Model plain = Tiny(v1::GPT2);
+  EXPECT_TRUE(at::allclose(Run(*model, tokens), Run(*Build(plain), tokens), 1e-5, 1e-5));
+}
+
+TEST_F(LanguageModelTest, StagesInARowAreTheModel) {
+  v1::Model config = Tiny(v1::LLAMA);
+  auto whole = Build(config), first = Build(config), second = Build(config);
+  first->KeepLayers(true, 0, 1, false);
+  second->KeepLayers(false, 1, 2, true);
+  EXPECT_EQ(first->layers().size(), 2);
+  ASSERT_EQ(second->layers().size(), 2);
+  EXPECT_EQ(second->layers()[0].module->path(), "model.layers.1");
+  EXPECT_EQ(first->Parameters().size() + second->Parameters().size(), whole->Parameters().size());
+  at::Tensor tokens = Tokens(2, 8);
+  EXPECT_TRUE(at::equal((*second)((*first)(tokens)), (*whole)(tokens)));
+}
+
+TEST_F(LanguageModelTest, TiedWeightsStayTogether) {
+  v1::Model config = Tiny(v1::LLAMA);
+  config.set_tie_word_embeddings(true);
+  auto model = Build(config);
+  for (Parameter* p : model->Parameters()) EXPECT_NE(p->name(), "lm_head.weight");
+  EXPECT_THROW(model->KeepLayers(true, 0, 1, false), c10::Error);
+}
+
+TEST_F(LanguageModelTest, RefusesConfigsThatDoNotFit) {
+  const auto field = [](v1::Model config) {
+    auto model = BuildModel(config);
+    auto violation = GetFieldViolation(model.status());
+    return violation ? violation->field() : "";
+  };
+  v1::Model config = Tiny(v1::LLAMA);
+  config.set_architecture(v1::ARCHITECTURE_UNSPECIFIED);
+  EXPECT_EQ(field(config), "model.architecture");
+  config = Tiny(v1::LLAMA);
+  config.set_num_key_value_heads(3);
+  EXPECT_EQ(field(config), "model.num_key_value_heads");
+  config = Tiny(v1::LLAMA);
+  config.set_vocab_size(0);
+  EXPECT_EQ(field(config), "model.vocab_size");
+  config = Tiny(v1::LLAMA);
+  config.set_head_dim(7);
+  EXPECT_EQ(field(config), "model.head_dim");
+  config = Tiny(v1::GPT2);
+  config.set_hidden_size(36);
+  EXPECT_EQ(field(config), "model.num_attention_heads");
+}
+
+TEST_F(LanguageModelTest, RefusesSequencesBeyondItsTables) {
+  auto model = Build(Tiny(v1::LLAMA));
+  EXPECT_THROW(Run(*model, Tokens(1, 17)), c10::Error);
+}
+
+}  // namespace
+}  // namespace legoai::model

@@ -1,0 +1,33 @@
+// Reads a Hugging Face folder into a model and writes it again: reexport FOLDER OUTPUT. What testdata/record_hf_reference.py
+// gives to transformers.
+#include <cstdio>
+#include <vector>
+
+#include "worker/model/hf_config.h"
+#include "worker/model/hf_weights.h"
+
+namespace legoai::model {
+namespace {
+
+absl::Status Reexport(const std::string& folder, const std::string& output) {
+  absl::StatusOr<v1::Model> model = ReadHfConfig(folder);
+  if (!model.ok()) return model.status();
+  absl::StatusOr<HfWeights> weights = HfWeights::Open(folder, *model);
+  if (!weights.ok()) return weights.status();
+  return ExportHfFolder(*model, output, [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
+    return weights->Load(parallel::Unsharded(name, shape), out);
+  });
+}
+
+}  // namespace
+}  // namespace legoai::model
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: reexport FOLDER OUTPUT\n");
+    return 2;
+  }
+  const absl::Status status = legoai::model::Reexport(argv[1], argv[2]);
+  if (!status.ok()) std::fprintf(stderr, "reexport: %s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}

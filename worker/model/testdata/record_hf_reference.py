@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Records what Hugging Face transformers says about tiny random models: their folders and logits, and that transformers reads
+what LegoAI exports. Versions are pinned by requirements.txt beside this file; run again only when a model is added.
+
+    python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
+    VENV/bin/python record_hf_reference.py models             # writes NAME/config.json, weights, NAME/reference.safetensors
+    bazel build //worker/model:reexport
+    VENV/bin/python record_hf_reference.py exports REEXPORT   # the built program; writes NAME/export.sha256
+"""
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import safetensors.torch
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).resolve().parent
+LLAMA = dict(vocab_size=61, hidden_size=32, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=10000.0,
+             tie_word_embeddings=False, bos_token_id=None, eos_token_id=None)
+SCALING = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+               original_max_position_embeddings=32)
+MODELS = {
+    # name: (config, sequence length, largest file)
+    "llama-gqa": (transformers.LlamaConfig(**LLAMA), 13, "5GB"),
+    "llama-rope-scaled": (transformers.LlamaConfig(**{**LLAMA, "rope_scaling": SCALING, "rope_theta": 500000.0}), 64, "30KB"),
+    "llama-tied": (transformers.LlamaConfig(**{**LLAMA, "tie_word_embeddings": True, "num_key_value_heads": 4}), 13, "5GB"),
+    "gpt2": (transformers.GPT2Config(vocab_size=61, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=None,
+                                     eos_token_id=None), 13, "5GB"),
+}
+
+
+def randomize(model):
+    """Every parameter gets random values, those that start as ones or zeros too."""
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if "norm" in name or ".ln_" in name:
+            parameter.data = 0.2 * noise + (0.0 if name.endswith("bias") else 1.0)
+        else:
+            parameter.data = 0.2 * noise
+    model.tie_weights()
+
+
+def logits_of(folder, tokens):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+def record_model(name):
+    config, seq, largest_file = MODELS[name]
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    randomize(model)
+    model.save_pretrained(folder, max_shard_size=largest_file)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tokens = torch.randint(config.vocab_size, (2, seq), generator=torch.Generator().manual_seed(2))
+    safetensors.torch.save_file({"tokens": tokens, "logits": logits_of(folder, tokens)}, folder / "reference.safetensors")
+
+
+def digest_of(folder):
+    """SHA-256 over name and contents of every file, in the order of names."""
+    sha = hashlib.sha256()
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        sha.update(path.name.encode() + b"\0" + path.read_bytes())
+    return sha.hexdigest()
+
+
+def record_export(name, reexport):
+    with tempfile.TemporaryDirectory() as export:
+        subprocess.run([reexport, HERE / name, export], check=True)
+        reference = safetensors.torch.load_file(HERE / name / "reference.safetensors")
+        got = logits_of(export, reference["tokens"])
+        if not torch.equal(got, reference["logits"]):
+            raise SystemExit(f"{name}: the export's logits differ by {(got - reference['logits']).abs().max()}")
+        (HERE / name / "export.sha256").write_text(digest_of(export) + "\n")
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for name in MODELS:
+        if sys.argv[1] == "models":
+            record_model(name)
+        else:
+            record_export(name, sys.argv[2])
+        print(name, "recorded")
+
+
+if __name__ == "__main__":
+    main()
