@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "worker/checkpoint/files.h"

@@ -117,7 +117,7 @@ void Convert(const TensorInfo& info, const char* data, int64_t count, float* out
   }
 }
 
-absl::Status WeightsError(std::string_view tensor, const std::string& value, const std::string& remedy) {
+absl::Status WeightsError(const std::string& tensor, const std::string& value, const std::string& remedy) {
   return FieldError(absl::StrCat("weights: ", tensor), value, remedy);
 }
 

@@ -54,7 +54,7 @@ at::Tensor Tokens(int64_t batch, int64_t seq) {
   return at::randint(61, {batch, seq}, at::kLong);
 }
 
-at::Tensor Run(LanguageModel& model, const at::Tensor& tokens, int64_t first_sample = 0) {
+at::Tensor LogitsOf(LanguageModel& model, const at::Tensor& tokens, int64_t first_sample = 0) {
   model.context().samples = at::arange(first_sample, first_sample + tokens.size(0), at::kLong);
   return model(tokens);
 }
@@ -124,7 +124,7 @@ TEST_F(LanguageModelTest, LaterTokensDoNotChangeEarlierLogits) {
       auto model = Build(config);
       at::Tensor tokens = Tokens(2, 12), other = tokens.clone();
       other.narrow(1, 7, 5).add_(1).remainder_(61);
-      at::Tensor a = Run(*model, tokens), b = Run(*model, other);
+      at::Tensor a = LogitsOf(*model, tokens), b = LogitsOf(*model, other);
       EXPECT_TRUE(at::allclose(a.narrow(1, 0, 7), b.narrow(1, 0, 7), 1e-5, 1e-6));
       EXPECT_FALSE(at::allclose(a.narrow(1, 7, 5), b.narrow(1, 7, 5), 1e-5, 1e-6));
     }
@@ -145,7 +145,7 @@ TEST_F(LanguageModelTest, Gpt2sTwoAttentionsAgree) {
   auto materialized = Build(config);
   EXPECT_EQ(fused->Buffers().size(), 0);
   ASSERT_EQ(materialized->Buffers().size(), 1);
-  at::Tensor tokens = Tokens(3, 11), a = Run(*fused, tokens), b = Run(*materialized, tokens);
+  at::Tensor tokens = Tokens(3, 11), a = LogitsOf(*fused, tokens), b = LogitsOf(*materialized, tokens);
   EXPECT_TRUE(at::allclose(a, b, 1e-4, 1e-5));
   auto ga = Gradients(*fused, a.square().sum()), gb = Gradients(*materialized, b.square().sum());
   for (size_t i = 0; i < ga.size(); ++i)
@@ -158,14 +158,14 @@ TEST_F(LanguageModelTest, DropoutIsEqualForEverySplitIntoMicrobatches) {
   config.set_attn_pdrop(0.2);
   config.set_resid_pdrop(0.3);
   auto model = Build(config);
-  at::Tensor tokens = Tokens(4, 9), whole = Run(*model, tokens, 20);
-  at::Tensor second = Run(*model, tokens.narrow(0, 2, 2), 22);
+  at::Tensor tokens = Tokens(4, 9), whole = LogitsOf(*model, tokens, 20);
+  at::Tensor second = LogitsOf(*model, tokens.narrow(0, 2, 2), 22);
   EXPECT_TRUE(at::allclose(second, whole.narrow(0, 2, 2), 1e-5, 1e-6));
   model->context().rng = at::full({2}, 4, at::kLong);
-  EXPECT_FALSE(at::allclose(Run(*model, tokens, 20), whole, 1e-2, 1e-2));
+  EXPECT_FALSE(at::allclose(LogitsOf(*model, tokens, 20), whole, 1e-2, 1e-2));
   model->context().training = false;
   v1::Model plain = Tiny(v1::GPT2);
-  EXPECT_TRUE(at::allclose(Run(*model, tokens), Run(*Build(plain), tokens), 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(LogitsOf(*model, tokens), LogitsOf(*Build(plain), tokens), 1e-5, 1e-5));
 }
 
 TEST_F(LanguageModelTest, StagesInARowAreTheModel) {
@@ -214,7 +214,7 @@ TEST_F(LanguageModelTest, RefusesConfigsThatDoNotFit) {
 
 TEST_F(LanguageModelTest, RefusesSequencesBeyondItsTables) {
   auto model = Build(Tiny(v1::LLAMA));
-  EXPECT_THROW(Run(*model, Tokens(1, 17)), c10::Error);
+  EXPECT_THROW(LogitsOf(*model, Tokens(1, 17)), c10::Error);
 }
 
 }  // namespace
