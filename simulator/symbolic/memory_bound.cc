@@ -1,0 +1,55 @@
+#include "simulator/symbolic/memory_bound.h"
+
+#include <algorithm>
+
+namespace legoai::sim {
+namespace {
+
+// Bytes of the loss's tensors besides what the head saved, when they are most. Without loss parallelism, in backward: the
+// gradients of the log-probabilities and of the fp32 logits. With it, in forward: the logits.
+int64_t LossTemporaries(const StageSizes& s) {
+  if (!s.has_head) return 0;
+  return s.tokens * s.vocab * (s.vocab_is_split ? s.param_bytes : 8);
+}
+
+// Values that are apart from the masters and stay gathered while the stage's last forward ends.
+int64_t GatheredValues(const StageSizes& s, const parallel::ParallelDims& dims) {
+  bool apart = dims.shard() > 1 || s.param_bytes != 4;
+  if (!apart) return 0;
+  if (!dims.reshard_after_forward()) return s.param_bytes * s.total().gathered;
+  return s.has_head ? s.param_bytes * s.head.gathered : 0;
+}
+
+// Gradients of microbatches whose backward is done, while others go forward: whole ones in fp32 until the last backward, or
+// reduced shards after each.
+int64_t KeptGradients(const StageSizes& s, const parallel::ParallelDims& dims) {
+  bool reduced_each = dims.shard() > 1 && dims.pp() == 1;
+  return reduced_each ? s.reduce_bytes * s.total().held : 4 * s.total().gathered;
+}
+
+int64_t Saved(const StageSizes& s, int64_t in_flight) {
+  return in_flight * (s.blocks * s.saved_block_bytes + (s.has_head ? s.saved_head_bytes : 0));
+}
+
+}  // namespace
+
+MemoryBound BoundMemory(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank) {
+  const StageSizes s = SizesOfStage(model, dims, recipe, rank);
+  const UnitElements total = s.total();
+  const int64_t rows = dims.accumulation() * dims.local_batch();
+  MemoryBound bound;
+  bound.always_bytes = 12 * total.held + rows * (16 * dims.seq_len() + 8);
+  bound.activation_bytes = Saved(s, s.in_flight) + LossTemporaries(s);
+  const int64_t values = GatheredValues(s, dims);
+  int64_t forward = bound.activation_bytes + values;
+  if (s.microbatches > s.in_flight) {
+    // One more goes forward when the first is through.
+    forward += KeptGradients(s, dims);
+  } else if (s.microbatches > 1) {
+    forward = std::max(forward, Saved(s, s.in_flight - 1) + values + KeptGradients(s, dims));
+  }
+  bound.peak_requested_bytes = bound.always_bytes + std::max(forward, 4 * total.held);
+  return bound;
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,27 @@
+// A lower bound of the peak of requested bytes (cli.md: peak_requested_bytes) of one pipeline stage, in closed form: what is
+// above the device's memory need not be captured. It counts only what must live at the same moment:
+// - always: fp32 masters and two AdamW moments of this rank's shard, the batch;
+// - at the update: the shard's fp32 gradients;
+// - when the last microbatch that is in flight has gone forward: what its blocks and those of the other microbatches saved (all
+//   of it, or the inputs of blocks with checkpointing), gathered values that are not resharded, kept gradients of microbatches
+//   that are through, and on the last stage the logits and the loss's tensors.
+// Workspaces, prefetched and reduce buffers, rounding and the peak within a backward are left out.
+//
+// Torch-free. Thread-safety: a pure function.
+#pragma once
+
+#include <cstdint>
+
+#include "simulator/symbolic/stage_sizes.h"
+
+namespace legoai::sim {
+
+struct MemoryBound {
+  int64_t peak_requested_bytes = 0;
+  int64_t always_bytes = 0;      // parameters, optimizer state, batch
+  int64_t activation_bytes = 0;  // saved by the microbatches in flight, with the loss's tensors
+};
+
+MemoryBound BoundMemory(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank);
+
+}  // namespace legoai::sim

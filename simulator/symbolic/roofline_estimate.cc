@@ -1,0 +1,164 @@
+#include "simulator/symbolic/roofline_estimate.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "simulator/cost/collective_cost.h"
+#include "simulator/cost/compute_cost.h"
+
+namespace legoai::sim {
+namespace {
+
+// Operators that a block dispatches forward and backward, and how often its activations pass through memory, as captures of
+// Llama and GPT-2 blocks have them, rounded.
+constexpr double kForwardOperators = 35, kBackwardOperators = 60, kPassesOverSaved = 3;
+
+struct Models {
+  const RooflineModel& compute;
+  const CollectiveCostModel& collectives;
+};
+
+// One rank's step on one stage.
+class StageEstimate {
+ public:
+  StageEstimate(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, const v1::Cluster& cluster,
+                int64_t rank, const Models& models)
+      : model_(model), dims_(dims), device_(cluster.device()), models_(models) {
+    s_ = SizesOfStage(model, dims, recipe, rank);
+    recomputes_ = recipe.activation_checkpoint().mode() == v1::AC_FULL;
+    for (auto& group : dims.Groups(rank)) {
+      if (group.name == "tp") tp_ = group.ranks;
+      if (group.name == "dp_shard") shard_ = group.ranks;
+      if (group.name == "dp_replicate") replicate_ = group.ranks;
+      if (group.name == "pp") pp_ = group.ranks;
+    }
+  }
+
+  absl::Status Run() {
+    const double blocks = static_cast<double>(s_.blocks), block = BlockForward(), head = s_.has_head ? Head() : 0;
+    const double compute = blocks * (recomputes_ ? 4.1 : 3.1) * block + 3 * head;
+    // On a GPU the host runs ahead; on a CPU it is the one that computes.
+    microbatch_ = device_.kind() == v1::CPU ? compute + Dispatch() : std::max(compute, Dispatch());
+    blocking_ = blocks * TensorParallel() + Messages();
+    // Gathers and reductions run beside the computation, all but the ends.
+    exposed_ = std::max(0.0, Gather() + Reduce() - 0.9 * static_cast<double>(s_.microbatches) * microbatch_);
+    optimizer_ = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, 16 * s_.total().held, 12 * s_.total().held});
+    return status_;
+  }
+
+  double microbatch() const { return microbatch_ + blocking_; }
+  double blocking() const { return blocking_; }
+  double exposed() const { return exposed_; }
+  double optimizer() const { return optimizer_; }
+  int64_t microbatches() const { return s_.microbatches; }
+
+ private:
+  v1::DType dtype() const { return s_.param_bytes == 2 ? v1::BFLOAT16 : v1::FLOAT32; }
+
+  double Seconds(const OpFacts& facts) {
+    auto seconds = models_.compute.Seconds(facts);
+    if (!seconds.ok()) status_ = seconds.status();
+    return seconds.ok() ? *seconds : 0;
+  }
+  double Collective(CollectiveKind kind, double bytes, const std::vector<int64_t>& ranks) {
+    if (ranks.size() <= 1) return 0;
+    auto seconds = models_.collectives.Time(kind, static_cast<int64_t>(bytes), ranks);
+    if (!seconds.ok()) status_ = seconds.status();
+    return seconds.ok() ? *seconds : 0;
+  }
+
+  double BlockForward() {
+    const double tokens = static_cast<double>(s_.tokens), length = static_cast<double>(dims_.seq_len());
+    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / dims_.tp());
+    OpFacts products{OpClass::kMatmul, dtype(), 2 * tokens * static_cast<double>(s_.block.gathered), 0, 0};
+    OpFacts attention{OpClass::kAttention, dtype(), 2 * tokens * (length + 1) * width, 0, 0};
+    // Its tensors, as many as it saves without checkpointing.
+    const double saved = 34 * tokens * static_cast<double>(model_.hidden_size() / dims_.tp() * s_.param_bytes) / 2;
+    OpFacts traffic{OpClass::kElementwise, dtype(), 0, static_cast<int64_t>(kPassesOverSaved * saved), 0};
+    return Seconds(products) + Seconds(attention) + Seconds(traffic);
+  }
+  double Head() {
+    const double elements = static_cast<double>(s_.tokens) * static_cast<double>(s_.vocab);
+    OpFacts product{OpClass::kMatmul, dtype(),
+                    2 * static_cast<double>(s_.tokens * model_.hidden_size()) * static_cast<double>(model_.vocab_size()) /
+                        static_cast<double>(dims_.tp()),
+                    0, 0};
+    OpFacts loss{OpClass::kReduction, v1::FLOAT32, 0, static_cast<int64_t>(10 * elements), 0};
+    return Seconds(product) + Seconds(loss);
+  }
+  double Dispatch() const {
+    double operators = static_cast<double>(s_.blocks) * (kForwardOperators * (recomputes_ ? 2 : 1) + kBackwardOperators);
+    return operators * device_.host_dispatch_seconds();
+  }
+
+  // Two gathers and two scatters forward, as many backward; recomputation repeats the forward's.
+  double TensorParallel() {
+    const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
+    return (recomputes_ ? 12 : 8) * Collective(CollectiveKind::kAllGather, bytes, tp_);
+  }
+  // The pipeline's messages of a microbatch on the way of the first one.
+  double Messages() {
+    if (pp_.size() <= 1) return 0;
+    auto seconds = models_.collectives.MessageTime(s_.local_tokens * model_.hidden_size() * s_.param_bytes, pp_[0], pp_[1]);
+    if (!seconds.ok()) status_ = seconds.status();
+    return seconds.ok() ? 2 * *seconds : 0;
+  }
+  // Gathers of all units in a step.
+  double Gather() {
+    double times = !dims_.reshard_after_forward() ? 1 : 2 * static_cast<double>(s_.microbatches);
+    double block = Collective(CollectiveKind::kAllGather, static_cast<double>(s_.block.gathered * s_.param_bytes), shard_);
+    double ends = 0;
+    if (s_.has_embedding) {
+      ends += Collective(CollectiveKind::kAllGather, static_cast<double>(s_.embedding.gathered * s_.param_bytes), shard_);
+    }
+    if (s_.has_head)
+      ends += Collective(CollectiveKind::kAllGather, static_cast<double>(s_.head.gathered * s_.param_bytes), shard_);
+    return times * (static_cast<double>(s_.blocks) * block + ends);
+  }
+  double Reduce() {
+    double times = dims_.pp() > 1 ? 1 : static_cast<double>(s_.microbatches);
+    double bytes = static_cast<double>(s_.total().gathered * s_.reduce_bytes);
+    double scatter = times * Collective(CollectiveKind::kReduceScatter, bytes, shard_);
+    double replicated = bytes / static_cast<double>(dims_.shard());
+    return scatter + Collective(CollectiveKind::kAllReduce, replicated, replicate_);
+  }
+
+  const v1::Model& model_;
+  const parallel::ParallelDims& dims_;
+  const v1::Device& device_;
+  const Models& models_;
+  StageSizes s_;
+  bool recomputes_ = false;
+  std::vector<int64_t> tp_, shard_, replicate_, pp_;
+  double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const parallel::ParallelDims& dims,
+                                              const v1::Recipe& recipe, const v1::Cluster& cluster) {
+  auto compute = RooflineModel::Create(cluster.device());
+  if (!compute.ok()) return compute.status();
+  CollectiveCostModel collectives(cluster);
+  const Models models{**compute, collectives};
+  double slowest = 0, blocking = 0, exposed = 0, microbatches = 1;
+  RooflineEstimate estimate;
+  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
+    StageEstimate one(model, dims, recipe, cluster, dims.RankOf({.pp = stage}), models);
+    absl::Status status = one.Run();
+    if (!status.ok()) return status;
+    if (one.microbatch() > slowest) slowest = one.microbatch(), blocking = one.blocking();
+    exposed = std::max(exposed, one.exposed());
+    estimate.optimizer_seconds = std::max(estimate.optimizer_seconds, one.optimizer());
+    microbatches = static_cast<double>(one.microbatches());
+  }
+  estimate.compute_seconds = microbatches * (slowest - blocking);
+  estimate.communication_seconds = microbatches * blocking + exposed;
+  estimate.bubble_seconds = static_cast<double>(dims.pp() - 1) * slowest;
+  estimate.step_seconds =
+      estimate.compute_seconds + estimate.communication_seconds + estimate.bubble_seconds + estimate.optimizer_seconds;
+  return estimate;
+}
+
+}  // namespace legoai::sim

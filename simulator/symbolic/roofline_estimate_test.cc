@@ -1,0 +1,77 @@
+#include "simulator/symbolic/roofline_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "simulator/hardware/catalog.h"
+#include "worker/model/catalog.h"
+#include "worker/model/model_facts.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::sim {
+namespace {
+
+struct Job {
+  v1::Model model = *model::ResolveModel("llama3-8b");
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  std::string cluster = "h100-sxm-80:8x1";
+
+  Job() {
+    recipe.mutable_training()->set_local_batch_size(1);
+    recipe.mutable_training()->set_seq_len(8192);
+  }
+  RooflineEstimate Estimate() const {
+    auto parsed = ParseCluster(cluster);
+    auto dims = parallel::ParallelDims::Create(recipe, model, parsed->devices_per_node() * parsed->nodes());
+    EXPECT_TRUE(dims.ok()) << dims.status();
+    auto estimate = EstimateStep(model, *dims, recipe, *parsed);
+    EXPECT_TRUE(estimate.ok()) << estimate.status();
+    return *estimate;
+  }
+};
+
+TEST(RooflineEstimateTest, UtilizationOfAWellKnownRecipeIsPlausible) {
+  Job job;
+  double flops = model::FlopsPerToken(job.model, 8192) * 8192;
+  double utilization = flops / job.Estimate().step_seconds / 989.4e12;
+  EXPECT_GT(utilization, 0.3);
+  EXPECT_LT(utilization, 0.7);
+}
+
+TEST(RooflineEstimateTest, OrdersWhatIsKnownToDiffer) {
+  Job job;
+  double plain = job.Estimate().step_seconds;
+  job.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_FULL);
+  EXPECT_GT(job.Estimate().step_seconds, 1.15 * plain);  // a third forward
+  job.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_NONE);
+  // The same tokens per device: tensor parallelism inside a node costs, across nodes more.
+  job.recipe.mutable_training()->set_local_batch_size(8);
+  job.recipe.mutable_parallelism()->set_tensor_parallel_degree(8);
+  double inside = job.Estimate().step_seconds;
+  EXPECT_GT(inside, plain);
+  job.cluster = "h100-sxm-80:4x2";
+  EXPECT_GT(job.Estimate().step_seconds, inside);
+}
+
+TEST(RooflineEstimateTest, BubbleShrinksWithMicrobatches) {
+  Job job;
+  job.recipe.mutable_parallelism()->set_pipeline_parallel_degree(8);
+  double previous = 1;
+  for (int64_t batch : {8, 16, 64}) {
+    job.recipe.mutable_training()->set_local_batch_size(batch);
+    RooflineEstimate estimate = job.Estimate();
+    double share = estimate.bubble_seconds / (estimate.step_seconds - estimate.optimizer_seconds);
+    EXPECT_LT(share, previous);
+    EXPECT_LT(share, 7.0 / (batch + 7) + 0.01);
+    previous = share;
+  }
+}
+
+TEST(RooflineEstimateTest, AWorldLargerThanTheClusterIsRefused) {
+  Job job;
+  auto dims = parallel::ParallelDims::Create(job.recipe, job.model, 16);
+  ASSERT_TRUE(dims.ok());
+  EXPECT_FALSE(EstimateStep(job.model, *dims, job.recipe, *ParseCluster("h100-sxm-80:8x1")).ok());
+}
+
+}  // namespace
+}  // namespace legoai::sim

@@ -1,0 +1,136 @@
+#include "simulator/symbolic/stage_sizes.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "worker/parallel/shard_spec.h"
+
+namespace legoai::sim {
+namespace {
+
+using parallel::ParallelDims;
+
+constexpr int kNoCut = -1;
+
+// Adds parameters as the techniques cut them: tensor parallelism along `tp_dim`, then FSDP along dimension 0.
+class UnitCounter {
+ public:
+  UnitCounter(const ParallelDims& dims, int64_t rank) : dims_(dims), at_(dims.CoordinatesOf(rank)) {}
+  void Add(std::initializer_list<int64_t> shape, int tp_dim = kNoCut) {
+    parallel::ShardSpec spec = parallel::Unsharded("", shape);
+    if (tp_dim != kNoCut) parallel::Cut(&spec, tp_dim, dims_.tp(), at_.tp, "tp");
+    unit_.gathered += spec.Elements();
+    parallel::Cut(&spec, 0, dims_.shard(), at_.shard, "dp_shard");
+    unit_.held += spec.Elements();
+  }
+  UnitElements Take() const { return unit_; }
+
+ private:
+  const ParallelDims& dims_;
+  parallel::Coordinates at_;
+  UnitElements unit_;
+};
+
+UnitElements LlamaBlock(const v1::Model& m, UnitCounter unit) {
+  const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim(), kv = m.num_key_value_heads() * m.head_dim();
+  for (int norm = 0; norm < 2; ++norm) unit.Add({h});
+  unit.Add({q, h}, 0);
+  for (int projection = 0; projection < 2; ++projection) unit.Add({kv, h}, 0);
+  unit.Add({h, q}, 1);
+  for (int projection = 0; projection < 2; ++projection) unit.Add({m.intermediate_size(), h}, 0);
+  unit.Add({h, m.intermediate_size()}, 1);
+  return unit.Take();
+}
+
+UnitElements Gpt2Block(const v1::Model& m, UnitCounter unit) {
+  const int64_t h = m.hidden_size(), inner = m.intermediate_size();
+  for (int norm = 0; norm < 4; ++norm) unit.Add({h});
+  for (int projection = 0; projection < 4; ++projection) unit.Add({h, h}), unit.Add({h});
+  unit.Add({inner, h});
+  unit.Add({inner});
+  unit.Add({h, inner});
+  unit.Add({h});
+  return unit.Take();
+}
+
+UnitElements Embedding(const v1::Model& m, UnitCounter unit) {
+  unit.Add({m.vocab_size(), m.hidden_size()}, 0);
+  if (m.architecture() == v1::GPT2) unit.Add({m.max_position_embeddings(), m.hidden_size()});
+  return unit.Take();
+}
+
+UnitElements Head(const v1::Model& m, UnitCounter unit) {
+  for (int norm = 0; norm < (m.architecture() == v1::GPT2 ? 2 : 1); ++norm) unit.Add({m.hidden_size()});
+  if (!m.tie_word_embeddings()) unit.Add({m.vocab_size(), m.hidden_size()}, 0);
+  return unit.Take();
+}
+
+// What a Llama block's operators save: RMS norms their input and rstd; projections their (gathered) input; attention q, k, v, its
+// output and lse; silu, the product and the down projection four tensors of the inner width.
+int64_t LlamaSaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
+  const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim() / tp;
+  const int64_t kv = m.num_key_value_heads() * m.head_dim() / tp, inner = m.intermediate_size() / tp;
+  const int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 2 * q + 2 * kv + 4 * inner);
+  return s.param_bytes * elements + 4 * (2 * s.local_tokens + s.tokens * m.num_attention_heads() / tp);
+}
+
+// A GPT-2 block: layer norms their input, mean and rstd; projections their input; attention q, k, v and its output, and with
+// dropout of probabilities these twice (before and after); GELU its input and the projection its output.
+int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq) {
+  const int64_t h = m.hidden_size();
+  int64_t elements = s.tokens * (4 * h + 4 * h + 2 * m.intermediate_size()), fp32 = 4 * s.tokens;
+  if (m.attn_pdrop() > 0) {
+    elements += 2 * s.tokens * seq * m.num_attention_heads();
+  } else {
+    fp32 += s.tokens * m.num_attention_heads();
+  }
+  return s.param_bytes * elements + 4 * fp32;
+}
+
+int64_t SavedBlock(const v1::Model& m, const ParallelDims& dims, const v1::Recipe& recipe, const StageSizes& s) {
+  if (recipe.activation_checkpoint().mode() == v1::AC_FULL) return s.param_bytes * s.local_tokens * m.hidden_size();
+  return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, dims.seq_len()) : LlamaSaved(m, s, dims.tp());
+}
+
+int64_t BytesOf(bool is_set, v1::DType dtype, v1::DType otherwise) {
+  v1::DType chosen = is_set ? dtype : otherwise;
+  return chosen == v1::BFLOAT16 || chosen == v1::FLOAT16 ? 2 : 4;
+}
+
+}  // namespace
+
+UnitElements StageSizes::total() const {
+  UnitElements sum{blocks * block.gathered, blocks * block.held};
+  if (has_embedding) sum.gathered += embedding.gathered, sum.held += embedding.held;
+  if (has_head) sum.gathered += head.gathered, sum.held += head.held;
+  return sum;
+}
+
+StageSizes SizesOfStage(const v1::Model& model, const ParallelDims& dims, const v1::Recipe& recipe, int64_t rank) {
+  StageSizes s;
+  const int64_t stage = dims.CoordinatesOf(rank).pp;
+  const auto [first, last] = dims.LayersOf(rank);
+  s.has_embedding = stage == 0;
+  s.has_head = stage + 1 == dims.pp();
+  s.blocks = last - first;
+  const UnitCounter unit(dims, rank);
+  s.embedding = Embedding(model, unit);
+  s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
+  s.head = Head(model, unit);
+  s.tokens = dims.microbatch_size() * dims.seq_len();
+  s.local_tokens = s.tokens / dims.tp();
+  const v1::Training& training = recipe.training();
+  s.param_bytes = BytesOf(training.has_mixed_precision_param(), training.mixed_precision_param(), v1::BFLOAT16);
+  s.reduce_bytes = BytesOf(training.has_mixed_precision_reduce(), training.mixed_precision_reduce(), v1::FLOAT32);
+  s.vocab_is_split = dims.loss_parallel() && dims.tp() > 1;
+  s.vocab = s.vocab_is_split ? model.vocab_size() / dims.tp() : model.vocab_size();
+  s.microbatches = dims.microbatches();
+  const bool gpipe = recipe.parallelism().pipeline_parallel_schedule() == v1::GPIPE;
+  if (dims.pp() > 1) s.in_flight = gpipe ? s.microbatches : std::min(s.microbatches, dims.pp() - stage);
+  s.saved_block_bytes = SavedBlock(model, dims, recipe, s);
+  // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
+  s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;
+  return s;
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,46 @@
+// Sizes of what one pipeline stage holds, in closed form: parameters of this rank and tensors of one microbatch, as the models
+// of worker/model and the techniques of worker/parallel make them (seed 004 §2 for the kind of counting; the terms are ours).
+//
+// Torch-free. Thread-safety: pure functions. Elements and tokens where a name does not say bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/parallel/parallel_dims.h"
+
+namespace legoai::sim {
+
+// Parameters of one unit that data parallelism gathers: a block, the embedding, the head.
+struct UnitElements {
+  int64_t gathered = 0;  // after tensor parallelism, before FSDP
+  int64_t held = 0;      // this rank's shard
+};
+
+struct StageSizes {
+  bool has_embedding = false, has_head = false;
+  int64_t blocks = 0;
+  UnitElements embedding, block, head;  // head: the final norm and the output weight (none if it is the embedding's)
+
+  int64_t tokens = 0;        // of a microbatch
+  int64_t local_tokens = 0;  // of a microbatch, where sequence parallelism splits them
+  int64_t param_bytes = 4;   // of an element of values and activations
+  int64_t reduce_bytes = 4;
+  int64_t vocab = 0;  // columns of logits that this rank's loss works on
+  bool vocab_is_split = false;
+
+  int64_t in_flight = 1;  // most microbatches between their forward and their backward
+  int64_t microbatches = 1;
+
+  // Bytes of a microbatch that stay until its backward:
+  int64_t saved_block_bytes = 0;  // of one block, as checkpointing leaves it
+  int64_t saved_head_bytes = 0;   // of the head and the loss
+
+  UnitElements total() const;  // of the stage
+};
+
+// Of the stage that `rank` runs. `recipe` needs no defaults filled in.
+StageSizes SizesOfStage(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank);
+
+}  // namespace legoai::sim
