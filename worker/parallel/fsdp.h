@@ -24,7 +24,7 @@
 namespace legoai::parallel {
 
 struct DataParallelOptions {
-  Precision precision;
+  Precision precision = {};
   // Values' memory goes after each forward (never the last unit's, whose backward comes next) and each backward. Otherwise
   // they stay until the last microbatch's backward.
   bool reshard_after_forward = true;

@@ -32,7 +32,6 @@ using testing::TinyOptions;
 constexpr int64_t kGlobalBatch = 36, kSeq = 5, kSteps = 3, kVocab = 11;
 
 struct Case {
-  Mesh mesh = {};
   int64_t microbatches = 1;
   TinyOptions model = {};
   bool checkpoint = false;
@@ -54,7 +53,8 @@ std::vector<float> Floats(const Tensor& tensor) {
 
 class Trainer {
  public:
-  Trainer(const Case& test, int64_t rank) : test_(test), data_rank_(rank), model_(MakeTinyModel(test.model)) {
+  Trainer(const Case& test, const Mesh& mesh, int64_t rank)
+      : test_(test), data_rank_(rank), data_ranks_(mesh.World()), model_(MakeTinyModel(test.model)) {
     v1::ActivationCheckpoint checkpoint;
     checkpoint.set_mode(test.checkpoint ? v1::AC_FULL : v1::AC_NONE);
     EXPECT_TRUE(ApplyActivationCheckpoint(*model_, checkpoint).ok());
@@ -71,7 +71,7 @@ class Trainer {
 
   // The part of the loss of one microbatch of this rank.
   Tensor Forward(int64_t step, int64_t microbatch) {
-    const int64_t per_rank = kGlobalBatch / test_.mesh.World(), per_microbatch = per_rank / test_.microbatches;
+    const int64_t per_rank = kGlobalBatch / data_ranks_, per_microbatch = per_rank / test_.microbatches;
     const int64_t first = data_rank_ * per_rank + microbatch * per_microbatch;
     model::StepContext& context = model_->context();
     context.rng = at::arange(2, at::kLong) * (step + 1);
@@ -98,7 +98,7 @@ class Trainer {
 
  private:
   const Case& test_;
-  int64_t data_rank_;
+  int64_t data_rank_, data_ranks_;
   std::unique_ptr<model::LanguageModel> model_;
   std::unique_ptr<DataParallel> data_parallel_;
 };
@@ -118,12 +118,11 @@ std::string Write(model::LanguageModel& model, const std::map<std::string, std::
   return out.str();
 }
 
-Parts Read(const std::string& text) {
+Parts Read(std::istream& in) {
   Parts parts;
-  std::istringstream in(text);
   std::string name;
   size_t dims;
-  while (in >> name >> dims) {
+  while (in >> name && name != "end" && in >> dims) {
     Part& part = parts[name];
     part.offsets.resize(dims);
     part.sizes.resize(dims);
@@ -138,24 +137,31 @@ Parts Read(const std::string& text) {
   return parts;
 }
 
-std::vector<Parts> Train(const Case& test) {
-  std::vector<Parts> ranks;
-  for (const std::string& text : RunRanks(test.mesh, [&test](int64_t rank, comm::Runtime&) {
-         at::set_num_threads(1);
-         Trainer trainer(test, rank);
-         std::map<std::string, std::vector<float>> gradients;
-         for (int64_t step = 0; step < kSteps; ++step) {
-           trainer.ForwardBackward(step);
-           if (step == 0) {
-             for (model::Parameter* p : trainer.model().Parameters()) gradients[p->name()] = Floats(p->grad);
-           }
-           trainer.Update();
-         }
-         return Write(trainer.model(), gradients);
-       })) {
-    ranks.push_back(Read(text));
+std::string TrainRank(const Case& test, const Mesh& mesh, int64_t rank) {
+  Trainer trainer(test, mesh, rank);
+  std::map<std::string, std::vector<float>> gradients;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    trainer.ForwardBackward(step);
+    if (step == 0) {
+      for (model::Parameter* p : trainer.model().Parameters()) gradients[p->name()] = Floats(p->grad);
+    }
+    trainer.Update();
   }
-  return ranks;
+  return Write(trainer.model(), gradients) + "end\n";
+}
+
+// What each rank ends with, by case. The cases share one set of processes.
+std::vector<std::vector<Parts>> Train(const Mesh& mesh, const std::vector<Case>& cases) {
+  std::vector<std::vector<Parts>> results(cases.size());
+  for (const std::string& text : RunRanks(mesh, [&](int64_t rank, comm::Runtime&) {
+         std::string all;
+         for (const Case& test : cases) all += TrainRank(test, mesh, rank);
+         return all;
+       })) {
+    std::istringstream in(text);
+    for (auto& ranks : results) ranks.push_back(Read(in));
+  }
+  return results;
 }
 
 double Norm(const std::vector<float>& values) {
@@ -165,9 +171,8 @@ double Norm(const std::vector<float>& values) {
 }
 
 // Each rank's part against the whole of one process, and every element of the whole held by exactly replicate x tp ranks.
-void ExpectSame(const Case& test, const Parts& whole, double tolerance) {
-  const std::vector<Parts> ranks = Train(test);
-  ASSERT_EQ(ranks.size(), test.mesh.World());
+void ExpectSame(const Mesh& mesh, const std::vector<Parts>& ranks, const Parts& whole, double tolerance) {
+  ASSERT_EQ(ranks.size(), mesh.World());
   for (const auto& [name, expected] : whole) {
     const double scale = std::max(Norm(expected.gradient) / std::sqrt(double(expected.gradient.size())), 1e-4);
     std::vector<int> held(expected.weight.size());
@@ -183,16 +188,27 @@ void ExpectSame(const Case& test, const Parts& whole, double tolerance) {
             << name << " " << at;
       }
     }
-    for (int count : held) EXPECT_EQ(count, test.mesh.replicate * test.mesh.tp) << name;
+    for (int count : held) EXPECT_EQ(count, mesh.replicate * mesh.tp) << name;
   }
 }
 
-Parts OneProcess(TinyOptions model = {}) { return Train({.model = model})[0]; }
+Parts OneProcess(bool tied = false) { return Train({}, {{.model = {.tied = tied}}})[0][0]; }
+
+// All of `cases` on `mesh` against one process.
+void ExpectLikeOneProcess(const Mesh& mesh, const std::vector<Case>& cases, double tolerance) {
+  const Parts untied = OneProcess(false), tied = OneProcess(true);
+  const auto results = Train(mesh, cases);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "tied " << cases[i].model.tied << ", checkpoint " << cases[i].checkpoint
+                                      << ", microbatches " << cases[i].microbatches << ", reshard "
+                                      << cases[i].options.reshard_after_forward << ", reduce each "
+                                      << cases[i].options.reduce_each_microbatch);
+    ExpectSame(mesh, results[i], cases[i].model.tied ? tied : untied, tolerance);
+  }
+}
 
 TEST(DataParallel, OneProcessGivesAutogradsOwnGradients) {
-  Case test;
-  test.microbatches = 3;
-  const Parts found = Train(test)[0];
+  const Parts found = Train({}, {{.microbatches = 3}})[0][0];
   auto model = MakeTinyModel({});
   testing::FillMasters(*model);
   for (model::Parameter* p : model->Parameters()) p->value = p->master.set_requires_grad(true);
@@ -209,41 +225,34 @@ TEST(DataParallel, OneProcessGivesAutogradsOwnGradients) {
 class Layouts : public ::testing::TestWithParam<Mesh> {};
 
 TEST_P(Layouts, TrainLikeOneProcess) {
+  std::vector<Case> cases;
   for (bool tied : {false, true}) {
-    const TinyOptions model{.tied = tied};
-    const Parts whole = OneProcess(model);
     for (bool checkpoint : {false, true}) {
-      Case test{.mesh = GetParam(), .model = model, .checkpoint = checkpoint};
-      SCOPED_TRACE(::testing::Message() << "tied " << tied << " checkpoint " << checkpoint);
-      ExpectSame(test, whole, 1e-4);
+      for (bool reshard : {false, true}) {
+        cases.push_back({.model = {.tied = tied}, .checkpoint = checkpoint, .options = {.reshard_after_forward = reshard}});
+      }
     }
   }
-}
-
-TEST_P(Layouts, AccumulateLikeOneProcess) {
-  const Parts whole = OneProcess();
   for (bool reshard : {false, true}) {
     for (bool each : {false, true}) {
-      Case test{.mesh = GetParam(), .microbatches = 3, .checkpoint = reshard != each};
-      test.options.reshard_after_forward = reshard;
-      test.options.reduce_each_microbatch = each;
-      SCOPED_TRACE(::testing::Message() << "reshard " << reshard << " reduce each " << each);
-      ExpectSame(test, whole, 1e-4);
+      cases.push_back({.microbatches = 3,
+                       .checkpoint = reshard != each,
+                       .options = {.reshard_after_forward = reshard, .reduce_each_microbatch = each}});
     }
   }
+  ExpectLikeOneProcess(GetParam(), cases, 1e-4);
 }
 
 TEST_P(Layouts, MixedPrecisionStaysNear) {
-  const Parts whole = OneProcess();
+  std::vector<Case> cases;
   for (c10::ScalarType reduce : {at::kFloat, at::kBFloat16}) {
     for (int64_t microbatches : {1, 3}) {
-      Case test{.mesh = GetParam(), .microbatches = microbatches, .checkpoint = microbatches == 1};
-      test.options.precision = {at::kBFloat16, reduce};
-      test.options.reduce_each_microbatch = reduce == at::kFloat;
-      SCOPED_TRACE(::testing::Message() << "reduce " << c10::toString(reduce) << " microbatches " << microbatches);
-      ExpectSame(test, whole, 0.15);
+      cases.push_back({.microbatches = microbatches,
+                       .checkpoint = microbatches == 1,
+                       .options = {.precision = {at::kBFloat16, reduce}, .reduce_each_microbatch = reduce == at::kFloat}});
     }
   }
+  ExpectLikeOneProcess(GetParam(), cases, 0.15);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
@@ -254,11 +263,8 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts,
                          });
 
 TEST(DataParallel, PartialGradientsAreSummedFirst) {
-  const Parts whole = OneProcess();
   for (const Mesh& mesh : {Mesh{.tp = 2}, Mesh{.shard = 2, .tp = 2}}) {
-    for (int64_t microbatches : {1, 3}) {
-      ExpectSame({.mesh = mesh, .microbatches = microbatches, .partial_over_tp = true}, whole, 1e-4);
-    }
+    ExpectLikeOneProcess(mesh, {{.partial_over_tp = true}, {.microbatches = 3, .partial_over_tp = true}}, 1e-4);
   }
 }
 
@@ -272,10 +278,10 @@ int64_t GatheredBytes(const DataParallel& data_parallel) {
 
 TEST(DataParallel, ValuesGoWhenThePolicySays) {
   for (bool reshard : {false, true}) {
-    Case test{.mesh = {.shard = 3}, .microbatches = 2};
-    test.options.reshard_after_forward = reshard;
-    RunRanks(test.mesh, [&](int64_t rank, comm::Runtime&) {
-      Trainer trainer(test, rank);
+    const Case test{.microbatches = 2, .options = {.reshard_after_forward = reshard}};
+    const Mesh mesh{.shard = 3};
+    RunRanks(mesh, [&](int64_t rank, comm::Runtime&) {
+      Trainer trainer(test, mesh, rank);
       DataParallel& dp = trainer.data_parallel();
       // Rows are padded to thirds: head [11 -> 12, 6] and its norm [6]; the embedding, and three blocks of
       // norm 6, up [7 -> 9, 6], bias 7 -> 9, down [6, 7].
@@ -299,10 +305,11 @@ TEST(DataParallel, ValuesGoWhenThePolicySays) {
 
 TEST(DataParallel, NothingIsLeftBehindByAStep) {
   for (bool checkpoint : {false, true}) {
-    Case test{.mesh = {.shard = 2}, .microbatches = 2, .checkpoint = checkpoint};
-    RunRanks(test.mesh, [&](int64_t rank, comm::Runtime& runtime) {
+    const Case test{.microbatches = 2, .checkpoint = checkpoint};
+    const Mesh mesh{.shard = 2};
+    RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) {
       testing::CountingAllocator allocator;
-      Trainer trainer(test, rank);
+      Trainer trainer(test, mesh, rank);
       std::vector<int64_t> live, peak;
       for (int64_t step = 0; step < 4; ++step) {
         allocator.ResetPeak();
@@ -321,15 +328,15 @@ TEST(DataParallel, NothingIsLeftBehindByAStep) {
 }
 
 TEST(DataParallel, StateHasMastersAndValuesOfTheirOwn) {
-  Case sharded{.mesh = {.shard = 2}};
-  RunRanks(sharded.mesh, [&](int64_t rank, comm::Runtime&) {
-    Trainer trainer(sharded, rank);
+  const Case test;
+  const Mesh sharded{.shard = 2}, alone;
+  RunRanks(sharded, [&](int64_t rank, comm::Runtime&) {
+    Trainer trainer(test, sharded, rank);
     EXPECT_EQ(trainer.data_parallel().State().size(), 2 * trainer.model().Parameters().size());
     return std::string();
   });
-  Case alone;
-  RunRanks(alone.mesh, [&](int64_t rank, comm::Runtime&) {
-    Trainer trainer(alone, rank);
+  RunRanks(alone, [&](int64_t rank, comm::Runtime&) {
+    Trainer trainer(test, alone, rank);
     EXPECT_EQ(trainer.data_parallel().State().size(), trainer.model().Parameters().size());
     for (model::Parameter* p : trainer.model().Parameters()) EXPECT_TRUE(p->value.is_alias_of(p->master));
     return std::string();
@@ -337,9 +344,10 @@ TEST(DataParallel, StateHasMastersAndValuesOfTheirOwn) {
 }
 
 TEST(DataParallel, AParameterWithoutGradientIsNamed) {
-  Case test;
-  RunRanks(test.mesh, [&](int64_t rank, comm::Runtime&) {
-    Trainer trainer(test, rank);
+  const Case test;
+  const Mesh mesh;
+  RunRanks(mesh, [&](int64_t rank, comm::Runtime&) {
+    Trainer trainer(test, mesh, rank);
     trainer.data_parallel().BeginBackward(true);
     trainer.model().context().rng = at::arange(2, at::kLong);
     trainer.model().context().samples = at::arange(1, at::kLong);
