@@ -72,17 +72,19 @@ std::string ReadAll(int fd) {
     auto runtime = Runtime::Create(rank, mesh.Groups(rank), MakeThreadStreams(), factory);
     if (!runtime.ok()) throw std::runtime_error(runtime.status().ToString());
     RuntimeScope scope(runtime->get());
-    WriteAll(out, body(rank, **runtime));
+    const std::string result = body(rank, **runtime);
     if (absl::Status status = (*runtime)->Drain(); !status.ok()) throw std::runtime_error(status.ToString());
     // Leaving while others still read from this rank would look like a lost peer to them.
     if (mesh.World() > 1) {
       float done = 0;
-        CommObserver::Call call;
+      CommObserver::Call call;
       call.kind = "barrier";
       call.group = (*runtime)->GroupId("world");
       (void)(*runtime)->Communicate(
           call, {}, [&](Communicator& c) { return c.AllReduce(&done, 1, c10::ScalarType::Float, ReduceOp::kSum); });
     }
+    // Ranks are read one after the other: a long result waits here, when no rank waits for this one any more.
+    WriteAll(out, result);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rank), e.what());
     code = 1;
