@@ -108,7 +108,11 @@ class StageLowering {
   absl::Status LowerCompute(uint32_t i, const Instruction& instruction) {
     auto cost = costs_.Time(instruction);
     if (!cost.ok()) return cost.status();
-    out_->model_seconds[cost->model] += cost->seconds;
+    if (model_ != cost->model) {
+      model_ = cost->model;
+      model_seconds_ = &out_->model_seconds[model_];
+    }
+    *model_seconds_ += cost->seconds;
     host_ += device_.host_dispatch_seconds();
     double dispatch = 0;
     if (on_cpu_) {
@@ -150,6 +154,22 @@ class StageLowering {
     if (last != kNoTask) pending_[stream].push_back(last);
   }
 
+  struct TimeAndTier {
+    double seconds;
+    int tier;
+  };
+  // Layers repeat their collectives, and groups may be large.
+  absl::StatusOr<TimeAndTier> CollectiveCost(const CollectiveCall& call) {
+    auto [found, added] = collective_costs_.try_emplace({call.kind, call.group, call.bytes}, TimeAndTier{0, -1});
+    if (added) {
+      const std::vector<int64_t>& ranks = trace_.groups[call.group].ranks;
+      auto seconds = collectives_.Time(call.kind, call.bytes, ranks);
+      if (!seconds.ok()) return seconds.status();
+      found->second = {*seconds, collectives_.TierOf(ranks)};
+    }
+    return found->second;
+  }
+
   void AddCommunicationDemands(int tier, bool out, bool in) {
     out_->program.AddDemand({compute_, static_cast<float>(device_.communication_compute_share())});
     if (tier < 0) return;
@@ -163,16 +183,15 @@ class StageLowering {
     Dispatch(1);
     int64_t stream = op.instruction().stream;
     AfterPosting(i, stream);
-    const std::vector<int64_t>& ranks = trace_.groups[call->group].ranks;
     bool send = call->kind == CollectiveKind::kSend, receive = call->kind == CollectiveKind::kRecv;
     if (!send && !receive) {
-      auto seconds = collectives_.Time(call->kind, call->bytes, ranks);
-      if (!seconds.ok()) return seconds.status();
-      AddTask(i, stream, *seconds, TaskKind::kCommunication);
-      AddCommunicationDemands(collectives_.TierOf(ranks), true, true);
+      auto cost = CollectiveCost(*call);
+      if (!cost.ok()) return cost.status();
+      AddTask(i, stream, cost->seconds, TaskKind::kCommunication);
+      AddCommunicationDemands(cost->tier, true, true);
       return absl::OkStatus();
     }
-    int64_t peer = ranks[call->peer];
+    int64_t peer = trace_.groups[call->group].ranks[call->peer];
     auto seconds = collectives_.MessageTime(call->bytes, stage_.rank, peer);
     if (!seconds.ok()) return seconds.status();
     TaskId id = AddTask(i, stream, *seconds, TaskKind::kCommunication);
@@ -196,6 +215,9 @@ class StageLowering {
   std::vector<uint32_t> links_out_, links_in_, queues_;
   std::vector<std::vector<TaskId>> pending_;    // by stream: what its next task waits for
   std::unordered_map<int64_t, TaskId> events_;  // what the latest record of an event stands behind
+  std::map<std::tuple<CollectiveKind, int64_t, int64_t>, TimeAndTier> collective_costs_;  // by kind, group, bytes
+  const char* model_ = nullptr;                                                           // of the last cost
+  double* model_seconds_ = nullptr;
   double host_ = 0, carried_ = 0;
 };
 

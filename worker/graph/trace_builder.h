@@ -2,7 +2,9 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -27,8 +29,9 @@ class TraceBuilder {
     return static_cast<uint32_t>(trace_.storages.size() - 1);
   }
   Tensor View(uint32_t storage, v1::DType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
-    trace_.geometries.push_back({dtype, 0, std::move(sizes), std::move(strides)});
-    trace_.values.push_back({storage, static_cast<uint32_t>(trace_.geometries.size() - 1)});
+    auto [found, added] = geometries_.try_emplace({dtype, sizes, strides}, trace_.geometries.size());
+    if (added) trace_.geometries.push_back({dtype, 0, std::move(sizes), std::move(strides)});
+    trace_.values.push_back({storage, found->second});
     return {static_cast<uint32_t>(trace_.values.size() - 1)};
   }
   // A contiguous tensor on a storage of its own.
@@ -45,8 +48,9 @@ class TraceBuilder {
   // `writes`: bit i: argument i is written in place. Gives the instruction, to set stream, phase, module ...
   Instruction& Op(const std::string& name, std::vector<Arg> arguments, std::vector<Tensor> results, uint64_t writes = 0) {
     Instruction instruction;
-    instruction.operator_index = static_cast<uint32_t>(trace_.operators.size());
-    trace_.operators.push_back({name, writes});
+    auto [found, added] = operators_.try_emplace({name, writes}, trace_.operators.size());
+    if (added) trace_.operators.push_back({name, writes});
+    instruction.operator_index = found->second;
     instruction.first_argument = static_cast<uint32_t>(trace_.arguments.size());
     instruction.argument_count = static_cast<uint16_t>(arguments.size());
     for (auto& argument : arguments) trace_.arguments.push_back(Convert(argument));
@@ -105,6 +109,9 @@ class TraceBuilder {
   }
 
   Trace trace_;
+  // Interned, as a recorder does.
+  std::map<std::pair<std::string, uint64_t>, uint32_t> operators_;
+  std::map<std::tuple<v1::DType, std::vector<int64_t>, std::vector<int64_t>>, uint32_t> geometries_;
 };
 
 }  // namespace legoai::graph
