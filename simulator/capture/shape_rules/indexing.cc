@@ -36,6 +36,8 @@ Tensor& WhereOut(const Tensor& condition, const Tensor& a, const Tensor& b, Tens
 }
 
 Tensor Flip(const Tensor& input, at::IntArrayRef) { return at::empty_like(input); }
+// The CPU kernel concatenates.
+Tensor Roll(const Tensor& input, at::IntArrayRef, at::IntArrayRef) { return at::empty(input.sizes(), input.options()); }
 
 }  // namespace
 
@@ -45,6 +47,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, m) {
   m.impl("where.self", Where);
   m.impl("where.self_out", WhereOut);
   m.impl("flip", Flip);
+  m.impl("roll", Roll);
 }
 
 }  // namespace legoai::sim

@@ -1,0 +1,140 @@
+// Forward and backward of whole models: the capture on the fake device is the program of the real run, and executing it gives
+// the real run's logits and gradients bit by bit. So every operator of a model family has its shape rule.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <ostream>
+#include <string>
+
+#include "simulator/capture/fake_device.h"
+#include "worker/comm/runtime.h"
+#include "worker/comm/streams.h"
+#include "worker/graph/compare.h"
+#include "worker/graph/executor.h"
+#include "worker/graph/recorder.h"
+#include "worker/graph/verify.h"
+#include "worker/model/init.h"
+#include "worker/model/language_model.h"
+
+namespace legoai::sim {
+namespace {
+
+using at::Tensor;
+using ::testing::IsEmpty;
+
+struct Family {
+  const char* name;
+  v1::Architecture architecture;
+  bool tied = false;
+  double dropout = 0;
+  at::ScalarType dtype = at::kFloat;
+};
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
+v1::Model Config(const Family& family) {
+  v1::Model config;
+  config.set_architecture(family.architecture);
+  config.set_vocab_size(61);
+  config.set_hidden_size(32);
+  config.set_intermediate_size(44);
+  config.set_num_hidden_layers(2);
+  config.set_num_attention_heads(4);
+  config.set_num_key_value_heads(family.architecture == v1::LLAMA ? 2 : 4);
+  config.set_head_dim(8);
+  config.set_max_position_embeddings(32);
+  config.set_norm_eps(1e-5);
+  config.set_rope_theta(10000);
+  config.set_initializer_range(0.2);
+  config.set_tie_word_embeddings(family.tied);
+  config.set_embd_pdrop(family.dropout);
+  config.set_attn_pdrop(family.dropout);
+  config.set_resid_pdrop(family.dropout);
+  return config;
+}
+
+struct Capture {
+  graph::Trace trace;
+  std::map<std::string, Tensor> inputs, outputs;  // copies; of a real run
+};
+
+Capture CaptureOf(const Family& family, bool real) {
+  FakeDevice device;
+  graph::Recorder recorder(real ? nullptr : &device);
+  recorder.SetRecording(false);
+  Capture capture;
+  auto model = model::BuildModel(Config(family)).value();
+  const auto input = [&](const std::string& name, const Tensor& tensor, graph::Category category) {
+    recorder.Input(name, tensor, category);
+    if (real) capture.inputs[name] = tensor.detach().clone();
+  };
+  for (model::Parameter* p : model->Parameters()) {
+    Tensor start = at::empty(p->local_shape, at::kFloat);
+    if (real) model::FillParameter(p->spec, p->init, 1, start);
+    p->value = start.to(family.dtype).set_requires_grad(true);
+    input(p->name(), p->value, graph::Category::kUnshardedParameter);
+  }
+  model->CreateBuffers(at::kCPU, family.dtype, 16);
+  for (const auto& [name, buffer] : model->Buffers()) input(name, buffer, graph::Category::kBuffer);
+  model::StepContext& context = model->context();
+  context.rng = at::full({2}, 3, at::kLong);
+  context.samples = at::arange(2, at::kLong);
+  const Tensor tokens = at::arange(24, at::kLong).view({2, 12});
+  input("rng", context.rng, graph::Category::kInput);
+  input("samples", context.samples, graph::Category::kInput);
+  input("tokens", tokens, graph::Category::kInput);
+
+  recorder.SetRecording(true);
+  const Tensor logits = (*model)(tokens);
+  logits.sum().backward();
+  recorder.SetRecording(false);
+  const auto output = [&](const std::string& name, const Tensor& tensor) {
+    recorder.Output(name, tensor);
+    if (real) capture.outputs[name] = tensor.clone();
+  };
+  output("logits", logits.detach());
+  for (model::Parameter* p : model->Parameters()) output("gradient of " + p->name(), p->value.grad());
+  capture.trace = recorder.Finish();
+  return capture;
+}
+
+bool SameBits(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && x.dtype() == y.dtype() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+class ModelCaptureTest : public testing::TestWithParam<Family> {};
+
+TEST_P(ModelCaptureTest, CaptureEqualsTheRealRunAndExecutes) {
+  at::set_num_threads(1);
+  const auto runtime = comm::Runtime::Create(0, {}, comm::MakeFakeStreams(), nullptr).value();
+  comm::RuntimeScope scope(runtime.get());
+  const Capture real = CaptureOf(GetParam(), true), fake = CaptureOf(GetParam(), false);
+  EXPECT_GT(fake.trace.OperatorCount(), 50);
+  EXPECT_THAT(graph::Differences(real.trace, fake.trace), IsEmpty());
+  EXPECT_THAT(graph::BadReads(fake.trace), IsEmpty());
+  EXPECT_THAT(fake.trace.warnings, IsEmpty());
+
+  auto executor = graph::Executor::Create(fake.trace, c10::kCPU);
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  for (const auto& [name, tensor] : real.inputs) ASSERT_EQ((*executor)->Bind(name, tensor), absl::OkStatus());
+  ASSERT_EQ((*executor)->Run(), absl::OkStatus());
+  for (const auto& [name, tensor] : real.outputs) {
+    const auto output = (*executor)->Output(name);
+    ASSERT_TRUE(output.ok()) << output.status();
+    EXPECT_TRUE(SameBits(*output, tensor)) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ModelCaptureTest,
+                         testing::Values(Family{"llama", v1::LLAMA}, Family{"llama_tied", v1::LLAMA, true},
+                                         Family{"llama_bf16", v1::LLAMA, false, 0, at::kBFloat16}, Family{"gpt2", v1::GPT2, true},
+                                         Family{"gpt2_dropout", v1::GPT2, true, 0.1},
+                                         Family{"gpt2_dropout_bf16", v1::GPT2, true, 0.1, at::kBFloat16}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace legoai::sim
