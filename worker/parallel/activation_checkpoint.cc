@@ -1,6 +1,7 @@
 #include "worker/parallel/activation_checkpoint.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -39,6 +40,7 @@ class Frame {
         input_requires_grad_(input.requires_grad()),
         context_(context),
         context_then_(context),
+        dispatch_keys_(c10::impl::tls_local_dispatch_key_set()),
         module_(module) {}
 
   std::shared_ptr<Slot> NewSlot() {
@@ -70,6 +72,7 @@ class Frame {
   bool input_requires_grad_;
   StepContext& context_;
   StepContext context_then_;
+  c10::impl::LocalDispatchKeySet dispatch_keys_;
   const std::string& module_;
   std::vector<std::weak_ptr<Slot>> slots_;
   size_t filled_ = 0;
@@ -98,6 +101,8 @@ void Frame::Recompute() {
   ContextScope context(context_, context_then_);
   const SavedTensorHookFactory factory = [this] { return std::make_unique<Filler>(this); };
   SavedTensorHookScope hooks(&factory);
+  // A backward function may ask for its saved tensors while it works below autograd; the forward ran above.
+  c10::impl::ForceDispatchKeyGuard dispatch_keys(dispatch_keys_);
   c10::AutoGradMode grad_mode(true);
   try {
     forward_(input.variable_data().set_requires_grad(input_requires_grad_));
