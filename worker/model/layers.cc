@@ -9,6 +9,7 @@
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <optional>
 
@@ -23,6 +24,25 @@ using torch::autograd::variable_list;
 at::Tensor InputGradient(const at::Tensor& grad, const at::Tensor& weight) { return at::mm(grad, weight); }
 at::Tensor WeightGradient(const at::Tensor& grad, const at::Tensor& input) { return at::mm(grad.t(), input); }
 
+// A tensor saved at once. AutogradContext saves when the function has returned; recomputation of a checkpointed block ends with
+// the last tensor saved, so a layer at the block's end would compute a product that nobody reads.
+struct SavedAtOnce : torch::CustomClassHolder {
+  explicit SavedAtOnce(const at::Tensor& tensor) : variable(tensor, /*is_output=*/false) {}
+  torch::autograd::SavedVariable variable;
+};
+
+void SaveAtOnce(AutogradContext* context, const at::Tensor& tensor) {
+  context->saved_data["saved"] = c10::IValue::make_capsule(c10::make_intrusive<SavedAtOnce>(tensor));
+}
+
+// Gives the tensor and drops what was saved, as autograd would when the function's backward is over.
+at::Tensor TakeSaved(AutogradContext* context) {
+  auto& variable = static_cast<SavedAtOnce*>(context->saved_data["saved"].toCapsule().get())->variable;
+  at::Tensor tensor = variable.unpack();
+  variable.reset_data();
+  return tensor;
+}
+
 // Everything runs below autograd: the flat views are no views to autograd, and the output may be changed in place.
 struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -30,7 +50,7 @@ struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
     at::AutoDispatchBelowADInplaceOrView below;
     std::vector<int64_t> sizes = x.sizes().vec();
     const at::Tensor flat = x.reshape({-1, sizes.back()});
-    context->save_for_backward({flat});
+    SaveAtOnce(context, flat);
     context->saved_data["weight"] = weight;
     context->saved_data["sizes"] = sizes;
     context->saved_data["bias"] = bias.has_value();
@@ -47,7 +67,7 @@ struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
     if (context->needs_input_grad(0)) {
       result[0] = InputGradient(grad, weight).view(context->saved_data["sizes"].toIntVector());
     }
-    if (context->needs_input_grad(1)) result[1] = WeightGradient(grad, context->get_saved_variables()[0]);
+    if (context->needs_input_grad(1)) result[1] = WeightGradient(grad, TakeSaved(context));
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) result[2] = at::sum(grad, {0});
     return result;
   }

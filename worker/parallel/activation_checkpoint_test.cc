@@ -13,6 +13,8 @@
 
 #include "proto/errors.h"
 #include "worker/graph/annotation.h"
+#include "worker/graph/recorder.h"
+#include "worker/model/layers.h"
 #include "worker/parallel/testing/counting_allocator.h"
 #include "worker/parallel/testing/tiny_model.h"
 
@@ -154,6 +156,38 @@ TEST(ActivationCheckpoint, RecomputationEndsWithTheLastTensorNeeded) {
   EXPECT_EQ(module.ended, 1);
   EXPECT_EQ(module.phases, (std::vector<graph::Phase>{graph::Phase::kForward, graph::Phase::kRecompute}));
   EXPECT_EQ(graph::CurrentAnnotation().phase, graph::Phase::kForward);
+}
+
+// Two linear layers, as a block's end.
+class Pair : public model::Module {
+ public:
+  Pair() {
+    first_ = AddChild("first", std::make_unique<model::Linear>(4, 4, false, model::InitRule()));
+    second_ = AddChild("second", std::make_unique<model::Linear>(4, 4, false, model::InitRule()));
+  }
+
+ protected:
+  Tensor Forward(const Tensor& x) override { return x + (*second_)(at::sin((*first_)(x))); }
+
+ private:
+  model::Linear *first_, *second_;
+};
+
+TEST(ActivationCheckpoint, TheLastProductIsNotComputedAgain) {
+  Pair pair;
+  pair.SetPath("pair");
+  for (model::Parameter* p : pair.Parameters()) p->value = at::ones({4, 4}).set_requires_grad(true);
+  model::StepContext context;
+  Checkpoint(pair, context);
+  graph::Recorder recorder;
+  pair(at::ones({2, 3, 4}).set_requires_grad(true)).sum().backward();
+  const graph::Trace trace = recorder.Finish();
+  int products = 0;
+  for (const graph::Instruction& instruction : trace.instructions) {
+    products += instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute &&
+                trace.OperatorName(instruction) == "aten::mm";
+  }
+  EXPECT_EQ(products, 1);
 }
 
 TEST(ActivationCheckpoint, WithoutGradientNothingIsKept) {
