@@ -8,8 +8,10 @@
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 #include "worker/graph/annotation.h"
+#include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/parallelize.h"
 #include "worker/parallel/pipeline/stage_runner.h"
+#include "worker/parallel/tensor_parallel.h"
 #include "worker/train/loss.h"
 #include "worker/train/optimizer.h"
 
@@ -27,7 +29,7 @@ struct TrainStep::Impl {
 
   // Forward and backward of all microbatches; every Parameter::grad valid. Gives the mean loss over the global batch.
   at::Tensor ForwardBackward() {
-    at::Tensor loss = runner->Run(inputs.tokens, inputs.targets, inputs.samples, inputs.rng);
+    at::Tensor loss = runner->Run({inputs.tokens, inputs.targets, inputs.samples, inputs.rng});
     c10::NoGradGuard no_grad;
     graph::PhaseScope phase(graph::Phase::kBackward);
     parallelized.data_parallel->FinishBackward();
@@ -55,26 +57,46 @@ struct TrainStep::Impl {
   void MakeInputs(const parallel::ParallelDims& dims, c10::Device device) {
     graph::CategoryScope category(graph::Category::kInput);
     const auto options = at::TensorOptions().device(device).dtype(at::kLong);
-    const int64_t rows = dims.accumulation * dims.local_batch, length = recipe.training().seq_len();
-    inputs.tokens = at::zeros({rows, length}, options);
-    inputs.targets = at::zeros({rows, length}, options);
+    const int64_t rows = dims.accumulation() * dims.local_batch();
+    inputs.tokens = at::zeros({rows, dims.seq_len()}, options);
+    inputs.targets = at::zeros({rows, dims.seq_len()}, options);
     inputs.samples = at::zeros({rows}, options);
     inputs.rng = at::zeros({2}, options);
     inputs.learning_rate = at::zeros({}, options.dtype(at::kFloat));
   }
 
+  parallel::LossFunction MakeLoss(const parallel::ParallelDims& dims) const {
+    const double scale = 1.0 / static_cast<double>(dims.global_batch() * dims.seq_len());
+    if (!dims.loss_parallel()) return MakeCrossEntropy(scale);
+    const int64_t group = runtime.GroupId("tp"), vocab = parallelized.model->config().vocab_size();
+    return parallel::MakeLossParallel(scale, parallel::VocabularyOffset(vocab, dims.tp(), runtime.GroupRank(group)), group);
+  }
+
+  void MakeRunner(const parallel::ParallelDims& dims, c10::Device device) {
+    parallel::StageOptions options;
+    options.stage = dims.CoordinatesOf(runtime.rank()).pp;
+    options.stages = dims.pp();
+    options.schedule = recipe.parallelism().pipeline_parallel_schedule();
+    options.microbatches = dims.microbatches();
+    options.activation_sizes = {dims.microbatch_size(), dims.seq_len() / dims.tp(), parallelized.model->config().hidden_size()};
+    options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
+    parallel::DataParallel* data_parallel = parallelized.data_parallel.get();
+    parallel::StageHooks hooks;
+    hooks.before_backward = [data_parallel](bool last) { data_parallel->BeginBackward(last); };
+    runner = std::make_unique<parallel::StageRunner>(parallelized.model.get(), MakeLoss(dims), options, hooks);
+  }
+
   absl::Status Build(const v1::Model& config, const parallel::ParallelDims& dims, c10::Device device, bool materialize) {
-    c10::NoGradGuard no_grad;
     auto model = model::BuildModel(config);
     if (!model.ok()) return model.status();
-    auto applied = parallel::Parallelize(*std::move(model), recipe, dims, device);
+    auto applied = parallel::Parallelize(*std::move(model), recipe, dims);
     if (!applied.ok()) return applied.status();
     parallelized = *std::move(applied);
     parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
+    c10::NoGradGuard no_grad;
     optimizer = std::make_unique<AdamW>(parallelized.model->Parameters(), recipe.optimizer());
     MakeInputs(dims, device);
-    runner = std::make_unique<parallel::StageRunner>(*parallelized.model, MakeLoss(recipe, dims, runtime), dims, recipe,
-                                                     *parallelized.data_parallel);
+    MakeRunner(dims, device);
     return absl::OkStatus();
   }
 
@@ -84,6 +106,7 @@ struct TrainStep::Impl {
       state.push_back({std::move(name), tensor, category});
     };
     for (auto& tensor : parallelized.data_parallel->State()) add(tensor.name, tensor.tensor, tensor.category);
+    for (auto& [name, tensor] : parallelized.model->Buffers()) add(name, tensor, graph::Category::kBuffer);
     for (auto& moments : optimizer->state()) {
       add(moments.parameter->name() + ".exp_avg", moments.exp_avg, graph::Category::kOptimizerState);
       add(moments.parameter->name() + ".exp_avg_sq", moments.exp_avg_sq, graph::Category::kOptimizerState);
@@ -107,7 +130,7 @@ absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const v1::Model& mod
   std::unique_ptr<Impl> impl;
   absl::Status status = comm::CatchStatus([&] {
     impl = std::make_unique<Impl>(comm::CurrentRuntime());
-    impl->recipe = recipe;
+    impl->recipe = dims.Resolve(recipe);
     return impl->Build(model, dims, device, materialize);
   });
   if (!status.ok()) return status;
@@ -146,8 +169,8 @@ void TrainStep::ReleaseGradients() { impl_->parallelized.data_parallel->ReleaseG
 absl::StatusOr<at::Tensor> TrainStep::Evaluate() {
   at::Tensor loss;
   absl::Status status = comm::CatchStatus([&] {
-    c10::NoGradGuard no_grad;
-    loss = impl_->SumOverRanks(impl_->runner->Evaluate(impl_->inputs.tokens, impl_->inputs.targets));
+    const StepInputs& inputs = impl_->inputs;
+    loss = impl_->SumOverRanks(impl_->runner->Evaluate({inputs.tokens, inputs.targets, inputs.samples, inputs.rng}));
     return impl_->runtime.Drain();
   });
   if (!status.ok()) return status;

@@ -1,0 +1,26 @@
+// What the planner knows of simulation: estimates are started and come back, several at a time, in any order. Behind it are
+// lego-sim processes (lego_sim_pool.h), so that the planner links no torch and a crash of a capture stays out of it
+// (decisions 16). Not thread-safe.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/legoai/v1/sim.pb.h"
+
+namespace legoai::planner {
+
+class Estimator {
+ public:
+  virtual ~Estimator() = default;
+  // How many estimates may be under way at once.
+  virtual int64_t Slots() const = 0;
+  // `request.id` is the caller's, to know the answer by. At most Slots() may be under way.
+  virtual absl::Status Start(const v1::SimRequest& request) = 0;
+  // The next answer; nothing if none came within `timeout`. An estimate that failed is an answer with an error.
+  virtual absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) = 0;
+};
+
+}  // namespace legoai::planner

@@ -1,0 +1,18 @@
+// Why the winner wins, in words, from the estimates alone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/legoai/v1/estimate.pb.h"
+#include "proto/legoai/v1/plan.pb.h"
+
+namespace legoai::planner {
+
+// "shard 8, tp 2, 1F1B over 4 stages, local batch 2, full checkpointing, bfloat16"
+std::string Summarize(const v1::Recipe& recipe);
+
+// `ranked`: the estimates of the recipes that fit, best first. `result`: counts and what was rejected.
+std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result);
+
+}  // namespace legoai::planner

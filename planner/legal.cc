@@ -1,0 +1,153 @@
+#include "planner/legal.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+#include "proto/toml/toml.h"
+#include "simulator/symbolic/memory_bound.h"
+#include "simulator/symbolic/roofline_estimate.h"
+#include "worker/parallel/legality.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::planner {
+namespace {
+
+constexpr size_t kClosestKept = 20;
+
+using Override = std::pair<std::string, std::string>;
+
+absl::StatusOr<std::vector<Override>> ParseConstraints(const v1::PlanRequest& request) {
+  std::vector<Override> overrides;
+  for (const std::string& text : request.constraints()) {
+    std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (parts.size() != 2)
+      return FieldError("--constraint", text, "write KEY=VALUE, for instance parallelism.tensor_parallel_degree=2");
+    overrides.emplace_back(parts[0], parts[1]);
+  }
+  return overrides;
+}
+
+bool SameText(const v1::Recipe& a, const v1::Recipe& b) { return a.SerializeAsString() == b.SerializeAsString(); }
+
+// Decides candidate by candidate; what all candidates share is done once.
+class Pruner {
+ public:
+  explicit Pruner(const v1::PlanRequest& request) : request_(request) {}
+
+  absl::StatusOr<LegalSpace> Prune() {
+    if (absl::Status status = Prepare(); !status.ok()) return status;
+    const int64_t world = request_.cluster().devices_per_node() * request_.cluster().nodes();
+    const std::vector<Candidate> candidates = Enumerate(request_, world);
+    space_.size = candidates.size();
+    for (const Candidate& candidate : candidates) {
+      if (absl::Status status = Decide(candidate, world); !status.ok()) return status;
+    }
+    Sort();
+    return std::move(space_);
+  }
+
+ private:
+  absl::Status Prepare() {
+    auto overrides = ParseConstraints(request_);
+    if (!overrides.ok()) return overrides.status();
+    overrides_ = *std::move(overrides);
+    if (request_.has_resume_from()) {
+      const auto& old = request_.resume_from().training();
+      if (old.global_batch_size() != request_.global_batch()) {
+        return FieldError("global_batch", absl::StrCat(request_.global_batch()),
+                          absl::StrCat("the checkpoint was trained with ", old.global_batch_size(), "; a resumed job keeps it"));
+      }
+      if (old.seq_len() != request_.seq_len()) {
+        return FieldError("seq_len", absl::StrCat(request_.seq_len()),
+                          absl::StrCat("the checkpoint was trained with ", old.seq_len(), "; a resumed job keeps it"));
+      }
+      *request_.mutable_base()->mutable_optimizer() = request_.resume_from().optimizer();
+    }
+    // A key that no candidate decides is set in all of them; a wrong key or value shows here.
+    for (const auto& [key, value] : overrides_) {
+      if (absl::Status status = ApplyOverride(request_.mutable_base(), key, value); !status.ok()) return status;
+    }
+    parallel::FillDefaults(request_.mutable_base());
+    return absl::OkStatus();
+  }
+
+  absl::Status Decide(const Candidate& candidate, int64_t world) {
+    v1::Recipe recipe = ToRecipe(candidate, request_);
+    if (!MeetsConstraints(recipe)) return Drop(recipe, "constraint", "a constraint asks for something else");
+    if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param()) {
+      return Drop(recipe, "resume_keeps_precision", "a resumed job keeps the checkpoint's precision");
+    }
+    if (candidate.tensor > request_.cluster().devices_per_node()) {
+      return Drop(recipe, "tp_inside_node", "tensor parallel ranks must share a node");
+    }
+    if (auto violation = parallel::FirstViolation(recipe, request_.model(), world)) {
+      return Drop(recipe, violation->rule, absl::StrCat(violation->field, " = ", violation->value, ": ", violation->remedy));
+    }
+    auto dims = parallel::ParallelDims::Create(recipe, request_.model(), world);
+    if (!dims.ok()) return dims.status();
+    const int64_t bound = LargestBound(recipe, *dims);
+    if (bound > UsableBytes(request_.cluster())) {
+      ++space_.bounded_out;
+      space_.closest.push_back({std::move(recipe), bound});
+      if (!request_.all_rejected() && space_.closest.size() > 4 * kClosestKept) KeepClosest();
+      return absl::OkStatus();
+    }
+    auto estimate = sim::EstimateStep(request_.model(), *dims, recipe, request_.cluster());
+    if (!estimate.ok()) return estimate.status();
+    space_.survivors.push_back({std::move(recipe), estimate->step_seconds});
+    return absl::OkStatus();
+  }
+
+  // Of all stages: one that does not fit is enough.
+  int64_t LargestBound(const v1::Recipe& recipe, const parallel::ParallelDims& dims) const {
+    int64_t largest = 0;
+    for (int64_t stage = 0; stage < dims.pp(); ++stage) {
+      parallel::Coordinates first;
+      first.pp = stage;
+      largest = std::max(largest, sim::BoundMemory(request_.model(), dims, recipe, dims.RankOf(first)).peak_requested_bytes);
+    }
+    return largest;
+  }
+
+  bool MeetsConstraints(const v1::Recipe& recipe) const {
+    for (const auto& [key, value] : overrides_) {
+      v1::Recipe wanted = recipe;
+      if (!ApplyOverride(&wanted, key, value).ok() || !SameText(wanted, recipe)) return false;
+    }
+    return true;
+  }
+
+  absl::Status Drop(v1::Recipe& recipe, const std::string& rule, std::string reason) {
+    ++space_.pruned[rule];
+    if (request_.all_rejected()) space_.pruned_candidates.push_back({std::move(recipe), rule, std::move(reason)});
+    return absl::OkStatus();
+  }
+
+  void KeepClosest() {
+    std::stable_sort(space_.closest.begin(), space_.closest.end(),
+                     [](const auto& a, const auto& b) { return a.bound_bytes < b.bound_bytes; });
+    if (!request_.all_rejected() && space_.closest.size() > kClosestKept) space_.closest.resize(kClosestKept);
+  }
+
+  void Sort() {
+    KeepClosest();
+    std::stable_sort(space_.survivors.begin(), space_.survivors.end(),
+                     [](const auto& a, const auto& b) { return a.roofline_seconds < b.roofline_seconds; });
+  }
+
+  v1::PlanRequest request_;
+  std::vector<Override> overrides_;
+  LegalSpace space_;
+};
+
+}  // namespace
+
+int64_t UsableBytes(const v1::Cluster& cluster) { return cluster.device().memory_bytes() - cluster.device().reserve_bytes(); }
+
+absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request) { return Pruner(request).Prune(); }
+
+}  // namespace legoai::planner

@@ -1,0 +1,46 @@
+// The first half of planning, without simulation: which candidates are legal, may fit, and in which order to capture them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/space.h"
+#include "proto/legoai/v1/plan.pb.h"
+
+namespace legoai::planner {
+
+struct Survivor {
+  v1::Recipe recipe;
+  double roofline_seconds = 0;  // a labelled estimate, for the order only
+};
+
+struct BoundedOut {
+  v1::Recipe recipe;
+  int64_t bound_bytes = 0;
+};
+
+struct PrunedCandidate {
+  v1::Recipe recipe;
+  std::string rule, reason;
+};
+
+struct LegalSpace {
+  int64_t size = 0;
+  std::map<std::string, int64_t> pruned;           // by rule
+  std::vector<PrunedCandidate> pruned_candidates;  // only if asked for
+  int64_t bounded_out = 0;
+  std::vector<BoundedOut> closest;  // the bounded-out with the smallest bounds, all of them if asked for
+  std::vector<Survivor> survivors;  // fastest first by the roofline estimate
+};
+
+// Errors: FieldError of a constraint that names an unknown key or contradicts resume_from.
+absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request);
+
+// Bytes of a device that tensors may take.
+int64_t UsableBytes(const v1::Cluster& cluster);
+
+}  // namespace legoai::planner

@@ -1,0 +1,41 @@
+// An Estimator over lego-sim child processes, kept alive between requests. A child that crashes, takes too long or too much
+// memory is killed and replaced; its request is answered with an error. Children die with their parent. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "planner/estimator.h"
+
+namespace legoai::planner {
+
+struct LegoSimOptions {
+  std::string program;  // path of lego-sim; it is called with --socket=FD
+  int64_t processes = 2;
+  absl::Duration time_limit = absl::Seconds(300);   // of one request
+  int64_t resident_limit_bytes = int64_t{8} << 30;  // of one process; address space is not limited: torch reserves much of it
+};
+
+class LegoSimPool : public Estimator {
+ public:
+  explicit LegoSimPool(LegoSimOptions options);
+  ~LegoSimPool() override;
+
+  int64_t Slots() const override { return options_.processes; }
+  absl::Status Start(const v1::SimRequest& request) override;
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) override;
+
+ private:
+  struct Child;
+  absl::Status Spawn(Child& child);
+  std::optional<v1::SimResponse> Receive(Child& child);
+  std::optional<v1::SimResponse> CheckLimits(Child& child);
+  v1::SimResponse Kill(Child& child, const std::string& why, int code);
+
+  const LegoSimOptions options_;
+  std::vector<std::unique_ptr<Child>> children_;
+};
+
+}  // namespace legoai::planner

@@ -1,0 +1,29 @@
+// The space of recipes: replicate x shard x tensor x pipeline (schedule, microbatch) x local batch x checkpointing x precision
+// (design planner.md, 1). Torch-free, pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/legoai/v1/plan.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::planner {
+
+// What the planner decides; everything else comes from the request's base recipe.
+struct Candidate {
+  int64_t replicate = 1, shard = 1, tensor = 1, pipeline = 1;
+  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  int64_t local_batch = 1, microbatch = 1;
+  v1::ActivationCheckpointMode checkpointing = v1::AC_NONE;
+  v1::DType precision = v1::BFLOAT16;
+};
+
+// Every combination of divisors of the world, in a fixed order. Without a pipeline the local batch runs over the divisors of a
+// rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches.
+std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size);
+
+// The base recipe with the candidate's decisions set.
+v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request);
+
+}  // namespace legoai::planner

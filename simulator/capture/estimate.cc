@@ -1,0 +1,133 @@
+#include "simulator/capture/estimate.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "simulator/capture/capture.h"
+#include "simulator/cost/collective_cost.h"
+#include "simulator/cost/compute_cost.h"
+#include "simulator/cost/op_facts.h"
+#include "simulator/engine/step_simulation.h"
+#include "simulator/memory/memory_simulator.h"
+#include "worker/model/model_facts.h"
+#include "worker/parallel/parallel_dims.h"
+
+namespace legoai::sim {
+namespace {
+
+double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
+
+struct Captured {
+  int64_t rank = 0;
+  graph::Trace trace;
+};
+
+absl::StatusOr<std::vector<Captured>> CaptureStages(const v1::SimRequest& request, const parallel::ParallelDims& dims) {
+  std::vector<Captured> stages;
+  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
+    parallel::Coordinates first;
+    first.pp = stage;
+    const int64_t rank = dims.RankOf(first);
+    auto captured = CaptureStep(request.model(), request.recipe(), dims, rank);
+    if (!captured.ok()) return captured.status();
+    stages.push_back({rank, std::move(captured->trace)});
+  }
+  return stages;
+}
+
+absl::Status AddMemory(const std::vector<Captured>& stages, const v1::Device& device, v1::Estimate* estimate) {
+  bool fits = true;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    auto profile = SimulateMemory(stages[i].trace, MemoryOptionsOf(device));
+    if (!profile.ok()) return profile.status();
+    auto* stage = estimate->add_stages();
+    stage->set_stage(static_cast<int64_t>(i));
+    stage->set_rank(stages[i].rank);
+    stage->set_peak_requested_bytes(profile->peak_requested_bytes);
+    stage->set_peak_allocated_bytes(profile->peak_allocated_bytes);
+    stage->set_reserve_bytes(device.reserve_bytes());
+    stage->set_capacity_bytes(device.memory_bytes());
+    *stage->mutable_categories() = profile->categories;
+    stage->set_peak_at(profile->peak_at);
+    fits = fits && profile->peak_allocated_bytes + device.reserve_bytes() <= device.memory_bytes();
+  }
+  estimate->set_fits(fits);
+  return absl::OkStatus();
+}
+
+// FLOPs that matrix products and attention really do on all ranks of a step, recomputation included.
+absl::StatusOr<double> HardwareFlops(const std::vector<Captured>& stages, int64_t ranks_per_stage) {
+  double flops = 0;
+  for (const Captured& stage : stages) {
+    auto rows = ResolveOperators(stage.trace);
+    if (!rows.ok()) return rows.status();
+    for (const graph::Instruction& instruction : stage.trace.instructions) {
+      if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
+      const OperatorRow& row = *(*rows)[instruction.operator_index];
+      if (row.op_class != OpClass::kMatmul && row.op_class != OpClass::kAttention) continue;
+      flops += FactsOf(graph::InstructionView(stage.trace, instruction), row).flops;
+    }
+  }
+  return flops * static_cast<double>(ranks_per_stage);
+}
+
+double PeakFlops(const v1::Device& device, v1::DType dtype) {
+  for (const auto& peak : device.peak_flops()) {
+    if (peak.dtype() == dtype) return peak.flops_per_second();
+  }
+  return 0;
+}
+
+absl::Status AddTime(const v1::SimRequest& request, const std::vector<Captured>& stages, const parallel::ParallelDims& dims,
+                     v1::Estimate* estimate) {
+  auto compute = RooflineModel::Create(request.cluster().device());
+  if (!compute.ok()) return compute.status();
+  const CollectiveCostModel collectives(request.cluster());
+  std::vector<StageTrace> traces;
+  for (size_t i = 0; i < stages.size(); ++i) traces.push_back({&stages[i].trace, static_cast<int64_t>(i), stages[i].rank});
+  auto step = SimulateStep(traces, request.cluster(), **compute, collectives);
+  if (!step.ok()) return step.status();
+  const double seconds = step->step_seconds, world = static_cast<double>(dims.world_size());
+  const double tokens = static_cast<double>(dims.global_batch() * dims.seq_len());
+  const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param());
+  estimate->set_step_time_seconds(seconds);
+  estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
+  estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));
+  if (peak > 0) {
+    estimate->set_mfu(estimate->model_flops_per_token() * tokens / seconds / world / peak);
+    auto hardware_flops = HardwareFlops(stages, dims.world_size() / dims.pp());
+    if (!hardware_flops.ok()) return hardware_flops.status();
+    estimate->set_hfu(*hardware_flops / seconds / world / peak);
+  }
+  *estimate->mutable_breakdown() = step->breakdown;
+  for (const auto& share : step->cost_models) *estimate->add_cost_models() = share;
+  estimate->set_operators(step->operators);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
+  const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
+  auto dims = parallel::ParallelDims::Create(request.recipe(), request.model(), world);
+  if (!dims.ok()) return dims.status();
+  v1::Estimate estimate;
+  estimate.set_model(request.model().name());
+  estimate.set_cluster(request.cluster().name());
+  *estimate.mutable_recipe() = dims->Resolve(request.recipe());
+  estimate.set_parameters(model::ParameterCount(request.model()));
+  estimate.set_world_size(world);
+  absl::Time start = absl::Now();
+  auto stages = CaptureStages(request, *dims);
+  if (!stages.ok()) return stages.status();
+  estimate.set_capture_seconds(SecondsSince(start));
+  start = absl::Now();
+  if (absl::Status status = AddMemory(*stages, request.cluster().device(), &estimate); !status.ok()) return status;
+  if (absl::Status status = AddTime(request, *stages, *dims, &estimate); !status.ok()) return status;
+  estimate.set_simulate_seconds(SecondsSince(start));
+  return estimate;
+}
+
+}  // namespace legoai::sim

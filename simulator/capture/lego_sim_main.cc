@@ -1,0 +1,71 @@
+// lego-sim: answers SimRequests on a socket until it is closed, or one from a file (decisions 16).
+//   lego-sim --socket=FD
+#include <ATen/Parallel.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "proto/errors.h"
+#include "simulator/capture/estimate.h"
+#include "worker/launch/framing.h"
+
+namespace legoai::sim {
+namespace {
+
+v1::SimResponse Answer(const v1::SimRequest& request) {
+  v1::SimResponse response;
+  response.set_id(request.id());
+  auto estimate = EstimateRecipe(request);
+  if (estimate.ok()) {
+    *response.mutable_estimate() = *std::move(estimate);
+    return response;
+  }
+  auto* error = response.mutable_error();
+  error->set_code(static_cast<int>(estimate.status().code()));
+  error->set_message(std::string(estimate.status().message()));
+  if (auto violation = GetFieldViolation(estimate.status())) {
+    error->set_field(violation->field());
+    error->set_value(violation->value());
+    error->set_remedy(violation->remedy());
+  }
+  return response;
+}
+
+int Serve(int fd) {
+  launch::MessageReader reader(fd);
+  v1::SimRequest request;
+  for (;;) {
+    auto more = reader.Read(&request);
+    if (!more.ok()) {
+      std::fprintf(stderr, "lego-sim: %s\n", std::string(more.status().message()).c_str());
+      return 1;
+    }
+    if (!*more) return 0;
+    if (absl::Status status = launch::WriteMessage(fd, Answer(request)); !status.ok()) return 1;
+  }
+}
+
+}  // namespace
+}  // namespace legoai::sim
+
+int main(int argc, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  at::set_num_threads(1);
+  int fd = -1;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (!absl::ConsumePrefix(&argument, "--socket=") || !absl::SimpleAtoi(argument, &fd)) fd = -1;
+  }
+  if (fd < 0) {
+    std::fprintf(stderr, "usage: lego-sim --socket=FD (started by lego; see lego simulate --help)\n");
+    return 2;
+  }
+  return legoai::sim::Serve(fd);
+}

@@ -1,0 +1,146 @@
+#include "tests/integration/cases.h"
+
+#include "worker/parallel/recipe.h"
+
+namespace legoai::integration {
+namespace {
+
+constexpr int64_t kGlobalBatch = 8, kSequence = 16;
+
+struct Layout {
+  const char* name;
+  int64_t replicate = 1, shard = 1, tp = 1, pp = 1;
+  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  bool loss_parallel = true;
+  int64_t world() const { return replicate * shard * tp * pp; }
+};
+
+Case Make(const Layout& layout, const v1::Model& model) {
+  Case result;
+  result.name = layout.name;
+  result.model = model;
+  result.world_size = layout.world();
+  v1::Recipe& recipe = result.recipe;
+  recipe = parallel::DefaultRecipe();
+  auto* training = recipe.mutable_training();
+  training->set_global_batch_size(kGlobalBatch);
+  training->set_local_batch_size(kGlobalBatch / (layout.replicate * layout.shard));
+  training->set_seq_len(kSequence);
+  training->set_mixed_precision_param(v1::FLOAT32);
+  training->set_seed(17);
+  auto* parallelism = recipe.mutable_parallelism();
+  parallelism->set_data_parallel_replicate_degree(layout.replicate);
+  parallelism->set_data_parallel_shard_degree(layout.shard);
+  parallelism->set_tensor_parallel_degree(layout.tp);
+  parallelism->set_pipeline_parallel_degree(layout.pp);
+  parallelism->set_pipeline_parallel_schedule(layout.schedule);
+  parallelism->set_pipeline_parallel_microbatch_size(1);
+  parallelism->set_disable_loss_parallel(!layout.loss_parallel);
+  return result;
+}
+
+Case Checkpointed(Case test_case) {
+  test_case.name += "_ac";
+  test_case.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_FULL);
+  return test_case;
+}
+
+Case Accumulated(Case test_case) {
+  test_case.name += "_accumulate2";
+  auto* training = test_case.recipe.mutable_training();
+  training->set_local_batch_size(training->local_batch_size() / 2);
+  return test_case;
+}
+
+Case Bf16(Case test_case) {
+  test_case.name += "_bf16";
+  test_case.recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+  return test_case;
+}
+
+}  // namespace
+
+v1::Model TinyLlama() {
+  v1::Model model;
+  model.set_name("tiny-llama");
+  model.set_architecture(v1::LLAMA);
+  model.set_vocab_size(62);
+  model.set_hidden_size(32);
+  model.set_intermediate_size(54);
+  model.set_num_hidden_layers(3);
+  model.set_num_attention_heads(4);
+  model.set_num_key_value_heads(2);
+  model.set_head_dim(8);
+  model.set_max_position_embeddings(64);
+  model.set_norm_eps(1e-5);
+  model.set_rope_theta(10000);
+  model.set_initializer_range(0.02);
+  return model;
+}
+
+v1::Model TinyGpt2() {
+  v1::Model model = TinyLlama();
+  model.set_name("tiny-gpt2");
+  model.set_architecture(v1::GPT2);
+  model.set_vocab_size(61);
+  model.set_intermediate_size(128);
+  model.set_num_key_value_heads(4);
+  model.set_tie_word_embeddings(true);
+  model.set_embd_pdrop(0.1);
+  model.set_attn_pdrop(0.1);
+  model.set_resid_pdrop(0.1);
+  return model;
+}
+
+Case Reference(const Case& test_case) {
+  Case reference = test_case;
+  reference.name = test_case.name + " on one process";
+  reference.world_size = 1;
+  auto* parallelism = reference.recipe.mutable_parallelism();
+  parallelism->set_data_parallel_replicate_degree(1);
+  parallelism->set_data_parallel_shard_degree(1);
+  parallelism->set_tensor_parallel_degree(1);
+  parallelism->set_pipeline_parallel_degree(1);
+  parallelism->set_disable_loss_parallel(true);
+  auto* training = reference.recipe.mutable_training();
+  training->set_local_batch_size(training->global_batch_size());
+  training->set_mixed_precision_param(v1::FLOAT32);
+  reference.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_NONE);
+  return reference;
+}
+
+std::vector<Case> ParityCases() {
+  const std::vector<Layout> layouts = {
+      {.name = "ddp2", .replicate = 2},
+      {.name = "fsdp2", .shard = 2},
+      {.name = "fsdp4", .shard = 4},
+      {.name = "hsdp2x2", .replicate = 2, .shard = 2},
+      {.name = "tp2", .tp = 2},
+      {.name = "tp2_gathered_loss", .tp = 2, .loss_parallel = false},
+      {.name = "pp2_gpipe", .pp = 2, .schedule = v1::GPIPE},
+      {.name = "pp2_1f1b", .pp = 2},
+      {.name = "fsdp2_tp2", .shard = 2, .tp = 2},
+      {.name = "fsdp2_pp2", .shard = 2, .pp = 2},
+      {.name = "tp2_pp2", .tp = 2, .pp = 2},
+      {.name = "fsdp2_tp2_pp2", .shard = 2, .tp = 2, .pp = 2},
+  };
+  std::vector<Case> cases;
+  for (const Layout& layout : layouts) {
+    cases.push_back(Make(layout, TinyLlama()));
+    cases.push_back(Checkpointed(cases.back()));
+  }
+  for (const char* name : {"fsdp2", "ddp2"}) {
+    const Layout layout{.name = name, .replicate = name[0] == 'd' ? 2 : 1, .shard = name[0] == 'f' ? 2 : 1};
+    cases.push_back(Accumulated(Make(layout, TinyLlama())));
+  }
+  for (size_t index : {1, 3, 8, 11}) cases.push_back(Bf16(Make(layouts[index], TinyLlama())));
+  for (size_t index : {0, 1, 2, 3}) {
+    Case test_case = Make(layouts[index], TinyGpt2());
+    test_case.name = "gpt2_" + test_case.name;
+    cases.push_back(test_case);
+    cases.push_back(Checkpointed(test_case));
+  }
+  return cases;
+}
+
+}  // namespace legoai::integration

@@ -1,0 +1,29 @@
+// The recipes that parity, capture, execution and memory are shown on: one list for all of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::integration {
+
+struct Case {
+  std::string name;  // "fsdp2_tp2_ac"
+  v1::Model model;
+  v1::Recipe recipe;
+  int64_t world_size = 1;
+};
+
+// Small models of the real architectures, with sizes that no degree divides evenly where that is legal.
+v1::Model TinyLlama();
+v1::Model TinyGpt2();
+
+// The same training on one process: what a case is compared with.
+Case Reference(const Case& test_case);
+
+// Everything of the parity list. GPT-2 with its dropout on.
+std::vector<Case> ParityCases();
+
+}  // namespace legoai::integration

@@ -1,0 +1,74 @@
+// Each parallel recipe trains like one process: losses of 20 steps, gradients of the first, parameter by parameter.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "tests/integration/cases.h"
+#include "tests/integration/train_in_processes.h"
+
+namespace legoai::integration {
+namespace {
+
+constexpr int64_t kSteps = 20;
+
+double Norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (float value : values) sum += double(value) * value;
+  return std::sqrt(sum);
+}
+
+double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+  return std::sqrt(sum);
+}
+
+// norm(g - g') <= tolerance x max(norm(g), 1e-3 norm(all gradients) / sqrt(number of parameters))
+void ExpectSameGradients(const Tensors& expected, const Tensors& actual, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double all = 0;
+  for (const auto& [_, gradient] : expected) all += Norm(gradient) * Norm(gradient);
+  const double floor = 1e-3 * std::sqrt(all) / std::sqrt(double(expected.size()));
+  for (const auto& [name, gradient] : expected) {
+    ASSERT_TRUE(actual.count(name)) << name;
+    ASSERT_EQ(actual.at(name).size(), gradient.size()) << name;
+    EXPECT_LE(Distance(gradient, actual.at(name)), tolerance * std::max(Norm(gradient), floor)) << name;
+  }
+}
+
+const Training& ReferenceTraining(const Case& test_case) {
+  static std::map<std::string, Training> cache;
+  const Case reference = Reference(test_case);
+  auto it = cache.find(reference.model.name());
+  if (it == cache.end()) it = cache.emplace(reference.model.name(), Train(reference, kSteps)).first;
+  return it->second;
+}
+
+class Parity : public testing::TestWithParam<Case> {};
+
+TEST_P(Parity, WithOneProcess) {
+  const Case& test_case = GetParam();
+  const bool bf16 = test_case.recipe.training().mixed_precision_param() == v1::BFLOAT16;
+  const Training& expected = ReferenceTraining(test_case);
+  const Training actual = Train(test_case, kSteps);
+  ASSERT_EQ(actual.losses.size(), size_t(kSteps));
+  for (int64_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], (bf16 ? 2e-2 : 1e-5) * expected.losses[step]) << "step " << step;
+  }
+  ExpectSameGradients(expected.first_gradients, actual.first_gradients, bf16 ? 5e-2 : 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Parity, testing::ValuesIn(ParityCases()), [](const auto& info) { return info.param.name; });
+
+// The comparison can fail: another seed of dropout is another training.
+TEST(ParityControl, AnotherSeedIsAnotherTraining) {
+  Case test_case = Reference(ParityCases().back());
+  const Training one = Train(test_case, 1);
+  test_case.recipe.mutable_training()->set_seed(18);
+  const Training other = Train(test_case, 1);
+  EXPECT_NE(one.losses, other.losses);
+}
+
+}  // namespace
+}  // namespace legoai::integration

@@ -1,0 +1,202 @@
+#include "tests/integration/train_in_processes.h"
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+
+#include "worker/comm/testing/process_group_test_util.h"
+#include "worker/data/loader.h"
+
+namespace legoai::integration {
+namespace {
+
+// A rectangle of a named tensor, as a rank sends it back.
+class Writer {
+ public:
+  void Number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void Numbers(const std::vector<int64_t>& values) {
+    Number(values.size());
+    for (int64_t value : values) Number(value);
+  }
+  void Floats(const float* values, int64_t count) {
+    Number(count);
+    bytes_.append(reinterpret_cast<const char*>(values), count * sizeof(float));
+  }
+  void Text(const std::string& text) {
+    Number(text.size());
+    bytes_.append(text);
+  }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
+  int64_t Number() {
+    int64_t value = 0;
+    std::memcpy(&value, Take(sizeof value), sizeof value);
+    return value;
+  }
+  std::vector<int64_t> Numbers() {
+    std::vector<int64_t> values(Number());
+    for (int64_t& value : values) value = Number();
+    return values;
+  }
+  std::vector<float> Floats() {
+    std::vector<float> values(Number());
+    std::memcpy(values.data(), Take(values.size() * sizeof(float)), values.size() * sizeof(float));
+    return values;
+  }
+  std::string Text() {
+    const int64_t size = Number();
+    return std::string(Take(size), size);
+  }
+
+ private:
+  const char* Take(size_t count) {
+    if (at_ + count > bytes_.size()) throw std::runtime_error("a rank sent back too little");
+    at_ += count;
+    return bytes_.data() + at_ - count;
+  }
+  const std::string& bytes_;
+  size_t at_ = 0;
+};
+
+int64_t Product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+void WriteTensors(Writer& out, model::LanguageModel& model, at::Tensor model::Parameter::*member) {
+  const auto parameters = model.Parameters();
+  out.Number(parameters.size());
+  for (const model::Parameter* parameter : parameters) {
+    const at::Tensor values = (parameter->*member).detach().contiguous();
+    if (values.sizes() != at::IntArrayRef(parameter->spec.sizes))
+      throw std::runtime_error(parameter->name() + " has another shape than its spec");
+    out.Text(parameter->name());
+    out.Numbers(parameter->spec.global_shape);
+    out.Numbers(parameter->spec.offsets);
+    out.Numbers(parameter->spec.sizes);
+    out.Floats(values.const_data_ptr<float>(), values.numel());
+  }
+}
+
+// Copies a rectangle into the whole, row by row of the last dimension.
+void Place(const std::vector<float>& part, const std::vector<int64_t>& shape, const std::vector<int64_t>& offsets,
+           const std::vector<int64_t>& sizes, std::vector<float>* whole) {
+  const int64_t count = Product(sizes);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, index = 0, stride = 1;
+    for (size_t d = shape.size(); d-- > 0;) {
+      index += (offsets[d] + rest % sizes[d]) * stride;
+      rest /= sizes[d];
+      stride *= shape[d];
+    }
+    (*whole)[index] = part[i];
+  }
+}
+
+void ReadTensors(Reader& in, Tensors* tensors) {
+  for (int64_t count = in.Number(); count > 0; --count) {
+    const std::string name = in.Text();
+    const auto shape = in.Numbers(), offsets = in.Numbers(), sizes = in.Numbers();
+    const auto part = in.Floats();
+    auto& whole = (*tensors)[name];
+    whole.resize(Product(shape));
+    Place(part, shape, offsets, sizes, &whole);
+  }
+}
+
+uint64_t Mix(uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+int64_t Token(int64_t sample, int64_t position, int64_t vocab) { return Mix(sample * 1000003 + position) % vocab; }
+
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) throw std::runtime_error(value.status().ToString());
+  return *std::move(value);
+}
+
+std::string TrainOneRank(const Case& test_case, int64_t steps, int64_t rank, const parallel::ParallelDims& dims) {
+  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+  Writer out;
+  FillInputs(step->inputs(), test_case, dims, rank, 0);
+  Must(step->ForwardBackward());
+  WriteTensors(out, step->model(), &model::Parameter::grad);
+  step->ReleaseGradients();
+  std::vector<float> losses, norms;
+  for (int64_t i = 0; i < steps; ++i) {
+    FillInputs(step->inputs(), test_case, dims, rank, i);
+    const auto result = Must(step->Run());
+    losses.push_back(*result.loss.const_data_ptr<float>());
+    norms.push_back(*result.grad_norm.const_data_ptr<float>());
+  }
+  WriteTensors(out, step->model(), &model::Parameter::master);
+  out.Floats(losses.data(), losses.size());
+  out.Floats(norms.data(), norms.size());
+  return out.Take();
+}
+
+}  // namespace
+
+void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ParallelDims& dims, int64_t rank,
+                int64_t step) {
+  const data::Layout layout{dims.DataParallelRank(rank), dims.dp(), dims.local_batch(), dims.accumulation()};
+  const auto samples = data::SamplesOfStep(layout, step * dims.global_batch());
+  auto* tokens = inputs.tokens.mutable_data_ptr<int64_t>();
+  auto* targets = inputs.targets.mutable_data_ptr<int64_t>();
+  auto* rows = inputs.samples.mutable_data_ptr<int64_t>();
+  const int64_t vocab = test_case.model.vocab_size(), length = dims.seq_len();
+  for (size_t row = 0; row < samples.size(); ++row) {
+    rows[row] = samples[row];
+    for (int64_t t = 0; t < length; ++t) {
+      tokens[row * length + t] = Token(samples[row], t, vocab);
+      targets[row * length + t] = Token(samples[row], t + 1, vocab);
+    }
+  }
+  auto* rng = inputs.rng.mutable_data_ptr<int64_t>();
+  rng[0] = test_case.recipe.training().seed();
+  rng[1] = step;
+  *inputs.learning_rate.mutable_data_ptr<float>() = 1e-3f / (1 + 0.1f * step);
+}
+
+std::vector<std::string> RunCase(const Case& test_case, const RankBody& body) {
+  const auto dims = Must(parallel::ParallelDims::Create(test_case.recipe, test_case.model, test_case.world_size));
+  const comm::testing::Mesh mesh{dims.pp(), dims.replicate(), dims.shard(), dims.tp()};
+  return comm::testing::RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, dims); });
+}
+
+Training Train(const Case& test_case, int64_t steps) {
+  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
+    return TrainOneRank(test_case, steps, rank, dims);
+  });
+  Training training;
+  for (const std::string& bytes : results) {
+    if (bytes.empty()) continue;  // its failure is reported already
+    Reader in(bytes);
+    ReadTensors(in, &training.first_gradients);
+    ReadTensors(in, &training.parameters);
+    const auto losses = in.Floats(), norms = in.Floats();
+    if (training.losses.empty()) {
+      training.losses = losses;
+      training.grad_norms = norms;
+    }
+    EXPECT_EQ(losses, training.losses) << "ranks of " << test_case.name << " tell different losses";
+    EXPECT_EQ(norms, training.grad_norms) << "ranks of " << test_case.name << " tell different gradient norms";
+  }
+  return training;
+}
+
+}  // namespace legoai::integration

@@ -1,0 +1,35 @@
+// Runs a case for some steps in as many processes as it has ranks, and brings back what can be compared.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/integration/cases.h"
+#include "worker/comm/runtime.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/train/train_step.h"
+
+namespace legoai::integration {
+
+// Values of whole tensors by parameter name, row-major.
+using Tensors = std::map<std::string, std::vector<float>>;
+
+struct Training {
+  std::vector<float> losses;      // by step
+  std::vector<float> grad_norms;  // by step
+  Tensors first_gradients;        // of the first step, before clipping
+  Tensors parameters;             // masters after the last step
+};
+
+Training Train(const Case& test_case, int64_t steps);
+
+// What one rank does: in a process of its own, on real tensors. Gives back bytes.
+using RankBody = std::function<std::string(int64_t rank, comm::Runtime&, const parallel::ParallelDims&)>;
+std::vector<std::string> RunCase(const Case& test_case, const RankBody& body);
+
+// Sets the inputs of `step` (from 0): tokens that are a function of sample and position, learning rate, dropout's state.
+void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ParallelDims& dims, int64_t rank, int64_t step);
+
+}  // namespace legoai::integration
