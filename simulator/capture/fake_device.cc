@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "simulator/capture/meta_twins.h"
+#include "simulator/capture/shape_memo.h"
 #include "worker/graph/annotation.h"
 
 namespace legoai::sim {
@@ -67,6 +68,7 @@ bool HasTensor(const torch::jit::Stack& stack, size_t base) {
 struct FakeDevice::Impl {
   absl::flat_hash_map<const c10::OperatorName*, OperatorFacts> facts;
   MetaTwins twins;
+  ShapeMemo memo;
 
   const OperatorFacts& Facts(const c10::OperatorHandle& op) {
     const auto [it, fresh] = facts.try_emplace(&op.operator_name());
@@ -75,6 +77,7 @@ struct FakeDevice::Impl {
   }
 
   void RunOnMeta(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack, size_t base) {
+    if (memo.Replay(op, stack, base)) return;
     if (facts.device_argument) {
       c10::IValue& device = (*stack)[base + *facts.device_argument];
       if (device.isDevice() || !HasTensor(*stack, base)) device = c10::Device(c10::kMeta);
@@ -84,8 +87,9 @@ struct FakeDevice::Impl {
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       op.callBoxed(stack);
     }
-    twins.WriteBack();
+    const bool changed_arguments = twins.WriteBack();
     for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) (*stack)[i] = twins.Up((*stack)[i]);
+    if (!changed_arguments) memo.Remember(op, *stack);
   }
 };
 

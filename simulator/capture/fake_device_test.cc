@@ -48,10 +48,11 @@ struct Capture {
   List results;  // the output and the inputs' gradients, cloned; of a real run
 };
 
-// `given`: tensors to run on really; otherwise the fake device.
-Capture CaptureOf(const Probe& probe, List* given) {
-  FakeDevice device;
-  graph::Recorder recorder(given == nullptr ? &device : nullptr);
+// `given`: tensors to run on really; otherwise the fake device, the caller's or a new one.
+Capture CaptureOf(const Probe& probe, List* given, FakeDevice* known_device = nullptr) {
+  FakeDevice new_device;
+  FakeDevice* device = known_device != nullptr ? known_device : &new_device;
+  graph::Recorder recorder(given == nullptr ? device : nullptr);
   recorder.SetRecording(false);
   List inputs = given == nullptr ? MakeInputs(probe, false) : *given;
   for (size_t i = 0; i < inputs.size(); ++i) recorder.Input("x" + std::to_string(i), inputs[i], graph::Category::kInput);
@@ -285,6 +286,13 @@ TEST_P(FakeDeviceTest, CaptureEqualsTheRealRunAndExecutes) {
   EXPECT_THAT(real.trace.warnings, IsEmpty());
   ExpectExecutes(real.trace, copies, real.results);
   if (GetParam().name != std::string("outside_small")) ExpectExecutes(fake.trace, copies, real.results);
+}
+
+// What the device remembers of a call is what it would work out again.
+TEST_P(FakeDeviceTest, ASecondCaptureFromMemoryIsTheSame) {
+  FakeDevice device;
+  const Trace first = CaptureOf(GetParam(), nullptr, &device).trace;
+  EXPECT_THAT(graph::Differences(first, CaptureOf(GetParam(), nullptr, &device).trace), IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Probes, FakeDeviceTest, testing::ValuesIn(Probes()),

@@ -1,0 +1,60 @@
+#include "simulator/capture/capture.h"
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "simulator/capture/fake_device.h"
+#include "worker/comm/runtime.h"
+#include "worker/comm/status_error.h"
+#include "worker/comm/streams.h"
+
+namespace legoai::sim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step) {
+  graph::Trace trace;
+  absl::Status status = comm::CatchStatus([&] {
+    for (const train::NamedTensor& state : step.State()) recorder.Input(state.name, state.tensor, state.category);
+    recorder.SetRecording(true);
+    auto result = step.Run();
+    recorder.SetRecording(false);
+    if (!result.ok()) return result.status();
+    recorder.Output("loss", result->loss);
+    recorder.Output("grad_norm", result->grad_norm);
+    trace = recorder.Finish();
+    trace.groups = comm::CurrentRuntime().groups();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return trace;
+}
+
+absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
+                                          int64_t rank) {
+  auto runtime = comm::Runtime::Create(rank, dims.Groups(rank), comm::MakeFakeStreams(), nullptr);
+  if (!runtime.ok()) return runtime.status();
+  comm::RuntimeScope scope(runtime->get());
+  FakeDevice device;
+  graph::Recorder recorder(&device);
+  recorder.SetRecording(false);
+  CaptureResult result;
+  const auto start = Clock::now();
+  auto step = train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/false);
+  if (!step.ok()) return step.status();
+  result.build_seconds = SecondsSince(start);
+  const auto built = Clock::now();
+  auto trace = RecordStep(recorder, **step);
+  if (!trace.ok()) return trace.status();
+  result.capture_seconds = SecondsSince(built);
+  result.trace = *std::move(trace);
+  return result;
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,31 @@
+// From a model and a recipe to the Trace of one rank's training step, for any world size, by one process without data: the
+// trainer's own step runs on the fake device with a fake communication runtime (architecture.md, "the one idea").
+//
+// One capture at a time in a process. Errors: what TrainStep refuses; Internal for an operator that cannot be captured, by name.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/graph/recorder.h"
+#include "worker/graph/trace.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/train/train_step.h"
+
+namespace legoai::sim {
+
+struct CaptureResult {
+  graph::Trace trace;  // inputs by TrainStep::State()'s names; outputs "loss" and "grad_norm"
+  double build_seconds = 0, capture_seconds = 0;
+};
+
+absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
+                                          int64_t rank);
+
+// Records one step with a recorder that is not recording yet: what CaptureStep does with a fake one, and what makes a Trace of a
+// real step. Afterwards the recorder is finished.
+absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step);
+
+}  // namespace legoai::sim
