@@ -90,7 +90,6 @@ bool ShapeMemo::Replay(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
   if (!MakeKey(op, *stack, base)) return false;
   const auto found = plans_.find(key_);
   if (found == plans_.end()) return false;
-  made_.clear();
   torch::jit::Stack results;
   for (const ResultPlan& plan : found->second) {
     if (!plan.is_list) {
@@ -101,6 +100,7 @@ bool ShapeMemo::Replay(const c10::OperatorHandle& op, torch::jit::Stack* stack, 
     for (const TensorPlan& tensor : plan.tensors) list.push_back(Make(tensor));
     results.emplace_back(std::move(list));
   }
+  made_.clear();  // storages live only as long as the program's tensors
   stack->erase(stack->begin() + base, stack->end());
   std::move(results.begin(), results.end(), std::back_inserter(*stack));
   return true;
