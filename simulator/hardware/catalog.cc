@@ -130,6 +130,7 @@ absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t device
   cluster.set_devices_per_node(devices_per_node);
   cluster.set_nodes(nodes);
   absl::Status status = AddTier("node", devices_per_node, device.node_link(), &cluster);
+  if (status.ok() && device.has_measured_node_link()) *cluster.mutable_tiers(0)->mutable_link() = device.measured_node_link();
   if (status.ok() && nodes > 1) status = AddTier("cluster", devices_per_node * nodes, device.cluster_link(), &cluster);
   if (!status.ok()) return status;
   if (device.kind() == v1::CPU) ShareHost(&cluster);

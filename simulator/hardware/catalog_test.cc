@@ -88,6 +88,10 @@ TEST(CatalogTest, LocalCpuReplacesTheCatalogs) {
   v1::Device mine = *FindDevice("cpu");
   mine.set_host_dispatch_seconds(42);
   EXPECT_EQ(ParseCluster("cpu:1x1", &mine)->device().host_dispatch_seconds(), 42);
+  mine.mutable_measured_node_link()->set_type("loopback");
+  mine.mutable_measured_node_link()->set_bandwidth_bytes_per_second(5e9);
+  mine.mutable_measured_node_link()->set_efficiency(1);
+  EXPECT_EQ(ParseCluster("cpu:1x1", &mine)->tiers(0).link().bandwidth_bytes_per_second(), 5e9);
   EXPECT_NE(ParseCluster("h200:1x1", &mine)->device().host_dispatch_seconds(), 42);
 }
 
