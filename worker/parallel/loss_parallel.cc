@@ -32,7 +32,7 @@ class LossParallel : public torch::autograd::Function<LossParallel> {
                         int64_t group) {
     Tensor shard = Shifted(logits, group);
     Tensor column = targets.reshape({-1, 1}).sub(offset);
-    const Tensor elsewhere = column.lt(0).logical_or_(column.ge(shard.size(1)));
+    const Tensor elsewhere = column.lt(0).bitwise_or_(column.ge(shard.size(1)));
     column.masked_fill_(elsewhere, 0);
     const Tensor target = shard.gather(1, column).masked_fill_(elsewhere, 0);
     shard.exp_();
@@ -53,7 +53,7 @@ class LossParallel : public torch::autograd::Function<LossParallel> {
     const Tensor& column = saved[1];
     const Tensor factor = gradients[0] * context->saved_data["scale"].toDouble();
     gradient.mul_(factor);
-    const Tensor at_target = saved[2].logical_not().to(at::kFloat).mul_(factor).neg_();
+    const Tensor at_target = saved[2].bitwise_not().to(at::kFloat).mul_(factor).neg_();
     gradient.scatter_add_(1, column, at_target);
     const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
     return {gradient.to(dtype).view(context->saved_data["logits_sizes"].toIntVector()), Tensor(), Tensor(), Tensor(), Tensor()};

@@ -71,7 +71,7 @@ void SumGradientsOverTokens(Module* norm) {
 
 // tokens int64 [batch, seq] -> [batch, seq / tp, dim]. The layer has rows [first, first + rows) of the table.
 Tensor LookUp(const Tensor& tokens, const ForwardFunction& next, int64_t first, int64_t rows, int64_t group) {
-  const Tensor elsewhere = tokens.lt(first).logical_or_(tokens.ge(first + rows));
+  const Tensor elsewhere = tokens.lt(first).bitwise_or_(tokens.ge(first + rows));
   const Tensor found = next(tokens.sub(first).masked_fill_(elsewhere, 0));
   return ReduceScatterSequence(found.masked_fill_(elsewhere.unsqueeze(-1), 0), group);
 }
