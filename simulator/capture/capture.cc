@@ -18,16 +18,17 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 
 }  // namespace
 
-absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step) {
+absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step, train::TrainStep::Result* result) {
   graph::Trace trace;
   absl::Status status = comm::CatchStatus([&] {
     for (const train::NamedTensor& state : step.State()) recorder.Input(state.name, state.tensor, state.category);
     recorder.SetRecording(true);
-    auto result = step.Run();
+    auto ran = step.Run();
     recorder.SetRecording(false);
-    if (!result.ok()) return result.status();
-    recorder.Output("loss", result->loss);
-    recorder.Output("grad_norm", result->grad_norm);
+    if (!ran.ok()) return ran.status();
+    recorder.Output("loss", ran->loss);
+    recorder.Output("grad_norm", ran->grad_norm);
+    if (result != nullptr) *result = *ran;
     trace = recorder.Finish();
     trace.groups = comm::CurrentRuntime().groups();
     return absl::OkStatus();

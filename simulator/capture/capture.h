@@ -25,7 +25,8 @@ absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Reci
                                           int64_t rank);
 
 // Records one step with a recorder that is not recording yet: what CaptureStep does with a fake one, and what makes a Trace of a
-// real step. Afterwards the recorder is finished.
-absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step);
+// real step. Afterwards the recorder is finished. `result`: gets what the step gave; may be null.
+absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step,
+                                        train::TrainStep::Result* result = nullptr);
 
 }  // namespace legoai::sim
