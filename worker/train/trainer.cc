@@ -1,0 +1,228 @@
+#include "worker/train/trainer.h"
+
+#include <ATen/ops/fill.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/errors.h"
+#include "worker/comm/status_error.h"
+#include "worker/launch/run_directory.h"
+#include "worker/parallel/recipe.h"
+#include "worker/train/lr_schedule.h"
+#include "worker/train/trainer_state.h"
+
+namespace legoai::train {
+
+namespace {
+
+using StopRequest = launch::TrainerLink::StopRequest;
+
+// Tags of TensorBoard.
+std::vector<std::pair<std::string, double>> Scalars(const v1::StepMetrics& metrics) {
+  std::vector<std::pair<std::string, double>> scalars = {{"loss/train", metrics.loss()},
+                                                         {"optimizer/grad_norm", metrics.grad_norm()},
+                                                         {"optimizer/learning_rate", metrics.learning_rate()},
+                                                         {"time/step_seconds", metrics.step_seconds()},
+                                                         {"time/data_seconds", metrics.data_seconds()},
+                                                         {"time/tokens_per_second", metrics.tokens_per_second()},
+                                                         {"memory/peak_bytes", static_cast<double>(metrics.peak_memory_bytes())}};
+  if (metrics.has_mfu()) scalars.emplace_back("time/mfu", metrics.mfu());
+  if (metrics.has_validation_loss()) scalars.emplace_back("loss/validation", metrics.validation_loss());
+  return scalars;
+}
+
+}  // namespace
+
+Trainer::Trainer(launch::TrainerLink& link) : link_(link), start_(link.start()) {}
+
+absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
+  absl::StatusOr<v1::Exit::Cause> cause = v1::Exit::FAILED;
+  const absl::Status status = comm::CatchStatus([&] {
+    if (absl::Status set_up = SetUp(); !set_up.ok()) return set_up;
+    cause = Loop();
+    return cause.status();
+  });
+  if (!status.ok()) return status;
+  return cause;
+}
+
+absl::Status Trainer::SetUp() {
+  recipe_ = start_.recipe();
+  parallel::FillDefaults(&recipe_);
+  const auto dims = parallel::ParallelDims::Create(recipe_, start_.model(), start_.world_size());
+  if (!dims.ok()) return dims.status();
+  recipe_ = dims->Resolve(std::move(recipe_));
+  steps_ = recipe_.training().steps();
+  if (absl::Status status = link_.SendProgress("connecting", 0, steps_); !status.ok()) return status;
+  auto machine = Machine::Open(start_);
+  if (!machine.ok()) return machine.status();
+  machine_ = *std::move(machine);
+  if (absl::Status status = machine_->Connect(start_, *dims); !status.ok()) return status;
+  link_.SetFlightDump([directory = start_.run_directory(), rank = start_.rank()](const std::string& reason) {
+    return DumpFlightRing(directory, rank, reason);
+  });
+  return MakeStep(*dims);
+}
+
+absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
+  if (absl::Status status = link_.SendProgress("building", 0, steps_); !status.ok()) return status;
+  auto step = TrainStep::Build(start_.model(), recipe_, dims, machine_->device(), /*materialize=*/true);
+  if (!step.ok()) return step.status();
+  train_step_ = *std::move(step);
+  int64_t next_sample = 0;
+  const std::string& initial = recipe_.model().initial_load_path();
+  if (!start_.has_resume_step() && !initial.empty()) {
+    absl::Status status = LoadInitialWeights(initial, start_.model(), train_step_->optimizer());
+    if (!status.ok()) return status;
+  }
+  if (start_.has_resume_step()) {
+    if (absl::Status status = link_.SendProgress("loading", 0, steps_); !status.ok()) return status;
+    const auto manifest = LoadCheckpoint(start_, train_step_->optimizer());
+    if (!manifest.ok()) return manifest.status();
+    next_sample = manifest->next_sample();
+    step_ = saved_step_ = manifest->step();
+  }
+  auto source = BatchSource::Create(recipe_, start_.model(), start_.dataset(), dims, start_.rank(),
+                                    launch::TokensPath(start_.run_directory()), next_sample);
+  if (!source.ok()) return source.status();
+  source_ = *std::move(source);
+  meter_ = std::make_unique<Meter>(start_, dims.global_batch() * dims.seq_len());
+  if (start_.rank() != 0 || !recipe_.metrics().enable_tensorboard()) return absl::OkStatus();
+  auto tensorboard = TensorboardWriter::Create(launch::TensorboardPath(start_.run_directory()),
+                                               absl::StrCat("attempt-", start_.attempt()), absl::Now());
+  if (tensorboard.ok()) tensorboard_ = *std::move(tensorboard);
+  return tensorboard.status();
+}
+
+absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
+  StopRequest stop = StopRequest::kNone;
+  while (step_ < steps_ && stop == StopRequest::kNone) {
+    if (absl::Status status = DoStep(); !status.ok()) return status;
+    const auto agreed = AgreeOnStop();
+    if (!agreed.ok()) return agreed.status();
+    stop = *agreed;
+    const bool last = step_ == steps_ || stop != StopRequest::kNone;
+    if (absl::Status status = AfterStep(last); !status.ok()) return status;
+    if (stop != StopRequest::kSave) continue;
+    if (absl::Status status = Save(); !status.ok()) return status;
+  }
+  // Whoever leaves first would look like a lost peer to the others.
+  if (const auto all_here = machine_->Max(0); !all_here.ok()) return all_here.status();
+  if (step_ < steps_) return v1::Exit::STOPPED;
+  if (absl::Status status = Export(); !status.ok()) return status;
+  return v1::Exit::FINISHED;
+}
+
+// The others may be gone by then: the model is read from the checkpoint.
+absl::Status Trainer::Export() {
+  if (start_.rank() != 0 || !recipe_.checkpoint().last_save_in_hf()) return absl::OkStatus();
+  if (saved_step_ == step_) return ExportCheckpoint(link_, step_);
+  return link_.SendLog("warning", "no Hugging Face folder is written: the last checkpoint was denied");
+}
+
+absl::Status Trainer::DoStep() {
+  const absl::Time begin = absl::Now();
+  StepInputs& inputs = train_step_->inputs();
+  source_->Next(inputs);
+  const int64_t step = step_ + 1;
+  learning_rate_ = recipe_.optimizer().lr() * LrFactor(recipe_.lr_scheduler(), step, steps_);
+  inputs.rng[0].fill_(recipe_.training().seed());
+  inputs.rng[1].fill_(step);
+  inputs.learning_rate.fill_(learning_rate_);
+  const absl::Time ready = absl::Now();
+  const auto result = train_step_->Run();
+  if (!result.ok()) return Annotate(result.status(), absl::StrCat("step ", step));
+  loss_ = result->loss.item<float>();
+  grad_norm_ = result->grad_norm.item<float>();
+  meter_->Add(absl::Now() - begin, ready - begin);
+  step_ = step;
+  validation_loss_.reset();
+  if (absl::Status status = CheckFinite(); !status.ok()) return status;
+  return link_.SendProgress("train", step_, steps_);
+}
+
+// The loss is the same on every rank, so all stop in the same step, and the last checkpoint is from before.
+absl::Status Trainer::CheckFinite() const {
+  if (std::isfinite(loss_) && std::isfinite(grad_norm_)) return absl::OkStatus();
+  return FieldError("optimizer.lr", absl::StrCat(recipe_.optimizer().lr()),
+                    absl::StrCat("in step ", step_, " the loss is ", loss_, " and the gradient norm ", grad_norm_,
+                                 ": lower the learning rate, lengthen lr_scheduler.warmup_steps or lower training.max_norm"),
+                    absl::StatusCode::kOutOfRange);
+}
+
+// Largest wish of all ranks, so that all stop at the same step.
+absl::StatusOr<launch::TrainerLink::StopRequest> Trainer::AgreeOnStop() {
+  const auto agreed = machine_->Max(static_cast<int64_t>(link_.stop_request()));
+  if (!agreed.ok()) return agreed.status();
+  return static_cast<StopRequest>(*agreed);
+}
+
+absl::Status Trainer::AfterStep(bool last) {
+  const auto due = [&](int64_t interval) { return interval > 0 && step_ % interval == 0; };
+  const bool finished = step_ == steps_;
+  if (recipe_.validation().enable() && (finished || due(recipe_.validation().freq()))) {
+    if (absl::Status status = Evaluate(); !status.ok()) return status;
+  }
+  if (last || step_ == 1 || validation_loss_ || due(recipe_.metrics().log_freq())) {
+    if (absl::Status status = Report(); !status.ok()) return status;
+  }
+  const v1::CheckpointSection& section = recipe_.checkpoint();
+  const bool at_end = finished && (section.enable_checkpoint() || section.last_save_in_hf());
+  if (at_end || (section.enable_checkpoint() && due(section.interval()))) return Save();
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Evaluate() {
+  const int64_t wished = recipe_.validation().steps(), all = source_->validation_batches();
+  const int64_t batches = wished > 0 ? std::min(wished, all) : all;
+  double sum = 0;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    source_->Validation(batch, train_step_->inputs());
+    const auto loss = train_step_->Evaluate();
+    if (!loss.ok()) return Annotate(loss.status(), absl::StrCat("evaluation after step ", step_));
+    sum += loss->item<float>();
+    if (absl::Status status = link_.SendProgress("evaluate", step_, steps_); !status.ok()) return status;
+  }
+  validation_loss_ = sum / static_cast<double>(batches);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Report() {
+  v1::FromTrainer message;
+  v1::StepMetrics& metrics = *message.mutable_metrics();
+  metrics = meter_->Take(step_, absl::Now());
+  metrics.set_loss(loss_);
+  metrics.set_grad_norm(grad_norm_);
+  metrics.set_learning_rate(learning_rate_);
+  metrics.set_peak_memory_bytes(machine_->PeakMemoryBytes());
+  if (validation_loss_) metrics.set_validation_loss(*validation_loss_);
+  if (tensorboard_ != nullptr) {
+    if (absl::Status status = tensorboard_->Write(step_, absl::Now(), Scalars(metrics)); !status.ok()) return status;
+  }
+  return link_.Send(std::move(message));
+}
+
+absl::Status Trainer::Save() {
+  if (saved_step_ == step_) return absl::OkStatus();
+  if (absl::Status status = link_.SendProgress("checkpoint", step_, steps_); !status.ok()) return status;
+  v1::CheckpointManifest facts;
+  facts.set_build_version(start_.build_version());
+  facts.set_step(step_);
+  facts.set_next_sample(source_->next_sample());
+  facts.set_seed(recipe_.training().seed());
+  facts.set_dataset_sha256(start_.dataset().sha256());
+  *facts.mutable_recipe() = recipe_;
+  const auto saved =
+      SaveCheckpoint(link_, facts, train_step_->optimizer(), machine_->runtime(), recipe_.checkpoint().keep_latest_k());
+  if (!saved.ok()) return Annotate(saved.status(), absl::StrCat("checkpoint of step ", step_));
+  if (*saved) saved_step_ = step_;
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::train

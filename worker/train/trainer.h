@@ -1,0 +1,64 @@
+// The training loop of one rank: from the Start that the launcher sent to the end of training.
+//
+// Resumes where Start says so; evaluates on held-out text, saves, logs as the recipe says; stops at a step boundary when any rank
+// was asked to, after saving if it was asked to save; stops with the reason when the loss is not finite. Exceptions of torch end
+// here, as a Status. Not thread-safe; the link is used from this thread too.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/launch/trainer_link.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/train/batch_source.h"
+#include "worker/train/machine.h"
+#include "worker/train/meter.h"
+#include "worker/train/tensorboard.h"
+#include "worker/train/train_step.h"
+
+namespace legoai::train {
+
+class Trainer {
+ public:
+  // `link` is not owned.
+  explicit Trainer(launch::TrainerLink& link);
+
+  // How it ended: FINISHED or STOPPED. Errors: of recipe, data, device, checkpoint as FieldErrors; Unavailable and
+  // DeadlineExceeded where another rank is missing; FieldError for optimizer.lr when the loss is not finite.
+  absl::StatusOr<v1::Exit::Cause> Run();
+
+  // Optimizer steps done.
+  int64_t step() const { return step_; }
+
+ private:
+  absl::Status SetUp();
+  absl::Status MakeStep(const parallel::ParallelDims& dims);
+  absl::StatusOr<v1::Exit::Cause> Loop();
+  absl::Status DoStep();
+  absl::Status CheckFinite() const;
+  absl::Status AfterStep(bool last);
+  absl::Status Evaluate();
+  absl::Status Report();
+  absl::Status Save();
+  absl::StatusOr<launch::TrainerLink::StopRequest> AgreeOnStop();
+  absl::Status Export();
+
+  launch::TrainerLink& link_;
+  const v1::Start& start_;
+  v1::Recipe recipe_;  // with its defaults, and with what was derived
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<TrainStep> train_step_;
+  std::unique_ptr<BatchSource> source_;
+  std::unique_ptr<Meter> meter_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;  // on rank 0, if wished for
+  int64_t steps_ = 0;
+  int64_t step_ = 0;
+  int64_t saved_step_ = -1;
+  double loss_ = 0, grad_norm_ = 0, learning_rate_ = 0;  // of the last step
+  std::optional<double> validation_loss_;                // of this step
+};
+
+}  // namespace legoai::train

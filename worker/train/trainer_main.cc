@@ -1,0 +1,55 @@
+// legoai-trainer: trains one rank. Started by a launcher (worker/launch/launcher.h), with whom it speaks over the socket whose
+// descriptor is given as --socket=FD.
+#include <signal.h>
+
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+
+#include "worker/launch/build_version.h"
+#include "worker/launch/trainer_link.h"
+#include "worker/train/trainer.h"
+
+namespace legoai::train {
+namespace {
+
+launch::TrainerLink* signalled = nullptr;
+
+// A termination signal is a request to save and stop, as the launcher's Stop is.
+void OnTerminate(int) { signalled->RequestStop(/*save=*/true); }
+
+int ParseSocket(int argc, char** argv) {
+  constexpr std::string_view kFlag = "--socket=";
+  const std::string_view argument = argc == 2 ? argv[1] : "";
+  int fd = -1;
+  if (argument.substr(0, kFlag.size()) != kFlag) return -1;
+  const char* const end = argument.data() + argument.size();
+  const auto [rest, error] = std::from_chars(argument.data() + kFlag.size(), end, fd);
+  return error == std::errc() && rest == end ? fd : -1;
+}
+
+int Main(int argc, char** argv) {
+  const int fd = ParseSocket(argc, argv);
+  if (fd < 0) {
+    std::fprintf(stderr, "legoai-trainer is started by `lego train`, with --socket=FD\n");
+    return 2;
+  }
+  auto link = launch::TrainerLink::Connect(fd, launch::BuildVersion());
+  if (!link.ok()) {
+    std::fprintf(stderr, "legoai-trainer: %s\n", std::string(link.status().message()).c_str());
+    return 1;
+  }
+  signalled = link->get();
+  signal(SIGTERM, OnTerminate);
+  Trainer trainer(**link);
+  const auto cause = trainer.Run();
+  (*link)->SendExit(cause.ok() ? *cause : v1::Exit::FAILED, trainer.step(), cause.status()).IgnoreError();
+  if (!cause.ok()) std::fprintf(stderr, "legoai-trainer: %s\n", cause.status().ToString().c_str());
+  signal(SIGTERM, SIG_IGN);
+  return cause.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace legoai::train
+
+int main(int argc, char** argv) { return legoai::train::Main(argc, argv); }

@@ -1,0 +1,35 @@
+// What a training run keeps in checkpoints, and how the trainer saves it and goes on from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/checkpoint.pb.h"
+#include "worker/checkpoint/sharded_checkpoint.h"
+#include "worker/launch/trainer_link.h"
+#include "worker/train/optimizer.h"
+
+namespace legoai::train {
+
+// This rank's masters and optimizer state, under the names that checkpoints have: parameters by their own, moments as
+// "optimizer.exp_avg.<parameter>" and "optimizer.exp_avg_sq.<parameter>", the count of updates as "optimizer.step".
+std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer);
+
+// Saves step `facts.step` of the run directory if the launcher commits it, and removes all but the latest `keep` checkpoints.
+// True: committed; false: denied, which the launcher is told as a warning. Errors: those of SaveSharded.
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+                                    comm::Runtime& runtime, int64_t keep);
+
+// Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
+absl::Status LoadInitialWeights(const std::string& path, const v1::Model& model, AdamW& optimizer);
+
+// Writes the run directory's hf/ from the committed checkpoint of `step`: by one rank, without the others.
+absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
+
+// Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest.
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(const v1::Start& start, AdamW& optimizer);
+
+}  // namespace legoai::train
