@@ -264,8 +264,9 @@ absl::Status Executor::Bind(const std::string& name, const at::Tensor& tensor) {
     TORCH_CHECK(tensor.sizes() == geometry.sizes && tensor.strides() == geometry.strides &&
                     tensor.scalar_type() == ToScalarType(geometry.dtype) && tensor.storage_offset() == geometry.offset &&
                     static_cast<int64_t>(tensor.storage().nbytes()) == bytes,
-                "input ", name, " has sizes ", geometry.sizes, ", strides ", geometry.strides, " and a storage of ", bytes,
-                " bytes in the trace; given are ", tensor.sizes(), ", ", tensor.strides(), " and ", tensor.storage().nbytes());
+                "input ", name, " has sizes ", at::IntArrayRef(geometry.sizes), ", strides ", at::IntArrayRef(geometry.strides),
+                " and a storage of ", bytes, " bytes in the trace; given are ", tensor.sizes(), ", ", tensor.strides(), " and ",
+                tensor.storage().nbytes());
     impl_->Forget(value.storage);
     impl_->storages[value.storage] = tensor.storage();
     impl_->is_bound[value.storage] = true;

@@ -1,0 +1,93 @@
+// Capture truth and execution truth, for every recipe of cases.h and every rank: the step captured without data is the step that
+// runs, and its Trace, executed, is that step bit by bit, three steps in a row.
+#include "simulator/capture/capture.h"
+
+#include <ATen/core/Tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "tests/integration/cases.h"
+#include "tests/integration/train_in_processes.h"
+#include "worker/graph/compare.h"
+#include "worker/graph/executor.h"
+#include "worker/graph/verify.h"
+
+namespace legoai::integration {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr int64_t kSteps = 3, kRecordedStep = 1;
+
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) throw std::runtime_error(value.status().ToString());
+  return *std::move(value);
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && (x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
+}
+
+void ExpectSameState(train::TrainStep& eager, train::TrainStep& executed, int64_t step) {
+  const auto left = eager.State(), right = executed.State();
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (left[i].tensor.storage().nbytes() == 0) continue;  // gathered parameters are resized away between steps
+    EXPECT_TRUE(SameBits(left[i].tensor, right[i].tensor)) << left[i].name << " after step " << step;
+  }
+}
+
+// The eager step on real tensors, recorded once.
+train::TrainStep::Result RunEager(train::TrainStep& step, bool record, const graph::Trace& captured) {
+  if (!record) return Must(step.Run());
+  graph::Recorder recorder;
+  recorder.SetRecording(false);
+  train::TrainStep::Result result;
+  const graph::Trace real = Must(sim::RecordStep(recorder, step, &result));
+  EXPECT_THAT(graph::Differences(real, captured), IsEmpty());
+  EXPECT_THAT(real.warnings, IsEmpty());
+  return result;
+}
+
+void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+  // Built first: it takes the event numbers that a capture's step takes.
+  auto eager = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+  auto executed = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+  const graph::Trace trace = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
+  EXPECT_THAT(trace.warnings, IsEmpty());
+  EXPECT_THAT(graph::Races(trace), IsEmpty());
+  EXPECT_THAT(graph::BadReads(trace), IsEmpty());
+  auto executor = Must(graph::Executor::Create(trace, at::kCPU));
+  for (const auto& state : executed->State()) {
+    if (absl::Status status = executor->Bind(state.name, state.tensor); !status.ok()) throw std::runtime_error(status.ToString());
+  }
+  for (int64_t i = 0; i < kSteps; ++i) {
+    FillInputs(eager->inputs(), test_case, dims, rank, i);
+    FillInputs(executed->inputs(), test_case, dims, rank, i);
+    const auto result = RunEager(*eager, i == kRecordedStep, trace);
+    if (absl::Status status = executor->Run(); !status.ok()) throw std::runtime_error(status.ToString());
+    EXPECT_TRUE(SameBits(result.loss, Must(executor->Output("loss")))) << "loss of step " << i;
+    EXPECT_TRUE(SameBits(result.grad_norm, Must(executor->Output("grad_norm")))) << "gradient norm of step " << i;
+    ExpectSameState(*eager, *executed, i);
+  }
+}
+
+class CaptureTest : public testing::TestWithParam<Case> {};
+
+TEST_P(CaptureTest, TheCapturedStepIsTheRealOneAndExecutes) {
+  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
+    CheckRank(GetParam(), rank, dims);
+    return std::string();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, CaptureTest, testing::ValuesIn(ParityCases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace legoai::integration
