@@ -1,0 +1,184 @@
+#include "server/cli/arguments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/errors.h"
+#include "proto/nearest.h"
+
+namespace legoai::cli {
+namespace {
+
+const Option kOutput = {"output", "table|json|yaml", "how to print the result (-o); table is for people"};
+const Option kHelp = {"help", "", "this text (-h)"};
+
+std::vector<Option> AllOptions(const CommandSpec& spec) {
+  std::vector<Option> options = spec.options;
+  options.push_back(kOutput);
+  options.push_back(kHelp);
+  return options;
+}
+
+absl::Status UnknownOption(const CommandSpec& spec, const std::string& name) {
+  std::vector<std::string> known;
+  for (const Option& option : AllOptions(spec)) known.push_back("--" + option.name);
+  const std::string word = "--" + name;
+  return FieldError(
+      word, "", absl::StrCat("unknown option; did you mean ", Nearest(word, known), "? `lego ", spec.name, " --help` lists all"));
+}
+
+std::string Usage(const CommandSpec& spec) {
+  std::string text = "lego " + spec.name;
+  if (!spec.positional.empty()) {
+    absl::StrAppend(&text,
+                    spec.least_positional > 0 ? absl::StrCat(" ", spec.positional) : absl::StrCat(" [", spec.positional, "]"));
+  }
+  for (const Option& option : spec.options) {
+    std::string one = "--" + option.name + (option.value.empty() ? "" : " " + option.value) + (option.repeated ? "..." : "");
+    absl::StrAppend(&text, option.required ? absl::StrCat(" ", one) : absl::StrCat(" [", one, "]"));
+  }
+  if (spec.recipe_keys) absl::StrAppend(&text, " [--SECTION.KEY=VALUE...]");
+  return text;
+}
+
+// Breaks at spaces so that lines stay within `width`; later lines are indented.
+std::string Wrap(const std::string& text, size_t width, size_t indent) {
+  std::string out;
+  size_t column = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find(' ', at), text.size());
+    if (column > 0 && column + 1 + (end - at) > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > 0) {
+      out += ' ';
+      ++column;
+    }
+    out += text.substr(at, end - at);
+    column += end - at;
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::vector<std::string>& words) {
+  Arguments arguments;
+  const std::vector<Option> options = AllOptions(spec);
+  bool only_positional = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (only_positional || word == "-" || word.empty() || word[0] != '-') {
+      arguments.positional_.push_back(word);
+      continue;
+    }
+    if (word == "--") {
+      only_positional = true;
+      continue;
+    }
+    const size_t equals = word.find('=');
+    std::string name = word.substr(0, equals);
+    if (name == "-o") name = "--output";
+    if (name == "-h") name = "--help";
+    if (name.rfind("--", 0) != 0) return UnknownOption(spec, name.substr(1));
+    name = name.substr(2);
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = word.substr(equals + 1);
+    const auto option = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == name; });
+    const bool recipe_key = option == options.end() && spec.recipe_keys && name.find('.') != std::string::npos;
+    if (option == options.end() && !recipe_key) return UnknownOption(spec, name);
+    const bool needs_value = recipe_key || !option->value.empty();
+    if (!needs_value && value) return FieldError("--" + name, *value, "takes no value");
+    if (needs_value && !value) {
+      if (i + 1 == words.size()) return FieldError("--" + name, "", "needs a value");
+      value = words[++i];
+    }
+    if (recipe_key) {
+      arguments.recipe_keys_.emplace_back(name, *value);
+      continue;
+    }
+    if (name == "help") arguments.help_ = true;
+    if (name == "output") {
+      if (absl::Status status = arguments.SetFormat(*value); !status.ok()) return status;
+    }
+    std::vector<std::string>& values = arguments.values_[name];
+    if (!option->repeated && !values.empty()) return FieldError("--" + name, value.value_or(""), "is given twice");
+    values.push_back(value.value_or(""));
+  }
+  if (arguments.help_) return arguments;
+  for (const Option& option : options) {
+    if (option.required && !arguments.Has(option.name)) {
+      return FieldError("--" + option.name, "", absl::StrCat("is needed. Example: ", spec.example));
+    }
+  }
+  const size_t count = arguments.positional_.size();
+  if (count < spec.least_positional) {
+    return FieldError(spec.positional, "", absl::StrCat("is needed. Example: ", spec.example));
+  }
+  if (count > spec.most_positional) {
+    return FieldError("lego " + spec.name, arguments.positional_[spec.most_positional],
+                      absl::StrCat("is one word too many. Example: ", spec.example));
+  }
+  return arguments;
+}
+
+absl::Status Arguments::SetFormat(const std::string& text) {
+  if (text == "table") {
+    format_ = Format::kTable;
+  } else if (text == "json") {
+    format_ = Format::kJson;
+  } else if (text == "yaml") {
+    format_ = Format::kYaml;
+  } else {
+    return FieldError("--output", text, "must be table, json or yaml");
+  }
+  return absl::OkStatus();
+}
+
+std::string Arguments::Text(const std::string& name, const std::string& otherwise) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? otherwise : found->second.back();
+}
+
+std::vector<std::string> Arguments::All(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::vector<std::string>() : found->second;
+}
+
+absl::StatusOr<std::optional<int64_t>> Arguments::Integer(const std::string& name, int64_t least) const {
+  if (!Has(name)) return std::optional<int64_t>();
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(Text(name), &value) || value < least) {
+    return FieldError("--" + name, Text(name), absl::StrCat("must be a whole number of at least ", least));
+  }
+  return std::optional<int64_t>(value);
+}
+
+absl::StatusOr<std::optional<double>> Arguments::Real(const std::string& name, double least) const {
+  if (!Has(name)) return std::optional<double>();
+  double value = 0;
+  if (!absl::SimpleAtod(Text(name), &value) || !std::isfinite(value) || value < least) {
+    return FieldError("--" + name, Text(name), absl::StrCat("must be a number of at least ", least));
+  }
+  return std::optional<double>(value);
+}
+
+std::string HelpText(const CommandSpec& spec) {
+  std::string text = absl::StrCat(spec.summary, "\n\nusage: ", Wrap(Usage(spec), 110, 9), "\n\n");
+  for (const Option& option : AllOptions(spec)) {
+    const std::string left = "--" + option.name + (option.value.empty() ? "" : " " + option.value);
+    absl::StrAppend(&text, absl::StrFormat("  %-26s ", left), Wrap(option.help, 90, 29), "\n");
+  }
+  if (spec.recipe_keys) {
+    absl::StrAppend(&text, absl::StrFormat("  %-26s ", "--SECTION.KEY=VALUE"), "a key of the recipe, which wins over the file\n");
+  }
+  if (!spec.details.empty()) absl::StrAppend(&text, "\n", spec.details, "\n");
+  absl::StrAppend(&text, "\nexample:\n  ", spec.example, "\n");
+  return text;
+}
+
+}  // namespace legoai::cli

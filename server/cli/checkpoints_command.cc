@@ -1,0 +1,93 @@
+#include "server/cli/checkpoints_command.h"
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <system_error>
+
+#include "planner/explain.h"
+#include "proto/errors.h"
+#include "proto/legoai/v1/checkpoint.pb.h"
+#include "server/cli/output.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/launch/build_version.h"
+#include "worker/launch/run_directory.h"
+
+namespace legoai::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+Tree CheckpointTree(const std::string& root, int64_t step) {
+  Tree tree;
+  tree["step"] = step;
+  tree["path"] = checkpoint::StepDirectory(root, step);
+  const auto manifest = checkpoint::ReadManifest(root, step, "");
+  if (!manifest.ok()) {
+    tree["error"] = std::string(manifest.status().message());
+    return tree;
+  }
+  int64_t bytes = 0;
+  std::set<std::string> tensors;
+  for (const auto& chunk : manifest->chunks()) {
+    bytes += chunk.bytes();
+    tensors.insert(chunk.name());
+  }
+  tree["bytes"] = bytes;
+  tree["tensors"] = tensors.size();
+  tree["layout"] = planner::Summarize(manifest->recipe());
+  tree["build_version"] = manifest->build_version();
+  tree["same_build"] = manifest->build_version() == launch::BuildVersion();
+  tree["next_sample"] = manifest->next_sample();
+  tree["seed"] = manifest->seed();
+  tree["error"] = nullptr;
+  return tree;
+}
+
+void AddRow(const Tree& tree, Table* table) {
+  const std::string step = WithCommas(tree["step"].get<int64_t>());
+  if (!tree["error"].is_null()) {
+    table->Add({step, "", "", "", "damaged: " + tree["error"].get<std::string>()});
+    return;
+  }
+  table->Add({step, BytesText(tree["bytes"].get<double>()), std::to_string(tree["tensors"].get<int64_t>()),
+              tree["same_build"].get<bool>() ? "this" : tree["build_version"].get<std::string>(),
+              tree["layout"].get<std::string>()});
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const std::string run = arguments.positional()[0], root = launch::CheckpointsPath(run);
+  std::error_code error;
+  if (!fs::is_directory(run, error)) {
+    return FieldError("RUN_DIR", run, "is no folder; name a run's job.dump_folder", absl::StatusCode::kNotFound);
+  }
+  const auto steps = checkpoint::ListCheckpoints(root);
+  if (!steps.ok()) return steps.status();
+  Tree list = Tree::array();
+  Table table({"step", "size", "tensors", "<build", "<saved with"});
+  for (int64_t step : *steps) {
+    list.push_back(CheckpointTree(root, step));
+    AddRow(list.back(), &table);
+  }
+  if (arguments.format() != Format::kTable) {
+    Print(TreeText(arguments.format(), list));
+  } else {
+    Print(table.empty() ? "no checkpoints in " + root + "\n" : table.Text());
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Command CheckpointsCommand() {
+  CommandSpec spec;
+  spec.name = "checkpoints";
+  spec.summary = "Lists the committed checkpoints of a run.";
+  spec.positional = "RUN_DIR";
+  spec.least_positional = spec.most_positional = 1;
+  spec.example = "lego checkpoints runs/example";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,169 @@
+#include "server/cli/flight_command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/errors.h"
+#include "server/cli/flight_merge.h"
+#include "server/cli/output.h"
+#include "worker/checkpoint/files.h"
+#include "worker/comm/flight_ring.h"
+
+namespace legoai::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<v1::FlightDump> ReadDump(const std::string& path) {
+  auto text = checkpoint::ReadFile(path);
+  if (!text.ok()) return text.status();
+  if (text->empty() || (*text)[0] != '{') return comm::ReadFlightRing(path, "read");
+  auto dump = comm::FlightDumpFromJson(*text);
+  if (!dump.ok()) return Annotate(dump.status(), path);
+  return dump;
+}
+
+// The rings of a run; a rank's JSON dump where its ring is not there (a dump that was carried here from another host).
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
+  std::error_code error;
+  const fs::path flight = fs::is_directory(fs::path(folder) / "flight", error) ? fs::path(folder) / "flight" : fs::path(folder);
+  std::map<std::string, std::string> by_rank;  // name without .json -> path
+  for (const auto& entry : fs::directory_iterator(flight, error)) {
+    const std::string stem = entry.path().stem().string();
+    if (stem.rfind("rank-", 0) != 0 || !entry.is_regular_file(error)) continue;
+    std::string& path = by_rank[stem];
+    if (path.empty() || entry.path().extension() != ".json") path = entry.path().string();
+  }
+  std::vector<std::string> files;
+  for (const auto& [stem, path] : by_rank) files.push_back(path);
+  if (files.empty()) {
+    return FieldError("RUN_DIR", folder, "has no flight records; name a run's job.dump_folder, its flight folder, or files",
+                      absl::StatusCode::kNotFound);
+  }
+  return files;
+}
+
+absl::StatusOr<std::vector<v1::FlightDump>> ReadAll(const std::vector<std::string>& places) {
+  std::vector<v1::FlightDump> dumps;
+  for (const std::string& place : places) {
+    std::vector<std::string> files = {place};
+    std::error_code error;
+    if (fs::is_directory(place, error)) {
+      auto found = FilesOf(place);
+      if (!found.ok()) return found.status();
+      files = *std::move(found);
+    }
+    for (const std::string& file : files) {
+      auto dump = ReadDump(file);
+      if (!dump.ok()) return dump.status();
+      dumps.push_back(*std::move(dump));
+    }
+  }
+  return dumps;
+}
+
+Tree OperationTree(const FlightOperation& operation) {
+  Tree tree;
+  tree["group"] = operation.group;
+  tree["group_ranks"] = operation.group_ranks;
+  tree["is_p2p"] = operation.is_p2p;
+  tree["sequence"] = operation.sequence;
+  tree["name"] = operation.name;
+  tree["bytes"] = operation.bytes;
+  tree["states"] = Tree::object();
+  for (const auto& [rank, state] : operation.states) tree["states"][std::to_string(rank)] = state;
+  tree["peers"] = Tree::object();
+  for (const auto& [rank, peer] : operation.peers) tree["peers"][std::to_string(rank)] = peer;
+  tree["not_reached"] = operation.not_reached;
+  tree["overwritten"] = operation.overwritten;
+  return tree;
+}
+
+std::string StatesText(const FlightOperation& operation) {
+  std::map<std::string, std::vector<int64_t>> by_state;
+  for (const auto& [rank, state] : operation.states) by_state[state].push_back(rank);
+  std::vector<std::string> parts;
+  for (const char* state : {"completed", "started", "scheduled"}) {
+    if (by_state.count(state) > 0) parts.push_back(absl::StrCat(state, ": ", RanksText(by_state[state])));
+  }
+  for (const auto& [rank, peer] : operation.peers) parts.push_back(absl::StrCat("with ", peer));
+  if (!operation.not_reached.empty()) parts.push_back("not there yet: " + RanksText(operation.not_reached));
+  if (!operation.overwritten.empty()) parts.push_back("overwritten: " + RanksText(operation.overwritten));
+  return absl::StrJoin(parts, ", ");
+}
+
+// Of operations that everybody has completed, only the last of a group (of a rank, with messages) is of interest.
+std::vector<const FlightOperation*> Interesting(const MergedFlight& flight, bool all) {
+  std::vector<const FlightOperation*> shown;
+  std::map<std::string, const FlightOperation*> last;
+  auto key = [](const FlightOperation& operation) {
+    return absl::StrCat(operation.group, "|", absl::StrJoin(operation.group_ranks, ","), "|",
+                        operation.is_p2p ? operation.states.begin()->first : -1);
+  };
+  for (const FlightOperation& operation : flight.operations) {
+    if (operation.complete()) last[key(operation)] = &operation;
+  }
+  for (const FlightOperation& operation : flight.operations) {
+    if (all || !operation.complete() || last[key(operation)] == &operation) shown.push_back(&operation);
+  }
+  return shown;
+}
+
+std::string FlightTable(const MergedFlight& flight, const std::vector<v1::FlightDump>& dumps, bool all) {
+  std::string text = absl::StrCat("flight records of ", flight.ranks.size(), " of ", flight.world_size, " ranks",
+                                  flight.missing.empty() ? "" : absl::StrCat("; none of rank ", RanksText(flight.missing)), "\n");
+  const auto reason = std::find_if(dumps.begin(), dumps.end(), [](const auto& dump) { return dump.reason() != "read"; });
+  if (reason != dumps.end() && !reason->reason().empty()) absl::StrAppend(&text, "reason: ", reason->reason(), "\n");
+  Table table({"<group", "<ranks", "sequence", "<operation", "bytes", "<which ranks are how far"});
+  for (const FlightOperation* operation : Interesting(flight, all)) {
+    table.Add({operation->group, RanksText(operation->group_ranks), std::to_string(operation->sequence), operation->name,
+               BytesText(operation->bytes), StatesText(*operation)});
+  }
+  if (table.empty()) return text + "no operation was recorded\n";
+  absl::StrAppend(&text, "\n", table.Text());
+  if (!all)
+    absl::StrAppend(&text,
+                    "\nof what is completed everywhere only the last of each group is shown; --all shows every operation\n");
+  return text;
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const auto dumps = ReadAll(arguments.positional());
+  if (!dumps.ok()) return dumps.status();
+  const MergedFlight flight = MergeFlightDumps(*dumps);
+  if (arguments.format() == Format::kTable) {
+    Print(FlightTable(flight, *dumps, arguments.Has("all")));
+    return kDone;
+  }
+  Tree tree;
+  tree["world_size"] = flight.world_size;
+  tree["ranks"] = flight.ranks;
+  tree["missing"] = flight.missing;
+  tree["operations"] = Tree::array();
+  for (const FlightOperation& operation : flight.operations) tree["operations"].push_back(OperationTree(operation));
+  Print(TreeText(arguments.format(), tree));
+  return kDone;
+}
+
+}  // namespace
+
+Command FlightCommand() {
+  CommandSpec spec;
+  spec.name = "fr";
+  spec.summary = "Merges the flight recorders of all ranks and shows which rank is at which collective or message.";
+  spec.positional = "RUN_DIR|FILES...";
+  spec.least_positional = 1;
+  spec.most_positional = 1 << 20;
+  spec.options = {{"all", "", "every operation, the completed ones too"}};
+  spec.details = "Reads rings (flight/rank-R), which can be read of a living or a dead process, and JSON dumps, PyTorch's too.";
+  spec.example = "lego fr runs/example";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli

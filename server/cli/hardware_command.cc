@@ -1,0 +1,133 @@
+#include "server/cli/hardware_command.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/legoai/v1/hardware.pb.h"
+#include "server/cli/machine.h"
+#include "server/cli/output.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host.h"
+#include "worker/checkpoint/files.h"
+
+namespace legoai::cli {
+namespace {
+
+std::string Peak(const v1::Device& device, v1::DType dtype) {
+  for (const v1::PeakFlops& peak : device.peak_flops()) {
+    if (peak.dtype() == dtype) return FlopsText(peak.flops_per_second());
+  }
+  return "-";
+}
+
+void AddDevice(const std::string& name, const v1::Device& device, Table* table) {
+  const bool host = device.kind() == v1::CPU;
+  table->Add({name, Peak(device, v1::BFLOAT16), Peak(device, v1::FLOAT32),
+              BytesText(device.memory_bytes() > 0 ? device.memory_bytes() : sim::HostMemoryBytes()),
+              BytesText(device.reserve_bytes()), BandwidthText(device.memory_bandwidth_bytes_per_second()), device.node_link(),
+              device.cluster_link(), host ? "one core; its memory is divided among the ranks" : ""});
+}
+
+std::string DevicesTable(const std::optional<v1::Device>& host) {
+  Table table({"<type", "peak bf16", "peak fp32", "memory", "reserve", "bandwidth", "<in a node", "<between nodes", "<"});
+  for (const v1::Device& device : sim::ListDevices()) {
+    if (host && device.kind() == v1::CPU) continue;
+    AddDevice(device.type(), device, &table);
+  }
+  if (host) AddDevice(host->type() + " (measured)", *host, &table);
+  return table.Text();
+}
+
+std::string LinksTable() {
+  Table table({"<link", "bandwidth", "latency", "efficiency"});
+  for (const v1::Link& link : sim::ListLinks()) {
+    table.Add({link.type(), BandwidthText(link.bandwidth_bytes_per_second()), SecondsText(link.latency_seconds()),
+               PercentText(link.efficiency())});
+  }
+  return table.Text();
+}
+
+absl::StatusOr<int> List(const Arguments& arguments) {
+  auto host = LoadHostDevice();
+  if (!host.ok()) return host.status();
+  if (arguments.format() != Format::kTable) {
+    Tree tree;
+    tree["devices"] = Tree::array();
+    for (const v1::Device& device : sim::ListDevices()) tree["devices"].push_back(ToTree(device));
+    tree["links"] = Tree::array();
+    for (const v1::Link& link : sim::ListLinks()) tree["links"].push_back(ToTree(link));
+    tree["this_machine"] = host->has_value() ? ToTree(**host) : Tree(nullptr);
+    Print(TreeText(arguments.format(), tree));
+    return kDone;
+  }
+  Print(DevicesTable(*host) + "\n" + LinksTable());
+  Print(absl::StrCat("\nthis machine: ", sim::HostPhysicalCores(), " physical cores, ", BytesText(sim::HostMemoryBytes()),
+                     host->has_value() ? ", measured" : ", not measured: run `lego hardware --measure`", "\n",
+                     "bandwidths are one way, for one device; a device's file has the source of every number\n"));
+  return kDone;
+}
+
+// What a program prints; it inherits standard error.
+absl::StatusOr<std::string> OutputOf(const std::string& program) {
+  const std::string command = "exec '" + program + "'";
+  FILE* pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return absl::ResourceExhaustedError(absl::StrCat("cannot start ", program));
+  std::string text;
+  char buffer[4096];
+  while (const size_t got = fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, got);
+  if (const int status = pclose(pipe); status != 0) {
+    return absl::InternalError(absl::StrCat(program, " failed (wait status ", status, "); its message is above"));
+  }
+  return text;
+}
+
+absl::StatusOr<int> Measure(const Arguments& arguments) {
+  const auto program = FindMeasure();
+  if (!program.ok()) return program.status();
+  const std::string path = arguments.Text("out", HostDevicePath());
+  std::fprintf(stderr, "measuring this machine with all cores busy, about ten seconds ...\n");
+  const auto text = OutputOf(*program);
+  if (!text.ok()) return text.status();
+  v1::Device device;
+  if (!google::protobuf::TextFormat::ParseFromString(*text, &device)) {
+    return absl::InternalError(absl::StrCat(*program, " did not print a Device message"));
+  }
+  std::error_code error;
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (absl::Status status = checkpoint::WriteFile(path, *text); !status.ok()) return status;
+  if (arguments.format() == Format::kTable) {
+    Print(DevicesTable(device) + "\nkept in " + path + ", used for clusters of type cpu\n");
+  } else {
+    Print(TreeText(arguments.format(), ToTree(device)));
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  if (arguments.Has("measure")) return Measure(arguments);
+  if (arguments.Has("out")) return FieldError("--out", arguments.Text("out"), "goes with --measure");
+  return List(arguments);
+}
+
+}  // namespace
+
+Command HardwareCommand() {
+  CommandSpec spec;
+  spec.name = "hardware";
+  spec.summary = "Lists the devices and links that clusters are made of, or measures this machine's CPU.";
+  spec.options = {
+      {"measure", "", "measure matrix products, memory bandwidth and dispatch of this machine's cores"},
+      {"out", "FILE", "with --measure: where to keep the result (~/.cache/legoai/this-machine.txtpb, or LEGOAI_HOST_DEVICE)"}};
+  spec.example = "lego hardware --measure";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,25 @@
+// Ctrl-C and SIGTERM while a command works. Torch-free.
+#pragma once
+
+#include "worker/launch/stop_pipe.h"
+
+namespace legoai::cli {
+
+// While it lives, the first signal of SIGINT, SIGTERM or SIGHUP asks for an orderly stop, and the second for one at once.
+// One at a time in a process.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  bool interrupted() const;
+  // The first signal requests a stop that saves, the second one that does not.
+  launch::StopPipe* stop_pipe() { return &stop_; }
+
+ private:
+  launch::StopPipe stop_;
+};
+
+}  // namespace legoai::cli

@@ -1,0 +1,65 @@
+#include "server/cli/job.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "planner/lego_sim_pool.h"
+#include "proto/errors.h"
+#include "server/cli/machine.h"
+#include "worker/model/catalog.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::cli {
+namespace {
+
+absl::Status FromSimError(const v1::SimError& error) {
+  const auto code = static_cast<absl::StatusCode>(error.code());
+  if (!error.field().empty()) return FieldError(error.field(), error.value(), error.remedy(), code);
+  return absl::Status(code, error.message());
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& arguments) {
+  if (path.empty()) return parallel::ParseRecipe("", arguments.recipe_keys());
+  auto recipe = parallel::LoadRecipe(path, arguments.recipe_keys());
+  return recipe;
+}
+
+absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* recipe) {
+  if (arguments.Has("model")) recipe->mutable_model()->set_name(arguments.Text("model"));
+  if (recipe->model().name().empty()) {
+    return FieldError("--model", "",
+                      "is needed, as the recipe's [model] has no name: a config.json, its folder, or a name of `lego models`");
+  }
+  return model::ResolveModel(recipe->model().name());
+}
+
+absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted) {
+  const auto program = FindSim();
+  if (!program.ok()) return program.status();
+  planner::LegoSimOptions options;
+  options.program = *program;
+  options.processes = 1;
+  planner::LegoSimPool pool(options);
+  if (absl::Status status = pool.Start(request); !status.ok()) return status;
+  for (;;) {
+    if (interrupted && interrupted()) return absl::CancelledError("interrupted");
+    auto answer = pool.Wait(absl::Milliseconds(200));
+    if (!answer.ok()) return answer.status();
+    if (!*answer) continue;
+    if ((*answer)->has_error()) return FromSimError((*answer)->error());
+    return (*answer)->estimate();
+  }
+}
+
+int64_t UsableBytes(const v1::StageEstimate& stage) { return stage.capacity_bytes() - stage.reserve_bytes(); }
+
+const v1::StageEstimate& FullestStage(const v1::Estimate& estimate) {
+  return *std::min_element(estimate.stages().begin(), estimate.stages().end(), [](const auto& a, const auto& b) {
+    return UsableBytes(a) - a.peak_allocated_bytes() < UsableBytes(b) - b.peak_allocated_bytes();
+  });
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,31 @@
+// What the commands share in reading a job: recipe, model and cluster from the command line (cli.md), and one simulation of it.
+// Torch-free.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/estimate.pb.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "proto/legoai/v1/sim.pb.h"
+#include "server/cli/arguments.h"
+
+namespace legoai::cli {
+
+// The recipe of the file `path` (the defaults alone if it is empty), with the keys of the command line, checked.
+absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& arguments);
+
+// --model if it is given, which the recipe then names too; otherwise the recipe's. Errors: neither names one.
+absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* recipe);
+
+// One estimate in a lego-sim process of its own. `interrupted` is asked now and then.
+absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {});
+
+// Of the stage with the smallest headroom.
+const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
+int64_t UsableBytes(const v1::StageEstimate& stage);  // capacity - reserve
+
+}  // namespace legoai::cli

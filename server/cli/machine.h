@@ -1,0 +1,29 @@
+// What surrounds `lego` on this machine: the programs beside it, and the file with this machine's measured CPU. Torch-free.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/hardware.pb.h"
+
+namespace legoai::cli {
+
+// Paths of the programs that `lego` starts: the environment variable LEGOAI_SIM, LEGOAI_TRAINER or LEGOAI_MEASURE if it is set;
+// otherwise the folder of `lego` (an installed package), or the build's output tree.
+// Errors: NotFound, saying how to build it.
+absl::StatusOr<std::string> FindSim();
+absl::StatusOr<std::string> FindTrainer();
+absl::StatusOr<std::string> FindMeasure();
+
+// Where `lego hardware --measure` keeps this machine's CPU: LEGOAI_HOST_DEVICE, or ~/.cache/legoai/this-machine.txtpb.
+std::string HostDevicePath();
+
+// This machine's CPU as it was measured; nothing if it was not. Errors: the file is broken, or LEGOAI_HOST_DEVICE names none.
+absl::StatusOr<std::optional<v1::Device>> LoadHostDevice();
+
+// `--cluster`, with this machine's measured CPU for type "cpu".
+absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text);
+
+}  // namespace legoai::cli

@@ -1,0 +1,100 @@
+// `lego`: the command line (cli.md).
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/errors.h"
+#include "proto/nearest.h"
+#include "server/cli/checkpoints_command.h"
+#include "server/cli/command.h"
+#include "server/cli/completion.h"
+#include "server/cli/flight_command.h"
+#include "server/cli/hardware_command.h"
+#include "server/cli/models_command.h"
+#include "server/cli/output.h"
+#include "server/cli/plan_command.h"
+#include "server/cli/simulate_command.h"
+#include "server/cli/train_command.h"
+#include "worker/launch/build_version.h"
+
+namespace legoai::cli {
+namespace {
+
+absl::StatusOr<int> PrintVersion(const Arguments& arguments) {
+  const std::string version(launch::BuildVersion());
+  Print(arguments.format() == Format::kTable ? "lego " + version + "\n" : TreeText(arguments.format(), {{"version", version}}));
+  return kDone;
+}
+
+std::vector<Command> AllCommands() {
+  CommandSpec version;
+  version.name = "version";
+  version.summary = "Prints the release and a digest of the sources it was built from.";
+  version.example = "lego version";
+  std::vector<Command> commands = {PlanCommand(),        SimulateCommand(), TrainCommand(),    FlightCommand(),
+                                   CheckpointsCommand(), ModelsCommand(),   HardwareCommand(), {version, PrintVersion}};
+  std::vector<CommandSpec> specs;
+  for (const Command& command : commands) specs.push_back(command.spec);
+  commands.push_back(CompletionCommand(std::move(specs)));
+  return commands;
+}
+
+std::string Overview(const std::vector<Command>& commands) {
+  std::string text = "lego finds the recipe that trains a model fastest on a cluster, and trains with it.\n\n";
+  for (const Command& command : commands)
+    absl::StrAppend(&text, absl::StrFormat("  %-12s %s\n", command.spec.name, command.spec.summary));
+  return text +
+         "\n`lego COMMAND --help` shows the options of a command, with an example.\n"
+         "exit codes: 0 done, 1 failed, 2 the call was wrong, 3 nothing fits, 130 interrupted\n";
+}
+
+int CodeOf(const absl::Status& status) {
+  if (absl::IsCancelled(status)) return kInterrupted;
+  const bool wrong_input = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+  return wrong_input && GetFieldViolation(status) ? kWrongCall : kFailed;
+}
+
+int Report(const std::string& name, const absl::Status& status, int code) {
+  std::fprintf(stderr, "lego %s: %s\n", name.c_str(), std::string(status.message()).c_str());
+  return code;
+}
+
+int RunCommand(const Command& command, const std::vector<std::string>& words) {
+  const auto arguments = Arguments::Parse(command.spec, words);
+  if (!arguments.ok()) return Report(command.spec.name, arguments.status(), kWrongCall);
+  if (arguments->help()) {
+    Print(HelpText(command.spec));
+    return kDone;
+  }
+  const auto code = command.run(*arguments);
+  return code.ok() ? *code : Report(command.spec.name, code.status(), CodeOf(code.status()));
+}
+
+int Main(std::vector<std::string> words) {
+  const std::vector<Command> commands = AllCommands();
+  std::string name = words.empty() ? "--help" : words[0];
+  if (!words.empty()) words.erase(words.begin());
+  if (name == "--version") name = "version";
+  const bool help = name == "help" || name == "--help" || name == "-h";
+  if (help && words.empty()) {
+    Print(Overview(commands));
+    return kDone;
+  }
+  if (help) name = words[0], words = {"--help"};
+  std::vector<std::string> names;
+  for (const Command& command : commands) {
+    if (command.spec.name == name) return RunCommand(command, words);
+    names.push_back(command.spec.name);
+  }
+  std::fprintf(stderr, "lego %s: unknown command; did you mean `lego %s`? `lego --help` lists all\n", name.c_str(),
+               Nearest(name, names).c_str());
+  return kWrongCall;
+}
+
+}  // namespace
+}  // namespace legoai::cli
+
+int main(int argc, char** argv) { return legoai::cli::Main({argv + 1, argv + argc}); }

@@ -1,0 +1,102 @@
+#include "server/cli/output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/yaml/yaml.h"
+
+namespace legoai::cli {
+namespace {
+
+// `value` in the largest of `units` (each `base` times the one before) that leaves at least 1; three digits.
+std::string Scaled(double value, double base, const std::vector<const char*>& units) {
+  size_t unit = 0;
+  while (std::abs(value) >= base && unit + 1 < units.size()) {
+    value /= base;
+    ++unit;
+  }
+  const double size = std::abs(value);
+  const int digits = unit == 0 && value == std::floor(value) ? 0 : size < 10 ? 2 : size < 100 ? 1 : 0;
+  return absl::StrFormat("%.*f%s", digits, value, units[unit]);
+}
+
+// Characters, not bytes: all of them are one column wide.
+size_t Width(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
+}
+
+}  // namespace
+
+std::string BytesText(double bytes) { return Scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB"}); }
+
+std::string SecondsText(double seconds) {
+  if (seconds >= 1) return absl::StrFormat("%.*f s", seconds < 10 ? 3 : seconds < 100 ? 2 : 1, seconds);
+  return Scaled(seconds * 1e6, 1000, {" us", " ms", " s"});
+}
+
+std::string CountText(double count) { return Scaled(count, 1000, {"", " K", " M", " B", " T"}); }
+
+std::string WithCommas(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) digits.insert(at, 1, ',');
+  return digits;
+}
+
+std::string PercentText(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
+
+std::string FlopsText(double flops) {
+  return Scaled(flops, 1000, {" FLOP/s", " KFLOP/s", " MFLOP/s", " GFLOP/s", " TFLOP/s", " PFLOP/s"});
+}
+
+std::string BandwidthText(double bytes) { return Scaled(bytes, 1000, {" B/s", " KB/s", " MB/s", " GB/s", " TB/s"}); }
+
+std::string Bar(double share, size_t width) {
+  const size_t filled = static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * width));
+  std::string bar;
+  for (size_t i = 0; i < width; ++i) bar += i < filled ? "█" : "·";
+  return bar;
+}
+
+Table::Table(std::vector<std::string> header) : header_(std::move(header)) {
+  for (std::string& name : header_) {
+    left_.push_back(!name.empty() && name[0] == '<');
+    if (left_.back()) name.erase(0, 1);
+  }
+}
+
+void Table::Add(std::vector<std::string> row) {
+  row.resize(header_.size());
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::Text() const {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < header_.size(); ++c) {
+    widths.push_back(Width(header_[c]));
+    for (const auto& row : rows_) widths[c] = std::max(widths[c], Width(row[c]));
+  }
+  auto line = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      const std::string padding(widths[c] - Width(cells[c]), ' ');
+      absl::StrAppend(&text, c > 0 ? "  " : "", left_[c] ? cells[c] : padding, left_[c] ? padding : cells[c]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text + "\n";
+  };
+  std::string text = line(header_);
+  for (const auto& row : rows_) text += line(row);
+  return text;
+}
+
+std::string TreeText(Format format, const Tree& tree) { return format == Format::kYaml ? ToYaml(tree) : tree.dump(2) + "\n"; }
+
+void Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,45 @@
+// What commands print: aligned tables for people, numbers with units, and trees as JSON or YAML (cli.md: the result alone goes to
+// standard output, everything else to standard error). Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/json/reflect.h"
+#include "server/cli/arguments.h"
+
+namespace legoai::cli {
+
+std::string BytesText(double bytes);                 // "1.50 GiB"
+std::string SecondsText(double seconds);             // "3.21 ms"
+std::string CountText(double count);                 // "8.03 B", "4.6 M"
+std::string WithCommas(int64_t number);              // "12,345"
+std::string PercentText(double share);               // 0.4 -> "40.0 %"
+std::string FlopsText(double flops_per_second);      // "989 TFLOP/s"
+std::string BandwidthText(double bytes_per_second);  // "3.35 TB/s"; decimal, as data sheets have it
+
+// A filled bar of `share` (0 to 1) of `width` columns.
+std::string Bar(double share, size_t width);
+
+// Columns as wide as their widest cell; all but those whose header begins with '<' are right-aligned. Cells are UTF-8.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  void Add(std::vector<std::string> row);
+  bool empty() const { return rows_.empty(); }
+  std::string Text() const;
+
+ private:
+  std::vector<bool> left_;
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// `tree` in a format that is not the table's.
+std::string TreeText(Format format, const Tree& tree);
+
+// Writes to standard output.
+void Print(const std::string& text);
+
+}  // namespace legoai::cli

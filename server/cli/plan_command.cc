@@ -1,0 +1,199 @@
+#include "server/cli/plan_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "planner/explain.h"
+#include "planner/lego_sim_pool.h"
+#include "planner/plan.h"
+#include "proto/errors.h"
+#include "proto/json/reflect.h"
+#include "server/cli/interrupt.h"
+#include "server/cli/job.h"
+#include "server/cli/machine.h"
+#include "server/cli/output.h"
+#include "server/cli/progress.h"
+#include "worker/checkpoint/files.h"
+#include "worker/launch/child_process.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr double kDefaultBudgetSeconds = 8;
+constexpr int64_t kDefaultTop = 10;
+constexpr int kRejectedInTable = 5;
+
+// Keys that the request has a place for; every other key on the command line binds all candidates.
+bool IsOfRequest(const std::string& key) {
+  static const std::set<std::string> keys = {"model.name", "training.global_batch_size", "training.seq_len"};
+  return keys.count(key) > 0;
+}
+
+// --global-batch and --seq win over the base recipe; there must be one or the other.
+absl::Status ReadBatch(const Arguments& arguments, const v1::Recipe& base, v1::PlanRequest* request) {
+  const auto batch = arguments.Integer("global-batch", 1), seq = arguments.Integer("seq", 1);
+  if (!batch.ok()) return batch.status();
+  if (!seq.ok()) return seq.status();
+  request->set_global_batch(batch->value_or(base.training().global_batch_size()));
+  if (request->global_batch() < 1) {
+    return FieldError("--global-batch", "",
+                      "is needed: sequences per optimizer step (or training.global_batch_size in --recipe)");
+  }
+  const bool known = arguments.Has("recipe") || std::any_of(arguments.recipe_keys().begin(), arguments.recipe_keys().end(),
+                                                            [](const auto& key) { return key.first == "training.seq_len"; });
+  if (!*seq && !known) return FieldError("--seq", "", "is needed: tokens per sequence (or training.seq_len in --recipe)");
+  request->set_seq_len(seq->value_or(base.training().seq_len()));
+  return absl::OkStatus();
+}
+
+absl::Status ReadLimits(const Arguments& arguments, v1::PlanRequest* request) {
+  const auto top = arguments.Integer("top", 1);
+  if (!top.ok()) return top.status();
+  const auto budget = arguments.Real("budget-seconds", 0);
+  if (!budget.ok()) return budget.status();
+  request->set_top(top->value_or(kDefaultTop));
+  request->set_budget_seconds(budget->value_or(kDefaultBudgetSeconds));
+  if (const std::string rejected = arguments.Text("rejected", "closest"); rejected != "all" && rejected != "closest") {
+    return FieldError("--rejected", rejected, "must be closest or all");
+  }
+  request->set_all_rejected(arguments.Text("rejected") == "all");
+  for (const std::string& constraint : arguments.All("constraint")) request->add_constraints(constraint);
+  for (const auto& [key, value] : arguments.recipe_keys()) {
+    if (!IsOfRequest(key)) request->add_constraints(absl::StrCat(key, "=", value));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
+  v1::PlanRequest request;
+  auto base = ReadRecipe(arguments.Text("recipe"), arguments);
+  if (!base.ok()) return base.status();
+  auto model = ReadModel(arguments, &*base);
+  if (!model.ok()) return model.status();
+  auto cluster = ResolveCluster(arguments.Text("cluster"));
+  if (!cluster.ok()) return cluster.status();
+  if (absl::Status status = ReadBatch(arguments, *base, &request); !status.ok()) return status;
+  if (absl::Status status = ReadLimits(arguments, &request); !status.ok()) return status;
+  *request.mutable_model() = *std::move(model);
+  *request.mutable_cluster() = *std::move(cluster);
+  *request.mutable_base() = *std::move(base);
+  return request;
+}
+
+std::string ProgressText(const planner::PlanProgress& progress) {
+  std::string text = absl::StrFormat("%.1f s: %s recipes, %s of %s that may fit are simulated", progress.elapsed_seconds,
+                                     WithCommas(progress.space), WithCommas(progress.captured), WithCommas(progress.to_capture));
+  if (progress.best_step_seconds > 0) absl::StrAppend(&text, ", best step ", SecondsText(progress.best_step_seconds));
+  return text;
+}
+
+std::string RankedTable(const v1::PlanResult& result) {
+  Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak memory", "headroom"});
+  for (const auto& ranked : result.ranked()) {
+    table.Add({std::to_string(ranked.rank()), planner::Summarize(ranked.recipe()), SecondsText(ranked.step_time_seconds()),
+               WithCommas(static_cast<int64_t>(ranked.tokens_per_second_per_gpu())), PercentText(ranked.mfu()),
+               BytesText(ranked.peak_memory_bytes()), BytesText(ranked.headroom_bytes())});
+  }
+  return table.Text();
+}
+
+std::string RejectedTable(const v1::PlanResult& result, bool all) {
+  Table table({"<rejected", "<rule", "memory", "<reason"});
+  const int shown = all ? result.rejected_size() : std::min(kRejectedInTable, result.rejected_size());
+  for (int i = 0; i < shown; ++i) {
+    const auto& rejected = result.rejected(i);
+    std::string memory;
+    if (rejected.has_peak_memory_bytes()) memory = (rejected.is_bound() ? ">= " : "") + BytesText(rejected.peak_memory_bytes());
+    table.Add({planner::Summarize(rejected.recipe()), rejected.rule(), memory, rejected.reason()});
+  }
+  return table.Text();
+}
+
+std::string CountsText(const v1::PlanResult& result) {
+  std::string text = absl::StrCat(WithCommas(result.space()), " recipes in ", absl::StrFormat("%.1f s", result.seconds()), ": ");
+  std::vector<std::string> parts;
+  auto add = [&](int64_t count, const std::string& what) {
+    if (count > 0) parts.push_back(absl::StrCat(WithCommas(count), " ", what));
+  };
+  add(result.captured() - result.captured_unfit(), "simulated and fit");
+  add(result.captured_unfit(), "simulated and too large");
+  add(result.bounded_out(), "too large by the closed-form bound");
+  add(result.failed(), "failed");
+  add(result.not_reached(), "not reached in the budget");
+  for (const auto& [rule, count] : std::map<std::string, int64_t>(result.pruned().begin(), result.pruned().end())) {
+    add(count, "dropped by " + rule);
+  }
+  return text + absl::StrJoin(parts, ", ") + "\n";
+}
+
+std::string ResultText(const v1::PlanResult& result, bool all_rejected) {
+  std::string text = absl::StrCat(result.model(), " on ", result.cluster(), ", global batch ", result.global_batch(),
+                                  ", sequences of ", result.seq_len(), " tokens\n\n");
+  if (result.ranked_size() > 0) absl::StrAppend(&text, RankedTable(result), "\n");
+  const bool show_rejected = result.rejected_size() > 0 && (all_rejected || result.ranked_size() == 0 || result.failed() > 0);
+  if (show_rejected) absl::StrAppend(&text, RejectedTable(result, all_rejected), "\n");
+  return absl::StrCat(text, CountsText(result), "\n", result.explanation(), "\n");
+}
+
+absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request) {
+  const auto program = FindSim();
+  if (!program.ok()) return program.status();
+  planner::LegoSimOptions options;
+  options.program = *program;
+  options.processes = std::max<int64_t>(1, launch::AllowedCpus().size());
+  planner::LegoSimPool pool(options);
+  InterruptGuard guard;
+  ProgressLine line;
+  auto result = planner::Plan(
+      request, pool, [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress)); },
+      [&] { return guard.interrupted(); });
+  line.Clear();
+  return result;
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const auto request = ReadRequest(arguments);
+  if (!request.ok()) return request.status();
+  const auto result = PlanWithProcesses(*request);
+  if (!result.ok()) return result.status();
+  const bool found = result->ranked_size() > 0;
+  if (const std::string out = arguments.Text("out"); found && !out.empty()) {
+    if (absl::Status status = checkpoint::WriteFile(out, result->ranked(0).recipe_toml()); !status.ok()) return status;
+    std::fprintf(stderr, "wrote the recipe of rank 1 to %s\n", out.c_str());
+  }
+  Print(arguments.format() == Format::kTable ? ResultText(*result, request->all_rejected())
+                                             : TreeText(arguments.format(), ToTree(*result)));
+  if (found) return kDone;
+  std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
+  return kNothingFits;
+}
+
+}  // namespace
+
+Command PlanCommand() {
+  CommandSpec spec;
+  spec.name = "plan";
+  spec.summary = "Ranks the recipes that train a model fastest on a cluster; no device is needed. Exit code 3: nothing fits.";
+  spec.options = {
+      {"model", "M", "config.json, its folder, or a name of `lego models`; the base recipe's [model] name if it is not given"},
+      {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES (`lego hardware`), or a Cluster as a text-format file", false, true},
+      {"global-batch", "N", "sequences per optimizer step; the base recipe's training.global_batch_size if it is not given"},
+      {"seq", "S", "tokens per sequence; the base recipe's training.seq_len if it is not given"},
+      {"constraint", "KEY=VALUE", "only recipes with this: parallelism.tensor_parallel_degree=2", true},
+      {"top", "K", "how many to rank (10)"},
+      {"budget-seconds", "T", "when to stop simulating (8); 0: when all is simulated"},
+      {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
+      {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},
+      {"out", "RECIPE.toml", "writes the winner, ready for `lego train`"}};
+  spec.recipe_keys = true;
+  spec.details = "A key on the command line, as --training.local_batch_size=2, binds all candidates like a constraint.";
+  spec.example = "lego plan --model llama3-8b --cluster h100-sxm-80:8x1 --global-batch 64 --seq 8192";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli

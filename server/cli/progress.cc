@@ -1,0 +1,56 @@
+#include "server/cli/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/time/clock.h"
+
+namespace legoai::cli {
+namespace {
+
+// A live line that wraps would not be written over.
+std::string CutToTerminal(const std::string& text) {
+  winsize size = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || text.size() < size.ws_col) return text;
+  return text.substr(0, size.ws_col - 1);
+}
+
+}  // namespace
+
+ProgressLine::ProgressLine(absl::Duration pause) : terminal_(isatty(STDERR_FILENO)), pause_(pause) {}
+
+void ProgressLine::Show(const std::string& text) {
+  const absl::Time now = absl::Now();
+  if (terminal_) {
+    shown_ = CutToTerminal(text);
+    std::fprintf(stderr, "\r\033[K%s", shown_.c_str());
+    std::fflush(stderr);
+  } else if (now - last_ >= pause_) {
+    std::fprintf(stderr, "%s\n", text.c_str());
+    last_ = now;
+  }
+}
+
+void ProgressLine::Note(const std::string& text) {
+  if (shown_.empty()) {
+    std::fprintf(stderr, "%s\n", text.c_str());
+    return;
+  }
+  std::fprintf(stderr, "\r\033[K%s\n%s", text.c_str(), shown_.c_str());
+  std::fflush(stderr);
+}
+
+void ProgressLine::Finish() {
+  if (!shown_.empty()) std::fprintf(stderr, "\n");
+  shown_.clear();
+}
+
+void ProgressLine::Clear() {
+  if (!shown_.empty()) std::fprintf(stderr, "\r\033[K");
+  std::fflush(stderr);
+  shown_.clear();
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,35 @@
+// Progress on standard error: one line that is written over where that is a terminal, a line now and then where it is a file.
+// Not thread-safe.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace legoai::cli {
+
+class ProgressLine {
+ public:
+  // `pause`: the shortest time between two lines where standard error is no terminal.
+  explicit ProgressLine(absl::Duration pause = absl::Seconds(2));
+  ~ProgressLine() { Finish(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // Replaces the line.
+  void Show(const std::string& text);
+  // A line that stays, above the live one.
+  void Note(const std::string& text);
+  // Leaves the last line where it is and ends it.
+  void Finish();
+  // Takes the live line away.
+  void Clear();
+
+ private:
+  const bool terminal_;
+  const absl::Duration pause_;
+  absl::Time last_ = absl::InfinitePast();
+  std::string shown_;
+};
+
+}  // namespace legoai::cli

@@ -1,0 +1,153 @@
+#include "server/cli/simulate_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "planner/explain.h"
+#include "proto/errors.h"
+#include "proto/json/reflect.h"
+#include "server/cli/interrupt.h"
+#include "server/cli/job.h"
+#include "server/cli/machine.h"
+#include "server/cli/output.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr size_t kBarWidth = 40;
+
+// The fields of a message of numbers with their values: "all_gather_buffer" becomes "all gather buffer".
+std::vector<std::pair<std::string, double>> Numbers(const google::protobuf::Message& message, const std::string& suffix) {
+  std::vector<std::pair<std::string, double>> numbers;
+  const Tree tree = ToTree(message);
+  for (const auto& [key, value] : tree.items()) {
+    std::string name = key;
+    if (name.size() > suffix.size() && name.ends_with(suffix)) name.resize(name.size() - suffix.size());
+    numbers.emplace_back(absl::StrReplaceAll(name, {{"_", " "}}), value.get<double>());
+  }
+  return numbers;
+}
+
+std::string TimeTable(const v1::Estimate& estimate) {
+  Table table({"<", "time", "share", "<"});
+  for (const auto& [name, seconds] : Numbers(estimate.breakdown(), "_seconds")) {
+    const double share = estimate.step_time_seconds() > 0 ? seconds / estimate.step_time_seconds() : 0;
+    table.Add({name, SecondsText(seconds), PercentText(share), Bar(share, kBarWidth)});
+  }
+  return table.Text();
+}
+
+std::string StageText(const v1::StageEstimate& stage) {
+  const int64_t headroom = UsableBytes(stage) - stage.peak_allocated_bytes();
+  std::string text = absl::StrCat("stage ", stage.stage(), " (rank ", stage.rank(), "): peak ",
+                                  BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)), " usable (",
+                                  BytesText(stage.capacity_bytes()), " less ", BytesText(stage.reserve_bytes()), " reserve), ",
+                                  headroom >= 0 ? BytesText(headroom) + " free" : BytesText(-headroom) + " TOO MUCH",
+                                  "\n  peak at ", stage.peak_at(), "\n");
+  auto categories = Numbers(stage.categories(), "_bytes");
+  std::stable_sort(categories.begin(), categories.end(), [](auto& a, auto& b) { return a.second > b.second; });
+  Table table({"<  category", "bytes", "share", "<"});
+  for (const auto& [name, bytes] : categories) {
+    if (bytes == 0) continue;
+    const double share = bytes / std::max<double>(1, stage.peak_requested_bytes());
+    table.Add({"  " + name, BytesText(bytes), PercentText(share), Bar(share, kBarWidth)});
+  }
+  return text + table.Text();
+}
+
+std::string EstimateText(const v1::Estimate& estimate) {
+  std::string text =
+      absl::StrCat(estimate.model(), " (", CountText(estimate.parameters()), " parameters) on ", estimate.cluster(), " (",
+                   estimate.world_size(), estimate.world_size() == 1 ? " rank" : " ranks", ")\n",
+                   planner::Summarize(estimate.recipe()), "\n\n");
+  absl::StrAppend(&text, "step time  ", SecondsText(estimate.step_time_seconds()), "\n");
+  absl::StrAppend(&text, "throughput ", CountText(estimate.tokens_per_second_per_gpu()), " tokens/s per device\n");
+  absl::StrAppend(&text, "MFU ", PercentText(estimate.mfu()), ", HFU ", PercentText(estimate.hfu()), ", ",
+                  CountText(estimate.model_flops_per_token()), " FLOPs per token\n\n");
+  absl::StrAppend(&text, TimeTable(estimate), "\n");
+  for (const auto& stage : estimate.stages()) absl::StrAppend(&text, StageText(stage), "\n");
+  std::string models;
+  for (const auto& model : estimate.cost_models()) {
+    absl::StrAppend(&models, models.empty() ? "" : ", ", PercentText(model.share_of_compute_time()), " of compute time by ",
+                    model.name());
+  }
+  absl::StrAppend(&text, WithCommas(estimate.operators()), " operators captured in ", SecondsText(estimate.capture_seconds()),
+                  ", simulated in ", SecondsText(estimate.simulate_seconds()), "; ", models, "\n");
+  return text;
+}
+
+// Where a file is to be written must be known before the work, and the simulator may run elsewhere: paths become absolute.
+absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option) {
+  const std::string path = arguments.Text(option);
+  if (path.empty()) return path;
+  const auto absolute = std::filesystem::absolute(path);
+  std::error_code error;
+  if (!std::filesystem::is_directory(absolute.parent_path(), error)) {
+    return FieldError("--" + option, path, "its folder does not exist", absl::StatusCode::kNotFound);
+  }
+  return absolute.string();
+}
+
+absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
+  auto recipe = ReadRecipe(arguments.Text("recipe"), arguments);
+  if (!recipe.ok()) return recipe.status();
+  auto model = ReadModel(arguments, &*recipe);
+  if (!model.ok()) return model.status();
+  auto cluster = ResolveCluster(arguments.Text("cluster"));
+  if (!cluster.ok()) return cluster.status();
+  const auto trace = OutputPath(arguments, "trace"), timeline = OutputPath(arguments, "memory-timeline");
+  if (!trace.ok()) return trace.status();
+  if (!timeline.ok()) return timeline.status();
+  v1::SimRequest request;
+  *request.mutable_model() = *std::move(model);
+  *request.mutable_cluster() = *std::move(cluster);
+  *request.mutable_recipe() = *std::move(recipe);
+  request.set_cost_mode(arguments.Has("benchmark") ? v1::COST_BENCHMARK : v1::COST_ROOFLINE);
+  request.set_chrome_trace_path(*trace);
+  request.set_memory_timeline_path(*timeline);
+  return request;
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const auto request = ReadRequest(arguments);
+  if (!request.ok()) return request.status();
+  InterruptGuard guard;
+  const auto estimate = EstimateOne(*request, [&] { return guard.interrupted(); });
+  if (!estimate.ok()) return estimate.status();
+  Print(arguments.format() == Format::kTable ? EstimateText(*estimate) : TreeText(arguments.format(), ToTree(*estimate)));
+  for (const std::string& path : {request->chrome_trace_path(), request->memory_timeline_path()}) {
+    if (!path.empty()) std::fprintf(stderr, "wrote %s (open it in ui.perfetto.dev or chrome://tracing)\n", path.c_str());
+  }
+  if (estimate->fits()) return kDone;
+  const auto& stage = FullestStage(*estimate);
+  std::fprintf(stderr, "lego simulate: does not fit: stage %lld needs %s, %s are usable\n", static_cast<long long>(stage.stage()),
+               BytesText(stage.peak_allocated_bytes()).c_str(), BytesText(UsableBytes(stage)).c_str());
+  return kNothingFits;
+}
+
+}  // namespace
+
+Command SimulateCommand() {
+  CommandSpec spec;
+  spec.name = "simulate";
+  spec.summary = "Predicts step time and memory of one recipe; no device is needed. Exit code 3: it does not fit.";
+  spec.options = {
+      {"model", "M", "config.json, its folder, or a name of `lego models`; the recipe's [model] name if it is not given"},
+      {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES (`lego hardware`), or a Cluster as a text-format file", false, true},
+      {"recipe", "R.toml", "the recipe", false, true},
+      {"trace", "FILE", "writes the simulated streams as a Chrome trace"},
+      {"memory-timeline", "FILE", "writes memory by category over the step as a Chrome trace"},
+      {"benchmark", "", "times each distinct operator on this machine instead of the roofline (clusters of type cpu)"}};
+  spec.recipe_keys = true;
+  spec.example = "lego simulate --model llama3-8b --cluster h100-sxm-80:8x1 --recipe recipe.toml --trace step.json";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,261 @@
+#include "server/cli/train_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "planner/explain.h"
+#include "proto/errors.h"
+#include "server/cli/interrupt.h"
+#include "server/cli/job.h"
+#include "server/cli/machine.h"
+#include "server/cli/output.h"
+#include "server/cli/progress.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host.h"
+#include "worker/launch/run_training.h"
+
+namespace legoai::cli {
+namespace {
+
+// --nproc, or what the recipe's degrees ask for; where they leave the sharding open, all physical cores.
+absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& recipe) {
+  const auto nproc = arguments.Integer("nproc", 1);
+  if (!nproc.ok()) return nproc.status();
+  if (*nproc) return **nproc;
+  const v1::Parallelism& p = recipe.parallelism();
+  const int64_t others = p.data_parallel_replicate_degree() * p.tensor_parallel_degree() * p.pipeline_parallel_degree();
+  if (p.data_parallel_shard_degree() > 0) return others * p.data_parallel_shard_degree();
+  return std::max<int64_t>(1, sim::HostPhysicalCores() / others) * others;
+}
+
+double PeakFlops(const v1::Device& device, v1::DType dtype) {
+  for (const auto& peak : device.peak_flops()) {
+    if (peak.dtype() == dtype) return peak.flops_per_second();
+  }
+  return 0;
+}
+
+struct TrainCall {
+  launch::TrainRequest request;
+  v1::Cluster cluster;  // this machine, a device for each rank
+};
+
+absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
+  auto recipe = ReadRecipe(arguments.positional()[0], arguments);
+  if (!recipe.ok()) return recipe.status();
+  auto model = ReadModel(arguments, &*recipe);
+  if (!model.ok()) return model.status();
+  auto nproc = ReadRanks(arguments, *recipe);
+  if (!nproc.ok()) return nproc.status();
+  auto trainer = FindTrainer();
+  if (!trainer.ok()) return trainer.status();
+  auto cluster = ResolveCluster(absl::StrCat("cpu:", *nproc, "x1"));
+  if (!cluster.ok()) return cluster.status();
+  const std::string device = arguments.Text("device", "cpu");
+  if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
+  TrainCall call;
+  call.request.nproc = *nproc;
+  call.request.trainer = *trainer;
+  call.request.fresh = arguments.Has("fresh");
+  call.request.accept_other_build = arguments.Has("accept-other-build");
+  call.request.device = device;
+  if (device == "cpu")
+    call.request.peak_flops_per_second = PeakFlops(cluster->device(), recipe->training().mixed_precision_param());
+  call.request.model = *std::move(model);
+  call.request.recipe = *std::move(recipe);
+  call.cluster = *std::move(cluster);
+  return call;
+}
+
+std::string DurationText(double seconds) {
+  const int64_t whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole >= 3600) return absl::StrFormat("%d h %02d min", whole / 3600, whole / 60 % 60);
+  return whole >= 60 ? absl::StrFormat("%d min %02d s", whole / 60, whole % 60) : absl::StrCat(whole, " s");
+}
+
+std::string PreparedText(const launch::PreparedTraining& prepared) {
+  const v1::Start& start = prepared.start;
+  std::string text = absl::StrCat(
+      start.model().name(), ", ", WithCommas(prepared.parameters), " parameters, on ", start.world_size(),
+      start.world_size() == 1 ? " rank of this machine: " : " ranks of this machine: ", planner::Summarize(start.recipe()), "\n",
+      start.dataset().uri(), ": ", WithCommas(prepared.tokens), " tokens, unigram entropy ",
+      absl::StrFormat("%.4f", prepared.unigram_entropy), " nats per token\n");
+  const int64_t steps = start.recipe().training().steps();
+  if (prepared.finished) {
+    absl::StrAppend(&text, "all ", steps, " steps are done in ", start.run_directory(), "; --fresh begins anew");
+  } else if (prepared.checkpoint) {
+    absl::StrAppend(&text, "goes on from step ", *prepared.checkpoint, " of ", steps, " in ", start.run_directory());
+  } else {
+    absl::StrAppend(&text, steps, " steps into ", start.run_directory());
+  }
+  return text;
+}
+
+// What is shown while it trains.
+class TrainingDisplay {
+ public:
+  launch::TrainCallbacks Callbacks() {
+    launch::TrainCallbacks callbacks;
+    callbacks.prepared = [this](const launch::PreparedTraining& prepared) {
+      steps_ = prepared.start.recipe().training().steps();
+      line_.Note(PreparedText(prepared));
+    };
+    callbacks.progress = [this](const v1::Progress& progress) {
+      if (shown_step_ == 0) line_.Show(progress.phase());
+    };
+    callbacks.metrics = [this](const v1::StepMetrics& metrics) { Show(metrics); };
+    callbacks.log = [this](const std::string& level, const std::string& text) { line_.Note(absl::StrCat(level, ": ", text)); };
+    return callbacks;
+  }
+
+  ProgressLine& line() { return line_; }
+
+ private:
+  void Show(const v1::StepMetrics& metrics) {
+    const absl::Time now = absl::Now();
+    if (shown_step_ == 0) first_step_ = metrics.step(), first_time_ = now;
+    shown_step_ = metrics.step();
+    std::string text = absl::StrCat("step ", metrics.step(), "/", steps_);
+    if (metrics.has_loss()) absl::StrAppend(&text, absl::StrFormat("  loss %.4f", metrics.loss()));
+    if (metrics.has_validation_loss()) held_out_ = metrics.validation_loss();
+    if (held_out_) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", *held_out_));
+    absl::StrAppend(&text, "  ", CountText(metrics.tokens_per_second()), " tokens/s");
+    if (metrics.has_mfu()) absl::StrAppend(&text, "  MFU ", PercentText(metrics.mfu()));
+    const int64_t done = metrics.step() - first_step_;
+    const double each = done > 0 ? absl::ToDoubleSeconds(now - first_time_) / done : metrics.step_seconds();
+    absl::StrAppend(&text, "  ", DurationText(each * (steps_ - metrics.step())), " left");
+    line_.Show(text);
+  }
+
+  ProgressLine line_;
+  int64_t steps_ = 0, first_step_ = 0, shown_step_ = 0;
+  absl::Time first_time_;
+  std::optional<double> held_out_;
+};
+
+const char* CauseText(const launch::TrainOutcome& outcome) {
+  if (outcome.attempt == 0) return "finished before";
+  return outcome.cause == v1::Exit::FINISHED ? "finished" : "stopped";
+}
+
+int64_t PeakOfRanks(const launch::TrainOutcome& outcome) {
+  const auto& peaks = outcome.peak_memory_bytes;
+  return peaks.empty() ? 0 : *std::max_element(peaks.begin(), peaks.end());
+}
+
+int64_t PredictedPeak(const v1::Estimate& estimate) {
+  int64_t peak = 0;
+  for (const auto& stage : estimate.stages()) peak = std::max(peak, stage.peak_requested_bytes());
+  return peak;
+}
+
+Tree OutcomeTree(const launch::TrainOutcome& outcome, const std::optional<v1::Estimate>& predicted) {
+  auto known = [](const auto& value) { return value ? Tree(*value) : Tree(nullptr); };
+  Tree tree;
+  tree["cause"] = CauseText(outcome);
+  tree["step"] = outcome.step;
+  tree["attempt"] = outcome.attempt;
+  tree["resumed_from"] = known(outcome.resumed_from);
+  tree["run_directory"] = outcome.run_directory;
+  tree["hf_directory"] = outcome.hf_directory.empty() ? Tree(nullptr) : Tree(outcome.hf_directory);
+  tree["median_step_seconds"] = known(outcome.median_step_seconds);
+  tree["peak_memory_bytes"] = outcome.peak_memory_bytes;
+  tree["validation_loss"] = known(outcome.validation_loss);
+  tree["unigram_entropy"] = outcome.prepared.unigram_entropy;
+  tree["predicted_step_seconds"] = predicted ? Tree(predicted->step_time_seconds()) : Tree(nullptr);
+  tree["predicted_peak_memory_bytes"] = predicted ? Tree(PredictedPeak(*predicted)) : Tree(nullptr);
+  return tree;
+}
+
+std::string OutcomeText(const launch::TrainOutcome& outcome, const std::optional<v1::Estimate>& predicted) {
+  std::string text = absl::StrCat(CauseText(outcome), " at step ", outcome.step, " in ", outcome.run_directory, "\n");
+  if (outcome.validation_loss) {
+    absl::StrAppend(&text, absl::StrFormat("held-out loss %.4f nats per token; unigram entropy of the text %.4f; ratio %.3f\n",
+                                           *outcome.validation_loss, outcome.prepared.unigram_entropy,
+                                           *outcome.validation_loss / outcome.prepared.unigram_entropy));
+  }
+  if (!outcome.hf_directory.empty()) absl::StrAppend(&text, "Hugging Face folder: ", outcome.hf_directory, "\n");
+  if (!outcome.median_step_seconds) return text;
+  Table table({"<", "predicted", "measured", "error"});
+  auto row = [&](const char* name, double said, double was, auto unit) {
+    table.Add(
+        {name, predicted ? unit(said) : "-", unit(was), predicted ? absl::StrFormat("%+.1f %%", 100 * (said / was - 1)) : "-"});
+  };
+  row("step time", predicted ? predicted->step_time_seconds() : 0, *outcome.median_step_seconds, SecondsText);
+  if (PeakOfRanks(outcome) > 0)
+    row("peak memory of a rank", predicted ? PredictedPeak(*predicted) : 0, PeakOfRanks(outcome), BytesText);
+  return text + "\n" + table.Text();
+}
+
+absl::StatusOr<std::optional<v1::Estimate>> Predict(const Arguments& arguments, const TrainCall& call, InterruptGuard* guard) {
+  if (!arguments.Has("predict")) return std::optional<v1::Estimate>();
+  v1::SimRequest request;
+  *request.mutable_model() = call.request.model;
+  *request.mutable_cluster() = call.cluster;
+  *request.mutable_recipe() = call.request.recipe;
+  request.set_cost_mode(v1::COST_ROOFLINE);
+  auto estimate = EstimateOne(request, [&] { return guard->interrupted(); });
+  if (!estimate.ok()) return Annotate(estimate.status(), "--predict");
+  return std::optional<v1::Estimate>(*std::move(estimate));
+}
+
+absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, const std::optional<v1::Estimate>& predicted) {
+  const auto prepared = launch::PrepareTraining(call.request, "");
+  if (!prepared.ok()) return prepared.status();
+  if (arguments.format() != Format::kTable) {
+    Print(TreeText(arguments.format(), ToTree(prepared->start)));
+    return kDone;
+  }
+  Print(PreparedText(*prepared) + "\n");
+  if (predicted) {
+    Print(absl::StrCat("predicted: ", SecondsText(predicted->step_time_seconds()), " a step, peak memory of a rank ",
+                       BytesText(PredictedPeak(*predicted)), "\n"));
+  }
+  Print("dry run: everything that can be checked before is in order; nothing was started\n");
+  return kDone;
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const auto call = ReadCall(arguments);
+  if (!call.ok()) return call.status();
+  InterruptGuard guard;
+  const auto predicted = Predict(arguments, *call, &guard);
+  if (!predicted.ok()) return predicted.status();
+  if (arguments.Has("dry-run")) return DryRun(arguments, *call, *predicted);
+  TrainingDisplay display;
+  const auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard.stop_pipe());
+  display.line().Finish();
+  if (!outcome.ok()) return outcome.status();
+  Print(arguments.format() == Format::kTable ? OutcomeText(*outcome, *predicted)
+                                             : TreeText(arguments.format(), OutcomeTree(*outcome, *predicted)));
+  return outcome->cause == v1::Exit::STOPPED ? kInterrupted : kDone;
+}
+
+}  // namespace
+
+Command TrainCommand() {
+  CommandSpec spec;
+  spec.name = "train";
+  spec.summary = "Trains on this machine. Goes on from the run's latest checkpoint; Ctrl-C saves and leaves (exit code 130).";
+  spec.positional = "R.toml";
+  spec.least_positional = spec.most_positional = 1;
+  spec.options = {{"nproc", "N", "ranks; what the recipe's degrees ask for, or all physical cores, if it is not given"},
+                  {"dry-run", "", "checks everything that can be checked before, and starts nothing"},
+                  {"fresh", "", "begins anew; checkpoints that are there are put aside, not removed"},
+                  {"predict", "", "simulates the recipe on this machine first, and shows predicted beside measured at the end"},
+                  {"model", "M", "wins over the recipe's [model] name"},
+                  {"device", "cpu|cuda", "what the ranks run on (cpu)"},
+                  {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
+  spec.recipe_keys = true;
+  spec.details = "A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
+  spec.example = "lego train recipe.toml --training.steps=100";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli
