@@ -9,6 +9,7 @@
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/cost/op_facts.h"
+#include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/model/model_facts.h"
@@ -37,10 +38,13 @@ absl::StatusOr<std::vector<Captured>> CaptureStages(const v1::SimRequest& reques
   return stages;
 }
 
-absl::Status AddMemory(const std::vector<Captured>& stages, const v1::Device& device, v1::Estimate* estimate) {
+absl::Status AddMemory(const std::vector<Captured>& stages, const v1::Device& device, bool timeline,
+                       std::vector<MemoryProfile>* profiles, v1::Estimate* estimate) {
+  MemoryOptions options = MemoryOptionsOf(device);
+  options.timeline = timeline;
   bool fits = true;
   for (size_t i = 0; i < stages.size(); ++i) {
-    auto profile = SimulateMemory(stages[i].trace, MemoryOptionsOf(device));
+    auto profile = SimulateMemory(stages[i].trace, options);
     if (!profile.ok()) return profile.status();
     auto* stage = estimate->add_stages();
     stage->set_stage(static_cast<int64_t>(i));
@@ -52,6 +56,7 @@ absl::Status AddMemory(const std::vector<Captured>& stages, const v1::Device& de
     *stage->mutable_categories() = profile->categories;
     stage->set_peak_at(profile->peak_at);
     fits = fits && profile->peak_allocated_bytes + device.reserve_bytes() <= device.memory_bytes();
+    profiles->push_back(*std::move(profile));
   }
   estimate->set_fits(fits);
   return absl::OkStatus();
@@ -80,31 +85,46 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
   return 0;
 }
 
-absl::Status AddTime(const v1::SimRequest& request, const std::vector<Captured>& stages, const parallel::ParallelDims& dims,
-                     v1::Estimate* estimate) {
-  auto compute = RooflineModel::Create(request.cluster().device());
-  if (!compute.ok()) return compute.status();
-  const CollectiveCostModel collectives(request.cluster());
+std::vector<StageTrace> StageTraces(const std::vector<Captured>& stages) {
   std::vector<StageTrace> traces;
   for (size_t i = 0; i < stages.size(); ++i) traces.push_back({&stages[i].trace, static_cast<int64_t>(i), stages[i].rank});
-  auto step = SimulateStep(traces, request.cluster(), **compute, collectives);
-  if (!step.ok()) return step.status();
-  const double seconds = step->step_seconds, world = static_cast<double>(dims.world_size());
+  return traces;
+}
+
+absl::StatusOr<StepSimulation> SimulateTime(const v1::Cluster& cluster, const std::vector<StageTrace>& traces) {
+  auto compute = RooflineModel::Create(cluster.device());
+  if (!compute.ok()) return compute.status();
+  return SimulateStep(traces, cluster, **compute, CollectiveCostModel(cluster));
+}
+
+absl::Status AddTime(const v1::SimRequest& request, const std::vector<Captured>& stages, const StepSimulation& step,
+                     const parallel::ParallelDims& dims, v1::Estimate* estimate) {
+  const double seconds = step.step_seconds, world = static_cast<double>(dims.world_size());
   const double tokens = static_cast<double>(dims.global_batch() * dims.seq_len());
   const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param());
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));
   if (peak > 0) {
-    estimate->set_mfu(estimate->model_flops_per_token() * tokens / seconds / world / peak);
     auto hardware_flops = HardwareFlops(stages, dims.world_size() / dims.pp());
     if (!hardware_flops.ok()) return hardware_flops.status();
+    estimate->set_mfu(estimate->model_flops_per_token() * tokens / seconds / world / peak);
     estimate->set_hfu(*hardware_flops / seconds / world / peak);
   }
-  *estimate->mutable_breakdown() = step->breakdown;
-  for (const auto& share : step->cost_models) *estimate->add_cost_models() = share;
-  estimate->set_operators(step->operators);
+  *estimate->mutable_breakdown() = step.breakdown;
+  for (const auto& share : step.cost_models) *estimate->add_cost_models() = share;
+  estimate->set_operators(step.operators);
   return absl::OkStatus();
+}
+
+absl::Status WriteFiles(const v1::SimRequest& request, const std::vector<StageTrace>& traces, const StepSimulation& step,
+                        const std::vector<MemoryProfile>& memory) {
+  if (!request.chrome_trace_path().empty()) {
+    absl::Status status = WriteTextFile("--trace", request.chrome_trace_path(), ChromeTrace(traces, step, memory));
+    if (!status.ok()) return status;
+  }
+  if (request.memory_timeline_path().empty()) return absl::OkStatus();
+  return WriteTextFile("--memory-timeline", request.memory_timeline_path(), MemoryTimeline(traces, step, memory));
 }
 
 }  // namespace
@@ -124,9 +144,18 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
   if (!stages.ok()) return stages.status();
   estimate.set_capture_seconds(SecondsSince(start));
   start = absl::Now();
-  if (absl::Status status = AddMemory(*stages, request.cluster().device(), &estimate); !status.ok()) return status;
-  if (absl::Status status = AddTime(request, *stages, *dims, &estimate); !status.ok()) return status;
+  const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();
+  std::vector<MemoryProfile> memory;
+  absl::Status status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
+  if (!status.ok()) return status;
+  const std::vector<StageTrace> traces = StageTraces(*stages);
+  auto step = SimulateTime(request.cluster(), traces);
+  if (!step.ok()) return step.status();
+  status = AddTime(request, *stages, *step, *dims, &estimate);
+  if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));
+  if (files) status = WriteFiles(request, traces, *step, memory);
+  if (!status.ok()) return status;
   return estimate;
 }
 
