@@ -3,6 +3,7 @@
 #include <google/protobuf/text_format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -78,7 +79,10 @@ absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepa
   }
   if (absl::Status status = CheckGoesOn(*manifest, prepared->start); !status.ok()) return status;
   prepared->checkpoint = step;
-  prepared->finished = step >= prepared->start.recipe().training().steps();
+  // An export that was interrupted is made up for.
+  const bool exported = std::filesystem::exists(HuggingFacePath(prepared->start.run_directory()) + "/config.json");
+  const v1::Recipe& recipe = prepared->start.recipe();
+  prepared->finished = step >= recipe.training().steps() && (exported || !recipe.checkpoint().last_save_in_hf());
   prepared->start.set_resume_step(step);
   return absl::OkStatus();
 }

@@ -34,7 +34,7 @@ struct PreparedTraining {
   int64_t tokens = 0;                 // of the text
   double unigram_entropy = 0;         // of the text, nats per token: the loss of the best model that looks at no context
   std::optional<int64_t> checkpoint;  // the latest committed step, from which it goes on
-  bool finished = false;              // the checkpoint is of the last step already
+  bool finished = false;              // the last step is saved, and exported where that is wished for
 };
 
 // `cache_folder` keeps the text's tokens; empty: they are not kept.

@@ -89,6 +89,28 @@ std::optional<double> MedianStepSeconds(const std::vector<v1::StepMetrics>& metr
   return seconds[seconds.size() / 2];
 }
 
+void Summarize(std::vector<v1::StepMetrics> metrics, TrainOutcome* outcome) {
+  outcome->median_step_seconds = MedianStepSeconds(metrics);
+  for (const v1::StepMetrics& entry : metrics) {
+    if (entry.has_validation_loss()) outcome->validation_loss = entry.validation_loss();
+  }
+  outcome->metrics = std::move(metrics);
+}
+
+// What an earlier attempt has finished, told from its files.
+absl::StatusOr<TrainOutcome> FinishedBefore(TrainOutcome outcome, PreparedTraining prepared) {
+  auto metrics = ReadMetrics(outcome.run_directory);
+  if (!metrics.ok()) return metrics.status();
+  Summarize(LatestOfEachStep(*metrics), &outcome);
+  int64_t peak = 0;
+  for (const v1::StepMetrics& entry : outcome.metrics) peak = std::max(peak, entry.peak_memory_bytes());
+  if (peak > 0) outcome.peak_memory_bytes = {peak};
+  outcome.step = *prepared.checkpoint;
+  if (prepared.start.recipe().checkpoint().last_save_in_hf()) outcome.hf_directory = HuggingFacePath(outcome.run_directory);
+  outcome.prepared = std::move(prepared);
+  return outcome;
+}
+
 LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
   const v1::CommSection& comm = start.recipe().comm();
   LaunchOptions options;
@@ -124,11 +146,7 @@ class Listener {
   void Finish(TrainOutcome* outcome) {
     for (const v1::StepMetrics& metrics : merger_.Rest()) Keep(metrics);
     outcome->peak_memory_bytes = merger_.peak_memory_bytes();
-    outcome->median_step_seconds = MedianStepSeconds(kept_);
-    for (const v1::StepMetrics& metrics : kept_) {
-      if (metrics.has_validation_loss()) outcome->validation_loss = metrics.validation_loss();
-    }
-    outcome->metrics = std::move(kept_);
+    Summarize(std::move(kept_), outcome);
   }
 
  private:
@@ -165,11 +183,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   TrainOutcome outcome;
   outcome.run_directory = path;
   outcome.resumed_from = prepared->checkpoint;
-  if (prepared->finished) {
-    outcome.step = *prepared->checkpoint;
-    outcome.prepared = *std::move(prepared);
-    return outcome;
-  }
+  if (prepared->finished) return FinishedBefore(std::move(outcome), *std::move(prepared));
 
   absl::StatusOr<v1::Run> run = BeginAttempt(*prepared);
   if (!run.ok()) return run.status();

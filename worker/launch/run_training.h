@@ -35,8 +35,8 @@ struct TrainOutcome {
   PreparedTraining prepared;
   std::string run_directory;
   std::string hf_directory;                   // empty: none was written
-  std::vector<v1::StepMetrics> metrics;       // of this attempt
-  std::vector<int64_t> peak_memory_bytes;     // by rank
+  std::vector<v1::StepMetrics> metrics;       // of this attempt; of all earlier ones where nothing was left to do
+  std::vector<int64_t> peak_memory_bytes;     // by rank; the largest alone where nothing was left to do
   std::optional<double> median_step_seconds;  // of the reports after the first step's, which warms up
   std::optional<double> validation_loss;      // the last
 };

@@ -160,12 +160,17 @@ TEST_F(RunTrainingTest, GoesOnFromTheLatestCheckpoint) {
 }
 
 TEST_F(RunTrainingTest, StartsNothingWhenAllStepsAreDone) {
+  ASSERT_TRUE(Train().ok());
   MakeCheckpoint(5, std::string(BuildVersion()));
   request_.trainer = "/bin/false";
   const auto outcome = Train();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->attempt, 0);
   EXPECT_EQ(outcome->step, 5);
+  EXPECT_DOUBLE_EQ(*outcome->median_step_seconds, 0.04) << "as the earlier attempt measured";
+  EXPECT_THAT(outcome->peak_memory_bytes, ElementsAre(1001));
+  request_.recipe.mutable_checkpoint()->set_last_save_in_hf(true);
+  EXPECT_FALSE(PrepareTraining(request_, "")->finished) << "the export is missing";
 }
 
 TEST_F(RunTrainingTest, WhatMayNotChangeIsRefusedByName) {

@@ -90,6 +90,16 @@ class TrainerTest : public ::testing::Test {
     request_.recipe.mutable_job()->set_dump_folder(folder_ + "/" + name);
     return RunTraining(request_, callbacks_, &stop_);
   }
+  // When the step is reported. Rank 1 is the last of two children of this thread.
+  void SignalRank1(int signal_number, int64_t step) {
+    callbacks_.metrics = [signal_number, step](const v1::StepMetrics& metrics) {
+      if (metrics.step() != step) return;
+      std::ifstream children(absl::StrCat("/proc/self/task/", gettid(), "/children"));
+      pid_t pid = 0, last = 0;
+      while (children >> pid) last = std::max(last, pid);
+      kill(last, signal_number);
+    };
+  }
   std::string Checkpoints(const std::string& name) const { return launch::CheckpointsPath(folder_ + "/" + name); }
 
   // Loss of each step, over all attempts.
@@ -156,20 +166,22 @@ TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
 
 // Stopped, gone on in another layout, stopped, gone on in a third: the losses are those of a run in one piece.
 TEST_F(TrainerTest, GoesOnInAnyLayout) {
+  request_.recipe.mutable_training()->set_steps(30);
   ASSERT_TRUE(Train("whole", 1).ok());
   const auto whole = Losses("whole");
-  ASSERT_EQ(whole.size(), 6u);
+  ASSERT_EQ(whole.size(), 30u);
 
   stop_at_ = 1;
   const auto first = Train("pieces", 2);  // FSDP 2
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->cause, v1::Exit::STOPPED);
-  stop_at_ = first->step + 1;
+  SignalRank1(SIGTERM, first->step + 1);  // one rank told to end stops all, after saving
   request_.recipe.mutable_parallelism()->set_tensor_parallel_degree(2);
   const auto second = Train("pieces", 2);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->resumed_from, first->step);
-  stop_at_ = -1;
+  EXPECT_EQ(second->cause, v1::Exit::STOPPED);
+  callbacks_.metrics = nullptr;
   request_.recipe.mutable_parallelism()->set_tensor_parallel_degree(1);
   request_.recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
   const auto third = Train("pieces", 2);
@@ -177,11 +189,11 @@ TEST_F(TrainerTest, GoesOnInAnyLayout) {
   EXPECT_EQ(third->resumed_from, second->step);
   const auto pieces = Losses("pieces");
   ASSERT_EQ(pieces.size(), whole.size());
-  for (const auto& [step, loss] : whole) EXPECT_NEAR(pieces.at(step), loss, 1e-5 * loss) << "step " << step;
+  for (const auto& [step, loss] : whole) EXPECT_NEAR(pieces.at(step), loss, 1e-4 * loss) << "step " << step;
 
-  const std::vector<float> a = Tensor("whole", 6, "model.layers.1.mlp.up_proj.weight", {32, 16});
-  const std::vector<float> b = Tensor("pieces", 6, "model.layers.1.mlp.up_proj.weight", {32, 16});
-  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-4) << i;
+  const std::vector<float> a = Tensor("whole", 30, "model.layers.1.mlp.up_proj.weight", {32, 16});
+  const std::vector<float> b = Tensor("pieces", 30, "model.layers.1.mlp.up_proj.weight", {32, 16});
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
 }
 
 TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
@@ -198,14 +210,7 @@ TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
 TEST_F(TrainerTest, ARankThatIsKilledEndsAllAndIsNamed) {
   request_.recipe.mutable_training()->set_steps(100000);
   request_.recipe.mutable_checkpoint()->set_enable_checkpoint(false);
-  callbacks_.metrics = [](const v1::StepMetrics& metrics) {
-    if (metrics.step() != 3) return;
-    // The children of this process; the last one started is rank 1.
-    std::ifstream children(absl::StrCat("/proc/self/task/", gettid(), "/children"));
-    pid_t pid = 0, last = 0;
-    while (children >> pid) last = std::max(last, pid);
-    kill(last, SIGKILL);
-  };
+  SignalRank1(SIGKILL, /*step=*/3);
   const auto outcome = Train("run", 2);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1"));
@@ -219,13 +224,7 @@ TEST_F(TrainerTest, AStoppedRankIsFound) {
   request_.recipe.mutable_training()->set_steps(100000);
   request_.recipe.mutable_comm()->set_train_timeout_seconds(2);
   request_.recipe.mutable_checkpoint()->set_enable_checkpoint(false);
-  callbacks_.metrics = [](const v1::StepMetrics& metrics) {
-    if (metrics.step() != 3) return;
-    std::ifstream children(absl::StrCat("/proc/self/task/", gettid(), "/children"));
-    pid_t pid = 0, last = 0;
-    while (children >> pid) last = std::max(last, pid);
-    kill(last, SIGSTOP);
-  };
+  SignalRank1(SIGSTOP, /*step=*/3);
   const auto outcome = Train("run", 2);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1"));
