@@ -1,0 +1,91 @@
+// How long the capture of a training step takes, and the memory of its Trace: models of the catalog, FSDP over many ranks, all by
+// this one process. Asserts nothing about time.
+//
+// Usage: capture_bench [--json] [model world]...  (default: llama3-8b 8, llama3-70b 128)
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "simulator/capture/capture.h"
+#include "worker/model/catalog.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::sim {
+namespace {
+
+constexpr int kRepeats = 5;
+
+v1::Recipe FsdpRecipe(int64_t world) {
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  recipe.mutable_parallelism()->set_data_parallel_shard_degree(world);
+  auto* training = recipe.mutable_training();
+  training->set_local_batch_size(1);
+  training->set_global_batch_size(world);
+  training->set_seq_len(8192);
+  training->set_mixed_precision_param(v1::BFLOAT16);
+  return recipe;
+}
+
+absl::Status Measure(const std::string& name, int64_t world, const char* separator, bool json) {
+  auto model = model::ResolveModel(name);
+  if (!model.ok()) return model.status();
+  const v1::Recipe recipe = FsdpRecipe(world);
+  auto dims = parallel::ParallelDims::Create(recipe, *model, world);
+  if (!dims.ok()) return dims.status();
+  std::vector<double> build, capture;
+  int64_t operators = 0, instructions = 0, bytes = 0;
+  for (int i = 0; i < kRepeats; ++i) {
+    auto result = CaptureStep(*model, recipe, *dims, /*rank=*/0);
+    if (!result.ok()) return result.status();
+    build.push_back(result->build_seconds);
+    capture.push_back(result->capture_seconds);
+    operators = result->trace.OperatorCount();
+    instructions = result->trace.instructions.size();
+    bytes = result->trace.ResidentBytes();
+  }
+  std::sort(build.begin(), build.end());
+  std::sort(capture.begin(), capture.end());
+  const double seconds = capture[kRepeats / 2], per_operator = seconds / operators * 1e6;
+  const double per_instruction = static_cast<double>(bytes) / instructions;
+  if (json) {
+    std::printf(
+        "%s{\"model\": \"%s\", \"world_size\": %lld, \"build_seconds\": %.6f, \"capture_seconds\": %.6f, \"operators\": %lld, "
+        "\"microseconds_per_operator\": %.3f, \"bytes_per_instruction\": %.1f}",
+        separator, name.c_str(), static_cast<long long>(world), build[kRepeats / 2], seconds, static_cast<long long>(operators),
+        per_operator, per_instruction);
+  } else {
+    std::printf("%-12s world %4lld  build %.3f s  capture %.3f s  %lld operators, %.2f us each; %.0f bytes per instruction\n",
+                name.c_str(), static_cast<long long>(world), build[kRepeats / 2], seconds, static_cast<long long>(operators),
+                per_operator, per_instruction);
+  }
+  return absl::OkStatus();
+}
+
+int Main(std::vector<std::string> arguments) {
+  at::set_num_threads(1);
+  const bool json = !arguments.empty() && arguments[0] == "--json";
+  if (json) arguments.erase(arguments.begin());
+  if (arguments.empty()) arguments = {"llama3-8b", "8", "llama3-70b", "128"};
+  if (json) std::printf("{\"rows\": [");
+  for (size_t i = 0; i + 1 < arguments.size(); i += 2) {
+    const absl::Status status = Measure(arguments[i], std::atoll(arguments[i + 1].c_str()), i == 0 ? "" : ", ", json);
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+      return 1;
+    }
+  }
+  if (json) std::printf("]}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace legoai::sim
+
+int main(int argc, char** argv) { return legoai::sim::Main({argv + 1, argv + argc}); }
