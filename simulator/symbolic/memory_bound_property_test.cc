@@ -1,0 +1,144 @@
+// Random legal recipes of small models, captured: the closed-form bound never exceeds the captured peak, and it is no trifle. The
+// captures also pass through the memory and the step simulator, so every operator that a recipe runs has its row and its cost.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "simulator/capture/capture.h"
+#include "simulator/engine/step_simulation.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/memory/memory_simulator.h"
+#include "simulator/symbolic/memory_bound.h"
+#include "worker/parallel/legality.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::sim {
+namespace {
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int64_t Pick(std::initializer_list<int64_t> choices) { return *(choices.begin() + engine_() % choices.size()); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+v1::Model RandomModel(Random& random) {
+  const bool gpt2 = random.Pick({0, 0, 1}) == 1;
+  v1::Model model;
+  model.set_architecture(gpt2 ? v1::GPT2 : v1::LLAMA);
+  model.set_name(gpt2 ? "gpt2" : "llama");
+  model.set_num_attention_heads(random.Pick({4, 8}));
+  model.set_head_dim(random.Pick({8, 16}));
+  model.set_hidden_size(model.num_attention_heads() * model.head_dim());
+  model.set_num_key_value_heads(gpt2 ? model.num_attention_heads() : random.Pick({2, 4}));
+  model.set_intermediate_size(model.hidden_size() * random.Pick({2, 3, 4}));
+  model.set_num_hidden_layers(random.Pick({2, 4, 5}));
+  model.set_vocab_size(random.Pick({64, 250, 1000}));
+  model.set_max_position_embeddings(128);
+  model.set_norm_eps(1e-5);
+  model.set_rope_theta(10000);
+  model.set_initializer_range(0.02);
+  model.set_tie_word_embeddings(gpt2 || random.Pick({0, 0, 1}) == 1);
+  if (gpt2 && random.Pick({0, 1}) == 1) {
+    model.set_embd_pdrop(0.1);
+    model.set_attn_pdrop(0.1);
+    model.set_resid_pdrop(0.1);
+  }
+  return model;
+}
+
+v1::Recipe RandomRecipe(Random& random, int64_t* world) {
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  auto* training = recipe.mutable_training();
+  auto* parallelism = recipe.mutable_parallelism();
+  const int64_t replicate = random.Pick({1, 1, 2}), shard = random.Pick({1, 2, 3, 4}), tp = random.Pick({1, 1, 2});
+  const int64_t pp = random.Pick({1, 1, 2, 4});
+  *world = replicate * shard * tp * pp;
+  parallelism->set_data_parallel_replicate_degree(replicate);
+  parallelism->set_data_parallel_shard_degree(shard);
+  parallelism->set_tensor_parallel_degree(tp);
+  parallelism->set_pipeline_parallel_degree(pp);
+  parallelism->set_pipeline_parallel_schedule(random.Pick({0, 1}) == 1 ? v1::GPIPE : v1::ONE_F_ONE_B);
+  parallelism->set_pipeline_parallel_microbatch_size(1);
+  parallelism->set_disable_loss_parallel(random.Pick({0, 1}) == 1);
+  if (pp == 1) parallelism->set_fsdp_reshard_after_forward(random.Pick({0, 1}) == 1 ? v1::RESHARD_NEVER : v1::RESHARD_ALWAYS);
+  training->set_local_batch_size(pp > 1 ? random.Pick({4, 8}) : random.Pick({1, 2}));
+  if (random.Pick({0, 1}) == 1) training->set_global_batch_size(training->local_batch_size() * replicate * shard * 2);
+  training->set_seq_len(random.Pick({16, 32, 64}));
+  training->set_mixed_precision_param(random.Pick({0, 1}) == 1 ? v1::BFLOAT16 : v1::FLOAT32);
+  training->set_mixed_precision_reduce(random.Pick({0, 0, 1}) == 1 ? v1::BFLOAT16 : v1::FLOAT32);
+  recipe.mutable_activation_checkpoint()->set_mode(random.Pick({0, 1}) == 1 ? v1::AC_FULL : v1::AC_NONE);
+  return recipe;
+}
+
+struct Captured {
+  std::vector<graph::Trace> traces;
+  std::vector<int64_t> ranks;
+};
+
+Captured CaptureStages(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims) {
+  Captured captured;
+  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
+    captured.ranks.push_back(dims.RankOf({.pp = stage}));
+    auto result = CaptureStep(model, recipe, dims, captured.ranks.back());
+    EXPECT_TRUE(result.ok()) << result.status();
+    captured.traces.push_back(result.ok() ? std::move(result->trace) : graph::Trace());
+  }
+  return captured;
+}
+
+void ExpectStepSimulates(const Captured& captured, int64_t world) {
+  for (const char* type : {"h100-sxm-80", "cpu"}) {
+    auto cluster = MakeCluster(*FindDevice(type), world, 1);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    auto compute = RooflineModel::Create(cluster->device());
+    std::vector<StageTrace> stages;
+    for (size_t i = 0; i < captured.traces.size(); ++i) {
+      stages.push_back({&captured.traces[i], static_cast<int64_t>(i), captured.ranks[i]});
+    }
+    auto step = SimulateStep(stages, *cluster, **compute, CollectiveCostModel(*cluster));
+    ASSERT_TRUE(step.ok()) << step.status();
+    const v1::Breakdown& b = step->breakdown;
+    EXPECT_NEAR(
+        b.compute_seconds() + b.exposed_communication_seconds() + b.bubble_seconds() + b.launch_seconds() + b.optimizer_seconds(),
+        step->step_seconds, 1e-4 * step->step_seconds);
+    EXPECT_GT(b.optimizer_seconds(), 0);
+  }
+}
+
+TEST(MemoryBoundPropertyTest, NeverExceedsTheCapturedPeak) {
+  constexpr int kRecipes = 40;
+  int tried = 0;
+  double closest = 0, loosest = 1, sum = 0;
+  int64_t stages = 0;
+  for (uint32_t seed = 1; tried < kRecipes; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    int64_t world = 1;
+    const v1::Model model = RandomModel(random);
+    const v1::Recipe recipe = RandomRecipe(random, &world);
+    auto dims = parallel::ParallelDims::Create(recipe, model, world);
+    if (!dims.ok()) continue;
+    ++tried;
+    SCOPED_TRACE(recipe.DebugString());
+    Captured captured = CaptureStages(model, recipe, *dims);
+    for (size_t i = 0; i < captured.traces.size(); ++i) {
+      auto profile = SimulateMemory(captured.traces[i], {.kind = v1::CPU, .rounding_bytes = 1, .threads = 1});
+      ASSERT_TRUE(profile.ok()) << profile.status();
+      const int64_t bound = BoundMemory(model, *dims, recipe, captured.ranks[i]).peak_requested_bytes;
+      EXPECT_LE(bound, profile->peak_requested_bytes) << "stage " << i;
+      const double share = static_cast<double>(bound) / static_cast<double>(profile->peak_requested_bytes);
+      closest = std::max(closest, share), loosest = std::min(loosest, share), sum += share, ++stages;
+      EXPECT_GT(share, 0.3) << "stage " << i;
+    }
+    ExpectStepSimulates(captured, world);
+  }
+  std::printf("bound / captured peak: mean %.2f, from %.2f to %.2f\n", sum / static_cast<double>(stages), loosest, closest);
+}
+
+}  // namespace
+}  // namespace legoai::sim
