@@ -111,7 +111,7 @@ void ExpectStepSimulates(const Captured& captured, int64_t world) {
 }
 
 TEST(MemoryBoundPropertyTest, NeverExceedsTheCapturedPeak) {
-  constexpr int kRecipes = 40;
+  constexpr int kRecipes = 60;
   int tried = 0;
   double closest = 0, loosest = 1, sum = 0;
   int64_t stages = 0;
