@@ -1,11 +1,14 @@
 #include "simulator/capture/estimate.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "proto/errors.h"
 #include "simulator/capture/capture.h"
+#include "simulator/capture/operator_benchmark.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/cost/op_facts.h"
@@ -91,10 +94,26 @@ std::vector<StageTrace> StageTraces(const std::vector<Captured>& stages) {
   return traces;
 }
 
-absl::StatusOr<StepSimulation> SimulateTime(const v1::Cluster& cluster, const std::vector<StageTrace>& traces) {
-  auto compute = RooflineModel::Create(cluster.device());
-  if (!compute.ok()) return compute.status();
-  return SimulateStep(traces, cluster, **compute, CollectiveCostModel(cluster));
+// Costs measured here, for a cluster of CPUs like this one.
+absl::StatusOr<BenchmarkTable> Benchmark(const v1::Cluster& cluster, const std::vector<Captured>& stages) {
+  if (cluster.device().kind() != v1::CPU) {
+    return FieldError("--benchmark", cluster.device().type(), "only operators of type cpu can be measured on this machine");
+  }
+  std::vector<const graph::Trace*> traces;
+  for (const Captured& stage : stages) traces.push_back(&stage.trace);
+  return BenchmarkOperators(traces, std::min(cluster.devices_per_node(), cluster.host_cores()));
+}
+
+absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<Captured>& stages,
+                                            const std::vector<StageTrace>& traces) {
+  const v1::Cluster& cluster = request.cluster();
+  auto roofline = RooflineModel::Create(cluster.device());
+  if (!roofline.ok()) return roofline.status();
+  const CollectiveCostModel collectives(cluster);
+  if (request.cost_mode() != v1::COST_BENCHMARK) return SimulateStep(traces, cluster, **roofline, collectives);
+  auto table = Benchmark(cluster, stages);
+  if (!table.ok()) return table.status();
+  return SimulateStep(traces, cluster, BenchmarkModel(&*table, roofline->get()), collectives);
 }
 
 absl::Status AddTime(const v1::SimRequest& request, const std::vector<Captured>& stages, const StepSimulation& step,
@@ -149,7 +168,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
   absl::Status status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(*stages);
-  auto step = SimulateTime(request.cluster(), traces);
+  auto step = SimulateTime(request, *stages, traces);
   if (!step.ok()) return step.status();
   status = AddTime(request, *stages, *step, *dims, &estimate);
   if (!status.ok()) return status;
