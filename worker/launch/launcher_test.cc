@@ -32,7 +32,7 @@ class LauncherTest : public ::testing::Test {
     options.world_size = world;
     options.start.set_build_version("test");
     options.start.set_epoch(4);
-    options.train_timeout = absl::Seconds(1);
+    options.train_timeout = absl::Seconds(2);
     options.answer_timeout = absl::Milliseconds(500);
     options.stop_grace = absl::Milliseconds(300);
     return options;
@@ -140,7 +140,7 @@ TEST_F(LauncherTest, ProtocolErrorsAreTheRanksFailure) {
 
 TEST_F(LauncherTest, ARankThatIgnoresSigtermIsKilled) {
   steps_ = 1'000'000;
-  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("no message for 1s"));
+  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("no message for 2s"));
 }
 
 TEST_F(LauncherTest, AnotherBuildIsRefused) {
