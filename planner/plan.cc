@@ -176,7 +176,8 @@ class Run {
       if (request_.all_rejected() || result->rejected_size() < kRejectedShown) *result->add_rejected() = std::move(rejected);
     };
     for (auto& rejected : by_memory) add(rejected);
-    for (auto& rejected : failed_) add(rejected);
+    // A failure is never hidden behind what does not fit.
+    for (auto& rejected : failed_) *result->add_rejected() = std::move(rejected);
     for (auto& pruned : space_.pruned_candidates) *result->add_rejected() = Reject(pruned.recipe, pruned.rule, pruned.reason);
   }
 

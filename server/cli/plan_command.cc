@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <string>
 
@@ -27,6 +28,7 @@ namespace {
 constexpr double kDefaultBudgetSeconds = 8;
 constexpr int64_t kDefaultTop = 10;
 constexpr int kRejectedInTable = 5;
+constexpr char kFailedRule[] = "failed";
 
 // Keys that the request has a place for; every other key on the command line binds all candidates.
 bool IsOfRequest(const std::string& key) {
@@ -104,9 +106,9 @@ std::string RankedTable(const v1::PlanResult& result) {
 
 std::string RejectedTable(const v1::PlanResult& result, bool all) {
   Table table({"<rejected", "<rule", "memory", "<reason"});
-  const int shown = all ? result.rejected_size() : std::min(kRejectedInTable, result.rejected_size());
-  for (int i = 0; i < shown; ++i) {
-    const auto& rejected = result.rejected(i);
+  std::map<bool, int> shown;  // by whether it failed: a few of each kind
+  for (const auto& rejected : result.rejected()) {
+    if (!all && shown[rejected.rule() == kFailedRule]++ >= kRejectedInTable) continue;
     std::string memory;
     if (rejected.has_peak_memory_bytes()) memory = (rejected.is_bound() ? ">= " : "") + BytesText(rejected.peak_memory_bytes());
     table.Add({planner::Summarize(rejected.recipe()), rejected.rule(), memory, rejected.reason()});
@@ -156,6 +158,14 @@ absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request)
   return result;
 }
 
+// Nothing was simulated: that nothing fits is not known.
+absl::Status AllFailed(const v1::PlanResult& result) {
+  const auto first = std::find_if(result.rejected().begin(), result.rejected().end(),
+                                  [](const auto& rejected) { return rejected.rule() == kFailedRule; });
+  return absl::InternalError(absl::StrCat("all ", result.failed(), " simulations failed, the first of them: ",
+                                          first == result.rejected().end() ? "" : first->reason()));
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
@@ -169,6 +179,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   Print(arguments.format() == Format::kTable ? ResultText(*result, request->all_rejected())
                                              : TreeText(arguments.format(), ToTree(*result)));
   if (found) return kDone;
+  if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
   std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
   return kNothingFits;
 }

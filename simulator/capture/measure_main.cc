@@ -1,0 +1,246 @@
+// lego-measure: this machine's CPU as a Device message in text format on standard output (`lego hardware --measure`).
+//
+// Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
+// what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are shares of
+// them, of typical operators of a training step. Takes about ten seconds.
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/sum.h>
+#include <c10/util/Exception.h>
+#include <google/protobuf/text_format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/legoai/v1/hardware.pb.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host.h"
+#include "worker/launch/child_process.h"
+#include "worker/model/ops.h"
+
+namespace legoai::sim {
+namespace {
+
+// What one core measured; plain memory, sent through a pipe.
+enum Quantity {
+  kFloat32,  // FLOP/s of matrix products
+  kFloat64,
+  kBFloat16,
+  kFloat16,
+  kMatmul,     // FLOP/s of products of a small layer
+  kAttention,  // FLOP/s
+  kCopy,       // bytes/s, as the following ones
+  kElementwise,
+  kReduction,
+  kOptimizer,
+  kDispatch,  // seconds
+  kQuantities,
+};
+using Measured = std::array<double, kQuantities>;
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Median seconds of `work`, once warmed up, of at least three runs and a third of a second.
+double Seconds(const std::function<void()>& work) {
+  work();
+  std::vector<double> runs;
+  const double end = Now() + 0.3;
+  while (runs.size() < 3 || Now() < end) {
+    const double start = Now();
+    work();
+    runs.push_back(Now() - start);
+  }
+  std::nth_element(runs.begin(), runs.begin() + runs.size() / 2, runs.end());
+  return runs[runs.size() / 2];
+}
+
+double MatmulRate(at::ScalarType dtype, int64_t size) {
+  const at::Tensor a = at::randn({size, size}).to(dtype), b = at::randn({size, size}).to(dtype);
+  at::Tensor c = at::empty({size, size}, dtype);
+  return 2.0 * size * size * size / Seconds([&] { at::mm_out(c, a, b); });
+}
+
+// A feed-forward layer of a small model: [2048, 256] x [256, 768].
+double LayerRate() {
+  const at::Tensor a = at::randn({2048, 256}), b = at::randn({768, 256});
+  at::Tensor c = at::empty({2048, 768});
+  return 2.0 * 2048 * 256 * 768 / Seconds([&] { at::mm_out(c, a, b.t()); });
+}
+
+double AttentionRate() {
+  constexpr int64_t kHeads = 16, kSeq = 256, kDim = 64;
+  const at::Tensor q = at::randn({1, kHeads, kSeq, kDim}), k = at::randn({1, kHeads, kSeq, kDim});
+  const double pairs = kSeq * (kSeq + 1) / 2;
+  return 4 * kHeads * pairs * kDim / Seconds([&] { model::AttentionFunction(q, k, k, /*causal=*/true, 0.125); });
+}
+
+// `bytes` that all of `works` move together, in the time that they take together.
+double Bandwidth(double bytes, const std::vector<std::function<void()>>& works) {
+  double seconds = 0;
+  for (const auto& work : works) seconds += Seconds(work);
+  return bytes / seconds;
+}
+
+void MeasureTraffic(Measured* measured) {
+  constexpr int64_t kElements = int64_t{4} << 20;
+  constexpr double kBytes = 4.0 * kElements;
+  const at::Tensor a = at::randn({kElements / 1024, 1024}), b = at::randn({kElements / 1024, 1024});
+  at::Tensor c = at::empty({kElements / 1024, 1024});
+  at::Tensor row = at::empty({kElements / 1024});
+  (*measured)[kCopy] = Bandwidth(2 * kBytes, {[&] { c.copy_(a); }});
+  (*measured)[kElementwise] = Bandwidth(5 * kBytes, {[&] { at::add_out(c, a, b); }, [&] { at::silu_out(c, a); }});
+  (*measured)[kReduction] =
+      Bandwidth(3 * kBytes, {[&] { at::sum_out(row, a, at::IntArrayRef({1})); }, [&] { at::_softmax_out(c, a, 1, false); }});
+  std::vector<at::Tensor> parameters = {a}, gradients = {b}, averages = {at::ones({kElements / 1024, 1024})},
+                          squares = {at::ones({kElements / 1024, 1024})}, steps = {at::ones({})};
+  (*measured)[kOptimizer] = Bandwidth(7 * kBytes, {[&] {
+                                        at::_fused_adamw_(parameters, gradients, averages, squares, {}, steps, 1e-6, 0.9, 0.95,
+                                                          0.1, 1e-8, false, false);
+                                      }});
+}
+
+// An operator on one element that autograd records.
+double DispatchSeconds() {
+  constexpr int kOperators = 1000;
+  const at::Tensor x = at::ones({1}).set_requires_grad(true);
+  return Seconds([&] {
+           for (int i = 0; i < kOperators; ++i) at::add(x, x);
+         }) /
+         kOperators;
+}
+
+Measured MeasureCore() {
+  at::set_num_threads(1);
+  Measured measured;
+  measured[kFloat32] = std::max(MatmulRate(at::kFloat, 512), MatmulRate(at::kFloat, 1024));
+  measured[kFloat64] = MatmulRate(at::kDouble, 512);
+  measured[kBFloat16] = MatmulRate(at::kBFloat16, 512);
+  measured[kFloat16] = MatmulRate(at::kHalf, 256);
+  measured[kMatmul] = LayerRate();
+  measured[kAttention] = AttentionRate();
+  MeasureTraffic(&measured);
+  measured[kDispatch] = DispatchSeconds();
+  return measured;
+}
+
+// In a process of its own on processor `cpu`, which dies with this one. Gives the pipe's end to read from; -1: no process.
+int StartCore(int cpu) {
+  int fds[2];
+  if (pipe(fds) != 0) return -1;
+  const pid_t pid = fork();
+  if (pid != 0) {
+    close(fds[1]);
+    return pid < 0 ? -1 : fds[0];
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  CPU_SET(cpu, &cpus);
+  sched_setaffinity(0, sizeof(cpus), &cpus);
+  try {
+    const Measured measured = MeasureCore();
+    _exit(write(fds[1], measured.data(), sizeof(measured)) == sizeof(measured) ? 0 : 1);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "lego-measure: %s\n", error.what_without_backtrace());
+    _exit(1);
+  }
+}
+
+// The mean over all cores; false if one of them failed.
+bool MeasureAllCores(int64_t cores, Measured* mean) {
+  const std::vector<int> cpus = launch::AllowedCpus();
+  std::vector<int> pipes;
+  for (int64_t i = 0; i < cores; ++i) pipes.push_back(StartCore(cpus[i * cpus.size() / cores]));
+  mean->fill(0);
+  bool ok = true;
+  for (const int fd : pipes) {
+    Measured one;
+    ok = fd >= 0 && read(fd, one.data(), sizeof(one)) == sizeof(one) && ok;
+    if (!ok) break;
+    for (int i = 0; i < kQuantities; ++i) (*mean)[i] += one[i] / cores;
+  }
+  while (wait(nullptr) > 0) {
+  }
+  return ok;
+}
+
+std::string ProcessorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+v1::Device MakeDevice(const Measured& measured, int64_t cores) {
+  v1::Device device = *FindDevice("cpu");  // links, reserve and the like, which are not measured
+  device.clear_peak_flops();
+  device.clear_efficiencies();
+  device.clear_sources();
+  const std::string source = "measured on " + ProcessorName() + ", one core with all " + std::to_string(cores) + " busy";
+  auto peak = [&](v1::DType dtype, double flops) {
+    auto* added = device.add_peak_flops();
+    added->set_dtype(dtype);
+    added->set_flops_per_second(flops);
+  };
+  peak(v1::FLOAT32, measured[kFloat32]);
+  peak(v1::FLOAT64, measured[kFloat64]);
+  peak(v1::BFLOAT16, measured[kBFloat16]);
+  peak(v1::FLOAT16, measured[kFloat16]);
+  const double bandwidth = *std::max_element(measured.begin() + kCopy, measured.begin() + kOptimizer + 1);
+  device.set_memory_bandwidth_bytes_per_second(bandwidth);
+  auto efficiency = [&](const char* op_class, double fraction) {
+    auto* added = device.add_efficiencies();
+    added->set_op_class(op_class);
+    added->set_fraction(std::min(fraction, 1.0));
+    added->set_source(source);
+  };
+  efficiency("matmul", measured[kMatmul] / measured[kFloat32]);
+  efficiency("attention", measured[kAttention] / measured[kFloat32]);
+  efficiency("elementwise", measured[kElementwise] / bandwidth);
+  efficiency("reduction", measured[kReduction] / bandwidth);
+  efficiency("copy", measured[kCopy] / bandwidth);
+  efficiency("optimizer", measured[kOptimizer] / bandwidth);
+  // On a CPU the smallest operator takes the time of its dispatch, which is measured with it.
+  device.set_kernel_launch_seconds(0);
+  device.set_host_dispatch_seconds(measured[kDispatch]);
+  device.add_sources("peaks, bandwidth, dispatch: " + source);
+  device.add_sources("memory_bytes is 0: the host's memory divided by its ranks is taken");
+  return device;
+}
+
+}  // namespace
+}  // namespace legoai::sim
+
+int main() {
+  using namespace legoai::sim;
+  const int64_t cores = HostPhysicalCores();
+  Measured measured;
+  if (!MeasureAllCores(cores, &measured)) {
+    std::fprintf(stderr, "lego-measure: a core could not be measured\n");
+    return 1;
+  }
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(MakeDevice(measured, cores), &text);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
