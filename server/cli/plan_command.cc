@@ -171,6 +171,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (!request.ok()) return request.status();
   const auto result = PlanWithProcesses(*request);
   if (!result.ok()) return result.status();
+  if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
   const bool found = result->ranked_size() > 0;
   if (const std::string out = arguments.Text("out"); found && !out.empty()) {
     if (absl::Status status = checkpoint::WriteFile(out, result->ranked(0).recipe_toml()); !status.ok()) return status;
@@ -179,7 +180,6 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   Print(arguments.format() == Format::kTable ? ResultText(*result, request->all_rejected())
                                              : TreeText(arguments.format(), ToTree(*result)));
   if (found) return kDone;
-  if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
   std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
   return kNothingFits;
 }

@@ -30,6 +30,9 @@ void ProgressLine::Show(const std::string& text) {
   } else if (now - last_ >= pause_) {
     std::fprintf(stderr, "%s\n", text.c_str());
     last_ = now;
+    held_back_.clear();
+  } else {
+    held_back_ = text;
   }
 }
 
@@ -44,13 +47,16 @@ void ProgressLine::Note(const std::string& text) {
 
 void ProgressLine::Finish() {
   if (!shown_.empty()) std::fprintf(stderr, "\n");
+  if (!held_back_.empty()) std::fprintf(stderr, "%s\n", held_back_.c_str());
   shown_.clear();
+  held_back_.clear();
 }
 
 void ProgressLine::Clear() {
   if (!shown_.empty()) std::fprintf(stderr, "\r\033[K");
   std::fflush(stderr);
   shown_.clear();
+  held_back_.clear();
 }
 
 }  // namespace legoai::cli

@@ -30,6 +30,7 @@ class ProgressLine {
   const absl::Duration pause_;
   absl::Time last_ = absl::InfinitePast();
   std::string shown_;
+  std::string held_back_;  // the last line, if it came too soon after another
 };
 
 }  // namespace legoai::cli

@@ -1,0 +1,104 @@
+#include "server/cli/arguments.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/errors.h"
+
+namespace legoai::cli {
+namespace {
+
+CommandSpec Spec() {
+  CommandSpec spec;
+  spec.name = "try";
+  spec.summary = "Tries.";
+  spec.positional = "FILE";
+  spec.most_positional = 1;
+  spec.options = {{"count", "N", "how many"}, {"constraint", "K=V", "binds", true}, {"fresh", "", "anew"}};
+  spec.recipe_keys = true;
+  spec.example = "lego try file";
+  return spec;
+}
+
+Arguments Parsed(const std::vector<std::string>& words) {
+  auto arguments = Arguments::Parse(Spec(), words);
+  EXPECT_TRUE(arguments.ok()) << arguments.status();
+  return *arguments;
+}
+
+std::string ErrorOf(const CommandSpec& spec, const std::vector<std::string>& words) {
+  const auto arguments = Arguments::Parse(spec, words);
+  EXPECT_FALSE(arguments.ok());
+  EXPECT_TRUE(GetFieldViolation(arguments.status()).has_value());
+  return std::string(arguments.status().message());
+}
+
+TEST(Arguments, BothFormsOfAValueMeanTheSame) {
+  for (const auto& words : {std::vector<std::string>{"--count", "3"}, {"--count=3"}}) {
+    EXPECT_EQ(Parsed(words).Integer("count", 1)->value(), 3);
+  }
+  EXPECT_FALSE(Parsed({}).Integer("count", 1)->has_value());
+}
+
+TEST(Arguments, RepeatedOptionsKeepTheirOrderAndEqualsSigns) {
+  EXPECT_EQ(Parsed({"--constraint", "a=1", "--constraint=b=2"}).All("constraint"), (std::vector<std::string>{"a=1", "b=2"}));
+}
+
+TEST(Arguments, RecipeKeysAreThoseWithAPoint) {
+  const Arguments arguments = Parsed({"--training.steps=5", "file", "--optimizer.lr", "1e-3"});
+  ASSERT_EQ(arguments.recipe_keys().size(), 2u);
+  EXPECT_EQ(arguments.recipe_keys()[0], (std::pair<std::string, std::string>("training.steps", "5")));
+  EXPECT_EQ(arguments.recipe_keys()[1].second, "1e-3");
+  EXPECT_EQ(arguments.positional(), std::vector<std::string>{"file"});
+}
+
+TEST(Arguments, NegativeValuesAndWordsAfterTwoDashes) {
+  EXPECT_EQ(Parsed({"--training.global_batch_size", "-1"}).recipe_keys()[0].second, "-1");
+  EXPECT_EQ(Parsed({"--", "--count"}).positional(), std::vector<std::string>{"--count"});
+}
+
+TEST(Arguments, FormatOfTheOutput) {
+  EXPECT_EQ(Parsed({}).format(), Format::kTable);
+  EXPECT_EQ(Parsed({"-o", "json"}).format(), Format::kJson);
+  EXPECT_EQ(Parsed({"--output=yaml"}).format(), Format::kYaml);
+  EXPECT_NE(ErrorOf(Spec(), {"-o", "xml"}).find("table, json or yaml"), std::string::npos);
+}
+
+TEST(Arguments, WhatIsWrongIsNamed) {
+  EXPECT_NE(ErrorOf(Spec(), {"--cuont", "3"}).find("did you mean --count?"), std::string::npos);
+  EXPECT_NE(ErrorOf(Spec(), {"-x"}).find("unknown option"), std::string::npos);
+  EXPECT_NE(ErrorOf(Spec(), {"--count"}).find("needs a value"), std::string::npos);
+  EXPECT_NE(ErrorOf(Spec(), {"--fresh=1"}).find("takes no value"), std::string::npos);
+  EXPECT_NE(ErrorOf(Spec(), {"--count=1", "--count=2"}).find("given twice"), std::string::npos);
+  EXPECT_NE(ErrorOf(Spec(), {"one", "two"}).find("two: is one word too many"), std::string::npos);
+  CommandSpec spec = Spec();
+  spec.recipe_keys = false;
+  EXPECT_NE(ErrorOf(spec, {"--training.steps=5"}).find("unknown option"), std::string::npos);
+  spec.least_positional = 1;
+  EXPECT_NE(ErrorOf(spec, {}).find("FILE: is needed"), std::string::npos);
+  spec.least_positional = 0;
+  spec.options[0].required = true;
+  EXPECT_NE(ErrorOf(spec, {}).find("--count: is needed"), std::string::npos);
+  EXPECT_TRUE(Arguments::Parse(spec, {"--help"})->help());
+}
+
+TEST(Arguments, NumbersAreChecked) {
+  for (const char* text : {"x", "3x", "0", "-4", "1.5", "99999999999999999999"}) {
+    const auto value = Parsed({std::string("--count=") + text}).Integer("count", 1);
+    EXPECT_FALSE(value.ok()) << text;
+    EXPECT_EQ(GetFieldViolation(value.status())->value(), text);
+  }
+  EXPECT_FALSE(Parsed({"--count=nan"}).Real("count", 0).ok());
+  EXPECT_FALSE(Parsed({"--count=-1"}).Real("count", 0).ok());
+  EXPECT_EQ(Parsed({"--count=2.5"}).Real("count", 0)->value(), 2.5);
+}
+
+TEST(HelpText, HasEveryOptionAndTheExample) {
+  const std::string text = HelpText(Spec());
+  for (const char* part :
+       {"Tries.", "usage: lego try [FILE]", "--count N", "--constraint K=V", "--output", "--SECTION.KEY", "lego try file"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+}
+
+}  // namespace
+}  // namespace legoai::cli

@@ -1,0 +1,274 @@
+// The command as a user meets it: the real programs, started as processes; exit codes, messages and the JSON of cli.md.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace legoai::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void Write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+class Lego : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) /
+              ("lego-" + std::to_string(getpid()) + "-" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(folder_);
+    setenv("HOME", folder_.c_str(), 1);
+    Write(folder_ / "config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256,
+      "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+      "hidden_act": "silu"})");
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "the quick brown fox " + std::to_string(i * i) + " jumps over the lazy dog\n";
+    Write(folder_ / "text.txt", text);
+    Write(folder_ / "recipe.toml", Recipe(""));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Recipe(const std::string& training) const {
+    return "[job]\ndump_folder = \"" + Path("run") + "\"\n[model]\nname = \"" + Path("config.json") + "\"\n[training]\n" +
+           "dataset_path = \"" + Path("text.txt") + "\"\nlocal_batch_size = 2\nglobal_batch_size = 4\nseq_len = 16\nsteps = 6\n" +
+           training + "[lr_scheduler]\nwarmup_steps = 2\n[metrics]\nlog_freq = 1\n[checkpoint]\nenable_checkpoint = true\n";
+  }
+
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+
+  Result Run(std::vector<std::string> words) const {
+    words.insert(words.begin(), "server/cli/lego");
+    const std::string out = Path("stdout"), err = Path("stderr");
+    const pid_t pid = fork();
+    if (pid == 0) {
+      dup2(open(out.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644), STDOUT_FILENO);
+      dup2(open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644), STDERR_FILENO);
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(99);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(out), ReadAll(err)};
+  }
+
+  // Fails with `code`, and says all `parts` on standard error and nothing on standard output.
+  void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const {
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_EQ(result.out, "");
+    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
+  }
+
+  std::vector<std::string> Plan(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"plan", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "-o", "json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  fs::path folder_;
+};
+
+std::set<std::string> Keys(const Json& json) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.insert(key);
+  return keys;
+}
+
+TEST_F(Lego, EveryCommandHasHelpWithAnExample) {
+  for (const char* command : {"plan", "simulate", "train", "fr", "checkpoints", "models", "hardware", "version", "completion"}) {
+    const Result result = Run({command, "--help"});
+    EXPECT_EQ(result.code, 0);
+    EXPECT_NE(result.out.find("\nexample:\n"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("usage: lego " + std::string(command)), std::string::npos);
+    EXPECT_NE(Run({}).out.find(command), std::string::npos);
+  }
+}
+
+TEST_F(Lego, WrongCallsNameWhatIsMeant) {
+  ExpectError({"simulat"}, 2, {"did you mean `lego simulate`"});
+  ExpectError({"plan", "--clustr", "x"}, 2, {"--clustr", "did you mean --cluster"});
+  ExpectError({"simulate", "--cluster", "h100-sxm-80:8x1"}, 2, {"--recipe", "is needed"});
+  ExpectError({"plan", "--cluster", "h100-sxm-80:8x1", "--model", "llama3-8b", "--seq", "8"}, 2, {"--global-batch"});
+  ExpectError({"completion", "tcsh"}, 2, {"tcsh", "bash, zsh or fish"});
+  ExpectError({"checkpoints", Path("nowhere")}, 2, {"nowhere"});
+  ExpectError({"fr", Path("config.json")}, 2, {"config.json"});
+}
+
+TEST_F(Lego, CatalogsAndVersion) {
+  const Json models = Json::parse(Run({"models", "-o", "json"}).out);
+  bool found = false;
+  for (const Json& model : models) found = found || (model["name"] == "llama3-8b" && model["parameters"] == 8030261248);
+  EXPECT_TRUE(found);
+  const Json hardware = Json::parse(Run({"hardware", "-o", "json"}).out);
+  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "links", "this_machine"}));
+  EXPECT_TRUE(hardware["this_machine"].is_null());
+  EXPECT_NE(Run({"hardware"}).out.find("h100-sxm-80"), std::string::npos);
+  EXPECT_TRUE(Json::parse(Run({"version", "-o", "json"}).out)["version"].is_string());
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    EXPECT_NE(Run({"completion", shell}).out.find("budget-seconds"), std::string::npos) << shell;
+  }
+}
+
+TEST_F(Lego, BadRecipesAreRefusedByNameBeforeAnythingStarts) {
+  const std::string recipe = Path("recipe.toml");
+  ExpectError({"train", recipe, "--training.local_bach_size=2"}, 2, {"training.local_bach_size", "training.local_batch_size"});
+  ExpectError({"train", recipe, "--parallelism.tensor_parallel_degree=3"}, 2, {"parallelism.tensor_parallel_degree", "3"});
+  ExpectError({"train", recipe, "--parallelism.context_parallel_degree=2"}, 2, {"context_parallel_degree", "not supported yet"});
+  ExpectError({"train", recipe, "--training.dataset_path=" + Path("none.txt")}, 2, {"training.dataset_path", "none.txt"});
+  Write(Path("empty.txt"), "");
+  ExpectError({"train", recipe, "--training.dataset_path=" + Path("empty.txt")}, 2, {"training.dataset_path", "empty"});
+  ExpectError({"train", recipe, "--training.seq_len=1000000"}, 2, {"seq_len"});
+  ExpectError({"train", Path("missing.toml")}, 2, {"missing.toml"});
+  EXPECT_FALSE(fs::exists(folder_ / "run/metrics.jsonl"));
+}
+
+TEST_F(Lego, BadModelsAreRefusedByName) {
+  const std::string recipe = Path("recipe.toml");
+  Write(Path("broken.json"), R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256})");
+  ExpectError({"simulate", "--cluster", "cpu:1x1", "--recipe", recipe, "--model", Path("broken.json")}, 2,
+              {"config.json: hidden_size"});
+  Write(Path("other.json"), R"({"architectures": ["MambaForCausalLM"], "model_type": "mamba"})");
+  ExpectError({"simulate", "--cluster", "cpu:1x1", "--recipe", recipe, "--model", Path("other.json")}, 2, {"MambaForCausalLM"});
+  ExpectError({"simulate", "--cluster", "cpu:1x1", "--recipe", recipe, "--model", "llama3-9b"}, 2, {"llama3-9b"});
+  ExpectError({"simulate", "--cluster", "cpux:1x1", "--recipe", recipe}, 2, {"--cluster", "cpux"});
+}
+
+TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
+  const Result result = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "-o", "json", "--trace",
+                             Path("trace.json"), "--memory-timeline", Path("memory.json")});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(Keys(json),
+            (std::set<std::string>{"model", "cluster", "recipe", "parameters", "world_size", "fits", "step_time_seconds",
+                                   "tokens_per_second_per_gpu", "model_flops_per_token", "mfu", "hfu", "breakdown", "stages",
+                                   "cost_models", "operators", "capture_seconds", "simulate_seconds"}));
+  EXPECT_EQ(Keys(json["breakdown"]), (std::set<std::string>{"compute_seconds", "exposed_communication_seconds", "bubble_seconds",
+                                                            "launch_seconds", "optimizer_seconds"}));
+  ASSERT_EQ(json["stages"].size(), 1u);
+  const Json& stage = json["stages"][0];
+  EXPECT_EQ(Keys(stage),
+            (std::set<std::string>{"stage", "rank", "peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
+                                   "reserve_bytes", "capacity_bytes", "categories", "peak_at"}));
+  EXPECT_TRUE(stage["peak_reserved_bytes"].is_null());
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : stage["categories"].items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(sum, stage["peak_requested_bytes"]);
+  EXPECT_TRUE(json["fits"]);
+  EXPECT_GT(json["step_time_seconds"], 0.0);
+  // Embedding and head 256 x 32; a layer: q, o 32 x 32, k, v 16 x 32, three of 32 x 64, two norms; a last norm.
+  EXPECT_EQ(json["parameters"], 2 * 256 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64 + 2 * 32) + 32);
+  EXPECT_EQ(json["world_size"], 2);
+  for (const char* file : {"trace.json", "memory.json"}) EXPECT_FALSE(Json::parse(ReadAll(Path(file))).empty()) << file;
+  const Result table = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"});
+  EXPECT_NE(table.out.find("step time"), std::string::npos);
+}
+
+TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
+  const Result result = Run(Plan({"--budget-seconds", "60", "--top", "3", "--out", Path("winner.toml"), "--constraint",
+                                  "training.mixed_precision_param=float32"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(Keys(json),
+            (std::set<std::string>{"model", "cluster", "global_batch", "seq_len", "space", "pruned", "bounded_out", "captured",
+                                   "captured_unfit", "failed", "not_reached", "seconds", "ranked", "rejected", "explanation"}));
+  int64_t sum = json["bounded_out"].get<int64_t>() + json["captured"].get<int64_t>() + json["failed"].get<int64_t>() +
+                json["not_reached"].get<int64_t>();
+  for (const auto& [rule, count] : json["pruned"].items()) sum += count.get<int64_t>();
+  EXPECT_EQ(json["space"], sum);
+  EXPECT_EQ(json["failed"], 0) << result.out;
+  ASSERT_GE(json["ranked"].size(), 2u);
+  double before = 0;
+  for (const Json& ranked : json["ranked"]) {
+    EXPECT_EQ(Keys(ranked), (std::set<std::string>{"rank", "recipe", "recipe_toml", "step_time_seconds",
+                                                   "tokens_per_second_per_gpu", "mfu", "peak_memory_bytes", "headroom_bytes"}));
+    EXPECT_EQ(ranked["recipe"]["training"]["mixed_precision_param"], "float32");
+    EXPECT_LE(before, ranked["step_time_seconds"]);
+    before = ranked["step_time_seconds"];
+  }
+  EXPECT_EQ(ReadAll(Path("winner.toml")), json["ranked"][0]["recipe_toml"]);
+  const Result again = Run({"simulate", "--recipe", Path("winner.toml"), "--cluster", "cpu:2x1", "-o", "json"});
+  EXPECT_EQ(Json::parse(again.out)["step_time_seconds"], json["ranked"][0]["step_time_seconds"]);
+}
+
+TEST_F(Lego, NothingFitsIsExitCodeThreeWithTheClosest) {
+  const Result planned = Run(
+      {"plan", "--model", "llama3-405b", "--cluster", "a100-sxm-40:1x1", "--global-batch", "1", "--seq", "128", "-o", "json"});
+  EXPECT_EQ(planned.code, 3) << planned.err;
+  const Json json = Json::parse(planned.out);
+  EXPECT_TRUE(json["ranked"].empty());
+  ASSERT_FALSE(json["rejected"].empty());
+  EXPECT_EQ(Keys(json["rejected"][0]), (std::set<std::string>{"recipe", "rule", "reason", "peak_memory_bytes", "is_bound"}));
+  EXPECT_NE(planned.err.find("closest"), std::string::npos) << planned.err;
+  EXPECT_FALSE(fs::exists(folder_ / "winner.toml"));
+}
+
+TEST_F(Lego, PlanRefusesWhatCannotBe) {
+  ExpectError(Plan({"--constraint", "parallelism.tensor_paralel_degree=2"}), 2, {"tensor_parallel_degree"});
+  ExpectError(Plan({"--constraint", "nonsense"}), 2, {"--constraint", "KEY=VALUE"});
+  ExpectError(Plan({"--global-batch", "0"}), 2, {"--global-batch", "0"});
+  ExpectError(Plan({"--rejected", "some"}), 2, {"closest or all"});
+}
+
+TEST_F(Lego, MissingProgramsAreNamed) {
+  setenv("LEGOAI_SIM", "/nowhere/lego-sim", 1);
+  ExpectError(Plan({}), 1, {"LEGOAI_SIM", "bazel build"});
+  // A program that is no lego-sim: that nothing fits is not known.
+  setenv("LEGOAI_SIM", "/bin/true", 1);
+  ExpectError(Plan({}), 1, {"simulations failed"});
+  unsetenv("LEGOAI_SIM");
+}
+
+TEST_F(Lego, TrainsResumesAndIsLookedAt) {
+  const std::string recipe = Path("recipe.toml");
+  const Result dry = Run({"train", recipe, "--nproc", "2", "--dry-run"});
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  const Result first = Run({"train", recipe, "--nproc", "2", "--training.steps=3", "-o", "json"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(Json::parse(first.out)["step"], 3);
+  EXPECT_NE(first.err.find("step 3/3"), std::string::npos) << first.err;
+  // In another layout from where it was.
+  const Result second = Run({"train", recipe, "--nproc", "1", "-o", "json", "--predict"});
+  ASSERT_EQ(second.code, 0) << second.err;
+  const Json json = Json::parse(second.out);
+  EXPECT_EQ(json["resumed_from"], 3);
+  EXPECT_EQ(json["step"], 6);
+  EXPECT_GT(json["predicted_step_seconds"], 0.0);
+  EXPECT_GT(json["peak_memory_bytes"][0], 0);
+
+  const Json checkpoints = Json::parse(Run({"checkpoints", Path("run"), "-o", "json"}).out);
+  ASSERT_EQ(checkpoints.size(), 2u);
+  EXPECT_EQ(checkpoints[1]["step"], 6);
+  EXPECT_TRUE(checkpoints[1]["same_build"]);
+  const Result records = Run({"fr", Path("run"), "-o", "json"});
+  ASSERT_EQ(records.code, 0) << records.err;
+  EXPECT_EQ(Json::parse(records.out)["world_size"], 1);
+  EXPECT_EQ(Run({"fr", Path("run")}).code, 0);
+}
+
+}  // namespace
+}  // namespace legoai::cli
