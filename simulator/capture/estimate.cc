@@ -101,7 +101,15 @@ absl::StatusOr<BenchmarkTable> Benchmark(const v1::Cluster& cluster, const std::
   }
   std::vector<const graph::Trace*> traces;
   for (const Captured& stage : stages) traces.push_back(&stage.trace);
-  return BenchmarkOperators(traces, std::min(cluster.devices_per_node(), cluster.host_cores()));
+  const int64_t ranks = cluster.devices_per_node(), cores = std::max<int64_t>(1, cluster.host_cores());
+  auto table = BenchmarkOperators(traces, std::min(ranks, cores));
+  if (!table.ok() || ranks <= cores) return table;
+  // Ranks that share a core take turns.
+  BenchmarkTable shared;
+  for (const auto& [signature, seconds] : table->entries()) {
+    shared.Set(signature, seconds * static_cast<double>(ranks) / static_cast<double>(cores));
+  }
+  return shared;
 }
 
 absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<Captured>& stages,

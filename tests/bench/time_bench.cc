@@ -1,0 +1,151 @@
+// Predicted and measured step time on this machine's CPU, one thread for each rank: the benchmark mode of the simulator beside
+// the median of real steps, for the recipes of tests/integration/cases.h with the models made larger (their own are bound by
+// dispatch alone). Worlds larger than the cores are listed apart: their ranks take turns.
+//
+// Usage: time_bench [--json]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "simulator/capture/estimate.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host.h"
+#include "simulator/hardware/loopback.h"
+#include "tests/integration/cases.h"
+#include "tests/integration/train_in_processes.h"
+
+namespace legoai::integration {
+namespace {
+
+struct Times {
+  double predicted = 0, measured = 0;
+  double Error() const { return measured == 0 ? 0 : (predicted - measured) / measured; }
+};
+
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) throw std::runtime_error(value.status().ToString());
+  return *std::move(value);
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// A few million parameters and sequences of 128 tokens.
+Case Enlarged(Case test_case) {
+  v1::Model& model = test_case.model;
+  model.set_num_attention_heads(8);
+  model.set_num_key_value_heads(model.architecture() == v1::GPT2 ? 8 : 4);
+  model.set_head_dim(32);
+  model.set_hidden_size(256);
+  model.set_intermediate_size(model.architecture() == v1::GPT2 ? 1024 : 688);
+  model.set_vocab_size(512);
+  model.set_max_position_embeddings(256);
+  test_case.recipe.mutable_training()->set_seq_len(128);
+  return test_case;
+}
+
+double Measure(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < 8; ++i) {
+    FillInputs(step->inputs(), test_case, dims, rank, i);
+    const auto begin = std::chrono::steady_clock::now();
+    Must(step->Run());
+    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (i >= 2) seconds.push_back(taken);
+  }
+  return Median(std::move(seconds));
+}
+
+double Predict(const Case& test_case) {
+  v1::Device device = Must(sim::FindDevice("cpu"));
+  *device.mutable_measured_node_link() = Must(sim::MeasureLoopback());
+  v1::SimRequest request;
+  *request.mutable_model() = test_case.model;
+  *request.mutable_recipe() = test_case.recipe;
+  *request.mutable_cluster() = Must(sim::MakeCluster(device, test_case.world_size, 1));
+  request.set_cost_mode(v1::COST_BENCHMARK);
+  return Must(sim::EstimateRecipe(request)).step_time_seconds();
+}
+
+Times Run(const Case& test_case) {
+  Times times;
+  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
+    const double seconds = Measure(test_case, rank, dims);
+    return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  });
+  for (const std::string& bytes : results) {
+    double seconds = 0;
+    if (bytes.size() != sizeof seconds) throw std::runtime_error(test_case.name + ": a rank failed");
+    std::memcpy(&seconds, bytes.data(), sizeof seconds);
+    times.measured = std::max(times.measured, seconds);
+  }
+  // In a process of its own, so that this one stays without threads and can go on forking.
+  Case alone = test_case;
+  alone.recipe = Reference(test_case).recipe;
+  alone.world_size = 1;
+  const auto predicted = RunCase(alone, [&](int64_t, comm::Runtime&, const parallel::ParallelDims&) {
+    const double seconds = Predict(test_case);
+    return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  });
+  if (predicted.size() != 1 || predicted[0].size() != sizeof(double))
+    throw std::runtime_error(test_case.name + ": no prediction");
+  std::memcpy(&times.predicted, predicted[0].data(), sizeof(double));
+  return times;
+}
+
+void Print(const Case& test_case, const Times& times, bool json, const char* separator) {
+  if (json) {
+    std::printf("%s{\"recipe\": \"%s\", \"world_size\": %d, \"predicted_seconds\": %.6f, \"measured_seconds\": %.6f}", separator,
+                test_case.name.c_str(), static_cast<int>(test_case.world_size), times.predicted, times.measured);
+  } else {
+    std::printf("%-28s predicted %8.4f s  measured %8.4f s  %+6.1f %%\n", test_case.name.c_str(), times.predicted, times.measured,
+                times.Error() * 100);
+  }
+  std::fflush(stdout);
+}
+
+int Main(bool json) {
+  const int64_t cores = sim::HostPhysicalCores();
+  if (json) std::printf("{\"rows\": [");
+  const char* separator = "";
+  for (bool larger : {false, true}) {
+    if (!json)
+      std::printf(larger ? "\nworlds larger than the %d cores:\n" : "worlds of at most the %d cores:\n", static_cast<int>(cores));
+    std::vector<double> errors;
+    for (const Case& small : ParityCases()) {
+      if ((small.world_size > cores) != larger) continue;
+      const Case test_case = Enlarged(small);
+      const Times times = Run(test_case);
+      Print(test_case, times, json, separator);
+      separator = ", ";
+      errors.push_back(std::abs(times.Error()));
+    }
+    if (!json && !errors.empty()) {
+      std::printf("error: median %.1f %%, worst %.1f %%\n", Median(errors) * 100,
+                  *std::max_element(errors.begin(), errors.end()) * 100);
+    }
+  }
+  if (json) std::printf("]}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace legoai::integration
+
+int main(int argc, char** argv) {
+  try {
+    return legoai::integration::Main(argc > 1 && std::strcmp(argv[1], "--json") == 0);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "time_bench: %s\n", error.what());
+    return 1;
+  }
+}
