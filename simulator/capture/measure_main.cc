@@ -34,6 +34,7 @@
 #include "proto/legoai/v1/hardware.pb.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/loopback.h"
 #include "worker/launch/child_process.h"
 #include "worker/model/ops.h"
 
@@ -239,8 +240,15 @@ int main() {
     std::fprintf(stderr, "lego-measure: a core could not be measured\n");
     return 1;
   }
+  legoai::v1::Device device = MakeDevice(measured, cores);
+  auto link = MeasureLoopback();
+  if (!link.ok()) {
+    std::fprintf(stderr, "lego-measure: %s\n", std::string(link.status().message()).c_str());
+    return 1;
+  }
+  *device.mutable_measured_node_link() = *link;
   std::string text;
-  google::protobuf::TextFormat::PrintToString(MakeDevice(measured, cores), &text);
+  google::protobuf::TextFormat::PrintToString(device, &text);
   std::fputs(text.c_str(), stdout);
   return 0;
 }
