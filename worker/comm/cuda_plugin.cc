@@ -10,11 +10,14 @@
 namespace legoai::comm {
 namespace {
 
-std::string BesideThisBinary() {
+// Installed beside the binary; in a build tree in its own folder.
+std::string FindPlugin() {
   std::error_code error;
-  const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string beside = (binary.parent_path() / "liblegoai_cuda.so").string();
-  return std::filesystem::exists(beside, error) ? beside : "liblegoai_cuda.so";
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* place : {"liblegoai_cuda.so", "../comm/cuda/liblegoai_cuda.so", "../../worker/comm/cuda/liblegoai_cuda.so"}) {
+    if (std::filesystem::exists(folder / place, error)) return (folder / place).string();
+  }
+  return "liblegoai_cuda.so";  // where the dynamic linker looks
 }
 
 absl::Status NoGpu(const std::string& why) {
@@ -29,7 +32,7 @@ absl::Status NoGpu(const std::string& why) {
 absl::StatusOr<const CudaPlugin*> LoadCudaPlugin(const std::string& path) {
   static const CudaPlugin* loaded = nullptr;
   if (loaded != nullptr) return loaded;
-  void* library = dlopen((path.empty() ? BesideThisBinary() : path).c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* library = dlopen((path.empty() ? FindPlugin() : path).c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) return NoGpu(dlerror());
   using Entry = const CudaPlugin* (*)();
   auto entry = reinterpret_cast<Entry>(dlsym(library, "legoai_cuda_plugin"));

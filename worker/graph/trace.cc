@@ -10,7 +10,8 @@ namespace {
 
 std::string Text(const Geometry& geometry) {
   std::string dtype = v1::DType_Name(geometry.dtype);
-  std::string text = absl::StrCat(dtype, "[", absl::StrJoin(geometry.sizes, ","), "]{", absl::StrJoin(geometry.strides, ","), "}");
+  std::string text =
+      absl::StrCat(dtype, "[", absl::StrJoin(geometry.sizes, ","), "]{", absl::StrJoin(geometry.strides, ","), "}");
   if (geometry.offset != 0) absl::StrAppend(&text, "+", geometry.offset);
   return text;
 }
@@ -28,7 +29,8 @@ struct ConstantText {
   std::string operator()(DeviceConstant) const { return "device"; }
   template <class T>
   std::string operator()(const std::vector<T>& values) const {
-    return absl::StrCat("[", absl::StrJoin(values, ",", [](std::string* out, T value) { out->append(ConstantText()(value)); }), "]");
+    return absl::StrCat("[", absl::StrJoin(values, ",", [](std::string* out, T value) { out->append(ConstantText()(value)); }),
+                        "]");
   }
 };
 
