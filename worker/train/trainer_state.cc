@@ -55,7 +55,8 @@ absl::Status LoadInitialWeights(const std::string& path, const v1::Model& model,
 
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   const v1::Start& start = link.start();
-  auto reader = checkpoint::CheckpointReader::Open(launch::CheckpointsPath(start.run_directory()), step, start.build_version());
+  auto reader = checkpoint::CheckpointReader::Open(launch::CheckpointsPath(start.run_directory()), step,
+                                                   start.accept_other_build() ? "" : start.build_version());
   if (!reader.ok()) return reader.status();
   const auto source = [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
     if (absl::Status told = link.SendProgress("export", step, step); !told.ok()) return told;
