@@ -1,0 +1,193 @@
+#include "planner/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+
+#include "planner/legal.h"
+#include "planner/space.h"
+#include "simulator/hardware/catalog.h"
+#include "worker/model/catalog.h"
+#include "worker/parallel/legality.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::planner {
+namespace {
+
+// Answers from closed forms, so that what the planner makes of answers can be checked: more tensor parallel is slower, recipes
+// with GPipe do not fit, those with full checkpointing fail.
+class ArithmeticEstimator : public Estimator {
+ public:
+  int64_t Slots() const override { return 3; }
+  absl::Status Start(const v1::SimRequest& request) override {
+    if (started_.size() >= 3) return absl::ResourceExhaustedError("more than Slots() under way");
+    started_.push_back(request);
+    ++total;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
+    if (started_.empty()) return std::optional<v1::SimResponse>();
+    const v1::SimRequest request = started_.back();  // not in the order of starting
+    started_.pop_back();
+    v1::SimResponse response;
+    response.set_id(request.id());
+    if (request.recipe().activation_checkpoint().mode() == v1::AC_FULL) {
+      response.mutable_error()->set_message("no such operator");
+      return std::optional<v1::SimResponse>(response);
+    }
+    auto* estimate = response.mutable_estimate();
+    *estimate->mutable_recipe() = request.recipe();
+    estimate->set_fits(request.recipe().parallelism().pipeline_parallel_schedule() != v1::GPIPE);
+    estimate->set_step_time_seconds(request.recipe().parallelism().tensor_parallel_degree() +
+                                    0.001 * request.recipe().training().local_batch_size());
+    auto* stage = estimate->add_stages();
+    stage->set_capacity_bytes(100);
+    stage->set_peak_allocated_bytes(estimate->fits() ? 60 : 160);
+    return std::optional<v1::SimResponse>(response);
+  }
+  int64_t total = 0;
+
+ private:
+  std::deque<v1::SimRequest> started_;
+};
+
+v1::PlanRequest Request() {
+  v1::PlanRequest request;
+  *request.mutable_model() = model::ResolveModel("llama3-1b").value();
+  request.mutable_model()->set_tie_word_embeddings(false);
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:8x1").value();
+  request.set_global_batch(16);
+  request.set_seq_len(2048);
+  return request;
+}
+
+int64_t Pruned(const v1::PlanResult& result) {
+  int64_t sum = 0;
+  for (const auto& [_, count] : result.pruned()) sum += count;
+  return sum;
+}
+
+TEST(Plan, EveryCandidateEndsInOneCount) {
+  ArithmeticEstimator estimator;
+  auto result = Plan(Request(), estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->captured_unfit(), 0);
+  EXPECT_GT(result->failed(), 0);
+  EXPECT_EQ(result->not_reached(), 0);
+  EXPECT_EQ(result->captured() + result->failed(), estimator.total);
+  EXPECT_EQ(result->space(),
+            Pruned(*result) + result->bounded_out() + result->captured() + result->failed() + result->not_reached());
+}
+
+TEST(Plan, RanksWhatFitsByStepTime) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.set_top(1000);
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->ranked_size(), result->captured() - result->captured_unfit());
+  for (int i = 0; i < result->ranked_size(); ++i) {
+    const auto& ranked = result->ranked(i);
+    EXPECT_EQ(ranked.rank(), i + 1);
+    EXPECT_EQ(ranked.headroom_bytes(), 40);
+    EXPECT_NE(ranked.recipe().parallelism().pipeline_parallel_schedule(), v1::GPIPE);
+    EXPECT_GE(ranked.step_time_seconds(), result->ranked(std::max(i - 1, 0)).step_time_seconds());
+    auto read = parallel::ParseRecipe(ranked.recipe_toml());
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->SerializeAsString(), ranked.recipe().SerializeAsString());
+  }
+}
+
+TEST(Plan, AnEndedBudgetCountsWhatItDidNotReach) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(1e-9);
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(estimator.total, 0);
+  EXPECT_EQ(result->captured(), 0);
+  EXPECT_GT(result->not_reached(), 0);
+}
+
+TEST(Plan, CanBeCancelled) {
+  ArithmeticEstimator estimator;
+  int asked = 0;
+  auto result = Plan(Request(), estimator, {}, [&] { return ++asked > 5; });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(Plan, ConstraintsBindAndWrongOnesAreErrors) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.add_constraints("parallelism.tensor_parallel_degree=2");
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_GT(result->ranked_size(), 0);
+  for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().parallelism().tensor_parallel_degree(), 2);
+  for (const char* wrong : {"parallelism.tensor_degree=2", "parallelism.tensor_parallel_degree=two", "tensor"}) {
+    v1::PlanRequest bad = Request();
+    bad.add_constraints(wrong);
+    EXPECT_EQ(Plan(bad, estimator).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  *request.mutable_resume_from() = parallel::DefaultRecipe();
+  auto* old = request.mutable_resume_from()->mutable_training();
+  old->set_global_batch_size(16);
+  old->set_seq_len(2048);
+  old->set_mixed_precision_param(v1::FLOAT32);
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_GT(result->ranked_size(), 0);
+  for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().training().mixed_precision_param(), v1::FLOAT32);
+  old->set_global_batch_size(32);
+  EXPECT_EQ(Plan(request, estimator).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The enumeration against four nested loops over all degrees.
+TEST(Space, HoldsEverySplitOfTheWorld) {
+  const v1::PlanRequest request = Request();
+  std::set<std::vector<int64_t>> expected, actual;
+  for (int64_t r = 1; r <= 8; ++r)
+    for (int64_t s = 1; s <= 8; ++s)
+      for (int64_t t = 1; t <= 8; ++t)
+        for (int64_t p = 1; p <= 8; ++p)
+          if (r * s * t * p == 8) expected.insert({r, s, t, p});
+  std::set<std::string> recipes;
+  const auto candidates = Enumerate(request, 8);
+  for (const Candidate& c : candidates) {
+    actual.insert({c.replicate, c.shard, c.tensor, c.pipeline});
+    recipes.insert(ToRecipe(c, request).SerializeAsString());
+  }
+  EXPECT_EQ(actual, expected);
+  EXPECT_EQ(recipes.size(), candidates.size()) << "a recipe is enumerated twice";
+}
+
+// What legality lets through does not depend on the planner's order: counted again by asking for each candidate.
+TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
+  v1::PlanRequest request = Request();
+  request.set_all_rejected(true);
+  auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  std::map<std::string, int64_t> expected;
+  for (const Candidate& candidate : Enumerate(request, 8)) {
+    v1::Recipe recipe = ToRecipe(candidate, request);
+    parallel::FillDefaults(&recipe);
+    if (auto violation = parallel::FirstViolation(recipe, request.model(), 8)) ++expected[violation->rule];
+  }
+  EXPECT_EQ(space->pruned, expected);
+  for (size_t i = 1; i < space->survivors.size(); ++i) {
+    EXPECT_LE(space->survivors[i - 1].roofline_seconds, space->survivors[i].roofline_seconds);
+  }
+  for (const auto& bounded : space->closest) EXPECT_GT(bounded.bound_bytes, UsableBytes(request.cluster()));
+}
+
+}  // namespace
+}  // namespace legoai::planner
