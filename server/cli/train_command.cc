@@ -199,7 +199,7 @@ absl::StatusOr<std::optional<v1::Estimate>> Predict(const Arguments& arguments, 
   *request.mutable_model() = call.request.model;
   *request.mutable_cluster() = call.cluster;
   *request.mutable_recipe() = call.request.recipe;
-  request.set_cost_mode(v1::COST_ROOFLINE);
+  request.set_cost_mode(v1::COST_BENCHMARK);  // the machine that trains is the one at hand
   auto estimate = EstimateOne(request, [&] { return guard->interrupted(); });
   if (!estimate.ok()) return Annotate(estimate.status(), "--predict");
   return std::optional<v1::Estimate>(*std::move(estimate));
