@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "planner/headroom.h"
 
 namespace legoai::planner {
 namespace {
@@ -31,22 +32,16 @@ std::string LargestDifference(const v1::Estimate& winner, const v1::Estimate& ot
   return absl::StrFormat(", mostly %s (+%.4g s)", largest.name, largest.seconds);
 }
 
-const v1::StageEstimate& Tightest(const v1::Estimate& estimate) {
-  auto headroom = [](const v1::StageEstimate& s) { return s.capacity_bytes() - s.reserve_bytes() - s.peak_allocated_bytes(); };
-  return *std::min_element(estimate.stages().begin(), estimate.stages().end(),
-                           [&](auto& a, auto& b) { return headroom(a) < headroom(b); });
-}
-
 std::string ExplainWinner(const v1::Estimate& winner) {
   const auto& parts = winner.breakdown();
   const double step = winner.step_time_seconds();
-  const auto& stage = Tightest(winner);
+  const auto& stage = FullestStage(winner);
   return absl::StrCat("The fastest recipe that fits is ", Summarize(winner.recipe()), ": ", absl::StrFormat("%.4g", step),
                       " s a step, of which ", Share(parts.compute_seconds(), step), " compute, ",
                       Share(parts.exposed_communication_seconds(), step), " exposed communication, ",
                       Share(parts.bubble_seconds(), step), " pipeline bubble, ", Share(parts.optimizer_seconds(), step),
-                      " optimizer. Its fullest device takes ", GiB(stage.peak_allocated_bytes()), " of ",
-                      GiB(stage.capacity_bytes() - stage.reserve_bytes()), " usable, at ", stage.peak_at(), ".");
+                      " optimizer. Its fullest device takes ", GiB(stage.peak_allocated_bytes()), " of ", GiB(UsableBytes(stage)),
+                      " usable, at ", stage.peak_at(), ".");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "planner/explain.h"
+#include "planner/headroom.h"
 #include "planner/legal.h"
 #include "proto/errors.h"
 #include "worker/parallel/recipe.h"
@@ -17,12 +18,6 @@ namespace {
 
 constexpr int64_t kDefaultTop = 10;
 constexpr int64_t kRejectedShown = 20;
-
-const v1::StageEstimate& FullestStage(const v1::Estimate& estimate) {
-  auto headroom = [](const v1::StageEstimate& s) { return s.capacity_bytes() - s.reserve_bytes() - s.peak_allocated_bytes(); };
-  return *std::min_element(estimate.stages().begin(), estimate.stages().end(),
-                           [&](const auto& a, const auto& b) { return headroom(a) < headroom(b); });
-}
 
 std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
 
@@ -113,10 +108,9 @@ class Run {
       return;
     }
     const auto& stage = FullestStage(estimate);
-    auto rejected =
-        Reject(recipe, "out_of_memory",
-               absl::StrCat("stage ", stage.stage(), " needs ", GiB(stage.peak_allocated_bytes()), " at ", stage.peak_at(), ", ",
-                            GiB(stage.capacity_bytes() - stage.reserve_bytes()), " are usable"));
+    auto rejected = Reject(recipe, "out_of_memory",
+                           absl::StrCat("stage ", stage.stage(), " needs ", GiB(stage.peak_allocated_bytes()), " at ",
+                                        stage.peak_at(), ", ", GiB(UsableBytes(stage)), " are usable"));
     rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
     unfit_.push_back(std::move(rejected));
   }
@@ -156,7 +150,7 @@ class Run {
       ranked->set_tokens_per_second_per_gpu(estimate.tokens_per_second_per_gpu());
       ranked->set_mfu(estimate.mfu());
       ranked->set_peak_memory_bytes(stage.peak_allocated_bytes());
-      ranked->set_headroom_bytes(stage.capacity_bytes() - stage.reserve_bytes() - stage.peak_allocated_bytes());
+      ranked->set_headroom_bytes(HeadroomBytes(stage));
     }
   }
 

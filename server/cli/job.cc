@@ -1,6 +1,5 @@
 #include "server/cli/job.h"
 
-#include <algorithm>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -52,14 +51,6 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const st
     if ((*answer)->has_error()) return FromSimError((*answer)->error());
     return (*answer)->estimate();
   }
-}
-
-int64_t UsableBytes(const v1::StageEstimate& stage) { return stage.capacity_bytes() - stage.reserve_bytes(); }
-
-const v1::StageEstimate& FullestStage(const v1::Estimate& estimate) {
-  return *std::min_element(estimate.stages().begin(), estimate.stages().end(), [](const auto& a, const auto& b) {
-    return UsableBytes(a) - a.peak_allocated_bytes() < UsableBytes(b) - b.peak_allocated_bytes();
-  });
 }
 
 }  // namespace legoai::cli

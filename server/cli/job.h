@@ -24,8 +24,4 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
 // One estimate in a lego-sim process of its own. `interrupted` is asked now and then.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {});
 
-// Of the stage with the smallest headroom.
-const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
-int64_t UsableBytes(const v1::StageEstimate& stage);  // capacity - reserve
-
 }  // namespace legoai::cli

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "planner/explain.h"
+#include "planner/headroom.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
@@ -45,12 +46,12 @@ std::string TimeTable(const v1::Estimate& estimate) {
 }
 
 std::string StageText(const v1::StageEstimate& stage) {
-  const int64_t headroom = UsableBytes(stage) - stage.peak_allocated_bytes();
-  std::string text = absl::StrCat("stage ", stage.stage(), " (rank ", stage.rank(), "): peak ",
-                                  BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)), " usable (",
-                                  BytesText(stage.capacity_bytes()), " less ", BytesText(stage.reserve_bytes()), " reserve), ",
-                                  headroom >= 0 ? BytesText(headroom) + " free" : BytesText(-headroom) + " TOO MUCH",
-                                  "\n  peak at ", stage.peak_at(), "\n");
+  const int64_t headroom = planner::HeadroomBytes(stage);
+  std::string text = absl::StrCat(
+      "stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()), " of ",
+      BytesText(planner::UsableBytes(stage)), " usable (", BytesText(stage.capacity_bytes()), " less ",
+      BytesText(stage.reserve_bytes()), " reserve), ",
+      headroom >= 0 ? BytesText(headroom) + " free" : BytesText(-headroom) + " TOO MUCH", "\n  peak at ", stage.peak_at(), "\n");
   auto categories = Numbers(stage.categories(), "_bytes");
   std::stable_sort(categories.begin(), categories.end(), [](auto& a, auto& b) { return a.second > b.second; });
   Table table({"<  category", "bytes", "share", "<"});
@@ -126,9 +127,9 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
     if (!path.empty()) std::fprintf(stderr, "wrote %s (open it in ui.perfetto.dev or chrome://tracing)\n", path.c_str());
   }
   if (estimate->fits()) return kDone;
-  const auto& stage = FullestStage(*estimate);
+  const auto& stage = planner::FullestStage(*estimate);
   std::fprintf(stderr, "lego simulate: does not fit: stage %lld needs %s, %s are usable\n", static_cast<long long>(stage.stage()),
-               BytesText(stage.peak_allocated_bytes()).c_str(), BytesText(UsableBytes(stage)).c_str());
+               BytesText(stage.peak_allocated_bytes()).c_str(), BytesText(planner::UsableBytes(stage)).c_str());
   return kNothingFits;
 }
 

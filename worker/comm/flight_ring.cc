@@ -159,17 +159,13 @@ absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std
   if (fstat(file.fd(), &info) != 0 || info.st_size < static_cast<off_t>(sizeof(FlightRing::Record))) return wrong();
   void* memory = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, file.fd(), 0);
   if (memory == MAP_FAILED) return SystemError(path, "mapping the flight ring");
-  struct Layout {
-    char magic[8];
-    int64_t rank, world_size, capacity, timeout_ms, records_offset, groups_bytes;
-    char backend[16];
-  };
-  const auto* header = static_cast<const Layout*>(memory);
+  const auto* header = static_cast<const FlightRing::Header*>(memory);
   v1::FlightDump dump;
   const auto end = [&] { munmap(memory, info.st_size); };
-  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 ||
-      header->records_offset + header->capacity * static_cast<int64_t>(sizeof(FlightRing::Record)) > info.st_size ||
-      static_cast<int64_t>(sizeof(Layout)) + header->groups_bytes > header->records_offset) {
+  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 || header->records_offset < 0 ||
+      header->records_offset > info.st_size || header->capacity < 1 ||
+      header->capacity > (info.st_size - header->records_offset) / static_cast<int64_t>(sizeof(FlightRing::Record)) ||
+      header->groups_bytes < 0 || header->groups_bytes > header->records_offset - static_cast<int64_t>(sizeof(*header))) {
     end();
     return wrong();
   }
@@ -177,7 +173,7 @@ absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std
   dump.set_rank(header->rank);
   dump.set_world_size(header->world_size);
   dump.set_reason(reason);
-  const std::string text(static_cast<const char*>(memory) + sizeof(Layout), header->groups_bytes);
+  const std::string text(static_cast<const char*>(memory) + sizeof(*header), header->groups_bytes);
   for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
     std::pair<std::string, std::string> named = absl::StrSplit(part, absl::MaxSplits(':', 1));
     auto* group = dump.add_groups();

@@ -32,6 +32,8 @@ class FlightRing {
     char dtype[16] = {};                                // PyTorch's name, "Float"
   };
 
+  struct Header;  // of the file; flight_ring.cc
+
   // Creates the file `path` (its folder must exist) for `capacity` records.
   static absl::StatusOr<std::unique_ptr<FlightRing>> Create(const std::string& path, int64_t rank, int64_t world_size,
                                                             const std::vector<graph::Group>& groups, int64_t capacity,
@@ -47,7 +49,6 @@ class FlightRing {
   void SetCompleted(uint64_t id, int64_t now_ns);
 
  private:
-  struct Header;
   FlightRing(void* memory, size_t bytes);
   Record* Slot(uint64_t id);
   Header* header_;
