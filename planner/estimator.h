@@ -19,8 +19,11 @@ class Estimator {
   virtual int64_t Slots() const = 0;
   // `request.id` is the caller's, to know the answer by. At most Slots() may be under way.
   virtual absl::Status Start(const v1::SimRequest& request) = 0;
-  // The next answer; nothing if none came within `timeout`. An estimate that failed is an answer with an error.
+  // The next answer; nothing if none came within `timeout`, or if a signal came first. An estimate that failed is an answer with
+  // an error.
   virtual absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) = 0;
+  // Ends what is under way at once; no answer comes for it.
+  virtual void StopAll() = 0;
 };
 
 }  // namespace legoai::planner

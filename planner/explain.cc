@@ -10,6 +10,9 @@
 namespace legoai::planner {
 namespace {
 
+// Step times this close are called equal.
+constexpr double kNearTie = 0.01;
+
 std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
 
 std::string Share(double part, double whole) { return absl::StrFormat("%.0f %%", whole > 0 ? 100 * part / whole : 0); }
@@ -39,9 +42,58 @@ std::string ExplainWinner(const v1::Estimate& winner) {
   return absl::StrCat("The fastest recipe that fits is ", Summarize(winner.recipe()), ": ", absl::StrFormat("%.4g", step),
                       " s a step, of which ", Share(parts.compute_seconds(), step), " compute, ",
                       Share(parts.exposed_communication_seconds(), step), " exposed communication, ",
-                      Share(parts.bubble_seconds(), step), " pipeline bubble, ", Share(parts.optimizer_seconds(), step),
-                      " optimizer. Its fullest device takes ", GiB(stage.peak_allocated_bytes()), " of ", GiB(UsableBytes(stage)),
-                      " usable, at ", stage.peak_at(), ".");
+                      Share(parts.bubble_seconds(), step), " pipeline bubble, ", Share(parts.launch_seconds(), step), " launch, ",
+                      Share(parts.optimizer_seconds(), step), " optimizer. Its fullest device takes ",
+                      GiB(stage.peak_allocated_bytes()), " of ", GiB(UsableBytes(stage)), " usable, at ", stage.peak_at(), ".");
+}
+
+std::string Slower(const v1::Estimate& winner, const v1::Estimate& other) {
+  const double more = other.step_time_seconds() / winner.step_time_seconds() - 1;
+  return absl::StrCat(Summarize(other.recipe()), " is ", absl::StrFormat("%.1f %%", 100 * more), " slower",
+                      LargestDifference(winner, other));
+}
+
+// What a reader may want to have chosen otherwise, and how a recipe chose.
+struct Choice {
+  const char* question;
+  int64_t (*value)(const v1::Recipe&);
+};
+constexpr Choice kChoices[] = {
+    {"Another checkpointing", [](const v1::Recipe& r) -> int64_t { return r.activation_checkpoint().mode(); }},
+    {"Another tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
+    {"Another number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
+    {"Another split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
+};
+
+// The best recipe that decides this choice otherwise; if none fits, the one closest to fitting; if none is known, nothing.
+std::string ExplainChoice(const Choice& choice, const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result) {
+  const int64_t chosen = choice.value(ranked[0].recipe());
+  const auto other =
+      std::find_if(ranked.begin(), ranked.end(), [&](const auto& estimate) { return choice.value(estimate.recipe()) != chosen; });
+  if (other != ranked.end()) return absl::StrCat("\n- ", choice.question, ": ", Slower(ranked[0], *other), ".");
+  const auto large = std::find_if(result.rejected().begin(), result.rejected().end(), [&](const auto& rejected) {
+    return rejected.rule() == "out_of_memory" && choice.value(rejected.recipe()) != chosen;
+  });
+  if (large == result.rejected().end()) return "";
+  return absl::StrCat("\n- ", choice.question, ": none that was simulated fits; ", Summarize(large->recipe()), ": ",
+                      large->reason(), ".");
+}
+
+// Of the first ones, those that no prediction tells apart.
+int64_t NearTies(const std::vector<v1::Estimate>& ranked) {
+  const double close = ranked[0].step_time_seconds() * (1 + kNearTie);
+  return std::count_if(ranked.begin(), ranked.end(), [close](const auto& e) { return e.step_time_seconds() <= close; });
+}
+
+std::string ExplainNone(const v1::PlanResult& result) {
+  const int64_t legal = result.bounded_out() + result.captured() + result.failed() + result.not_reached();
+  if (legal == 0) return "No recipe of the space is legal for this model, batch and cluster.";
+  const bool has_closest = result.rejected_size() > 0 && result.rejected(0).rule() == "out_of_memory";
+  if (!has_closest) return "Nothing was simulated to its end.";
+  return absl::StrCat(
+      result.not_reached() > 0 ? "Nothing that was simulated fits. The closest is " : "Nothing fits. The closest is ",
+      Summarize(result.rejected(0).recipe()), ": ", result.rejected(0).reason(),
+      ". More devices, a smaller batch or a shorter sequence would help.");
 }
 
 }  // namespace
@@ -67,27 +119,18 @@ std::string Summarize(const v1::Recipe& recipe) {
 }
 
 std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result) {
-  if (ranked.empty()) {
-    if (result.rejected_size() == 0) return "No recipe of the space is legal for this model, batch and cluster.";
-    const auto& closest = result.rejected(0);
-    return absl::StrCat("Nothing fits. The closest is ", Summarize(closest.recipe()), ": ", closest.reason(),
-                        ". More devices, a smaller batch or a shorter sequence would help.");
-  }
-  std::string text = ExplainWinner(ranked[0]);
-  if (ranked.size() > 1) {
-    const double more = ranked[1].step_time_seconds() / ranked[0].step_time_seconds() - 1;
-    absl::StrAppend(&text, " The next one, ", Summarize(ranked[1].recipe()), ", is ", absl::StrFormat("%.1f %%", 100 * more),
-                    " slower", LargestDifference(ranked[0], ranked[1]), ".");
-  }
-  const auto faster = std::find_if(result.rejected().begin(), result.rejected().end(), [](const auto& rejected) {
-    return rejected.rule() == "out_of_memory" && !rejected.is_bound();
-  });
-  if (faster != result.rejected().end()) {
-    absl::StrAppend(&text, " With more memory, ", Summarize(faster->recipe()), " would be next to try: ", faster->reason(), ".");
+  std::string text = ranked.empty() ? ExplainNone(result) : ExplainWinner(ranked[0]);
+  if (!ranked.empty()) {
+    if (ranked.size() > 1) absl::StrAppend(&text, "\n- The next one: ", Slower(ranked[0], ranked[1]), ".");
+    for (const Choice& choice : kChoices) text += ExplainChoice(choice, ranked, result);
+    if (const int64_t ties = NearTies(ranked); ties > 1) {
+      absl::StrAppend(&text, "\n- ", ties, " recipes lie within ", absl::StrFormat("%.0f %%", 100 * kNearTie),
+                      " of the fastest, which is less than these predictions are sure of.");
+    }
   }
   if (result.not_reached() > 0) {
-    absl::StrAppend(&text, " The budget ended before ", result.not_reached(),
-                    " further candidates, all of them slower by the roofline estimate; a larger --budget-seconds reaches them.");
+    absl::StrAppend(&text, ranked.empty() ? " " : "\n- ", "The budget ended before ", result.not_reached(),
+                    " further recipes that may fit were simulated; a larger --budget-seconds reaches them.");
   }
   return text;
 }

@@ -36,7 +36,7 @@ bool SameText(const v1::Recipe& a, const v1::Recipe& b) { return a.SerializeAsSt
 // Decides candidate by candidate; what all candidates share is done once.
 class Pruner {
  public:
-  explicit Pruner(const v1::PlanRequest& request) : request_(request) {}
+  Pruner(const v1::PlanRequest& request, const std::function<bool()>& cancel) : request_(request), cancel_(cancel) {}
 
   absl::StatusOr<LegalSpace> Prune() {
     if (absl::Status status = Prepare(); !status.ok()) return status;
@@ -44,6 +44,7 @@ class Pruner {
     const std::vector<Candidate> candidates = Enumerate(request_, world);
     space_.size = candidates.size();
     for (const Candidate& candidate : candidates) {
+      if (cancel_ && cancel_()) return absl::CancelledError("planning was cancelled");
       if (absl::Status status = Decide(candidate, world); !status.ok()) return status;
     }
     Sort();
@@ -98,7 +99,7 @@ class Pruner {
     }
     auto estimate = sim::EstimateStep(request_.model(), *dims, recipe, request_.cluster());
     if (!estimate.ok()) return estimate.status();
-    space_.survivors.push_back({std::move(recipe), estimate->step_seconds});
+    space_.survivors.push_back({std::move(recipe), estimate->step_seconds, bound});
     return absl::OkStatus();
   }
 
@@ -140,6 +141,7 @@ class Pruner {
   }
 
   v1::PlanRequest request_;
+  const std::function<bool()>& cancel_;
   std::vector<Override> overrides_;
   LegalSpace space_;
 };
@@ -148,6 +150,8 @@ class Pruner {
 
 int64_t UsableBytes(const v1::Cluster& cluster) { return cluster.device().memory_bytes() - cluster.device().reserve_bytes(); }
 
-absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request) { return Pruner(request).Prune(); }
+absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel) {
+  return Pruner(request, cancel).Prune();
+}
 
 }  // namespace legoai::planner

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ namespace legoai::planner {
 struct Survivor {
   v1::Recipe recipe;
   double roofline_seconds = 0;  // a labelled estimate, for the order only
+  int64_t bound_bytes = 0;      // at least this much memory is needed
 };
 
 struct BoundedOut {
@@ -37,8 +39,9 @@ struct LegalSpace {
   std::vector<Survivor> survivors;  // fastest first by the roofline estimate
 };
 
-// Errors: FieldError of a constraint that names an unknown key or contradicts resume_from.
-absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request);
+// `cancel` is asked for each candidate; it may be empty. Errors: FieldError of a constraint that names an unknown key or
+// contradicts resume_from; Cancelled.
+absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel = {});
 
 // Bytes of a device that tensors may take.
 int64_t UsableBytes(const v1::Cluster& cluster);

@@ -35,7 +35,8 @@ struct LegoSimPool::Child {
   pid_t pid = -1;  // -1: none is running
   int fd = -1;
   std::unique_ptr<launch::MessageReader> reader;
-  std::optional<uint64_t> request;  // under way
+  bool fresh = true;                      // has not answered yet
+  std::optional<v1::SimRequest> request;  // under way
   absl::Time started;
 };
 
@@ -44,9 +45,7 @@ LegoSimPool::LegoSimPool(LegoSimOptions options) : options_(std::move(options)) 
 }
 
 LegoSimPool::~LegoSimPool() {
-  for (auto& child : children_) {
-    if (child->pid > 0) Kill(*child, "the planner has ended", 0);
-  }
+  for (auto& child : children_) End(*child);
 }
 
 absl::Status LegoSimPool::Spawn(Child& child) {
@@ -64,35 +63,70 @@ absl::Status LegoSimPool::Spawn(Child& child) {
   child.pid = *pid;
   child.fd = ends[0];
   child.reader = std::make_unique<launch::MessageReader>(child.fd);
+  child.fresh = true;
+  return absl::OkStatus();
+}
+
+// Gives the child its request; one that died idle is replaced first.
+absl::Status LegoSimPool::Send(Child& child) {
+  if (child.pid > 0 && launch::WriteMessage(child.fd, *child.request).ok()) return absl::OkStatus();
+  End(child);
+  if (absl::Status status = Spawn(child); !status.ok()) return status;
+  // A fresh child that does not even take its request is noticed by Wait, which answers for it.
+  (void)launch::WriteMessage(child.fd, *child.request);
   return absl::OkStatus();
 }
 
 absl::Status LegoSimPool::Start(const v1::SimRequest& request) {
   for (auto& child : children_) {
     if (child->request) continue;
-    if (child->pid < 0) {
-      if (absl::Status status = Spawn(*child); !status.ok()) return status;
-    }
-    child->request = request.id();
+    child->request = request;
     child->started = absl::Now();
-    // A child that has died meanwhile is noticed by Wait, which answers for it.
-    (void)launch::WriteMessage(child->fd, request);
-    return absl::OkStatus();
+    absl::Status status = Send(*child);
+    if (!status.ok()) child->request.reset();
+    return status;
   }
   return absl::ResourceExhaustedError("all lego-sim processes are busy");
 }
 
-v1::SimResponse LegoSimPool::Kill(Child& child, const std::string& why, int code) {
-  v1::SimResponse response;
-  response.set_id(child.request.value_or(0));
-  response.mutable_error()->set_code(code);
-  response.mutable_error()->set_message(why);
+// Kills and reaps; gives how it ended. One that was already ending keeps its own end: that is decided before its socket closes.
+// Its number stands for it and its group until it is reaped, so nobody else is hit.
+int LegoSimPool::End(Child& child) {
+  if (child.pid <= 0) return 0;
   kill(-child.pid, SIGKILL);
-  int status = 0;
-  waitpid(child.pid, &status, 0);
+  int wait_status = 0;
+  while (waitpid(child.pid, &wait_status, 0) < 0 && errno == EINTR) {
+  }
   close(child.fd);
-  child = Child{};
+  child.pid = child.fd = -1;
+  child.reader.reset();
+  return wait_status;
+}
+
+void LegoSimPool::StopAll() {
+  for (auto& child : children_) {
+    if (!child->request) continue;
+    End(*child);
+    child->request.reset();
+  }
+}
+
+v1::SimResponse LegoSimPool::Fail(Child& child, const std::string& why, absl::StatusCode code) {
+  v1::SimResponse response;
+  response.set_id(child.request->id());
+  response.mutable_error()->set_code(static_cast<int>(code));
+  response.mutable_error()->set_message(why);
+  End(child);
+  child.request.reset();
   return response;
+}
+
+std::optional<v1::SimResponse> LegoSimPool::RetryOrFail(Child& child, const std::string& why, absl::StatusCode code) {
+  if (child.fresh) return Fail(child, why, code);
+  End(child);
+  absl::Status status = Send(child);
+  if (status.ok()) return std::nullopt;
+  return Fail(child, absl::StrCat(why, "; then: ", status.message()), code);
 }
 
 std::optional<v1::SimResponse> LegoSimPool::Receive(Child& child) {
@@ -100,24 +134,27 @@ std::optional<v1::SimResponse> LegoSimPool::Receive(Child& child) {
   auto open = child.reader->Fill();
   auto complete = open.ok() ? child.reader->Next(&response) : open;
   if (complete.ok() && *complete) {
+    const bool sound = response.id() == child.request->id() && (response.has_error() || response.estimate().stages_size() > 0);
+    if (!sound) return RetryOrFail(child, "lego-sim gave an answer to another request, or none", absl::StatusCode::kInternal);
     child.request.reset();
+    child.fresh = false;
     return response;
   }
   if (complete.ok() && *open) return std::nullopt;  // a part of a message
-  int wait_status = 0;
-  const bool ended = waitpid(child.pid, &wait_status, WNOHANG) == child.pid;
-  return Kill(child, absl::StrCat("lego-sim broke off", ended ? absl::StrCat(": ", launch::DescribeWaitStatus(wait_status)) : ""),
-              static_cast<int>(absl::StatusCode::kInternal));
+  if (!complete.ok())
+    return RetryOrFail(child, absl::StrCat("lego-sim broke off: ", complete.status().message()), absl::StatusCode::kInternal);
+  const std::string how = launch::DescribeWaitStatus(End(child));
+  return RetryOrFail(child, absl::StrCat("lego-sim ", how, " in the simulation"), absl::StatusCode::kInternal);
 }
 
 std::optional<v1::SimResponse> LegoSimPool::CheckLimits(Child& child) {
   if (absl::Now() - child.started > options_.time_limit) {
-    return Kill(child, absl::StrCat("the simulation took longer than ", absl::FormatDuration(options_.time_limit)),
-                static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+    return Fail(child, absl::StrCat("the simulation took longer than ", absl::FormatDuration(options_.time_limit)),
+                absl::StatusCode::kDeadlineExceeded);
   }
   if (ResidentBytes(child.pid) > options_.resident_limit_bytes) {
-    return Kill(child, absl::StrCat("the simulation took more than ", options_.resident_limit_bytes, " bytes of memory"),
-                static_cast<int>(absl::StatusCode::kResourceExhausted));
+    return RetryOrFail(child, absl::StrCat("the simulation took more than ", options_.resident_limit_bytes, " bytes of memory"),
+                       absl::StatusCode::kResourceExhausted);
   }
   return std::nullopt;
 }
@@ -135,11 +172,14 @@ absl::StatusOr<std::optional<v1::SimResponse>> LegoSimPool::Wait(absl::Duration 
     const absl::Duration left = end - absl::Now();
     if (busy.empty() || left < absl::ZeroDuration()) return std::optional<v1::SimResponse>();
     const int64_t wait_ms = absl::ToInt64Milliseconds(std::min(left, kLook)) + 1;
-    if (poll(polled.data(), polled.size(), static_cast<int>(wait_ms)) < 0 && errno != EINTR) {
+    if (poll(polled.data(), polled.size(), static_cast<int>(wait_ms)) < 0) {
+      if (errno == EINTR) return std::optional<v1::SimResponse>();  // the caller wants to look at what the signal meant
       return absl::UnavailableError("waiting for lego-sim failed");
     }
     for (size_t i = 0; i < busy.size(); ++i) {
-      auto answer = polled[i].revents != 0 ? Receive(*busy[i]) : CheckLimits(*busy[i]);
+      std::optional<v1::SimResponse> answer;
+      if (polled[i].revents != 0) answer = Receive(*busy[i]);
+      if (!answer) answer = CheckLimits(*busy[i]);
       if (answer) return answer;
     }
   }

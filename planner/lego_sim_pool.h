@@ -1,5 +1,8 @@
 // An Estimator over lego-sim child processes, kept alive between requests. A child that crashes, takes too long or too much
 // memory is killed and replaced; its request is answered with an error. Children die with their parent. Torch-free.
+//
+// A child that has answered before may carry the marks of earlier requests: if it breaks off or takes too much memory, its
+// request is tried once more in a fresh process, so that a recipe is blamed only for what it does by itself.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +24,22 @@ struct LegoSimOptions {
 class LegoSimPool : public Estimator {
  public:
   explicit LegoSimPool(LegoSimOptions options);
-  ~LegoSimPool() override;
+  ~LegoSimPool() override;  // no child is left
 
   int64_t Slots() const override { return options_.processes; }
   absl::Status Start(const v1::SimRequest& request) override;
   absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) override;
+  void StopAll() override;
 
  private:
   struct Child;
   absl::Status Spawn(Child& child);
+  absl::Status Send(Child& child);
   std::optional<v1::SimResponse> Receive(Child& child);
   std::optional<v1::SimResponse> CheckLimits(Child& child);
-  v1::SimResponse Kill(Child& child, const std::string& why, int code);
+  std::optional<v1::SimResponse> RetryOrFail(Child& child, const std::string& why, absl::StatusCode code);
+  v1::SimResponse Fail(Child& child, const std::string& why, absl::StatusCode code);
+  int End(Child& child);
 
   const LegoSimOptions options_;
   std::vector<std::unique_ptr<Child>> children_;

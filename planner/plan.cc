@@ -1,6 +1,8 @@
 #include "planner/plan.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,8 @@ namespace {
 
 constexpr int64_t kDefaultTop = 10;
 constexpr int64_t kRejectedShown = 20;
+// Between two looks at `cancel` and at the clock.
+constexpr absl::Duration kPatience = absl::Milliseconds(100);
 
 std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
 
@@ -37,17 +41,46 @@ class Run {
       : request_(request), estimator_(estimator), progress_(progress), cancel_(cancel), started_(absl::Now()) {}
 
   absl::StatusOr<v1::PlanResult> Execute() {
-    auto space = PruneSpace(request_);
+    auto space = PruneSpace(request_, cancel_);
     if (!space.ok()) return space.status();
     space_ = *std::move(space);
+    PrepareOrders();
     Report();
-    if (absl::Status status = Capture(); !status.ok()) return status;
+    absl::Status status = Capture();
+    estimator_.StopAll();
+    if (!status.ok()) return status;
     return Result();
   }
 
  private:
   double Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - started_); }
-  bool OutOfTime() const { return request_.budget_seconds() > 0 && Elapsed() >= request_.budget_seconds(); }
+  // Of the budget, with `extra` added to it; without a budget endless.
+  absl::Duration TimeLeft(absl::Duration extra) const {
+    if (request_.budget_seconds() <= 0) return absl::InfiniteDuration();
+    return started_ + absl::Seconds(request_.budget_seconds()) + extra - absl::Now();
+  }
+  bool OutOfTime() const { return TimeLeft(absl::ZeroDuration()) <= absl::ZeroDuration(); }
+
+  void PrepareOrders() {
+    const auto& survivors = space_.survivors;
+    taken_.assign(survivors.size(), false);
+    for (size_t i = 0; i < survivors.size(); ++i) smallest_.push_back(i);
+    std::stable_sort(smallest_.begin(), smallest_.end(),
+                     [&](size_t a, size_t b) { return survivors[a].bound_bytes < survivors[b].bound_bytes; });
+  }
+
+  // What to capture next: the fastest by the roofline estimate. If half the budget is gone and nothing fits yet, every other one
+  // is the smallest by the memory bound: a slow recipe is better than none.
+  std::optional<size_t> Next() {
+    const absl::Duration half = -absl::Seconds(request_.budget_seconds() / 2);
+    const bool for_memory =
+        fitting_.empty() && !unfit_.empty() && TimeLeft(half) < absl::ZeroDuration() && started_count_ % 2 == 0;
+    size_t& at = for_memory ? next_smallest_ : next_fastest_;
+    auto candidate = [&] { return for_memory ? smallest_[at] : at; };
+    while (at < taken_.size() && taken_[candidate()]) ++at;
+    if (at == taken_.size()) return std::nullopt;
+    return candidate();
+  }
 
   void Report() {
     if (!progress_) return;
@@ -55,7 +88,7 @@ class Run {
     progress.space = space_.size;
     progress.to_capture = space_.survivors.size();
     progress.captured = finished_;
-    for (const auto& estimate : fitting_) {
+    for (const auto& [_, estimate] : fitting_) {
       if (progress.best_step_seconds == 0 || estimate.step_time_seconds() < progress.best_step_seconds) {
         progress.best_step_seconds = estimate.step_time_seconds();
       }
@@ -74,37 +107,37 @@ class Run {
     return sim;
   }
 
-  // Keeps the estimator's slots full until nothing is left or the time is over; what is under way then is waited for.
+  // Keeps the estimator's slots full until nothing is left or the time is over.
   absl::Status Capture() {
-    int64_t under_way = 0;
-    while (next_ < space_.survivors.size() || under_way > 0) {
+    for (;;) {
       if (cancel_ && cancel_()) return absl::CancelledError("planning was cancelled");
-      while (next_ < space_.survivors.size() && under_way < estimator_.Slots() && !OutOfTime()) {
-        if (absl::Status status = estimator_.Start(MakeRequest(next_)); !status.ok()) return status;
-        ++next_;
-        ++under_way;
+      while (started_count_ - finished_ < estimator_.Slots() && !OutOfTime()) {
+        const std::optional<size_t> next = Next();
+        if (!next) break;
+        taken_[*next] = true;
+        ++started_count_;
+        if (absl::Status status = estimator_.Start(MakeRequest(*next)); !status.ok()) return status;
       }
-      if (under_way == 0) break;
-      auto answer = estimator_.Wait(absl::Milliseconds(500));
+      const absl::Duration left = TimeLeft(kGrace);
+      if (started_count_ == finished_ || left <= absl::ZeroDuration()) return absl::OkStatus();
+      auto answer = estimator_.Wait(std::min(left, kPatience));
       if (!answer.ok()) return answer.status();
       if (!*answer) continue;
-      --under_way;
       ++finished_;
       Keep(**answer);
       Report();
     }
-    return absl::OkStatus();
   }
 
   void Keep(const v1::SimResponse& response) {
     const v1::Recipe& recipe = space_.survivors[response.id()].recipe;
     if (response.has_error()) {
-      failed_.push_back(Reject(recipe, "failed", response.error().message()));
+      failed_[response.id()] = Reject(recipe, "failed", response.error().message());
       return;
     }
     const v1::Estimate& estimate = response.estimate();
     if (estimate.fits()) {
-      fitting_.push_back(estimate);
+      fitting_[response.id()] = estimate;
       return;
     }
     const auto& stage = FullestStage(estimate);
@@ -112,7 +145,7 @@ class Run {
                            absl::StrCat("stage ", stage.stage(), " needs ", GiB(stage.peak_allocated_bytes()), " at ",
                                         stage.peak_at(), ", ", GiB(UsableBytes(stage)), " are usable"));
     rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
-    unfit_.push_back(std::move(rejected));
+    unfit_[response.id()] = std::move(rejected);
   }
 
   v1::PlanResult Result() {
@@ -127,20 +160,30 @@ class Run {
     result.set_captured(fitting_.size() + unfit_.size());
     result.set_captured_unfit(unfit_.size());
     result.set_failed(failed_.size());
-    result.set_not_reached(space_.survivors.size() - next_);
-    std::stable_sort(fitting_.begin(), fitting_.end(),
-                     [](const auto& a, const auto& b) { return a.step_time_seconds() < b.step_time_seconds(); });
-    AddRanked(&result);
+    result.set_not_reached(space_.survivors.size() - finished_);
+    const std::vector<v1::Estimate> ranked = Ranked();
+    AddRanked(ranked, &result);
     AddRejected(&result);
-    result.set_explanation(Explain(fitting_, result));
+    result.set_explanation(Explain(ranked, result));
     result.set_seconds(Elapsed());
     return result;
   }
 
-  void AddRanked(v1::PlanResult* result) {
+  // Equal times by headroom, and then as in the space: not as answers happened to come.
+  std::vector<v1::Estimate> Ranked() const {
+    std::vector<v1::Estimate> ranked;
+    for (const auto& [_, estimate] : fitting_) ranked.push_back(estimate);
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+      if (a.step_time_seconds() != b.step_time_seconds()) return a.step_time_seconds() < b.step_time_seconds();
+      return HeadroomBytes(FullestStage(a)) > HeadroomBytes(FullestStage(b));
+    });
+    return ranked;
+  }
+
+  void AddRanked(const std::vector<v1::Estimate>& estimates, v1::PlanResult* result) const {
     const size_t top = request_.top() > 0 ? request_.top() : kDefaultTop;
-    for (size_t i = 0; i < std::min(top, fitting_.size()); ++i) {
-      const v1::Estimate& estimate = fitting_[i];
+    for (size_t i = 0; i < std::min(top, estimates.size()); ++i) {
+      const v1::Estimate& estimate = estimates[i];
       const auto& stage = FullestStage(estimate);
       auto* ranked = result->add_ranked();
       ranked->set_rank(i + 1);
@@ -155,7 +198,8 @@ class Run {
   }
 
   void AddRejected(v1::PlanResult* result) {
-    std::vector<v1::RejectedRecipe> by_memory = std::move(unfit_);
+    std::vector<v1::RejectedRecipe> by_memory;
+    for (auto& [_, rejected] : unfit_) by_memory.push_back(std::move(rejected));
     for (const auto& bounded : space_.closest) {
       auto rejected = Reject(bounded.recipe, "out_of_memory",
                              absl::StrCat("needs at least ", GiB(bounded.bound_bytes), " by the closed-form bound, ",
@@ -171,7 +215,7 @@ class Run {
     };
     for (auto& rejected : by_memory) add(rejected);
     // A failure is never hidden behind what does not fit.
-    for (auto& rejected : failed_) *result->add_rejected() = std::move(rejected);
+    for (auto& [_, rejected] : failed_) *result->add_rejected() = std::move(rejected);
     for (auto& pruned : space_.pruned_candidates) *result->add_rejected() = Reject(pruned.recipe, pruned.rule, pruned.reason);
   }
 
@@ -181,10 +225,13 @@ class Run {
   const std::function<bool()>& cancel_;
   const absl::Time started_;
   LegalSpace space_;
-  size_t next_ = 0;  // of space_.survivors
-  int64_t finished_ = 0;
-  std::vector<v1::Estimate> fitting_;
-  std::vector<v1::RejectedRecipe> unfit_, failed_;
+  // Of space_.survivors, by index:
+  std::vector<bool> taken_;
+  std::vector<size_t> smallest_;  // ascending by memory bound
+  size_t next_fastest_ = 0, next_smallest_ = 0;
+  int64_t started_count_ = 0, finished_ = 0;
+  std::map<size_t, v1::Estimate> fitting_;
+  std::map<size_t, v1::RejectedRecipe> unfit_, failed_;
 };
 
 absl::Status CheckRequest(const v1::PlanRequest& request) {

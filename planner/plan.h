@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "planner/estimator.h"
 #include "proto/legoai/v1/plan.pb.h"
 
@@ -21,9 +22,14 @@ struct PlanProgress {
   double elapsed_seconds = 0;
 };
 
-// `progress` is called after the enumeration and after each capture; `cancel` is asked before each; both may be empty. Errors:
-// InvalidArgument for a request or constraint that cannot be, Cancelled. That nothing fits is no error: `ranked` is empty and
-// `rejected` begins with the closest to fitting.
+// How long captures may go on that are under way when the budget ends; then they are stopped and count as not reached.
+inline constexpr absl::Duration kGrace = absl::Seconds(1);
+
+// `progress` is called after the enumeration and after each capture; `cancel` is asked for each candidate of the space and
+// while captures are waited for; both may be empty. When the budget does not end it, the result is the same in every run: equal
+// step times are ranked by headroom, then in the order of the space. Errors: InvalidArgument for a request or constraint that
+// cannot be, Cancelled; nothing is under way afterwards. That nothing fits is no error: `ranked` is empty and `rejected` begins
+// with the closest to fitting.
 absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& estimator,
                                     const std::function<void(const PlanProgress&)>& progress = {},
                                     const std::function<bool()>& cancel = {});

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "planner/legal.h"
 #include "planner/space.h"
 #include "simulator/hardware/catalog.h"
@@ -49,6 +50,7 @@ class ArithmeticEstimator : public Estimator {
     stage->set_peak_allocated_bytes(estimate->fits() ? 60 : 160);
     return std::optional<v1::SimResponse>(response);
   }
+  void StopAll() override { started_.clear(); }
   int64_t total = 0;
 
  private:
@@ -118,6 +120,96 @@ TEST(Plan, CanBeCancelled) {
   int asked = 0;
   auto result = Plan(Request(), estimator, {}, [&] { return ++asked > 5; });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
+}
+
+// All recipes take the same time; answers come in the order of starting or in the reverse of it.
+class EqualEstimator : public Estimator {
+ public:
+  explicit EqualEstimator(bool reverse) : reverse_(reverse) {}
+  int64_t Slots() const override { return 4; }
+  absl::Status Start(const v1::SimRequest& request) override {
+    started_.push_back(request);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
+    if (started_.empty()) return std::optional<v1::SimResponse>();
+    const v1::SimRequest request = reverse_ ? started_.back() : started_.front();
+    reverse_ ? started_.pop_back() : started_.pop_front();
+    v1::SimResponse response;
+    response.set_id(request.id());
+    if (request.recipe().training().mixed_precision_param() == v1::FLOAT32) {
+      response.mutable_error()->set_message("no");
+      return std::optional<v1::SimResponse>(response);
+    }
+    auto* estimate = response.mutable_estimate();
+    *estimate->mutable_recipe() = request.recipe();
+    estimate->set_fits(request.recipe().activation_checkpoint().mode() == v1::AC_FULL);
+    estimate->set_step_time_seconds(2);
+    estimate->add_stages()->set_capacity_bytes(request.recipe().parallelism().tensor_parallel_degree() * 10);
+    return std::optional<v1::SimResponse>(response);
+  }
+  void StopAll() override { started_.clear(); }
+
+ private:
+  const bool reverse_;
+  std::deque<v1::SimRequest> started_;
+};
+
+TEST(Plan, TheOrderOfAnswersDecidesNothing) {
+  v1::PlanRequest request = Request();
+  request.set_top(10000);
+  request.set_all_rejected(true);
+  EqualEstimator forward(false), backward(true);
+  auto a = Plan(request, forward), b = Plan(request, backward);
+  ASSERT_TRUE(a.ok() && b.ok());
+  a->set_seconds(0), b->set_seconds(0);
+  ASSERT_GT(a->ranked_size(), 10);
+  EXPECT_EQ(a->DebugString(), b->DebugString());
+  for (int i = 1; i < a->ranked_size(); ++i) {
+    EXPECT_LE(a->ranked(i).headroom_bytes(), a->ranked(i - 1).headroom_bytes());
+  }
+}
+
+// Never answers.
+class SilentEstimator : public Estimator {
+ public:
+  int64_t Slots() const override { return 2; }
+  absl::Status Start(const v1::SimRequest&) override {
+    ++under_way;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) override {
+    absl::SleepFor(timeout);
+    return std::optional<v1::SimResponse>();
+  }
+  void StopAll() override { under_way = 0; }
+  int under_way = 0;
+};
+
+TEST(Plan, CapturesUnderWayAreStoppedWhenTheBudgetEnds) {
+  SilentEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(0.5);
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(estimator.under_way, 0);
+  EXPECT_EQ(result->captured() + result->failed(), 0);
+  EXPECT_EQ(result->space(), Pruned(*result) + result->bounded_out() + result->not_reached());
+  EXPECT_NE(result->explanation().find("budget"), std::string::npos) << result->explanation();
+}
+
+TEST(Plan, CancellingIsPossibleWhileTheSpaceIsPruned) {
+  int asked = 0;
+  auto space = PruneSpace(Request(), [&] { return ++asked == 3; });
+  EXPECT_EQ(space.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(Plan, CancellingStopsWhatIsUnderWay) {
+  SilentEstimator estimator;
+  auto result = Plan(Request(), estimator, {}, [&] { return estimator.under_way > 0; });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(estimator.under_way, 0);
 }
 
 TEST(Plan, ConstraintsBindAndWrongOnesAreErrors) {

@@ -5,11 +5,15 @@
 namespace legoai::planner {
 namespace {
 
+// Ascending.
 std::vector<int64_t> Divisors(int64_t number) {
-  std::vector<int64_t> divisors;
-  for (int64_t d = 1; d <= number; ++d) {
-    if (number % d == 0) divisors.push_back(d);
+  std::vector<int64_t> divisors, large;
+  for (int64_t d = 1; d <= number / d; ++d) {
+    if (number % d != 0) continue;
+    divisors.push_back(d);
+    if (d != number / d) large.push_back(number / d);
   }
+  divisors.insert(divisors.end(), large.rbegin(), large.rend());
   return divisors;
 }
 

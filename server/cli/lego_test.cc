@@ -1,6 +1,7 @@
 // The command as a user meets it: the real programs, started as processes; exit codes, messages and the JSON of cli.md.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -57,7 +59,7 @@ class Lego : public ::testing::Test {
 
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
 
-  Result Run(std::vector<std::string> words) const {
+  pid_t Start(std::vector<std::string> words) const {
     words.insert(words.begin(), "server/cli/lego");
     const std::string out = Path("stdout"), err = Path("stderr");
     const pid_t pid = fork();
@@ -70,10 +72,15 @@ class Lego : public ::testing::Test {
       execv(argv[0], argv.data());
       _exit(99);
     }
+    return pid;
+  }
+  Result Finish(pid_t pid) const {
     int status = 0;
     waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(out), ReadAll(err)};
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return {code, ReadAll(Path("stdout")), ReadAll(Path("stderr"))};
   }
+  Result Run(std::vector<std::string> words) const { return Finish(Start(std::move(words))); }
 
   // Fails with `code`, and says all `parts` on standard error and nothing on standard output.
   void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const {
@@ -212,6 +219,43 @@ TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
   EXPECT_EQ(ReadAll(Path("winner.toml")), json["ranked"][0]["recipe_toml"]);
   const Result again = Run({"simulate", "--recipe", Path("winner.toml"), "--cluster", "cpu:2x1", "-o", "json"});
   EXPECT_EQ(Json::parse(again.out)["step_time_seconds"], json["ranked"][0]["step_time_seconds"]);
+}
+
+// Processes whose parent is `parent`.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string text, state;
+    if (!std::getline(file, text)) continue;
+    pid_t its_parent = 0;
+    std::istringstream(text.substr(text.rfind(')') + 1)) >> state >> its_parent;
+    if (its_parent == parent) children.push_back(std::stoi(text));
+  }
+  return children;
+}
+
+TEST_F(Lego, InterruptedPlansLeaveNoProcess) {
+  for (int signal_number : {SIGINT, SIGTERM}) {
+    const pid_t lego = Start({"plan", "--model", "llama3-405b", "--cluster", "h100-sxm-80:8x64", "--global-batch", "512", "--seq",
+                              "8192", "--budget-seconds", "0", "-o", "json"});
+    std::vector<pid_t> simulators;
+    for (int i = 0; i < 12000 && simulators.empty(); ++i) {
+      usleep(10000);
+      simulators = ChildrenOf(lego);
+    }
+    ASSERT_FALSE(simulators.empty()) << "no simulation was started";
+    kill(lego, signal_number);
+    const Result result = Finish(lego);
+    EXPECT_EQ(result.code, 130) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find("cancelled"), std::string::npos) << result.err;
+    for (pid_t pid : simulators) EXPECT_EQ(kill(pid, 0), -1) << pid << " is left";
+  }
+}
+
+TEST_F(Lego, ABudgetThatReachesNothingIsAnErrorAndNotAMisfit) {
+  ExpectError(Plan({"--budget-seconds", "0.000001"}), 1, {"the budget ended", "larger --budget-seconds"});
 }
 
 TEST_F(Lego, NothingFitsIsExitCodeThreeWithTheClosest) {

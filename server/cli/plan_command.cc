@@ -166,12 +166,20 @@ absl::Status AllFailed(const v1::PlanResult& result) {
                                           first == result.rejected().end() ? "" : first->reason()));
 }
 
+// Neither is it if the time was over before anything was simulated.
+absl::Status NothingReached(const v1::PlanResult& result) {
+  return absl::DeadlineExceededError(absl::StrCat("the budget ended after ", absl::StrFormat("%.1f s", result.seconds()),
+                                                  ", before any of ", result.not_reached(),
+                                                  " recipes that may fit was simulated; give a larger --budget-seconds"));
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
   const auto result = PlanWithProcesses(*request);
   if (!result.ok()) return result.status();
   if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
+  if (result->not_reached() > 0 && result->captured() == 0) return NothingReached(*result);
   const bool found = result->ranked_size() > 0;
   if (const std::string out = arguments.Text("out"); found && !out.empty()) {
     if (absl::Status status = checkpoint::WriteFile(out, result->ranked(0).recipe_toml()); !status.ok()) return status;

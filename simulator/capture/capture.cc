@@ -38,7 +38,7 @@ absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainS
 }
 
 absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
-                                          int64_t rank) {
+                                          int64_t rank, const std::vector<parallel::LoweredAction>& only) {
   auto runtime = comm::Runtime::Create(rank, dims.Groups(rank), comm::MakeFakeStreams(), nullptr);
   if (!runtime.ok()) return runtime.status();
   comm::RuntimeScope scope(runtime->get());
@@ -49,6 +49,7 @@ absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Reci
   const auto start = Clock::now();
   auto step = train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/false);
   if (!step.ok()) return step.status();
+  if (!only.empty()) (*step)->PerformOnly(only);
   result.build_seconds = SecondsSince(start);
   const auto built = Clock::now();
   auto trace = RecordStep(recorder, **step);

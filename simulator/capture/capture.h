@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/model.pb.h"
@@ -12,6 +13,7 @@
 #include "worker/graph/recorder.h"
 #include "worker/graph/trace.h"
 #include "worker/parallel/parallel_dims.h"
+#include "worker/parallel/pipeline/lowering.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::sim {
@@ -21,8 +23,9 @@ struct CaptureResult {
   double build_seconds = 0, capture_seconds = 0;
 };
 
+// `only`: the pipeline's actions to capture; empty: all of the step.
 absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
-                                          int64_t rank);
+                                          int64_t rank, const std::vector<parallel::LoweredAction>& only = {});
 
 // Records one step with a recorder that is not recording yet: what CaptureStep does with a fake one, and what makes a Trace of a
 // real step. Afterwards the recorder is finished. `result`: gets what the step gave; may be null.

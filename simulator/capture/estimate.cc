@@ -7,7 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "proto/errors.h"
-#include "simulator/capture/capture.h"
+#include "simulator/capture/capture_stages.h"
 #include "simulator/capture/operator_benchmark.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
@@ -23,25 +23,7 @@ namespace {
 
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
 
-struct Captured {
-  int64_t rank = 0;
-  graph::Trace trace;
-};
-
-absl::StatusOr<std::vector<Captured>> CaptureStages(const v1::SimRequest& request, const parallel::ParallelDims& dims) {
-  std::vector<Captured> stages;
-  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
-    parallel::Coordinates first;
-    first.pp = stage;
-    const int64_t rank = dims.RankOf(first);
-    auto captured = CaptureStep(request.model(), request.recipe(), dims, rank);
-    if (!captured.ok()) return captured.status();
-    stages.push_back({rank, std::move(captured->trace)});
-  }
-  return stages;
-}
-
-absl::Status AddMemory(const std::vector<Captured>& stages, const v1::Device& device, bool timeline,
+absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Device& device, bool timeline,
                        std::vector<MemoryProfile>* profiles, v1::Estimate* estimate) {
   MemoryOptions options = MemoryOptionsOf(device);
   options.timeline = timeline;
@@ -66,9 +48,9 @@ absl::Status AddMemory(const std::vector<Captured>& stages, const v1::Device& de
 }
 
 // FLOPs that matrix products and attention really do on all ranks of a step, recomputation included.
-absl::StatusOr<double> HardwareFlops(const std::vector<Captured>& stages, int64_t ranks_per_stage) {
+absl::StatusOr<double> HardwareFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
   double flops = 0;
-  for (const Captured& stage : stages) {
+  for (const CapturedStage& stage : stages) {
     auto rows = ResolveOperators(stage.trace);
     if (!rows.ok()) return rows.status();
     for (const graph::Instruction& instruction : stage.trace.instructions) {
@@ -88,19 +70,19 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
   return 0;
 }
 
-std::vector<StageTrace> StageTraces(const std::vector<Captured>& stages) {
+std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
   std::vector<StageTrace> traces;
   for (size_t i = 0; i < stages.size(); ++i) traces.push_back({&stages[i].trace, static_cast<int64_t>(i), stages[i].rank});
   return traces;
 }
 
 // Costs measured here, for a cluster of CPUs like this one.
-absl::StatusOr<BenchmarkTable> Benchmark(const v1::Cluster& cluster, const std::vector<Captured>& stages) {
+absl::StatusOr<BenchmarkTable> Benchmark(const v1::Cluster& cluster, const std::vector<CapturedStage>& stages) {
   if (cluster.device().kind() != v1::CPU) {
     return FieldError("--benchmark", cluster.device().type(), "only operators of type cpu can be measured on this machine");
   }
   std::vector<const graph::Trace*> traces;
-  for (const Captured& stage : stages) traces.push_back(&stage.trace);
+  for (const CapturedStage& stage : stages) traces.push_back(&stage.trace);
   const int64_t ranks = cluster.devices_per_node(), cores = std::max<int64_t>(1, cluster.host_cores());
   auto table = BenchmarkOperators(traces, std::min(ranks, cores));
   if (!table.ok() || ranks <= cores) return table;
@@ -112,7 +94,7 @@ absl::StatusOr<BenchmarkTable> Benchmark(const v1::Cluster& cluster, const std::
   return shared;
 }
 
-absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<Captured>& stages,
+absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages,
                                             const std::vector<StageTrace>& traces) {
   const v1::Cluster& cluster = request.cluster();
   auto roofline = RooflineModel::Create(cluster.device());
@@ -124,7 +106,7 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
   return SimulateStep(traces, cluster, BenchmarkModel(&*table, roofline->get()), collectives);
 }
 
-absl::Status AddTime(const v1::SimRequest& request, const std::vector<Captured>& stages, const StepSimulation& step,
+absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
                      const parallel::ParallelDims& dims, v1::Estimate* estimate) {
   const double seconds = step.step_seconds, world = static_cast<double>(dims.world_size());
   const double tokens = static_cast<double>(dims.global_batch() * dims.seq_len());
@@ -167,7 +149,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
   estimate.set_parameters(model::ParameterCount(request.model()));
   estimate.set_world_size(world);
   absl::Time start = absl::Now();
-  auto stages = CaptureStages(request, *dims);
+  auto stages = CaptureStages(request.model(), request.recipe(), *dims);
   if (!stages.ok()) return stages.status();
   estimate.set_capture_seconds(SecondsSince(start));
   start = absl::Now();

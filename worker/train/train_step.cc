@@ -142,6 +142,8 @@ model::LanguageModel& TrainStep::model() { return *impl_->parallelized.model; }
 AdamW& TrainStep::optimizer() { return *impl_->optimizer; }
 std::vector<NamedTensor> TrainStep::State() { return impl_->State(); }
 
+void TrainStep::PerformOnly(std::vector<parallel::LoweredAction> actions) { impl_->runner->PerformOnly(std::move(actions)); }
+
 absl::StatusOr<TrainStep::Result> TrainStep::Run() {
   Result result;
   absl::Status status = comm::CatchStatus([&] {

@@ -18,6 +18,7 @@
 #include "worker/graph/trace.h"
 #include "worker/model/language_model.h"
 #include "worker/parallel/parallel_dims.h"
+#include "worker/parallel/pipeline/lowering.h"
 #include "worker/train/optimizer.h"
 
 namespace legoai::train {
@@ -56,6 +57,9 @@ class TrainStep {
     at::Tensor loss, grad_norm;
   };
   absl::StatusOr<Result> Run();
+  // Run() then performs these of the pipeline's actions (one stage has its microbatches, too): a capture needs to see only the
+  // distinct ones.
+  void PerformOnly(std::vector<parallel::LoweredAction> actions);
   // Forward, backward and reduction into Parameter::grad only; for tests of gradients. ReleaseGradients() afterwards.
   absl::StatusOr<at::Tensor> ForwardBackward();
   void ReleaseGradients();

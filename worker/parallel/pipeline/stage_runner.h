@@ -15,6 +15,7 @@
 
 #include <array>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "worker/model/language_model.h"
@@ -51,6 +52,8 @@ class StageRunner {
   // Forward and backward of all microbatches; gradients end up where the parameters' hooks put them. Gives the sum of the
   // losses, fp32 [], on the last stage and zero elsewhere. Nothing is under way when it returns, except what hooks started.
   at::Tensor Run(const StageInputs& inputs);
+  // Run() then performs these instead of the schedule's, a part of a step: what a capture needs to see of it.
+  void PerformOnly(std::vector<LoweredAction> actions) { training_ = std::move(actions); }
   // The same sum without gradients, not in training mode.
   at::Tensor Evaluate(const StageInputs& inputs);
 

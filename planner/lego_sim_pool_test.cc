@@ -1,0 +1,222 @@
+// The pool over real processes: testing/test_sim.cc speaks lego-sim's protocol and misbehaves by order.
+#include "planner/lego_sim_pool.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "planner/plan.h"
+#include "simulator/hardware/catalog.h"
+#include "worker/model/catalog.h"
+
+namespace legoai::planner {
+namespace {
+
+// No test waits that long unless something is wrong.
+constexpr absl::Duration kPatience = absl::Seconds(120);
+
+LegoSimOptions Options(int64_t processes = 1) {
+  LegoSimOptions options;
+  options.program = "planner/test_sim";
+  options.processes = processes;
+  options.time_limit = kPatience;
+  return options;
+}
+
+v1::SimRequest Order(uint64_t id, const std::string& what) {
+  v1::SimRequest request;
+  request.set_id(id);
+  request.mutable_model()->set_name(what);
+  return request;
+}
+
+v1::SimResponse Await(LegoSimPool& pool) {
+  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;) {
+    auto answer = pool.Wait(absl::Seconds(1));
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    if (!answer.ok()) break;
+    if (*answer) return **answer;
+  }
+  ADD_FAILURE() << "no answer came";
+  return {};
+}
+
+v1::SimResponse Ask(LegoSimPool& pool, uint64_t id, const std::string& what) {
+  const absl::Status status = pool.Start(Order(id, what));
+  EXPECT_TRUE(status.ok()) << status;
+  v1::SimResponse response = Await(pool);
+  EXPECT_EQ(response.id(), id) << what;
+  return response;
+}
+
+pid_t PidOf(const v1::SimResponse& response) { return static_cast<pid_t>(response.estimate().operators()); }
+
+// Children of this process, dead but not reaped ones included.
+std::set<pid_t> Children() {
+  std::set<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    if (!std::getline(file, text)) continue;
+    const std::vector<std::string> fields = absl::StrSplit(text.substr(text.rfind(')') + 2), ' ');
+    if (fields.size() > 1 && fields[1] == absl::StrCat(getpid())) children.insert(std::stoi(text));
+  }
+  return children;
+}
+
+void ExpectError(const v1::SimResponse& response, absl::StatusCode code, const std::string& part) {
+  EXPECT_EQ(response.error().code(), static_cast<int>(code)) << response.DebugString();
+  EXPECT_NE(response.error().message().find(part), std::string::npos) << response.DebugString();
+}
+
+TEST(LegoSimPoolTest, AProcessServesManyRequests) {
+  LegoSimPool pool(Options());
+  const pid_t first = PidOf(Ask(pool, 1, "ok"));
+  EXPECT_GT(first, 0);
+  EXPECT_EQ(PidOf(Ask(pool, 2, "ok")), first);
+  EXPECT_TRUE(pool.Start(Order(3, "hang")).ok());
+  EXPECT_EQ(pool.Start(Order(4, "ok")).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(LegoSimPoolTest, ACrashIsAnAnswerThatSaysHow) {
+  LegoSimPool pool(Options());
+  ExpectError(Ask(pool, 1, "crash"), absl::StatusCode::kInternal, "signal 6");
+  ExpectError(Ask(pool, 2, "exit"), absl::StatusCode::kInternal, "code 7");
+  EXPECT_GT(PidOf(Ask(pool, 3, "ok")), 0);
+  // Of one that has answered, too.
+  ExpectError(Ask(pool, 4, "crash"), absl::StatusCode::kInternal, "signal 6");
+  EXPECT_EQ(Children().size(), 0u);
+}
+
+TEST(LegoSimPoolTest, WhatIsNoAnswerIsAnError) {
+  LegoSimPool pool(Options());
+  for (const char* what : {"garbage", "other-id", "empty"}) {
+    ExpectError(Ask(pool, 5, what), absl::StatusCode::kInternal, "lego-sim");
+  }
+  EXPECT_GT(PidOf(Ask(pool, 6, "ok")), 0);
+}
+
+TEST(LegoSimPoolTest, DeathBetweenRequestsIsBlamedOnNobody) {
+  LegoSimPool pool(Options());
+  const pid_t first = PidOf(Ask(pool, 1, "ok-then-exit"));
+  // At once, where it may still be ending, and when it surely has ended.
+  const pid_t second = PidOf(Ask(pool, 2, "ok-then-exit"));
+  EXPECT_GT(second, 0);
+  EXPECT_NE(second, first);
+  siginfo_t info = {};
+  ASSERT_EQ(waitid(P_PID, second, &info, WEXITED | WNOWAIT), 0);
+  const pid_t third = PidOf(Ask(pool, 3, "ok"));
+  EXPECT_GT(third, 0);
+  EXPECT_NE(third, second);
+}
+
+TEST(LegoSimPoolTest, MarksOfEarlierRequestsAreBlamedOnNobody) {
+  LegoSimOptions options = Options();
+  options.resident_limit_bytes = int64_t{200} << 20;
+  LegoSimPool pool(options);
+  pid_t last = PidOf(Ask(pool, 1, "ok"));
+  for (const char* what : {"crash-used", "exit-used", "eat-used"}) {
+    const pid_t now = PidOf(Ask(pool, 2, what));
+    EXPECT_GT(now, 0) << what;
+    EXPECT_NE(now, last) << what;
+    last = now;
+  }
+}
+
+TEST(LegoSimPoolTest, TimeAndMemoryHaveLimits) {
+  LegoSimOptions options = Options();
+  options.resident_limit_bytes = int64_t{200} << 20;
+  LegoSimPool by_memory(options);
+  ExpectError(Ask(by_memory, 1, "eat"), absl::StatusCode::kResourceExhausted, "bytes of memory");
+  EXPECT_GT(PidOf(Ask(by_memory, 2, "ok")), 0);
+  options.time_limit = absl::Milliseconds(50);
+  LegoSimPool by_time(options);
+  ExpectError(Ask(by_time, 1, "hang"), absl::StatusCode::kDeadlineExceeded, "longer than 50ms");
+}
+
+TEST(LegoSimPoolTest, StopAllEndsWhatIsUnderWay) {
+  LegoSimPool pool(Options(2));
+  const pid_t idle = PidOf(Ask(pool, 1, "ok"));
+  ASSERT_TRUE(pool.Start(Order(2, "hang")).ok());
+  ASSERT_TRUE(pool.Start(Order(3, "hang")).ok());
+  EXPECT_EQ(Children().size(), 2u);
+  pool.StopAll();
+  EXPECT_EQ(Children().count(idle), 0u);
+  auto answer = pool.Wait(absl::Milliseconds(1));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_FALSE(answer->has_value());
+  EXPECT_GT(PidOf(Ask(pool, 4, "ok")), 0);
+}
+
+TEST(LegoSimPoolTest, NoProcessIsLeft) {
+  {
+    LegoSimPool pool(Options(3));
+    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(pool.Start(Order(id, id == 2 ? "ok" : "hang")).ok());
+    EXPECT_EQ(Await(pool).id(), 2u);
+    EXPECT_EQ(Children().size(), 3u);
+  }
+  EXPECT_TRUE(Children().empty());
+}
+
+TEST(LegoSimPoolTest, AProgramThatCannotRunIsAnErrorOfStart) {
+  LegoSimOptions options = Options();
+  options.program = "planner/no_such_program";
+  LegoSimPool pool(options);
+  EXPECT_EQ(pool.Start(Order(1, "ok")).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(pool.Start(Order(2, "ok")).code(), absl::StatusCode::kNotFound);
+}
+
+v1::PlanRequest SmallPlan(const std::string& order) {
+  v1::PlanRequest request;
+  *request.mutable_model() = *model::ResolveModel("llama3-1b");
+  request.mutable_model()->set_name(order);
+  *request.mutable_cluster() = *sim::ParseCluster("h100-sxm-80:2x1");
+  request.set_global_batch(2);
+  request.set_seq_len(2048);
+  return request;
+}
+
+// The whole chain: captures that never end are stopped soon after the budget, and count as not reached.
+TEST(LegoSimPoolTest, ThePlanEndsWhenItsBudgetDoes) {
+  LegoSimPool pool(Options(2));
+  v1::PlanRequest request = SmallPlan("hang");
+  request.set_budget_seconds(0.05);
+  auto result = Plan(request, pool);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->not_reached(), 2);
+  EXPECT_EQ(result->captured() + result->failed(), 0);
+  EXPECT_TRUE(Children().empty());
+}
+
+TEST(LegoSimPoolTest, ACancelledPlanLeavesNoProcess) {
+  LegoSimPool pool(Options(2));
+  bool started = false;
+  auto result = Plan(SmallPlan("hang"), pool, {}, [&] { return started = started || Children().size() == 2; });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Children().empty());
+}
+
+TEST(LegoSimPoolTest, CrashesRejectTheirCandidatesAndNothingElse) {
+  LegoSimPool pool(Options(2));
+  auto result = Plan(SmallPlan("crash"), pool);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->failed(), 2);
+  EXPECT_EQ(result->captured() + result->not_reached(), 0);
+  ASSERT_GT(result->rejected_size(), 0);
+  EXPECT_NE(result->rejected(result->rejected_size() - 1).reason().find("signal 6"), std::string::npos);
+  EXPECT_TRUE(Children().empty());
+}
+
+}  // namespace
+}  // namespace legoai::planner

@@ -1,0 +1,28 @@
+// The Traces of a whole pipeline: of one rank of every stage, as the ranks of a stage do the same. What is alike is captured once
+// (instance_actions.h): stages in the middle with as many layers, and microbatches; the Traces are those of CaptureStep.
+//
+// One capture at a time in a process.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "worker/graph/trace.h"
+#include "worker/parallel/parallel_dims.h"
+
+namespace legoai::sim {
+
+struct CapturedStage {
+  int64_t rank = 0;
+  graph::Trace trace;
+  bool instanced = false;  // from the capture of a part, or of another stage
+};
+
+// Errors: those of CaptureStep.
+absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const v1::Model& model, const v1::Recipe& recipe,
+                                                         const parallel::ParallelDims& dims);
+
+}  // namespace legoai::sim

@@ -1,0 +1,160 @@
+// The Traces of pipelines and of accumulation, made from few microbatches and few stages, are those of the whole captures: the
+// same program, index by index, with the same peaks and the same step time.
+#include "simulator/capture/capture_stages.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+
+#include "simulator/capture/capture.h"
+#include "simulator/engine/step_simulation.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/memory/memory_simulator.h"
+#include "tests/integration/cases.h"
+#include "worker/graph/compare.h"
+#include "worker/graph/trace_file.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::sim {
+namespace {
+
+using ::testing::IsEmpty;
+
+struct Case {
+  std::string name;
+  int64_t shard = 1, tp = 1, pp = 1;
+  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  int64_t microbatches = 8, rows = 1, layers = 5;
+  bool checkpointing = false, bf16 = false, tied = false, gpt2 = false;
+  int64_t replicate = 1;
+  v1::ReshardPolicy reshard = v1::RESHARD_DEFAULT;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+v1::Model ModelOf(const Case& c) {
+  v1::Model model = c.gpt2 ? integration::TinyGpt2() : integration::TinyLlama();
+  model.set_num_hidden_layers(c.layers);
+  if (!c.gpt2) model.set_tie_word_embeddings(c.tied);
+  return model;
+}
+
+v1::Recipe RecipeOf(const Case& c) {
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  auto* training = recipe.mutable_training();
+  training->set_local_batch_size(c.pp > 1 ? c.microbatches * c.rows : c.rows);
+  training->set_global_batch_size(c.microbatches * c.rows * c.shard * c.replicate);
+  training->set_seq_len(16);
+  training->set_mixed_precision_param(c.bf16 ? v1::BFLOAT16 : v1::FLOAT32);
+  auto* parallelism = recipe.mutable_parallelism();
+  parallelism->set_data_parallel_replicate_degree(c.replicate);
+  parallelism->set_data_parallel_shard_degree(c.shard);
+  parallelism->set_tensor_parallel_degree(c.tp);
+  parallelism->set_pipeline_parallel_degree(c.pp);
+  parallelism->set_pipeline_parallel_schedule(c.schedule);
+  parallelism->set_pipeline_parallel_microbatch_size(c.pp > 1 ? c.rows : 1);
+  parallelism->set_fsdp_reshard_after_forward(c.reshard);
+  recipe.mutable_activation_checkpoint()->set_mode(c.checkpointing ? v1::AC_FULL : v1::AC_NONE);
+  return recipe;
+}
+
+void ExpectSameMemory(const graph::Trace& a, const graph::Trace& b) {
+  auto left = SimulateMemory(a, {.timeline = true}), right = SimulateMemory(b, {.timeline = true});
+  ASSERT_TRUE(left.ok() && right.ok()) << left.status() << right.status();
+  EXPECT_EQ(left->peak_requested_bytes, right->peak_requested_bytes);
+  EXPECT_EQ(left->peak_allocated_bytes, right->peak_allocated_bytes);
+  EXPECT_EQ(left->peak_at, right->peak_at);
+  EXPECT_EQ(left->live_bytes, right->live_bytes);
+}
+
+double StepSeconds(const std::vector<StageTrace>& stages, int64_t world) {
+  auto cluster = MakeCluster(*FindDevice("h100-sxm-80"), world, 1);
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  auto compute = RooflineModel::Create(cluster->device());
+  auto step = SimulateStep(stages, *cluster, **compute, CollectiveCostModel(*cluster));
+  EXPECT_TRUE(step.ok()) << step.status();
+  return step.ok() ? step->step_seconds : -1;
+}
+
+class CaptureStagesTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CaptureStagesTest, GivesTheTracesOfWholeCaptures) {
+  const Case& c = GetParam();
+  const v1::Model model = ModelOf(c);
+  const v1::Recipe recipe = RecipeOf(c);
+  const int64_t world = c.replicate * c.shard * c.tp * c.pp;
+  auto dims = parallel::ParallelDims::Create(recipe, model, world);
+  ASSERT_TRUE(dims.ok()) << dims.status();
+  ASSERT_EQ(dims->microbatches(), c.microbatches);
+  auto stages = CaptureStages(model, recipe, *dims);
+  ASSERT_TRUE(stages.ok()) << stages.status();
+  ASSERT_EQ(static_cast<int64_t>(stages->size()), c.pp);
+  std::vector<graph::Trace> whole;
+  for (int64_t s = 0; s < c.pp; ++s) {
+    SCOPED_TRACE(testing::Message() << "stage " << s);
+    const CapturedStage& stage = (*stages)[s];
+    EXPECT_EQ(stage.rank, dims->RankOf({.pp = s}));
+    auto captured = CaptureStep(model, recipe, *dims, stage.rank);
+    ASSERT_TRUE(captured.ok()) << captured.status();
+    EXPECT_EQ(stage.instanced, c.microbatches > 6 || (c.pp > 3 && s > 0 && s + 1 < c.pp));
+    ASSERT_THAT(graph::Differences(captured->trace, stage.trace, 5), IsEmpty());
+    // Not only the same program: the same numbers.
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(graph::ToProto(captured->trace), graph::ToProto(stage.trace)));
+    ExpectSameMemory(captured->trace, stage.trace);
+    whole.push_back(std::move(captured->trace));
+  }
+  std::vector<StageTrace> expected, actual;
+  for (int64_t s = 0; s < c.pp; ++s) {
+    expected.push_back({&whole[s], s, (*stages)[s].rank});
+    actual.push_back({&(*stages)[s].trace, s, (*stages)[s].rank});
+  }
+  EXPECT_EQ(StepSeconds(actual, world), StepSeconds(expected, world));
+}
+
+std::vector<Case> Cases() {
+  return {
+      {.name = "pp2", .pp = 2},
+      {.name = "pp2_seven", .pp = 2, .microbatches = 7},
+      {.name = "pp2_many", .pp = 2, .microbatches = 19, .rows = 2},
+      {.name = "pp2_few", .pp = 2, .microbatches = 4},
+      {.name = "pp2_gpipe", .pp = 2, .schedule = v1::GPIPE, .microbatches = 9},
+      {.name = "pp4", .pp = 4, .layers = 8},
+      {.name = "pp4_few", .pp = 4, .microbatches = 4, .layers = 8},
+      {.name = "pp4_one", .pp = 4, .microbatches = 1, .layers = 8},
+      {.name = "pp4_gpipe", .pp = 4, .schedule = v1::GPIPE, .layers = 8},
+      {.name = "pp5_uneven", .pp = 5, .microbatches = 10, .layers = 13},
+      {.name = "pp8_deep", .pp = 8, .microbatches = 16, .layers = 16},
+      {.name = "pp4_ac", .pp = 4, .layers = 8, .checkpointing = true},
+      {.name = "fsdp2_pp4", .shard = 2, .pp = 4, .layers = 8},
+      {.name = "fsdp3_pp2_bf16", .shard = 3, .pp = 2, .bf16 = true},
+      {.name = "pp4_bf16", .pp = 4, .layers = 8, .bf16 = true},
+      {.name = "tp2_pp4", .tp = 2, .pp = 4, .layers = 8},
+      {.name = "fsdp2_tp2_pp4_ac_bf16",
+       .shard = 2,
+       .tp = 2,
+       .pp = 4,
+       .microbatches = 11,
+       .layers = 8,
+       .checkpointing = true,
+       .bf16 = true},
+      {.name = "hsdp2x2_pp2", .shard = 2, .pp = 2, .replicate = 2},
+      {.name = "accumulate", .microbatches = 9},
+      {.name = "accumulate_ac_bf16", .microbatches = 7, .checkpointing = true, .bf16 = true},
+      {.name = "accumulate_fsdp2", .shard = 2, .microbatches = 9},
+      {.name = "accumulate_fsdp3_bf16", .shard = 3, .microbatches = 12, .rows = 2, .bf16 = true},
+      {.name = "accumulate_fsdp2_kept", .shard = 2, .microbatches = 9, .reshard = v1::RESHARD_NEVER},
+      {.name = "accumulate_hsdp2x2", .shard = 2, .microbatches = 8, .replicate = 2},
+      {.name = "accumulate_ddp2", .microbatches = 8, .bf16 = true, .replicate = 2},
+      {.name = "accumulate_tp2", .tp = 2, .microbatches = 8},
+      {.name = "accumulate_tied", .shard = 2, .microbatches = 8, .tied = true},
+      {.name = "accumulate_gpt2", .shard = 2, .microbatches = 8, .gpt2 = true},
+      {.name = "accumulate_gpt2_ac", .microbatches = 8, .checkpointing = true, .gpt2 = true},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CaptureStagesTest, ::testing::ValuesIn(Cases()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace legoai::sim

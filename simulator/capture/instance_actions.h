@@ -1,0 +1,46 @@
+// A pipeline rank's Trace of many microbatches from the Trace of a few: each distinct action is captured, the rest are copies of
+// it with other storages (design simulator.md, MPMD). The result is the Trace that capturing all microbatches gives, index by
+// index; a test compares them.
+//
+// Captured are microbatches 0, 1, 2, 3, 4 and the last one. The first ones and the last one are special: parameters are gathered,
+// gradients begin to add up, are reduced. Microbatches 3 and 4 stand for all in between: they must be alike instruction by
+// instruction, up to storages of their own (or of the microbatch before each) and integers and offsets that grow with the
+// microbatch's number; what differs in another way is refused, and the caller captures everything. What an action does and frees
+// must not depend on the actions around it, which is how StageRunner and comm::Runtime work, so the captured order does not
+// matter where there is a pipeline: the order differs between stages and schedules, actions do not.
+//
+// Stages in the middle of a pipeline with as many layers differ in the numbers of their layers, their neighbours and the order of
+// actions, so one's capture serves for all.
+//
+// Torch-free. Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/graph/trace.h"
+#include "worker/parallel/pipeline/lowering.h"
+
+namespace legoai::sim {
+
+// Up to so many microbatches all are captured.
+inline constexpr int64_t kCapturedMicrobatches = 6;
+
+// What to capture of a stage with so many microbatches.
+std::vector<parallel::LoweredAction> ActionsToCapture(int64_t stages, int64_t stage, int64_t microbatches);
+
+// From the stage that was captured to the one that is wanted.
+struct StageShift {
+  int64_t stages = 0;  // in the pipeline
+  int64_t layers = 0;  // of the numbers of layers in names
+};
+
+// `captured`: the Trace of a step of the actions `captured_actions`, made by ActionsToCapture; `all`: what a step really does.
+// Groups are those of `captured`. FailedPrecondition: what says that microbatches are not alike.
+absl::StatusOr<graph::Trace> InstanceActions(const graph::Trace& captured,
+                                             const std::vector<parallel::LoweredAction>& captured_actions,
+                                             const std::vector<parallel::LoweredAction>& all, int64_t microbatches,
+                                             const StageShift& shift = {});
+
+}  // namespace legoai::sim
