@@ -49,11 +49,12 @@ class Stages {
   }
 
   absl::StatusOr<CapturedStage> CaptureStage(const parallel::Schedule& schedule, int64_t stage) {
-    if (dims_.microbatches() <= kCapturedMicrobatches && stages_of_[KindOf(stage)] == 1) return CaptureAll(stage);
+    if (dims_.microbatches() <= CapturedMicrobatches(dims_.pp()) && stages_of_[KindOf(stage)] == 1) return CaptureAll(stage);
     auto part = PartOf(stage);
     if (!part.ok()) return part.status();
     const StageShift shift{stage - (*part)->stage, FirstLayer(stage) - FirstLayer((*part)->stage)};
-    auto trace = InstanceActions((*part)->trace, (*part)->actions, parallel::Lower(schedule, stage), dims_.microbatches(), shift);
+    auto trace = InstanceActions((*part)->trace, (*part)->actions, parallel::Lower(schedule, stage), dims_.pp(),
+                                 dims_.microbatches(), shift);
     if (absl::IsFailedPrecondition(trace.status())) return CaptureAll(stage);
     if (!trace.ok()) return trace.status();
     trace->groups = dims_.Groups(RankOf(stage));

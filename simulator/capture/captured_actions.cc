@@ -16,13 +16,18 @@ absl::Status Cannot(const std::string& why) { return absl::FailedPreconditionErr
 
 }  // namespace
 
+int Labels::Of(int64_t microbatch) const {
+  if (AllCaptured()) return static_cast<int>(microbatch);
+  return microbatch + 1 == microbatches ? last : static_cast<int>(std::min<int64_t>(microbatch, next));
+}
+
 absl::StatusOr<CapturedActions> CapturedActions::Read(const graph::Trace& trace, const std::vector<LoweredAction>& actions,
-                                                      bool align) {
+                                                      const Labels& labels) {
   if (!trace.warnings.empty()) return Cannot(absl::StrCat("the capture warns: ", trace.warnings[0]));
-  CapturedActions captured(trace);
+  CapturedActions captured(trace, labels);
   if (absl::Status status = captured.Split(actions); !status.ok()) return status;
   if (absl::Status status = captured.FindHomes(); !status.ok()) return status;
-  if (!align) return captured;
+  if (labels.AllCaptured()) return captured;
   if (absl::Status status = captured.Align(); !status.ok()) return status;
   return captured;
 }
@@ -31,7 +36,7 @@ absl::Status CapturedActions::Split(const std::vector<LoweredAction>& actions) {
   const auto& instructions = trace_->instructions;
   const uint32_t count = instructions.size();
   for (const LoweredAction& action : actions) {
-    parts_.push_back({action, std::min<int>(action.microbatch, kLastMicrobatch), {}});
+    parts_.push_back({action, labels_.Of(action.microbatch), {}});
   }
   // Of the prologue, the actions and the epilogue: where the first operator is.
   std::vector<uint32_t> begins(actions.size() + 2, count);
@@ -95,8 +100,8 @@ std::optional<CapturedActions::Part> CapturedActions::Find(const LoweredAction& 
 
 absl::Status CapturedActions::Align() {
   for (ActionPart& after : parts_) {
-    if (after.label != kNextSteady) continue;
-    const auto before = Find(after.action, kSteady);
+    if (after.label != labels_.next) continue;
+    const auto before = Find(after.action, labels_.steady);
     const uint32_t length = after.part.end - after.part.begin;
     if (!before || before->end - before->begin != length) return Cannot("microbatches have different actions");
     after.part.before = before->begin;
@@ -169,11 +174,11 @@ bool CapturedActions::AlikeValues(int64_t before, int64_t after) const {
 // The same one; or each microbatch's own, or that of the microbatch before it.
 bool CapturedActions::AlikeStorages(uint32_t before, uint32_t after) const {
   const int home = Home(after);
-  if (home != kNextSteady && home != kSteady) return before == after;
+  if (home != labels_.next && home != labels_.steady) return before == after;
   const graph::Storage &a = trace_->storages[before], &b = trace_->storages[after];
   const bool same_kind =
       a.bytes == b.bytes && a.kind == b.kind && a.category == b.category && b.kind == graph::StorageKind::kInner;
-  return same_kind && Home(before) == home - 1 && (home == kSteady || Local(before) == Local(after));
+  return same_kind && Home(before) == home - 1 && (home == labels_.steady || Local(before) == Local(after));
 }
 
 }  // namespace legoai::sim

@@ -2,33 +2,41 @@
 // each storage belongs, and whether the two that stand for all others are alike. Torch-free. Not thread-safe.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "simulator/capture/instance_actions.h"
 #include "worker/graph/trace.h"
 #include "worker/parallel/pipeline/lowering.h"
 
 namespace legoai::sim {
 
-// Labels of the captured microbatches: below kSteady they are special, kSteady and the next stand for all in between.
-inline constexpr int kNoMicrobatch = -1, kSteady = 3, kNextSteady = 4, kLastMicrobatch = 5;
+// Captured microbatches by label: 0, 1, ... in their order. Those below `steady` are special, `steady` and the next one stand for
+// all up to the last one.
+struct Labels {
+  int64_t microbatches = 1;  // of the step
+  int steady = 0, next = 0, last = 0;
+
+  // Without a pipeline a gradient's reduction ends in the next microbatch, so the second one is special too.
+  Labels(int64_t stages, int64_t all) : microbatches(all), steady(stages > 1 ? 1 : 2), next(steady + 1), last(steady + 2) {}
+  bool AllCaptured() const { return microbatches <= last + 1; }
+  // The label of what a microbatch is a copy of, or is.
+  int Of(int64_t microbatch) const;
+};
+inline constexpr int kNoMicrobatch = -1;
 
 class CapturedActions {
  public:
-  // `trace` must outlive it. `align`: whether two microbatches stand for others. FailedPrecondition: why the Trace cannot be
-  // taken apart, or how microbatches differ.
+  // `trace` must outlive it. FailedPrecondition: why the Trace cannot be taken apart, or how the steady microbatches differ.
   static absl::StatusOr<CapturedActions> Read(const graph::Trace& trace, const std::vector<parallel::LoweredAction>& actions,
-                                              bool align);
+                                              const Labels& labels);
 
   // Instructions [begin, end). What dies after the last operator of a part belongs to it.
   struct Part {
     uint32_t begin = 0, end = 0;
-    uint32_t before = 0;  // of kNextSteady: where the part of kSteady begins
+    uint32_t before = 0;  // of the second steady one: where the part of the first begins
   };
   Part prologue() const { return prologue_; }
   Part epilogue() const { return epilogue_; }
@@ -43,7 +51,8 @@ class CapturedActions {
   uint32_t StoragesOf(int label) const { return counts_[label]; }
 
  private:
-  explicit CapturedActions(const graph::Trace& trace) : trace_(&trace) {}
+  CapturedActions(const graph::Trace& trace, const Labels& labels)
+      : trace_(&trace), labels_(labels), counts_(labels.last + 1, 0) {}
   absl::Status Split(const std::vector<parallel::LoweredAction>& actions);
   absl::Status FindHomes();
   absl::Status Settle(Part part, int label);
@@ -55,6 +64,7 @@ class CapturedActions {
   bool AlikeStorages(uint32_t before, uint32_t after) const;
 
   const graph::Trace* trace_;
+  Labels labels_;
   Part prologue_, epilogue_;
   struct ActionPart {
     parallel::LoweredAction action;
@@ -64,7 +74,7 @@ class CapturedActions {
   std::vector<ActionPart> parts_;  // in captured order
   std::vector<int8_t> homes_;
   std::vector<uint32_t> locals_;
-  std::array<uint32_t, kCapturedMicrobatches> counts_{};
+  std::vector<uint32_t> counts_;  // by label
   uint32_t initial_storages_ = 0;
 };
 

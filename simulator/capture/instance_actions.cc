@@ -1,8 +1,6 @@
 #include "simulator/capture/instance_actions.h"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -24,10 +22,10 @@ constexpr uint32_t kPeerArgument = 2;  // lego::send(tensor, group, peer), lego:
 // Writes the new Trace in the order in which a recorder would have, so that all its indices are the same.
 class Instancer {
  public:
-  Instancer(const Trace& trace, const CapturedActions& parts, int64_t microbatches, const StageShift& shift)
+  Instancer(const Trace& trace, const CapturedActions& parts, const Labels& labels, const StageShift& shift)
       : from_(trace),
         parts_(parts),
-        microbatches_(microbatches),
+        labels_(labels),
         shift_(shift),
         interner_(&out_),
         operators_(trace.operators.size(), kUnset),
@@ -35,7 +33,7 @@ class Instancer {
         constants_(trace.constants.size(), kUnset),
         modules_(trace.modules.size(), kUnset),
         global_(trace.storages.size(), kUnset) {
-    for (int64_t m = 0; m < microbatches; ++m) slots_.emplace_back(parts.StoragesOf(LabelOf(m)), kUnset);
+    for (int64_t m = 0; m < labels.microbatches; ++m) slots_.emplace_back(parts.StoragesOf(labels.Of(m)), kUnset);
   }
 
   absl::StatusOr<Trace> Run(const std::vector<LoweredAction>& all) {
@@ -44,10 +42,10 @@ class Instancer {
     for (size_t i = 0; i < all.size() && error_.ok(); ++i) {
       microbatch_ = all[i].microbatch;
       action_ = static_cast<int32_t>(i);
-      label_ = LabelOf(microbatch_);
+      label_ = labels_.Of(microbatch_);
       const auto segment = parts_.Find(all[i], label_);
       if (!segment) return absl::FailedPreconditionError(absl::StrCat("no captured action is like ", parallel::Print(all[i])));
-      Emit(*segment, microbatch_ > kNextSteady && label_ == kNextSteady);
+      Emit(*segment, microbatch_ > labels_.next && label_ == labels_.next && !labels_.AllCaptured());
     }
     label_ = kNoMicrobatch;
     Emit(parts_.epilogue(), false);
@@ -59,12 +57,6 @@ class Instancer {
   }
 
  private:
-  bool AllCaptured() const { return microbatches_ <= kCapturedMicrobatches; }
-  int LabelOf(int64_t microbatch) const {
-    if (AllCaptured()) return static_cast<int>(microbatch);
-    return microbatch + 1 == microbatches_ ? kLastMicrobatch : static_cast<int>(std::min<int64_t>(microbatch, kNextSteady));
-  }
-
   // Storages and values of the inputs come first, as they were bound.
   void CopyInputs() {
     uint32_t values = 0;
@@ -105,14 +97,14 @@ class Instancer {
     int64_t of = -1;
     if (home == label_) {
       of = label_ == kNoMicrobatch ? -1 : microbatch_;
-    } else if (home < kSteady || AllCaptured()) {
+    } else if (home < labels_.steady || labels_.AllCaptured()) {
       of = home;  // the same for all
-    } else if (home == kSteady && label_ == kNextSteady) {
+    } else if (home == labels_.steady && label_ == labels_.next) {
       of = microbatch_ - 1;
-    } else if (home == kNextSteady && (label_ == kLastMicrobatch || label_ == kNoMicrobatch)) {
-      of = microbatches_ - 2;
-    } else if (home == kLastMicrobatch && label_ == kNoMicrobatch) {
-      of = microbatches_ - 1;
+    } else if (home == labels_.next && (label_ == labels_.last || label_ == kNoMicrobatch)) {
+      of = labels_.microbatches - 2;
+    } else if (home == labels_.last && label_ == kNoMicrobatch) {
+      of = labels_.microbatches - 1;
     }
     if (of < 0) return nullptr;
     return &slots_[of][parts_.Local(storage)];
@@ -128,8 +120,8 @@ class Instancer {
     return *slot;
   }
 
-  // Microbatches before and at kNextSteady, and where this one is: what grows with the number goes on.
-  int64_t Extrapolate(int64_t before, int64_t at) const { return at + (microbatch_ - kNextSteady) * (at - before); }
+  // From both steady microbatches to where this one is: what grows with the number goes on.
+  int64_t Extrapolate(int64_t before, int64_t at) const { return at + (microbatch_ - labels_.next) * (at - before); }
 
   // `before`: the same place in the part of the microbatch before, where the number counts; otherwise the same.
   uint32_t GeometryOf(uint32_t geometry, uint32_t before) {
@@ -258,7 +250,7 @@ class Instancer {
 
   const Trace& from_;
   const CapturedActions& parts_;
-  const int64_t microbatches_;
+  const Labels labels_;
   const StageShift shift_;
   Trace out_;
   graph::Interner interner_;
@@ -275,8 +267,10 @@ class Instancer {
 
 }  // namespace
 
+int64_t CapturedMicrobatches(int64_t stages) { return Labels(stages, 1).last + 1; }
+
 std::vector<LoweredAction> ActionsToCapture(int64_t stages, int64_t stage, int64_t microbatches) {
-  const int64_t captured = std::min(microbatches, kCapturedMicrobatches);
+  const int64_t captured = std::min(microbatches, CapturedMicrobatches(stages));
   const auto schedule = parallel::MakeSchedule(v1::GPIPE, stages, captured);
   if (!schedule.ok()) return {};
   std::vector<LoweredAction> actions = parallel::Lower(*schedule, stage);
@@ -287,10 +281,12 @@ std::vector<LoweredAction> ActionsToCapture(int64_t stages, int64_t stage, int64
 }
 
 absl::StatusOr<Trace> InstanceActions(const Trace& captured, const std::vector<LoweredAction>& captured_actions,
-                                      const std::vector<LoweredAction>& all, int64_t microbatches, const StageShift& shift) {
-  auto parts = CapturedActions::Read(captured, captured_actions, /*align=*/microbatches > kCapturedMicrobatches);
+                                      const std::vector<LoweredAction>& all, int64_t stages, int64_t microbatches,
+                                      const StageShift& shift) {
+  const Labels labels(stages, microbatches);
+  auto parts = CapturedActions::Read(captured, captured_actions, labels);
   if (!parts.ok()) return parts.status();
-  return Instancer(captured, *parts, microbatches, shift).Run(all);
+  return Instancer(captured, *parts, labels, shift).Run(all);
 }
 
 }  // namespace legoai::sim

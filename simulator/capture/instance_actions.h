@@ -2,8 +2,8 @@
 // it with other storages (design simulator.md, MPMD). The result is the Trace that capturing all microbatches gives, index by
 // index; a test compares them.
 //
-// Captured are microbatches 0, 1, 2, 3, 4 and the last one. The first ones and the last one are special: parameters are gathered,
-// gradients begin to add up, are reduced. Microbatches 3 and 4 stand for all in between: they must be alike instruction by
+// Captured are the first microbatches, two steady ones and the last one. The first and the last are special: parameters are
+// gathered, gradients begin to add up, are reduced. The steady ones stand for all in between: they must be alike instruction by
 // instruction, up to storages of their own (or of the microbatch before each) and integers and offsets that grow with the
 // microbatch's number; what differs in another way is refused, and the caller captures everything. What an action does and frees
 // must not depend on the actions around it, which is how StageRunner and comm::Runtime work, so the captured order does not
@@ -24,8 +24,8 @@
 
 namespace legoai::sim {
 
-// Up to so many microbatches all are captured.
-inline constexpr int64_t kCapturedMicrobatches = 6;
+// How many microbatches are captured of many; if there are no more, all are.
+int64_t CapturedMicrobatches(int64_t stages);
 
 // What to capture of a stage with so many microbatches.
 std::vector<parallel::LoweredAction> ActionsToCapture(int64_t stages, int64_t stage, int64_t microbatches);
@@ -37,10 +37,10 @@ struct StageShift {
 };
 
 // `captured`: the Trace of a step of the actions `captured_actions`, made by ActionsToCapture; `all`: what a step really does.
-// Groups are those of `captured`. FailedPrecondition: what says that microbatches are not alike.
+// The Trace's groups are those of `captured`. FailedPrecondition: what says that microbatches are not alike.
 absl::StatusOr<graph::Trace> InstanceActions(const graph::Trace& captured,
                                              const std::vector<parallel::LoweredAction>& captured_actions,
-                                             const std::vector<parallel::LoweredAction>& all, int64_t microbatches,
-                                             const StageShift& shift = {});
+                                             const std::vector<parallel::LoweredAction>& all, int64_t stages,
+                                             int64_t microbatches, const StageShift& shift = {});
 
 }  // namespace legoai::sim
