@@ -1,5 +1,8 @@
 #include "proto/errors.h"
 
+#include <google/protobuf/stubs/common.h>
+
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/cord.h"
@@ -8,18 +11,26 @@
 namespace legoai {
 namespace {
 constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.FieldViolation";
+
+// What a user wrote may be any bytes, messages hold UTF-8 only: elsewhere question marks stand for all that is not ASCII.
+std::string Shown(std::string_view text) {
+  std::string shown(text);
+  if (google::protobuf::internal::IsStructurallyValidUTF8(shown.data(), static_cast<int>(shown.size()))) return shown;
+  std::replace_if(shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
+  return shown;
 }
+
+}  // namespace
 
 absl::Status FieldError(std::string_view field, std::string_view value, std::string_view remedy, absl::StatusCode code) {
   if (code == absl::StatusCode::kOk) code = absl::StatusCode::kInvalidArgument;
-  std::string message(field);
-  if (!value.empty()) message.append(" = ").append(value);
-  message.append(": ").append(remedy);
-  absl::Status status(code, message);
   v1::FieldViolation violation;
-  violation.set_field(std::string(field));
-  violation.set_value(std::string(value));
-  violation.set_remedy(std::string(remedy));
+  violation.set_field(Shown(field));
+  violation.set_value(Shown(value));
+  violation.set_remedy(Shown(remedy));
+  std::string message = violation.field();
+  if (!value.empty()) absl::StrAppend(&message, " = ", violation.value());
+  absl::Status status(code, absl::StrCat(message, ": ", violation.remedy()));
   status.SetPayload(kTypeUrl, absl::Cord(violation.SerializeAsString()));
   return status;
 }

@@ -20,6 +20,14 @@ TEST(FieldError, WithoutValueSaysNoEqualsSign) {
   EXPECT_EQ(FieldError("model.name", "", "is needed").message(), "model.name: is needed");
 }
 
+TEST(FieldError, ShowsQuestionMarksForWhatIsNoText) {
+  const absl::Status status = FieldError("model.name", "caf\xc3\xa9 \xff", "no such file");
+  EXPECT_EQ(status.message(), "model.name = caf?? ?: no such file");
+  ASSERT_TRUE(GetFieldViolation(status).has_value());
+  EXPECT_EQ(GetFieldViolation(status)->value(), "caf?? ?");
+  EXPECT_EQ(GetFieldViolation(FieldError("model.name", "caf\xc3\xa9", "no such file"))->value(), "caf\xc3\xa9");
+}
+
 TEST(FieldError, IsNeverOk) {
   EXPECT_FALSE(FieldError("a", "b", "c", absl::StatusCode::kOk).ok());
   EXPECT_EQ(FieldError("a", "b", "c", absl::StatusCode::kNotFound).code(), absl::StatusCode::kNotFound);

@@ -4,16 +4,16 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/json/json.h"
 
 namespace legoai::model {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = Tree;
 
 // Reads keys of one object and keeps the first fault; later reads then do nothing and give zeros.
 class Reader {
@@ -238,10 +238,18 @@ Json Gpt2Json(const v1::Model& m) {
           {"vocab_size", m.vocab_size()}};
 }
 
+// A fault of the text, or of a key in it, as one of config.json.
+absl::Status ConfigError(const absl::Status& status) {
+  const v1::FieldViolation fault = GetFieldViolation(status).value_or(v1::FieldViolation());
+  return FieldError(fault.field() == "JSON" ? "config.json" : "config.json: " + fault.field(), fault.value(), fault.remedy());
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<Json> parsed = ParseJsonTree(text);
+  if (!parsed.ok()) return ConfigError(parsed.status());
+  const Json& json = *parsed;
   if (!json.is_object()) return FieldError("config.json", "", "is not a JSON object");
   v1::Model model;
   model.set_name(name);
