@@ -35,7 +35,7 @@
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/loopback.h"
-#include "worker/launch/child_process.h"
+#include "worker/launch/processors.h"
 #include "worker/model/ops.h"
 
 namespace legoai::sim {
@@ -169,8 +169,9 @@ int StartCore(int cpu) {
 // The mean over all cores; false if one of them failed.
 bool MeasureAllCores(int64_t cores, Measured* mean) {
   const std::vector<int> cpus = launch::AllowedCpus();
+  if (cpus.empty()) return false;
   std::vector<int> pipes;
-  for (int64_t i = 0; i < cores; ++i) pipes.push_back(StartCore(cpus[i * cpus.size() / cores]));
+  for (int64_t i = 0; i < cores; ++i) pipes.push_back(StartCore(cpus[i % cpus.size()]));
   mean->fill(0);
   bool ok = true;
   for (const int fd : pipes) {
@@ -234,6 +235,7 @@ v1::Device MakeDevice(const Measured& measured, int64_t cores) {
 
 int main() {
   using namespace legoai::sim;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
   const int64_t cores = HostPhysicalCores();
   Measured measured;
   if (!MeasureAllCores(cores, &measured)) {

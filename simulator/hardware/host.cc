@@ -1,13 +1,12 @@
 #include "simulator/hardware/host.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-#include <set>
 #include <string>
-#include <utility>
+
+#include "worker/launch/processors.h"
 
 namespace legoai::sim {
 namespace {
@@ -17,10 +16,6 @@ int64_t ReadNumber(const std::string& path) {
   std::ifstream file(path);
   int64_t number = -1;
   return file >> number ? number : -1;
-}
-
-std::string Topology(int cpu, const char* name) {
-  return "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/" + name;
 }
 
 }  // namespace
@@ -34,22 +29,6 @@ int64_t HostMemoryBytes() {
   return bytes;
 }
 
-int64_t HostPhysicalCores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-  std::set<std::pair<int64_t, int64_t>> cores;
-  int64_t without_topology = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    int64_t core = ReadNumber(Topology(cpu, "core_id"));
-    if (core < 0) {
-      ++without_topology;
-    } else {
-      cores.emplace(ReadNumber(Topology(cpu, "physical_package_id")), core);
-    }
-  }
-  return std::max<int64_t>(1, static_cast<int64_t>(cores.size()) + without_topology);
-}
+int64_t HostPhysicalCores() { return launch::AllowedCores(); }
 
 }  // namespace legoai::sim

@@ -8,7 +8,7 @@ namespace legoai::sim {
 // Physical memory in bytes, or the limit of this process's control group where that is smaller.
 int64_t HostMemoryBytes();
 
-// Cores that this process may run on, threads of one core counted once; at least 1.
+// Cores that this process may run on (worker/launch/processors.h); at least 1.
 int64_t HostPhysicalCores();
 
 }  // namespace legoai::sim

@@ -22,9 +22,6 @@ struct ChildSpec {
 // when the calling thread ends. Errors: FieldError naming the program where it cannot be run.
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 
-// The processors that this process may use, in ascending order.
-std::vector<int> AllowedCpus();
-
 // How a reaped child ended: "killed by signal 9 (Killed)", "exited with code 1".
 std::string DescribeWaitStatus(int wait_status);
 

@@ -17,6 +17,7 @@
 #include "proto/errors.h"
 #include "worker/launch/child_process.h"
 #include "worker/launch/listen_socket.h"
+#include "worker/launch/processors.h"
 
 namespace legoai::launch {
 namespace {

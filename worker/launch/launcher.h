@@ -27,7 +27,7 @@ struct LaunchOptions {
   int64_t world_size = 1;
   v1::Start start;              // the same for all ranks; rank, local_rank, world_size and rendezvous are filled in here
   int64_t rendezvous_port = 0;  // 0: any free port
-  bool pin = true;              // rank r runs on the (r mod n)-th of the n processors that this process may use
+  bool pin = true;              // rank r runs on the (r mod n)-th of the n AllowedCpus()
   std::string log_directory;    // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
