@@ -9,32 +9,17 @@
 #include "proto/errors.h"
 #include "worker/model/hf_config.h"
 #include "worker/parallel/recipe.h"
+#include "worker/parallel/testing/small_job.h"
 
 namespace legoai::parallel {
 namespace {
 
-v1::Model Llama() {
-  v1::Model model;
-  model.set_architecture(v1::LLAMA);
-  model.set_vocab_size(256);
-  model.set_hidden_size(96);
-  model.set_intermediate_size(240);
-  model.set_num_hidden_layers(7);
-  model.set_num_attention_heads(12);
-  model.set_num_key_value_heads(12);
-  model.set_head_dim(8);
-  return model;
-}
+using testing::Degrees;
 
-v1::Recipe Recipe(int64_t replicate, int64_t shard, int64_t tp, int64_t pp) {
-  v1::Recipe recipe;
-  recipe.mutable_parallelism()->set_data_parallel_replicate_degree(replicate);
-  recipe.mutable_parallelism()->set_data_parallel_shard_degree(shard);
-  recipe.mutable_parallelism()->set_tensor_parallel_degree(tp);
-  recipe.mutable_parallelism()->set_pipeline_parallel_degree(pp);
-  recipe.mutable_training()->set_local_batch_size(4);
-  recipe.mutable_training()->set_seq_len(48);
-  return recipe;
+v1::Model Llama() {
+  v1::Model model = testing::SmallLlama();
+  model.set_num_hidden_layers(7);
+  return model;
 }
 
 ParallelDims Make(const v1::Recipe& recipe, int64_t world_size) {
@@ -44,7 +29,7 @@ ParallelDims Make(const v1::Recipe& recipe, int64_t world_size) {
 }
 
 TEST(ParallelDims, DerivesShardDegreeAndGlobalBatch) {
-  const ParallelDims dims = Make(Recipe(2, -1, 2, 2), 24);
+  const ParallelDims dims = Make(Degrees(2, -1, 2, 2), 24);
   EXPECT_EQ(dims.shard(), 3);
   EXPECT_EQ(dims.dp(), 6);
   EXPECT_EQ(dims.global_batch(), 24);
@@ -54,7 +39,7 @@ TEST(ParallelDims, DerivesShardDegreeAndGlobalBatch) {
 }
 
 TEST(ParallelDims, AccumulatesWithoutPipelineInLocalBatches) {
-  v1::Recipe recipe = Recipe(1, 2, 1, 1);
+  v1::Recipe recipe = Degrees(1, 2, 1, 1);
   recipe.mutable_training()->set_global_batch_size(24);
   recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(2);
   const ParallelDims dims = Make(recipe, 2);
@@ -64,7 +49,7 @@ TEST(ParallelDims, AccumulatesWithoutPipelineInLocalBatches) {
 }
 
 TEST(ParallelDims, PipelinesAllLocalBatchesInMicrobatches) {
-  v1::Recipe recipe = Recipe(1, 2, 1, 2);
+  v1::Recipe recipe = Degrees(1, 2, 1, 2);
   recipe.mutable_training()->set_global_batch_size(24);
   recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(2);
   const ParallelDims dims = Make(recipe, 4);
@@ -81,23 +66,23 @@ TEST(ParallelDims, UsesDefaultsForWhatIsUnset) {
 }
 
 TEST(ParallelDims, ReshardsByPolicy) {
-  EXPECT_TRUE(Make(Recipe(1, 2, 1, 1), 2).reshard_after_forward());
-  EXPECT_FALSE(Make(Recipe(1, 2, 1, 2), 4).reshard_after_forward());
-  v1::Recipe never = Recipe(1, 2, 1, 1);
+  EXPECT_TRUE(Make(Degrees(1, 2, 1, 1), 2).reshard_after_forward());
+  EXPECT_FALSE(Make(Degrees(1, 2, 1, 2), 4).reshard_after_forward());
+  v1::Recipe never = Degrees(1, 2, 1, 1);
   never.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER);
   EXPECT_FALSE(Make(never, 2).reshard_after_forward());
 }
 
 TEST(ParallelDims, LossParallelNeedsTensorParallel) {
-  EXPECT_FALSE(Make(Recipe(2, 1, 1, 1), 2).loss_parallel());
-  EXPECT_TRUE(Make(Recipe(1, 1, 2, 1), 2).loss_parallel());
-  v1::Recipe off = Recipe(1, 1, 2, 1);
+  EXPECT_FALSE(Make(Degrees(2, 1, 1, 1), 2).loss_parallel());
+  EXPECT_TRUE(Make(Degrees(1, 1, 2, 1), 2).loss_parallel());
+  v1::Recipe off = Degrees(1, 1, 2, 1);
   off.mutable_parallelism()->set_disable_loss_parallel(true);
   EXPECT_FALSE(Make(off, 2).loss_parallel());
 }
 
 TEST(ParallelDims, RefusesWithTheFieldAtFault) {
-  const auto dims = ParallelDims::Create(Recipe(1, 1, 5, 1), Llama(), 5);
+  const auto dims = ParallelDims::Create(Degrees(1, 1, 5, 1), Llama(), 5);
   EXPECT_EQ(dims.status().code(), absl::StatusCode::kInvalidArgument);
   const auto violation = GetFieldViolation(dims.status());
   ASSERT_TRUE(violation);
@@ -106,7 +91,7 @@ TEST(ParallelDims, RefusesWithTheFieldAtFault) {
 }
 
 TEST(Groups, OfOneRankOfAMesh) {
-  const ParallelDims dims = Make(Recipe(2, 2, 2, 2), 16);
+  const ParallelDims dims = Make(Degrees(2, 2, 2, 2), 16);
   EXPECT_EQ(dims.CoordinatesOf(13), (Coordinates{1, 1, 0, 1}));
   const auto groups = dims.Groups(13);
   const std::vector<std::pair<std::string, std::vector<int64_t>>> expected = {
@@ -131,7 +116,7 @@ TEST(Groups, PartitionTheRanksInEveryDimension) {
       for (const int64_t tp : {1, 2}) {
         for (const int64_t pp : {1, 3}) {
           const int64_t world = r * s * tp * pp;
-          const ParallelDims dims = Make(Recipe(r, s, tp, pp), world);
+          const ParallelDims dims = Make(Degrees(r, s, tp, pp), world);
           std::map<std::string, std::set<std::vector<int64_t>>> parts;
           for (int64_t rank = 0; rank < world; ++rank) {
             EXPECT_EQ(dims.RankOf(dims.CoordinatesOf(rank)), rank);
@@ -176,14 +161,14 @@ TEST(StageLayers, CoverAllLayersInOrderAndDifferByOneAtMost) {
 }
 
 TEST(ParallelDims, LayersOfARankAreThoseOfItsStage) {
-  const ParallelDims dims = Make(Recipe(1, 2, 1, 3), 6);
+  const ParallelDims dims = Make(Degrees(1, 2, 1, 3), 6);
   EXPECT_EQ(dims.LayersOf(1), StageLayers(7, 3, 0));
   EXPECT_EQ(dims.LayersOf(2), StageLayers(7, 3, 1));
   EXPECT_EQ(dims.LayersOf(5), StageLayers(7, 3, 2));
 }
 
 TEST(ParallelDims, ResolveGivesTheSameDimsAgain) {
-  const v1::Recipe recipe = Recipe(2, -1, 1, 1);
+  const v1::Recipe recipe = Degrees(2, -1, 1, 1);
   const ParallelDims dims = Make(recipe, 6);
   const v1::Recipe resolved = dims.Resolve(recipe);
   EXPECT_EQ(resolved.parallelism().data_parallel_shard_degree(), 3);
