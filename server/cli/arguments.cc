@@ -98,6 +98,9 @@ absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::v
       value = words[++i];
     }
     if (recipe_key) {
+      for (const auto& [key, before] : arguments.recipe_keys_) {
+        if (key == name) return FieldError("--" + name, *value, "is given twice, before with " + before);
+      }
       arguments.recipe_keys_.emplace_back(name, *value);
       continue;
     }

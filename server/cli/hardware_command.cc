@@ -1,6 +1,7 @@
 #include "server/cli/hardware_command.h"
 
 #include <google/protobuf/text_format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -29,9 +30,13 @@ std::string Peak(const v1::Device& device, v1::DType dtype) {
 
 void AddDevice(const std::string& name, const v1::Device& device, Table* table) {
   const bool host = device.kind() == v1::CPU;
+  std::string node_link = device.node_link();
+  if (device.has_measured_node_link()) {
+    absl::StrAppend(&node_link, " (", BandwidthText(device.measured_node_link().bandwidth_bytes_per_second()), ")");
+  }
   table->Add({name, Peak(device, v1::BFLOAT16), Peak(device, v1::FLOAT32),
               BytesText(device.memory_bytes() > 0 ? device.memory_bytes() : sim::HostMemoryBytes()),
-              BytesText(device.reserve_bytes()), BandwidthText(device.memory_bandwidth_bytes_per_second()), device.node_link(),
+              BytesText(device.reserve_bytes()), BandwidthText(device.memory_bandwidth_bytes_per_second()), node_link,
               device.cluster_link(), host ? "one core; its memory is divided among the ranks" : ""});
 }
 
@@ -64,6 +69,7 @@ absl::StatusOr<int> List(const Arguments& arguments) {
     tree["links"] = Tree::array();
     for (const v1::Link& link : sim::ListLinks()) tree["links"].push_back(ToTree(link));
     tree["this_machine"] = host->has_value() ? ToTree(**host) : Tree(nullptr);
+    tree["host"] = {{"cores", sim::HostPhysicalCores()}, {"memory_bytes", sim::HostMemoryBytes()}};
     Print(TreeText(arguments.format(), tree));
     return kDone;
   }
@@ -88,10 +94,20 @@ absl::StatusOr<std::string> OutputOf(const std::string& program) {
   return text;
 }
 
+// Where the result is to be kept must be known before the work.
+absl::Status CheckWritable(const std::string& path) {
+  std::error_code error;
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK) == 0 && !std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  return FieldError("--out", path, "cannot be written: name a file in a folder of yours");
+}
+
 absl::StatusOr<int> Measure(const Arguments& arguments) {
   const auto program = FindMeasure();
   if (!program.ok()) return program.status();
   const std::string path = arguments.Text("out", HostDevicePath());
+  if (absl::Status status = CheckWritable(path); !status.ok()) return status;
   std::fprintf(stderr, "measuring this machine with all cores busy, about ten seconds ...\n");
   const auto text = OutputOf(*program);
   if (!text.ok()) return text.status();
@@ -99,9 +115,6 @@ absl::StatusOr<int> Measure(const Arguments& arguments) {
   if (!google::protobuf::TextFormat::ParseFromString(*text, &device)) {
     return absl::InternalError(absl::StrCat(*program, " did not print a Device message"));
   }
-  std::error_code error;
-  const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (absl::Status status = checkpoint::WriteFile(path, *text); !status.ok()) return status;
   if (arguments.format() == Format::kTable) {
     Print(DevicesTable(device) + "\nkept in " + path + ", used for clusters of type cpu\n");
@@ -124,7 +137,7 @@ Command HardwareCommand() {
   spec.name = "hardware";
   spec.summary = "Lists the devices and links that clusters are made of, or measures this machine's CPU.";
   spec.options = {
-      {"measure", "", "measure matrix products, memory bandwidth and dispatch of this machine's cores"},
+      {"measure", "", "measures matrix products, memory bandwidth and dispatch of this machine's cores, about ten seconds"},
       {"out", "FILE", "with --measure: where to keep the result (~/.cache/legoai/this-machine.txtpb, or LEGOAI_HOST_DEVICE)"}};
   spec.example = "lego hardware --measure";
   return {spec, Run};

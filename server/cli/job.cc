@@ -1,6 +1,8 @@
 #include "server/cli/job.h"
 
+#include <filesystem>
 #include <functional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "planner/lego_sim_pool.h"
@@ -33,6 +35,17 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
                       "is needed, as the recipe's [model] has no name: a config.json, its folder, or a name of `lego models`");
   }
   return model::ResolveModel(recipe->model().name());
+}
+
+absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option) {
+  const std::string path = arguments.Text(option);
+  if (path.empty()) return path;
+  const auto absolute = std::filesystem::absolute(path);
+  std::error_code error;
+  if (!std::filesystem::is_directory(absolute.parent_path(), error)) {
+    return FieldError("--" + option, path, "its folder does not exist", absl::StatusCode::kNotFound);
+  }
+  return absolute.string();
 }
 
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted) {

@@ -1,102 +1,30 @@
 // The command as a user meets it: the real programs, started as processes; exit codes, messages and the JSON of cli.md.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "server/cli/testing/lego_process.h"
 
 namespace legoai::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using testing::Json;
+using testing::ReadAll;
+using testing::Result;
+using testing::Write;
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void Write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
-
-class Lego : public ::testing::Test {
+class Lego : public testing::LegoTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              ("lego-" + std::to_string(getpid()) + "-" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-    setenv("HOME", folder_.c_str(), 1);
-    Write(folder_ / "config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256,
-      "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-      "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
-      "hidden_act": "silu"})");
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += "the quick brown fox " + std::to_string(i * i) + " jumps over the lazy dog\n";
-    Write(folder_ / "text.txt", text);
-    Write(folder_ / "recipe.toml", Recipe(""));
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string Recipe(const std::string& training) const {
-    return "[job]\ndump_folder = \"" + Path("run") + "\"\n[model]\nname = \"" + Path("config.json") + "\"\n[training]\n" +
-           "dataset_path = \"" + Path("text.txt") + "\"\nlocal_batch_size = 2\nglobal_batch_size = 4\nseq_len = 16\nsteps = 6\n" +
-           training + "[lr_scheduler]\nwarmup_steps = 2\n[metrics]\nlog_freq = 1\n[checkpoint]\nenable_checkpoint = true\n";
-  }
-
-  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
-
-  pid_t Start(std::vector<std::string> words) const {
-    words.insert(words.begin(), "server/cli/lego");
-    const std::string out = Path("stdout"), err = Path("stderr");
-    const pid_t pid = fork();
-    if (pid == 0) {
-      dup2(open(out.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644), STDOUT_FILENO);
-      dup2(open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644), STDERR_FILENO);
-      std::vector<char*> argv;
-      for (std::string& word : words) argv.push_back(word.data());
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(99);
-    }
-    return pid;
-  }
-  Result Finish(pid_t pid) const {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return {code, ReadAll(Path("stdout")), ReadAll(Path("stderr"))};
-  }
-  Result Run(std::vector<std::string> words) const { return Finish(Start(std::move(words))); }
-
-  // Fails with `code`, and says all `parts` on standard error and nothing on standard output.
-  void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const {
-    const Result result = Run(words);
-    EXPECT_EQ(result.code, code) << result.err;
-    EXPECT_EQ(result.out, "");
-    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
-  }
-
   std::vector<std::string> Plan(std::vector<std::string> more) const {
     std::vector<std::string> words = {"plan", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "-o", "json"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-
-  fs::path folder_;
 };
 
 std::set<std::string> Keys(const Json& json) {
@@ -131,7 +59,9 @@ TEST_F(Lego, CatalogsAndVersion) {
   for (const Json& model : models) found = found || (model["name"] == "llama3-8b" && model["parameters"] == 8030261248);
   EXPECT_TRUE(found);
   const Json hardware = Json::parse(Run({"hardware", "-o", "json"}).out);
-  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "links", "this_machine"}));
+  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "host", "links", "this_machine"}));
+  EXPECT_GE(hardware["host"]["cores"], 1);
+  EXPECT_GT(hardware["host"]["memory_bytes"], 0);
   EXPECT_TRUE(hardware["this_machine"].is_null());
   EXPECT_NE(Run({"hardware"}).out.find("h100-sxm-80"), std::string::npos);
   EXPECT_TRUE(Json::parse(Run({"version", "-o", "json"}).out)["version"].is_string());
@@ -221,36 +151,22 @@ TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
   EXPECT_EQ(Json::parse(again.out)["step_time_seconds"], json["ranked"][0]["step_time_seconds"]);
 }
 
-// Processes whose parent is `parent`.
-std::vector<pid_t> ChildrenOf(pid_t parent) {
-  std::vector<pid_t> children;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string text, state;
-    if (!std::getline(file, text)) continue;
-    pid_t its_parent = 0;
-    std::istringstream(text.substr(text.rfind(')') + 1)) >> state >> its_parent;
-    if (its_parent == parent) children.push_back(std::stoi(text));
-  }
-  return children;
-}
-
 TEST_F(Lego, InterruptedPlansLeaveNoProcess) {
-  for (int signal_number : {SIGINT, SIGTERM}) {
+  for (int signal_number : {SIGINT, SIGTERM, SIGKILL}) {
     const pid_t lego = Start({"plan", "--model", "llama3-405b", "--cluster", "h100-sxm-80:8x64", "--global-batch", "512", "--seq",
-                              "8192", "--budget-seconds", "0", "-o", "json"});
-    std::vector<pid_t> simulators;
-    for (int i = 0; i < 12000 && simulators.empty(); ++i) {
-      usleep(10000);
-      simulators = ChildrenOf(lego);
-    }
-    ASSERT_FALSE(simulators.empty()) << "no simulation was started";
+                              "8192", "--budget-seconds", "0", "-o", "json", "--out", Path("winner.toml")});
+    testing::WaitUntil("a simulation", [&] { return testing::Ended(lego) || Processes().size() > 1; });
     kill(lego, signal_number);
-    const Result result = Finish(lego);
-    EXPECT_EQ(result.code, 130) << result.err;
+    const Result result = Wait(lego);
+    EXPECT_EQ(result.code, signal_number == SIGKILL ? 128 + SIGKILL : 130) << result.err;
     EXPECT_EQ(result.out, "");
-    EXPECT_NE(result.err.find("cancelled"), std::string::npos) << result.err;
-    for (pid_t pid : simulators) EXPECT_EQ(kill(pid, 0), -1) << pid << " is left";
+    if (signal_number == SIGKILL) {
+      testing::WaitUntil("the end of the simulators", [&] { return Processes().empty(); });
+    } else {
+      EXPECT_NE(result.err.find("cancelled"), std::string::npos) << result.err;
+      EXPECT_TRUE(Processes().empty());
+    }
+    EXPECT_FALSE(fs::exists(Path("winner.toml")));
   }
 }
 

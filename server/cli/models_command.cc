@@ -29,14 +29,15 @@ Tree ModelTree(const v1::Model& model) {
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
   Tree list = Tree::array();
-  Table table({"<name", "parameters", "<family", "layers", "width", "inner width", "heads", "kv heads", "vocabulary", "context"});
+  Table table(
+      {"<name", "parameters", "<family", "layers", "width", "inner width", "heads", "kv heads", "token ids", "longest context"});
   for (const v1::Model& model : model::Catalog()) {
     list.push_back(ModelTree(model));
     table.Add({model.name(), WithCommas(model::ParameterCount(model)), EnumText(model.architecture()),
                std::to_string(model.num_hidden_layers()), std::to_string(model.hidden_size()),
                std::to_string(model.intermediate_size()), std::to_string(model.num_attention_heads()),
-               std::to_string(model.num_key_value_heads()), std::to_string(model.vocab_size()),
-               std::to_string(model.max_position_embeddings())});
+               std::to_string(model.num_key_value_heads()), WithCommas(model.vocab_size()),
+               WithCommas(model.max_position_embeddings())});
   }
   Print(arguments.format() == Format::kTable ? table.Text() : TreeText(arguments.format(), list));
   return kDone;

@@ -20,7 +20,7 @@
 #include "server/cli/output.h"
 #include "server/cli/progress.h"
 #include "worker/checkpoint/files.h"
-#include "worker/launch/child_process.h"
+#include "worker/launch/processors.h"
 
 namespace legoai::cli {
 namespace {
@@ -29,6 +29,7 @@ constexpr double kDefaultBudgetSeconds = 8;
 constexpr int64_t kDefaultTop = 10;
 constexpr int kRejectedInTable = 5;
 constexpr char kFailedRule[] = "failed";
+constexpr char kConstraintRule[] = "constraint";
 
 // Keys that the request has a place for; every other key on the command line binds all candidates.
 bool IsOfRequest(const std::string& key) {
@@ -173,17 +174,28 @@ absl::Status NothingReached(const v1::PlanResult& result) {
                                                   " recipes that may fit was simulated; give a larger --budget-seconds"));
 }
 
+// The rules leave nothing, and what the call binds is among them.
+absl::Status OverConstrained(const v1::PlanRequest& request, const v1::PlanResult& result) {
+  return FieldError("--constraint", absl::StrJoin(request.constraints(), " "),
+                    absl::StrCat("none of the recipes has this and is legal: ", CountsText(result),
+                                 "leave a constraint out, or change its value"));
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
+  const auto out = OutputPath(arguments, "out");
+  if (!out.ok()) return out.status();
   const auto result = PlanWithProcesses(*request);
   if (!result.ok()) return result.status();
   if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
   if (result->not_reached() > 0 && result->captured() == 0) return NothingReached(*result);
+  const int64_t legal = result->captured() + result->bounded_out() + result->not_reached() + result->failed();
+  if (legal == 0 && result->pruned().contains(kConstraintRule)) return OverConstrained(*request, *result);
   const bool found = result->ranked_size() > 0;
-  if (const std::string out = arguments.Text("out"); found && !out.empty()) {
-    if (absl::Status status = checkpoint::WriteFile(out, result->ranked(0).recipe_toml()); !status.ok()) return status;
-    std::fprintf(stderr, "wrote the recipe of rank 1 to %s\n", out.c_str());
+  if (found && !out->empty()) {
+    if (absl::Status status = checkpoint::WriteFile(*out, result->ranked(0).recipe_toml()); !status.ok()) return status;
+    std::fprintf(stderr, "wrote the recipe of rank 1 to %s\n", arguments.Text("out").c_str());
   }
   Print(arguments.format() == Format::kTable ? ResultText(*result, request->all_rejected())
                                              : TreeText(arguments.format(), ToTree(*result)));

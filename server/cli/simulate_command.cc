@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,18 +81,6 @@ std::string EstimateText(const v1::Estimate& estimate) {
   absl::StrAppend(&text, WithCommas(estimate.operators()), " operators captured in ", SecondsText(estimate.capture_seconds()),
                   ", simulated in ", SecondsText(estimate.simulate_seconds()), "; ", models, "\n");
   return text;
-}
-
-// Where a file is to be written must be known before the work, and the simulator may run elsewhere: paths become absolute.
-absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option) {
-  const std::string path = arguments.Text(option);
-  if (path.empty()) return path;
-  const auto absolute = std::filesystem::absolute(path);
-  std::error_code error;
-  if (!std::filesystem::is_directory(absolute.parent_path(), error)) {
-    return FieldError("--" + option, path, "its folder does not exist", absl::StatusCode::kNotFound);
-  }
-  return absolute.string();
 }
 
 absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {

@@ -18,6 +18,8 @@
 #include "server/cli/progress.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
 
 namespace legoai::cli {
@@ -104,6 +106,7 @@ class TrainingDisplay {
     launch::TrainCallbacks callbacks;
     callbacks.prepared = [this](const launch::PreparedTraining& prepared) {
       steps_ = prepared.start.recipe().training().steps();
+      run_directory_ = prepared.start.run_directory();
       line_.Note(PreparedText(prepared));
     };
     callbacks.progress = [this](const v1::Progress& progress) {
@@ -115,6 +118,9 @@ class TrainingDisplay {
   }
 
   ProgressLine& line() { return line_; }
+  // Everything was in order, and the ranks were started.
+  bool begun() const { return !run_directory_.empty(); }
+  const std::string& run_directory() const { return run_directory_; }
 
  private:
   void Show(const v1::StepMetrics& metrics) {
@@ -134,6 +140,7 @@ class TrainingDisplay {
   }
 
   ProgressLine line_;
+  std::string run_directory_;
   int64_t steps_ = 0, first_step_ = 0, shown_step_ = 0;
   absl::Time first_time_;
   std::optional<double> held_out_;
@@ -221,6 +228,23 @@ absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, co
   return kDone;
 }
 
+// What is left after a failure that was in no one's input, and where to look.
+std::string AfterFailure(const std::string& run_directory) {
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(run_directory));
+  const std::string next = steps.ok() && !steps->empty() ? absl::StrCat("goes on from the checkpoint of step ", steps->back())
+                                                         : std::string("begins anew, as there is no checkpoint");
+  return absl::StrCat("the same call ", next, "; what each rank was doing: `lego fr ", run_directory, "`, and ",
+                      launch::LogsPath(run_directory));
+}
+
+// A rank that died or hung, or a full disk, after the training had begun: says how to go on.
+absl::Status WithAdvice(const absl::Status& failure, const std::string& run_directory) {
+  if (!absl::IsUnavailable(failure) && !absl::IsDeadlineExceeded(failure) && !absl::IsResourceExhausted(failure)) return failure;
+  absl::Status advised(failure.code(), absl::StrCat(failure.message(), "\n", AfterFailure(run_directory)));
+  failure.ForEachPayload([&](auto url, const absl::Cord& payload) { advised.SetPayload(url, payload); });
+  return advised;
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto call = ReadCall(arguments);
   if (!call.ok()) return call.status();
@@ -231,7 +255,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   TrainingDisplay display;
   const auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard.stop_pipe());
   display.line().Finish();
-  if (!outcome.ok()) return outcome.status();
+  if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display.run_directory()) : outcome.status();
   Print(arguments.format() == Format::kTable ? OutcomeText(*outcome, *predicted)
                                              : TreeText(arguments.format(), OutcomeTree(*outcome, *predicted)));
   return outcome->cause == v1::Exit::STOPPED ? kInterrupted : kDone;

@@ -1,5 +1,6 @@
 #include "simulator/hardware/catalog.h"
 
+#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -43,14 +44,30 @@ absl::StatusOr<Message> Find(const std::vector<Message>& messages, std::string_v
   return FieldError(field, type, absl::StrCat("unknown; known are ", absl::StrJoin(messages, ", ", name)));
 }
 
+// Keeps the first fault that the parser of text-format files finds.
+class FirstFault : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 template <class Message>
 absl::Status LoadText(const std::string& path, std::string_view field, Message* message) {
   std::ifstream file(path);
   if (!file) return FieldError(field, path, "cannot read this file", absl::StatusCode::kNotFound);
   std::stringstream text;
   text << file.rdbuf();
-  if (!google::protobuf::TextFormat::ParseFromString(text.str(), message)) {
-    return FieldError(field, path, absl::StrCat("is no text-format ", Message::descriptor()->full_name(), " message"));
+  FirstFault fault;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&fault);
+  if (!parser.ParseFromString(text.str(), message)) {
+    return FieldError(field, path,
+                      absl::StrCat("is no text-format ", Message::descriptor()->full_name(), " message: ", fault.text()));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,5 @@
 #include "worker/graph/interner.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,8 +7,6 @@
 
 namespace legoai::graph {
 namespace {
-
-constexpr uint32_t kNone = UINT32_MAX;
 
 // The bits of a constant behind its type's number.
 struct KeyWriter {
@@ -64,13 +61,9 @@ uint32_t Interner::Geometry(const GeometryView& geometry) {
 }
 
 uint32_t Interner::Value(uint32_t storage, uint32_t geometry) {
-  if (storage >= last_value_.size()) last_value_.resize(std::max<size_t>(storage + 1, trace_->storages.size()), kNone);
-  for (uint32_t value = last_value_[storage]; value != kNone; value = previous_value_[value]) {
-    if (trace_->values[value].geometry == geometry) return value;
-  }
-  trace_->values.push_back({storage, geometry});
-  previous_value_.push_back(last_value_[storage]);
-  return last_value_[storage] = trace_->values.size() - 1;
+  const auto [it, fresh] = values_.try_emplace(uint64_t{storage} << 32 | geometry, static_cast<uint32_t>(trace_->values.size()));
+  if (fresh) trace_->values.push_back({storage, geometry});
+  return it->second;
 }
 
 uint32_t Interner::Constant(const graph::Constant& constant) {

@@ -19,6 +19,7 @@
 #include "worker/data/tokenizer.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/run_directory.h"
+#include "worker/model/hf_weights.h"
 #include "worker/model/model_facts.h"
 #include "worker/parallel/parallel_dims.h"
 #include "worker/parallel/recipe.h"
@@ -95,8 +96,10 @@ absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cac
   *prepared->start.mutable_dataset() = *std::move(facts);
   const auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
   if (!tokenizer.ok()) return tokenizer.status();
-  absl::Status fits = data::CheckFits(**tokenizer, prepared->start.model().vocab_size());
-  if (!fits.ok()) return fits;
+  if (absl::Status fits = data::CheckFits(**tokenizer, prepared->start.model().vocab_size()); !fits.ok()) {
+    const v1::FieldViolation fault = GetFieldViolation(fits).value_or(v1::FieldViolation());
+    return FieldError(fault.field(), recipe.model().tokenizer_path(), absl::StrCat("has ", fault.value(), ", ", fault.remedy()));
+  }
   const auto file = data::TokenFile::Open(prepared->start.dataset(), **tokenizer, cache_folder);
   if (!file.ok()) return file.status();
   const auto text = data::TextDataset::Create(file->tokens(), {.seq_len = training.seq_len(),
@@ -106,6 +109,14 @@ absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cac
   prepared->tokens = static_cast<int64_t>(file->tokens().size());
   prepared->unigram_entropy = data::UnigramEntropy(file->tokens());
   return data::MakeLayout(0, dims.dp(), dims.local_batch(), dims.global_batch()).status();
+}
+
+// Weights to begin with fit the model; where it goes on from a checkpoint they are not read.
+absl::Status CheckInitialWeights(const PreparedTraining& prepared) {
+  const std::string& path = prepared.start.recipe().model().initial_load_path();
+  if (path.empty() || prepared.checkpoint) return absl::OkStatus();
+  return Annotate(model::HfWeights::Open(path, prepared.start.model()).status(),
+                  absl::StrCat("model.initial_load_path = ", path));
 }
 
 absl::Status CheckProgram(const std::string& trainer) {
@@ -137,6 +148,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   prepared.parameters = model::ParameterCount(request.model);
   if (absl::Status status = ReadText(*dims, cache_folder, &prepared); !status.ok()) return status;
   if (absl::Status status = FindCheckpoint(request, &prepared); !status.ok()) return status;
+  if (absl::Status status = CheckInitialWeights(prepared); !status.ok()) return status;
   return prepared;
 }
 

@@ -1,0 +1,72 @@
+// For tests of the command as a user meets it: `lego` and all it starts as real processes, in a folder with a tiny model, a text
+// and a recipe. Each process that a test starts, and each that these start, carries a variable in its environment by which it is
+// found; a test in which one is left behind fails. Not thread-safe.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace legoai::cli::testing {
+
+using Json = nlohmann::json;
+
+struct Result {
+  int code = -1;  // 128 + the signal where one ended it
+  std::string out, err;
+};
+
+// A process of the running test.
+struct Process {
+  pid_t pid = 0;
+  std::string program;  // its file's name: "lego", "lego-sim", "legoai-trainer"
+  int rank = -1;        // of a trainer
+};
+
+std::string ReadAll(const std::filesystem::path& path);
+void Write(const std::filesystem::path& path, const std::string& text);
+
+// Waits until `condition` holds, and fails the test after five minutes. Conditions on what a process does ask for its end too.
+void WaitUntil(const std::string& what, const std::function<bool()>& condition);
+
+// Whether a process that Start() gave has ended; it is left to Wait().
+bool Ended(pid_t pid);
+
+class LegoTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  // Of a file in the test's folder, which holds config.json, text.txt and recipe.toml; the recipe's run directory is "run".
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+  // The recipe, with more lines in [training].
+  std::string Recipe(const std::string& training) const;
+
+  // `file_limit_bytes` > 0: no file may grow beyond, as if the disk were full there.
+  pid_t Start(std::vector<std::string> words, int64_t file_limit_bytes = 0) const;
+  Result Wait(pid_t pid) const;
+  Result Run(std::vector<std::string> words) const { return Wait(Start(std::move(words))); }
+
+  // Fails with `code`, and says all `parts` on standard error and nothing on standard output.
+  void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const;
+
+  // All that were started and are there.
+  std::vector<Process> Processes() const;
+  // The trainer of `rank`; 0: it is not there.
+  pid_t Trainer(int rank) const;
+
+  std::filesystem::path folder_;
+
+ private:
+  // Where a process that Start() gave writes.
+  std::string OutputOf(pid_t pid, const std::string& stream) const { return Path(stream + "." + std::to_string(pid)); }
+
+  std::string mark_;
+};
+
+}  // namespace legoai::cli::testing

@@ -1,0 +1,149 @@
+// Checkpoints in trouble, through the command: torn ones are refused by name, a full disk keeps what was saved, and what was
+// interrupted goes on.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "server/cli/testing/lego_process.h"
+
+namespace legoai {
+namespace {
+
+namespace fs = std::filesystem;
+using cli::testing::Ended;
+using cli::testing::Json;
+using cli::testing::ReadAll;
+using cli::testing::Result;
+using cli::testing::WaitUntil;
+
+class BadCheckpoint : public cli::testing::LegoTest {
+ protected:
+  std::vector<std::string> Train(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc=2", "--output=json", "--comm.trace_buf_size=10"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::vector<int64_t> Steps() const {
+    const Result listed = Run({"checkpoints", Path("run"), "-o", "json"});
+    EXPECT_EQ(listed.code, 0) << listed.err;
+    std::vector<int64_t> steps;
+    for (const Json& checkpoint : Json::parse(listed.out)) steps.push_back(checkpoint["step"]);
+    return steps;
+  }
+  // No file that a save, an export or a rewrite did not finish.
+  void ExpectNothingHalfDone() const {
+    for (const auto& entry : fs::recursive_directory_iterator(Path("run"))) {
+      EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+      const bool of_step = entry.path().parent_path().filename() == "checkpoints";
+      EXPECT_TRUE(!of_step || fs::exists(entry.path() / "manifest.pb")) << entry.path();
+    }
+    EXPECT_FALSE(fs::exists(Path("run/hf")));
+  }
+};
+
+using Damage = void (*)(const std::string& step);
+
+void Truncate(const std::string& step) { fs::resize_file(step + "/rank-00001.bin", 1000); }
+void Remove(const std::string& step) { fs::remove(step + "/rank-00001.bin"); }
+void FlipByte(const std::string& file) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(200);
+  const char flipped = static_cast<char>(stream.get() ^ 1);
+  stream.seekp(200).put(flipped);
+}
+void FlipInData(const std::string& step) { FlipByte(step + "/rank-00001.bin"); }
+void FlipInManifest(const std::string& step) { FlipByte(step + "/manifest.pb"); }
+void CutManifest(const std::string& step) { fs::resize_file(step + "/manifest.pb", 100); }
+
+TEST_F(BadCheckpoint, TornOnesAreRefusedByNameAndStay) {
+  ASSERT_EQ(Run(Train({"--checkpoint.interval=3"})).code, 0);
+  ASSERT_EQ(Steps(), (std::vector<int64_t>{3, 6}));
+  fs::copy(Path("run"), Path("whole"), fs::copy_options::recursive);
+  const std::vector<std::pair<Damage, std::string>> damages = {{Truncate, "rank-00001.bin"},
+                                                               {Remove, "rank-00001.bin"},
+                                                               {FlipInData, "rank-00001.bin"},
+                                                               {FlipInManifest, "manifest.pb"},
+                                                               {CutManifest, "manifest.pb"}};
+  for (const auto& [damage, file] : damages) {
+    fs::remove_all(Path("run"));
+    fs::copy(Path("whole"), Path("run"), fs::copy_options::recursive);
+    damage(Path("run/checkpoints/step-6"));
+    ExpectError(Train({"--training.steps=9"}), 1, {"checkpoints/step-6", file, "earlier checkpoint"});
+    EXPECT_TRUE(fs::exists(Path("run/checkpoints/step-6"))) << "it may be worth saving";
+    EXPECT_TRUE(fs::exists(Path("run/checkpoints/step-3/manifest.pb")));
+  }
+  // What the message says.
+  fs::remove_all(Path("run/checkpoints/step-6"));
+  const Result again = Run(Train({"--training.steps=9"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["resumed_from"], 3);
+  EXPECT_EQ(Json::parse(again.out)["step"], 9);
+}
+
+// A checkpoint of this model has some 280 kB of each rank.
+TEST_F(BadCheckpoint, AFileThatCannotGrowKeepsWhatWasSaved) {
+  ASSERT_EQ(Run(Train({"--checkpoint.interval=3"})).code, 0);
+  fs::remove_all(Path("run/flight"));
+  const Result full = Wait(Start(Train({"--training.steps=9"}), /*file_limit_bytes=*/100'000));
+  EXPECT_EQ(full.code, 1);
+  EXPECT_EQ(full.out, "");
+  for (const char* part : {"(checkpoint, step 9)", ".bin", "free some space", "goes on from the checkpoint of step 6"}) {
+    EXPECT_NE(full.err.find(part), std::string::npos) << part << " in " << full.err;
+  }
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 6}));
+  const Result again = Run(Train({"--training.steps=9"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["resumed_from"], 6);
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 6, 9}));
+  ExpectNothingHalfDone();
+}
+
+// A file system of its own that is nearly full, where this user may make one.
+TEST_F(BadCheckpoint, AFullDiskIsNamedBeforeASave) {
+  fs::create_directories(Path("run"));
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("none", Path("run").c_str(), "tmpfs", 0, "size=1600k") != 0) {
+    GTEST_SKIP() << "file systems cannot be mounted here";
+  }
+  const Result full = Run(Train({"--checkpoint.interval=1", "--training.steps=20"}));
+  EXPECT_EQ(full.code, 1);
+  for (const char* part : {"job.dump_folder = ", "bytes and", "are free", "goes on from the checkpoint of step"}) {
+    EXPECT_NE(full.err.find(part), std::string::npos) << part << " in " << full.err;
+  }
+  const std::vector<int64_t> kept = Steps();
+  EXPECT_FALSE(kept.empty());
+  ExpectNothingHalfDone();
+  ASSERT_EQ(mount("none", Path("run").c_str(), "tmpfs", MS_REMOUNT, "size=16m"), 0) << "room is made";
+  const Result again = Run(Train({"--checkpoint.interval=1", "--training.steps=20"}));
+  EXPECT_EQ(umount2(Path("run").c_str(), MNT_DETACH), 0);
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["resumed_from"], kept.back());
+}
+
+TEST_F(BadCheckpoint, CtrlCSavesAndTheSameCallGoesOn) {
+  const pid_t pid = Start(Train({"--training.steps=1000000", "--checkpoint.interval=1000000"}));
+  WaitUntil("two steps",
+            [&] { return Ended(pid) || ReadAll(Path("run/metrics.jsonl")).find("\"step\":2,") != std::string::npos; });
+  kill(pid, SIGINT);
+  const Result stopped = Wait(pid);
+  EXPECT_EQ(stopped.code, 130) << stopped.err;
+  const Json first = Json::parse(stopped.out);
+  EXPECT_EQ(first["cause"], "stopped");
+  const int64_t step = first["step"];
+  EXPECT_GE(step, 2);
+  EXPECT_EQ(Steps(), std::vector<int64_t>{step});
+  ExpectNothingHalfDone();
+  const Result again = Run(Train({"--training.steps=" + std::to_string(step + 2)}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["resumed_from"], step);
+  EXPECT_EQ(Json::parse(again.out)["step"], step + 2);
+  EXPECT_EQ(Json::parse(again.out)["attempt"], 2);
+}
+
+}  // namespace
+}  // namespace legoai
