@@ -1,6 +1,7 @@
 #include "planner/explain.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,8 +11,8 @@
 namespace legoai::planner {
 namespace {
 
-// Step times this close are called equal.
-constexpr double kNearTie = 0.01;
+// Step times this close are called equal; a device with less room than this is called full.
+constexpr double kNearTie = 0.01, kSafeHeadroom = 0.05;
 
 std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
 
@@ -35,6 +36,15 @@ std::string LargestDifference(const v1::Estimate& winner, const v1::Estimate& ot
   return absl::StrFormat(", mostly %s (+%.4g s)", largest.name, largest.seconds);
 }
 
+// What the times rest on.
+std::string CostModels(const v1::Estimate& estimate) {
+  std::vector<std::string> shares;
+  for (const auto& model : estimate.cost_models()) {
+    shares.push_back(absl::StrCat(model.name(), " (", Share(model.share_of_compute_time(), 1), ")"));
+  }
+  return shares.empty() ? "" : absl::StrCat(" Operators are timed by ", absl::StrJoin(shares, ", "), ".");
+}
+
 std::string ExplainWinner(const v1::Estimate& winner) {
   const auto& parts = winner.breakdown();
   const double step = winner.step_time_seconds();
@@ -44,7 +54,8 @@ std::string ExplainWinner(const v1::Estimate& winner) {
                       Share(parts.exposed_communication_seconds(), step), " exposed communication, ",
                       Share(parts.bubble_seconds(), step), " pipeline bubble, ", Share(parts.launch_seconds(), step), " launch, ",
                       Share(parts.optimizer_seconds(), step), " optimizer. Its fullest device takes ",
-                      GiB(stage.peak_allocated_bytes()), " of ", GiB(UsableBytes(stage)), " usable, at ", stage.peak_at(), ".");
+                      GiB(stage.peak_allocated_bytes()), " of ", GiB(UsableBytes(stage)), " usable, at ", stage.peak_at(), ".",
+                      CostModels(winner));
 }
 
 std::string Slower(const v1::Estimate& winner, const v1::Estimate& other) {
@@ -66,10 +77,13 @@ constexpr Choice kChoices[] = {
 };
 
 // The best recipe that decides this choice otherwise; if none fits, the one closest to fitting; if none is known, nothing.
-std::string ExplainChoice(const Choice& choice, const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result) {
+// `told`: whether it was the second one.
+std::string ExplainChoice(const Choice& choice, const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result,
+                          bool* told) {
   const int64_t chosen = choice.value(ranked[0].recipe());
   const auto other =
       std::find_if(ranked.begin(), ranked.end(), [&](const auto& estimate) { return choice.value(estimate.recipe()) != chosen; });
+  if (other == ranked.begin() + 1) *told = true;
   if (other != ranked.end()) return absl::StrCat("\n- ", choice.question, ": ", Slower(ranked[0], *other), ".");
   const auto large = std::find_if(result.rejected().begin(), result.rejected().end(), [&](const auto& rejected) {
     return rejected.rule() == "out_of_memory" && choice.value(rejected.recipe()) != chosen;
@@ -77,6 +91,19 @@ std::string ExplainChoice(const Choice& choice, const std::vector<v1::Estimate>&
   if (large == result.rejected().end()) return "";
   return absl::StrCat("\n- ", choice.question, ": none that was simulated fits; ", Summarize(large->recipe()), ": ",
                       large->reason(), ".");
+}
+
+// A winner that fills its device to the brim may fail where the allocator fragments: the fastest that leaves more.
+std::string ExplainHeadroom(const std::vector<v1::Estimate>& ranked) {
+  auto share = [](const v1::Estimate& estimate) {
+    const auto& stage = FullestStage(estimate);
+    return static_cast<double>(HeadroomBytes(stage)) / static_cast<double>(std::max<int64_t>(1, UsableBytes(stage)));
+  };
+  if (share(ranked[0]) >= kSafeHeadroom) return "";
+  std::string text = absl::StrFormat("\n- It leaves %.1f %% of the memory, which fragmentation may take", 100 * share(ranked[0]));
+  const auto safe = std::find_if(ranked.begin(), ranked.end(), [&](const auto& e) { return share(e) >= kSafeHeadroom; });
+  if (safe == ranked.end()) return text + "; none that was simulated leaves more than " + Share(kSafeHeadroom, 1) + ".";
+  return absl::StrCat(text, "; the fastest that leaves at least ", Share(kSafeHeadroom, 1), ", ", Slower(ranked[0], *safe), ".");
 }
 
 // Of the first ones, those that no prediction tells apart.
@@ -96,6 +123,27 @@ std::string ExplainNone(const v1::PlanResult& result) {
       ". More devices, a smaller batch or a shorter sequence would help.");
 }
 
+std::string ExplainOthers(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result) {
+  bool told = false;
+  std::string choices;
+  for (const Choice& choice : kChoices) choices += ExplainChoice(choice, ranked, result, &told);
+  std::string text = ExplainHeadroom(ranked);
+  if (ranked.size() > 1 && !told) absl::StrAppend(&text, "\n- The next one: ", Slower(ranked[0], ranked[1]), ".");
+  text += choices;
+  if (const int64_t ties = NearTies(ranked); ties > 1) {
+    absl::StrAppend(&text, "\n- ", ties, " recipes lie within ", absl::StrFormat("%.0f %%", 100 * kNearTie),
+                    " of the fastest, which is less than these predictions are sure of.");
+  }
+  return text;
+}
+
+std::string NotReached(double best) {
+  if (best <= 0) return "";
+  const double percent = 100 * (best - 1);
+  return absl::StrFormat(", of which the best is %.1f %% %s than the fastest one by the closed-form estimate", std::abs(percent),
+                         percent < 0 ? "faster" : "slower");
+}
+
 }  // namespace
 
 std::string Summarize(const v1::Recipe& recipe) {
@@ -112,25 +160,23 @@ std::string Summarize(const v1::Recipe& recipe) {
                                  p.pipeline_parallel_degree(), " stages with microbatches of ",
                                  p.pipeline_parallel_microbatch_size()));
   }
-  parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size()));
+  const int64_t per_pass =
+      recipe.training().local_batch_size() * p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();
+  const int64_t passes = per_pass > 0 ? recipe.training().global_batch_size() / per_pass : 1;
+  parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
+                               passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
   parts.push_back(recipe.activation_checkpoint().mode() == v1::AC_FULL ? "full checkpointing" : "no checkpointing");
   parts.push_back(recipe.training().mixed_precision_param() == v1::BFLOAT16 ? "bfloat16" : "float32");
   return absl::StrJoin(parts, ", ");
 }
 
-std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result) {
+std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, double best_not_reached) {
   std::string text = ranked.empty() ? ExplainNone(result) : ExplainWinner(ranked[0]);
-  if (!ranked.empty()) {
-    if (ranked.size() > 1) absl::StrAppend(&text, "\n- The next one: ", Slower(ranked[0], ranked[1]), ".");
-    for (const Choice& choice : kChoices) text += ExplainChoice(choice, ranked, result);
-    if (const int64_t ties = NearTies(ranked); ties > 1) {
-      absl::StrAppend(&text, "\n- ", ties, " recipes lie within ", absl::StrFormat("%.0f %%", 100 * kNearTie),
-                      " of the fastest, which is less than these predictions are sure of.");
-    }
-  }
+  if (!ranked.empty()) text += ExplainOthers(ranked, result);
   if (result.not_reached() > 0) {
     absl::StrAppend(&text, ranked.empty() ? " " : "\n- ", "The budget ended before ", result.not_reached(),
-                    " further recipes that may fit were simulated; a larger --budget-seconds reaches them.");
+                    " further recipes that may fit were simulated", NotReached(best_not_reached),
+                    "; a larger --budget-seconds reaches them.");
   }
   return text;
 }

@@ -64,6 +64,7 @@ class Run {
   void PrepareOrders() {
     const auto& survivors = space_.survivors;
     taken_.assign(survivors.size(), false);
+    done_.assign(survivors.size(), false);
     for (size_t i = 0; i < survivors.size(); ++i) smallest_.push_back(i);
     std::stable_sort(smallest_.begin(), smallest_.end(),
                      [&](size_t a, size_t b) { return survivors[a].bound_bytes < survivors[b].bound_bytes; });
@@ -130,6 +131,7 @@ class Run {
   }
 
   void Keep(const v1::SimResponse& response) {
+    done_[response.id()] = true;
     const v1::Recipe& recipe = space_.survivors[response.id()].recipe;
     if (response.has_error()) {
       failed_[response.id()] = Reject(recipe, "failed", response.error().message());
@@ -161,23 +163,34 @@ class Run {
     result.set_captured_unfit(unfit_.size());
     result.set_failed(failed_.size());
     result.set_not_reached(space_.survivors.size() - finished_);
-    const std::vector<v1::Estimate> ranked = Ranked();
+    std::vector<v1::Estimate> ranked;
+    const std::vector<size_t> order = Order();
+    for (size_t index : order) ranked.push_back(fitting_[index]);
     AddRanked(ranked, &result);
     AddRejected(&result);
-    result.set_explanation(Explain(ranked, result));
+    result.set_explanation(Explain(ranked, result, order.empty() ? 0 : BestNotReached(order[0])));
     result.set_seconds(Elapsed());
     return result;
   }
 
-  // Equal times by headroom, and then as in the space: not as answers happened to come.
-  std::vector<v1::Estimate> Ranked() const {
-    std::vector<v1::Estimate> ranked;
-    for (const auto& [_, estimate] : fitting_) ranked.push_back(estimate);
-    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+  // Equal times by headroom, and then as in the space: not as answers happened to come. Gives indices of survivors.
+  std::vector<size_t> Order() const {
+    std::vector<size_t> order;
+    for (const auto& [index, _] : fitting_) order.push_back(index);
+    std::stable_sort(order.begin(), order.end(), [this](size_t i, size_t j) {
+      const v1::Estimate &a = fitting_.at(i), &b = fitting_.at(j);
       if (a.step_time_seconds() != b.step_time_seconds()) return a.step_time_seconds() < b.step_time_seconds();
       return HeadroomBytes(FullestStage(a)) > HeadroomBytes(FullestStage(b));
     });
-    return ranked;
+    return order;
+  }
+
+  // Of what was not reached, the fastest by the roofline estimate, relative to the same estimate of the winner; 0: none.
+  double BestNotReached(size_t winner) const {
+    for (size_t i = 0; i < done_.size(); ++i) {
+      if (!done_[i]) return space_.survivors[i].roofline_seconds / space_.survivors[winner].roofline_seconds;
+    }
+    return 0;
   }
 
   void AddRanked(const std::vector<v1::Estimate>& estimates, v1::PlanResult* result) const {
@@ -226,7 +239,7 @@ class Run {
   const absl::Time started_;
   LegalSpace space_;
   // Of space_.survivors, by index:
-  std::vector<bool> taken_;
+  std::vector<bool> taken_, done_;
   std::vector<size_t> smallest_;  // ascending by memory bound
   size_t next_fastest_ = 0, next_smallest_ = 0;
   int64_t started_count_ = 0, finished_ = 0;

@@ -1,6 +1,7 @@
 // lego-sim: answers SimRequests on a socket until it is closed, or one from a file (decisions 16).
 //   lego-sim --socket=FD
 #include <ATen/Parallel.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -18,6 +19,8 @@
 
 namespace legoai::sim {
 namespace {
+
+constexpr int kKeptBytes = 1 << 30;
 
 v1::SimResponse Answer(const v1::SimRequest& request) {
   v1::SimResponse response;
@@ -57,6 +60,9 @@ int Serve(int fd) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Requests take and give back the same hundreds of megabytes: they are kept, not asked of the system each time.
+  mallopt(M_MMAP_THRESHOLD, legoai::sim::kKeptBytes);
+  mallopt(M_TRIM_THRESHOLD, legoai::sim::kKeptBytes);
   at::set_num_threads(1);
   int fd = -1;
   for (int i = 1; i < argc; ++i) {

@@ -36,7 +36,7 @@ v1::Model RandomModel(Random& random) {
   model.set_hidden_size(model.num_attention_heads() * model.head_dim());
   model.set_num_key_value_heads(gpt2 ? model.num_attention_heads() : random.Pick({2, 4}));
   model.set_intermediate_size(model.hidden_size() * random.Pick({2, 3, 4}));
-  model.set_num_hidden_layers(random.Pick({2, 4, 5}));
+  model.set_num_hidden_layers(random.Pick({2, 4, 5, 7}));
   model.set_vocab_size(random.Pick({64, 250, 1000}));
   model.set_max_position_embeddings(128);
   model.set_norm_eps(1e-5);
@@ -63,10 +63,10 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   parallelism->set_tensor_parallel_degree(tp);
   parallelism->set_pipeline_parallel_degree(pp);
   parallelism->set_pipeline_parallel_schedule(random.Pick({0, 1}) == 1 ? v1::GPIPE : v1::ONE_F_ONE_B);
-  parallelism->set_pipeline_parallel_microbatch_size(1);
+  parallelism->set_pipeline_parallel_microbatch_size(pp > 1 ? random.Pick({1, 2}) : 1);
   parallelism->set_disable_loss_parallel(random.Pick({0, 1}) == 1);
   if (pp == 1) parallelism->set_fsdp_reshard_after_forward(random.Pick({0, 1}) == 1 ? v1::RESHARD_NEVER : v1::RESHARD_ALWAYS);
-  training->set_local_batch_size(pp > 1 ? random.Pick({4, 8}) : random.Pick({1, 2}));
+  training->set_local_batch_size(pp > 1 ? random.Pick({4, 8, 12}) : random.Pick({1, 2}));
   if (random.Pick({0, 1}) == 1) training->set_global_batch_size(training->local_batch_size() * replicate * shard * 2);
   training->set_seq_len(random.Pick({16, 32, 64}));
   training->set_mixed_precision_param(random.Pick({0, 1}) == 1 ? v1::BFLOAT16 : v1::FLOAT32);

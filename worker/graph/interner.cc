@@ -1,5 +1,6 @@
 #include "worker/graph/interner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -7,6 +8,8 @@
 
 namespace legoai::graph {
 namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
 
 // The bits of a constant behind its type's number.
 struct KeyWriter {
@@ -61,9 +64,13 @@ uint32_t Interner::Geometry(const GeometryView& geometry) {
 }
 
 uint32_t Interner::Value(uint32_t storage, uint32_t geometry) {
-  const auto [it, fresh] = values_.try_emplace(uint64_t{storage} << 32 | geometry, static_cast<uint32_t>(trace_->values.size()));
-  if (fresh) trace_->values.push_back({storage, geometry});
-  return it->second;
+  if (storage >= last_value_.size()) last_value_.resize(std::max<size_t>(storage + 1, trace_->storages.size()), kNone);
+  for (uint32_t value = last_value_[storage]; value != kNone; value = previous_value_[value]) {
+    if (trace_->values[value].geometry == geometry) return value;
+  }
+  trace_->values.push_back({storage, geometry});
+  previous_value_.push_back(last_value_[storage]);
+  return last_value_[storage] = trace_->values.size() - 1;
 }
 
 uint32_t Interner::Constant(const graph::Constant& constant) {

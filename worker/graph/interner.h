@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -47,7 +48,9 @@ class Interner {
 
   Trace* trace_;
   absl::flat_hash_set<uint32_t, GeometryHash, GeometryEqual> geometries_;
-  absl::flat_hash_map<uint64_t, uint32_t> values_;  // storage << 32 | geometry
+  // A storage has few geometries: its values are a chain, the newest first.
+  std::vector<uint32_t> last_value_;      // by storage
+  std::vector<uint32_t> previous_value_;  // by value: of the same storage
   absl::flat_hash_map<std::string, uint32_t> constants_, modules_;
   uint32_t last_module_ = 0;
 };
