@@ -38,6 +38,7 @@ class CapturedActions {
     uint32_t begin = 0, end = 0;
     uint32_t before = 0;  // of the second steady one: where the part of the first begins
   };
+  size_t size() const { return parts_.size(); }  // actions
   Part prologue() const { return prologue_; }
   Part epilogue() const { return epilogue_; }
   // Of the action that is like `action`, of the microbatch with this label.

@@ -37,6 +37,7 @@ class Instancer {
   }
 
   absl::StatusOr<Trace> Run(const std::vector<LoweredAction>& all) {
+    Reserve(all.size());
     CopyInputs();
     Emit(parts_.prologue(), false);
     for (size_t i = 0; i < all.size() && error_.ok(); ++i) {
@@ -57,6 +58,15 @@ class Instancer {
   }
 
  private:
+  // About as much of everything for each action as was captured for one; vectors grow where that is too little.
+  void Reserve(size_t actions) {
+    const size_t captured = parts_.size();
+    const auto grown = [&](size_t size) { return size * (actions + 1) / (captured + 1); };
+    out_.instructions.reserve(grown(from_.instructions.size()));
+    out_.arguments.reserve(grown(from_.arguments.size()));
+    out_.results.reserve(grown(from_.results.size()));
+  }
+
   // Storages and values of the inputs come first, as they were bound.
   void CopyInputs() {
     uint32_t values = 0;
