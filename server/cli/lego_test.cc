@@ -124,6 +124,16 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
   EXPECT_NE(table.out.find("step time"), std::string::npos);
 }
 
+TEST_F(Lego, TheSamePlanTwiceIsTheSamePlan) {
+  std::vector<Json> plans;
+  for (int i = 0; i < 2; ++i) {
+    plans.push_back(Json::parse(Run(Plan({"--budget-seconds", "0", "--rejected", "all"})).out));
+    plans.back().erase("seconds");
+  }
+  EXPECT_EQ(plans[0]["not_reached"], 0);
+  EXPECT_EQ(plans[0], plans[1]);
+}
+
 TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
   const Result result = Run(Plan({"--budget-seconds", "60", "--top", "3", "--out", Path("winner.toml"), "--constraint",
                                   "training.mixed_precision_param=float32"}));

@@ -17,6 +17,7 @@
 #include "tests/integration/cases.h"
 #include "worker/graph/compare.h"
 #include "worker/graph/trace_file.h"
+#include "worker/model/catalog.h"
 #include "worker/parallel/recipe.h"
 
 namespace legoai::sim {
@@ -120,6 +121,16 @@ TEST_P(CaptureStagesTest, GivesTheTracesOfWholeCaptures) {
   // All stages where microbatches repeat; where not, those in the middle, which are alike.
   const bool many = c.microbatches > CapturedMicrobatches(c.pp);
   EXPECT_EQ(ExpectTracesOfWholeCaptures(model, recipe, *dims), many ? c.pp : (c.pp > 3 ? c.pp - 2 : 0));
+}
+
+TEST(CaptureStagesOfAReleasedModel, GivesTheTracesOfWholeCaptures) {
+  v1::Recipe recipe =
+      RecipeOf({.shard = 4, .tp = 2, .pp = 4, .microbatches = 12, .rows = 2, .checkpointing = true, .bf16 = true});
+  recipe.mutable_training()->set_seq_len(8192);
+  const v1::Model model = *model::ResolveModel("llama3-8b");
+  auto dims = parallel::ParallelDims::Create(recipe, model, 32);
+  ASSERT_TRUE(dims.ok()) << dims.status();
+  EXPECT_EQ(ExpectTracesOfWholeCaptures(model, recipe, *dims), 4);
 }
 
 TEST(CaptureStagesOfParityCases, GivesTheTracesOfWholeCaptures) {
