@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstddef>
+#include <iterator>
 
 namespace legoai::cli {
 namespace {
@@ -18,10 +20,23 @@ void OnSignal(int) {
   if (launch::StopPipe* pipe = current_pipe.load()) pipe->Request(/*save=*/first);
 }
 
-void SetHandlers(void (*handler)(int)) {
+struct sigaction previous[std::size(kSignals)], previous_pipe;
+
+// A signal that is ignored stays so: under nohup a run outlives its terminal.
+void SetHandlers() {
   struct sigaction action = {};
-  action.sa_handler = handler;
-  for (int signal_number : kSignals) sigaction(signal_number, &action, nullptr);
+  action.sa_handler = OnSignal;
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &previous[i]);
+    if (previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, &previous_pipe);
+}
+
+void RestoreHandlers() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous[i], nullptr);
+  sigaction(SIGPIPE, &previous_pipe, nullptr);
 }
 
 }  // namespace
@@ -29,11 +44,11 @@ void SetHandlers(void (*handler)(int)) {
 InterruptGuard::InterruptGuard() {
   signals_seen = 0;
   current_pipe = &stop_;
-  SetHandlers(OnSignal);
+  SetHandlers();
 }
 
 InterruptGuard::~InterruptGuard() {
-  SetHandlers(SIG_DFL);
+  RestoreHandlers();
   current_pipe = nullptr;
 }
 

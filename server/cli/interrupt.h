@@ -5,8 +5,9 @@
 
 namespace legoai::cli {
 
-// While it lives, the first signal of SIGINT, SIGTERM or SIGHUP asks for an orderly stop, and the second for one at once.
-// One at a time in a process.
+// While it lives, the first signal of SIGINT, SIGTERM or SIGHUP asks for an orderly stop, and the second for one at once. One
+// that was ignored stays ignored (nohup). A terminal or pipe that is gone ends nothing either: SIGPIPE is ignored. One at a time
+// in a process.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,8 +50,11 @@ std::string ReadAll(int fd) {
   return text;
 }
 
-[[noreturn]] void Child(const Mesh& mesh, int64_t rank, int port, int listen_fd, int out,
+[[noreturn]] void Child(pid_t parent, const Mesh& mesh, int64_t rank, int port, int listen_fd, int out,
                         const std::function<std::string(int64_t, Runtime&)>& body) {
+  // A test that is killed leaves no ranks behind.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
   at::set_num_threads(1);
   int code = 0;
   try {
@@ -112,6 +117,7 @@ std::vector<graph::Group> Mesh::Groups(int64_t rank) const {
 std::vector<std::string> RunRanks(const Mesh& mesh, const std::function<std::string(int64_t, Runtime&)>& body) {
   int port = 0;
   const int listen_fd = Listen(&port);
+  const pid_t parent = getpid();
   std::vector<pid_t> children;
   std::vector<int> outputs;
   std::fflush(nullptr);
@@ -121,7 +127,7 @@ std::vector<std::string> RunRanks(const Mesh& mesh, const std::function<std::str
     pid_t child = fork();
     if (child == 0) {
       close(ends[0]);
-      Child(mesh, rank, port, listen_fd, ends[1], body);
+      Child(parent, mesh, rank, port, listen_fd, ends[1], body);
     }
     close(ends[1]);
     children.push_back(child);

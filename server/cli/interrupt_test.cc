@@ -1,0 +1,41 @@
+#include "server/cli/interrupt.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+namespace legoai::cli {
+namespace {
+
+TEST(Interrupt, TheFirstSignalSavesAndTheSecondDoesNot) {
+  InterruptGuard guard;
+  EXPECT_FALSE(guard.interrupted());
+  raise(SIGTERM);
+  EXPECT_TRUE(guard.interrupted());
+  EXPECT_EQ(guard.stop_pipe()->Take(), true);
+  raise(SIGINT);
+  EXPECT_EQ(guard.stop_pipe()->Take(), false);
+}
+
+TEST(Interrupt, WhatWasIgnoredStaysSo) {
+  signal(SIGHUP, SIG_IGN);
+  {
+    InterruptGuard guard;
+    raise(SIGHUP);
+    EXPECT_FALSE(guard.interrupted());
+  }
+  EXPECT_EQ(signal(SIGHUP, SIG_DFL), SIG_IGN);
+  EXPECT_EQ(signal(SIGINT, SIG_DFL), SIG_DFL) << "as it was before";
+}
+
+TEST(Interrupt, APipeWithoutReaderEndsNothing) {
+  InterruptGuard guard;
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  close(fds[0]);
+  EXPECT_EQ(write(fds[1], "x", 1), -1);
+  close(fds[1]);
+}
+
+}  // namespace
+}  // namespace legoai::cli
