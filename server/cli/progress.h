@@ -18,6 +18,10 @@ class ProgressLine {
 
   // Replaces the line.
   void Show(const std::string& text);
+  // The same, of something that passes: only where there is a line to write over.
+  void ShowPassing(const std::string& text) {
+    if (terminal_) Show(text);
+  }
   // A line that stays, above the live one.
   void Note(const std::string& text);
   // Leaves the last line where it is and ends it.

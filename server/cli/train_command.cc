@@ -110,7 +110,10 @@ class TrainingDisplay {
       line_.Note(PreparedText(prepared));
     };
     callbacks.progress = [this](const v1::Progress& progress) {
-      if (shown_step_ == 0) line_.Show(progress.phase());
+      const double share = progress.total() > 0 ? std::min(1.0, 1.0 * progress.done() / progress.total()) : 0;
+      const std::string phase = absl::StrCat(progress.phase(), share > 0 ? " " + PercentText(share) : "");
+      if (shown_step_ == 0) line_.Show(phase);
+      if (shown_step_ > 0 && share > 0) line_.ShowPassing(absl::StrCat("step ", progress.step(), "/", steps_, "  ", phase));
     };
     callbacks.metrics = [this](const v1::StepMetrics& metrics) { Show(metrics); };
     callbacks.log = [this](const std::string& level, const std::string& text) { line_.Note(absl::StrCat(level, ": ", text)); };
@@ -220,6 +223,7 @@ absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, co
     return kDone;
   }
   Print(PreparedText(*prepared) + "\n");
+  for (const std::string& change : prepared->changes) Print(change + "\n");
   if (predicted) {
     Print(absl::StrCat("predicted: ", SecondsText(predicted->step_time_seconds()), " a step, peak memory of a rank ",
                        BytesText(PredictedPeak(*predicted)), "\n"));

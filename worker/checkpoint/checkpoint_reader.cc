@@ -39,6 +39,17 @@ std::vector<std::string> CheckpointReader::Names() const {
   return names;
 }
 
+uint32_t CheckpointReader::Checksum(std::string_view bytes) const {
+  uint32_t crc = 0;
+  while (!bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, kPieceBytes);
+    crc = Crc32c(piece.data(), piece.size(), crc);
+    if (done_) done_(static_cast<int64_t>(piece.size()));
+    bytes.remove_prefix(piece.size());
+  }
+  return crc;
+}
+
 absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
   const v1::CheckpointChunk& facts = manifest_.chunks(chunk.index);
   const std::string path = absl::StrCat(directory_, "/", facts.file());
@@ -51,10 +62,10 @@ absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
   const std::string_view all = file->second.bytes();
   const bool whole = facts.file_offset() + facts.bytes() <= static_cast<int64_t>(all.size());
   const std::string_view bytes = whole ? all.substr(facts.file_offset(), facts.bytes()) : std::string_view();
-  if (!whole || (!chunk.verified && Crc32c(bytes.data(), bytes.size()) != facts.crc32c()))
+  if (!whole || (!chunk.verified && Checksum(bytes) != facts.crc32c()))
     return FieldError(absl::StrCat(path, ": ", facts.name()), ToString(chunk.part),
-                      absl::StrCat("torn: the checksum of the chunk at byte ", facts.file_offset(),
-                                   " does not match; resume from an earlier checkpoint"),
+                      absl::StrCat("torn: the checksum of the chunk at byte ", facts.file_offset(), " does not match; remove ",
+                                   directory_, " to go on from an earlier checkpoint"),
                       absl::StatusCode::kDataLoss);
   chunk.verified = true;
   return bytes;

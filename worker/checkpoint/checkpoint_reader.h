@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,9 @@ class CheckpointReader {
   static absl::StatusOr<CheckpointReader> Open(const std::string& root, int64_t step, std::string_view build_version);
 
   const v1::CheckpointManifest& manifest() const { return manifest_; }
+
+  // `done` is told of bytes as they are verified, which is when they come from the disk.
+  void SetProgress(BytesDone done) { done_ = std::move(done); }
 
   // Names of all tensors, sorted.
   std::vector<std::string> Names() const;
@@ -45,7 +49,10 @@ class CheckpointReader {
   // The chunk's bytes, verified.
   absl::StatusOr<std::string_view> Bytes(Chunk& chunk);
 
+  uint32_t Checksum(std::string_view bytes) const;
+
   std::string directory_;
+  BytesDone done_;
   v1::CheckpointManifest manifest_;
   std::map<std::string, std::vector<Chunk>, std::less<>> tensors_;
   std::map<std::string, MappedFile> files_;

@@ -16,8 +16,8 @@ std::string ListFile(int64_t rank) { return absl::StrFormat("rank-%05d.chunks.pb
 
 }  // namespace
 
-absl::StatusOr<ChunkWriter> ChunkWriter::Create(const std::string& directory, int64_t rank) {
-  absl::StatusOr<OutputFile> file = OutputFile::Create(absl::StrCat(directory, "/", DataFile(rank)));
+absl::StatusOr<ChunkWriter> ChunkWriter::Create(const std::string& directory, int64_t rank, BytesDone done) {
+  absl::StatusOr<OutputFile> file = OutputFile::Create(absl::StrCat(directory, "/", DataFile(rank)), std::move(done));
   if (!file.ok()) return file.status();
   return ChunkWriter(directory, rank, *std::move(file));
 }
@@ -27,7 +27,7 @@ absl::Status ChunkWriter::Append(std::string_view name, v1::DType dtype, const s
   absl::Status status = CheckInside(name, global_shape, part);
   if (!status.ok()) return status;
   const int64_t bytes = Volume(part.sizes) * DTypeBytes(dtype);
-  if (bytes == 0) return absl::OkStatus();  // this rank has nothing of it
+  if (bytes == 0 && Volume(global_shape) > 0) return absl::OkStatus();  // this rank has nothing of it
   status = file_.WriteAt(end_, data, bytes);
   if (!status.ok()) return status;
   v1::CheckpointChunk& chunk = *list_.add_chunks();

@@ -20,11 +20,12 @@ namespace legoai::checkpoint {
 
 class ChunkWriter {
  public:
-  // `directory` exists. Writes rank-RANK.bin there.
-  static absl::StatusOr<ChunkWriter> Create(const std::string& directory, int64_t rank);
+  // `directory` exists. Writes rank-RANK.bin there, and tells `done` as it goes.
+  static absl::StatusOr<ChunkWriter> Create(const std::string& directory, int64_t rank, BytesDone done = nullptr);
 
   // Adds a part of the tensor `name`; `data` is that part, row-major and dense. No two ranks may write the same elements: of
-  // replicas only one writes.
+  // replicas only one writes. An empty part is left out, unless the tensor itself has no elements: then its name, type and shape
+  // are kept by a chunk without bytes.
   absl::Status Append(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape, const Rectangle& part,
                       const void* data);
 

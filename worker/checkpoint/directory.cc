@@ -20,17 +20,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::Status RemoveAll(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  return error ? FileError(path, "cannot remove", error.value()) : absl::OkStatus();
-}
-
 // The N of "step-N", written as StepDirectory() writes it.
 std::optional<int64_t> StepOf(const std::string& name) {
   int64_t step = 0;
   if (!absl::StartsWith(name, "step-") || !absl::SimpleAtoi(name.substr(5), &step)) return std::nullopt;
   return name == absl::StrCat("step-", step) ? std::optional(step) : std::nullopt;
+}
+
+// Steps that are committed, or those that are not, ascending.
+absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root, bool committed) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  if (!fs::exists(root, error) && !error) return steps;
+  fs::directory_iterator entries(root, error);
+  if (error) return FileError(root, "cannot read", error.value());
+  for (const fs::directory_entry& entry : entries) {
+    const std::optional<int64_t> step = StepOf(entry.path().filename().string());
+    if (step && IsCommitted(root, *step) == committed) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
 }
 
 }  // namespace
@@ -41,14 +50,14 @@ absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path) {
   return static_cast<int64_t>(facts.f_bavail) * static_cast<int64_t>(facts.f_frsize);
 }
 
-absl::Status CheckFreeSpace(const std::string& path, int64_t bytes, const FreeBytes& free_bytes) {
+absl::Status CheckFreeSpace(const std::string& what, const std::string& path, int64_t bytes, const FreeBytes& free_bytes) {
   absl::StatusOr<int64_t> available = free_bytes(path);
   if (!available.ok()) return available.status();
   if (bytes <= *available) return absl::OkStatus();
   return FieldError("job.dump_folder", path,
-                    absl::StrFormat("a checkpoint needs %d bytes and %d are free; free some space, choose another disk, or lower "
+                    absl::StrFormat("%s needs %d bytes and %d are free; free some space, choose another disk, or lower "
                                     "checkpoint.keep_latest_k",
-                                    bytes, *available),
+                                    what, bytes, *available),
                     absl::StatusCode::kResourceExhausted);
 }
 
@@ -60,7 +69,7 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
   std::error_code error;
   fs::create_directories(root, error);
   if (error) return FileError(root, "cannot create", error.value());
-  status = CheckFreeSpace(root, bytes, free_bytes);
+  status = CheckFreeSpace("a checkpoint", root, bytes, free_bytes);
   if (!status.ok()) return status;
   fs::create_directory(directory, error);
   return error ? FileError(directory, "cannot create", error.value()) : absl::OkStatus();
@@ -72,18 +81,15 @@ absl::Status AbandonCheckpoint(const std::string& root, int64_t step) {
   return RemoveAll(directory);
 }
 
-absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
-  std::vector<int64_t> steps;
-  std::error_code error;
-  if (!fs::exists(root, error) && !error) return steps;
-  fs::directory_iterator entries(root, error);
-  if (error) return FileError(root, "cannot read", error.value());
-  for (const fs::directory_entry& entry : entries) {
-    const std::optional<int64_t> step = StepOf(entry.path().filename().string());
-    if (step && IsCommitted(root, *step)) steps.push_back(*step);
+absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) { return ListSteps(root, /*committed=*/true); }
+
+absl::Status RemoveUncommitted(const std::string& root) {
+  const auto steps = ListSteps(root, /*committed=*/false);
+  if (!steps.ok()) return steps.status();
+  for (int64_t step : *steps) {
+    if (absl::Status status = AbandonCheckpoint(root, step); !status.ok()) return status;
   }
-  std::sort(steps.begin(), steps.end());
-  return steps;
+  return absl::OkStatus();
 }
 
 absl::Status KeepLatest(const std::string& root, int64_t k) {

@@ -1,6 +1,7 @@
 // The checkpoints of a run: beginning and giving up a save, finding the committed ones, keeping the latest.
 //
-// A directory without manifest is what an interrupted save left: never found, and cleared away when the same step is saved again.
+// A directory without manifest is what an interrupted save left: never found, and cleared away when the same step is saved again,
+// or by RemoveUncommitted when a run begins.
 // Thread-safety: functions of the file system; one process at a time changes a run's checkpoints.
 #pragma once
 
@@ -18,8 +19,9 @@ namespace legoai::checkpoint {
 using FreeBytes = std::function<absl::StatusOr<int64_t>(const std::string& path)>;
 absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path);
 
-// Error (field job.dump_folder, ResourceExhausted) unless `bytes` fit.
-absl::Status CheckFreeSpace(const std::string& path, int64_t bytes, const FreeBytes& free_bytes = FreeBytesOnDisk);
+// Error (field job.dump_folder, ResourceExhausted) unless `bytes` fit; `what` needs them ("a checkpoint").
+absl::Status CheckFreeSpace(const std::string& what, const std::string& path, int64_t bytes,
+                            const FreeBytes& free_bytes = FreeBytesOnDisk);
 
 // Makes the empty directory of a step below `root` (made if missing) after making sure that `bytes`, the size of the whole
 // checkpoint, fit. AlreadyExists if the step is committed.
@@ -31,6 +33,9 @@ absl::Status AbandonCheckpoint(const std::string& root, int64_t step);
 
 // Committed steps, ascending. None if `root` does not exist.
 absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root);
+
+// Removes what interrupted saves left. While nobody saves.
+absl::Status RemoveUncommitted(const std::string& root);
 
 // Removes all but the `k` latest committed steps; 0 keeps all. A step that is being removed stops being committed first.
 absl::Status KeepLatest(const std::string& root, int64_t k);

@@ -1,7 +1,11 @@
 #include "worker/checkpoint/directory.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -30,8 +34,9 @@ class DirectoryTest : public testing::Test {
     return status.ok() ? writer->Finish() : status;
   }
 
-  absl::Status Save(int64_t step) {
-    absl::Status status = BeginCheckpoint(root_, step, 1 << 18);
+  // `bytes`: as the save announces them.
+  absl::Status Save(int64_t step, int64_t bytes = 1 << 18) {
+    absl::Status status = BeginCheckpoint(root_, step, bytes);
     if (status.ok()) status = WriteChunks(step);
     if (!status.ok()) return status;
     v1::CheckpointManifest manifest;
@@ -131,6 +136,50 @@ TEST_F(DirectoryTest, LimitOnFileSizeLeavesThePreviousCheckpoint) {
   EXPECT_EQ(Steps(), std::vector<int64_t>{1});
   EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
   ASSERT_TRUE(Save(2).ok());
+}
+
+// The same on a file system that is really full. It takes the right to mount, which not every machine gives.
+TEST_F(DirectoryTest, FullFileSystemLeavesThePreviousCheckpoint) {
+  fs::create_directories(root_);
+  constexpr int kMayNotMount = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool own = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    if (!own || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", root_.c_str(), "tmpfs", 0, "size=640k") != 0)
+      _exit(kMayNotMount);
+    EXPECT_TRUE(Save(1).ok());  // 256 KiB
+    const absl::Status refused = Save(2, int64_t{1} << 30);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+    EXPECT_NE(refused.message().find("a checkpoint needs 1073741824 bytes"), std::string::npos) << refused;
+    EXPECT_FALSE(fs::exists(StepDirectory(root_, 2)));
+    EXPECT_TRUE(WriteFile(root_ + "/other", std::string(200'000, 'x')).ok());
+    const absl::Status full = Save(2, 0);
+    EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+    EXPECT_EQ(Steps(), std::vector<int64_t>{1});
+    EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+    EXPECT_TRUE(AbandonCheckpoint(root_, 2).ok());
+    fs::remove(root_ + "/other");
+    EXPECT_TRUE(Save(2).ok());
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kMayNotMount)
+    GTEST_SKIP() << "no file system may be mounted here; LimitOnFileSizeLeavesThePreviousCheckpoint tests the same";
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(DirectoryTest, RemovesWhatWasNotCommitted) {
+  ASSERT_TRUE(Save(1).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 2, 0).ok());
+  ASSERT_TRUE(WriteChunks(2).ok());
+  fs::create_directories(root_ + "/notes");
+  ASSERT_TRUE(RemoveUncommitted(root_).ok());
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 2)));
+  EXPECT_TRUE(fs::exists(root_ + "/notes"));
+  EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+  EXPECT_TRUE(RemoveUncommitted(root_ + "/none").ok());
 }
 
 }  // namespace

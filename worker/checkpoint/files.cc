@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -14,6 +16,17 @@
 #include "proto/errors.h"
 
 namespace legoai::checkpoint {
+namespace {
+
+constexpr int64_t kSyncBytes = int64_t{64} << 20;
+
+// The folder that holds the path.
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
 
 absl::Status FileError(const std::string& path, const char* what, int error_number) {
   absl::StatusCode code = absl::StatusCode::kUnavailable;
@@ -69,20 +82,26 @@ MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<char*>(data_), size_);
 }
 
-absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path, BytesDone done) {
   OutputFile file;
   file.path_ = path;
+  file.done_ = std::move(done);
   file.descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file.descriptor_ < 0) return FileError(path, "cannot create", errno);
   return file;
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      unsynced_(other.unsynced_),
+      done_(std::move(other.done_)) {}
 
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(unsynced_, other.unsynced_);
+  std::swap(done_, other.done_);
   return *this;
 }
 
@@ -93,12 +112,18 @@ OutputFile::~OutputFile() {
 absl::Status OutputFile::WriteAt(int64_t offset, const void* data, int64_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written = pwrite(descriptor_, at, static_cast<size_t>(bytes), offset);
+    const ssize_t written = pwrite(descriptor_, at, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return FileError(path_, "cannot write", errno);
     at += written;
     offset += written;
     bytes -= written;
+    unsynced_ += written;
+    if (unsynced_ >= kSyncBytes) {
+      if (fdatasync(descriptor_) != 0) return FileError(path_, "cannot sync to disk", errno);
+      unsynced_ = 0;
+    }
+    if (done_) done_(written);
   }
   return absl::OkStatus();
 }
@@ -125,8 +150,30 @@ absl::Status WriteFile(const std::string& path, std::string_view contents) {
 
 absl::Status RenameFile(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) return FileError(to, "cannot rename into place", errno);
-  const std::string folder = std::filesystem::path(to).parent_path().string();
-  return SyncDirectory(folder.empty() ? "." : folder);
+  return SyncDirectory(FolderOf(to));
+}
+
+absl::Status ReplaceFolder(const std::string& from, const std::string& to) {
+  if (absl::Status status = SyncDirectory(from); !status.ok()) return status;
+  if (rename(from.c_str(), to.c_str()) == 0) return SyncDirectory(FolderOf(to));
+  if (errno != ENOTEMPTY && errno != EEXIST) return FileError(to, "cannot rename into place", errno);
+  // `to` is there: the two change names, and what has the name `from` then is removed.
+  std::string old = from;
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
+    // A file system that cannot exchange: for a moment no folder has the name.
+    old = to + ".old";
+    if (absl::Status status = RemoveAll(old); !status.ok()) return status;
+    if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)
+      return FileError(to, "cannot rename into place", errno);
+  }
+  if (absl::Status status = SyncDirectory(FolderOf(to)); !status.ok()) return status;
+  return RemoveAll(old);
+}
+
+absl::Status RemoveAll(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? FileError(path, "cannot remove", error.value()) : absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& path) {

@@ -5,13 +5,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace legoai::checkpoint {
+
+// Told of bytes as they are read, or written: the sign that a long piece of work goes on. May be empty.
+using BytesDone = std::function<void(int64_t bytes)>;
+
+// Bytes that are read or written between two calls of a BytesDone, at the most.
+inline constexpr int64_t kPieceBytes = int64_t{8} << 20;
 
 // A whole file, mapped read-only for as long as the object lives. Pages are read when touched.
 class MappedFile {
@@ -29,11 +37,12 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// A file being written. Until Close() has returned OK nothing is promised to be on the disk.
+// A file being written. Until Close() has returned OK nothing is promised to be on the disk. What was written is synced every
+// 64 MiB, so that Close() is short however large the file is, and what `done` was told is near to what the disk has.
 class OutputFile {
  public:
   // Makes the file, or empties it.
-  static absl::StatusOr<OutputFile> Create(const std::string& path);
+  static absl::StatusOr<OutputFile> Create(const std::string& path, BytesDone done = nullptr);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;
   ~OutputFile();  // closes without syncing
@@ -48,6 +57,8 @@ class OutputFile {
   OutputFile() = default;
   std::string path_;
   int descriptor_ = -1;
+  int64_t unsynced_ = 0;
+  BytesDone done_;
 };
 
 // The whole contents of a small file.
@@ -58,6 +69,13 @@ absl::Status WriteFile(const std::string& path, std::string_view contents);
 
 // Gives the file `from` the name `to` at once and for good: renames, then syncs the directory of `to`.
 absl::Status RenameFile(const std::string& from, const std::string& to);
+
+// Gives the folder `from`, whose contents are on the disk, the name `to` at once and for good. A folder that was called `to` is
+// there until then, and removed afterwards.
+absl::Status ReplaceFolder(const std::string& from, const std::string& to);
+
+// Removes a file, or a folder with all that is in it. OK where nothing is there.
+absl::Status RemoveAll(const std::string& path);
 
 // Puts the entries of a directory (files made, renamed, removed) on the disk.
 absl::Status SyncDirectory(const std::string& path);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <string>
 
 namespace legoai::checkpoint {
 namespace {
@@ -38,6 +41,38 @@ TEST(FilesTest, RenameReplaces) {
   ASSERT_TRUE(RenameFile(Path("new"), Path("old")).ok());
   EXPECT_EQ(ReadFile(Path("old")).value(), "new");
   EXPECT_FALSE(std::filesystem::exists(Path("new")));
+}
+
+// A folder takes the place of another at once: who has the old one open still reads it, and nothing else is left.
+TEST(FilesTest, AFolderReplacesAnother) {
+  namespace fs = std::filesystem;
+  const std::string root = Path("folders");
+  fs::remove_all(root);
+  fs::create_directories(root + "/new");
+  ASSERT_TRUE(WriteFile(root + "/new/a", "1").ok());
+  ASSERT_TRUE(ReplaceFolder(root + "/new", root + "/place").ok()) << "nothing was there";
+  fs::create_directories(root + "/new");
+  ASSERT_TRUE(WriteFile(root + "/new/b", "2").ok());
+  ASSERT_TRUE(ReplaceFolder(root + "/new", root + "/place").ok());
+  EXPECT_EQ(ReadFile(root + "/place/b").value(), "2");
+  EXPECT_FALSE(fs::exists(root + "/place/a"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root), fs::directory_iterator()), 1);
+  EXPECT_EQ(ReplaceFolder(root + "/none", root + "/place").code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(fs::exists(root + "/place/b"));
+}
+
+// However large the data, there is word of it every few MiB, and in the end of all of it.
+TEST(FilesTest, TellsOfWhatIsWritten) {
+  int64_t told = 0, largest = 0;
+  auto file = OutputFile::Create(Path("told"), [&](int64_t bytes) { told += bytes, largest = std::max(largest, bytes); });
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string data(70 << 20, 'x');
+  ASSERT_TRUE(file->WriteAt(5, data.data(), data.size()).ok());
+  EXPECT_EQ(told, static_cast<int64_t>(data.size()));
+  EXPECT_LE(largest, kPieceBytes);
+  ASSERT_TRUE(file->Close().ok());
+  EXPECT_EQ(std::filesystem::file_size(Path("told")), 5 + data.size());
+  std::filesystem::remove(Path("told"));
 }
 
 TEST(FilesTest, ErrorsNameThePathAndTheCause) {

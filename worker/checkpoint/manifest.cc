@@ -101,6 +101,10 @@ absl::Status CheckChunks(const std::string& directory, const v1::CheckpointManif
 
 std::string StepDirectory(const std::string& root, int64_t step) { return absl::StrCat(root, "/step-", step); }
 
+absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step) {
+  return Sha256OfFile(ManifestPath(root, step));
+}
+
 bool IsCommitted(const std::string& root, int64_t step) {
   std::error_code ignored;
   return std::filesystem::exists(ManifestPath(root, step), ignored);

@@ -19,10 +19,13 @@
 namespace legoai::checkpoint {
 
 // Of the layout of the manifest and the chunks; another one is refused.
-inline constexpr uint32_t kManifestVersion = 1;
+inline constexpr uint32_t kManifestVersion = 2;
 
 // "ROOT/step-120".
 std::string StepDirectory(const std::string& root, int64_t step);
+
+// The digest of a committed manifest, as PrepareManifest gave it: it names the state of the run.
+absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step);
 
 // Whether step `step` was committed.
 bool IsCommitted(const std::string& root, int64_t step);

@@ -67,13 +67,14 @@ std::string Header(const std::vector<TensorSpec>& tensors) {
 
 }  // namespace
 
-absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path, std::vector<TensorSpec> tensors) {
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path, std::vector<TensorSpec> tensors,
+                                                            BytesDone done) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorSpec& a, const TensorSpec& b) {
     return std::pair(-Width(a.dtype), std::string_view(a.name)) < std::pair(-Width(b.dtype), std::string_view(b.name));
   });
   absl::Status status = CheckSpecs(path, tensors);
   if (!status.ok()) return status;
-  absl::StatusOr<OutputFile> file = OutputFile::Create(path + ".tmp");
+  absl::StatusOr<OutputFile> file = OutputFile::Create(path + ".tmp", std::move(done));
   if (!file.ok()) return file.status();
   SafetensorsWriter writer(path, *std::move(file));
   const std::string header = Header(tensors);
@@ -108,7 +109,7 @@ absl::Status SafetensorsWriter::Finish() {
 
 absl::StatusOr<SafetensorsFolderWriter> SafetensorsFolderWriter::Create(const std::string& folder,
                                                                         const std::vector<TensorSpec>& tensors,
-                                                                        int64_t max_file_bytes) {
+                                                                        int64_t max_file_bytes, const BytesDone& done) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return FileError(folder, "cannot create", error.value());
@@ -130,7 +131,8 @@ absl::StatusOr<SafetensorsFolderWriter> SafetensorsFolderWriter::Create(const st
   for (size_t i = 0; i < parts.size(); ++i) {
     writer.files_.push_back(parts.size() == 1 ? "model.safetensors"
                                               : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, parts.size()));
-    absl::StatusOr<SafetensorsWriter> file = SafetensorsWriter::Create(folder + "/" + writer.files_[i], std::move(parts[i]));
+    absl::StatusOr<SafetensorsWriter> file =
+        SafetensorsWriter::Create(folder + "/" + writer.files_[i], std::move(parts[i]), done);
     if (!file.ok()) return file.status();
     writer.writers_.push_back(*std::move(file));
   }

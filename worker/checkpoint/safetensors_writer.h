@@ -3,7 +3,8 @@
 // The header comes first in a file, so all tensors are announced before the first byte; their contents then come in any order
 // and one at a time, so that a model larger than memory can be written. Within a file tensors lie as the safetensors package
 // puts them: wider elements first, then by name; the same tensors give the same bytes.
-// A file has its name only when it is whole and on the disk: until then it is called NAME.tmp.
+// A file has its name only when it is whole and on the disk: until then it is called NAME.tmp. A folder that must appear at once
+// is written under another name and then given its own (files.h, ReplaceFolder).
 // Errors name the file and the tensor. Thread-safety: one thread at a time.
 #pragma once
 
@@ -20,6 +21,9 @@
 
 namespace legoai::checkpoint {
 
+// Of a file in a folder, as transformers cuts it.
+inline constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
+
 struct TensorSpec {
   std::string name;
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
@@ -30,7 +34,8 @@ struct TensorSpec {
 class SafetensorsWriter {
  public:
   // Metadata of the header is {"format": "pt"}.
-  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors);
+  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors,
+                                                  BytesDone done = nullptr);
 
   // All bytes of one announced tensor, row-major.
   absl::Status Write(std::string_view name, const void* data, int64_t bytes);
@@ -56,7 +61,7 @@ class SafetensorsFolderWriter {
  public:
   // Makes the folder if needed.
   static absl::StatusOr<SafetensorsFolderWriter> Create(const std::string& folder, const std::vector<TensorSpec>& tensors,
-                                                        int64_t max_file_bytes = int64_t{5} << 30);
+                                                        int64_t max_file_bytes = kMaxFileBytes, const BytesDone& done = nullptr);
 
   absl::Status Write(std::string_view name, const void* data, int64_t bytes);
   // The index, if any, comes last: a folder with an index is whole.

@@ -29,7 +29,8 @@ absl::StatusOr<v1::DType> TypeOf(const ShardedTensor& part) {
 
 // Whether this rank is the one that writes its part: the first of each group over which the part repeats.
 bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
-  if (part.spec.Elements() == 0) return false;
+  const bool empty = Volume(part.spec.global_shape) == 0;  // a tensor without elements is kept by name, type and shape
+  if (part.spec.Elements() == 0 && !empty) return false;
   for (const char* dimension : {"dp_replicate", "dp_shard", "tp"}) {
     if (!part.spec.IsShardedOver(dimension) && runtime.GroupRank(runtime.GroupId(dimension)) != 0) return false;
   }
@@ -50,7 +51,8 @@ absl::StatusOr<int64_t> Sum(int64_t value, const comm::Runtime& runtime, c10::De
 }
 
 // A barrier through which a failure of any rank reaches all: its own Status there, Aborted elsewhere.
-absl::Status Agree(const absl::Status& mine, const comm::Runtime& runtime, c10::Device device) {
+absl::Status Agree(const absl::Status& mine, const SaveCallbacks& callbacks, const comm::Runtime& runtime, c10::Device device) {
+  if (const absl::Status met = callbacks.meet ? callbacks.meet() : absl::OkStatus(); !met.ok()) return mine.ok() ? met : mine;
   const absl::StatusOr<int64_t> failures = Sum(mine.ok() ? 0 : 1, runtime, device);
   if (!mine.ok()) return mine;
   if (!failures.ok()) return failures.status();
@@ -58,8 +60,9 @@ absl::Status Agree(const absl::Status& mine, const comm::Runtime& runtime, c10::
   return absl::AbortedError(absl::StrCat(*failures, " other rank(s) could not write the checkpoint"));
 }
 
-absl::Status WriteParts(const std::string& directory, const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime) {
-  absl::StatusOr<ChunkWriter> writer = ChunkWriter::Create(directory, runtime.rank());
+absl::Status WriteParts(const std::string& directory, const std::vector<ShardedTensor>& tensors, const BytesDone& written,
+                        const comm::Runtime& runtime) {
+  absl::StatusOr<ChunkWriter> writer = ChunkWriter::Create(directory, runtime.rank(), written);
   if (!writer.ok()) return writer.status();
   for (const ShardedTensor& part : tensors) {
     if (!Writes(part, runtime)) continue;
@@ -73,14 +76,6 @@ absl::Status WriteParts(const std::string& directory, const std::vector<ShardedT
   return writer->Finish();
 }
 
-int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime) {
-  int64_t bytes = 0;
-  for (const ShardedTensor& part : tensors) {
-    if (Writes(part, runtime)) bytes += part.spec.Elements() * part.tensor.element_size();
-  }
-  return bytes;
-}
-
 // Rank 0's manifest; gives its digest.
 absl::StatusOr<std::string> WriteManifest(const std::string& root, v1::CheckpointManifest facts, int64_t world_size) {
   absl::Status collected = CollectChunks(StepDirectory(root, facts.step()), world_size, facts);
@@ -90,8 +85,16 @@ absl::StatusOr<std::string> WriteManifest(const std::string& root, v1::Checkpoin
 
 }  // namespace
 
+int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime) {
+  int64_t bytes = 0;
+  for (const ShardedTensor& part : tensors) {
+    if (Writes(part, runtime)) bytes += part.spec.Elements() * part.tensor.element_size();
+  }
+  return bytes;
+}
+
 absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
-                         comm::Runtime& runtime, const CommitVote& vote) {
+                         comm::Runtime& runtime, const SaveCallbacks& callbacks) {
   c10::NoGradGuard no_grad;
   const bool first = runtime.rank() == 0;
   const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
@@ -101,15 +104,15 @@ absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& 
 
   absl::Status status = first ? BeginCheckpoint(root, step, *bytes) : absl::OkStatus();
   // What is there already is not this save's to remove.
-  if (status = Agree(status, runtime, device); !status.ok()) return status;
-  status = Agree(WriteParts(StepDirectory(root, step), tensors, runtime), runtime, device);
+  if (status = Agree(status, callbacks, runtime, device); !status.ok()) return status;
+  status = Agree(WriteParts(StepDirectory(root, step), tensors, callbacks.written, runtime), callbacks, runtime, device);
   std::string digest;
   if (status.ok() && first) {
     auto prepared = WriteManifest(root, facts, runtime.GroupSize(runtime.GroupId("world")));
     status = prepared.status();
     if (prepared.ok()) digest = *std::move(prepared);
   }
-  if (status = Agree(status, runtime, device); status.ok()) status = vote(digest);
+  if (status = Agree(status, callbacks, runtime, device); status.ok()) status = callbacks.vote(digest);
   if (!first) return status;
   if (status.ok()) return CommitManifest(root, step);
   const absl::Status abandoned = AbandonCheckpoint(root, step);

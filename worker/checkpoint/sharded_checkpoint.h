@@ -30,11 +30,22 @@ struct ShardedTensor {
 // checkpoint on rank 0 and is empty elsewhere.
 using CommitVote = std::function<absl::Status(const std::string& digest)>;
 
-// Saves root/step-N. `facts`: all fields of the manifest but the chunks. Of replicas the first writes.
+// How a save speaks with the job around it. Writing takes a rank as long as its disk takes, and no collective should have to wait
+// for that: before each, `meet` is called on every rank and returns when all have called it. Empty: the collectives wait.
+struct SaveCallbacks {
+  CommitVote vote;
+  BytesDone written = nullptr;  // more bytes of this rank are written
+  std::function<absl::Status()> meet = nullptr;
+};
+
+// Bytes of this rank's parts that a save writes: of replicas the first writes.
+int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime);
+
+// Saves root/step-N. `facts`: all fields of the manifest but the chunks.
 // The answer is the same kind on every rank: OK where committed; the vote's error (Aborted: denied); a rank's own failure, such
 // as a full disk (FieldError, ResourceExhausted), and Aborted on the others. After an error nothing of the step is left.
 absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
-                         comm::Runtime& runtime, const CommitVote& vote);
+                         comm::Runtime& runtime, const SaveCallbacks& callbacks);
 
 // Fills the tensors. Errors: NotFound or InvalidArgument, naming the tensor, where the checkpoint is of another model; DataLoss
 // for a torn one. On an error some tensors may have been filled.

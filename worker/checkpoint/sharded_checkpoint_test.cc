@@ -5,10 +5,17 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <atomic>
 #include <filesystem>
+#include <functional>
+#include <new>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/manifest.h"
@@ -30,7 +37,7 @@ struct Description {
 };
 const Description kTensors[] = {
     {"a.weight", {7, 6}, 0, 0},      {"b.weight", {5, 8}, 1, 0}, {"c.weight", {3}, -1, 1},
-    {"d.weight", {12, 2, 3}, -1, 1}, {"step", {}, -1, -1},
+    {"d.weight", {12, 2, 3}, -1, 1}, {"empty", {0, 3}, -1, 1},   {"step", {}, -1, -1},
 };
 
 // Every element has another value, everywhere.
@@ -78,7 +85,12 @@ std::string FreshRoot() {
   return root;
 }
 
-const CommitVote kCommit = [](const std::string&) { return absl::OkStatus(); };
+const SaveCallbacks kCommit = {.vote = [](const std::string&) { return absl::OkStatus(); }};
+
+const SaveCallbacks kNobodyVotes = {.vote = [](const std::string&) {
+  ADD_FAILURE() << "nobody may vote";
+  return absl::OkStatus();
+}};
 
 TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
   const Mesh meshes[] = {
@@ -115,7 +127,8 @@ TEST(ShardedCheckpoint, ADeniedOneLeavesNothing) {
   const std::string root = FreshRoot();
   RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
-    const CommitVote deny = [&](const std::string& digest) {
+    SaveCallbacks deny;
+    deny.vote = [&](const std::string& digest) {
       EXPECT_EQ(digest.empty(), rank != 0);
       EXPECT_FALSE(IsCommitted(root, 3));
       return absl::AbortedError("epoch is over");
@@ -136,15 +149,69 @@ TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {
     EXPECT_EQ(SaveSharded(root, Facts(1), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
     std::vector<ShardedTensor> parts = Parts(runtime, true);
     if (rank == 1) parts.front().tensor = parts.front().tensor.to(at::kShort);
-    const absl::Status status = SaveSharded(root, Facts(2), parts, runtime, [](const std::string&) {
-      ADD_FAILURE() << "nobody may vote";
-      return absl::OkStatus();
-    });
+    const absl::Status status = SaveSharded(root, Facts(2), parts, runtime, kNobodyVotes);
     EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kUnimplemented : absl::StatusCode::kAborted) << status;
     return "";
   });
   EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(1));
   EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
+}
+
+// One rank's disk is full in the middle of its file (here: a limit on the size of files). The reason is that rank's, nothing of
+// the step is left, and the checkpoint before it is whole.
+TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
+  const std::string root = FreshRoot();
+  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    EXPECT_EQ(SaveSharded(root, Facts(1), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
+    rlimit before;
+    getrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit small = {rank == 1 ? 100 : before.rlim_cur, before.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, kNobodyVotes);
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kAborted) << status;
+    const std::vector<ShardedTensor> loaded = Parts(runtime, false), expected = Parts(runtime, true);
+    auto reader = CheckpointReader::Open(root, 1, "test");
+    EXPECT_EQ(LoadSharded(*reader, loaded), absl::OkStatus());
+    for (size_t i = 0; i < loaded.size(); ++i) EXPECT_TRUE(at::equal(loaded[i].tensor, expected[i].tensor)) << loaded[i].name;
+    return "";
+  });
+  EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(1));
+  EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
+}
+
+// While rank 1 writes, rank 0 waits in `meet` and in no collective: rank 1 does not end its writing before it has seen that.
+TEST(ShardedCheckpoint, NoCollectiveWaitsForASlowWriter) {
+  struct Shared {
+    std::atomic<int64_t> calls[2], saw_waiting;
+  };
+  void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  Shared& shared = *new (memory) Shared();
+  const auto within_a_minute = [](const std::function<bool()>& condition) {
+    for (int i = 0; i < 60'000 && !condition(); ++i) absl::SleepFor(absl::Milliseconds(1));
+    return condition();
+  };
+  const std::string root = FreshRoot();
+  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    SaveCallbacks callbacks = kCommit;
+    int64_t mine = 0;
+    callbacks.meet = [&] {
+      shared.calls[rank] = ++mine;
+      return within_a_minute([&] { return shared.calls[1 - rank] >= mine; }) ? absl::OkStatus()
+                                                                             : absl::DeadlineExceededError("alone in a meeting");
+    };
+    callbacks.written = [&](int64_t) {
+      if (rank == 1 && within_a_minute([&] { return shared.calls[0] > mine; })) shared.saw_waiting = 1;
+    };
+    EXPECT_EQ(SaveSharded(root, Facts(1), Parts(runtime, true), runtime, callbacks), absl::OkStatus());
+    return "";
+  });
+  EXPECT_EQ(shared.saw_waiting, 1);
+  munmap(memory, sizeof(Shared));
 }
 
 TEST(ShardedCheckpoint, AnotherModelIsRefusedByName) {

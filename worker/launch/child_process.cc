@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -80,7 +81,12 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   }
   plan.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   int pipe_fds[2];
-  if (pipe2(pipe_fds, O_CLOEXEC) != 0) return absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(errno)));
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
+    const int error = errno;
+    if (plan.null_fd >= 0) close(plan.null_fd);
+    if (plan.log_fd >= 0) close(plan.log_fd);
+    return absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(error)));
+  }
   plan.error_fd = pipe_fds[1];
   const pid_t pid = fork();
   if (pid == 0) RunChild(plan);
@@ -103,6 +109,15 @@ std::string DescribeWaitStatus(int wait_status) {
     return absl::StrCat("was killed by signal ", number, " (", strsignal(number), ")");
   }
   return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
+}
+
+char ProcessState(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  // "PID (NAME) STATE ...", and the name may hold anything.
+  const size_t end = line.rfind(')');
+  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
 }
 
 std::optional<int> ReapIfEnded(pid_t pid) {

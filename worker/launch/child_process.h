@@ -25,6 +25,10 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 // How a reaped child ended: "killed by signal 9 (Killed)", "exited with code 1".
 std::string DescribeWaitStatus(int wait_status);
 
+// What a process does, as the kernel says in /proc: 'R' and 'S' run or sleep, 'T' is stopped (SIGSTOP), 'D' waits for a device;
+// '?': it is gone.
+char ProcessState(pid_t pid);
+
 // Reaps `pid` if it has ended, after killing what is left of its process group; gives its wait status.
 std::optional<int> ReapIfEnded(pid_t pid);
 

@@ -41,9 +41,18 @@ absl::Status ExitStatus(const v1::Exit& exit) {
   return absl::Status(code, exit.message());
 }
 
+// Why a process may not answer.
+const char* Condition(pid_t pid) {
+  switch (ProcessState(pid)) {
+    case 'T': return "the process is stopped (SIGSTOP)";
+    case 'D': return "the process waits for a disk or another device that does not answer";
+    default: return "the process hangs";
+  }
+}
+
 // One rank: a socket pair, a process at its other end, and Start.
-absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& options, int64_t rank, int listen_fd, int64_t port,
-                                                       const std::vector<int>& cpus) {
+absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& options, int64_t rank, const ListenSocket& listener,
+                                                       const std::vector<int>& cpus, absl::Duration now, int64_t* failures) {
   int fds[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", std::strerror(errno)));
@@ -56,7 +65,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& opti
   spec.arguments.insert(spec.arguments.begin(), options.trainer);
   spec.arguments.push_back(absl::StrCat("--socket=", fds[1]));
   spec.inherited = {fds[1]};
-  if (rank == 0) spec.inherited.push_back(listen_fd);
+  if (rank == 0) spec.inherited.push_back(listener.fd);
   if (options.pin && !cpus.empty()) spec.cpu = cpus[rank % cpus.size()];
   if (!options.log_directory.empty()) spec.log_path = absl::StrCat(options.log_directory, "/rank-", rank, ".log");
   absl::StatusOr<pid_t> pid = SpawnChild(spec);
@@ -65,7 +74,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& opti
     close(fds[0]);
     return pid.status();
   }
-  auto process = std::make_unique<RankProcess>(rank, *pid, fds[0]);
+  auto process = std::make_unique<RankProcess>(rank, *pid, fds[0], now, failures);
   v1::ToTrainer message;
   v1::Start& start = *message.mutable_start();
   start = options.start;
@@ -73,8 +82,8 @@ absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& opti
   start.set_local_rank(rank);
   start.set_world_size(options.world_size);
   start.set_rendezvous_host("127.0.0.1");
-  start.set_rendezvous_port(port);
-  start.set_rendezvous_fd(rank == 0 ? listen_fd : -1);
+  start.set_rendezvous_port(listener.port);
+  start.set_rendezvous_fd(rank == 0 ? listener.fd : -1);
   process->Send(message);
   return process;
 }
@@ -85,6 +94,7 @@ Launcher::Launcher(LaunchOptions options, LaunchCallbacks callbacks, StopPipe* s
     : options_(std::move(options)), callbacks_(std::move(callbacks)), stop_(stop) {}
 
 absl::StatusOr<LaunchOutcome> Launcher::Run() {
+  Tick();
   const absl::Status started = StartAll();
   if (!started.ok()) {
     SignalAll(SIGKILL);
@@ -94,7 +104,8 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
     }
     return started;
   }
-  while (!AllReaped()) {
+  while (!AllReaped() && phase_ != Phase::kGivenUp) {
+    Tick();
     Poll();
     Reap();
     CheckSilence();
@@ -103,15 +114,24 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
   return Conclude();
 }
 
+// A rank is looked at several times a second, so what is more than a second between two looks is no silence of the ranks.
+void Launcher::Tick() {
+  constexpr absl::Duration kLongest = absl::Seconds(1);
+  const auto looked = std::exchange(looked_, std::chrono::steady_clock::now());
+  now_ = options_.clock ? options_.clock() : now_ + std::min(absl::FromChrono(looked_ - looked), kLongest);
+}
+
 absl::Status Launcher::StartAll() {
   absl::StatusOr<ListenSocket> listener = ListenOnLoopback(options_.rendezvous_port);
   if (!listener.ok()) return listener.status();
   const std::vector<int> cpus = AllowedCpus();
   absl::Status status;
   for (int64_t rank = 0; rank < options_.world_size && status.ok(); ++rank) {
-    auto process = StartRank(options_, rank, listener->fd, listener->port, cpus);
+    auto process = StartRank(options_, rank, *listener, cpus, now_, &failures_);
     status = process.status();
-    if (process.ok()) ranks_.push_back(*std::move(process));
+    if (!process.ok()) break;
+    ranks_.push_back(*std::move(process));
+    if (callbacks_.started) callbacks_.started(rank, ranks_.back()->pid());
   }
   close(listener->fd);
   return status;
@@ -157,7 +177,7 @@ void Launcher::Receive(RankProcess& rank) {
 }
 
 void Launcher::Dispatch(RankProcess& rank, const v1::FromTrainer& message) {
-  rank.last_heard = absl::Now();
+  rank.last_heard = now_;
   if (message.has_progress()) {
     rank.last_progress = message.progress();
     if (callbacks_.progress) callbacks_.progress(rank.rank(), message.progress());
@@ -166,8 +186,10 @@ void Launcher::Dispatch(RankProcess& rank, const v1::FromTrainer& message) {
   if (message.has_log() && callbacks_.log) callbacks_.log(rank.rank(), message.log());
   if (message.has_flight_dump()) {
     rank.answered = true;
+    rank.waits_in = message.flight_dump().waits_in();
     if (callbacks_.flight_dumped) callbacks_.flight_dumped(rank.rank(), message.flight_dump());
   }
+  if (message.has_arrived()) Arrive(rank, message.arrived().meeting());
   if (message.has_checkpoint_ready()) Vote(rank, message.checkpoint_ready());
   if (message.has_exit()) {
     rank.exit = message.exit();
@@ -195,6 +217,14 @@ void Launcher::Vote(RankProcess& rank, const v1::CheckpointReady& ready) {
   Broadcast(answer);
 }
 
+void Launcher::Arrive(RankProcess& rank, int64_t meeting) {
+  rank.meeting = meeting;
+  if (std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& other) { return other->meeting != meeting; })) return;
+  v1::ToTrainer message;
+  message.mutable_met()->set_meeting(meeting);
+  Broadcast(message);
+}
+
 void Launcher::PassOnStop() {
   const std::optional<bool> save = stop_->Take();
   if (!save) return;
@@ -215,19 +245,23 @@ void Launcher::Reap() {
 
 void Launcher::CheckSilence() {
   if (phase_ != Phase::kRunning) return;
-  const absl::Time now = absl::Now();
   for (auto& rank : ranks_) {
     const absl::Duration limit = rank->last_progress.step() > 0 ? options_.train_timeout : options_.init_timeout;
-    if (rank->reaped() || now - rank->last_heard <= limit) continue;
+    if (rank->reaped() || now_ - rank->last_heard <= limit) continue;
     rank->Fail(Blame::kConsequence, absl::DeadlineExceededError(absl::StrCat("no message for ", absl::FormatDuration(limit))));
   }
 }
 
-void Launcher::Trouble(const std::string& reason) {
-  phase_ = Phase::kAsking;
-  phase_since_ = absl::Now();
+void Launcher::EnterPhase(Phase phase) {
+  phase_ = phase;
+  phase_since_ = now_;
+}
+
+void Launcher::Trouble(const absl::Status& reason) {
+  EnterPhase(Phase::kAsking);
+  timed_out_ = absl::IsDeadlineExceeded(reason);
   v1::ToTrainer message;
-  message.mutable_dump_flight()->set_reason(reason);
+  message.mutable_dump_flight()->set_reason(std::string(reason.message()));
   for (auto& rank : ranks_) {
     if (rank->reaped() || rank->socket() < 0 || rank->exit) continue;
     rank->asked = true;
@@ -235,27 +269,49 @@ void Launcher::Trouble(const std::string& reason) {
   }
 }
 
+// All that were asked have answered, or had their time.
+void Launcher::BlameTheSilent() {
+  const RankProcess* waiting = nullptr;
+  for (const auto& rank : ranks_) {
+    if (!rank->waits_in.empty() || (rank->exit && rank->exit->code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded)))
+      waiting = rank.get();
+  }
+  for (auto& rank : ranks_) {
+    if (rank->reaped() || rank->socket() < 0 || !rank->asked) continue;
+    if (!rank->answered) {
+      rank->Fail(Blame::kUnresponsive, absl::DeadlineExceededError(absl::StrCat("does not answer: ", Condition(rank->pid()))));
+    } else if (timed_out_ && waiting != nullptr && rank->waits_in.empty()) {
+      rank->Fail(Blame::kHung, absl::DeadlineExceededError(
+                                   absl::StrCat("hangs, or works longer than the time-out, while rank ", waiting->rank(),
+                                                " waits", waiting->waits_in.empty() ? "" : " in ", waiting->waits_in)));
+    }
+  }
+}
+
 // From trouble to the end of all processes: ask, terminate, kill. Each phase is left as soon as it has done its work.
 void Launcher::Advance() {
   const auto failed = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->blame != Blame::kNone; });
-  const absl::Duration in_phase = absl::Now() - phase_since_;
+  const absl::Duration in_phase = now_ - phase_since_;
   if (phase_ == Phase::kRunning && failed != ranks_.end()) {
-    Trouble(std::string((*failed)->failure.message()));
+    Trouble((*failed)->failure);
   } else if (phase_ == Phase::kAsking) {
     const bool waiting = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
-      return !rank->reaped() && rank->asked && !rank->answered && rank->socket() >= 0;
+      return !rank->reaped() && rank->asked && !rank->answered && rank->socket() >= 0 && ProcessState(rank->pid()) != 'T';
     });
     if (waiting && in_phase < options_.answer_timeout) return;
-    for (auto& rank : ranks_) {
-      if (rank->reaped() || rank->socket() < 0 || !rank->asked || rank->answered) continue;
-      rank->Fail(Blame::kUnresponsive, absl::DeadlineExceededError("does not answer: the process is stopped or hangs"));
-    }
+    BlameTheSilent();
     SignalAll(SIGTERM);
-    phase_ = Phase::kTerminating;
-    phase_since_ = absl::Now();
+    EnterPhase(Phase::kTerminating);
   } else if (phase_ == Phase::kTerminating && in_phase > options_.stop_grace) {
     SignalAll(SIGKILL);
-    phase_ = Phase::kKilling;
+    EnterPhase(Phase::kKilling);
+  } else if (phase_ == Phase::kKilling && in_phase > options_.kill_grace) {
+    for (auto& rank : ranks_) {
+      if (rank->reaped()) continue;
+      rank->Fail(Blame::kUnresponsive, absl::DeadlineExceededError(
+                                           absl::StrCat("process ", rank->pid(), " cannot be killed: ", Condition(rank->pid()))));
+    }
+    EnterPhase(Phase::kGivenUp);
   }
 }
 
@@ -278,7 +334,7 @@ absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
   for (const auto& rank : ranks_) {
     if (rank->blame == Blame::kNone) continue;
     if (culprit == nullptr || rank->blame > culprit->blame ||
-        (rank->blame == culprit->blame && rank->failed_at < culprit->failed_at)) {
+        (rank->blame == culprit->blame && rank->failed_as < culprit->failed_as)) {
       culprit = rank.get();
     }
   }

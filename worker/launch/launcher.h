@@ -4,8 +4,18 @@
 // is asked for its flight record, the cause is told from its consequences, all are stopped (SIGTERM, after a grace SIGKILL) and
 // reaped, and the answer is one Status that names the rank and the cause. No process stays behind: children die with the thread
 // that runs Run().
+//
+// A rank is silent when no message has come from it for longer than the time-out, in any phase. Long work is not silent: it tells
+// of its progress (trainer_link.h), and who waits for it says that it waits. Silence is counted in time in which the launcher
+// itself looked: a machine that slept, a clock that was set, a launcher that was stopped (Ctrl-Z) are not the ranks' silence.
+//
+// Whom a silence is blamed on: a process that is stopped or does not answer; else the rank that answers that it is in no
+// communication while others wait in theirs; else the one that fell silent first.
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,12 +41,15 @@ struct LaunchOptions {
   std::string log_directory;    // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
-  absl::Duration answer_timeout = absl::Seconds(2);   // to answer when asked for a flight record
+  absl::Duration answer_timeout = absl::Seconds(10);  // to answer when asked for a flight record; a stopped process gets none
   absl::Duration stop_grace = absl::Seconds(5);       // between SIGTERM and SIGKILL
+  absl::Duration kill_grace = absl::Seconds(60);      // after SIGKILL: a process that a device holds is then left behind, named
+  std::function<absl::Duration()> clock;              // what the limits are counted by, for tests; empty: as said above
 };
 
 // All run on the thread of Run(). Each may be empty.
 struct LaunchCallbacks {
+  std::function<void(int64_t rank, pid_t pid)> started;
   std::function<void(int64_t rank, const v1::Progress&)> progress;
   std::function<void(int64_t rank, const v1::StepMetrics&)> metrics;
   std::function<void(int64_t rank, const v1::Log&)> log;
@@ -63,17 +76,21 @@ class Launcher {
   absl::StatusOr<LaunchOutcome> Run();
 
  private:
-  enum class Phase { kRunning, kAsking, kTerminating, kKilling };
+  enum class Phase { kRunning, kAsking, kTerminating, kKilling, kGivenUp };
 
   absl::Status StartAll();
   void Poll();
   void Receive(RankProcess& rank);
   void Dispatch(RankProcess& rank, const v1::FromTrainer& message);
   void Vote(RankProcess& rank, const v1::CheckpointReady& ready);
+  void Arrive(RankProcess& rank, int64_t meeting);
+  void Tick();
   void PassOnStop();
   void Reap();
   void CheckSilence();
-  void Trouble(const std::string& reason);
+  void Trouble(const absl::Status& reason);
+  void BlameTheSilent();
+  void EnterPhase(Phase phase);
   void Advance();
   void SignalAll(int signal_number);
   void Broadcast(const v1::ToTrainer& message);
@@ -84,9 +101,13 @@ class Launcher {
   const LaunchOptions options_;
   const LaunchCallbacks callbacks_;
   StopPipe* const stop_;
+  int64_t failures_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Phase phase_ = Phase::kRunning;
-  absl::Time phase_since_;
+  bool timed_out_ = false;  // the trouble is that somebody waited in vain
+  absl::Duration now_;      // as the limits count
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+  absl::Duration phase_since_;
 };
 
 }  // namespace legoai::launch

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
@@ -23,18 +24,24 @@ namespace {
 using ::testing::HasSubstr;
 
 // Runs launchers over the test trainer and keeps what its ranks said.
+//
+// Limits on silence are minutes, and a minute passes where a test lets it: whenever all ranks of `hear_` have been heard of once
+// more after the culprit has begun to act. So no rank is taken for silent because the machine is slow, or was stopped. Besides, a
+// millisecond passes whenever the launcher looks.
 class LauncherTest : public ::testing::Test {
  protected:
   LaunchOptions Options(const std::string& act, int64_t culprit, int64_t world = 3) {
     LaunchOptions options;
     options.trainer = "worker/launch/test_trainer";
-    options.arguments = {"--build=test", "--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_)};
+    options.arguments = {"--build=test", "--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_),
+                         absl::StrCat("--meet=", meet_)};
     options.world_size = world;
     options.start.set_build_version("test");
     options.start.set_epoch(4);
-    options.train_timeout = absl::Seconds(2);
-    options.answer_timeout = absl::Milliseconds(500);
-    options.stop_grace = absl::Milliseconds(300);
+    options.init_timeout = options.train_timeout = kPatience;
+    options.answer_timeout = absl::Hours(5);
+    options.stop_grace = absl::Milliseconds(30);
+    options.clock = [this] { return ++looks_ * absl::Milliseconds(1) + minutes_ * absl::Minutes(1); };
     return options;
   }
 
@@ -42,10 +49,17 @@ class LauncherTest : public ::testing::Test {
     LaunchCallbacks callbacks;
     callbacks.log = [this](int64_t rank, const v1::Log& log) {
       logs_.push_back(absl::StrCat(rank, ": ", log.text()));
-      if (absl::StartsWith(log.text(), "pid ")) pids_.push_back(std::stoi(log.text().substr(4)));
+      if (log.text() == "acts") acts_ = true;
     };
+    callbacks.started = [this](int64_t, pid_t pid) { pids_.push_back(pid); };
     callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
       last_step_[rank] = progress.step();
+      done_ = std::max(done_, progress.done());
+      if (acts_) heard_.insert(rank);
+      if (acts_ && !hear_.empty() && std::includes(heard_.begin(), heard_.end(), hear_.begin(), hear_.end())) {
+        heard_.clear();
+        if (++minutes_ == stop_at_minute_) stop_.Request(/*save=*/true);
+      }
       if (progress.step() == stop_at_) stop_.Request(stop_saves_);
     };
     callbacks.flight_dumped = [this](int64_t rank, const v1::FlightDumped& dump) { dumped_.insert(dump.path()); };
@@ -53,6 +67,7 @@ class LauncherTest : public ::testing::Test {
   }
 
   absl::StatusOr<LaunchOutcome> Run(LaunchOptions options, LaunchCallbacks callbacks) {
+    pids_.clear();
     auto outcome = Launcher(std::move(options), std::move(callbacks), &stop_).Run();
     // Nobody is left: neither running nor as a zombie.
     for (int pid : pids_) EXPECT_EQ(kill(pid, 0), -1) << pid;
@@ -62,7 +77,11 @@ class LauncherTest : public ::testing::Test {
   }
   absl::StatusOr<LaunchOutcome> Run(const std::string& act, int64_t culprit) { return Run(Options(act, culprit), Callbacks()); }
 
-  int64_t steps_ = 5;
+  static constexpr absl::Duration kPatience = absl::Minutes(5);
+  std::set<int64_t> hear_, heard_;
+  bool acts_ = false;
+  int64_t looks_ = 0, minutes_ = 0, stop_at_minute_ = -1, done_ = 0;
+  int64_t steps_ = 5, meet_ = 0;
   int64_t stop_at_ = -1;
   bool stop_saves_ = true;
   StopPipe stop_;
@@ -115,9 +134,10 @@ TEST_F(LauncherTest, ARankThatExitsWithoutAWordIsNamed) {
 
 TEST_F(LauncherTest, AStoppedRankDoesNotAnswer) {
   steps_ = 1'000'000;
+  hear_ = {0, 2};
   const auto outcome = Run("stop_self", 1);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): does not answer"));
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): does not answer: the process is stopped (SIGSTOP)"));
   EXPECT_THAT(dumped_, ::testing::ElementsAre("flight/rank-0", "flight/rank-2"));
 }
 
@@ -140,7 +160,37 @@ TEST_F(LauncherTest, ProtocolErrorsAreTheRanksFailure) {
 
 TEST_F(LauncherTest, ARankThatIgnoresSigtermIsKilled) {
   steps_ = 1'000'000;
-  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("no message for 2s"));
+  hear_ = {1, 2};
+  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("rank 0 (train, step 2): no message for 5m"));
+}
+
+// What takes a rank longer than any limit, but goes on, is no silence; nor is that of those who wait for it.
+TEST_F(LauncherTest, SlowWorkIsNotSilence) {
+  meet_ = 3;
+  hear_ = {0, 1, 2};
+  stop_at_minute_ = 2 * kPatience / absl::Minutes(1);
+  const auto outcome = Run("work", 1);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->step, 3);
+  EXPECT_GE(done_, 2 * kPatience / absl::Minutes(1)) << "progress that was told";
+}
+
+TEST_F(LauncherTest, AHungRankIsToldFromThoseWhoWaitForIt) {
+  meet_ = 3;
+  hear_ = {0, 2};
+  const auto outcome = Run("hang", 1);
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): hangs, or works longer than the time-out"));
+  EXPECT_THAT(outcome.status().message(), HasSubstr("waits in a meeting of all ranks"));
+}
+
+TEST_F(LauncherTest, NobodyPassesAMeetingBeforeAllHaveArrived) {
+  ASSERT_TRUE(Run("none", 0).ok());
+  std::vector<std::string> meeting;
+  for (const std::string& log : logs_) {
+    if (absl::EndsWith(log, "arrives") || absl::EndsWith(log, "passes")) meeting.push_back(log.substr(3));
+  }
+  EXPECT_THAT(meeting, ::testing::ElementsAre("arrives", "arrives", "arrives", "passes", "passes", "passes"));
 }
 
 TEST_F(LauncherTest, AnotherBuildIsRefused) {

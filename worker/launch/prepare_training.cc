@@ -1,14 +1,10 @@
 #include "worker/launch/prepare_training.h"
 
-#include <google/protobuf/text_format.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/manifest.h"
@@ -18,6 +14,8 @@
 #include "worker/data/token_file.h"
 #include "worker/data/tokenizer.h"
 #include "worker/launch/build_version.h"
+#include "worker/launch/export_mark.h"
+#include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/model_facts.h"
@@ -26,46 +24,6 @@
 
 namespace legoai::launch {
 namespace {
-
-// What a run must keep from its first step to its last.
-constexpr const char* kFixed[] = {
-    "training.global_batch_size",
-    "training.seq_len",
-    "training.seed",
-    "training.validation_fraction",
-    "training.mixed_precision_param",
-    "training.mixed_precision_reduce",
-    "model.tokenizer_path",
-    "optimizer.name",
-    "optimizer.lr",
-    "optimizer.beta1",
-    "optimizer.beta2",
-    "optimizer.eps",
-    "optimizer.weight_decay",
-};
-
-// The value of "section.key" as text.
-std::string ValueOf(const v1::Recipe& recipe, const std::string& path) {
-  const std::vector<std::string> names = absl::StrSplit(path, '.');
-  const auto* section_field = v1::Recipe::descriptor()->FindFieldByName(names[0]);
-  const google::protobuf::Message& section = recipe.GetReflection()->GetMessage(recipe, section_field);
-  std::string text;
-  google::protobuf::TextFormat::PrintFieldValueToString(section, section_field->message_type()->FindFieldByName(names[1]), -1,
-                                                        &text);
-  return text;
-}
-
-absl::Status CheckGoesOn(const v1::CheckpointManifest& manifest, const v1::Start& start) {
-  const std::string where = absl::StrCat("the checkpoint of step ", manifest.step(), " in ", start.run_directory());
-  const char* const remedy = ": change it back, choose another job.dump_folder, or begin anew with --fresh";
-  for (const char* path : kFixed) {
-    const std::string now = ValueOf(start.recipe(), path), then = ValueOf(manifest.recipe(), path);
-    if (now != then) return FieldError(path, now, absl::StrCat(where, " was made with ", then, remedy));
-  }
-  if (manifest.dataset_sha256() == start.dataset().sha256()) return absl::OkStatus();
-  return FieldError("training.dataset_path", start.recipe().training().dataset_path(),
-                    absl::StrCat(where, " was made with another text, of SHA-256 ", manifest.dataset_sha256(), remedy));
-}
 
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared) {
   const std::string root = CheckpointsPath(prepared->start.run_directory());
@@ -78,10 +36,12 @@ absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepa
     return Annotate(manifest.status(), absl::StrCat("cannot go on from ", checkpoint::StepDirectory(root, step),
                                                     " (remove it to go on from an earlier one, or begin anew with --fresh)"));
   }
-  if (absl::Status status = CheckGoesOn(*manifest, prepared->start); !status.ok()) return status;
+  auto changes = CheckGoesOn(*manifest, prepared->start);
+  if (!changes.ok()) return changes.status();
+  prepared->changes = *std::move(changes);
   prepared->checkpoint = step;
-  // An export that was interrupted is made up for.
-  const bool exported = std::filesystem::exists(HuggingFacePath(prepared->start.run_directory()) + "/config.json");
+  // An export that was interrupted, or is of another step, is made up for.
+  const bool exported = IsExported(prepared->start.run_directory(), step);
   const v1::Recipe& recipe = prepared->start.recipe();
   prepared->finished = step >= recipe.training().steps() && (exported || !recipe.checkpoint().last_save_in_hf());
   prepared->start.set_resume_step(step);
@@ -96,6 +56,7 @@ absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cac
   *prepared->start.mutable_dataset() = *std::move(facts);
   const auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
   if (!tokenizer.ok()) return tokenizer.status();
+  prepared->start.set_tokenizer_identity((*tokenizer)->Identity());
   if (absl::Status fits = data::CheckFits(**tokenizer, prepared->start.model().vocab_size()); !fits.ok()) {
     const v1::FieldViolation fault = GetFieldViolation(fits).value_or(v1::FieldViolation());
     return FieldError(fault.field(), recipe.model().tokenizer_path(), absl::StrCat("has ", fault.value(), ", ", fault.remedy()));

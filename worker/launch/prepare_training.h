@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,13 +35,14 @@ struct PreparedTraining {
   int64_t tokens = 0;                 // of the text
   double unigram_entropy = 0;         // of the text, nats per token: the loss of the best model that looks at no context
   std::optional<int64_t> checkpoint;  // the latest committed step, from which it goes on
+  std::vector<std::string> changes;   // what differs from that checkpoint and changes what is learned (resume.h), as sentences
   bool finished = false;              // the last step is saved, and exported where that is wished for
 };
 
 // `cache_folder` keeps the text's tokens; empty: they are not kept.
 // Errors, as FieldErrors: an illegal recipe, a text that is missing, empty or too short, a tokenizer with more ids than the
 // model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot go on as this
-// one: the global batch, sequence, precision, optimizer, seed, tokenizer and text must be the same, the layout may differ.
+// one (resume.h says what must be the same).
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder);
 
 }  // namespace legoai::launch

@@ -4,13 +4,17 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "worker/launch/child_process.h"
 
 namespace legoai::launch {
 
-RankProcess::RankProcess(int64_t rank, pid_t pid, int socket)
-    : last_heard(absl::Now()), rank_(rank), pid_(pid), socket_(socket), reader_(std::make_unique<MessageReader>(socket)) {}
+RankProcess::RankProcess(int64_t rank, pid_t pid, int socket, absl::Duration now, int64_t* failures)
+    : last_heard(now),
+      rank_(rank),
+      pid_(pid),
+      socket_(socket),
+      failures_(failures),
+      reader_(std::make_unique<MessageReader>(socket)) {}
 
 RankProcess::~RankProcess() { CloseSocket(); }
 
@@ -35,7 +39,7 @@ void RankProcess::Fail(Blame new_blame, const absl::Status& status) {
   blame = new_blame;
   failure = absl::Status(status.code(), absl::StrCat(Name(), ": ", status.message()));
   status.ForEachPayload([this](absl::string_view url, const absl::Cord& payload) { failure.SetPayload(url, payload); });
-  if (failed_at == absl::InfiniteFuture()) failed_at = absl::Now();
+  if (failed_as == 0) failed_as = ++*failures_;
 }
 
 void RankProcess::Ended(int status, bool stopping) {

@@ -15,11 +15,12 @@
 namespace legoai::launch {
 
 // How near a failure is to the root: a rank that lost its peer, or waited for it in vain, is never the cause where another is.
-enum class Blame { kNone = 0, kConsequence = 1, kUnresponsive = 2, kCause = 3 };
+enum class Blame { kNone = 0, kConsequence = 1, kHung = 2, kUnresponsive = 3, kCause = 4 };
 
 class RankProcess {
  public:
-  RankProcess(int64_t rank, pid_t pid, int socket);
+  // `failures` counts the job's, and is not owned.
+  RankProcess(int64_t rank, pid_t pid, int socket, absl::Duration now, int64_t* failures);
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -40,20 +41,23 @@ class RankProcess {
   // "rank 1 (last heard of in step 12)"
   std::string Name() const;
 
-  absl::Time last_heard;
+  absl::Duration last_heard;  // by the launcher's count
   v1::Progress last_progress;
   bool asked = false, answered = false;  // for its flight record
+  std::string waits_in;                  // as it answered; empty: in no communication
+  int64_t meeting = 0;                   // the last it came to
   std::optional<v1::CheckpointReady> ready;
   std::optional<v1::Exit> exit;
   std::optional<int> wait_status;
   Blame blame = Blame::kNone;
   absl::Status failure;
-  absl::Time failed_at = absl::InfiniteFuture();
+  int64_t failed_as = 0;  // 1: the first rank of the job that failed
 
  private:
   const int64_t rank_;
   const pid_t pid_;
   int socket_;
+  int64_t* const failures_;
   std::unique_ptr<MessageReader> reader_;
 };
 

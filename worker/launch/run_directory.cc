@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
@@ -36,6 +39,14 @@ absl::StatusOr<int64_t> CompleteBytes(const std::string& path) {
   return last == std::string::npos ? 0 : static_cast<int64_t>(last + 1);
 }
 
+// " (process 4711)", as the one that holds the lock wrote it there.
+std::string LockHolder(int fd) {
+  char text[16] = {};
+  int pid = 0;
+  if (pread(fd, text, sizeof(text) - 1, 0) <= 0 || !absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &pid)) return "";
+  return absl::StrCat(" (process ", pid, ")");
+}
+
 }  // namespace
 
 std::string RecipePath(const std::string& run_directory) { return run_directory + "/recipe.toml"; }
@@ -49,6 +60,7 @@ std::string TokensPath(const std::string& run_directory) { return run_directory 
 std::string LogsPath(const std::string& run_directory) { return run_directory + "/logs"; }
 std::string TensorboardPath(const std::string& run_directory) { return run_directory + "/tensorboard"; }
 std::string HuggingFacePath(const std::string& run_directory) { return run_directory + "/hf"; }
+std::string PartialExportPath(const std::string& run_directory) { return run_directory + "/hf.partial"; }
 
 absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
   for (const char* folder : {"/checkpoints", "/flight", "/logs"}) {
@@ -60,9 +72,13 @@ absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
   if (fd < 0) return FieldError("job.dump_folder", path, absl::StrCat("cannot be written: ", std::strerror(errno)));
   RunDirectory directory(path, fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return FieldError("job.dump_folder", path, "another training runs in this folder: wait for it, or choose another folder",
-                      absl::StatusCode::kFailedPrecondition);
+    return FieldError(
+        "job.dump_folder", path,
+        absl::StrCat("another training runs in this folder", LockHolder(fd), ": wait for it, or choose another folder"),
+        absl::StatusCode::kFailedPrecondition);
   }
+  // For who finds it locked. On a full disk it is left out.
+  if (ftruncate(fd, 0) == 0) dprintf(fd, "%d\n", static_cast<int>(getpid()));
   return directory;
 }
 
@@ -97,7 +113,14 @@ absl::Status RunDirectory::AppendMetrics(const v1::StepMetrics& metrics) {
   const std::string line = ToJson(metrics, -1) + "\n";
   const ssize_t written = write(metrics_fd_, line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
-  return checkpoint::FileError(MetricsPath(path_), "cannot write", written < 0 ? errno : ENOSPC);
+  const int error = written < 0 ? errno : ENOSPC;
+  const off_t end = lseek(metrics_fd_, 0, SEEK_END);
+  // Half a line would make one that nobody can read out of itself and the next.
+  if (written > 0 && ftruncate(metrics_fd_, end - written) != 0) {
+    close(metrics_fd_);
+    metrics_fd_ = -1;  // the next line opens the file anew, and cuts there
+  }
+  return checkpoint::FileError(MetricsPath(path_), "cannot write", error);
 }
 
 absl::StatusOr<std::optional<v1::Run>> ReadRun(const std::string& run_directory) {
@@ -127,9 +150,12 @@ absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_
 
 std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics) {
   std::map<int64_t, v1::StepMetrics> by_step;
+  int64_t attempt = 0;
   for (const v1::StepMetrics& entry : metrics) {
-    const auto [place, added] = by_step.emplace(entry.step(), entry);
-    if (!added && entry.attempt() >= place->second.attempt()) place->second = entry;
+    // Another attempt is a later one, and had begun before it reported this step.
+    if (entry.attempt() != attempt) by_step.erase(by_step.lower_bound(entry.step()), by_step.end());
+    attempt = entry.attempt();
+    by_step[entry.step()] = entry;
   }
   std::vector<v1::StepMetrics> latest;
   for (auto& [step, entry] : by_step) latest.push_back(std::move(entry));

@@ -8,7 +8,9 @@
 //   tokens/                the text as token ids, made once
 //   logs/rank-R.log        stdout and stderr of each rank
 //   tensorboard/           event files, if wished for
-//   hf/                    the trained model as a Hugging Face folder, if wished for
+//   hf/                    the trained model as a Hugging Face folder, if wished for (export_mark.h); hf.partial/ one being
+//   written
+//   *.before-attempt-N     checkpoints/ and hf/ that attempt N began anew without (--fresh)
 //
 // One process at a time works in it: Open() locks the directory until the object is gone, or its process is.
 // Not thread-safe.
@@ -37,6 +39,7 @@ std::string TokensPath(const std::string& run_directory);
 std::string LogsPath(const std::string& run_directory);
 std::string TensorboardPath(const std::string& run_directory);
 std::string HuggingFacePath(const std::string& run_directory);
+std::string PartialExportPath(const std::string& run_directory);
 
 class RunDirectory {
  public:
@@ -54,7 +57,7 @@ class RunDirectory {
   absl::Status WriteRun(const v1::Run& run) const;
 
   // Appends one line, handed to the operating system before this returns. A torn last line, left by a process that was killed,
-  // is cut off first.
+  // is cut off first; so is one that a full disk cut short.
   absl::Status AppendMetrics(const v1::StepMetrics& metrics);
 
  private:
@@ -72,7 +75,8 @@ absl::StatusOr<std::optional<v1::Run>> ReadRun(const std::string& run_directory)
 // All complete lines in order; none where the file is not there. Errors name file and line.
 absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_directory);
 
-// One entry per step, ascending: of those with the same step the last attempt's.
+// One entry per step, ascending, of the training as it went in the end: what an earlier attempt reported of steps that a later
+// one did again, or that lie beyond where the later one began again, is left out. In the order of the file.
 std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics);
 
 }  // namespace legoai::launch

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "proto/errors.h"
 #include "proto/toml/toml.h"
@@ -64,6 +68,7 @@ TEST(RunDirectory, IsLockedUntilItsProcessIsGone) {
   const auto refused = RunDirectory::Open(path);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(GetFieldViolation(refused.status())->field(), "job.dump_folder");
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("(process " + std::to_string(child) + ")"));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(RunDirectory::Open(path).ok());
@@ -92,6 +97,43 @@ TEST(RunDirectory, MetricsSurviveATornLine) {
   EXPECT_EQ(latest[1].loss(), 3.5);
   std::ofstream(MetricsPath(path), std::ios::app) << "{\"atempt\": 1}\n";
   EXPECT_THAT(ReadMetrics(path).status().message(), ::testing::HasSubstr("metrics.jsonl line 4"));
+}
+
+// A disk that is full in the middle of a line: the line is lost, and no other.
+TEST(RunDirectory, AFullDiskCostsALineOfMetricsAndNoMore) {
+  const std::string path = FreshFolder();
+  auto directory = RunDirectory::Open(path);
+  ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 1, 5)).ok());
+  const auto bytes = std::filesystem::file_size(MetricsPath(path));
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {bytes + 10, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status full = directory->AppendMetrics(Metrics(1, 2, 4));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_EQ(std::filesystem::file_size(MetricsPath(path)), bytes);
+  ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 3, 3)).ok());
+  const auto all = ReadMetrics(path);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[1].step(), 3);
+}
+
+// What was trained and then given up, by a fresh start or by going on from an earlier step, is no part of the run.
+TEST(RunDirectory, StepsThatWereGivenUpAreLeftOut) {
+  const auto steps = [](const std::vector<v1::StepMetrics>& metrics) {
+    std::vector<std::pair<int64_t, int64_t>> steps;
+    for (const auto& entry : LatestOfEachStep(metrics)) steps.emplace_back(entry.attempt(), entry.step());
+    return steps;
+  };
+  using Steps = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(steps({Metrics(1, 1, 5), Metrics(1, 10, 4), Metrics(1, 20, 3), Metrics(2, 10, 4), Metrics(2, 12, 3)}),
+            (Steps{{1, 1}, {2, 10}, {2, 12}}));
+  EXPECT_EQ(steps({Metrics(1, 1, 5), Metrics(1, 50, 4), Metrics(2, 1, 5), Metrics(2, 20, 4)}), (Steps{{2, 1}, {2, 20}}));
+  EXPECT_EQ(steps({Metrics(7, 1, 5), Metrics(7, 50, 4), Metrics(1, 1, 5)}), (Steps{{1, 1}})) << "attempts counted anew";
 }
 
 TEST(RunDirectory, AFolderThatCannotBeMadeIsAFieldError) {

@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
 #include "worker/comm/flight_ring.h"
+#include "worker/launch/export_mark.h"
 #include "worker/launch/launcher.h"
 #include "worker/launch/metrics_merger.h"
 #include "worker/launch/run_directory.h"
@@ -31,7 +33,12 @@ absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared) {
   run.set_parameters(prepared.parameters);
   run.set_seed(start.recipe().training().seed());
   *run.mutable_dataset() = start.dataset();
+  // The run directory is locked: nobody runs any more.
+  for (v1::RunAttempt& earlier : *run.mutable_attempts()) {
+    if (earlier.outcome() == "running") earlier.set_outcome("lost");
+  }
   v1::RunAttempt& attempt = *run.add_attempts();
+  for (const std::string& change : prepared.changes) attempt.add_changes(change);
   attempt.set_attempt(run.attempts_size());
   attempt.set_build_version(start.build_version());
   attempt.set_world_size(start.world_size());
@@ -54,14 +61,30 @@ absl::Status EndAttempt(const RunDirectory& directory, v1::Run run, const absl::
   return directory.WriteRun(run);
 }
 
-// Nothing is lost by beginning anew.
-absl::Status PutCheckpointsAside(const std::string& run_directory, int64_t attempt) {
-  const std::string from = CheckpointsPath(run_directory), to = absl::StrCat(from, ".before-attempt-", attempt);
+// Nothing is lost by beginning anew: what is there gets the first free name of this attempt.
+absl::Status PutAside(const std::string& path, int64_t attempt) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (std::filesystem::is_empty(from, error) || error) return absl::OkStatus();
-  if (absl::Status status = checkpoint::RenameFile(from, to); !status.ok()) return status;
-  std::filesystem::create_directory(from, error);
-  return error ? checkpoint::FileError(from, "cannot make the folder", error.value()) : absl::OkStatus();
+  if (!fs::exists(path, error) || fs::is_empty(path, error)) return absl::OkStatus();
+  const std::string wished = absl::StrCat(path, ".before-attempt-", attempt);
+  std::string to = wished;
+  for (int next = 2; fs::exists(to, error); ++next) to = absl::StrCat(wished, "-", next);
+  return checkpoint::RenameFile(path, to);
+}
+
+absl::Status BeginAnew(const std::string& run_directory, int64_t attempt) {
+  const std::string checkpoints = CheckpointsPath(run_directory);
+  if (absl::Status status = PutAside(HuggingFacePath(run_directory), attempt); !status.ok()) return status;
+  if (absl::Status status = PutAside(checkpoints, attempt); !status.ok()) return status;
+  std::error_code error;
+  std::filesystem::create_directories(checkpoints, error);
+  return error ? checkpoint::FileError(checkpoints, "cannot make the folder", error.value()) : absl::OkStatus();
+}
+
+// What attempts that were cut short left half done.
+absl::Status RemoveLeftovers(const std::string& run_directory) {
+  if (absl::Status status = checkpoint::RemoveUncommitted(CheckpointsPath(run_directory)); !status.ok()) return status;
+  return checkpoint::RemoveAll(PartialExportPath(run_directory));
 }
 
 // The rings lie in files: what a rank did is read also of one that was stopped or killed (decisions 26).
@@ -133,6 +156,7 @@ class Listener {
 
   LaunchCallbacks Callbacks() {
     LaunchCallbacks callbacks;
+    callbacks.started = callbacks_.started;
     callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
       if (rank == 0 && callbacks_.progress) callbacks_.progress(progress);
     };
@@ -180,6 +204,9 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   auto prepared = PrepareTraining(request, TokensPath(path));
   if (!prepared.ok()) return prepared.status();
   if (callbacks.prepared) callbacks.prepared(*prepared);
+  for (const std::string& change : prepared->changes) {
+    if (callbacks.log) callbacks.log("warning", change);
+  }
   TrainOutcome outcome;
   outcome.run_directory = path;
   outcome.resumed_from = prepared->checkpoint;
@@ -190,8 +217,9 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   outcome.attempt = run->attempts_size();
   prepared->start.set_attempt(outcome.attempt);
   prepared->start.set_epoch(outcome.attempt);
+  if (absl::Status status = RemoveLeftovers(path); !status.ok()) return status;
   if (request.fresh) {
-    if (absl::Status status = PutCheckpointsAside(path, outcome.attempt); !status.ok()) return status;
+    if (absl::Status status = BeginAnew(path, outcome.attempt); !status.ok()) return status;
   }
   RemoveFlightRecords(path);
   if (absl::Status status = directory->WriteRecipe(prepared->start.recipe()); !status.ok()) return status;
@@ -208,8 +236,9 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   if (!kept.ok()) return kept;
   outcome.cause = launched->cause;
   outcome.step = launched->step;
-  const bool exported = outcome.cause == v1::Exit::FINISHED && prepared->start.recipe().checkpoint().last_save_in_hf();
-  if (exported) outcome.hf_directory = HuggingFacePath(path);
+  const bool wished = prepared->start.recipe().checkpoint().last_save_in_hf();
+  if (wished && outcome.cause == v1::Exit::FINISHED && IsExported(path, outcome.step))
+    outcome.hf_directory = HuggingFacePath(path);
   outcome.prepared = *std::move(prepared);
   return outcome;
 }

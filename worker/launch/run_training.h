@@ -2,7 +2,7 @@
 //
 // Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, keeps recipe, run.json and
 // metrics, commits every checkpoint, and gives the outcome. Goes on from the latest checkpoint unless the request says `fresh`:
-// then the checkpoints that are there are put aside as checkpoints.before-attempt-N, not removed.
+// then checkpoints and export that are there are put aside as checkpoints.before-attempt-N and hf.before-attempt-N, not removed.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ namespace legoai::launch {
 // All run on the thread of RunTraining. Each may be empty.
 struct TrainCallbacks {
   std::function<void(const PreparedTraining&)> prepared;  // before anything is started
-  std::function<void(const v1::Progress&)> progress;      // of rank 0: every step and phase
-  std::function<void(const v1::StepMetrics&)> metrics;    // as in metrics.jsonl
+  std::function<void(int64_t rank, int64_t pid)> started;
+  std::function<void(const v1::Progress&)> progress;    // of rank 0: every step and phase
+  std::function<void(const v1::StepMetrics&)> metrics;  // as in metrics.jsonl
   std::function<void(const std::string& level, const std::string& text)> log;
 };
 

@@ -11,9 +11,13 @@
 #include "proto/errors.h"
 #include "worker/checkpoint/chunk_writer.h"
 #include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/files.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/launch/build_version.h"
+#include "worker/launch/export_mark.h"
+#include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
+#include "worker/launch/testing/tiny_run.h"
 #include "worker/parallel/recipe.h"
 
 namespace legoai::launch {
@@ -23,49 +27,19 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Two ranks of the test trainer, which takes five steps and trains nothing; text, recipe, directory and checkpoints are real.
-class RunTrainingTest : public ::testing::Test {
+class RunTrainingTest : public testing::TinyRun {
  protected:
-  void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    std::ofstream(folder_ + "/text.txt") << std::string(1000, 'a') << std::string(1000, 'b');
-    request_.recipe = parallel::DefaultRecipe();
-    v1::Recipe& recipe = request_.recipe;
-    recipe.mutable_job()->set_dump_folder(folder_ + "/run");
-    recipe.mutable_training()->set_dataset_path(folder_ + "/text.txt");
-    recipe.mutable_training()->set_seq_len(16);
-    recipe.mutable_training()->set_local_batch_size(2);
-    recipe.mutable_training()->set_steps(5);
-    recipe.mutable_comm()->set_train_timeout_seconds(2);
-    v1::Model& model = request_.model;
-    model.set_name("tiny");
-    model.set_architecture(v1::LLAMA);
-    model.set_vocab_size(256);
-    model.set_hidden_size(16);
-    model.set_intermediate_size(32);
-    model.set_num_hidden_layers(2);
-    model.set_num_attention_heads(2);
-    model.set_num_key_value_heads(2);
-    model.set_head_dim(8);
-    model.set_max_position_embeddings(64);
-    request_.nproc = 2;
-    request_.trainer = "worker/launch/test_trainer";
-    callbacks_.metrics = [this](const v1::StepMetrics& metrics) {
-      if (metrics.step() == stop_at_) stop_.Request(/*save=*/true);
-    };
-    callbacks_.log = [this](const std::string&, const std::string& text) { logs_.push_back(text); };
+  RunTrainingTest() : TinyRun("worker/launch/test_trainer") {
+    WriteText(std::string(1000, 'a') + std::string(1000, 'b'));
+    recipe().mutable_training()->set_steps(5);
   }
 
   // The trainer with other arguments.
   void UseTrainer(const std::string& arguments) {
-    request_.trainer = folder_ + "/trainer";
+    request_.trainer = folder() + "/trainer";
     std::ofstream(request_.trainer) << "#!/bin/sh\nexec worker/launch/test_trainer " << arguments << " \"$@\"\n";
     std::filesystem::permissions(request_.trainer, std::filesystem::perms::owner_all);
   }
-
-  absl::StatusOr<TrainOutcome> Train() { return RunTraining(request_, callbacks_, &stop_); }
-  std::string path() const { return folder_ + "/run"; }
 
   // A committed checkpoint, made as the request's training would have made it.
   void MakeCheckpoint(int64_t step, const std::string& build_version) {
@@ -83,17 +57,20 @@ class RunTrainingTest : public ::testing::Test {
     manifest.set_build_version(build_version);
     *manifest.mutable_recipe() = prepared->start.recipe();
     manifest.set_dataset_sha256(prepared->start.dataset().sha256());
+    manifest.set_tokenizer_identity(prepared->start.tokenizer_identity());
+    *manifest.mutable_model() = CanonicalModel(prepared->start.model());
     ASSERT_EQ(checkpoint::CollectChunks(directory, 1, manifest), absl::OkStatus());
     ASSERT_TRUE(checkpoint::PrepareManifest(root, manifest).ok());
     ASSERT_EQ(checkpoint::CommitManifest(root, step), absl::OkStatus());
   }
 
-  std::string folder_;
-  TrainRequest request_;
-  TrainCallbacks callbacks_;
-  StopPipe stop_;
-  int64_t stop_at_ = -1;
-  std::vector<std::string> logs_;
+  // An export of the step as the trainer leaves it, of one file.
+  void MakeExport(int64_t step, const std::string& contents) {
+    std::string folder;
+    ASSERT_EQ(BeginExport(path(), &folder), absl::OkStatus());
+    ASSERT_EQ(checkpoint::WriteFile(folder + "/config.json", contents), absl::OkStatus());
+    ASSERT_EQ(FinishExport(path(), step, BuildVersion()), absl::OkStatus());
+  }
 };
 
 TEST_F(RunTrainingTest, KeepsRecipeMetricsAndAttempts) {
@@ -169,8 +146,75 @@ TEST_F(RunTrainingTest, StartsNothingWhenAllStepsAreDone) {
   EXPECT_EQ(outcome->step, 5);
   EXPECT_DOUBLE_EQ(*outcome->median_step_seconds, 0.04) << "as the earlier attempt measured";
   EXPECT_THAT(outcome->peak_memory_bytes, ElementsAre(1001));
-  request_.recipe.mutable_checkpoint()->set_last_save_in_hf(true);
-  EXPECT_FALSE(PrepareTraining(request_, "")->finished) << "the export is missing";
+}
+
+// Whether hf/ is of the last checkpoint, not whether it is there, decides if there is something left to do.
+TEST_F(RunTrainingTest, AnExportCountsForItsCheckpointOnly) {
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  const auto finished = [this] { return PrepareTraining(request_, "")->finished; };
+  MakeCheckpoint(3, std::string(BuildVersion()));
+  MakeExport(3, "of step 3");
+  MakeCheckpoint(5, std::string(BuildVersion()));
+  EXPECT_FALSE(finished()) << "the export is of a shorter run";
+  MakeExport(5, "of step 5");
+  EXPECT_TRUE(finished());
+  EXPECT_EQ(Train()->hf_directory, HuggingFacePath(path()));
+  EXPECT_EQ(*checkpoint::ReadFile(HuggingFacePath(path()) + "/config.json"), "of step 5");
+  EXPECT_FALSE(std::filesystem::exists(PartialExportPath(path())));
+
+  std::filesystem::remove_all(checkpoint::StepDirectory(CheckpointsPath(path()), 5));
+  recipe().mutable_lr_scheduler()->set_warmup_steps(7);
+  MakeCheckpoint(5, std::string(BuildVersion()));
+  EXPECT_FALSE(finished()) << "the same step of another training";
+  std::filesystem::remove(HuggingFacePath(path()) + "/legoai.json");
+  EXPECT_FALSE(finished()) << "nobody knows what it is of";
+}
+
+TEST_F(RunTrainingTest, FreshPutsAsideWhatIsThereAndLeftoversGo) {
+  MakeCheckpoint(4, std::string(BuildVersion()));
+  MakeExport(4, "of step 4");
+  std::filesystem::create_directories(checkpoint::StepDirectory(CheckpointsPath(path()), 5));  // a save that was killed
+  std::filesystem::create_directories(PartialExportPath(path()));                              // and an export
+  request_.fresh = true;
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->hf_directory, "") << "the test trainer exports nothing";
+  EXPECT_FALSE(std::filesystem::exists(HuggingFacePath(path())));
+  EXPECT_FALSE(std::filesystem::exists(PartialExportPath(path())));
+  EXPECT_TRUE(std::filesystem::exists(path() + "/hf.before-attempt-1/config.json"));
+  EXPECT_TRUE(std::filesystem::is_empty(CheckpointsPath(path())));
+  EXPECT_FALSE(std::filesystem::exists(path() + "/checkpoints.before-attempt-1/step-5"));
+
+  std::filesystem::remove(RunJsonPath(path()));  // attempts are counted anew
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  ASSERT_TRUE(Train().ok());
+  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path()) + ".before-attempt-1"), ElementsAre(4));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path()) + ".before-attempt-1-2"), ElementsAre(2));
+}
+
+// What may change is taken, said, and kept.
+TEST_F(RunTrainingTest, ChangesOfTheScheduleAreSaid) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  recipe().mutable_lr_scheduler()->set_warmup_steps(3);
+  recipe().mutable_training()->set_max_norm(0.5);
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const char* const schedule = "the learning rate's schedule changed: lr_scheduler.warmup_steps from 200 to 3";
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({std::string(schedule), std::string("changed: training.max_norm from 1 to 0.5")}));
+  EXPECT_THAT((*ReadRun(path()))->attempts(0).changes(), ElementsAre(schedule, "changed: training.max_norm from 1 to 0.5"));
+}
+
+TEST_F(RunTrainingTest, AnAttemptThatWasKilledWithItsLauncherIsLost) {
+  {
+    const auto directory = RunDirectory::Open(path());
+    v1::Run run;
+    run.add_attempts()->set_outcome("running");
+    ASSERT_TRUE(directory->WriteRun(run).ok());
+  }
+  ASSERT_TRUE(Train().ok());
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).outcome(), "lost");
+  EXPECT_EQ((*ReadRun(path()))->attempts(1).outcome(), "finished");
 }
 
 TEST_F(RunTrainingTest, WhatMayNotChangeIsRefusedByName) {
@@ -195,8 +239,20 @@ TEST_F(RunTrainingTest, WhatMayNotChangeIsRefusedByName) {
   request_.recipe.mutable_optimizer()->set_beta2(0.5);
   expect_field("optimizer.beta2", "0.5", "0.95");
   request_ = good;
-  std::ofstream(folder_ + "/text.txt", std::ios::app) << "c";
-  expect_field("training.dataset_path", folder_ + "/text.txt", "another text");
+  request_.model.set_rope_theta(20000);
+  expect_field("model tiny: rope_theta", "20000", "10000");
+  request_.model.set_config_json("{}");
+  expect_field("config.json: rope_theta", "20000", "10000");
+  request_ = good;
+  request_.model.set_name("elsewhere");
+  request_.model.set_config_json("{}");
+  EXPECT_TRUE(PrepareTraining(request_, "").ok()) << "the same model in another folder";
+  request_ = good;
+  request_.recipe.mutable_model()->set_initial_load_path("weights");
+  expect_field("model.initial_load_path", "weights", "fresh weights");
+  request_ = good;
+  std::ofstream(folder() + "/text.txt", std::ios::app) << "c";
+  expect_field("training.dataset_path", folder() + "/text.txt", "another text");
   EXPECT_FALSE(ReadRun(path())->has_value()) << "nothing was begun";
 }
 
@@ -208,7 +264,7 @@ TEST_F(RunTrainingTest, BadInputBeginsNothing) {
     EXPECT_FALSE(std::filesystem::exists(path() + "/run.json"));
   };
   const TrainRequest good = request_;
-  request_.recipe.mutable_training()->set_dataset_path(folder_ + "/none.txt");
+  request_.recipe.mutable_training()->set_dataset_path(folder() + "/none.txt");
   expect_field("training.dataset_path");
   request_ = good;
   request_.recipe.mutable_training()->set_dataset_path("");
@@ -224,7 +280,7 @@ TEST_F(RunTrainingTest, BadInputBeginsNothing) {
   request_.recipe.mutable_parallelism()->set_tensor_parallel_degree(3);
   expect_field("parallelism");
   request_ = good;
-  request_.trainer = folder_ + "/none";
+  request_.trainer = folder() + "/none";
   expect_field("trainer program");
   request_ = good;
   request_.recipe.mutable_job()->set_dump_folder("/proc/none");

@@ -12,6 +12,9 @@
 namespace legoai::launch {
 namespace {
 
+// How often a rank says that it goes on, or waits: often against any time-out, seldom against the cost of a message.
+constexpr absl::Duration kBeat = absl::Milliseconds(250);
+
 v1::FromTrainer MakeExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status) {
   v1::FromTrainer message;
   v1::Exit* exit = message.mutable_exit();
@@ -78,24 +81,31 @@ void TrainerLink::Listen() {
 void TrainerLink::Handle(const v1::ToTrainer& message) {
   if (message.has_stop()) RequestStop(message.stop().save());
   if (message.has_dump_flight()) DumpFlight(message.dump_flight().reason());
-  if (!message.has_commit() && !message.has_deny()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  verdict_step_ = message.has_commit() ? message.commit().step() : message.deny().step();
-  verdict_ = message.has_commit() ? absl::OkStatus() : absl::AbortedError(message.deny().reason());
+  if (message.has_met()) met_ = message.met().meeting();
+  if (message.has_commit() || message.has_deny()) {
+    verdict_step_ = message.has_commit() ? message.commit().step() : message.deny().step();
+    verdict_ = message.has_commit() ? absl::OkStatus() : absl::AbortedError(message.deny().reason());
+  }
   changed_.notify_all();
 }
 
 void TrainerLink::DumpFlight(const std::string& reason) {
-  v1::FromTrainer message;
-  message.mutable_flight_dump()->set_reason(reason);
+  std::function<v1::FlightDumped(const std::string&)> dump;
+  std::string waits_for;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (dump_) message.mutable_flight_dump()->set_path(dump_(reason));
+    dump = dump_;
+    waits_for = waits_for_;
   }
+  v1::FromTrainer message;
+  if (dump) *message.mutable_flight_dump() = dump(reason);
+  message.mutable_flight_dump()->set_reason(reason);
+  if (!waits_for.empty()) message.mutable_flight_dump()->set_waits_in(waits_for);
   Send(std::move(message)).IgnoreError();
 }
 
-void TrainerLink::SetFlightDump(std::function<std::string(const std::string&)> dump) {
+void TrainerLink::SetFlightDump(std::function<v1::FlightDumped(const std::string&)> dump) {
   const std::lock_guard<std::mutex> lock(mutex_);
   dump_ = std::move(dump);
 }
@@ -116,12 +126,33 @@ absl::Status TrainerLink::Send(v1::FromTrainer message) {
   return WriteMessage(fd_, message);
 }
 
-absl::Status TrainerLink::SendProgress(std::string_view phase, int64_t step, int64_t steps) {
+absl::Status TrainerLink::SendProgress(std::string_view phase, int64_t step, int64_t steps, int64_t total) {
   v1::FromTrainer message;
-  message.mutable_progress()->set_phase(std::string(phase));
-  message.mutable_progress()->set_step(step);
-  message.mutable_progress()->set_steps(steps);
+  v1::Progress& progress = *message.mutable_progress();
+  progress.set_phase(std::string(phase));
+  progress.set_step(step);
+  progress.set_steps(steps);
+  progress.set_total(total);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    progress_ = progress;
+    told_ = absl::Now();
+  }
   return Send(std::move(message));
+}
+
+void TrainerLink::Advance(int64_t done) {
+  v1::FromTrainer message;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    progress_.set_done(progress_.done() + done);
+    const absl::Time now = absl::Now();
+    // A clock that was set back must not silence this.
+    if (now >= told_ && now - told_ < kBeat && progress_.done() != progress_.total()) return;
+    told_ = now;
+    *message.mutable_progress() = progress_;
+  }
+  Send(std::move(message)).IgnoreError();  // without a launcher the listening thread ends the process
 }
 
 absl::Status TrainerLink::SendLog(std::string_view level, std::string_view text) {
@@ -136,7 +167,29 @@ absl::Status TrainerLink::SendExit(v1::Exit::Cause cause, int64_t step, const ab
   return Send(MakeExit(cause, step, status));
 }
 
-absl::Status TrainerLink::AwaitCommit(int64_t step, const std::string& digest, absl::Duration timeout) {
+absl::Status TrainerLink::Await(v1::FromTrainer question, const char* what, const std::function<bool()>& answered) {
+  if (absl::Status sent = Send(std::move(question)); !sent.ok()) return sent;
+  std::unique_lock<std::mutex> lock(mutex_);
+  waits_for_ = what;
+  while (!changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), answered)) {
+    v1::FromTrainer beat;
+    *beat.mutable_progress() = progress_;
+    lock.unlock();
+    const absl::Status sent = Send(std::move(beat));
+    lock.lock();
+    if (!sent.ok()) return sent;
+  }
+  waits_for_ = "";
+  return absl::OkStatus();
+}
+
+absl::Status TrainerLink::Meet() {
+  v1::FromTrainer message;
+  message.mutable_arrived()->set_meeting(++arrived_);
+  return Await(std::move(message), "a meeting of all ranks", [this] { return met_ >= arrived_; });
+}
+
+absl::Status TrainerLink::AwaitCommit(int64_t step, const std::string& digest) {
   v1::FromTrainer message;
   message.mutable_checkpoint_ready()->set_step(step);
   message.mutable_checkpoint_ready()->set_digest(digest);
@@ -145,12 +198,11 @@ absl::Status TrainerLink::AwaitCommit(int64_t step, const std::string& digest, a
     const std::lock_guard<std::mutex> lock(mutex_);
     verdict_step_ = -1;
   }
-  if (absl::Status sent = Send(std::move(message)); !sent.ok()) return sent;
-  std::unique_lock<std::mutex> lock(mutex_);
-  const bool answered = changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout), [&] { return verdict_step_ == step; });
-  if (answered) return verdict_;
-  return absl::DeadlineExceededError(
-      absl::StrCat("no answer from the launcher to the checkpoint of step ", step, " within ", absl::FormatDuration(timeout)));
+  absl::Status answered =
+      Await(std::move(message), "the launcher's verdict on a checkpoint", [this, step] { return verdict_step_ == step; });
+  if (!answered.ok()) return answered;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return verdict_;
 }
 
 }  // namespace legoai::launch

@@ -2,6 +2,12 @@
 // its own, so that a rank whose step hangs still answers. Torch-free. Thread-safe.
 //
 // A trainer never runs unsupervised: when the launcher closes the socket, the process ends at once with kLauncherGoneExitCode.
+//
+// The launcher takes a rank that says nothing for a while for one that hangs. So whatever may take long says how it goes on:
+// - work that grows with the model (load, save, export) calls Advance() with the bytes that it has read or written; from these
+//   calls, and from nothing else, come Progress messages. A rank whose disk is slow is heard of, one whose disk hangs is not.
+// - who has to wait for such work of other ranks does so in Meet(), not in a collective, whose time-out is that of a step. It
+//   says that it waits for as long as it does: the launcher looks at those who work.
 #pragma once
 
 #include <atomic>
@@ -34,7 +40,10 @@ class TrainerLink {
 
   // Rank and epoch are filled in here.
   absl::Status Send(v1::FromTrainer message);
-  absl::Status SendProgress(std::string_view phase, int64_t step, int64_t steps);
+  // A phase begins, or a step is done. `total`: how much there is to do in the phase, if that is counted.
+  absl::Status SendProgress(std::string_view phase, int64_t step, int64_t steps, int64_t total = 0);
+  // `done` more of the phase's total is done. Tells the launcher, though not more often than makes sense.
+  void Advance(int64_t done);
   absl::Status SendLog(std::string_view level, std::string_view text);
   // The last message: `status` is the reason of a failure, and OK for any other cause.
   absl::Status SendExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status);
@@ -44,18 +53,23 @@ class TrainerLink {
   StopRequest stop_request() const { return stop_.load(); }
   void RequestStop(bool save);  // async-signal-safe
 
-  // Tells the launcher that this rank's part is on the disk, and waits. OK: commit. Aborted: denied, with the reason.
-  // DeadlineExceeded: no answer within `timeout`.
-  absl::Status AwaitCommit(int64_t step, const std::string& digest, absl::Duration timeout);
+  // Waits until every rank of the job has called it as often as this one: a barrier without time-out, for ranks whose work takes
+  // of different length. It is the launcher that ends the job when a rank falls silent. Unavailable: the launcher is gone.
+  absl::Status Meet();
 
-  // `dump` gets the reason and gives the path of the dump; it runs on the listening thread.
-  void SetFlightDump(std::function<std::string(const std::string& reason)> dump);
+  // Tells the launcher that this rank's part is on the disk, and waits for its verdict as Meet() waits. OK: commit. Aborted:
+  // denied, with the reason.
+  absl::Status AwaitCommit(int64_t step, const std::string& digest);
+
+  // `dump` gets the reason and makes the dump; it runs on the listening thread.
+  void SetFlightDump(std::function<v1::FlightDumped(const std::string& reason)> dump);
 
  private:
   TrainerLink(int fd, v1::Start start, MessageReader reader);
   void Listen();
   void Handle(const v1::ToTrainer& message);
   void DumpFlight(const std::string& reason);
+  absl::Status Await(v1::FromTrainer question, const char* what, const std::function<bool()>& answered);
 
   const int fd_;
   const v1::Start start_;
@@ -67,7 +81,11 @@ class TrainerLink {
   std::condition_variable changed_;
   int64_t verdict_step_ = -1;  // of the last Commit or Deny
   absl::Status verdict_;
-  std::function<std::string(const std::string&)> dump_;
+  int64_t arrived_ = 0, met_ = 0;  // meetings that this rank has come to, and those that all have
+  v1::Progress progress_;          // as it was told last, and what was done since
+  absl::Time told_;                // when
+  const char* waits_for_ = "";
+  std::function<v1::FlightDumped(const std::string&)> dump_;
   std::thread listener_;
 };
 

@@ -215,11 +215,12 @@ void PutInto(const std::vector<float>& parameter, const HfTensor& tensor, size_t
 
 }  // namespace
 
-absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, const ParameterSource& source) {
+absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, const ParameterSource& source,
+                            const checkpoint::BytesDone& done) {
   const std::vector<HfTensor> tensors = HfTensors(model);
   std::vector<checkpoint::TensorSpec> specs;
   for (const HfTensor& tensor : tensors) specs.push_back({tensor.name, v1::FLOAT32, tensor.shape});
-  absl::StatusOr<checkpoint::SafetensorsFolderWriter> writer = checkpoint::SafetensorsFolderWriter::Create(folder, specs);
+  auto writer = checkpoint::SafetensorsFolderWriter::Create(folder, specs, checkpoint::kMaxFileBytes, done);
   if (!writer.ok()) return writer.status();
   for (const HfTensor& tensor : tensors) {
     std::vector<float> stored(checkpoint::Volume(tensor.shape)), parameter(checkpoint::Volume(tensor.parameter_shape));

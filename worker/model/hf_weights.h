@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/model.pb.h"
+#include "worker/checkpoint/files.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/parallel/shard_spec.h"
 
@@ -62,7 +63,8 @@ class HfWeights {
 using ParameterSource = std::function<absl::Status(const std::string& name, const std::vector<int64_t>& shape, float* out)>;
 
 // Writes config.json and model.safetensors (or several files with an index) in fp32, one tensor in memory at a time. The weights
-// come first and config.json last: a folder with a config.json is whole.
-absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, const ParameterSource& source);
+// come first and config.json last: a folder with a config.json is whole. `done` is told of bytes as they are written.
+absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, const ParameterSource& source,
+                            const checkpoint::BytesDone& done = nullptr);
 
 }  // namespace legoai::model

@@ -112,11 +112,17 @@ absl::StatusOr<int64_t> Machine::Max(int64_t value) {
   return result;
 }
 
-std::string DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason) {
+v1::FlightDumped DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason) {
   const std::string ring = launch::FlightRingPath(run_directory, rank), path = ring + ".json";
   const absl::StatusOr<v1::FlightDump> dump = comm::ReadFlightRing(ring, reason);
-  if (!dump.ok() || !checkpoint::WriteFile(path, comm::FlightDumpToJson(*dump)).ok()) return "";
-  return path;
+  v1::FlightDumped dumped;
+  if (!dump.ok()) return dumped;
+  for (const v1::FlightEntry& entry : dump->entries()) {
+    if (entry.state() == "started")
+      dumped.set_waits_in(absl::StrCat(entry.profiling_name(), " of group ", entry.process_group()));
+  }
+  if (checkpoint::WriteFile(path, comm::FlightDumpToJson(*dump)).ok()) dumped.set_path(path);
+  return dumped;
 }
 
 }  // namespace legoai::train

@@ -45,7 +45,8 @@ class Machine {
   std::unique_ptr<comm::RuntimeScope> scope_;
 };
 
-// Writes the flight ring of this rank, as it is now, as JSON beside it; gives the path. From any thread. Empty on failure.
-std::string DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason);
+// Writes the flight ring of this rank, as it is now, as JSON beside it; gives the path, and the communication that the rank waits
+// in. From any thread. Empty on failure.
+v1::FlightDumped DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason);
 
 }  // namespace legoai::train

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "worker/comm/status_error.h"
+#include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
 #include "worker/parallel/recipe.h"
 #include "worker/train/lr_schedule.h"
@@ -78,12 +79,13 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
   int64_t next_sample = 0;
   const std::string& initial = recipe_.model().initial_load_path();
   if (!start_.has_resume_step() && !initial.empty()) {
-    absl::Status status = LoadInitialWeights(initial, start_.model(), train_step_->optimizer());
+    absl::Status status = link_.SendProgress("loading", 0, steps_);
+    if (status.ok()) status = LoadInitialWeights(link_, initial, train_step_->optimizer());
     if (!status.ok()) return status;
   }
   if (start_.has_resume_step()) {
     if (absl::Status status = link_.SendProgress("loading", 0, steps_); !status.ok()) return status;
-    const auto manifest = LoadCheckpoint(start_, train_step_->optimizer());
+    const auto manifest = LoadCheckpoint(link_, train_step_->optimizer());
     if (!manifest.ok()) return manifest.status();
     next_sample = manifest->next_sample();
     step_ = saved_step_ = manifest->step();
@@ -93,11 +95,14 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
   if (!source.ok()) return source.status();
   source_ = *std::move(source);
   meter_ = std::make_unique<Meter>(start_, dims.global_batch() * dims.seq_len());
-  if (start_.rank() != 0 || !recipe_.metrics().enable_tensorboard()) return absl::OkStatus();
-  auto tensorboard = TensorboardWriter::Create(launch::TensorboardPath(start_.run_directory()),
-                                               absl::StrCat("attempt-", start_.attempt()), absl::Now());
-  if (tensorboard.ok()) tensorboard_ = *std::move(tensorboard);
-  return tensorboard.status();
+  if (start_.rank() == 0 && recipe_.metrics().enable_tensorboard()) {
+    auto tensorboard = TensorboardWriter::Create(launch::TensorboardPath(start_.run_directory()),
+                                                 absl::StrCat("attempt-", start_.attempt()), absl::Now());
+    if (!tensorboard.ok()) return tensorboard.status();
+    tensorboard_ = *std::move(tensorboard);
+  }
+  // Ranks build and load for as long as they take; the first collective must not have to wait for the slowest.
+  return link_.Meet();
 }
 
 absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
@@ -150,10 +155,12 @@ absl::Status Trainer::DoStep() {
 // The loss is the same on every rank, so all stop in the same step, and the last checkpoint is from before.
 absl::Status Trainer::CheckFinite() const {
   if (std::isfinite(loss_) && std::isfinite(grad_norm_)) return absl::OkStatus();
-  return FieldError("optimizer.lr", absl::StrCat(recipe_.optimizer().lr()),
-                    absl::StrCat("in step ", step_, " the loss is ", loss_, " and the gradient norm ", grad_norm_,
-                                 ": lower the learning rate, lengthen lr_scheduler.warmup_steps or lower training.max_norm"),
-                    absl::StatusCode::kOutOfRange);
+  return FieldError(
+      "optimizer.lr", absl::StrCat(recipe_.optimizer().lr()),
+      absl::StrCat("in step ", step_, " the loss is ", loss_, " and the gradient norm ", grad_norm_,
+                   ": go on from the last checkpoint with a longer lr_scheduler.warmup_steps or a lower training.max_norm, "
+                   "or begin anew (--fresh) with a lower learning rate"),
+      absl::StatusCode::kOutOfRange);
 }
 
 // Largest wish of all ranks, so that all stop at the same step.
@@ -181,13 +188,14 @@ absl::Status Trainer::AfterStep(bool last) {
 absl::Status Trainer::Evaluate() {
   const int64_t wished = recipe_.validation().steps(), all = source_->validation_batches();
   const int64_t batches = wished > 0 ? std::min(wished, all) : all;
+  if (absl::Status status = link_.SendProgress("evaluate", step_, steps_, batches); !status.ok()) return status;
   double sum = 0;
   for (int64_t batch = 0; batch < batches; ++batch) {
     source_->Validation(batch, train_step_->inputs());
     const auto loss = train_step_->Evaluate();
     if (!loss.ok()) return Annotate(loss.status(), absl::StrCat("evaluation after step ", step_));
     sum += loss->item<float>();
-    if (absl::Status status = link_.SendProgress("evaluate", step_, steps_); !status.ok()) return status;
+    link_.Advance(1);
   }
   validation_loss_ = sum / static_cast<double>(batches);
   return absl::OkStatus();
@@ -203,20 +211,25 @@ absl::Status Trainer::Report() {
   metrics.set_peak_memory_bytes(machine_->PeakMemoryBytes());
   if (validation_loss_) metrics.set_validation_loss(*validation_loss_);
   if (tensorboard_ != nullptr) {
-    if (absl::Status status = tensorboard_->Write(step_, absl::Now(), Scalars(metrics)); !status.ok()) return status;
+    // The training goes on without its pictures.
+    if (absl::Status status = tensorboard_->Write(step_, absl::Now(), Scalars(metrics)); !status.ok()) {
+      tensorboard_.reset();
+      link_.SendLog("warning", absl::StrCat("no more TensorBoard events are written: ", status.ToString())).IgnoreError();
+    }
   }
   return link_.Send(std::move(message));
 }
 
 absl::Status Trainer::Save() {
   if (saved_step_ == step_) return absl::OkStatus();
-  if (absl::Status status = link_.SendProgress("checkpoint", step_, steps_); !status.ok()) return status;
   v1::CheckpointManifest facts;
   facts.set_build_version(start_.build_version());
   facts.set_step(step_);
   facts.set_next_sample(source_->next_sample());
   facts.set_seed(recipe_.training().seed());
   facts.set_dataset_sha256(start_.dataset().sha256());
+  facts.set_tokenizer_identity(start_.tokenizer_identity());
+  *facts.mutable_model() = launch::CanonicalModel(start_.model());
   *facts.mutable_recipe() = recipe_;
   const auto saved =
       SaveCheckpoint(link_, facts, train_step_->optimizer(), machine_->runtime(), recipe_.checkpoint().keep_latest_k());

@@ -6,8 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/files.h"
+#include "worker/launch/export_mark.h"
 #include "worker/launch/run_directory.h"
 #include "worker/model/hf_weights.h"
+#include "worker/model/model_facts.h"
 
 namespace legoai::train {
 
@@ -23,25 +26,43 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer) {
   return tensors;
 }
 
+namespace {
+
+absl::Status TellDenied(launch::TrainerLink& link, int64_t step, const absl::Status& vote) {
+  return link.SendLog("warning", absl::StrCat("the checkpoint of step ", step, " was denied: ", vote.ToString()));
+}
+
+absl::StatusOr<checkpoint::CheckpointReader> OpenCheckpoint(const v1::Start& start, int64_t step) {
+  return checkpoint::CheckpointReader::Open(launch::CheckpointsPath(start.run_directory()), step,
+                                            start.accept_other_build() ? "" : start.build_version());
+}
+
+}  // namespace
+
 absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
                                     comm::Runtime& runtime, int64_t keep) {
   const v1::Start& start = link.start();
   const std::string root = launch::CheckpointsPath(start.run_directory());
-  const absl::Duration patience = absl::Seconds(start.recipe().comm().train_timeout_seconds());
+  const auto tensors = CheckpointTensors(optimizer);
+  absl::Status status = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
+                                          checkpoint::BytesToWrite(tensors, runtime));
+  if (!status.ok()) return status;
   absl::Status vote;
-  const auto ask = [&](const std::string& digest) { return vote = link.AwaitCommit(facts.step(), digest, patience); };
-  absl::Status saved = checkpoint::SaveSharded(root, facts, CheckpointTensors(optimizer), runtime, ask);
-  if (absl::IsAborted(vote)) {
-    if (start.rank() != 0) return false;
-    saved = link.SendLog("warning", absl::StrCat("the checkpoint of step ", facts.step(), " was denied: ", vote.ToString()));
-    return saved.ok() ? absl::StatusOr<bool>(false) : saved;
-  }
-  if (saved.ok() && start.rank() == 0) saved = checkpoint::KeepLatest(root, keep);
-  return saved.ok() ? absl::StatusOr<bool>(true) : saved;
+  checkpoint::SaveCallbacks callbacks;
+  callbacks.vote = [&](const std::string& digest) { return vote = link.AwaitCommit(facts.step(), digest); };
+  callbacks.written = [&](int64_t bytes) { link.Advance(bytes); };
+  callbacks.meet = [&] { return link.Meet(); };
+  status = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
+  const bool denied = absl::IsAborted(vote);
+  if (denied) status = start.rank() == 0 ? TellDenied(link, facts.step(), vote) : absl::OkStatus();
+  if (status.ok() && !denied && start.rank() == 0) status = checkpoint::KeepLatest(root, keep);
+  if (status.ok()) status = link.Meet();
+  if (!status.ok()) return status;
+  return !denied;
 }
 
-absl::Status LoadInitialWeights(const std::string& path, const v1::Model& model, AdamW& optimizer) {
-  const auto weights = model::HfWeights::Open(path, model);
+absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer) {
+  const auto weights = model::HfWeights::Open(path, link.start().model());
   if (!weights.ok()) return weights.status();
   c10::NoGradGuard no_grad;
   for (OptimizerState& state : optimizer.state()) {
@@ -49,27 +70,35 @@ absl::Status LoadInitialWeights(const std::string& path, const v1::Model& model,
     const at::Tensor host = at::empty(master.sizes(), at::TensorOptions().dtype(at::kFloat));
     if (absl::Status status = weights->Load(state.parameter->spec, host.data_ptr<float>()); !status.ok()) return status;
     master.detach().copy_(host);
+    link.Advance(static_cast<int64_t>(host.nbytes()));
   }
   return absl::OkStatus();
 }
 
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   const v1::Start& start = link.start();
-  auto reader = checkpoint::CheckpointReader::Open(launch::CheckpointsPath(start.run_directory()), step,
-                                                   start.accept_other_build() ? "" : start.build_version());
+  const int64_t bytes = model::ParameterCount(start.model()) * static_cast<int64_t>(sizeof(float));
+  absl::Status status = link.SendProgress("export", step, start.recipe().training().steps(), bytes);
+  if (!status.ok()) return status;
+  auto reader = OpenCheckpoint(start, step);
   if (!reader.ok()) return reader.status();
+  reader->SetProgress([&](int64_t) { link.Advance(0); });  // what is written counts; that there is reading is told too
   const auto source = [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
-    if (absl::Status told = link.SendProgress("export", step, step); !told.ok()) return told;
     return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
   };
-  return model::ExportHfFolder(start.model(), launch::HuggingFacePath(start.run_directory()), source);
+  std::string folder;
+  if (status = launch::BeginExport(start.run_directory(), &folder); !status.ok()) return status;
+  status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
+  if (status.ok()) status = model::ExportHfFolder(start.model(), folder, source, [&](int64_t done) { link.Advance(done); });
+  if (status.ok()) status = launch::FinishExport(start.run_directory(), step, start.build_version());
+  if (!status.ok()) checkpoint::RemoveAll(folder).IgnoreError();  // a disk that is full gets its space back
+  return status;
 }
 
-absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(const v1::Start& start, AdamW& optimizer) {
-  const std::string root = launch::CheckpointsPath(start.run_directory());
-  auto reader =
-      checkpoint::CheckpointReader::Open(root, start.resume_step(), start.accept_other_build() ? "" : start.build_version());
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer) {
+  auto reader = OpenCheckpoint(link.start(), link.start().resume_step());
   if (!reader.ok()) return reader.status();
+  reader->SetProgress([&](int64_t bytes) { link.Advance(bytes); });
   absl::Status loaded = checkpoint::LoadSharded(*reader, CheckpointTensors(optimizer));
   if (!loaded.ok()) return loaded;
   v1::CheckpointManifest manifest = reader->manifest();

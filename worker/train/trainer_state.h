@@ -19,17 +19,19 @@ namespace legoai::train {
 std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer);
 
 // Saves step `facts.step` of the run directory if the launcher commits it, and removes all but the latest `keep` checkpoints.
+// However long that takes a rank, the others wait for it: all come back at the same time.
 // True: committed; false: denied, which the launcher is told as a warning. Errors: those of SaveSharded.
 absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
                                     comm::Runtime& runtime, int64_t keep);
 
 // Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
-absl::Status LoadInitialWeights(const std::string& path, const v1::Model& model, AdamW& optimizer);
+absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer);
 
-// Writes the run directory's hf/ from the committed checkpoint of `step`: by one rank, without the others.
+// Makes the run directory's hf/ from the committed checkpoint of `step`, all at once (worker/launch/export_mark.h): by one rank,
+// without the others. After an error an earlier hf/ is as it was.
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 
 // Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest.
-absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(const v1::Start& start, AdamW& optimizer);
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer);
 
 }  // namespace legoai::train

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -20,92 +21,53 @@
 #include "worker/launch/build_version.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
-#include "worker/parallel/recipe.h"
+#include "worker/launch/testing/tiny_run.h"
 
 namespace legoai::train {
 namespace {
 
-using launch::RunTraining;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class TrainerTest : public ::testing::Test {
+class TrainerTest : public launch::testing::TinyRun {
  protected:
-  void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    WriteText();
-    request_.model = TinyLlama();
-    request_.trainer = "worker/train/legoai-trainer";
-    v1::Recipe& recipe = request_.recipe;
-    recipe = parallel::DefaultRecipe();
-    recipe.mutable_training()->set_dataset_path(folder_ + "/text.txt");
-    recipe.mutable_training()->set_seq_len(16);
-    recipe.mutable_training()->set_local_batch_size(2);
-    recipe.mutable_training()->set_global_batch_size(4);
-    recipe.mutable_training()->set_steps(6);
-    recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
-    recipe.mutable_optimizer()->set_lr(5e-3);
-    recipe.mutable_lr_scheduler()->set_warmup_steps(2);
-    recipe.mutable_checkpoint()->set_enable_checkpoint(true);
-    recipe.mutable_metrics()->set_log_freq(1);
-    recipe.mutable_comm()->set_train_timeout_seconds(20);
-    callbacks_.metrics = [this](const v1::StepMetrics& metrics) {
-      if (metrics.step() == stop_at_) stop_.Request(/*save=*/true);
-    };
-    callbacks_.log = [](const std::string& level, const std::string& text) {
-      fprintf(stderr, "%s: %s\n", level.c_str(), text.c_str());
-    };
+  TrainerTest() : TinyRun("worker/train/legoai-trainer") {
+    WriteText(Words());
+    recipe().mutable_training()->set_global_batch_size(4);
+    recipe().mutable_training()->set_steps(6);
+    recipe().mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+    recipe().mutable_optimizer()->set_lr(5e-3);
+    recipe().mutable_lr_scheduler()->set_warmup_steps(2);
+    recipe().mutable_checkpoint()->set_enable_checkpoint(true);
+    recipe().mutable_metrics()->set_log_freq(1);
   }
 
   // Words that repeat, so that there is something to learn.
-  void WriteText() {
+  static std::string Words() {
     std::mt19937 random(1);
-    std::ofstream text(folder_ + "/text.txt");
+    std::string text;
     const char* const words[] = {"the ", "lord ", "said ", "unto ", "moses ", "and "};
-    for (int i = 0; i < 2000; ++i) text << words[random() % 6];
-  }
-
-  static v1::Model TinyLlama() {
-    v1::Model model;
-    model.set_name("tiny");
-    model.set_architecture(v1::LLAMA);
-    model.set_vocab_size(256);
-    model.set_hidden_size(16);
-    model.set_intermediate_size(32);
-    model.set_num_hidden_layers(2);
-    model.set_num_attention_heads(4);
-    model.set_num_key_value_heads(2);
-    model.set_head_dim(4);
-    model.set_max_position_embeddings(64);
-    model.set_norm_eps(1e-5);
-    model.set_rope_theta(10000);
-    model.set_initializer_range(0.02);
-    return model;
+    for (int i = 0; i < 2000; ++i) text += words[random() % 6];
+    return text;
   }
 
   absl::StatusOr<launch::TrainOutcome> Train(const std::string& name, int64_t nproc) {
     request_.nproc = nproc;
-    request_.recipe.mutable_job()->set_dump_folder(folder_ + "/" + name);
-    return RunTraining(request_, callbacks_, &stop_);
+    recipe().mutable_job()->set_dump_folder(folder() + "/" + name);
+    return TinyRun::Train();
   }
-  // When the step is reported. Rank 1 is the last of two children of this thread.
+  // When the first step of at least this number is reported.
   void SignalRank1(int signal_number, int64_t step) {
-    callbacks_.metrics = [signal_number, step](const v1::StepMetrics& metrics) {
-      if (metrics.step() != step) return;
-      std::ifstream children(absl::StrCat("/proc/self/task/", gettid(), "/children"));
-      pid_t pid = 0, last = 0;
-      while (children >> pid) last = std::max(last, pid);
-      kill(last, signal_number);
+    callbacks_.metrics = [this, signal_number, step, sent = false](const v1::StepMetrics& metrics) mutable {
+      if (metrics.step() >= step && !std::exchange(sent, true)) kill(pids_.at(1), signal_number);
     };
   }
-  std::string Checkpoints(const std::string& name) const { return launch::CheckpointsPath(folder_ + "/" + name); }
+  std::string Checkpoints(const std::string& name) const { return launch::CheckpointsPath(folder() + "/" + name); }
 
   // Loss of each step, over all attempts.
   std::map<int64_t, double> Losses(const std::string& name) const {
     std::map<int64_t, double> losses;
-    for (const auto& entry : launch::LatestOfEachStep(*launch::ReadMetrics(folder_ + "/" + name))) {
+    for (const auto& entry : launch::LatestOfEachStep(*launch::ReadMetrics(folder() + "/" + name))) {
       losses[entry.step()] = entry.loss();
     }
     return losses;
@@ -119,25 +81,18 @@ class TrainerTest : public ::testing::Test {
     EXPECT_EQ(reader->ReadRectangle(tensor, v1::FLOAT32, shape, checkpoint::WholeOf(shape), values.data()), absl::OkStatus());
     return values;
   }
-
-  std::string folder_;
-  launch::TrainRequest request_;
-  launch::TrainCallbacks callbacks_;
-  launch::StopPipe stop_;
-  int64_t stop_at_ = -1;
 };
 
 TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
-  v1::Recipe& recipe = request_.recipe;
-  recipe.mutable_training()->set_steps(60);
-  recipe.mutable_optimizer()->set_lr(2e-2);
-  recipe.mutable_checkpoint()->set_interval(20);
-  recipe.mutable_checkpoint()->set_keep_latest_k(2);
-  recipe.mutable_checkpoint()->set_last_save_in_hf(true);
-  recipe.mutable_metrics()->set_enable_tensorboard(true);
-  recipe.mutable_metrics()->set_log_freq(10);
-  recipe.mutable_validation()->set_enable(true);
-  recipe.mutable_validation()->set_freq(30);
+  recipe().mutable_training()->set_steps(60);
+  recipe().mutable_optimizer()->set_lr(2e-2);
+  recipe().mutable_checkpoint()->set_interval(20);
+  recipe().mutable_checkpoint()->set_keep_latest_k(2);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  recipe().mutable_metrics()->set_enable_tensorboard(true);
+  recipe().mutable_metrics()->set_log_freq(10);
+  recipe().mutable_validation()->set_enable(true);
+  recipe().mutable_validation()->set_freq(30);
   request_.peak_flops_per_second = 1e11;
   const auto outcome = Train("run", 2);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -165,8 +120,11 @@ TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
 }
 
 // Stopped, gone on in another layout, stopped, gone on in a third: the losses are those of a run in one piece.
+// No stop comes too late: what is asked when a step is reported reaches the ranks before the second checkpoint after it, since
+// they wait for the launcher at every one.
 TEST_F(TrainerTest, GoesOnInAnyLayout) {
-  request_.recipe.mutable_training()->set_steps(30);
+  recipe().mutable_training()->set_steps(30);
+  recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("whole", 1).ok());
   const auto whole = Losses("whole");
   ASSERT_EQ(whole.size(), 30u);
@@ -176,14 +134,14 @@ TEST_F(TrainerTest, GoesOnInAnyLayout) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->cause, v1::Exit::STOPPED);
   SignalRank1(SIGTERM, first->step + 1);  // one rank told to end stops all, after saving
-  request_.recipe.mutable_parallelism()->set_tensor_parallel_degree(2);
+  recipe().mutable_parallelism()->set_tensor_parallel_degree(2);
   const auto second = Train("pieces", 2);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->resumed_from, first->step);
   EXPECT_EQ(second->cause, v1::Exit::STOPPED);
   callbacks_.metrics = nullptr;
-  request_.recipe.mutable_parallelism()->set_tensor_parallel_degree(1);
-  request_.recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  recipe().mutable_parallelism()->set_tensor_parallel_degree(1);
+  recipe().mutable_parallelism()->set_pipeline_parallel_degree(2);
   const auto third = Train("pieces", 2);
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_EQ(third->resumed_from, second->step);
@@ -197,9 +155,9 @@ TEST_F(TrainerTest, GoesOnInAnyLayout) {
 }
 
 TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
-  request_.recipe.mutable_optimizer()->set_lr(1e30);
-  request_.recipe.mutable_checkpoint()->set_interval(1);
-  request_.recipe.mutable_training()->set_steps(50);
+  recipe().mutable_optimizer()->set_lr(1e30);
+  recipe().mutable_checkpoint()->set_interval(1);
+  recipe().mutable_training()->set_steps(50);
   const auto outcome = Train("run", 2);
   ASSERT_TRUE(GetFieldViolation(outcome.status()).has_value()) << outcome.status();
   EXPECT_EQ(GetFieldViolation(outcome.status())->field(), "optimizer.lr");
@@ -208,40 +166,77 @@ TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
 }
 
 TEST_F(TrainerTest, ARankThatIsKilledEndsAllAndIsNamed) {
-  request_.recipe.mutable_training()->set_steps(100000);
-  request_.recipe.mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_training()->set_steps(100000);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   SignalRank1(SIGKILL, /*step=*/3);
   const auto outcome = Train("run", 2);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1"));
   EXPECT_THAT(outcome.status().message(), HasSubstr("was killed by signal 9"));
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(std::filesystem::exists(launch::FlightRingPath(folder_ + "/run", rank) + ".json")) << rank;
+    EXPECT_TRUE(std::filesystem::exists(launch::FlightRingPath(folder() + "/run", rank) + ".json")) << rank;
   }
 }
 
 TEST_F(TrainerTest, AStoppedRankIsFound) {
-  request_.recipe.mutable_training()->set_steps(100000);
-  request_.recipe.mutable_comm()->set_train_timeout_seconds(2);
-  request_.recipe.mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_training()->set_steps(100000);
+  recipe().mutable_comm()->set_train_timeout_seconds(20);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   SignalRank1(SIGSTOP, /*step=*/3);
   const auto outcome = Train("run", 2);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1"));
-  EXPECT_THAT(outcome.status().message(), HasSubstr("does not answer"));
+  EXPECT_THAT(outcome.status().message(), HasSubstr("the process is stopped (SIGSTOP)"));
+}
+
+// hf/ is of the step that is done, whatever an earlier run left there.
+TEST_F(TrainerTest, TheExportIsOfTheLastStep) {
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  const auto norm = [this] {
+    std::vector<float> values(16);
+    const auto exported = checkpoint::SafetensorsReader::Open(launch::HuggingFacePath(folder() + "/run"));
+    EXPECT_EQ(exported->Read("model.norm.weight", checkpoint::WholeOf({16}), values.data()), absl::OkStatus());
+    return values;
+  };
+  ASSERT_TRUE(Train("run", 1).ok());
+  EXPECT_EQ(norm(), Tensor("run", 6, "model.norm.weight", {16}));
+  recipe().mutable_training()->set_steps(9);
+  const auto longer = Train("run", 1);
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(longer->resumed_from, 6);
+  EXPECT_EQ(norm(), Tensor("run", 9, "model.norm.weight", {16}));
+  EXPECT_FALSE(std::filesystem::exists(launch::PartialExportPath(longer->run_directory)));
+
+  // Cut short, or of another step: what is missing is made up for, and only that.
+  std::filesystem::remove(longer->hf_directory + "/legoai.json");
+  std::filesystem::resize_file(longer->hf_directory + "/model.safetensors", 100);
+  const auto again = Train("run", 1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->resumed_from, 9);
+  EXPECT_EQ(norm(), Tensor("run", 9, "model.norm.weight", {16}));
+  EXPECT_EQ(Train("run", 1)->attempt, 0) << "nothing is left to do";
+}
+
+TEST_F(TrainerTest, AnotherModelOfTheSameShapesIsRefused) {
+  ASSERT_TRUE(Train("run", 1).ok());
+  recipe().mutable_training()->set_steps(9);
+  request_.model.set_rope_theta(500000);
+  const absl::Status status = Train("run", 1).status();
+  ASSERT_TRUE(GetFieldViolation(status).has_value()) << status;
+  EXPECT_EQ(GetFieldViolation(status)->field(), "model tiny: rope_theta");
 }
 
 // The disk is full, as far as the trainers can see: no file may grow beyond a few KiB.
 TEST_F(TrainerTest, AFullDiskFailsAndKeepsWhatWasSaved) {
-  request_.recipe.mutable_checkpoint()->set_interval(3);
+  recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("run", 2).ok());
-  request_.recipe.mutable_training()->set_steps(9);
+  recipe().mutable_training()->set_steps(9);
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, SIG_IGN);
   const rlimit small = {50'000, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
-  request_.recipe.mutable_comm()->set_trace_buf_size(10);
+  recipe().mutable_comm()->set_trace_buf_size(10);
   const auto outcome = Train("run", 2);
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kResourceExhausted) << outcome.status();
@@ -257,7 +252,7 @@ TEST_F(TrainerTest, ATornCheckpointIsRefusedByName) {
   const std::string file = checkpoint::StepDirectory(Checkpoints("run"), 6) + "/rank-00000.bin";
   ASSERT_TRUE(std::filesystem::exists(file));
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(100).put('x');
-  request_.recipe.mutable_training()->set_steps(9);
+  recipe().mutable_training()->set_steps(9);
   const auto outcome = Train("run", 1);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDataLoss) << outcome.status();
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank-00000.bin"));

@@ -1,5 +1,7 @@
-// A trainer that speaks the real protocol over the real link, and trains nothing. Rank --culprit does --act in step 3; the others
-// go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, lose_peer, oversized, garbage, ignore_term, deaf.
+// A trainer that speaks the real protocol over the real link, and trains nothing. Rank --culprit does --act in step 3, after it
+// has said so; the others go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, lose_peer, oversized,
+// garbage, ignore_term, hang, work (until it is told to stop, telling of its progress). All ranks meet in step 1, and in step
+// --meet.
 //
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
 #include <signal.h>
@@ -23,7 +25,7 @@ namespace {
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
   std::map<std::string, std::string> arguments = {
-      {"act", "none"}, {"culprit", "0"}, {"steps", "5"}, {"build", std::string(BuildVersion())}};
+      {"act", "none"}, {"culprit", "0"}, {"steps", "5"}, {"meet", "0"}, {"build", std::string(BuildVersion())}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i] + 2;
     arguments[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
@@ -55,11 +57,26 @@ int Act(const std::string& act, TrainerLink& link, int fd) {
     [[maybe_unused]] const ssize_t sent = send(fd, "\x04\0\0\0\xff\xff\xff\xff", 8, MSG_NOSIGNAL);
     SleepForever();
   }
+  if (act == "hang") SleepForever();
+  if (act == "work") {
+    link.SendProgress("checkpoint", 2, 5, /*total=*/1'000'000).IgnoreError();
+    while (link.stop_request() == TrainerLink::StopRequest::kNone) {
+      absl::SleepFor(absl::Milliseconds(10));
+      link.Advance(1);
+    }
+  }
   if (act == "ignore_term") {
     signal(SIGTERM, SIG_IGN);
     SleepForever();
   }
   return 0;
+}
+
+absl::Status Meet(TrainerLink& link) {
+  link.SendLog("info", "arrives").IgnoreError();
+  const absl::Status met = link.Meet();
+  link.SendLog("info", "passes").IgnoreError();
+  return met;
 }
 
 absl::Status SendMetrics(TrainerLink& link, int64_t step) {
@@ -78,21 +95,27 @@ int Run(int argc, char** argv) {
   auto link = TrainerLink::Connect(fd, arguments["build"]);
   if (!link.ok()) return 1;
   const v1::Start& start = (*link)->start();
-  (*link)->SetFlightDump([&](const std::string&) { return absl::StrCat("flight/rank-", start.rank()); });
+  (*link)->SetFlightDump([&](const std::string&) {
+    v1::FlightDumped dumped;
+    dumped.set_path(absl::StrCat("flight/rank-", start.rank()));
+    return dumped;
+  });
   (*link)
       ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port()))
       .IgnoreError();
   const bool culprit = std::to_string(start.rank()) == arguments["culprit"];
-  const int64_t steps = std::atoi(arguments["steps"].c_str());
+  const int64_t steps = std::atoi(arguments["steps"].c_str()), meet = std::atoi(arguments["meet"].c_str());
   for (int64_t step = 1; step <= steps; ++step) {
     absl::SleepFor(absl::Milliseconds(10));
     if (culprit && step == 3) {
+      (*link)->SendLog("info", "acts").IgnoreError();
       if (const int code = Act(arguments["act"], **link, fd); code != 0) return code;
     }
+    if ((step == 1 || step == meet) && !Meet(**link).ok()) return 1;
     if (!(*link)->SendProgress("train", step, steps).ok()) return 1;
     if (!SendMetrics(**link, step).ok()) return 1;
     if (step == 2) {
-      const absl::Status verdict = (*link)->AwaitCommit(step, absl::StrCat("digest-", start.rank()), absl::Seconds(20));
+      const absl::Status verdict = (*link)->AwaitCommit(step, absl::StrCat("digest-", start.rank()));
       (*link)->SendLog("info", absl::StrCat("verdict ", verdict.ToString())).IgnoreError();
     }
     if ((*link)->stop_request() == TrainerLink::StopRequest::kNone) continue;

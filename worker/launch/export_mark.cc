@@ -1,0 +1,47 @@
+#include "worker/launch/export_mark.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "proto/json/json.h"
+#include "proto/legoai/v1/run.pb.h"
+#include "worker/checkpoint/files.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/launch/run_directory.h"
+
+namespace legoai::launch {
+namespace {
+
+std::string MarkPath(const std::string& folder) { return folder + "/legoai.json"; }
+
+}  // namespace
+
+bool IsExported(const std::string& run_directory, int64_t step) {
+  const auto text = checkpoint::ReadFile(MarkPath(HuggingFacePath(run_directory)));
+  const auto digest = checkpoint::ManifestDigest(CheckpointsPath(run_directory), step);
+  v1::Export mark;
+  if (!text.ok() || !digest.ok() || !ParseJson(*text, &mark).ok()) return false;
+  return mark.step() == step && mark.checkpoint_sha256() == *digest;
+}
+
+absl::Status BeginExport(const std::string& run_directory, std::string* folder) {
+  *folder = PartialExportPath(run_directory);
+  if (absl::Status status = checkpoint::RemoveAll(*folder); !status.ok()) return status;
+  std::error_code error;
+  std::filesystem::create_directories(*folder, error);
+  return error ? checkpoint::FileError(*folder, "cannot make the folder", error.value()) : absl::OkStatus();
+}
+
+absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version) {
+  const auto digest = checkpoint::ManifestDigest(CheckpointsPath(run_directory), step);
+  if (!digest.ok()) return digest.status();
+  v1::Export mark;
+  mark.set_step(step);
+  mark.set_checkpoint_sha256(*digest);
+  mark.set_build_version(std::string(build_version));
+  const std::string folder = PartialExportPath(run_directory);
+  if (absl::Status status = checkpoint::WriteFile(MarkPath(folder), ToJson(mark) + "\n"); !status.ok()) return status;
+  return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory));
+}
+
+}  // namespace legoai::launch

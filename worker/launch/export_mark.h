@@ -1,0 +1,22 @@
+// The run directory's hf/, the trained model as a Hugging Face folder: made beside its place, marked with the checkpoint it is
+// of, and put in place at once. Torch-free. Thread-safety: functions of the file system.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace legoai::launch {
+
+// Whether hf/ is the export of the committed checkpoint of `step`, as it is now in this run directory.
+bool IsExported(const std::string& run_directory, int64_t step);
+
+// An empty hf.partial/ to write the export into; what an interrupted export left goes. Gives its path in `folder`.
+absl::Status BeginExport(const std::string& run_directory, std::string* folder);
+
+// Everything is in hf.partial/ and on the disk: marks it as of `step`, and makes it hf/ in place of an earlier one.
+absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version);
+
+}  // namespace legoai::launch

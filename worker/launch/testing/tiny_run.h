@@ -1,0 +1,47 @@
+// For tests of training from the outside: a recipe, a tiny Llama and a folder, and what a run of them says.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "worker/launch/run_training.h"
+#include "worker/launch/stop_pipe.h"
+
+namespace legoai::launch::testing {
+
+// Two layers, 256 ids, every field set.
+v1::Model TinyLlama();
+
+// `request_` trains TinyLlama in two processes of `trainer`, with limits on time that no loaded machine reaches. Not a fixture's
+// text: who trains writes one.
+class TinyRun : public ::testing::Test {
+ protected:
+  explicit TinyRun(const std::string& trainer);
+
+  void WriteText(const std::string& text) const;
+  // Into path().
+  absl::StatusOr<TrainOutcome> Train();
+
+  v1::Recipe& recipe() { return request_.recipe; }
+  const std::string& path() const { return request_.recipe.job().dump_folder(); }
+  const std::string& folder() const { return folder_; }  // empty at first; the text and the run lie in it
+
+  TrainRequest request_;
+  TrainCallbacks callbacks_;
+  StopPipe stop_;
+  int64_t stop_at_ = -1;           // the step whose report makes the run save and stop
+  std::vector<std::string> logs_;  // of callbacks_.log
+  std::map<int64_t, pid_t> pids_;  // by rank, of the latest run
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace legoai::launch::testing
