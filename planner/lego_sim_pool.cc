@@ -169,9 +169,9 @@ absl::StatusOr<std::optional<v1::SimResponse>> LegoSimPool::Wait(absl::Duration 
       polled.push_back({child->fd, POLLIN, 0});
       busy.push_back(child.get());
     }
-    const absl::Duration left = end - absl::Now();
-    if (busy.empty() || left < absl::ZeroDuration()) return std::optional<v1::SimResponse>();
-    const int64_t wait_ms = absl::ToInt64Milliseconds(std::min(left, kLook)) + 1;
+    const absl::Duration left = std::max(end - absl::Now(), absl::ZeroDuration());
+    if (busy.empty()) return std::optional<v1::SimResponse>();
+    const int64_t wait_ms = absl::ToInt64Milliseconds(absl::Ceil(std::min(left, kLook), absl::Milliseconds(1)));
     if (poll(polled.data(), polled.size(), static_cast<int>(wait_ms)) < 0) {
       if (errno == EINTR) return std::optional<v1::SimResponse>();  // the caller wants to look at what the signal meant
       return absl::UnavailableError("waiting for lego-sim failed");
@@ -182,6 +182,7 @@ absl::StatusOr<std::optional<v1::SimResponse>> LegoSimPool::Wait(absl::Duration 
       if (!answer) answer = CheckLimits(*busy[i]);
       if (answer) return answer;
     }
+    if (left == absl::ZeroDuration()) return std::optional<v1::SimResponse>();
   }
 }
 

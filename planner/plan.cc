@@ -1,6 +1,7 @@
 #include "planner/plan.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <utility>
@@ -8,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "planner/legal.h"
@@ -17,6 +17,8 @@
 
 namespace legoai::planner {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kDefaultTop = 10;
 constexpr int64_t kRejectedShown = 20;
@@ -38,7 +40,7 @@ class Run {
  public:
   Run(const v1::PlanRequest& request, Estimator& estimator, const std::function<void(const PlanProgress&)>& progress,
       const std::function<bool()>& cancel)
-      : request_(request), estimator_(estimator), progress_(progress), cancel_(cancel), started_(absl::Now()) {}
+      : request_(request), estimator_(estimator), progress_(progress), cancel_(cancel), started_(Clock::now()) {}
 
   absl::StatusOr<v1::PlanResult> Execute() {
     auto space = PruneSpace(request_, cancel_);
@@ -53,11 +55,11 @@ class Run {
   }
 
  private:
-  double Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - started_); }
+  double Elapsed() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
   // Of the budget, with `extra` added to it; without a budget endless.
   absl::Duration TimeLeft(absl::Duration extra) const {
     if (request_.budget_seconds() <= 0) return absl::InfiniteDuration();
-    return started_ + absl::Seconds(request_.budget_seconds()) + extra - absl::Now();
+    return absl::Seconds(request_.budget_seconds() - Elapsed()) + extra;
   }
   bool OutOfTime() const { return TimeLeft(absl::ZeroDuration()) <= absl::ZeroDuration(); }
 
@@ -119,10 +121,12 @@ class Run {
         ++started_count_;
         if (absl::Status status = estimator_.Start(MakeRequest(*next)); !status.ok()) return status;
       }
-      const absl::Duration left = TimeLeft(kGrace);
-      if (started_count_ == finished_ || left <= absl::ZeroDuration()) return absl::OkStatus();
+      if (started_count_ == finished_) return absl::OkStatus();
+      // When the time is over, what has come already still counts.
+      const absl::Duration left = std::max(TimeLeft(kGrace), absl::ZeroDuration());
       auto answer = estimator_.Wait(std::min(left, kPatience));
       if (!answer.ok()) return answer.status();
+      if (!*answer && left == absl::ZeroDuration()) return absl::OkStatus();
       if (!*answer) continue;
       ++finished_;
       Keep(**answer);
@@ -236,7 +240,7 @@ class Run {
   Estimator& estimator_;
   const std::function<void(const PlanProgress&)>& progress_;
   const std::function<bool()>& cancel_;
-  const absl::Time started_;
+  const Clock::time_point started_;
   LegalSpace space_;
   // Of space_.survivors, by index:
   std::vector<bool> taken_, done_;

@@ -198,6 +198,41 @@ TEST(Plan, CapturesUnderWayAreStoppedWhenTheBudgetEnds) {
   EXPECT_NE(result->explanation().find("budget"), std::string::npos) << result->explanation();
 }
 
+// Answers all that is under way, once the budget is over.
+class LateEstimator : public SilentEstimator {
+ public:
+  explicit LateEstimator(absl::Duration budget) : end_(absl::Now() + budget + kGrace + absl::Seconds(0.1)) {}
+  absl::Status Start(const v1::SimRequest& request) override {
+    started_.push_back(request);
+    return SilentEstimator::Start(request);
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
+    absl::SleepFor(end_ - absl::Now());  // as if this process had been stopped meanwhile
+    if (started_.empty()) return std::optional<v1::SimResponse>();
+    v1::SimResponse response;
+    response.set_id(started_.front().id());
+    response.mutable_estimate()->set_fits(true);
+    *response.mutable_estimate()->mutable_recipe() = started_.front().recipe();
+    response.mutable_estimate()->add_stages();
+    started_.pop_front();
+    return std::optional<v1::SimResponse>(response);
+  }
+
+ private:
+  const absl::Time end_;
+  std::deque<v1::SimRequest> started_;
+};
+
+TEST(Plan, AnswersThatAreThereWhenTheTimeIsOverCount) {
+  LateEstimator estimator(absl::Seconds(0.5));
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(0.5);
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->captured(), 2);
+  EXPECT_GT(result->not_reached(), 0);
+}
+
 TEST(Plan, CancellingIsPossibleWhileTheSpaceIsPruned) {
   int asked = 0;
   auto space = PruneSpace(Request(), [&] { return ++asked == 3; });
