@@ -132,7 +132,7 @@ Command SimulateCommand() {
       {"recipe", "R.toml", "the recipe", false, true},
       {"trace", "FILE", "writes the simulated streams as a Chrome trace"},
       {"memory-timeline", "FILE", "writes memory by category over the step as a Chrome trace"},
-      {"benchmark", "", "times each distinct operator on this machine instead of the roofline (clusters of type cpu)"}};
+      {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"}};
   spec.recipe_keys = true;
   spec.example = "lego simulate --model llama3-8b --cluster h100-sxm-80:8x1 --recipe recipe.toml --trace step.json";
   return {spec, Run};

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "simulator/capture/capture_stages.h"
+#include "simulator/capture/node_link.h"
 #include "simulator/capture/operator_benchmark.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
@@ -76,34 +77,45 @@ std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
   return traces;
 }
 
-// Costs measured here, for a cluster of CPUs like this one.
-absl::StatusOr<BenchmarkTable> Benchmark(const v1::Cluster& cluster, const std::vector<CapturedStage>& stages) {
+// Steps are replayed on this machine: it must be one like it, and hold them.
+absl::Status CheckBenchmark(const v1::Cluster& cluster, const v1::Estimate& estimate) {
   if (cluster.device().kind() != v1::CPU) {
     return FieldError("--benchmark", cluster.device().type(), "only operators of type cpu can be measured on this machine");
   }
-  std::vector<const graph::Trace*> traces;
-  for (const CapturedStage& stage : stages) traces.push_back(&stage.trace);
-  const int64_t ranks = cluster.devices_per_node(), cores = std::max<int64_t>(1, cluster.host_cores());
-  auto table = BenchmarkOperators(traces, std::min(ranks, cores));
-  if (!table.ok() || ranks <= cores) return table;
-  // Ranks that share a core take turns.
-  BenchmarkTable shared;
-  for (const auto& [signature, seconds] : table->entries()) {
-    shared.Set(signature, seconds * static_cast<double>(ranks) / static_cast<double>(cores));
-  }
-  return shared;
+  if (estimate.fits()) return absl::OkStatus();
+  return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
 }
 
-absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages,
-                                            const std::vector<StageTrace>& traces) {
-  const v1::Cluster& cluster = request.cluster();
+// The cluster as measured here, and the table of its operators' times.
+absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, v1::Cluster* cluster) {
+  const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
+  auto benchmark = BenchmarkOperators(traces, std::min(ranks, cores));
+  if (!benchmark.ok()) return benchmark.status();
+  // Ranks that share a core take turns, in communication too.
+  const double turns = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cores));
+  cluster->mutable_device()->set_host_dispatch_seconds(benchmark->dispatch_seconds * turns);
+  BenchmarkTable table;
+  for (const auto& [signature, seconds] : benchmark->operators.entries()) table.Set(signature, seconds * turns);
+  if (ranks == 1) return table;
+  auto link = MeasureNodeLink();
+  if (!link.ok()) return link.status();
+  link->set_latency_seconds(link->latency_seconds() * turns);
+  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() / turns);
+  *cluster->mutable_tiers(0)->mutable_link() = *link;
+  return table;
+}
+
+absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
+                                            const v1::Estimate& estimate) {
+  v1::Cluster cluster = request.cluster();
   auto roofline = RooflineModel::Create(cluster.device());
   if (!roofline.ok()) return roofline.status();
-  const CollectiveCostModel collectives(cluster);
-  if (request.cost_mode() != v1::COST_BENCHMARK) return SimulateStep(traces, cluster, **roofline, collectives);
-  auto table = Benchmark(cluster, stages);
+  if (request.cost_mode() != v1::COST_BENCHMARK) return SimulateStep(traces, cluster, **roofline, CollectiveCostModel(cluster));
+  absl::Status status = CheckBenchmark(cluster, estimate);
+  if (!status.ok()) return status;
+  auto table = MeasureCluster(traces, &cluster);
   if (!table.ok()) return table.status();
-  return SimulateStep(traces, cluster, BenchmarkModel(&*table, roofline->get()), collectives);
+  return SimulateStep(traces, cluster, BenchmarkModel(&*table), CollectiveCostModel(cluster));
 }
 
 absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
@@ -158,7 +170,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
   absl::Status status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(*stages);
-  auto step = SimulateTime(request, *stages, traces);
+  auto step = SimulateTime(request, traces, estimate);
   if (!step.ok()) return step.status();
   status = AddTime(request, *stages, *step, *dims, &estimate);
   if (!status.ok()) return status;

@@ -3,7 +3,6 @@
 // Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
 // what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are shares of
 // them, of typical operators of a training step. Takes about ten seconds.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_softmax.h>
@@ -14,13 +13,9 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/sum.h>
-#include <c10/util/Exception.h>
 #include <google/protobuf/text_format.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -32,16 +27,17 @@
 #include <vector>
 
 #include "proto/legoai/v1/hardware.pb.h"
+#include "simulator/capture/core_processes.h"
+#include "simulator/capture/eager_overhead.h"
+#include "simulator/capture/node_link.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
-#include "simulator/hardware/loopback.h"
-#include "worker/launch/processors.h"
 #include "worker/model/ops.h"
 
 namespace legoai::sim {
 namespace {
 
-// What one core measured; plain memory, sent through a pipe.
+// What one core measured.
 enum Quantity {
   kFloat32,  // FLOP/s of matrix products
   kFloat64,
@@ -119,18 +115,7 @@ void MeasureTraffic(Measured* measured) {
                                       }});
 }
 
-// An operator on one element that autograd records.
-double DispatchSeconds() {
-  constexpr int kOperators = 1000;
-  const at::Tensor x = at::ones({1}).set_requires_grad(true);
-  return Seconds([&] {
-           for (int i = 0; i < kOperators; ++i) at::add(x, x);
-         }) /
-         kOperators;
-}
-
-Measured MeasureCore() {
-  at::set_num_threads(1);
+absl::StatusOr<std::vector<double>> MeasureCore() {
   Measured measured;
   measured[kFloat32] = std::max(MatmulRate(at::kFloat, 512), MatmulRate(at::kFloat, 1024));
   measured[kFloat64] = MatmulRate(at::kDouble, 512);
@@ -139,50 +124,21 @@ Measured MeasureCore() {
   measured[kMatmul] = LayerRate();
   measured[kAttention] = AttentionRate();
   MeasureTraffic(&measured);
-  measured[kDispatch] = DispatchSeconds();
-  return measured;
+  auto dispatch = MeasureEagerOverhead();
+  if (!dispatch.ok()) return dispatch.status();
+  measured[kDispatch] = *dispatch;
+  return std::vector<double>(measured.begin(), measured.end());
 }
 
-// In a process of its own on processor `cpu`, which dies with this one. Gives the pipe's end to read from; -1: no process.
-int StartCore(int cpu) {
-  int fds[2];
-  if (pipe(fds) != 0) return -1;
-  const pid_t pid = fork();
-  if (pid != 0) {
-    close(fds[1]);
-    return pid < 0 ? -1 : fds[0];
+// The mean over all cores.
+absl::StatusOr<Measured> MeasureAllCores(int64_t cores) {
+  auto results = RunOnCores(cores, [](int64_t) { return MeasureCore(); });
+  if (!results.ok()) return results.status();
+  Measured mean{};
+  for (const auto& one : *results) {
+    for (int i = 0; i < kQuantities; ++i) mean[i] += one[i] / static_cast<double>(cores);
   }
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  CPU_SET(cpu, &cpus);
-  sched_setaffinity(0, sizeof(cpus), &cpus);
-  try {
-    const Measured measured = MeasureCore();
-    _exit(write(fds[1], measured.data(), sizeof(measured)) == sizeof(measured) ? 0 : 1);
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "lego-measure: %s\n", error.what_without_backtrace());
-    _exit(1);
-  }
-}
-
-// The mean over all cores; false if one of them failed.
-bool MeasureAllCores(int64_t cores, Measured* mean) {
-  const std::vector<int> cpus = launch::AllowedCpus();
-  if (cpus.empty()) return false;
-  std::vector<int> pipes;
-  for (int64_t i = 0; i < cores; ++i) pipes.push_back(StartCore(cpus[i % cpus.size()]));
-  mean->fill(0);
-  bool ok = true;
-  for (const int fd : pipes) {
-    Measured one;
-    ok = fd >= 0 && read(fd, one.data(), sizeof(one)) == sizeof(one) && ok;
-    if (!ok) break;
-    for (int i = 0; i < kQuantities; ++i) (*mean)[i] += one[i] / cores;
-  }
-  while (wait(nullptr) > 0) {
-  }
-  return ok;
+  return mean;
 }
 
 std::string ProcessorName() {
@@ -237,17 +193,14 @@ int main() {
   using namespace legoai::sim;
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
   const int64_t cores = HostPhysicalCores();
-  Measured measured;
-  if (!MeasureAllCores(cores, &measured)) {
-    std::fprintf(stderr, "lego-measure: a core could not be measured\n");
+  auto measured = MeasureAllCores(cores);
+  auto link = MeasureNodeLink();
+  for (const absl::Status& status : {measured.status(), link.status()}) {
+    if (status.ok()) continue;
+    std::fprintf(stderr, "lego-measure: %s\n", std::string(status.message()).c_str());
     return 1;
   }
-  legoai::v1::Device device = MakeDevice(measured, cores);
-  auto link = MeasureLoopback();
-  if (!link.ok()) {
-    std::fprintf(stderr, "lego-measure: %s\n", std::string(link.status().message()).c_str());
-    return 1;
-  }
+  legoai::v1::Device device = MakeDevice(*measured, cores);
   *device.mutable_measured_node_link() = *link;
   std::string text;
   google::protobuf::TextFormat::PrintToString(device, &text);

@@ -1,20 +1,24 @@
-// The benchmark mode of the cost models (simulator.md, "Compute cost"): every distinct operator of some Traces timed on this
-// machine's CPU, while as many cores as a node has ranks do the same.
+// The benchmark mode of the cost models (simulator.md, "Compute cost"): every operator of some captured steps timed on this
+// machine's CPU, while as many cores as a node has ranks do the same, and with it what else a step on CPUs is made of.
 //
-// Each operator is called through the dispatcher below autograd, as in a step, on tensors of the recorded geometry filled with
-// ones (integers with zeros); its time is the median over some milliseconds, the mean over the cores. Not part of it: autograd's
-// own work, and caches that the step's other operators filled or emptied. Blocking; keeps the cores busy.
+// Each stage's step is replayed on every core (step_replay.h); an operator's time is the mean over the places where it stands
+// and over the cores. Forks (core_processes.h). Blocking; keeps the cores busy.
 #pragma once
 
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "simulator/cost/compute_cost.h"
-#include "worker/graph/trace.h"
+#include "simulator/engine/lower_trace.h"
 
 namespace legoai::sim {
 
+struct Benchmark {
+  BenchmarkTable operators;
+  double dispatch_seconds = 0;  // for each instruction, beside its operator's time (eager_overhead.h)
+};
+
 // Errors: NotFound for an operator without a row in operator_table.h; Internal, naming the operator, for one that fails.
-absl::StatusOr<BenchmarkTable> BenchmarkOperators(const std::vector<const graph::Trace*>& traces, int64_t busy_cores);
+absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores);
 
 }  // namespace legoai::sim

@@ -11,30 +11,29 @@
 namespace legoai::sim {
 namespace {
 
-TEST(OperatorBenchmarkTest, TimesEachDistinctOperatorOnce) {
-  graph::TraceBuilder b;
-  auto a = b.New(v1::FLOAT32, {256, 256}), small = b.New(v1::FLOAT32, {4, 4});
-  b.Op("aten::mm", {a, a}, {a});
-  b.Op("aten::mm", {a, a}, {a});
-  b.Op("aten::mm", {small, small}, {small});
-  b.Op("aten::t", {a}, {a});
-  auto table = BenchmarkOperators({&b.trace()}, 2);
-  ASSERT_TRUE(table.ok()) << table.status();
-  ASSERT_EQ(table->size(), 2u);
-  const double* large = table->Find(SignatureOf(graph::InstructionView(b.trace(), b.trace().instructions[0])));
-  const double* tiny = table->Find(SignatureOf(graph::InstructionView(b.trace(), b.trace().instructions[2])));
-  ASSERT_TRUE(large != nullptr && tiny != nullptr);
-  EXPECT_GT(*tiny, 0);
-  EXPECT_GT(*large, *tiny);  // 260,000 times the arithmetic
+TEST(OperatorBenchmarkTest, AnOperatorOfOneSignatureHasOneTimeOverStagesAndCores) {
+  graph::TraceBuilder first, second;
+  for (graph::TraceBuilder* b : {&first, &second}) {
+    auto a = b->Input("a", {64, 64});
+    b->Op("aten::mm", {a, a}, {b->New(v1::FLOAT32, {64, 64})});
+    b->Op("aten::mm", {a, a}, {b->New(v1::FLOAT32, {64, 64})});
+    b->Op("aten::t", {a}, {b->View(b->StorageOf(a), v1::FLOAT32, {64, 64}, {1, 64})});
+  }
+  auto benchmark = BenchmarkOperators({{&first.trace(), 0, 0}, {&second.trace(), 1, 1}}, 2);
+  ASSERT_TRUE(benchmark.ok()) << benchmark.status();
+  ASSERT_EQ(benchmark->operators.size(), 1u);  // a view has none
+  EXPECT_GT(benchmark->operators.entries().begin()->second, 0);
+  EXPECT_GE(benchmark->dispatch_seconds, 0);
+  EXPECT_LT(benchmark->dispatch_seconds, 1e-2);
 }
 
 TEST(OperatorBenchmarkTest, AnOperatorThatFailsIsNamed) {
   graph::TraceBuilder b;
-  auto a = b.New(v1::FLOAT32, {2, 3});
-  b.Op("aten::mm", {a, a}, {a});
-  auto table = BenchmarkOperators({&b.trace()}, 2);
-  EXPECT_EQ(table.status().code(), absl::StatusCode::kInternal);
-  EXPECT_NE(table.status().message().find("aten::mm"), std::string::npos);
+  auto a = b.Input("a", {2, 3});
+  b.Op("aten::mm", {a, a}, {b.New(v1::FLOAT32, {2, 3})});
+  auto benchmark = BenchmarkOperators({{&b.trace(), 0, 0}}, 2);
+  EXPECT_EQ(benchmark.status().code(), absl::StatusCode::kInternal);
+  EXPECT_NE(benchmark.status().message().find("aten::mm"), std::string::npos);
 }
 
 v1::SimRequest Request(const char* cluster) {

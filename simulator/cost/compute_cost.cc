@@ -60,13 +60,12 @@ absl::StatusOr<Cost> RooflineModel::Time(const graph::Trace& trace, const graph:
   }
   auto seconds = Seconds(FactsOf(op, *row));
   if (!seconds.ok()) return Annotate(seconds.status(), op.name());
-  return Cost{*seconds, "roofline", false};
+  return Cost{*seconds, "roofline"};
 }
 
 absl::StatusOr<Cost> BenchmarkModel::Time(const graph::Trace& trace, const graph::Instruction& instruction) const {
   std::string signature = SignatureOf(graph::InstructionView(trace, instruction));
-  if (const double* seconds = table_->Find(signature)) return Cost{*seconds, "benchmark", true};
-  if (fallback_ != nullptr) return fallback_->Time(trace, instruction);
+  if (const double* seconds = table_->Find(signature)) return Cost{*seconds, "benchmark"};
   return absl::NotFoundError(absl::StrCat("no measurement of ", signature));
 }
 

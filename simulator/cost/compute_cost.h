@@ -17,8 +17,6 @@ namespace legoai::sim {
 struct Cost {
   double seconds = 0;
   const char* model = "";  // "roofline", "benchmark"
-  // The host's time to dispatch the operator is part of `seconds` (measured operators of a CPU).
-  bool includes_dispatch = false;
 };
 
 class ComputeCostModel {
@@ -61,16 +59,15 @@ class BenchmarkTable {
   std::map<std::string, double> seconds_;
 };
 
-// Looks operators up in a table; what is not in it goes to `fallback`, or is an error that names the signature if that is null.
+// Looks operators up in a table; one that is not in it is an error that names the signature.
 class BenchmarkModel : public ComputeCostModel {
  public:
-  // Neither is owned.
-  BenchmarkModel(const BenchmarkTable* table, const ComputeCostModel* fallback) : table_(table), fallback_(fallback) {}
+  // `table` is not owned.
+  explicit BenchmarkModel(const BenchmarkTable* table) : table_(table) {}
   absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override;
 
  private:
   const BenchmarkTable* table_;
-  const ComputeCostModel* fallback_;
 };
 
 }  // namespace legoai::sim

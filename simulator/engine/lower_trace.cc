@@ -76,16 +76,16 @@ class StageLowering {
   absl::Status Lower(uint32_t i, const Instruction& instruction, const OperatorRow& row) {
     InstructionView op(trace_, instruction);
     switch (row.op_class) {
-      case OpClass::kView: Dispatch(kCheapDispatch); return absl::OkStatus();
-      case OpClass::kControl: Dispatch(kCheapDispatch); return LowerControl(i, op);
+      case OpClass::kView: Dispatch(row.op_class); return absl::OkStatus();
+      case OpClass::kControl: Dispatch(row.op_class); return LowerControl(i, op);
       case OpClass::kCollective: return LowerCollective(i, op);
       default: return LowerCompute(i, instruction);
     }
   }
 
   // The host spends its time on one instruction; on a CPU the next compute task carries what launches nothing.
-  void Dispatch(double share) {
-    double seconds = share * device_.host_dispatch_seconds();
+  void Dispatch(OpClass op_class) {
+    double seconds = DispatchShare(op_class) * device_.host_dispatch_seconds();
     host_ += seconds;
     carried_ += seconds;
   }
@@ -116,7 +116,7 @@ class StageLowering {
     host_ += device_.host_dispatch_seconds();
     double dispatch = 0;
     if (on_cpu_) {
-      dispatch = carried_ + (cost->includes_dispatch ? 0 : device_.host_dispatch_seconds());
+      dispatch = carried_ + device_.host_dispatch_seconds();
       carried_ = 0;
     }
     TaskId id = AddTask(i, instruction.stream, cost->seconds + dispatch, TaskKind::kCompute);
@@ -180,7 +180,7 @@ class StageLowering {
   absl::Status LowerCollective(uint32_t i, const InstructionView& op) {
     auto call = ParseCollective(op);
     if (!call.ok()) return call.status();
-    Dispatch(1);
+    Dispatch(OpClass::kCollective);
     int64_t stream = op.instruction().stream;
     AfterPosting(i, stream);
     bool send = call->kind == CollectiveKind::kSend, receive = call->kind == CollectiveKind::kRecv;

@@ -29,6 +29,9 @@ namespace legoai::sim {
 
 // Dispatch of an operator that launches nothing, relative to one that does. Assumption, not measured.
 inline constexpr double kCheapDispatch = 0.3;
+constexpr double DispatchShare(OpClass op_class) {
+  return op_class == OpClass::kView || op_class == OpClass::kControl ? kCheapDispatch : 1;
+}
 
 struct StageTrace {
   const graph::Trace* trace = nullptr;  // not owned; must outlive what is made of it

@@ -16,7 +16,7 @@ class TableModel : public ComputeCostModel {
  public:
   explicit TableModel(std::map<std::string, double> seconds) : seconds_(std::move(seconds)) {}
   absl::StatusOr<Cost> Time(const graph::Trace& trace, const graph::Instruction& instruction) const override {
-    return Cost{seconds_.at(trace.OperatorName(instruction)), "table", false};
+    return Cost{seconds_.at(trace.OperatorName(instruction)), "table"};
   }
 
  private:

@@ -2,12 +2,15 @@
 // the median of real steps, for the recipes of tests/integration/cases.h with the models made larger (their own are bound by
 // dispatch alone). Worlds larger than the cores are listed apart: their ranks take turns.
 //
-// Usage: time_bench [--json]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
+// Usage: time_bench [--json | PART_OF_A_NAME]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,9 +18,9 @@
 #include "simulator/capture/estimate.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
-#include "simulator/hardware/loopback.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
+#include "worker/launch/processors.h"
 
 namespace legoai::integration {
 namespace {
@@ -52,10 +55,22 @@ Case Enlarged(Case test_case) {
   return test_case;
 }
 
+// As the launcher places a rank: all its threads, also those that communicators started.
+void Pin(int64_t rank) {
+  const std::vector<int> allowed = launch::AllowedCpus();
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  CPU_SET(allowed[rank % allowed.size()], &cpus);
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    sched_setaffinity(std::stoi(task.path().filename().string()), sizeof cpus, &cpus);
+  }
+}
+
 double Measure(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+  Pin(rank);
   auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
   std::vector<double> seconds;
-  for (int64_t i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 12; ++i) {
     FillInputs(step->inputs(), test_case, dims, rank, i);
     const auto begin = std::chrono::steady_clock::now();
     Must(step->Run());
@@ -66,12 +81,10 @@ double Measure(const Case& test_case, int64_t rank, const parallel::ParallelDims
 }
 
 double Predict(const Case& test_case) {
-  v1::Device device = Must(sim::FindDevice("cpu"));
-  *device.mutable_measured_node_link() = Must(sim::MeasureLoopback());
   v1::SimRequest request;
   *request.mutable_model() = test_case.model;
   *request.mutable_recipe() = test_case.recipe;
-  *request.mutable_cluster() = Must(sim::MakeCluster(device, test_case.world_size, 1));
+  *request.mutable_cluster() = Must(sim::MakeCluster(Must(sim::FindDevice("cpu")), test_case.world_size, 1));
   request.set_cost_mode(v1::COST_BENCHMARK);
   return Must(sim::EstimateRecipe(request)).step_time_seconds();
 }
@@ -113,7 +126,7 @@ void Print(const Case& test_case, const Times& times, bool json, const char* sep
   std::fflush(stdout);
 }
 
-int Main(bool json) {
+int Main(bool json, const std::string& only) {
   const int64_t cores = sim::HostPhysicalCores();
   if (json) std::printf("{\"rows\": [");
   const char* separator = "";
@@ -122,7 +135,7 @@ int Main(bool json) {
       std::printf(larger ? "\nworlds larger than the %d cores:\n" : "worlds of at most the %d cores:\n", static_cast<int>(cores));
     std::vector<double> errors;
     for (const Case& small : ParityCases()) {
-      if ((small.world_size > cores) != larger) continue;
+      if ((small.world_size > cores) != larger || small.name.find(only) == std::string::npos) continue;
       const Case test_case = Enlarged(small);
       const Times times = Run(test_case);
       Print(test_case, times, json, separator);
@@ -143,7 +156,8 @@ int Main(bool json) {
 
 int main(int argc, char** argv) {
   try {
-    return legoai::integration::Main(argc > 1 && std::strcmp(argv[1], "--json") == 0);
+    const bool json = argc > 1 && std::strcmp(argv[1], "--json") == 0;
+    return legoai::integration::Main(json, argc > 1 && !json ? argv[1] : "");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "time_bench: %s\n", error.what());
     return 1;

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -18,6 +19,8 @@
 
 namespace legoai::graph {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // An instruction as the executor carries it out.
 struct Step {
@@ -230,16 +233,24 @@ struct Executor::Impl {
     }
   }
 
-  void RunSteps(uint32_t* at) {
+  // `seconds` may be null. A free counts to the operator before it.
+  void RunSteps(uint32_t* at, std::vector<double>* seconds) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ForgetInner();
+    uint32_t timed = 0;
+    auto begin = Clock::now();
     for (const Step& step : steps) {
       *at = step.instruction;
       if (step.kind == Step::Kind::kFree) {
         Forget(step.storage);
       } else {
         Call(step);
+        timed = step.instruction;
       }
+      if (seconds == nullptr) continue;
+      const auto end = Clock::now();
+      (*seconds)[timed] += std::chrono::duration<double>(end - begin).count();
+      begin = end;
     }
     stack.clear();
   }
@@ -273,9 +284,16 @@ absl::Status Executor::Bind(const std::string& name, const at::Tensor& tensor) {
   });
 }
 
-absl::Status Executor::Run() {
+absl::Status Executor::Run() { return RunSteps(nullptr); }
+
+absl::Status Executor::RunTimed(std::vector<double>* seconds) {
+  seconds->assign(impl_->trace.instructions.size(), 0);
+  return RunSteps(seconds);
+}
+
+absl::Status Executor::RunSteps(std::vector<double>* seconds) {
   uint32_t at = 0;
-  absl::Status status = Guarded([&] { impl_->RunSteps(&at); });
+  absl::Status status = Guarded([&] { impl_->RunSteps(&at, seconds); });
   if (impl_->uses_runtime) {
     const absl::Status drained = comm::CurrentRuntime().Drain();
     if (status.ok()) return drained;

@@ -43,6 +43,12 @@ class TraceBuilder {
     for (int64_t size : sizes) elements *= size;
     return View(AddStorage(elements * ElementBytes(dtype), kind, category), dtype, std::move(sizes), std::move(strides));
   }
+  // A float tensor that is bound at execution.
+  Tensor Input(const std::string& name, std::vector<int64_t> sizes) {
+    const Tensor tensor = New(v1::FLOAT32, std::move(sizes), StorageKind::kExternal);
+    trace_.inputs[name] = tensor.value;
+    return tensor;
+  }
   uint32_t StorageOf(Tensor tensor) const { return trace_.values[tensor.value].storage; }
 
   // `writes`: bit i: argument i is written in place. Gives the instruction, to set stream, phase, module ...

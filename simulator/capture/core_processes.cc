@@ -1,0 +1,111 @@
+#include "simulator/capture/core_processes.h"
+
+#include <ATen/Parallel.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exception>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "worker/launch/child_process.h"
+#include "worker/launch/processors.h"
+
+namespace legoai::sim {
+namespace {
+
+struct Child {
+  pid_t pid = -1;
+  int pipe = -1;
+};
+
+void WriteAll(int fd, const void* data, size_t size) {
+  for (const char* at = static_cast<const char*>(data); size > 0;) {
+    const ssize_t written = write(fd, at, size);
+    if (written <= 0) _exit(3);
+    at += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[1 << 14];
+  for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, got);
+  return text;
+}
+
+// Numbers as bytes with exit code 0, or a message with exit code 1.
+[[noreturn]] void RunChild(int64_t core, int cpu, const CoreWork& work, int out) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  CPU_SET(cpu, &cpus);
+  sched_setaffinity(0, sizeof cpus, &cpus);
+  absl::StatusOr<std::vector<double>> result;
+  try {
+    at::set_num_threads(1);
+    result = work(core);
+  } catch (const std::exception& error) {
+    result = absl::InternalError(error.what());
+  }
+  if (result.ok()) {
+    WriteAll(out, result->data(), result->size() * sizeof(double));
+    _exit(0);
+  }
+  WriteAll(out, result.status().message().data(), result.status().message().size());
+  _exit(1);
+}
+
+absl::StatusOr<Child> Start(int64_t core, int cpu, const CoreWork& work) {
+  int ends[2];
+  if (pipe(ends) != 0) return absl::ResourceExhaustedError("no pipe for a process that measures");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(ends[0]);
+    RunChild(core, cpu, work, ends[1]);
+  }
+  close(ends[1]);
+  if (pid > 0) return Child{pid, ends[0]};
+  close(ends[0]);
+  return absl::ResourceExhaustedError("no process could be started to measure");
+}
+
+absl::StatusOr<std::vector<double>> Finish(const Child& child) {
+  const std::string bytes = ReadAll(child.pipe);
+  close(child.pipe);
+  int status = 0;
+  waitpid(child.pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return absl::InternalError(bytes);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return absl::InternalError(absl::StrCat("a process that measured ", launch::DescribeWaitStatus(status)));
+  }
+  const auto* numbers = reinterpret_cast<const double*>(bytes.data());
+  return std::vector<double>(numbers, numbers + bytes.size() / sizeof(double));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<double>>> RunOnCores(int64_t cores, const CoreWork& work) {
+  const std::vector<int> cpus = launch::AllowedCpus();
+  std::vector<Child> children;
+  absl::Status failure;
+  for (int64_t core = 0; core < cores && failure.ok(); ++core) {
+    auto child = Start(core, cpus[core % cpus.size()], work);
+    if (child.ok()) children.push_back(*child);
+    failure = child.status();
+  }
+  std::vector<std::vector<double>> results;
+  for (const Child& child : children) {
+    auto result = Finish(child);
+    if (failure.ok()) failure = result.status();
+    if (result.ok()) results.push_back(*std::move(result));
+  }
+  if (!failure.ok()) return failure;
+  return results;
+}
+
+}  // namespace legoai::sim

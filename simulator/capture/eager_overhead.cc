@@ -1,0 +1,95 @@
+#include "simulator/capture/eager_overhead.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "proto/legoai/v1/model.pb.h"
+#include "simulator/capture/capture.h"
+#include "simulator/capture/step_replay.h"
+#include "simulator/engine/lower_trace.h"
+#include "worker/comm/runtime.h"
+#include "worker/comm/streams.h"
+#include "worker/parallel/parallel_dims.h"
+#include "worker/parallel/recipe.h"
+#include "worker/train/train_step.h"
+
+namespace legoai::sim {
+namespace {
+
+v1::Model TinyLlama() {
+  v1::Model model;
+  model.set_architecture(v1::LLAMA);
+  model.set_hidden_size(16);
+  model.set_num_attention_heads(2);
+  model.set_num_key_value_heads(2);
+  model.set_head_dim(8);
+  model.set_intermediate_size(32);
+  model.set_num_hidden_layers(8);
+  model.set_vocab_size(32);
+  model.set_max_position_embeddings(16);
+  model.set_norm_eps(1e-5);
+  model.set_rope_theta(10000);
+  model.set_initializer_range(0.02);
+  return model;
+}
+
+v1::Recipe TinyRecipe() {
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  recipe.mutable_training()->set_local_batch_size(1);
+  recipe.mutable_training()->set_seq_len(8);
+  recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  return recipe;
+}
+
+absl::StatusOr<double> EagerSeconds(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims) {
+  constexpr int kWarmUp = 5, kRuns = 40;
+  auto runtime = comm::Runtime::Create(0, dims.Groups(0), comm::MakeThreadStreams(), nullptr);
+  if (!runtime.ok()) return runtime.status();
+  comm::RuntimeScope scope(runtime->get());
+  auto step = train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/true);
+  if (!step.ok()) return step.status();
+  std::vector<double> seconds;
+  for (int i = 0; i < kWarmUp + kRuns; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto ran = (*step)->Run();
+    if (!ran.ok()) return ran.status();
+    if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  return seconds[kRuns / 2];
+}
+
+absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
+  auto rows = ResolveOperators(trace);
+  if (!rows.ok()) return rows.status();
+  double shares = 0;
+  for (const graph::Instruction& instruction : trace.instructions) {
+    if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
+    shares += DispatchShare((*rows)[instruction.operator_index]->op_class);
+  }
+  return shares;
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeasureEagerOverhead() {
+  const v1::Model model = TinyLlama();
+  const v1::Recipe recipe = TinyRecipe();
+  auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
+  if (!dims.ok()) return dims.status();
+  auto eager = EagerSeconds(model, recipe, *dims);
+  if (!eager.ok()) return eager.status();
+  auto captured = CaptureStep(model, recipe, *dims, 0);
+  if (!captured.ok()) return captured.status();
+  auto replayed = ReplayStep(captured->trace, 0);
+  if (!replayed.ok()) return replayed.status();
+  auto shares = DispatchShares(captured->trace);
+  if (!shares.ok()) return shares.status();
+  double operators = 0;
+  for (double seconds : *replayed) operators += seconds;
+  return std::max(0.0, *eager - operators) / *shares;
+}
+
+}  // namespace legoai::sim

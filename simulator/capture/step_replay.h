@@ -1,0 +1,20 @@
+// Executes a captured step on real tensors in this process alone, and times each of its operators where it stands: with the
+// caches as the operators before it left them, and with memory freshly allocated where a step allocates it.
+//
+// Inputs are small random numbers (token ids and counters are zero), other ranks are played by copies of this one, and
+// communication runs where it is dispatched. Not part of the times: autograd and the model's own code (eager_overhead.h).
+// Needs the step's memory; takes five times the step. Not thread-safe: the process has one Runtime.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/graph/trace.h"
+
+namespace legoai::sim {
+
+// `rank`: whose step it is. Median seconds by instruction; 0 for views and what is no operator. Errors: Internal, naming the
+// operator that failed.
+absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank);
+
+}  // namespace legoai::sim
