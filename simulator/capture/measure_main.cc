@@ -45,7 +45,8 @@ enum Quantity {
   kFloat16,
   kMatmul,     // FLOP/s of products of a small layer
   kAttention,  // FLOP/s
-  kCopy,       // bytes/s, as the following ones
+  kAttentionBFloat16,
+  kCopy,  // bytes/s, as the following ones
   kElementwise,
   kReduction,
   kOptimizer,
@@ -83,9 +84,9 @@ double LayerRate() {
   return 2.0 * 2048 * 256 * 768 / Seconds([&] { at::mm_out(c, a, b.t()); });
 }
 
-double AttentionRate() {
+double AttentionRate(at::ScalarType dtype) {
   constexpr int64_t kHeads = 16, kSeq = 256, kDim = 64;
-  const at::Tensor q = at::randn({1, kHeads, kSeq, kDim}), k = at::randn({1, kHeads, kSeq, kDim});
+  const at::Tensor q = at::randn({1, kHeads, kSeq, kDim}).to(dtype), k = at::randn({1, kHeads, kSeq, kDim}).to(dtype);
   const double pairs = kSeq * (kSeq + 1) / 2;
   return 4 * kHeads * pairs * kDim / Seconds([&] { model::AttentionFunction(q, k, k, /*causal=*/true, 0.125); });
 }
@@ -122,7 +123,8 @@ absl::StatusOr<std::vector<double>> MeasureCore() {
   measured[kBFloat16] = MatmulRate(at::kBFloat16, 512);
   measured[kFloat16] = MatmulRate(at::kHalf, 256);
   measured[kMatmul] = LayerRate();
-  measured[kAttention] = AttentionRate();
+  measured[kAttention] = AttentionRate(at::kFloat);
+  measured[kAttentionBFloat16] = AttentionRate(at::kBFloat16);
   MeasureTraffic(&measured);
   auto dispatch = MeasureEagerOverhead();
   if (!dispatch.ok()) return dispatch.status();
@@ -166,14 +168,16 @@ v1::Device MakeDevice(const Measured& measured, int64_t cores) {
   peak(v1::FLOAT16, measured[kFloat16]);
   const double bandwidth = *std::max_element(measured.begin() + kCopy, measured.begin() + kOptimizer + 1);
   device.set_memory_bandwidth_bytes_per_second(bandwidth);
-  auto efficiency = [&](const char* op_class, double fraction) {
+  auto efficiency = [&](const char* op_class, double fraction, v1::DType dtype = v1::DTYPE_UNSPECIFIED) {
     auto* added = device.add_efficiencies();
     added->set_op_class(op_class);
     added->set_fraction(std::min(fraction, 1.0));
     added->set_source(source);
+    added->set_dtype(dtype);
   };
   efficiency("matmul", measured[kMatmul] / measured[kFloat32]);
   efficiency("attention", measured[kAttention] / measured[kFloat32]);
+  efficiency("attention", measured[kAttentionBFloat16] / measured[kBFloat16], v1::BFLOAT16);
   efficiency("elementwise", measured[kElementwise] / bandwidth);
   efficiency("reduction", measured[kReduction] / bandwidth);
   efficiency("copy", measured[kCopy] / bandwidth);

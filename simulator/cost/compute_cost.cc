@@ -21,9 +21,11 @@ absl::StatusOr<std::unique_ptr<RooflineModel>> RooflineModel::Create(const v1::D
   for (const auto& peak : device.peak_flops()) model->peaks_[peak.dtype()] = peak.flops_per_second();
   for (OpClass op_class : kTimedClasses) {
     for (const auto& efficiency : device.efficiencies()) {
-      if (efficiency.op_class() == OpClassName(op_class)) model->efficiencies_[op_class] = efficiency.fraction();
+      if (efficiency.op_class() == OpClassName(op_class)) {
+        model->efficiencies_[{op_class, efficiency.dtype()}] = efficiency.fraction();
+      }
     }
-    if (!(model->efficiencies_[op_class] > 0)) {
+    if (!(model->efficiencies_[{op_class, v1::DTYPE_UNSPECIFIED}] > 0)) {
       return FieldError("device.efficiencies", OpClassName(op_class), "give this class of operators a positive fraction");
     }
   }
@@ -31,22 +33,27 @@ absl::StatusOr<std::unique_ptr<RooflineModel>> RooflineModel::Create(const v1::D
   return model;
 }
 
+absl::StatusOr<double> RooflineModel::EfficiencyOf(OpClass op_class, v1::DType dtype) const {
+  auto found = efficiencies_.find({op_class, dtype});
+  if (found == efficiencies_.end()) found = efficiencies_.find({op_class, v1::DTYPE_UNSPECIFIED});
+  if (found != efficiencies_.end()) return found->second;
+  return absl::InvalidArgumentError(absl::StrCat(OpClassName(op_class), " operators have no compute time"));
+}
+
 absl::StatusOr<double> RooflineModel::Seconds(const OpFacts& facts) const {
   if (facts.op_class == OpClass::kView || facts.op_class == OpClass::kControl) return 0.0;
-  auto efficiency = efficiencies_.find(facts.op_class);
-  if (efficiency == efficiencies_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(OpClassName(facts.op_class), " operators have no compute time"));
-  }
-  double peak = peaks_.at(v1::FLOAT32), byte_share = efficiency->second;
+  auto efficiency = EfficiencyOf(facts.op_class, facts.dtype);
+  if (!efficiency.ok()) return efficiency.status();
+  double peak = peaks_.at(v1::FLOAT32), byte_share = *efficiency;
   if (BoundByPeak(facts.op_class)) {
     auto found = peaks_.find(facts.dtype);
     if (found == peaks_.end() || !(found->second > 0)) {
       return FieldError("device.peak_flops", v1::DType_Name(facts.dtype), absl::StrCat(device_.type(), " has no peak for it"));
     }
     peak = found->second;
-    byte_share = efficiencies_.at(OpClass::kElementwise);
+    byte_share = *EfficiencyOf(OpClass::kElementwise, facts.dtype);
   }
-  double arithmetic = facts.flops / (peak * efficiency->second);
+  double arithmetic = facts.flops / (peak * *efficiency);
   double traffic = static_cast<double>(facts.bytes()) / (device_.memory_bandwidth_bytes_per_second() * byte_share);
   return std::max({device_.kernel_launch_seconds(), arithmetic, traffic});
 }

@@ -41,7 +41,10 @@ class RooflineModel : public ComputeCostModel {
   RooflineModel() = default;
   v1::Device device_;
   std::map<int, double> peaks_;  // by dtype
-  std::map<OpClass, double> efficiencies_;
+  // Of the class and dtype, or else of the class. Errors: the class has no compute time.
+  absl::StatusOr<double> EfficiencyOf(OpClass op_class, v1::DType dtype) const;
+
+  std::map<std::pair<OpClass, int>, double> efficiencies_;  // by class and dtype; DTYPE_UNSPECIFIED: of the others
 };
 
 // Measured seconds by operator signature (SignatureOf); filled by benchmarking operators on a device.

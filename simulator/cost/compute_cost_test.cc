@@ -50,6 +50,19 @@ TEST(RooflineTest, EveryCatalogDeviceHasAModelAndIncompleteOnesAreRefused) {
   EXPECT_EQ(GetFieldViolation(RooflineModel::Create(device).status())->value(), "optimizer");
 }
 
+TEST(RooflineTest, ATypeMayHaveAnEfficiencyOfItsOwn) {
+  v1::Device device = TestDevice();
+  auto* own = device.add_efficiencies();
+  own->set_op_class("attention");
+  own->set_dtype(v1::BFLOAT16);
+  own->set_fraction(0.05);
+  auto model = RooflineModel::Create(device);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kAttention, v1::BFLOAT16, 1e5, 10, 10}), 20.0);
+  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kAttention, v1::FLOAT32, 1e5, 10, 10}), 20.0);
+  EXPECT_DOUBLE_EQ(*(*model)->Seconds({OpClass::kMatmul, v1::BFLOAT16, 1e5, 10, 10}), 2.0);
+}
+
 TEST(BenchmarkModelTest, FromTheTableOrAnErrorWithTheSignature) {
   TraceBuilder b;
   auto x = b.New(v1::FLOAT32, {100}), y = b.New(v1::FLOAT32, {100});
