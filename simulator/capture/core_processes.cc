@@ -91,6 +91,7 @@ absl::StatusOr<std::vector<double>> Finish(const Child& child) {
 
 absl::StatusOr<std::vector<std::vector<double>>> RunOnCores(int64_t cores, const CoreWork& work) {
   const std::vector<int> cpus = launch::AllowedCpus();
+  if (cpus.empty()) return absl::InternalError("this process has no processor to run on");
   std::vector<Child> children;
   absl::Status failure;
   for (int64_t core = 0; core < cores && failure.ok(); ++core) {

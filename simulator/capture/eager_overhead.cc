@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "proto/legoai/v1/model.pb.h"
@@ -75,21 +76,24 @@ absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
 }  // namespace
 
 absl::StatusOr<double> MeasureEagerOverhead() {
+  constexpr int kTries = 3;
   const v1::Model model = TinyLlama();
   const v1::Recipe recipe = TinyRecipe();
   auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
   if (!dims.ok()) return dims.status();
-  auto eager = EagerSeconds(model, recipe, *dims);
-  if (!eager.ok()) return eager.status();
   auto captured = CaptureStep(model, recipe, *dims, 0);
   if (!captured.ok()) return captured.status();
-  auto replayed = ReplayStep(captured->trace, 0);
-  if (!replayed.ok()) return replayed.status();
   auto shares = DispatchShares(captured->trace);
   if (!shares.ok()) return shares.status();
-  double operators = 0;
-  for (double seconds : *replayed) operators += seconds;
-  return std::max(0.0, *eager - operators) / *shares;
+  for (int i = 0; i < kTries; ++i) {
+    auto eager = EagerSeconds(model, recipe, *dims);
+    if (!eager.ok()) return eager.status();
+    auto replayed = ReplayStep(captured->trace, 0);
+    if (!replayed.ok()) return replayed.status();
+    const double operators = std::accumulate(replayed->begin(), replayed->end(), 0.0);
+    if (*eager > operators) return (*eager - operators) / *shares;  // otherwise other processes were in the way
+  }
+  return absl::UnavailableError("what an eager step costs cannot be measured: the machine is too busy; measure again");
 }
 
 }  // namespace legoai::sim

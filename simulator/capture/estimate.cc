@@ -99,8 +99,9 @@ absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& tra
   if (ranks == 1) return table;
   auto link = MeasureNodeLink();
   if (!link.ok()) return link.status();
-  link->set_latency_seconds(link->latency_seconds() * turns);
-  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() / turns);
+  const double measured_turns = cores == 1 ? 2 : 1;  // two ranks were measured
+  link->set_latency_seconds(link->latency_seconds() * turns / measured_turns);
+  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() / turns * measured_turns);
   *cluster->mutable_tiers(0)->mutable_link() = *link;
   return table;
 }

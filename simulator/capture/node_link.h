@@ -7,7 +7,8 @@
 
 namespace legoai::sim {
 
-// Latency and bandwidth of one hop of a ring, from all-gathers of 1 KiB and 4 MiB. Forks (core_processes.h). Takes a second.
+// Latency and bandwidth of one hop of a ring, from all-gathers of 1 KiB and 4 MiB. Errors: Unavailable on a machine too busy to
+// tell one from the other. Forks (core_processes.h). Takes a second.
 absl::StatusOr<v1::Link> MeasureNodeLink();
 
 }  // namespace legoai::sim
