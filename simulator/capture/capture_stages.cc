@@ -67,11 +67,11 @@ class Stages {
     return CapturedStage{RankOf(stage), std::move(captured->trace), false};
   }
 
-  // What was captured of the first stage of this one's kind.
+  // What was captured of the first stage of this one's kind, or of this stage where another's does not serve.
   absl::StatusOr<const Part*> PartOf(int64_t stage) {
     auto [found, fresh] = parts_.try_emplace(KindOf(stage));
     Part& part = found->second;
-    if (!fresh) return &part;
+    if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(part.trace))) return &part;
     part.stage = stage;
     part.actions = ActionsToCapture(dims_.pp(), stage, dims_.microbatches());
     auto captured = CaptureStep(model_, recipe_, dims_, RankOf(stage), part.actions);

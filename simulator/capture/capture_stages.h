@@ -1,5 +1,6 @@
 // The Traces of a whole pipeline: of one rank of every stage, as the ranks of a stage do the same. What is alike is captured once
-// (instance_actions.h): stages in the middle with as many layers, and microbatches; the Traces are those of CaptureStep.
+// (instance_actions.h): stages in the middle with as many layers and no dropout, and microbatches; the Traces are those of
+// CaptureStep.
 //
 // One capture at a time in a process.
 #pragma once

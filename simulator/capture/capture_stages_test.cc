@@ -39,7 +39,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 v1::Model ModelOf(const Case& c) {
   v1::Model model = c.gpt2 ? integration::TinyGpt2() : integration::TinyLlama();
   model.set_num_hidden_layers(c.layers);
-  if (!c.gpt2) model.set_tie_word_embeddings(c.tied);
+  model.set_tie_word_embeddings(c.tied);
   return model;
 }
 
@@ -183,8 +183,11 @@ std::vector<Case> Cases() {
       {.name = "accumulate_ddp2", .microbatches = 8, .bf16 = true, .replicate = 2},
       {.name = "accumulate_tp2", .tp = 2, .microbatches = 8},
       {.name = "accumulate_tied", .shard = 2, .microbatches = 8, .tied = true},
-      {.name = "accumulate_gpt2", .shard = 2, .microbatches = 8, .gpt2 = true},
-      {.name = "accumulate_gpt2_ac", .microbatches = 8, .checkpointing = true, .gpt2 = true},
+      {.name = "accumulate_gpt2", .shard = 2, .microbatches = 8, .tied = true, .gpt2 = true},
+      {.name = "accumulate_gpt2_ac", .microbatches = 8, .checkpointing = true, .tied = true, .gpt2 = true},
+      // With dropout: its sites differ between the stages in the middle.
+      {.name = "pp4_gpt2", .pp = 4, .layers = 8, .gpt2 = true},
+      {.name = "pp4_gpt2_few_ac", .pp = 4, .microbatches = 4, .layers = 8, .checkpointing = true, .gpt2 = true},
   };
 }
 

@@ -290,9 +290,17 @@ std::vector<LoweredAction> ActionsToCapture(int64_t stages, int64_t stage, int64
   return actions;
 }
 
+bool ServesOtherLayers(const Trace& captured) {
+  return std::none_of(captured.operators.begin(), captured.operators.end(),
+                      [](const graph::Operator& op) { return op.name == "lego::dropout"; });
+}
+
 absl::StatusOr<Trace> InstanceActions(const Trace& captured, const std::vector<LoweredAction>& captured_actions,
                                       const std::vector<LoweredAction>& all, int64_t stages, int64_t microbatches,
                                       const StageShift& shift) {
+  if (shift.layers != 0 && !ServesOtherLayers(captured)) {
+    return absl::FailedPreconditionError("dropout's sites are those of the captured layers");
+  }
   const Labels labels(stages, microbatches);
   auto parts = CapturedActions::Read(captured, captured_actions, labels);
   if (!parts.ok()) return parts.status();

@@ -10,7 +10,7 @@
 // matter where there is a pipeline: the order differs between stages and schedules, actions do not.
 //
 // Stages in the middle of a pipeline with as many layers differ in the numbers of their layers, their neighbours and the order of
-// actions, so one's capture serves for all.
+// actions, so one's capture serves for all; not with dropout, whose site is a number that counts layers.
 //
 // Torch-free. Thread-safety: pure functions.
 #pragma once
@@ -36,8 +36,11 @@ struct StageShift {
   int64_t layers = 0;  // of the numbers of layers in names
 };
 
+// Whether a stage's capture serves for stages with other layers.
+bool ServesOtherLayers(const graph::Trace& captured);
+
 // `captured`: the Trace of a step of the actions `captured_actions`, made by ActionsToCapture; `all`: what a step really does.
-// The Trace's groups are those of `captured`. FailedPrecondition: what says that microbatches are not alike.
+// The Trace's groups are those of `captured`. FailedPrecondition: what says that microbatches or stages are not alike.
 absl::StatusOr<graph::Trace> InstanceActions(const graph::Trace& captured,
                                              const std::vector<parallel::LoweredAction>& captured_actions,
                                              const std::vector<parallel::LoweredAction>& all, int64_t stages,
