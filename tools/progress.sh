@@ -36,13 +36,16 @@ die_with_log() {
   die "${reason:-$2; the last lines are above} (the whole log: $1)"
 }
 
+# is_locked LOG: whether apt-get or dpkg ended because another installation goes on.
+is_locked() { grep -qiE 'could not get lock|unable to (acquire the dpkg|lock directory)|locked by another process' "$1"; }
+
 # reason_in LOG: what of the usual has gone wrong, in words that say what to do; nothing where it is something else.
 reason_in() {
   if grep -qiE 'no space left|enough free space|disk full' "$1"; then
     echo "the disk is full: free some space and run again"
   elif grep -qiE 'could not resolve|temporary failure|could not connect|unable to connect|network is unreachable|newconnectionerror|connection (refused|timed out|broken)|read timed out|proxyerror' "$1"; then
     echo "the network cannot be reached: check the connection (and http_proxy, https_proxy) and run again"
-  elif grep -qiE 'could not get lock|unable to acquire the dpkg' "$1"; then
+  elif is_locked "$1"; then
     echo "another installation is running: wait for it and run again"
   elif grep -qiE 'do not match the hashes' "$1"; then
     echo "what was fetched is not what tools/deps.lock says: check the package index (pip config list) and run again"

@@ -1,8 +1,10 @@
 #include "worker/launch/processors.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace legoai::launch {
 namespace {
@@ -61,18 +64,48 @@ double QuotaCores(const std::string& root, double otherwise) {
   return cores;
 }
 
-std::vector<int> Affinity() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
+// The kernel refuses a mask with fewer bits than it has possible processors, with EINVAL; how many these are it does not say.
+constexpr int kMostProcessors = 1 << 20;
+
+std::vector<int> Online() {
+  std::vector<int> cpus = ParseCpuList(FirstLine("/sys/devices/system/cpu/online"));
+  if (!cpus.empty()) return cpus;
+  const long count = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+  for (int cpu = 0; cpu < count; ++cpu) cpus.push_back(cpu);
   return cpus;
 }
 
+// Never empty: all that are online where the kernel tells no affinity (a filter of system calls may forbid the question).
+std::vector<int> Affinity() {
+  std::vector<int> cpus;
+  for (int bits = CPU_SETSIZE; bits <= kMostProcessors && cpus.empty(); bits *= 2) {
+    std::vector<cpu_set_t> sets(bits / CPU_SETSIZE);  // they lie side by side, as CPU_ALLOC's do
+    const size_t bytes = sets.size() * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, bytes, sets.data()) != 0) {
+      if (errno == EINVAL) continue;
+      break;
+    }
+    for (int cpu = 0; cpu < bits; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, sets.data())) cpus.push_back(cpu);
+    }
+  }
+  return cpus.empty() ? Online() : cpus;
+}
+
 }  // namespace
+
+std::vector<int> ParseCpuList(const std::string& list) {
+  std::vector<int> cpus;
+  for (const absl::string_view range : absl::StrSplit(list, ',', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(range, absl::MaxSplits('-', 1));
+    int first = 0, last = 0;
+    if (!absl::SimpleAtoi(ends.first, &first)) return {};
+    if (!absl::SimpleAtoi(ends.second.empty() ? ends.first : ends.second, &last)) return {};
+    if (first < 0 || last >= kMostProcessors) return {};
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
 
 std::vector<int> CoresFirst(const std::vector<int>& cpus, const std::string& root) {
   std::map<std::string, int> seen;          // threads of each core so far

@@ -2,8 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,6 +21,7 @@ namespace legoai::launch {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // A machine of files: /sys and /proc below a folder.
 class Machine : public ::testing::Test {
@@ -86,6 +93,12 @@ TEST_F(Machine, TheQuotaOfVersionOneBounds) {
   EXPECT_EQ(CountCores({0, 1, 2}, root_), 2);
 }
 
+TEST(ParseCpuList, ReadsNumbersAndRanges) {
+  EXPECT_THAT(ParseCpuList("0-3,8,1022-1025"), ElementsAre(0, 1, 2, 3, 8, 1022, 1023, 1024, 1025));
+  EXPECT_THAT(ParseCpuList("0"), ElementsAre(0));
+  for (const char* wrong : {"", "a", "0-b", "1--2", "0-99999999"}) EXPECT_THAT(ParseCpuList(wrong), IsEmpty()) << wrong;
+}
+
 TEST(AllowedCpus, FollowTheAffinity) {
   const std::vector<int> all = AllowedCpus();
   ASSERT_FALSE(all.empty());
@@ -100,6 +113,38 @@ TEST(AllowedCpus, FollowTheAffinity) {
     EXPECT_THAT(AllowedCpus(), ElementsAre(all.back()));
     EXPECT_EQ(AllowedCores(), 1);
   }).join();
+}
+
+// For this thread the kernel refuses to tell the affinity with `error` unless the mask has so many bytes.
+bool RefuseAffinityBelow(uint32_t bytes, uint32_t error) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, bytes, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+std::vector<int> AllowedWhereRefusedBelow(uint32_t bytes, uint32_t error) {
+  std::vector<int> allowed;
+  std::thread([&] {
+    if (RefuseAffinityBelow(bytes, error)) allowed = AllowedCpus();
+  }).join();
+  return allowed;
+}
+
+TEST(AllowedCpus, AreToldWhereTheKernelHasMoreThanAThousandProcessors) {
+  EXPECT_EQ(AllowedWhereRefusedBelow(1024, EINVAL), AllowedCpus());  // 8192 processors
+}
+
+TEST(AllowedCpus, AreAllThatAreOnlineWhereNoAffinityIsTold) {
+  const std::vector<int> all = AllowedWhereRefusedBelow(UINT32_MAX, EPERM);
+  EXPECT_FALSE(all.empty());
+  EXPECT_GE(all.size(), AllowedCpus().size());
 }
 
 }  // namespace
