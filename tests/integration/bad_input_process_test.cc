@@ -48,7 +48,9 @@ class BadProcess : public cli::testing::LegoTest {
 
 TEST_F(BadProcess, ARankThatDiesEndsAllIsNamedAndNothingSavedIsLost) {
   const pid_t pid = StartTraining({"--checkpoint.interval=2"});
-  kill(Trainer(1), SIGKILL);
+  const pid_t rank = Trainer(1);
+  ASSERT_NE(rank, 0);  // kill(0, ...) would be for this test's own process group
+  kill(rank, SIGKILL);
   ExpectFailed(Wait(pid), {"rank 1", "was killed by signal 9", "goes on from the checkpoint of step", "lego fr " + Path("run")});
   const Result records = Run({"fr", Path("run"), "-o", "json"});
   EXPECT_EQ(records.code, 0) << records.err;
@@ -62,8 +64,10 @@ TEST_F(BadProcess, ARankThatDiesEndsAllIsNamedAndNothingSavedIsLost) {
 }
 
 TEST_F(BadProcess, ARankThatHangsIsFoundAndNamed) {
-  const pid_t pid = StartTraining({"--checkpoint.enable_checkpoint=false", "--comm.train_timeout_seconds=4"});
-  kill(Trainer(1), SIGSTOP);
+  const pid_t pid = StartTraining({"--checkpoint.enable_checkpoint=false", "--comm.train_timeout_seconds=20"});
+  const pid_t rank = Trainer(1);
+  ASSERT_NE(rank, 0);
+  kill(rank, SIGSTOP);
   ExpectFailed(Wait(pid), {"rank 1", "does not answer", "begins anew", "lego fr " + Path("run")});
 }
 

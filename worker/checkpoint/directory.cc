@@ -36,7 +36,10 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root, bool com
   if (error) return FileError(root, "cannot read", error.value());
   for (const fs::directory_entry& entry : entries) {
     const std::optional<int64_t> step = StepOf(entry.path().filename().string());
-    if (step && IsCommitted(root, *step) == committed) steps.push_back(*step);
+    if (!step) continue;
+    const absl::StatusOr<bool> is = IsCommitted(root, *step);
+    if (!is.ok()) return is.status();
+    if (*is == committed) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -61,10 +64,13 @@ absl::Status CheckFreeSpace(const std::string& what, const std::string& path, in
                     absl::StatusCode::kResourceExhausted);
 }
 
-absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes) {
+absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes,
+                             const BytesDone& done) {
   const std::string directory = StepDirectory(root, step);
-  if (IsCommitted(root, step)) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
-  absl::Status status = RemoveAll(directory);
+  const absl::StatusOr<bool> committed = IsCommitted(root, step);
+  if (!committed.ok()) return committed.status();
+  if (*committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
+  absl::Status status = RemoveAll(directory, done);
   if (!status.ok()) return status;
   std::error_code error;
   fs::create_directories(root, error);
@@ -75,10 +81,12 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
   return error ? FileError(directory, "cannot create", error.value()) : absl::OkStatus();
 }
 
-absl::Status AbandonCheckpoint(const std::string& root, int64_t step) {
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done) {
   const std::string directory = StepDirectory(root, step);
-  if (IsCommitted(root, step)) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
-  return RemoveAll(directory);
+  const absl::StatusOr<bool> committed = IsCommitted(root, step);
+  if (!committed.ok()) return committed.status();
+  if (*committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
+  return RemoveAll(directory, done);
 }
 
 absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) { return ListSteps(root, /*committed=*/true); }
@@ -86,25 +94,25 @@ absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) { 
 absl::Status RemoveUncommitted(const std::string& root) {
   const auto steps = ListSteps(root, /*committed=*/false);
   if (!steps.ok()) return steps.status();
-  for (int64_t step : *steps) {
-    if (absl::Status status = AbandonCheckpoint(root, step); !status.ok()) return status;
-  }
-  return absl::OkStatus();
+  absl::Status removed;
+  for (int64_t step : *steps) removed.Update(AbandonCheckpoint(root, step));
+  return removed;
 }
 
-absl::Status KeepLatest(const std::string& root, int64_t k) {
+absl::Status KeepLatest(const std::string& root, int64_t k, const BytesDone& done) {
   absl::StatusOr<std::vector<int64_t>> steps = ListCheckpoints(root);
   if (!steps.ok()) return steps.status();
   if (k <= 0 || steps->size() <= static_cast<size_t>(k)) return absl::OkStatus();
   steps->resize(steps->size() - static_cast<size_t>(k));
+  absl::Status removed;
   for (int64_t step : *steps) {
     const std::string directory = StepDirectory(root, step);
     absl::Status status = RemoveAll(directory + "/manifest.pb");
     if (status.ok()) status = SyncDirectory(directory);
-    if (status.ok()) status = RemoveAll(directory);
-    if (!status.ok()) return status;
+    if (status.ok()) status = RemoveAll(directory, done);
+    removed.Update(status);
   }
-  return absl::OkStatus();
+  return removed;
 }
 
 }  // namespace legoai::checkpoint

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::checkpoint {
 
@@ -24,20 +25,23 @@ absl::Status CheckFreeSpace(const std::string& what, const std::string& path, in
                             const FreeBytes& free_bytes = FreeBytesOnDisk);
 
 // Makes the empty directory of a step below `root` (made if missing) after making sure that `bytes`, the size of the whole
-// checkpoint, fit. AlreadyExists if the step is committed.
-absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes = FreeBytesOnDisk);
+// checkpoint, fit. AlreadyExists if the step is committed. `done` is called as RemoveAll (files.h) does, here and below.
+absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes = FreeBytesOnDisk,
+                             const BytesDone& done = nullptr);
 
 // Removes what was written of a step that is not committed: the save failed, or was denied. FailedPrecondition if it is
 // committed.
-absl::Status AbandonCheckpoint(const std::string& root, int64_t step);
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done = nullptr);
 
-// Committed steps, ascending. None if `root` does not exist.
+// Committed steps, ascending. None if `root` does not exist. An error where of one step the file system does not say whether it
+// is committed.
 absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root);
 
-// Removes what interrupted saves left. While nobody saves.
+// Removes what interrupted saves left, as much of it as can be removed; the error is the first. While nobody saves.
 absl::Status RemoveUncommitted(const std::string& root);
 
 // Removes all but the `k` latest committed steps; 0 keeps all. A step that is being removed stops being committed first.
-absl::Status KeepLatest(const std::string& root, int64_t k);
+// One that cannot be removed does not keep the others; the error is the first.
+absl::Status KeepLatest(const std::string& root, int64_t k, const BytesDone& done = nullptr);
 
 }  // namespace legoai::checkpoint

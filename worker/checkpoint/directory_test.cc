@@ -170,6 +170,29 @@ TEST_F(DirectoryTest, FullFileSystemLeavesThePreviousCheckpoint) {
   EXPECT_EQ(status, 0);
 }
 
+// The file system that does not say whether a step is committed: nothing is removed, and no earlier step passes for the last.
+TEST_F(DirectoryTest, AStepThatCannotBeLookedAtIsNotTakenForALeftover) {
+  for (int64_t step : {1, 2}) ASSERT_TRUE(Save(step).ok());
+  const std::string manifest = StepDirectory(root_, 2) + "/manifest.pb";
+  fs::rename(manifest, manifest + ".kept");
+  fs::create_symlink("manifest.pb", manifest);  // leads to itself
+  for (const absl::Status& status : {IsCommitted(root_, 2).status(), ListCheckpoints(root_).status(), RemoveUncommitted(root_),
+                                     BeginCheckpoint(root_, 2, 0), AbandonCheckpoint(root_, 2), KeepLatest(root_, 1)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_NE(status.message().find(manifest), std::string::npos) << status;
+  }
+  fs::rename(manifest + ".kept", manifest);
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2}));
+  for (int64_t step : {1, 2}) EXPECT_TRUE(ReadManifest(root_, step, "").ok());
+}
+
+TEST_F(DirectoryTest, TellsOfEachEntryThatItRemoves) {
+  for (int64_t step : {1, 2, 3}) ASSERT_TRUE(Save(step).ok());
+  int64_t calls = 0;
+  ASSERT_TRUE(KeepLatest(root_, 1, [&](int64_t bytes) { calls += bytes == 0; }).ok());
+  EXPECT_GE(calls, 4) << "of two steps at least the rank's file and the folder";
+}
+
 TEST_F(DirectoryTest, RemovesWhatWasNotCommitted) {
   ASSERT_TRUE(Save(1).ok());
   ASSERT_TRUE(BeginCheckpoint(root_, 2, 0).ok());

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -19,6 +20,8 @@ namespace legoai::checkpoint {
 namespace {
 
 constexpr int64_t kSyncBytes = int64_t{64} << 20;
+// What a folder is called while another takes its place; not a name that a user would choose, for it is removed.
+constexpr char kReplaced[] = ".replaced";
 
 // The folder that holds the path.
 std::string FolderOf(const std::string& path) {
@@ -153,27 +156,58 @@ absl::Status RenameFile(const std::string& from, const std::string& to) {
   return SyncDirectory(FolderOf(to));
 }
 
-absl::Status ReplaceFolder(const std::string& from, const std::string& to) {
+absl::Status ReplaceFolder(const std::string& from, const std::string& to, const BytesDone& done) {
   if (absl::Status status = SyncDirectory(from); !status.ok()) return status;
   if (rename(from.c_str(), to.c_str()) == 0) return SyncDirectory(FolderOf(to));
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError(to, "cannot rename into place", errno);
   // `to` is there: the two change names, and what has the name `from` then is removed.
-  std::string old = from;
-  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
-    // A file system that cannot exchange: for a moment no folder has the name.
-    old = to + ".old";
-    if (absl::Status status = RemoveAll(old); !status.ok()) return status;
-    if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)
-      return FileError(to, "cannot rename into place", errno);
-  }
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0)
+    return ReplaceFolderInTwoSteps(from, to, done);
   if (absl::Status status = SyncDirectory(FolderOf(to)); !status.ok()) return status;
-  return RemoveAll(old);
+  return RemoveAll(from, done);
 }
 
-absl::Status RemoveAll(const std::string& path) {
+absl::Status ReplaceFolderInTwoSteps(const std::string& from, const std::string& to, const BytesDone& done) {
+  const std::string old = to + kReplaced;
+  if (absl::Status status = RemoveAll(old, done); !status.ok()) return status;
+  if (rename(to.c_str(), old.c_str()) != 0) return FileError(to, "cannot rename out of the way", errno);
+  if (rename(from.c_str(), to.c_str()) != 0) {
+    const absl::Status failed = FileError(to, "cannot rename into place", errno);
+    if (rename(old.c_str(), to.c_str()) == 0) return failed;
+    return FieldError(to, "", absl::StrCat(failed.message(), "; what was there is now ", old, ": rename it back"), failed.code());
+  }
+  if (absl::Status status = SyncDirectory(FolderOf(to)); !status.ok()) return status;
+  return RemoveAll(old, done);
+}
+
+absl::Status RestoreFolder(const std::string& to) {
+  const std::string old = to + kReplaced;
+  struct stat facts;
+  if (lstat(to.c_str(), &facts) == 0) return RemoveAll(old);
+  if (errno != ENOENT) return FileError(to, "cannot look at", errno);
+  if (rename(old.c_str(), to.c_str()) == 0) return SyncDirectory(FolderOf(to));
+  return errno == ENOENT ? absl::OkStatus() : FileError(to, "cannot rename back into place", errno);
+}
+
+absl::Status RemoveAll(const std::string& path, const BytesDone& done) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  std::filesystem::remove_all(path, error);
-  return error ? FileError(path, "cannot remove", error.value()) : absl::OkStatus();
+  const fs::file_type type = fs::symlink_status(path, error).type();
+  if (type == fs::file_type::not_found) return absl::OkStatus();
+  if (type == fs::file_type::none) return FileError(path, "cannot remove", error.value());
+  if (type == fs::file_type::directory) {
+    std::vector<std::string> entries;  // read before any is removed: what a listing shows of a folder that changes is not said
+    fs::directory_iterator entry(path, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) entries.push_back(entry->path().string());
+    if (error) return FileError(path, "cannot remove", error.value());
+    for (const std::string& inside : entries) {
+      if (absl::Status status = RemoveAll(inside, done); !status.ok()) return status;
+    }
+  }
+  fs::remove(path, error);
+  if (error) return FileError(path, "cannot remove", error.value());
+  if (done) done(0);
+  return absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& path) {

@@ -71,11 +71,20 @@ absl::Status WriteFile(const std::string& path, std::string_view contents);
 absl::Status RenameFile(const std::string& from, const std::string& to);
 
 // Gives the folder `from`, whose contents are on the disk, the name `to` at once and for good. A folder that was called `to` is
-// there until then, and removed afterwards.
-absl::Status ReplaceFolder(const std::string& from, const std::string& to);
+// there until then, and removed afterwards as RemoveAll does.
+absl::Status ReplaceFolder(const std::string& from, const std::string& to, const BytesDone& done = nullptr);
 
-// Removes a file, or a folder with all that is in it. OK where nothing is there.
-absl::Status RemoveAll(const std::string& path);
+// ReplaceFolder on a file system that cannot exchange two names: for a moment no folder is called `to`, and what was is called
+// `to`.replaced. On an error it has its name again.
+absl::Status ReplaceFolderInTwoSteps(const std::string& from, const std::string& to, const BytesDone& done = nullptr);
+
+// Undoes or ends what a process that was killed in ReplaceFolderInTwoSteps left: there is no `to`.replaced afterwards, and `to`
+// is there if it ever was. While nobody replaces it.
+absl::Status RestoreFolder(const std::string& to);
+
+// Removes a file, or a folder with all that is in it, and calls `done` with 0 after each entry: a slow disk takes its time for
+// every one. OK where nothing is there.
+absl::Status RemoveAll(const std::string& path, const BytesDone& done = nullptr);
 
 // Puts the entries of a directory (files made, renamed, removed) on the disk.
 absl::Status SyncDirectory(const std::string& path);

@@ -61,6 +61,54 @@ TEST(FilesTest, AFolderReplacesAnother) {
   EXPECT_TRUE(fs::exists(root + "/place/b"));
 }
 
+// Where names cannot be exchanged, no error and no kill between the two renames loses the folder.
+TEST(FilesTest, AFolderReplacesAnotherInTwoSteps) {
+  namespace fs = std::filesystem;
+  const std::string root = Path("two_steps");
+  fs::remove_all(root);
+  for (const char* name : {"place", "new"}) {
+    fs::create_directories(root + "/" + name);
+    ASSERT_TRUE(WriteFile(root + "/" + name + "/a", name).ok());
+  }
+  const auto entries = [&] { return std::distance(fs::directory_iterator(root), fs::directory_iterator()); };
+  EXPECT_EQ(ReplaceFolderInTwoSteps(root + "/none", root + "/place").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadFile(root + "/place/a").value(), "place") << "put back";
+  EXPECT_TRUE(RestoreFolder(root + "/place").ok());
+  EXPECT_EQ(entries(), 2);
+
+  fs::rename(root + "/place", root + "/place.replaced");  // killed after the first rename
+  EXPECT_TRUE(RestoreFolder(root + "/place").ok());
+  EXPECT_EQ(ReadFile(root + "/place/a").value(), "place");
+  EXPECT_EQ(entries(), 2);
+
+  EXPECT_TRUE(ReplaceFolderInTwoSteps(root + "/new", root + "/place").ok());
+  EXPECT_EQ(ReadFile(root + "/place/a").value(), "new");
+  EXPECT_EQ(entries(), 1);
+
+  fs::create_directories(root + "/place.replaced/inside");  // killed before the removal
+  EXPECT_TRUE(RestoreFolder(root + "/place").ok());
+  EXPECT_EQ(ReadFile(root + "/place/a").value(), "new");
+  EXPECT_EQ(entries(), 1);
+  EXPECT_TRUE(RestoreFolder(root + "/never").ok());
+}
+
+TEST(FilesTest, RemovesEntryByEntryAndNoTargetsOfLinks) {
+  namespace fs = std::filesystem;
+  const std::string root = Path("removed");
+  fs::remove_all(root);
+  fs::create_directories(root + "/folder/inner");
+  fs::create_directories(root + "/other");
+  ASSERT_TRUE(WriteFile(root + "/folder/inner/a", "1").ok());
+  ASSERT_TRUE(WriteFile(root + "/other/b", "2").ok());
+  fs::create_symlink(root + "/other", root + "/folder/link");
+  int64_t calls = 0;
+  ASSERT_TRUE(RemoveAll(root + "/folder", [&](int64_t) { ++calls; }).ok());
+  EXPECT_EQ(calls, 4) << "file, folder, link, folder";
+  EXPECT_FALSE(fs::exists(root + "/folder"));
+  EXPECT_TRUE(fs::exists(root + "/other/b"));
+  EXPECT_TRUE(RemoveAll(root + "/folder").ok()) << "nothing there";
+}
+
 // However large the data, there is word of it every few MiB, and in the end of all of it.
 TEST(FilesTest, TellsOfWhatIsWritten) {
   int64_t told = 0, largest = 0;

@@ -105,9 +105,14 @@ absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step
   return Sha256OfFile(ManifestPath(root, step));
 }
 
-bool IsCommitted(const std::string& root, int64_t step) {
-  std::error_code ignored;
-  return std::filesystem::exists(ManifestPath(root, step), ignored);
+absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step) {
+  const std::string path = ManifestPath(root, step);
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::not_found) return false;
+  if (type == std::filesystem::file_type::none)
+    return FileError(path, "cannot see whether the checkpoint is whole", error.value());
+  return true;
 }
 
 absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest) {

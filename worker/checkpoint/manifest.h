@@ -27,8 +27,9 @@ std::string StepDirectory(const std::string& root, int64_t step);
 // The digest of a committed manifest, as PrepareManifest gave it: it names the state of the run.
 absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step);
 
-// Whether step `step` was committed.
-bool IsCommitted(const std::string& root, int64_t step);
+// Whether step `step` was committed. An error where the file system does not say: a disk that fails for a moment must not make a
+// checkpoint pass for what an interrupted save left.
+absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step);
 
 // Writes the manifest beside its place and syncs it. Sets `version` and `file_crc32c`; the caller sets the other fields, `step`
 // and `chunks` among them. Refuses chunks that overlap, leave a part of a tensor out, or are not whole on the disk. Gives the

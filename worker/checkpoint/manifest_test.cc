@@ -59,10 +59,10 @@ TEST_F(ManifestTest, FoundOnlyAfterTheCommit) {
   const auto digest = PrepareManifest(root_, manifest);
   ASSERT_TRUE(digest.ok()) << digest.status();
   EXPECT_EQ(digest->size(), 64u);
-  EXPECT_FALSE(IsCommitted(root_, 7));
+  EXPECT_FALSE(IsCommitted(root_, 7).value());
   EXPECT_EQ(ReadManifest(root_, 7, "1.0+abc").status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(CommitManifest(root_, 7).ok());
-  EXPECT_TRUE(IsCommitted(root_, 7));
+  EXPECT_TRUE(IsCommitted(root_, 7).value());
   const auto read = ReadManifest(root_, 7, "1.0+abc");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->next_sample(), 56);

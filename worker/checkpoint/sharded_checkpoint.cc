@@ -102,7 +102,7 @@ absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& 
   const absl::StatusOr<int64_t> bytes = Sum(BytesToWrite(tensors, runtime), runtime, device);
   if (!bytes.ok()) return bytes.status();
 
-  absl::Status status = first ? BeginCheckpoint(root, step, *bytes) : absl::OkStatus();
+  absl::Status status = first ? BeginCheckpoint(root, step, *bytes, FreeBytesOnDisk, callbacks.written) : absl::OkStatus();
   // What is there already is not this save's to remove.
   if (status = Agree(status, callbacks, runtime, device); !status.ok()) return status;
   status = Agree(WriteParts(StepDirectory(root, step), tensors, callbacks.written, runtime), callbacks, runtime, device);
@@ -115,7 +115,7 @@ absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& 
   if (status = Agree(status, callbacks, runtime, device); status.ok()) status = callbacks.vote(digest);
   if (!first) return status;
   if (status.ok()) return CommitManifest(root, step);
-  const absl::Status abandoned = AbandonCheckpoint(root, step);
+  const absl::Status abandoned = AbandonCheckpoint(root, step, callbacks.written);
   return abandoned.ok() ? status : abandoned;
 }
 

@@ -34,7 +34,7 @@ using CommitVote = std::function<absl::Status(const std::string& digest)>;
 // for that: before each, `meet` is called on every rank and returns when all have called it. Empty: the collectives wait.
 struct SaveCallbacks {
   CommitVote vote;
-  BytesDone written = nullptr;  // more bytes of this rank are written
+  BytesDone written = nullptr;  // more bytes of this rank are written; 0: it removes files
   std::function<absl::Status()> meet = nullptr;
 };
 

@@ -104,7 +104,7 @@ TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
       EXPECT_EQ(SaveSharded(root, Facts(step), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
       return "";
     });
-    ASSERT_TRUE(IsCommitted(root, step));
+    ASSERT_TRUE(IsCommitted(root, step).value());
   }
   for (const Mesh& loader : meshes) {
     RunRanks(loader, [&](int64_t rank, Runtime& runtime) {
@@ -130,7 +130,7 @@ TEST(ShardedCheckpoint, ADeniedOneLeavesNothing) {
     SaveCallbacks deny;
     deny.vote = [&](const std::string& digest) {
       EXPECT_EQ(digest.empty(), rank != 0);
-      EXPECT_FALSE(IsCommitted(root, 3));
+      EXPECT_FALSE(IsCommitted(root, 3).value());
       return absl::AbortedError("epoch is over");
     };
     EXPECT_EQ(SaveSharded(root, Facts(3), Parts(runtime, true), runtime, deny).message(), "epoch is over");

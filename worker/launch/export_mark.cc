@@ -32,7 +32,8 @@ absl::Status BeginExport(const std::string& run_directory, std::string* folder) 
   return error ? checkpoint::FileError(*folder, "cannot make the folder", error.value()) : absl::OkStatus();
 }
 
-absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version) {
+absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version,
+                          const checkpoint::BytesDone& done) {
   const auto digest = checkpoint::ManifestDigest(CheckpointsPath(run_directory), step);
   if (!digest.ok()) return digest.status();
   v1::Export mark;
@@ -41,7 +42,7 @@ absl::Status FinishExport(const std::string& run_directory, int64_t step, std::s
   mark.set_build_version(std::string(build_version));
   const std::string folder = PartialExportPath(run_directory);
   if (absl::Status status = checkpoint::WriteFile(MarkPath(folder), ToJson(mark) + "\n"); !status.ok()) return status;
-  return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory));
+  return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory), done);
 }
 
 }  // namespace legoai::launch

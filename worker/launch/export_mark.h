@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::launch {
 
@@ -16,7 +17,9 @@ bool IsExported(const std::string& run_directory, int64_t step);
 // An empty hf.partial/ to write the export into; what an interrupted export left goes. Gives its path in `folder`.
 absl::Status BeginExport(const std::string& run_directory, std::string* folder);
 
-// Everything is in hf.partial/ and on the disk: marks it as of `step`, and makes it hf/ in place of an earlier one.
-absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version);
+// Everything is in hf.partial/ and on the disk: marks it as of `step`, and makes it hf/ in place of an earlier one, which
+// is removed as checkpoint::RemoveAll does.
+absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version,
+                          const checkpoint::BytesDone& done = nullptr);
 
 }  // namespace legoai::launch

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,10 +28,11 @@ namespace legoai::launch {
 namespace {
 
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared) {
+  if (request.fresh) return absl::OkStatus();
   const std::string root = CheckpointsPath(prepared->start.run_directory());
   const auto steps = checkpoint::ListCheckpoints(root);
   if (!steps.ok()) return steps.status();
-  if (steps->empty() || request.fresh) return absl::OkStatus();
+  if (steps->empty()) return absl::OkStatus();
   const int64_t step = steps->back();
   const auto manifest = checkpoint::ReadManifest(root, step, request.accept_other_build ? "" : BuildVersion());
   if (!manifest.ok()) {
@@ -72,6 +75,32 @@ absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cac
   return data::MakeLayout(0, dims.dp(), dims.local_batch(), dims.global_batch()).status();
 }
 
+// Whether `path` is `folder` or lies in it, as written or with links followed.
+bool LiesIn(const std::string& path, const std::string& folder) {
+  namespace fs = std::filesystem;
+  const auto inside = [](const fs::path& path, const fs::path& folder) {
+    const fs::path relative = path.lexically_relative(folder);
+    return !relative.empty() && *relative.begin() != "..";
+  };
+  std::error_code error;
+  return inside(fs::absolute(path, error).lexically_normal(), fs::absolute(folder, error).lexically_normal()) ||
+         inside(fs::weakly_canonical(path, error), fs::weakly_canonical(folder, error));
+}
+
+// Beginning anew puts these folders aside: weights in them would be gone when the ranks read them.
+absl::Status CheckWeightsStay(const TrainRequest& request, const v1::Start& start) {
+  const std::string& path = start.recipe().model().initial_load_path();
+  if (path.empty() || !request.fresh) return absl::OkStatus();
+  for (const std::string& folder : {HuggingFacePath(start.run_directory()), CheckpointsPath(start.run_directory())}) {
+    if (LiesIn(path, folder))
+      return FieldError("model.initial_load_path", path,
+                        absl::StrCat("lies in ", folder,
+                                     ", which --fresh puts aside: copy the weights elsewhere and give that "
+                                     "path, or choose another job.dump_folder"));
+  }
+  return absl::OkStatus();
+}
+
 // Weights to begin with fit the model; where it goes on from a checkpoint they are not read.
 absl::Status CheckInitialWeights(const PreparedTraining& prepared) {
   const std::string& path = prepared.start.recipe().model().initial_load_path();
@@ -96,10 +125,11 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   const auto dims = parallel::ParallelDims::Create(start.recipe(), request.model, request.nproc);
   if (!dims.ok()) return dims.status();
   *start.mutable_recipe() = dims->Resolve(start.recipe());
+  start.set_run_directory(start.recipe().job().dump_folder());
+  if (absl::Status status = CheckWeightsStay(request, start); !status.ok()) return status;
   if (absl::Status status = CheckProgram(request.trainer); !status.ok()) return status;
   *start.mutable_model() = request.model;
   start.set_world_size(request.nproc);
-  start.set_run_directory(start.recipe().job().dump_folder());
   start.set_build_version(std::string(BuildVersion()));
   start.set_device(request.device);
   start.set_threads(request.threads);

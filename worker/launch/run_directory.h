@@ -9,7 +9,7 @@
 //   logs/rank-R.log        stdout and stderr of each rank
 //   tensorboard/           event files, if wished for
 //   hf/                    the trained model as a Hugging Face folder, if wished for (export_mark.h); hf.partial/ one being
-//   written
+//   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
 //   *.before-attempt-N     checkpoints/ and hf/ that attempt N began anew without (--fresh)
 //
 // One process at a time works in it: Open() locks the directory until the object is gone, or its process is.

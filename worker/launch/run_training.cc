@@ -81,10 +81,16 @@ absl::Status BeginAnew(const std::string& run_directory, int64_t attempt) {
   return error ? checkpoint::FileError(checkpoints, "cannot make the folder", error.value()) : absl::OkStatus();
 }
 
-// What attempts that were cut short left half done.
-absl::Status RemoveLeftovers(const std::string& run_directory) {
-  if (absl::Status status = checkpoint::RemoveUncommitted(CheckpointsPath(run_directory)); !status.ok()) return status;
-  return checkpoint::RemoveAll(PartialExportPath(run_directory));
+void Warn(const TrainCallbacks& callbacks, const std::string& text) {
+  if (callbacks.log) callbacks.log("warning", text);
+}
+
+// What attempts that were cut short left half done goes. Where it cannot, it only takes space: the training goes on.
+void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& callbacks) {
+  for (const absl::Status& status :
+       {checkpoint::RemoveUncommitted(CheckpointsPath(run_directory)), checkpoint::RemoveAll(PartialExportPath(run_directory))}) {
+    if (!status.ok()) Warn(callbacks, absl::StrCat("what an earlier attempt left cannot be removed: ", status.message()));
+  }
 }
 
 // The rings lie in files: what a rank did is read also of one that was stopped or killed (decisions 26).
@@ -201,12 +207,13 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   const std::string path = recipe.job().dump_folder();
   auto directory = RunDirectory::Open(path);
   if (!directory.ok()) return directory.status();
+  // Before anybody asks whether hf/ is there.
+  if (absl::Status status = checkpoint::RestoreFolder(HuggingFacePath(path)); !status.ok())
+    Warn(callbacks, std::string(status.message()));
   auto prepared = PrepareTraining(request, TokensPath(path));
   if (!prepared.ok()) return prepared.status();
   if (callbacks.prepared) callbacks.prepared(*prepared);
-  for (const std::string& change : prepared->changes) {
-    if (callbacks.log) callbacks.log("warning", change);
-  }
+  for (const std::string& change : prepared->changes) Warn(callbacks, change);
   TrainOutcome outcome;
   outcome.run_directory = path;
   outcome.resumed_from = prepared->checkpoint;
@@ -217,7 +224,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   outcome.attempt = run->attempts_size();
   prepared->start.set_attempt(outcome.attempt);
   prepared->start.set_epoch(outcome.attempt);
-  if (absl::Status status = RemoveLeftovers(path); !status.ok()) return status;
+  RemoveLeftovers(path, callbacks);
   if (request.fresh) {
     if (absl::Status status = BeginAnew(path, outcome.attempt); !status.ok()) return status;
   }

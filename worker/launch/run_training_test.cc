@@ -170,6 +170,56 @@ TEST_F(RunTrainingTest, AnExportCountsForItsCheckpointOnly) {
   EXPECT_FALSE(finished()) << "nobody knows what it is of";
 }
 
+// A checkpoint that the file system does not show is not gone: nobody goes on from an earlier one. Beginning anew needs none of
+// them, and that nothing can be removed does not keep it from training.
+TEST_F(RunTrainingTest, ACheckpointThatCannotBeLookedAtIsNotPassedOver) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  MakeCheckpoint(4, std::string(BuildVersion()));
+  const std::string manifest = checkpoint::StepDirectory(CheckpointsPath(path()), 4) + "/manifest.pb";
+  std::filesystem::remove(manifest);
+  std::filesystem::create_symlink("manifest.pb", manifest);  // leads to itself
+  EXPECT_THAT(Train().status().message(), HasSubstr(manifest));
+  EXPECT_TRUE(std::filesystem::is_symlink(manifest));
+
+  request_.fresh = true;
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(logs_, ::testing::Contains(HasSubstr("what an earlier attempt left cannot be removed: " + manifest)));
+  EXPECT_TRUE(std::filesystem::exists(path() + "/checkpoints.before-attempt-1/step-2/manifest.pb"));
+}
+
+// Killed where the file system cannot exchange names, between the export's two renames.
+TEST_F(RunTrainingTest, AnExportThatWasMovedOutOfTheWayIsPutBack) {
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  MakeCheckpoint(5, std::string(BuildVersion()));
+  MakeExport(5, "of step 5");
+  const std::string exported = HuggingFacePath(path());
+  std::filesystem::rename(exported, exported + ".replaced");
+  EXPECT_EQ(Train()->hf_directory, exported);
+  EXPECT_EQ(*checkpoint::ReadFile(exported + "/config.json"), "of step 5");
+  EXPECT_FALSE(std::filesystem::exists(exported + ".replaced"));
+}
+
+TEST_F(RunTrainingTest, FreshDoesNotPutAsideTheWeightsItStartsFrom) {
+  MakeCheckpoint(4, std::string(BuildVersion()));
+  MakeExport(4, "of step 4");
+  std::filesystem::create_directory_symlink(HuggingFacePath(path()), folder() + "/link");
+  request_.fresh = true;
+  for (const std::string& weights : {path() + "/hf", path() + "/hf/", path() + "/./hf/model.safetensors",
+                                     path() + "/checkpoints/step-4", folder() + "/link"}) {
+    recipe().mutable_model()->set_initial_load_path(weights);
+    const absl::Status refused = Train().status();
+    const auto fault = GetFieldViolation(refused);
+    ASSERT_TRUE(fault) << refused;
+    EXPECT_EQ(fault->field(), "model.initial_load_path");
+    EXPECT_EQ(fault->value(), weights);
+    EXPECT_THAT(fault->remedy(), HasSubstr("copy the weights elsewhere"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(HuggingFacePath(path()) + "/config.json"));
+  recipe().mutable_model()->set_initial_load_path(path() + "/hf-mine");
+  EXPECT_THAT(Train().status().message(), ::testing::Not(HasSubstr("--fresh"))) << "a name that only begins alike";
+}
+
 TEST_F(RunTrainingTest, FreshPutsAsideWhatIsThereAndLeftoversGo) {
   MakeCheckpoint(4, std::string(BuildVersion()));
   MakeExport(4, "of step 4");

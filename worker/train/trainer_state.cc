@@ -32,6 +32,13 @@ absl::Status TellDenied(launch::TrainerLink& link, int64_t step, const absl::Sta
   return link.SendLog("warning", absl::StrCat("the checkpoint of step ", step, " was denied: ", vote.ToString()));
 }
 
+// The new checkpoint is good: that an old one cannot be removed does not end the training.
+absl::Status RemoveOld(launch::TrainerLink& link, const std::string& root, int64_t keep) {
+  const absl::Status removed = checkpoint::KeepLatest(root, keep, [&](int64_t bytes) { link.Advance(bytes); });
+  if (removed.ok()) return removed;
+  return link.SendLog("warning", absl::StrCat("an old checkpoint cannot be removed: ", removed.ToString()));
+}
+
 absl::StatusOr<checkpoint::CheckpointReader> OpenCheckpoint(const v1::Start& start, int64_t step) {
   return checkpoint::CheckpointReader::Open(launch::CheckpointsPath(start.run_directory()), step,
                                             start.accept_other_build() ? "" : start.build_version());
@@ -55,7 +62,7 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
   status = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
   const bool denied = absl::IsAborted(vote);
   if (denied) status = start.rank() == 0 ? TellDenied(link, facts.step(), vote) : absl::OkStatus();
-  if (status.ok() && !denied && start.rank() == 0) status = checkpoint::KeepLatest(root, keep);
+  if (status.ok() && !denied && start.rank() == 0) status = RemoveOld(link, root, keep);
   if (status.ok()) status = link.Meet();
   if (!status.ok()) return status;
   return !denied;
@@ -90,7 +97,8 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   if (status = launch::BeginExport(start.run_directory(), &folder); !status.ok()) return status;
   status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
   if (status.ok()) status = model::ExportHfFolder(start.model(), folder, source, [&](int64_t done) { link.Advance(done); });
-  if (status.ok()) status = launch::FinishExport(start.run_directory(), step, start.build_version());
+  if (status.ok())
+    status = launch::FinishExport(start.run_directory(), step, start.build_version(), [&](int64_t done) { link.Advance(done); });
   if (!status.ok()) checkpoint::RemoveAll(folder).IgnoreError();  // a disk that is full gets its space back
   return status;
 }
