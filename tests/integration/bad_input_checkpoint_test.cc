@@ -1,7 +1,6 @@
 // Checkpoints in trouble, through the command: torn ones are refused by name, a full disk keeps what was saved, and what was
 // interrupted goes on.
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "server/cli/testing/lego_process.h"
+#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai {
 namespace {
@@ -103,13 +103,11 @@ TEST_F(BadCheckpoint, AFileThatCannotGrowKeepsWhatWasSaved) {
   ExpectNothingHalfDone();
 }
 
-// A file system of its own that is nearly full, where this user may make one.
+// On a file system of its own that is nearly full.
 TEST_F(BadCheckpoint, AFullDiskIsNamedBeforeASave) {
   fs::create_directories(Path("run"));
-  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-      mount("none", Path("run").c_str(), "tmpfs", 0, "size=1600k") != 0) {
-    GTEST_SKIP() << "file systems cannot be mounted here";
-  }
+  const absl::Status mounted = checkpoint::MountSmallFileSystem(Path("run"), 1600 << 10);
+  ASSERT_TRUE(mounted.ok()) << mounted;
   const Result full = Run(Train({"--checkpoint.interval=1", "--training.steps=20"}));
   EXPECT_EQ(full.code, 1);
   for (const char* part : {"job.dump_folder = ", "bytes and", "are free", "goes on from the checkpoint of step"}) {
