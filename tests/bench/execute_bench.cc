@@ -1,17 +1,18 @@
 // The executed Trace against the eager step, side by side in one run, for recipes of tests/integration/cases.h: medians of steps
 // that alternate, on the slowest rank.
 //
-// Usage: execute_bench [--json]. Asserts nothing.
+// Usage: execute_bench [--json | PART_OF_A_NAME]. Asserts nothing.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "simulator/capture/capture.h"
+#include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/graph/executor.h"
@@ -24,15 +25,6 @@ constexpr int kRepeats = 31;
 struct Seconds {
   double eager = 0, executed = 0;
 };
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
-void Must(const absl::Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.ToString());
-}
 
 double Time(const std::function<void()>& f) {
   const auto start = std::chrono::steady_clock::now();
@@ -76,33 +68,19 @@ Seconds Run(const Case& test_case) {
   return slowest;
 }
 
-int Main(bool json) {
-  if (json) std::printf("{\"rows\": [");
-  const char* separator = "";
+void RunAll(Rows& rows, const std::string& part) {
   for (const Case& test_case : ParityCases()) {
     if (test_case.world_size > 2) continue;  // more ranks than cores measure the machine's scheduler
+    if (test_case.name.find(part) == std::string::npos) continue;
     const Seconds seconds = Run(test_case);
-    if (json) {
-      std::printf("%s{\"recipe\": \"%s\", \"eager_seconds\": %.6f, \"executed_seconds\": %.6f}", separator,
-                  test_case.name.c_str(), seconds.eager, seconds.executed);
-      separator = ", ";
-    } else {
-      std::printf("%-28s eager %.6f s  executed %.6f s  %.2f of eager\n", test_case.name.c_str(), seconds.eager, seconds.executed,
-                  seconds.executed / seconds.eager);
-    }
+    rows.Add(absl::StrFormat("\"recipe\": \"%s\", \"eager_seconds\": %.6f, \"executed_seconds\": %.6f", test_case.name,
+                             seconds.eager, seconds.executed),
+             absl::StrFormat("%-28s eager %.6f s  executed %.6f s  %.2f of eager", test_case.name, seconds.eager,
+                             seconds.executed, seconds.executed / seconds.eager));
   }
-  if (json) std::printf("]}\n");
-  return 0;
 }
 
 }  // namespace
 }  // namespace legoai::integration
 
-int main(int argc, char** argv) {
-  try {
-    return legoai::integration::Main(argc > 1 && std::strcmp(argv[1], "--json") == 0);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "execute_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return legoai::integration::BenchMain(argc, argv, legoai::integration::RunAll); }

@@ -1,16 +1,17 @@
 // Predicted and measured peak memory of each recipe of tests/integration/cases.h: peak_requested_bytes of the Trace captured
 // without data, beside the counting CPU allocator's peak over a real step. Of each recipe the rank where they differ most.
 //
-// Usage: memory_bench [--json]. Asserts nothing.
+// Usage: memory_bench [--json | PART_OF_A_NAME]. Asserts nothing.
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "simulator/capture/capture.h"
 #include "simulator/memory/memory_simulator.h"
+#include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/comm/cpu_memory.h"
@@ -22,12 +23,6 @@ struct Peaks {
   int64_t predicted = 0, measured = 0;
   double Error() const { return measured == 0 ? 0 : static_cast<double>(predicted - measured) / measured; }
 };
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
 
 int64_t Predict(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
   sim::MemoryOptions options;
@@ -63,32 +58,18 @@ Peaks Run(const Case& test_case) {
   return worst;
 }
 
-int Main(bool json) {
-  if (json) std::printf("{\"rows\": [");
-  const char* separator = "";
+void RunAll(Rows& rows, const std::string& part) {
   for (const Case& test_case : ParityCases()) {
+    if (test_case.name.find(part) == std::string::npos) continue;
     const Peaks peaks = Run(test_case);
-    if (json) {
-      std::printf("%s{\"recipe\": \"%s\", \"predicted_bytes\": %lld, \"measured_bytes\": %lld}", separator,
-                  test_case.name.c_str(), static_cast<long long>(peaks.predicted), static_cast<long long>(peaks.measured));
-      separator = ", ";
-    } else {
-      std::printf("%-28s predicted %9lld  measured %9lld  %+.2f %%\n", test_case.name.c_str(),
-                  static_cast<long long>(peaks.predicted), static_cast<long long>(peaks.measured), peaks.Error() * 100);
-    }
+    rows.Add(absl::StrFormat("\"recipe\": \"%s\", \"predicted_bytes\": %d, \"measured_bytes\": %d", test_case.name,
+                             peaks.predicted, peaks.measured),
+             absl::StrFormat("%-28s predicted %9d  measured %9d  %+.2f %%", test_case.name, peaks.predicted, peaks.measured,
+                             peaks.Error() * 100));
   }
-  if (json) std::printf("]}\n");
-  return 0;
 }
 
 }  // namespace
 }  // namespace legoai::integration
 
-int main(int argc, char** argv) {
-  try {
-    return legoai::integration::Main(argc > 1 && std::strcmp(argv[1], "--json") == 0);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "memory_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return legoai::integration::BenchMain(argc, argv, legoai::integration::RunAll); }

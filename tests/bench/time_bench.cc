@@ -8,16 +8,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "simulator/capture/estimate.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/launch/processors.h"
@@ -29,12 +30,6 @@ struct Times {
   double predicted = 0, measured = 0;
   double Error() const { return measured == 0 ? 0 : (predicted - measured) / measured; }
 };
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -115,51 +110,33 @@ Times Run(const Case& test_case) {
   return times;
 }
 
-void Print(const Case& test_case, const Times& times, bool json, const char* separator) {
-  if (json) {
-    std::printf("%s{\"recipe\": \"%s\", \"world_size\": %d, \"predicted_seconds\": %.6f, \"measured_seconds\": %.6f}", separator,
-                test_case.name.c_str(), static_cast<int>(test_case.world_size), times.predicted, times.measured);
-  } else {
-    std::printf("%-28s predicted %8.4f s  measured %8.4f s  %+6.1f %%\n", test_case.name.c_str(), times.predicted, times.measured,
-                times.Error() * 100);
-  }
-  std::fflush(stdout);
+void AddRow(Rows& rows, const Case& test_case, const Times& times) {
+  const std::string& name = test_case.name;
+  rows.Add(absl::StrFormat("\"recipe\": \"%s\", \"world_size\": %d, \"predicted_seconds\": %.6f, \"measured_seconds\": %.6f",
+                           name, test_case.world_size, times.predicted, times.measured),
+           absl::StrFormat("%-28s predicted %8.4f s  measured %8.4f s  %+6.1f %%", name, times.predicted, times.measured,
+                           times.Error() * 100));
 }
 
-int Main(bool json, const std::string& only) {
+void RunAll(Rows& rows, const std::string& part) {
   const int64_t cores = sim::HostPhysicalCores();
-  if (json) std::printf("{\"rows\": [");
-  const char* separator = "";
   for (bool larger : {false, true}) {
-    if (!json)
-      std::printf(larger ? "\nworlds larger than the %d cores:\n" : "worlds of at most the %d cores:\n", static_cast<int>(cores));
+    rows.Note(absl::StrFormat(larger ? "\nworlds larger than the %d cores:" : "worlds of at most the %d cores:", cores));
     std::vector<double> errors;
     for (const Case& small : ParityCases()) {
-      if ((small.world_size > cores) != larger || small.name.find(only) == std::string::npos) continue;
+      if ((small.world_size > cores) != larger || small.name.find(part) == std::string::npos) continue;
       const Case test_case = Enlarged(small);
       const Times times = Run(test_case);
-      Print(test_case, times, json, separator);
-      separator = ", ";
+      AddRow(rows, test_case, times);
       errors.push_back(std::abs(times.Error()));
     }
-    if (!json && !errors.empty()) {
-      std::printf("error: median %.1f %%, worst %.1f %%\n", Median(errors) * 100,
-                  *std::max_element(errors.begin(), errors.end()) * 100);
-    }
+    if (errors.empty()) continue;
+    rows.Note(absl::StrFormat("error: median %.1f %%, worst %.1f %%", Median(errors) * 100,
+                              *std::max_element(errors.begin(), errors.end()) * 100));
   }
-  if (json) std::printf("]}\n");
-  return 0;
 }
 
 }  // namespace
 }  // namespace legoai::integration
 
-int main(int argc, char** argv) {
-  try {
-    const bool json = argc > 1 && std::strcmp(argv[1], "--json") == 0;
-    return legoai::integration::Main(json, argc > 1 && !json ? argv[1] : "");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "time_bench: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return legoai::integration::BenchMain(argc, argv, legoai::integration::RunAll); }

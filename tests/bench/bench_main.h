@@ -1,0 +1,63 @@
+// The frame of a benchmark over recipes: rows as a table, or with --json as {"rows": [...]}; failures end it with a message.
+#pragma once
+
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace legoai::integration {
+
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) throw std::runtime_error(value.status().ToString());
+  return *std::move(value);
+}
+
+inline void Must(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
+// Prints as rows come. Not thread-safe.
+class Rows {
+ public:
+  explicit Rows(bool json) : json_(json) {
+    if (json_) std::printf("{\"rows\": [");
+  }
+  ~Rows() {
+    if (json_) std::printf("]}\n");
+  }
+  // `json`: the row's members; `text`: its line.
+  void Add(const std::string& json, const std::string& text) {
+    if (json_) std::printf("%s{%s}", count_++ == 0 ? "" : ", ", json.c_str());
+    Note(text);
+  }
+  // A line that only the table has.
+  void Note(const std::string& text) {
+    if (!json_) std::printf("%s\n", text.c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  const bool json_;
+  int count_ = 0;
+};
+
+// Usage of every benchmark: NAME [--json | PART_OF_A_RECIPE'S_NAME]. `run(rows, part)` adds the rows.
+template <class Run>
+int BenchMain(int argc, char** argv, Run run) {
+  const bool json = argc > 1 && std::strcmp(argv[1], "--json") == 0;
+  try {
+    Rows rows(json);
+    run(rows, std::string(argc > 1 && !json ? argv[1] : ""));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 1;
+  }
+}
+
+}  // namespace legoai::integration
