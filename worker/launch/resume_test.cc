@@ -13,6 +13,7 @@ namespace legoai::launch {
 namespace {
 
 using ::google::protobuf::FieldDescriptor;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -82,16 +83,27 @@ TEST_F(ResumeTest, AModelThatDiffersInAnyFieldIsRefused) {
     if (field->name() == "name" || field->name() == "config_json") continue;
     start_ = same;
     const auto* reflection = start_.model().GetReflection();
+    std::string said;  // of the new value
     switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT64: reflection->SetInt64(start_.mutable_model(), field, 12345); break;
-      case FieldDescriptor::CPPTYPE_DOUBLE: reflection->SetDouble(start_.mutable_model(), field, 0.12345); break;
-      case FieldDescriptor::CPPTYPE_BOOL: reflection->SetBool(start_.mutable_model(), field, true); break;
-      case FieldDescriptor::CPPTYPE_ENUM: reflection->SetEnumValue(start_.mutable_model(), field, v1::GPT2); break;
-      default: start_.mutable_model()->mutable_rope_scaling()->set_factor(0.12345);
+      case FieldDescriptor::CPPTYPE_INT64:
+        reflection->SetInt64(start_.mutable_model(), field, 12345);
+        said = "12345";
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        reflection->SetDouble(start_.mutable_model(), field, 0.12345);
+        said = "0.12345";
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        reflection->SetBool(start_.mutable_model(), field, true);
+        said = "true";
+        break;
+      case FieldDescriptor::CPPTYPE_ENUM:
+        reflection->SetEnumValue(start_.mutable_model(), field, v1::GPT2);
+        said = "gpt2";
+        break;
+      default: start_.mutable_model()->mutable_rope_scaling()->set_factor(0.12345); said = "0.12345";
     }
-    EXPECT_THAT(Refusal(), HasSubstr("model tiny: " + field->name())) << field->name();
-    const bool number = field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
-    EXPECT_THAT(Refusal(), HasSubstr(number ? "0.12345" : "")) << field->name();
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("model tiny: " + field->name()), HasSubstr(said))) << field->name();
   }
 }
 
