@@ -240,7 +240,7 @@ struct Rendezvous {
 };
 
 // A device whose event loop gives way to the rank's other threads. At the same priority, where a rank has one core, the loop
-// comes in between while the caller holds a pair's lock, and spins on it until the scheduler's tick: 4 ms instead of 0.1 ms for
+// comes in between while the caller holds a pair's lock, and spins on it until the scheduler's tick: milliseconds for
 // many a small collective (docs/architecture.md). Much less priority would starve it on a machine with other work. The loop has
 // the niceness of the thread that makes it, which a process without privileges cannot take back: so a thread that ends.
 std::shared_ptr<gloo::transport::Device> CreateYieldingDevice(const gloo::transport::tcp::attr& attributes) {
