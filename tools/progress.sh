@@ -48,10 +48,10 @@ reason_in() {
   elif is_locked "$1"; then
     echo "another installation is running: wait for it and run again"
   elif grep -qiE 'do not match the hashes' "$1"; then
-    echo "what was fetched is not what tools/deps.lock says: check the package index (pip config list) and run again"
+    echo "what was fetched is not what the lock in tools/ says: check the package index (pip config list) and run again"
   elif grep -qiE 'unable to locate package|has no installation candidate' "$1"; then
     echo "the package sources lack a package: enable Debian 12's main archive in /etc/apt and run again"
   elif grep -qiE 'no matching distribution' "$1"; then
-    echo "the package index lacks a wheel of tools/deps.lock: use one that mirrors pypi.org (pip config list) and run again"
+    echo "the package index lacks a wheel of the locks in tools/: use one that mirrors pypi.org (pip config list) and run again"
   fi
 }

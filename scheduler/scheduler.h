@@ -1,0 +1,82 @@
+// Which job gets which slots: one pure function of a snapshot (design control_plane.md). It knows no clock, no database and no
+// network; whoever calls it applies what it decides, and calls it again when something has changed. Torch-free. Thread-safe.
+//
+// The queue: larger priority first; of equals those that were running before and lost their slots, then the earlier submitted.
+// A job gets all of its slots at once (a gang) or none, and all on one worker. The first job that does not fit is the head: it
+// gets a reservation, the slots and the moment at which it will fit as far as the ends of running jobs are known. Later jobs are
+// started (backfill) only where that delays it by nothing: on slots that the reservation leaves over, or if they are expected to
+// end before it begins. A running job without a known end never ends, as far as reservations count.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace legoai::scheduler {
+
+struct WorkerView {
+  std::string name;
+  std::string pool;
+  std::string device_type;
+  int64_t slots = 0;
+  int64_t free = 0;
+  bool accepts = true;  // ready and connected, not draining
+};
+
+struct WaitingJob {
+  std::string name;
+  int64_t priority = 0;
+  bool restarting = false;
+  int64_t submitted_us = 0;
+  int64_t slots = 1;        // the world size of its recipe
+  std::string pool;
+  std::string device_type;  // empty: any
+  std::optional<absl::Duration> expected_run;  // unknown: it never ends, as far as backfill counts
+};
+
+struct RunningJob {
+  std::string name;
+  std::map<std::string, int64_t> slots;   // by worker
+  std::optional<absl::Time> expected_end;
+};
+
+struct Snapshot {
+  std::vector<WorkerView> workers;
+  std::vector<WaitingJob> waiting;
+  std::vector<RunningJob> running;
+};
+
+struct Grant {
+  std::string job;
+  std::string worker;
+  int64_t slots = 0;
+};
+
+// Why a job got nothing.
+struct Wait {
+  enum class Why {
+    kNoSuchWorker,   // no worker of its pool and type accepts jobs
+    kTooLarge,       // no worker of its pool and type has so many slots, used ones included: it is to be planned again for `largest`
+    kBusy,           // it is the head, or would fit only on slots that are used
+    kReserved,       // slots are free, and kept for a job before it
+  };
+  std::string job;
+  int64_t position = 0;  // in the queue, 1 is the head
+  Why why = Why::kBusy;
+  int64_t largest = 0;   // slots of the largest worker of its pool and type that accepts jobs
+  std::optional<absl::Time> expected_start;  // of the head, where it is known
+  std::string text;      // for people: "2 slots are wanted, 1 is free in pool default; position 3"
+};
+
+struct Decision {
+  std::vector<Grant> grants;  // in the order of the queue; none exceeds what is free, together
+  std::vector<Wait> waits;    // all other jobs, in the order of the queue
+};
+
+Decision Schedule(absl::Time now, const Snapshot& snapshot);
+
+}  // namespace legoai::scheduler
