@@ -1,0 +1,54 @@
+#include "server/jobs/notifier.h"
+
+#include <utility>
+
+namespace legoai::server {
+
+Notifier::Subscription::~Subscription() {
+  const std::lock_guard<std::mutex> lock(notifier_->mutex_);
+  notifier_->subscriptions_.erase(id_);
+}
+
+std::unique_ptr<Notifier::Subscription> Notifier::Subscribe(const std::string& job, std::function<void()> callback) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t id = next_id_++;
+  subscriptions_[id] = {job, std::move(callback)};
+  return std::unique_ptr<Subscription>(new Subscription(this, id));
+}
+
+// Callbacks run under the lock: that is what makes the end of a subscription the end of its calls.
+void Notifier::Notify(const std::string& job) {
+  for (const auto& [id, subscription] : subscriptions_) {
+    if (subscription.first.empty() || subscription.first == job) subscription.second();
+  }
+}
+
+void Notifier::JobChanged(const std::string& job) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Notify(job);
+}
+
+void Notifier::WorkersChanged() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Notify("");
+}
+
+void Notifier::SetPlanning(const std::string& job, const v1::PlanningProgress& progress) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  planning_[job] = progress;
+  Notify(job);
+}
+
+void Notifier::ClearPlanning(const std::string& job) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  planning_.erase(job);
+  Notify(job);
+}
+
+std::optional<v1::PlanningProgress> Notifier::Planning(const std::string& job) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = planning_.find(job);
+  return found == planning_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,54 @@
+// Who waits for changes is woken here: watches of jobs, the page's live view, the controller. It carries no data: whoever is woken
+// reads the store. Thread-safe; callbacks run on the thread that notifies, must not block and must not call back into the Notifier.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "proto/legoai/v1/control_plane.pb.h"
+
+namespace legoai::server {
+
+class Notifier {
+ public:
+  // Ends the subscription when it is destroyed; afterwards the callback does not run any more. The Notifier must outlive it.
+  class Subscription {
+   public:
+    ~Subscription();
+    Subscription(const Subscription&) = delete;
+    Subscription& operator=(const Subscription&) = delete;
+
+   private:
+    friend class Notifier;
+    Subscription(Notifier* notifier, uint64_t id) : notifier_(notifier), id_(id) {}
+    Notifier* const notifier_;
+    const uint64_t id_;
+  };
+
+  // `job`: resource name; empty: changes of all jobs and workers.
+  std::unique_ptr<Subscription> Subscribe(const std::string& job, std::function<void()> callback);
+  // After the change is durable.
+  void JobChanged(const std::string& job);
+  void WorkersChanged();
+
+  // Planning's progress is live only: it is nowhere but here.
+  void SetPlanning(const std::string& job, const v1::PlanningProgress& progress);
+  void ClearPlanning(const std::string& job);
+  std::optional<v1::PlanningProgress> Planning(const std::string& job) const;
+
+ private:
+  void Notify(const std::string& job);
+
+  mutable std::mutex mutex_;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::pair<std::string, std::function<void()>>> subscriptions_;
+  std::map<std::string, v1::PlanningProgress> planning_;
+};
+
+}  // namespace legoai::server

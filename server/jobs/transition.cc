@@ -1,0 +1,80 @@
+#include "server/jobs/transition.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "proto/enum_text.h"
+
+namespace legoai::server {
+namespace {
+
+// What may follow a state. A job that is asked to end while nothing runs is cancelled at once; one with a lease is cancelling
+// first. A lost attempt is restarting before it is leased or planned again.
+const std::map<v1::JobState, std::vector<v1::JobState>>& Followers() {
+  using namespace v1;  // the states' names
+  static const auto* const followers = new std::map<JobState, std::vector<JobState>>{
+      {SUBMITTED, {PLANNING, FAILED, CANCELLED}},
+      {PLANNING, {SUBMITTED, QUEUED, RESTARTING, FAILED, CANCELLED}},
+      {QUEUED, {LEASED, PLANNING, FAILED, CANCELLED}},
+      {LEASED, {STARTING, RUNNING, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
+      {STARTING, {RUNNING, RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
+      {RUNNING, {RESTARTING, CANCELLING, SUCCEEDED, FAILED}},
+      {RESTARTING, {LEASED, PLANNING, FAILED, CANCELLED}},
+      {CANCELLING, {CANCELLED, SUCCEEDED, FAILED}},
+  };
+  return *followers;
+}
+
+}  // namespace
+
+bool IsFinal(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED; }
+
+bool HoldsLease(v1::JobState state) {
+  return state == v1::LEASED || state == v1::STARTING || state == v1::RUNNING || state == v1::CANCELLING;
+}
+
+bool MayFollow(v1::JobState from, v1::JobState to) {
+  const auto found = Followers().find(from);
+  return found != Followers().end() && std::count(found->second.begin(), found->second.end(), to) > 0;
+}
+
+std::vector<v1::JobState> ActiveStates() {
+  std::vector<v1::JobState> states;
+  for (const auto& [state, followers] : Followers()) states.push_back(state);
+  return states;
+}
+
+std::string StateText(v1::JobState state) { return EnumText(state); }
+
+absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to, std::string_view reason, int64_t now_us) {
+  const v1::JobState from = job->state();
+  if (!MayFollow(from, to)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job->name(), " is ", StateText(from), " and cannot become ", StateText(to)));
+  }
+  job->set_state(to);
+  job->set_reason(std::string(reason));
+  if (to == v1::LEASED && !job->has_start_time_us()) job->set_start_time_us(now_us);
+  if (IsFinal(to)) job->set_end_time_us(now_us);
+  if (to != v1::QUEUED && to != v1::RESTARTING) job->clear_queue_position();
+  if (absl::Status status = Touch(transaction, job, now_us); !status.ok()) return status;
+  v1::Transition transition;
+  transition.set_job(job->name());
+  transition.set_version(job->version());
+  transition.set_from(from);
+  transition.set_to(to);
+  transition.set_reason(job->reason());
+  transition.set_epoch(job->epoch());
+  transition.set_time_us(now_us);
+  return transaction.AppendTransition(transition);
+}
+
+absl::Status Touch(store::Transaction& transaction, v1::Job* job, int64_t now_us) {
+  const int64_t expected = job->version();
+  job->set_version(expected + 1);
+  job->set_update_time_us(std::max(now_us, job->update_time_us()));
+  return transaction.UpdateJob(*job, expected);
+}
+
+}  // namespace legoai::server
