@@ -14,8 +14,6 @@ namespace {
 // Step times this close are called equal; a device with less room than this is called full.
 constexpr double kNearTie = 0.01, kSafeHeadroom = 0.05;
 
-std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
-
 std::string Share(double part, double whole) { return absl::StrFormat("%.0f %%", whole > 0 ? 100 * part / whole : 0); }
 
 // Which part of the step makes `other` slower than `winner`, by the largest difference.

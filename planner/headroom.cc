@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
+
 namespace legoai::planner {
 
 int64_t UsableBytes(const v1::StageEstimate& stage) { return stage.capacity_bytes() - stage.reserve_bytes(); }
@@ -12,5 +14,7 @@ const v1::StageEstimate& FullestStage(const v1::Estimate& estimate) {
   return *std::min_element(estimate.stages().begin(), estimate.stages().end(),
                            [](const auto& a, const auto& b) { return HeadroomBytes(a) < HeadroomBytes(b); });
 }
+
+std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
 
 }  // namespace legoai::planner

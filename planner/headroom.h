@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "proto/legoai/v1/estimate.pb.h"
 
@@ -13,5 +14,8 @@ int64_t UsableBytes(const v1::StageEstimate& stage);
 int64_t HeadroomBytes(const v1::StageEstimate& stage);
 // The stage with the smallest headroom. `estimate` has at least one.
 const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
+
+// "1.50 GiB"
+std::string GiB(int64_t bytes);
 
 }  // namespace legoai::planner

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "planner/legal.h"
@@ -20,12 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kDefaultTop = 10;
 constexpr int64_t kRejectedShown = 20;
 // Between two looks at `cancel` and at the clock.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
-
-std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
 
 v1::RejectedRecipe Reject(const v1::Recipe& recipe, const std::string& rule, std::string reason) {
   v1::RejectedRecipe rejected;

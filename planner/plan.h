@@ -5,6 +5,7 @@
 // simulated step time; what does not fit is kept with its reason.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,9 @@ struct PlanProgress {
   double best_step_seconds = 0;  // 0: none fits so far
   double elapsed_seconds = 0;
 };
+
+// How many are ranked where a request does not say.
+inline constexpr int64_t kDefaultTop = 10;
 
 // How long captures may go on that are under way when the budget ends; then they are stopped and count as not reached.
 inline constexpr absl::Duration kGrace = absl::Seconds(1);

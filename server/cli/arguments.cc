@@ -15,13 +15,6 @@ namespace {
 const Option kOutput = {"output", "table|json|yaml", "how to print the result (-o); table is for people"};
 const Option kHelp = {"help", "", "this text (-h)"};
 
-std::vector<Option> AllOptions(const CommandSpec& spec) {
-  std::vector<Option> options = spec.options;
-  options.push_back(kOutput);
-  options.push_back(kHelp);
-  return options;
-}
-
 absl::Status UnknownOption(const CommandSpec& spec, const std::string& name) {
   std::vector<std::string> known;
   for (const Option& option : AllOptions(spec)) known.push_back("--" + option.name);
@@ -65,6 +58,13 @@ std::string Wrap(const std::string& text, size_t width, size_t indent) {
 }
 
 }  // namespace
+
+std::vector<Option> AllOptions(const CommandSpec& spec) {
+  std::vector<Option> options = spec.options;
+  options.push_back(kOutput);
+  options.push_back(kHelp);
+  return options;
+}
 
 absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::vector<std::string>& words) {
   Arguments arguments;

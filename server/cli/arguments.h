@@ -35,6 +35,9 @@ struct CommandSpec {
   std::string example;
 };
 
+// Those of the command, and those that every command has.
+std::vector<Option> AllOptions(const CommandSpec& spec);
+
 enum class Format { kTable, kJson, kYaml };
 
 class Arguments {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "proto/errors.h"
+#include "server/cli/arguments.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {
@@ -11,9 +12,7 @@ namespace {
 
 std::vector<std::string> OptionWords(const CommandSpec& spec) {
   std::vector<std::string> words;
-  for (const Option& option : spec.options) words.push_back("--" + option.name);
-  words.push_back("--output");
-  words.push_back("--help");
+  for (const Option& option : AllOptions(spec)) words.push_back("--" + option.name);
   return words;
 }
 

@@ -22,10 +22,8 @@ namespace legoai::cli {
 namespace {
 
 std::string Peak(const v1::Device& device, v1::DType dtype) {
-  for (const v1::PeakFlops& peak : device.peak_flops()) {
-    if (peak.dtype() == dtype) return FlopsText(peak.flops_per_second());
-  }
-  return "-";
+  const double peak = sim::PeakFlops(device, dtype);
+  return peak > 0 ? FlopsText(peak) : "-";
 }
 
 void AddDevice(const std::string& name, const v1::Device& device, Table* table) {

@@ -26,7 +26,6 @@ namespace legoai::cli {
 namespace {
 
 constexpr double kDefaultBudgetSeconds = 8;
-constexpr int64_t kDefaultTop = 10;
 constexpr int kRejectedInTable = 5;
 constexpr char kFailedRule[] = "failed";
 constexpr char kConstraintRule[] = "constraint";
@@ -59,7 +58,7 @@ absl::Status ReadLimits(const Arguments& arguments, v1::PlanRequest* request) {
   if (!top.ok()) return top.status();
   const auto budget = arguments.Real("budget-seconds", 0);
   if (!budget.ok()) return budget.status();
-  request->set_top(top->value_or(kDefaultTop));
+  request->set_top(top->value_or(planner::kDefaultTop));
   request->set_budget_seconds(budget->value_or(kDefaultBudgetSeconds));
   if (const std::string rejected = arguments.Text("rejected", "closest"); rejected != "all" && rejected != "closest") {
     return FieldError("--rejected", rejected, "must be closest or all");
@@ -216,7 +215,7 @@ Command PlanCommand() {
       {"global-batch", "N", "sequences per optimizer step; the base recipe's training.global_batch_size if it is not given"},
       {"seq", "S", "tokens per sequence; the base recipe's training.seq_len if it is not given"},
       {"constraint", "KEY=VALUE", "only recipes with this: parallelism.tensor_parallel_degree=2", true},
-      {"top", "K", "how many to rank (10)"},
+      {"top", "K", absl::StrCat("how many to rank (", planner::kDefaultTop, ")")},
       {"budget-seconds", "T", "when to stop simulating (8); 0: when all is simulated"},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},

@@ -36,13 +36,6 @@ absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& 
   return std::max<int64_t>(1, sim::HostPhysicalCores() / others) * others;
 }
 
-double PeakFlops(const v1::Device& device, v1::DType dtype) {
-  for (const auto& peak : device.peak_flops()) {
-    if (peak.dtype() == dtype) return peak.flops_per_second();
-  }
-  return 0;
-}
-
 struct TrainCall {
   launch::TrainRequest request;
   v1::Cluster cluster;  // this machine, a device for each rank
@@ -61,6 +54,8 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   if (!cluster.ok()) return cluster.status();
   const std::string device = arguments.Text("device", "cpu");
   if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
+  if (device != "cpu" && arguments.Has("predict"))
+    return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
   TrainCall call;
   call.request.nproc = *nproc;
   call.request.trainer = *trainer;
@@ -68,7 +63,7 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   call.request.accept_other_build = arguments.Has("accept-other-build");
   call.request.device = device;
   if (device == "cpu")
-    call.request.peak_flops_per_second = PeakFlops(cluster->device(), recipe->training().mixed_precision_param());
+    call.request.peak_flops_per_second = sim::PeakFlops(cluster->device(), recipe->training().mixed_precision_param());
   call.request.model = *std::move(model);
   call.request.recipe = *std::move(recipe);
   call.cluster = *std::move(cluster);

@@ -15,6 +15,7 @@
 #include "simulator/cost/op_facts.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
+#include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/model/model_facts.h"
 #include "worker/parallel/parallel_dims.h"
@@ -64,26 +65,17 @@ absl::StatusOr<double> HardwareFlops(const std::vector<CapturedStage>& stages, i
   return flops * static_cast<double>(ranks_per_stage);
 }
 
-double PeakFlops(const v1::Device& device, v1::DType dtype) {
-  for (const auto& peak : device.peak_flops()) {
-    if (peak.dtype() == dtype) return peak.flops_per_second();
-  }
-  return 0;
-}
-
 std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
   std::vector<StageTrace> traces;
   for (size_t i = 0; i < stages.size(); ++i) traces.push_back({&stages[i].trace, static_cast<int64_t>(i), stages[i].rank});
   return traces;
 }
 
-// Steps are replayed on this machine: it must be one like it, and hold them.
-absl::Status CheckBenchmark(const v1::Cluster& cluster, const v1::Estimate& estimate) {
-  if (cluster.device().kind() != v1::CPU) {
-    return FieldError("--benchmark", cluster.device().type(), "only operators of type cpu can be measured on this machine");
-  }
-  if (estimate.fits()) return absl::OkStatus();
-  return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
+// Steps are replayed on this machine: it must be one like it.
+absl::Status CheckBenchmark(const v1::SimRequest& request) {
+  const v1::Device& device = request.cluster().device();
+  if (request.cost_mode() != v1::COST_BENCHMARK || device.kind() == v1::CPU) return absl::OkStatus();
+  return FieldError("--benchmark", device.type(), "only operators of type cpu can be measured on this machine");
 }
 
 // The cluster as measured here, and the table of its operators' times.
@@ -109,11 +101,13 @@ absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& tra
 absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
                                             const v1::Estimate& estimate) {
   v1::Cluster cluster = request.cluster();
-  auto roofline = RooflineModel::Create(cluster.device());
-  if (!roofline.ok()) return roofline.status();
-  if (request.cost_mode() != v1::COST_BENCHMARK) return SimulateStep(traces, cluster, **roofline, CollectiveCostModel(cluster));
-  absl::Status status = CheckBenchmark(cluster, estimate);
-  if (!status.ok()) return status;
+  if (request.cost_mode() != v1::COST_BENCHMARK) {
+    auto roofline = RooflineModel::Create(cluster.device());
+    if (!roofline.ok()) return roofline.status();
+    return SimulateStep(traces, cluster, **roofline, CollectiveCostModel(cluster));
+  }
+  if (!estimate.fits())
+    return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
   auto table = MeasureCluster(traces, &cluster);
   if (!table.ok()) return table.status();
   return SimulateStep(traces, cluster, BenchmarkModel(&*table), CollectiveCostModel(cluster));
@@ -152,6 +146,8 @@ absl::Status WriteFiles(const v1::SimRequest& request, const std::vector<StageTr
 }  // namespace
 
 absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
+  absl::Status status = CheckBenchmark(request);
+  if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
   auto dims = parallel::ParallelDims::Create(request.recipe(), request.model(), world);
   if (!dims.ok()) return dims.status();
@@ -168,7 +164,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
   start = absl::Now();
   const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();
   std::vector<MemoryProfile> memory;
-  absl::Status status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
+  status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(*stages);
   auto step = SimulateTime(request, traces, estimate);

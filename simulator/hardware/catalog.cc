@@ -140,6 +140,13 @@ absl::StatusOr<v1::Device> LoadDevice(const std::string& path) {
   return device;
 }
 
+double PeakFlops(const v1::Device& device, v1::DType dtype) {
+  for (const auto& peak : device.peak_flops()) {
+    if (peak.dtype() == dtype) return peak.flops_per_second();
+  }
+  return 0;
+}
+
 absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes) {
   v1::Cluster cluster;
   cluster.set_name(absl::StrCat(device.type(), ":", devices_per_node, "x", nodes));

@@ -26,6 +26,9 @@ absl::StatusOr<v1::Link> FindLink(std::string_view type);
 // A Device message in text format, for instance this machine as it was measured.
 absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
 
+// In FLOP/s; 0 if the device names none for `dtype`.
+double PeakFlops(const v1::Device& device, v1::DType dtype);
+
 // `nodes` nodes of `devices_per_node` devices, joined by the device's node_link and cluster_link. A cpu's ranks share the
 // host: memory is divided among them, and with more ranks than cores each gets the share of a core; a host is taken to be like
 // this one.

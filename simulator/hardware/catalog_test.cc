@@ -10,21 +10,14 @@
 namespace legoai::sim {
 namespace {
 
-double Peak(const v1::Device& device, v1::DType dtype) {
-  for (const auto& peak : device.peak_flops()) {
-    if (peak.dtype() == dtype) return peak.flops_per_second();
-  }
-  return 0;
-}
-
 TEST(CatalogTest, EveryDeviceIsCompleteAndItsLinksExist) {
   ASSERT_EQ(ListDevices().size(), 8u);
   for (const auto& device : ListDevices()) {
     SCOPED_TRACE(device.type());
     EXPECT_GE(device.sources_size(), 3);
     EXPECT_FALSE(device.reserve_source().empty());
-    EXPECT_GT(Peak(device, v1::FLOAT32), 0);
-    EXPECT_GT(Peak(device, v1::BFLOAT16), 0);
+    EXPECT_GT(PeakFlops(device, v1::FLOAT32), 0);
+    EXPECT_GT(PeakFlops(device, v1::BFLOAT16), 0);
     EXPECT_GT(device.kernel_launch_seconds(), 0);
     EXPECT_TRUE(FindLink(device.node_link()).ok());
     EXPECT_TRUE(FindLink(device.cluster_link()).ok());
@@ -43,7 +36,7 @@ TEST(CatalogTest, EveryDeviceIsCompleteAndItsLinksExist) {
 TEST(CatalogTest, DataSheetNumbers) {
   auto h100 = FindDevice("h100-sxm-80");
   ASSERT_TRUE(h100.ok());
-  EXPECT_DOUBLE_EQ(Peak(*h100, v1::BFLOAT16), 989.4e12);
+  EXPECT_DOUBLE_EQ(PeakFlops(*h100, v1::BFLOAT16), 989.4e12);
   EXPECT_NEAR(h100->memory_bytes() / double(1 << 30), 79.1, 0.01);
   EXPECT_EQ(h100->allocation_rounding_bytes(), 512);
   auto slow = FindDevice("h100-sxm-96");
@@ -81,7 +74,7 @@ TEST(CatalogTest, CpuRanksShareTheHost) {
   EXPECT_EQ(two->device().memory_bytes(), HostMemoryBytes() / 2);
   EXPECT_EQ(many->device().memory_bytes(), HostMemoryBytes() / (4 * cores));
   EXPECT_EQ(many->host_cores(), cores);
-  EXPECT_DOUBLE_EQ(Peak(many->device(), v1::FLOAT32), Peak(*FindDevice("cpu"), v1::FLOAT32) / 4);
+  EXPECT_DOUBLE_EQ(PeakFlops(many->device(), v1::FLOAT32), PeakFlops(*FindDevice("cpu"), v1::FLOAT32) / 4);
 }
 
 TEST(CatalogTest, LocalCpuReplacesTheCatalogs) {

@@ -194,6 +194,10 @@ TEST_F(BadInput, AMissingGpuIsNamed) {
   ExpectError({"train", Path("recipe.toml"), "--device=tpu"}, 2, {"--device = tpu", "cpu or cuda"});
 }
 
+TEST_F(BadInput, APredictionForTheCpuIsNotShownBesideAGpu) {
+  ExpectTrainRefuses({"--device=cuda", "--predict"}, {"--predict", "goes with --device cpu"});
+}
+
 TEST_F(BadInput, WhereResultsCannotBeWritten) {
   ExpectTrainRefuses({"--job.dump_folder=/proc/none"}, {"job.dump_folder = /proc/none"});
   ExpectError({"hardware", "--measure", "--out=/proc/none/here"}, 2, {"--out = /proc/none/here", "cannot be written"});

@@ -54,6 +54,12 @@ void TextDataset::ValidationBatch(std::span<const int64_t> samples, int64_t* tok
     Row(validation_, samples[i] % validation_sequences(), static_cast<int64_t>(i), tokens, targets);
 }
 
+TextDataset::Options OptionsOf(const v1::Training& training) {
+  return {.seq_len = training.seq_len(),
+          .validation_fraction = training.validation_fraction(),
+          .seed = static_cast<uint64_t>(training.seed())};
+}
+
 double UnigramEntropy(std::span<const int32_t> tokens) {
   std::unordered_map<int32_t, int64_t> counts;
   for (int32_t token : tokens) ++counts[token];

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/recipe.pb.h"
 
 namespace legoai::data {
 
@@ -46,6 +47,9 @@ class TextDataset {
   Options options_;
   std::span<const int32_t> training_, validation_;
 };
+
+// What a recipe says of its sequences.
+TextDataset::Options OptionsOf(const v1::Training& training);
 
 // Entropy of the distribution of single tokens, in nats per token: the loss of the best model that looks at no context. 0 for no
 // tokens.

@@ -22,7 +22,6 @@
 #include "worker/model/hf_weights.h"
 #include "worker/model/model_facts.h"
 #include "worker/parallel/parallel_dims.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::launch {
 namespace {
@@ -66,9 +65,7 @@ absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cac
   }
   const auto file = data::TokenFile::Open(prepared->start.dataset(), **tokenizer, cache_folder);
   if (!file.ok()) return file.status();
-  const auto text = data::TextDataset::Create(file->tokens(), {.seq_len = training.seq_len(),
-                                                               .validation_fraction = training.validation_fraction(),
-                                                               .seed = static_cast<uint64_t>(training.seed())});
+  const auto text = data::TextDataset::Create(file->tokens(), data::OptionsOf(training));
   if (!text.ok()) return text.status();
   prepared->tokens = static_cast<int64_t>(file->tokens().size());
   prepared->unigram_entropy = data::UnigramEntropy(file->tokens());
@@ -120,11 +117,9 @@ absl::Status CheckProgram(const std::string& trainer) {
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder) {
   PreparedTraining prepared;
   v1::Start& start = prepared.start;
-  *start.mutable_recipe() = request.recipe;
-  parallel::FillDefaults(start.mutable_recipe());
-  const auto dims = parallel::ParallelDims::Create(start.recipe(), request.model, request.nproc);
+  const auto dims = parallel::ParallelDims::Create(request.recipe, request.model, request.nproc);
   if (!dims.ok()) return dims.status();
-  *start.mutable_recipe() = dims->Resolve(start.recipe());
+  *start.mutable_recipe() = dims->Resolve(request.recipe);
   start.set_run_directory(start.recipe().job().dump_folder());
   if (absl::Status status = CheckWeightsStay(request, start); !status.ok()) return status;
   if (absl::Status status = CheckProgram(request.trainer); !status.ok()) return status;

@@ -20,10 +20,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const v1::Recip
   std::unique_ptr<BatchSource> source(new BatchSource(*std::move(tokens)));
 
   const v1::Training& training = recipe.training();
-  const data::TextDataset::Options options = {.seq_len = training.seq_len(),
-                                              .validation_fraction = training.validation_fraction(),
-                                              .seed = static_cast<uint64_t>(training.seed())};
-  auto text = data::TextDataset::Create(source->token_file_.tokens(), options);
+  auto text = data::TextDataset::Create(source->token_file_.tokens(), data::OptionsOf(training));
   if (!text.ok()) return text.status();
   source->dataset_ = std::make_unique<data::TextDataset>(*std::move(text));
   const auto layout = data::MakeLayout(dims.DataParallelRank(rank), dims.dp(), dims.local_batch(), dims.global_batch());

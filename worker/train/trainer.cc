@@ -14,7 +14,6 @@
 #include "worker/comm/status_error.h"
 #include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
-#include "worker/parallel/recipe.h"
 #include "worker/train/lr_schedule.h"
 #include "worker/train/trainer_state.h"
 
@@ -54,11 +53,9 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
 }
 
 absl::Status Trainer::SetUp() {
-  recipe_ = start_.recipe();
-  parallel::FillDefaults(&recipe_);
-  const auto dims = parallel::ParallelDims::Create(recipe_, start_.model(), start_.world_size());
+  const auto dims = parallel::ParallelDims::Create(start_.recipe(), start_.model(), start_.world_size());
   if (!dims.ok()) return dims.status();
-  recipe_ = dims->Resolve(std::move(recipe_));
+  recipe_ = dims->Resolve(start_.recipe());
   steps_ = recipe_.training().steps();
   if (absl::Status status = link_.SendProgress("connecting", 0, steps_); !status.ok()) return status;
   auto machine = Machine::Open(start_);

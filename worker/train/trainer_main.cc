@@ -2,10 +2,11 @@
 // descriptor is given as --socket=FD.
 #include <signal.h>
 
-#include <charconv>
 #include <cstdio>
-#include <string_view>
+#include <string>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/trainer.h"
@@ -19,13 +20,9 @@ launch::TrainerLink* signalled = nullptr;
 void OnTerminate(int) { signalled->RequestStop(/*save=*/true); }
 
 int ParseSocket(int argc, char** argv) {
-  constexpr std::string_view kFlag = "--socket=";
-  const std::string_view argument = argc == 2 ? argv[1] : "";
+  absl::string_view argument = argc == 2 ? argv[1] : "";
   int fd = -1;
-  if (argument.substr(0, kFlag.size()) != kFlag) return -1;
-  const char* const end = argument.data() + argument.size();
-  const auto [rest, error] = std::from_chars(argument.data() + kFlag.size(), end, fd);
-  return error == std::errc() && rest == end ? fd : -1;
+  return absl::ConsumePrefix(&argument, "--socket=") && absl::SimpleAtoi(argument, &fd) ? fd : -1;
 }
 
 int Main(int argc, char** argv) {
