@@ -1,0 +1,36 @@
+// What the handlers of users' calls need of the living part of the service: workers as they stand, and planning. Implemented by
+// controller.h; gRPC-free. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/control_plane.pb.h"
+#include "proto/legoai/v1/worker.pb.h"
+
+namespace legoai::server {
+
+class Fleet {
+ public:
+  virtual ~Fleet() = default;
+
+  // By name, with state, connection and use of this moment.
+  virtual std::vector<v1::Worker> Workers() const = 0;
+  // Durable when it answers. Errors: NotFound.
+  virtual absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) = 0;
+
+  // A job was submitted, cancelled, retried: the controller looks at it at once. Returns at once.
+  virtual void Wake() = 0;
+
+  // Both run in lego-sim processes that jobs share; they wait for their turn. Block. `cancel` is asked now and then.
+  // Errors: ResourceExhausted where too many wait; Cancelled; those of planner::Plan.
+  virtual absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
+                                              const std::function<void(const v1::PlanningProgress&)>& progress,
+                                              const std::function<bool()>& cancel) = 0;
+  virtual absl::StatusOr<v1::Estimate> Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) = 0;
+};
+
+}  // namespace legoai::server

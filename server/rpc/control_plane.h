@@ -1,0 +1,64 @@
+// The handlers of the service ControlPlane (proto/legoai/v1/control_plane.proto): one for gRPC and for JSON over HTTP. Free of both.
+// Thread-safe. They block for as long as the store does; Plan and Simulate for as long as they take, so each front end runs them on
+// threads of its own.
+//
+// Errors: FieldError with the path in the request ("spec.recipe.training.seq_len"); NotFound with the resource name; AlreadyExists
+// for a request_id with another content; FailedPrecondition; ResourceExhausted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/control_plane.pb.h"
+#include "server/fleet/fleet.h"
+#include "server/jobs/notifier.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+class ControlPlane {
+ public:
+  // None is owned; all must outlive it. `now_us`: microseconds UTC.
+  ControlPlane(store::Store* store, Fleet* fleet, Notifier* notifier, std::function<int64_t()> now_us);
+
+  absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
+  absl::StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request);
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
+  absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::Job> RetryJob(const v1::RetryJobRequest& request);
+  absl::StatusOr<v1::ListTransitionsResponse> ListTransitions(const v1::ListTransitionsRequest& request);
+  absl::StatusOr<v1::ListAttemptsResponse> ListAttempts(const v1::ListAttemptsRequest& request);
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(const v1::ListCheckpointsRequest& request);
+  absl::StatusOr<v1::PlanResult> GetPlan(const v1::GetPlanRequest& request);
+  absl::StatusOr<v1::QueryMetricsResponse> QueryMetrics(const v1::QueryMetricsRequest& request);
+  absl::StatusOr<v1::ListLogsResponse> ListLogs(const v1::ListLogsRequest& request);
+  absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
+  absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
+  absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
+  absl::StatusOr<v1::ServerInfo> GetServerInfo(const v1::GetServerInfoRequest& request);
+  absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& cancelled);
+  // `send` gives false when the client has left.
+  absl::Status Plan(const v1::PlanRequest& request, const std::function<bool(const v1::PlanResponse&)>& send,
+                    const std::function<bool()>& cancelled);
+
+  // One look of a watch: what a client that has `after_version` does not have yet; nothing if that is all there is. The front end
+  // looks again when the Notifier says so, and ends the stream after a job in a final state. `planning_seen`: what of the planning's
+  // progress was sent last, kept by the caller from look to look; null: a change of it alone is no news.
+  absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request, double* planning_seen);
+
+  Notifier& notifier() { return *notifier_; }
+
+ private:
+  store::Store* const store_;
+  Fleet* const fleet_;
+  Notifier* const notifier_;
+  const std::function<int64_t()> now_us_;
+  const int64_t start_time_us_;
+};
+
+}  // namespace legoai::server
