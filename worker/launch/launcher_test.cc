@@ -7,89 +7,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
-#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/errors.h"
 #include "worker/launch/listen_socket.h"
+#include "worker/launch/testing/launcher_fixture.h"
 
 namespace legoai::launch {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Runs launchers over the test trainer and keeps what its ranks said.
-//
-// Limits on silence are minutes, and a minute passes where a test lets it: whenever all ranks of `hear_` have been heard of once
-// more after the culprit has begun to act. So no rank is taken for silent because the machine is slow, or was stopped. Besides, a
-// millisecond passes whenever the launcher looks.
-class LauncherTest : public ::testing::Test {
- protected:
-  LaunchOptions Options(const std::string& act, int64_t culprit, int64_t world = 3) {
-    LaunchOptions options;
-    options.trainer = "worker/launch/test_trainer";
-    options.arguments = {"--build=test", "--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_),
-                         absl::StrCat("--meet=", meet_)};
-    options.world_size = world;
-    options.start.set_build_version("test");
-    options.start.set_epoch(4);
-    options.init_timeout = options.train_timeout = kPatience;
-    options.answer_timeout = absl::Hours(5);
-    options.stop_grace = absl::Milliseconds(30);
-    options.clock = [this] { return ++looks_ * absl::Milliseconds(1) + minutes_ * absl::Minutes(1); };
-    return options;
-  }
-
-  LaunchCallbacks Callbacks() {
-    LaunchCallbacks callbacks;
-    callbacks.log = [this](int64_t rank, const v1::Log& log) {
-      logs_.push_back(absl::StrCat(rank, ": ", log.text()));
-      if (log.text() == "acts") acts_ = true;
-    };
-    callbacks.started = [this](int64_t, pid_t pid) { pids_.push_back(pid); };
-    callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
-      last_step_[rank] = progress.step();
-      done_ = std::max(done_, progress.done());
-      if (acts_) heard_.insert(rank);
-      if (acts_ && !hear_.empty() && std::includes(heard_.begin(), heard_.end(), hear_.begin(), hear_.end())) {
-        heard_.clear();
-        if (++minutes_ == stop_at_minute_) stop_.Request(/*save=*/true);
-      }
-      if (progress.step() == stop_at_) stop_.Request(stop_saves_);
-    };
-    callbacks.flight_dumped = [this](int64_t rank, const v1::FlightDumped& dump) { dumped_.insert(dump.path()); };
-    return callbacks;
-  }
-
-  absl::StatusOr<LaunchOutcome> Run(LaunchOptions options, LaunchCallbacks callbacks) {
-    pids_.clear();
-    auto outcome = Launcher(std::move(options), std::move(callbacks), &stop_).Run();
-    // Nobody is left: neither running nor as a zombie.
-    for (int pid : pids_) EXPECT_EQ(kill(pid, 0), -1) << pid;
-    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
-    EXPECT_EQ(errno, ECHILD);
-    return outcome;
-  }
-  absl::StatusOr<LaunchOutcome> Run(const std::string& act, int64_t culprit) { return Run(Options(act, culprit), Callbacks()); }
-
-  static constexpr absl::Duration kPatience = absl::Minutes(5);
-  std::set<int64_t> hear_, heard_;
-  bool acts_ = false;
-  int64_t looks_ = 0, minutes_ = 0, stop_at_minute_ = -1, done_ = 0;
-  int64_t steps_ = 5, meet_ = 0;
-  int64_t stop_at_ = -1;
-  bool stop_saves_ = true;
-  StopPipe stop_;
-  std::vector<std::string> logs_;
-  std::vector<int> pids_;
-  std::map<int64_t, int64_t> last_step_;
-  std::set<std::string> dumped_;
-};
+using testing::LauncherTest;
 
 TEST_F(LauncherTest, AllFinishAndACheckpointIsCommittedOnce) {
   LaunchCallbacks callbacks = Callbacks();
@@ -156,12 +90,6 @@ TEST_F(LauncherTest, ProtocolErrorsAreTheRanksFailure) {
   EXPECT_THAT(Run("oversized", 0).status().message(),
               HasSubstr("rank 0 (train, step 2): broke the protocol: the peer announces"));
   EXPECT_THAT(Run("garbage", 1).status().message(), HasSubstr("are no legoai.v1.FromTrainer"));
-}
-
-TEST_F(LauncherTest, ARankThatIgnoresSigtermIsKilled) {
-  steps_ = 1'000'000;
-  hear_ = {1, 2};
-  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("rank 0 (train, step 2): no message for 5m"));
 }
 
 // What takes a rank longer than any limit, but goes on, is no silence; nor is that of those who wait for it.

@@ -1,12 +1,16 @@
 // A trainer that speaks the real protocol over the real link, and trains nothing. Rank --culprit does --act in step 3, after it
 // has said so; the others go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, lose_peer, oversized,
-// garbage, ignore_term, hang, work (until it is told to stop, telling of its progress). All ranks meet in step 1, and in step
-// --meet.
+// garbage, ignore_term, hang, work (until it is told to stop, telling of its progress), wait_in_kernel (as for a disk, and does
+// not answer), fork (leaves a process that ignores SIGTERM, and dies), be_held (hangs, and a process of another group sees to it
+// that nobody can reap this one). All ranks meet in step 1, and in step --meet. With --block_term=1 SIGTERM reaches none of them.
 //
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -24,8 +28,8 @@ namespace legoai::launch {
 namespace {
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
-  std::map<std::string, std::string> arguments = {
-      {"act", "none"}, {"culprit", "0"}, {"steps", "5"}, {"meet", "0"}, {"build", std::string(BuildVersion())}};
+  std::map<std::string, std::string> arguments = {{"act", "none"}, {"culprit", "0"},    {"steps", "5"},
+                                                  {"meet", "0"},   {"block_term", "0"}, {"build", std::string(BuildVersion())}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i] + 2;
     arguments[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
@@ -40,6 +44,51 @@ int Fail(TrainerLink& link, const absl::Status& status) {
 
 [[noreturn]] void SleepForever() {
   while (true) pause();
+}
+
+void BlockTerm() {
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  sigprocmask(SIG_BLOCK, &term, nullptr);
+}
+
+// A process that waits for its child as vfork() does is in state D.
+[[noreturn]] void WaitInKernel(TrainerLink& link) {
+  link.SetFlightDump([](const std::string&) -> v1::FlightDumped { SleepForever(); });
+  if (syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr) == 0) SleepForever();
+  _exit(1);
+}
+
+[[noreturn]] void LeaveAProcess(TrainerLink& link) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGTERM, SIG_IGN);
+    SleepForever();
+  }
+  link.SendLog("info", absl::StrCat("child ", child)).IgnoreError();
+  raise(SIGKILL);
+  _exit(1);
+}
+
+// Who is traced is reaped by its tracer first.
+[[noreturn]] void BeHeld(TrainerLink& link) {
+  const pid_t rank = getpid();
+  int ready[2];
+  if (pipe(ready) != 0) _exit(1);
+  const pid_t tracer = fork();
+  if (tracer == 0) {
+    setsid();
+    const bool traces = ptrace(PTRACE_SEIZE, rank, nullptr, nullptr) == 0;
+    if (!traces || write(ready[1], "x", 1) != 1) _exit(1);
+    SleepForever();
+  }
+  prctl(PR_SET_PTRACER, tracer);
+  char byte;
+  close(ready[1]);
+  if (read(ready[0], &byte, 1) != 1) _exit(1);
+  link.SendLog("info", absl::StrCat("held by ", tracer)).IgnoreError();
+  SleepForever();
 }
 
 // Comes back where the act is survived.
@@ -58,6 +107,9 @@ int Act(const std::string& act, TrainerLink& link, int fd) {
     SleepForever();
   }
   if (act == "hang") SleepForever();
+  if (act == "wait_in_kernel") WaitInKernel(link);
+  if (act == "fork") LeaveAProcess(link);
+  if (act == "be_held") BeHeld(link);
   if (act == "work") {
     link.SendProgress("checkpoint", 2, 5, /*total=*/1'000'000).IgnoreError();
     while (link.stop_request() == TrainerLink::StopRequest::kNone) {
@@ -92,6 +144,7 @@ absl::Status SendMetrics(TrainerLink& link, int64_t step) {
 int Run(int argc, char** argv) {
   auto arguments = ParseArguments(argc, argv);
   const int fd = std::atoi(arguments["socket"].c_str());
+  if (arguments["block_term"] == "1") BlockTerm();
   auto link = TrainerLink::Connect(fd, arguments["build"]);
   if (!link.ok()) return 1;
   const v1::Start& start = (*link)->start();
