@@ -1,11 +1,18 @@
 // Which job gets which slots: one pure function of a snapshot (design control_plane.md). It knows no clock, no database and no
 // network; whoever calls it applies what it decides, and calls it again when something has changed. Torch-free. Thread-safe.
 //
-// The queue: larger priority first; of equals those that were running before and lost their slots, then the earlier submitted.
-// A job gets all of its slots at once (a gang) or none, and all on one worker. The first job that does not fit is the head: it
-// gets a reservation, the slots and the moment at which it will fit as far as the ends of running jobs are known. Later jobs are
-// started (backfill) only where that delays it by nothing: on slots that the reservation leaves over, or if they are expected to
-// end before it begins. A running job without a known end never ends, as far as reservations count.
+// The queue of a pool: larger priority first; of equals those that were running before and lost their slots, then the earlier
+// submitted, then by name. A job gets all of its slots at once (a gang) or none, and all on one worker: the one with the fewest
+// free slots that fits, then by name. The first job that does not fit is the head: it gets a reservation, the slots and the
+// moment at which it will fit as far as the ends of running jobs are known. Later jobs are started (backfill) only where that
+// delays it by nothing: on slots that the reservation leaves over, or if they are expected to end before it begins. A running job
+// without a known end never ends, as far as reservations count; one that runs past its expected end may end at any moment. Where
+// no moment is known at which the head fits, all that it could use is kept for it. A job that shares no possible worker with an
+// earlier head (another pool or device type) is a head too.
+//
+// Names are unique; slots of a job are at least 1; a worker has 0 <= free <= slots. What runs on workers that are not in the
+// snapshot counts for nothing; slots that are neither free nor of a running job are never free again, as far as reservations
+// count.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +39,15 @@ struct WaitingJob {
   int64_t priority = 0;
   bool restarting = false;
   int64_t submitted_us = 0;
-  int64_t slots = 1;        // the world size of its recipe
+  int64_t slots = 1;  // the world size of its recipe
   std::string pool;
-  std::string device_type;  // empty: any
+  std::string device_type;                     // empty: any
   std::optional<absl::Duration> expected_run;  // unknown: it never ends, as far as backfill counts
 };
 
 struct RunningJob {
   std::string name;
-  std::map<std::string, int64_t> slots;   // by worker
+  std::map<std::string, int64_t> slots;  // by worker
   std::optional<absl::Time> expected_end;
 };
 
@@ -59,17 +66,17 @@ struct Grant {
 // Why a job got nothing.
 struct Wait {
   enum class Why {
-    kNoSuchWorker,   // no worker of its pool and type accepts jobs
-    kTooLarge,       // no worker of its pool and type has so many slots, used ones included: it is to be planned again for `largest`
-    kBusy,           // it is the head, or would fit only on slots that are used
-    kReserved,       // slots are free, and kept for a job before it
+    kNoSuchWorker,  // no worker of its pool and type accepts jobs
+    kTooLarge,  // no worker of its pool and type has so many slots, used ones included: it is to be planned again for `largest`
+    kBusy,      // it is the head, or would fit only on slots that are used
+    kReserved,  // slots are free, and kept for a job before it
   };
   std::string job;
-  int64_t position = 0;  // in the queue, 1 is the head
+  int64_t position = 0;  // among the waiting jobs of its pool, from 1
   Why why = Why::kBusy;
-  int64_t largest = 0;   // slots of the largest worker of its pool and type that accepts jobs
-  std::optional<absl::Time> expected_start;  // of the head, where it is known
-  std::string text;      // for people: "2 slots are wanted, 1 is free in pool default; position 3"
+  int64_t largest = 0;                       // slots of the largest worker of its pool and type that accepts jobs
+  std::optional<absl::Time> expected_start;  // of a head, where it is known
+  std::string text;  // for people: "2 slots are wanted on one worker, at most 1 is free in pool default; position 3"
 };
 
 struct Decision {

@@ -1,0 +1,49 @@
+// The workers while a decision is being made: what is free, and when what is used will be. Torch-free. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "scheduler/scheduler.h"
+
+namespace legoai::scheduler {
+
+class Fleet {
+ public:
+  struct Use {
+    absl::Time end;  // InfiniteFuture: not known
+    int64_t slots = 0;
+  };
+  struct Worker {
+    const WorkerView* view = nullptr;
+    int64_t free = 0;
+    std::vector<Use> uses;
+  };
+
+  // The snapshot must outlive it. Ends before `now` count as `now`.
+  Fleet(absl::Time now, const Snapshot& snapshot);
+
+  const std::vector<Worker>& workers() const { return workers_; }  // by name
+
+  // Indices, ascending, of the workers that accept jobs of this pool and device type, however large they are.
+  const std::vector<int>& Accepting(const WaitingJob& job) const;
+
+  // Gives slots of a worker away; there must be as many.
+  void Take(int worker, int64_t slots, absl::Time end);
+
+  // When a worker will have so many slots free, as far as ends are known. It must not have them now.
+  std::optional<absl::Time> FreeAt(int worker, int64_t slots) const;
+  // What will be free then, if nothing is started.
+  int64_t FreeSlotsAt(int worker, absl::Time at) const;
+
+ private:
+  std::vector<Worker> workers_;
+  std::map<std::pair<std::string, std::string>, std::vector<int>> accepting_;  // by pool and device type, "" is any
+};
+
+}  // namespace legoai::scheduler
