@@ -1,0 +1,140 @@
+#include "server/metrics/registry.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+namespace legoai::server {
+namespace {
+
+using prometheus::Histogram;
+
+// From a tenth of a millisecond, where a hit in memory lies, to what a user takes for a standstill.
+const Histogram::BucketBoundaries kFast = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                           0.05,   0.1,     0.25,   0.5,   1,      2.5,   10};
+const Histogram::BucketBoundaries kSlow = {0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 900};
+
+prometheus::Family<prometheus::Counter>& Counters(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+prometheus::Counter& OneCounter(prometheus::Registry& registry, const char* name, const char* help) {
+  return Counters(registry, name, help).Add({});
+}
+prometheus::Family<prometheus::Gauge>& Gauges(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+prometheus::Gauge& OneGauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return Gauges(registry, name, help).Add({});
+}
+Histogram& OneHistogram(prometheus::Registry& registry, const char* name, const char* help,
+                        const Histogram::BucketBoundaries& buckets) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
+}
+
+double ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  in >> total >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double OpenFiles() {
+  std::error_code error;
+  double files = 0;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end; it.increment(error)) ++files;
+  return files;
+}
+
+double UnixSeconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+  prometheus::Family<prometheus::Gauge>& jobs = Gauges(registry, "legoai_jobs", "Jobs by state.");
+  prometheus::Family<prometheus::Gauge>& workers = Gauges(registry, "legoai_workers", "Workers by state.");
+  prometheus::Family<prometheus::Gauge>& slots = Gauges(registry, "legoai_slots", "Slots of ready workers by use.");
+  prometheus::Gauge& agents = OneGauge(registry, "legoai_agents_connected", "Agents whose stream is open.");
+  prometheus::Family<prometheus::Counter>& http =
+      Counters(registry, "legoai_http_requests_total", "HTTP requests by method and code of the answer.");
+  Histogram& http_seconds =
+      OneHistogram(registry, "legoai_http_request_seconds", "Time of HTTP requests that are no streams.", kFast);
+  prometheus::Gauge& http_streams = OneGauge(registry, "legoai_http_streams", "Open streams of server-sent events.");
+  prometheus::Family<prometheus::Counter>& grpc =
+      Counters(registry, "legoai_grpc_requests_total", "gRPC calls of users by method and code.");
+  Histogram& grpc_seconds = OneHistogram(registry, "legoai_grpc_request_seconds", "Time of gRPC calls of users.", kFast);
+  Histogram& store_write =
+      OneHistogram(registry, "legoai_store_write_seconds", "Time of one write transaction until it is durable.", kFast);
+  Histogram& heartbeat =
+      OneHistogram(registry, "legoai_heartbeat_seconds", "Time from an agent's heartbeat until its answer is sent.", kFast);
+  Histogram& planning = OneHistogram(registry, "legoai_planning_seconds", "Time of one planning.", kSlow);
+  prometheus::Counter& leases = OneCounter(registry, "legoai_leases_total", "Leases given to jobs.");
+  prometheus::Counter& lost = OneCounter(registry, "legoai_attempts_lost_total", "Attempts that were lost.");
+  prometheus::Counter& checkpoints = OneCounter(registry, "legoai_checkpoints_committed_total", "Checkpoints committed.");
+  prometheus::Counter& records = OneCounter(registry, "legoai_telemetry_records_total", "Telemetry records made durable.");
+  prometheus::Counter& dropped = OneCounter(registry, "legoai_telemetry_dropped_total", "Telemetry records that agents dropped.");
+  prometheus::Gauge& resident = OneGauge(registry, "process_resident_memory_bytes", "Resident memory of the server.");
+  // A counter whose value the kernel keeps: it is set by what it has grown.
+  prometheus::Counter& cpu = OneCounter(registry, "process_cpu_seconds_total", "Processor time of the server, user and system.");
+  prometheus::Gauge& files = OneGauge(registry, "process_open_fds", "Open file descriptors of the server.");
+  prometheus::Gauge& start = OneGauge(registry, "process_start_time_seconds", "When the server was started, seconds since 1970.");
+};
+
+Metrics::Metrics() : families_(std::make_unique<Families>()) { families_->start.Set(UnixSeconds()); }
+Metrics::~Metrics() = default;
+
+void Metrics::SetJobs(std::string_view state, int64_t jobs) {
+  families_->jobs.Add({{"state", std::string(state)}}).Set(static_cast<double>(jobs));
+}
+void Metrics::SetWorkers(std::string_view state, int64_t workers) {
+  families_->workers.Add({{"state", std::string(state)}}).Set(static_cast<double>(workers));
+}
+void Metrics::SetSlots(std::string_view use, int64_t slots) {
+  families_->slots.Add({{"use", std::string(use)}}).Set(static_cast<double>(slots));
+}
+void Metrics::SetConnectedAgents(int64_t agents) { families_->agents.Set(static_cast<double>(agents)); }
+
+void Metrics::HttpRequest(std::string_view method, int code, double seconds) {
+  const bool known = method == "GET" || method == "HEAD" || method == "POST";
+  families_->http.Add({{"method", std::string(known ? method : "other")}, {"code", std::to_string(code)}}).Increment();
+  families_->http_seconds.Observe(seconds);
+}
+void Metrics::HttpStreams(int change) { families_->http_streams.Increment(change); }
+
+void Metrics::GrpcRequest(std::string_view method, std::string_view code, double seconds) {
+  families_->grpc.Add({{"method", std::string(method)}, {"code", std::string(code)}}).Increment();
+  families_->grpc_seconds.Observe(seconds);
+}
+
+void Metrics::StoreWrite(double seconds) { families_->store_write.Observe(seconds); }
+void Metrics::Heartbeat(double seconds) { families_->heartbeat.Observe(seconds); }
+void Metrics::Planning(double seconds) { families_->planning.Observe(seconds); }
+void Metrics::Lease() { families_->leases.Increment(); }
+void Metrics::AttemptLost() { families_->lost.Increment(); }
+void Metrics::CheckpointCommitted() { families_->checkpoints.Increment(); }
+void Metrics::TelemetryRecords(int64_t records) { families_->records.Increment(static_cast<double>(records)); }
+void Metrics::TelemetryDropped(int64_t records) { families_->dropped.Increment(static_cast<double>(records)); }
+
+std::string Metrics::Text() {
+  families_->resident.Set(ResidentBytes());
+  families_->cpu.Increment(CpuSeconds() - families_->cpu.Value());
+  families_->files.Set(OpenFiles());
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace legoai::server

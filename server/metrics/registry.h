@@ -1,0 +1,50 @@
+// What the server counts and measures of itself, as Prometheus' text format 0.0.4. Base units, no ids of jobs or workers as
+// labels: the number of series does not grow with what the service does. docs/operations.md says what each one means.
+//
+// Thread-safe; counting takes well under a microsecond and never blocks on a reader.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace legoai::server {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // As of now; gauges.h sets them from the store. `state`: "queued", "ready"; `use`: "used", "free".
+  void SetJobs(std::string_view state, int64_t jobs);        // legoai_jobs{state}
+  void SetWorkers(std::string_view state, int64_t workers);  // legoai_workers{state}
+  void SetSlots(std::string_view use, int64_t slots);        // legoai_slots{use}
+  void SetConnectedAgents(int64_t agents);                   // legoai_agents_connected
+
+  // `method`: GET, HEAD, POST; others count as "other". `code`: of the answer.
+  void HttpRequest(std::string_view method, int code, double seconds);  // legoai_http_requests_total, legoai_http_request_seconds
+  void HttpStreams(int change);                                         // legoai_http_streams
+  // `method`: "CreateJob"; `code`: "OK", "NOT_FOUND".
+  void GrpcRequest(std::string_view method, std::string_view code, double seconds);
+
+  void StoreWrite(double seconds);  // legoai_store_write_seconds: one transaction until it is durable
+  void Heartbeat(double seconds);  // legoai_heartbeat_seconds: from an agent's heartbeat until its answer is handed to the stream
+  void Planning(double seconds);   // legoai_planning_seconds: one plan
+  void Lease();                    // legoai_leases_total: leases that were given
+  void AttemptLost();              // legoai_attempts_lost_total
+  void CheckpointCommitted();      // legoai_checkpoints_committed_total
+  void TelemetryRecords(int64_t records);  // legoai_telemetry_records_total: that became durable
+  void TelemetryDropped(int64_t records);  // legoai_telemetry_dropped_total: that agents could not keep
+
+  // Everything, with the process' own numbers (process_resident_memory_bytes and so on) as of this call.
+  std::string Text();
+
+ private:
+  struct Families;
+  const std::unique_ptr<Families> families_;
+};
+
+}  // namespace legoai::server

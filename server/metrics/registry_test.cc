@@ -1,0 +1,92 @@
+#include "server/metrics/registry.h"
+
+#include <map>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace legoai::server {
+namespace {
+
+// "name{labels}" -> value, by the format's own rules: comments begin with #, the value is what follows the last space.
+std::map<std::string, double> Samples(const std::string& text) {
+  std::map<std::string, double> samples;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t space = line.rfind(' ');
+    samples[line.substr(0, space)] = std::stod(line.substr(space + 1));
+  }
+  return samples;
+}
+
+TEST(Metrics, CountsByLabels) {
+  Metrics metrics;
+  metrics.HttpRequest("GET", 200, 0.001);
+  metrics.HttpRequest("GET", 200, 0.3);
+  metrics.HttpRequest("BREW", 405, 0.001);
+  metrics.GrpcRequest("CreateJob", "OK", 0.01);
+  auto samples = Samples(metrics.Text());
+  EXPECT_EQ(samples.at("legoai_http_requests_total{code=\"200\",method=\"GET\"}"), 2);
+  EXPECT_EQ(samples.at("legoai_http_requests_total{code=\"405\",method=\"other\"}"), 1);
+  EXPECT_EQ(samples.at("legoai_grpc_requests_total{code=\"OK\",method=\"CreateJob\"}"), 1);
+  EXPECT_EQ(samples.at("legoai_http_request_seconds_count"), 3);
+  EXPECT_EQ(samples.at("legoai_http_request_seconds_bucket{le=\"0.001\"}"), 2);
+  EXPECT_EQ(samples.at("legoai_http_request_seconds_bucket{le=\"+Inf\"}"), 3);
+}
+
+TEST(Metrics, GaugesSayTheLatest) {
+  Metrics metrics;
+  metrics.SetJobs("queued", 7);
+  metrics.SetJobs("queued", 2);
+  metrics.SetWorkers("ready", 3);
+  metrics.SetSlots("free", 12);
+  metrics.HttpStreams(1);
+  metrics.HttpStreams(1);
+  metrics.HttpStreams(-1);
+  auto samples = Samples(metrics.Text());
+  EXPECT_EQ(samples.at("legoai_jobs{state=\"queued\"}"), 2);
+  EXPECT_EQ(samples.at("legoai_workers{state=\"ready\"}"), 3);
+  EXPECT_EQ(samples.at("legoai_slots{use=\"free\"}"), 12);
+  EXPECT_EQ(samples.at("legoai_http_streams"), 1);
+}
+
+TEST(Metrics, TellsOfTheProcess) {
+  Metrics metrics;
+  const auto first = Samples(metrics.Text());
+  EXPECT_GT(first.at("process_resident_memory_bytes"), 1e6);
+  EXPECT_GE(first.at("process_open_fds"), 3);
+  const auto second = Samples(metrics.Text());
+  EXPECT_GE(second.at("process_cpu_seconds_total"), first.at("process_cpu_seconds_total"));
+}
+
+TEST(Metrics, EveryFamilyHasHelpAndType) {
+  const std::string text = Metrics().Text();
+  for (const char* name :
+       {"legoai_agents_connected", "legoai_store_write_seconds", "legoai_heartbeat_seconds", "legoai_leases_total"}) {
+    EXPECT_NE(text.find(std::string("# HELP ") + name + " "), std::string::npos) << name;
+    EXPECT_NE(text.find(std::string("# TYPE ") + name + " "), std::string::npos) << name;
+  }
+}
+
+TEST(Metrics, NothingIsLostBetweenThreads) {
+  Metrics metrics;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&metrics] {
+      for (int i = 0; i < 1000; ++i) {
+        metrics.Lease();
+        metrics.HttpRequest("GET", 200, 0.01);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto samples = Samples(metrics.Text());
+  EXPECT_EQ(samples.at("legoai_leases_total"), 4000);
+  EXPECT_EQ(samples.at("legoai_http_requests_total{code=\"200\",method=\"GET\"}"), 4000);
+}
+
+}  // namespace
+}  // namespace legoai::server
