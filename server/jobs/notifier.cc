@@ -10,6 +10,14 @@ Notifier::Subscription::~Subscription() {
 }
 
 std::unique_ptr<Notifier::Subscription> Notifier::Subscribe(const std::string& job, std::function<void()> callback) {
+  return Add(job, [callback = std::move(callback)](const std::string&) { callback(); });
+}
+
+std::unique_ptr<Notifier::Subscription> Notifier::SubscribeToNames(std::function<void(const std::string& job)> callback) {
+  return Add("", std::move(callback));
+}
+
+std::unique_ptr<Notifier::Subscription> Notifier::Add(const std::string& job, Callback callback) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t id = next_id_++;
   subscriptions_[id] = {job, std::move(callback)};
@@ -19,7 +27,7 @@ std::unique_ptr<Notifier::Subscription> Notifier::Subscribe(const std::string& j
 // Callbacks run under the lock: that is what makes the end of a subscription the end of its calls.
 void Notifier::Notify(const std::string& job) {
   for (const auto& [id, subscription] : subscriptions_) {
-    if (subscription.first.empty() || subscription.first == job) subscription.second();
+    if (subscription.first.empty() || subscription.first == job) subscription.second(job);
   }
 }
 

@@ -33,6 +33,8 @@ class Notifier {
 
   // `job`: resource name; empty: changes of all jobs and workers.
   std::unique_ptr<Subscription> Subscribe(const std::string& job, std::function<void()> callback);
+  // Changes of all jobs and workers by name: that of the job; empty where a worker has changed.
+  std::unique_ptr<Subscription> SubscribeToNames(std::function<void(const std::string& job)> callback);
   // After the change is durable.
   void JobChanged(const std::string& job);
   void WorkersChanged();
@@ -43,11 +45,13 @@ class Notifier {
   std::optional<v1::PlanningProgress> Planning(const std::string& job) const;
 
  private:
+  using Callback = std::function<void(const std::string&)>;
+  std::unique_ptr<Subscription> Add(const std::string& job, Callback callback);
   void Notify(const std::string& job);
 
   mutable std::mutex mutex_;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, std::pair<std::string, std::function<void()>>> subscriptions_;
+  std::map<uint64_t, std::pair<std::string, Callback>> subscriptions_;
   std::map<std::string, v1::PlanningProgress> planning_;
 };
 
