@@ -49,7 +49,7 @@ std::optional<absl::Time> Fleet::FreeAt(int worker, int64_t slots) const {
 int64_t Fleet::FreeSlotsAt(int worker, absl::Time at) const {
   int64_t free = workers_[worker].free;
   for (const Use& use : workers_[worker].uses) free += use.end <= at ? use.slots : 0;
-  return std::min(free, workers_[worker].view->slots);
+  return free;
 }
 
 }  // namespace legoai::scheduler

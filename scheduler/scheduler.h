@@ -10,7 +10,8 @@
 // no moment is known at which the head fits, all that it could use is kept for it. A job that shares no possible worker with an
 // earlier head (another pool or device type) is a head too.
 //
-// Names are unique; slots of a job are at least 1; a worker has 0 <= free <= slots. What runs on workers that are not in the
+// Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs
+// are together at most its slots. What runs on workers that are not in the
 // snapshot counts for nothing; slots that are neither free nor of a running job are never free again, as far as reservations
 // count.
 #pragma once
