@@ -1,5 +1,6 @@
-// Who waits for changes is woken here: watches of jobs, the page's live view, the controller. It carries no data: whoever is woken
-// reads the store. Thread-safe; callbacks run on the thread that notifies, must not block and must not call back into the Notifier.
+// Who waits for changes is woken here: watches of jobs, the page's live view, the controller. It carries no data: whoever is
+// woken reads the store. Thread-safe; callbacks run on the thread that notifies, must not block and must not call back into the
+// Notifier.
 #pragma once
 
 #include <cstdint>

@@ -18,12 +18,12 @@ bool IsFinal(v1::JobState state);
 // Has slots, or may still have them: leased, starting, running, cancelling.
 bool HoldsLease(v1::JobState state);
 bool MayFollow(v1::JobState from, v1::JobState to);
-std::vector<v1::JobState> ActiveStates();  // all that are not final
+std::vector<v1::JobState> ActiveStates();   // all that are not final
 std::string StateText(v1::JobState state);  // "queued"
 
-// Changes `job`, as it was read in this transaction, to `to`: next version, update time (start and end times where they fall due),
-// reason, a row of the history. `job` is the job afterwards; the caller may have changed other fields of it before.
-// Errors: FailedPrecondition for a state that may not follow; those of Transaction::UpdateJob.
+// Changes `job`, as it was read in this transaction, to `to`: next version, update time (start and end times where they fall
+// due), reason, a row of the history. `job` is the job afterwards; the caller may have changed other fields of it before. Errors:
+// FailedPrecondition for a state that may not follow; those of Transaction::UpdateJob.
 absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to, std::string_view reason, int64_t now_us);
 
 // Stores other changes of `job` (progress, reason, queue position) under its next version, without a row of the history.

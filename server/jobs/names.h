@@ -1,0 +1,43 @@
+// Resource names of the service, in the style of Google's API improvement proposals: "projects/P/jobs/J" with J a ULID,
+// ".../attempts/N", ".../checkpoints/STEP", "workers/W". gRPC-free. Thread-safety: pure functions.
+//
+// Errors of parsing: FieldError of `field`, which is the path of the name in the request, with the form that is wanted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace legoai::server {
+
+struct JobName {
+  std::string project, id;
+};
+
+struct AttemptName {
+  std::string job;  // resource name
+  int64_t attempt = 0;
+};
+
+// 26 characters of Crockford's base 32, in capitals, of at most 128 bits.
+bool IsUlid(std::string_view text);
+
+// "projects/default" -> "default".
+absl::StatusOr<std::string> ParseProjectName(std::string_view field, std::string_view name);
+absl::StatusOr<JobName> ParseJobName(std::string_view field, std::string_view name);
+absl::StatusOr<AttemptName> ParseAttemptName(std::string_view field, std::string_view name);
+// "workers/node-7" -> "node-7".
+absl::StatusOr<std::string> ParseWorkerName(std::string_view field, std::string_view name);
+
+// One segment of letters, digits, points, dashes and underscores that begins with a letter or digit, at most 63 long: what a
+// worker or a pool may be called.
+bool IsSegment(std::string_view text);
+
+std::string FormatJobName(std::string_view project, std::string_view id);
+std::string FormatAttemptName(std::string_view job, int64_t attempt);
+std::string FormatCheckpointName(std::string_view job, int64_t step);
+std::string FormatWorkerName(std::string_view worker);
+
+}  // namespace legoai::server

@@ -1,0 +1,224 @@
+#include "server/jobs/request_checks.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/unknown_field_set.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/json/reflect.h"
+#include "proto/nearest.h"
+#include "proto/toml/toml.h"
+#include "worker/model/catalog.h"
+#include "worker/model/hf_config.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::server {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kMostNameBytes = 200;
+constexpr int64_t kMostNesting = 32;
+constexpr int64_t kMostConstraints = 100;
+constexpr size_t kMostConstraintBytes = 500;
+constexpr char kConfigField[] = "config.json";
+
+std::string Join(std::string_view path, std::string_view field) {
+  return path.empty() ? std::string(field) : absl::StrCat(std::string(path), ".", std::string(field));
+}
+
+// Of one enum field, single or repeated, the first number that the enum does not have.
+std::optional<int> UnknownNumber(const Message& message, const FieldDescriptor* field) {
+  const auto* reflection = message.GetReflection();
+  const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
+  for (int i = 0; i < count; ++i) {
+    const int number =
+        field->is_repeated() ? reflection->GetRepeatedEnumValue(message, field, i) : reflection->GetEnumValue(message, field);
+    if (!field->enum_type()->FindValueByNumber(number)) return number;
+  }
+  return std::nullopt;
+}
+
+// How deep brackets of a JSON text are nested, those in strings left out: what reads and prints it calls itself for each level.
+int64_t Nesting(std::string_view json) {
+  int64_t depth = 0, deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (in_string && json[i] == '\\') {
+      ++i;
+    } else if (json[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && (json[i] == '{' || json[i] == '[')) {
+      deepest = std::max(deepest, ++depth);
+    } else if (!in_string && (json[i] == '}' || json[i] == ']')) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+// Only name and config_json are given.
+bool IsUnread(const v1::Model& model) {
+  v1::Model bare;
+  bare.set_name(model.name());
+  bare.set_config_json(model.config_json());
+  return bare.SerializeAsString() == model.SerializeAsString();
+}
+
+absl::Status Adopt(std::string_view path, const v1::Model& truth, std::string_view source, v1::Model* model) {
+  if (IsUnread(*model)) *model = truth;
+  if (model->SerializeAsString() == truth.SerializeAsString()) return absl::OkStatus();
+  const auto* type = v1::Model::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const Tree said = ToTree(*model, type->field(i)), is = ToTree(truth, type->field(i));
+    if (said == is) continue;
+    return FieldError(
+        Join(path, type->field(i)->name()), said.dump(),
+        absl::StrCat("its ", std::string(source), " says ", is.dump(), "; give only the name and config_json, or what they say"));
+  }
+  return FieldError(path, model->name(), absl::StrCat("is not what its ", std::string(source), " says"));
+}
+
+// The reader names keys "config.json: KEY"; in the request they are in `path`.config_json.
+absl::Status UnderConfig(std::string_view path, const absl::Status& status) {
+  const auto violation = GetFieldViolation(status);
+  if (!violation) return Annotate(status, Join(path, "config_json"));
+  std::string field = violation->field();
+  if (absl::StartsWith(field, kConfigField)) field.replace(0, sizeof(kConfigField) - 1, "config_json");
+  return FieldError(Join(path, field), violation->value(), violation->remedy());
+}
+
+absl::Status CheckCatalogModel(std::string_view path, v1::Model* model) {
+  std::vector<std::string> names;
+  for (const v1::Model& known : model::Catalog()) {
+    if (known.name() == model->name()) return Adopt(path, known, "entry in the catalog", model);
+    names.push_back(known.name());
+  }
+  return FieldError(
+      Join(path, "name"), model->name(),
+      absl::StrCat("is not in the catalog, and there is no config_json; the nearest name is ", Nearest(model->name(), names)));
+}
+
+absl::Status CheckAbsolute(std::string_view field, const std::string& path) {
+  if (path.empty() || path[0] == '/') return absl::OkStatus();
+  return FieldError(field, path, "must be an absolute path: workers have another working folder");
+}
+
+// Keys that the planner takes from the recipe for all candidates.
+const std::set<std::string>& FixedKeys() {
+  static const auto* const keys =
+      new std::set<std::string>{"model.name", "training.dataset_path", "training.global_batch_size", "training.seq_len"};
+  return *keys;
+}
+
+absl::Status CheckConstraint(const std::string& field, const std::string& text, const v1::Recipe& recipe,
+                             std::map<std::string, std::string>* seen) {
+  if (text.size() > kMostConstraintBytes)
+    return FieldError(field, "", absl::StrCat("is longer than ", kMostConstraintBytes, " bytes"));
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    return FieldError(field, text, "write KEY=VALUE, for instance parallelism.tensor_parallel_degree=2");
+  const std::string key = text.substr(0, equals), value = text.substr(equals + 1);
+  v1::Recipe with = recipe;
+  absl::Status status = ApplyOverride(&with, key, value);
+  if (status.ok()) status = parallel::CheckRecipe(with);
+  if (!status.ok()) return FieldError(field, text, std::string(status.message()));
+  if (FixedKeys().count(key) > 0 && with.SerializeAsString() != recipe.SerializeAsString())
+    return FieldError(field, text, "contradicts the recipe, which fixes this key; change it there");
+  const auto [before, first] = seen->emplace(key, value);
+  if (!first && before->second != value)
+    return FieldError(field, text, absl::StrCat("another constraint says ", key, "=", before->second));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Under(std::string_view path, const absl::Status& status) {
+  const auto violation = GetFieldViolation(status);
+  if (!violation) return Annotate(status, path);
+  return FieldError(Join(path, violation->field()), violation->value(), violation->remedy(), status.code());
+}
+
+absl::Status CheckKnown(const Message& message, std::string_view path) {
+  const auto* reflection = message.GetReflection();
+  const auto& unknown = reflection->GetUnknownFields(message);
+  if (!unknown.empty()) {
+    return FieldError(Join(path, absl::StrCat("#", unknown.field(0).number())), "",
+                      absl::StrCat("the server knows no field of this number in ", message.GetDescriptor()->name(),
+                                   "; who calls is of a newer version than the server"));
+  }
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const std::string name = Join(path, field->name());
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+      if (const auto number = UnknownNumber(message, field))
+        return FieldError(name, absl::StrCat(*number), absl::StrCat("is no value of ", field->enum_type()->name()));
+    }
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      const Message& inner =
+          field->is_repeated() ? reflection->GetRepeatedMessage(message, field, i) : reflection->GetMessage(message, field);
+      const std::string inner_path = field->is_repeated() ? absl::StrCat(name, "[", i, "]") : name;
+      if (absl::Status status = CheckKnown(inner, inner_path); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModel(std::string_view path, v1::Model* model) {
+  if (model->name().empty()) return FieldError(Join(path, "name"), "", "is needed: a name for people, or one of the catalog");
+  if (absl::Status status = CheckText(Join(path, "name"), model->name(), kMostNameBytes); !status.ok()) return status;
+  const std::string& config = model->config_json();
+  if (config.empty()) return CheckCatalogModel(path, model);
+  const std::string field = Join(path, "config_json");
+  if (config.size() > kMostConfigBytes)
+    return FieldError(field, absl::StrCat(config.size(), " bytes"),
+                      absl::StrCat("must have at most ", kMostConfigBytes, " bytes"));
+  if (Nesting(config) > kMostNesting)
+    return FieldError(field, "", absl::StrCat("is nested deeper than ", kMostNesting, " levels: it is no model's config.json"));
+  const auto read = model::ParseHfConfig(config, model->name());
+  if (!read.ok()) return UnderConfig(path, read.status());
+  return Adopt(path, *read, "config_json", model);
+}
+
+absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe) {
+  if (absl::Status status = parallel::CheckRecipe(*recipe); !status.ok()) return Under(path, status);
+  absl::Status status = CheckAbsolute(Join(path, "model.initial_load_path"), recipe->model().initial_load_path());
+  if (status.ok() && recipe->model().tokenizer_path() != "byte")
+    status = CheckAbsolute(Join(path, "model.tokenizer_path"), recipe->model().tokenizer_path());
+  if (status.ok() && recipe->job().dump_folder() != parallel::DefaultRecipe().job().dump_folder())
+    status = CheckAbsolute(Join(path, "job.dump_folder"), recipe->job().dump_folder());
+  if (!status.ok()) return status;
+  parallel::FillDefaults(recipe);
+  return absl::OkStatus();
+}
+
+absl::Status CheckConstraints(std::string_view path, const std::vector<std::string>& constraints, const v1::Recipe& recipe) {
+  if (constraints.size() > kMostConstraints)
+    return FieldError(path, absl::StrCat(constraints.size(), " of them"), absl::StrCat("give at most ", kMostConstraints));
+  std::map<std::string, std::string> seen;
+  for (size_t i = 0; i < constraints.size(); ++i) {
+    const std::string field = absl::StrCat(std::string(path), "[", i, "]");
+    if (absl::Status status = CheckConstraint(field, constraints[i], recipe, &seen); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckText(std::string_view path, std::string_view text, size_t most) {
+  if (text.size() > most)
+    return FieldError(path, absl::StrCat(text.size(), " bytes"), absl::StrCat("must have at most ", most, " bytes"));
+  const bool control = std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (control) return FieldError(path, "", "must not have control characters");
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,46 @@
+// Checks of what requests have in common: the model, the recipe, constraints. gRPC-free; no file of the server is looked at.
+// Thread-safety: pure functions.
+//
+// Errors: FieldErrors whose field begins with `path`, the place in the request: "spec.recipe" gives
+// "spec.recipe.training.seq_len".
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::server {
+
+// The largest message that is taken, in bytes.
+inline constexpr int64_t kMostRequestBytes = int64_t{4} << 20;
+inline constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
+inline constexpr double kMostBudgetSeconds = 3600;
+inline constexpr int64_t kMostTop = 1000;
+
+// Fields and enum values that this build does not know are refused: they ask for something that would not be done.
+absl::Status CheckKnown(const google::protobuf::Message& message, std::string_view path);
+
+// A model with config_json is what its config.json says, another one what the catalog says of its name. With nothing but these
+// two given, the numbers are filled in; numbers that differ are refused.
+absl::Status CheckModel(std::string_view path, v1::Model* model);
+
+// CheckRecipe, and defaults for what is unset. Paths in it must be absolute: workers have another working folder than who
+// submits.
+absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe);
+
+// Each is KEY=VALUE with a key of the recipe and a legal value; none contradicts another, or what `recipe` fixes.
+absl::Status CheckConstraints(std::string_view path, const std::vector<std::string>& constraints, const v1::Recipe& recipe);
+
+// Text for people: at most `most` bytes, no control characters.
+absl::Status CheckText(std::string_view path, std::string_view text, size_t most);
+
+// `status` with its field put behind "path.".
+absl::Status Under(std::string_view path, const absl::Status& status);
+
+}  // namespace legoai::server
