@@ -207,6 +207,8 @@ class Run {
       ranked->set_mfu(estimate.mfu());
       ranked->set_peak_memory_bytes(stage.peak_allocated_bytes());
       ranked->set_headroom_bytes(HeadroomBytes(stage));
+      *ranked->mutable_memory() = stage.categories();
+      *ranked->mutable_breakdown() = estimate.breakdown();
     }
   }
 

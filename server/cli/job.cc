@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "planner/estimate_one.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
 #include "server/cli/machine.h"
@@ -12,16 +13,6 @@
 #include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
-namespace {
-
-absl::Status FromSimError(const v1::SimError& error) {
-  const auto code = static_cast<absl::StatusCode>(error.code());
-  if (!error.field().empty()) return FieldError(error.field(), error.value(), error.remedy(), code);
-  return absl::Status(code, error.message());
-}
-
-}  // namespace
-
 absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& arguments) {
   if (path.empty()) return parallel::ParseRecipe("", arguments.recipe_keys());
   auto recipe = parallel::LoadRecipe(path, arguments.recipe_keys());
@@ -55,15 +46,7 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const st
   options.program = *program;
   options.processes = 1;
   planner::LegoSimPool pool(options);
-  if (absl::Status status = pool.Start(request); !status.ok()) return status;
-  for (;;) {
-    if (interrupted && interrupted()) return absl::CancelledError("interrupted");
-    auto answer = pool.Wait(absl::Milliseconds(200));
-    if (!answer.ok()) return answer.status();
-    if (!*answer) continue;
-    if ((*answer)->has_error()) return FromSimError((*answer)->error());
-    return (*answer)->estimate();
-  }
+  return planner::EstimateOne(request, pool, interrupted);
 }
 
 }  // namespace legoai::cli

@@ -1,0 +1,282 @@
+#include "server/fleet/attempt_facts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "proto/rpc_status.h"
+#include "server/jobs/transition.h"
+
+namespace legoai::server {
+namespace {
+
+// The job of a lease, if the lease is its latest and not over.
+absl::StatusOr<std::optional<v1::Job>> JobOfLease(store::Transaction& transaction, const v1::LeaseId& lease) {
+  auto job = transaction.GetJob(lease.job());
+  if (!job.ok()) return job.status();
+  if (!*job || (*job)->epoch() != lease.epoch() || !HoldsLease((*job)->state())) return std::optional<v1::Job>();
+  return job;
+}
+
+// The attempt that runs under the job's latest lease.
+absl::StatusOr<v1::Attempt> LatestAttempt(store::Transaction& transaction, const v1::Job& job) {
+  auto attempts = transaction.ListAttempts(job.name());
+  if (!attempts.ok()) return attempts.status();
+  if (attempts->empty() || attempts->back().epoch() != job.epoch())
+    return absl::InternalError(absl::StrCat(job.name(), " has no attempt of epoch ", job.epoch()));
+  return attempts->back();
+}
+
+absl::Status SetAttemptState(store::Transaction& transaction, const v1::Job& job, const std::string& state) {
+  auto attempt = LatestAttempt(transaction, job);
+  if (!attempt.ok()) return attempt.status();
+  if (attempt->state() == state) return absl::OkStatus();
+  attempt->set_state(state);
+  return transaction.PutAttempt(job.name(), *attempt);
+}
+
+std::optional<double> Median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  const auto middle = values.begin() + values.size() / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// What the attempt's own reports say in the end, beside what was predicted.
+absl::Status Measure(store::Transaction& transaction, const v1::Job& job, v1::Attempt* attempt) {
+  const auto metrics = transaction.ListMetrics(job.name(), 0);
+  if (!metrics.ok()) return metrics.status();
+  std::vector<double> seconds;
+  int64_t peak = 0;
+  for (const v1::StepMetrics& report : *metrics) {
+    if (report.attempt() != attempt->attempt()) continue;
+    seconds.push_back(report.step_seconds());
+    peak = std::max(peak, report.peak_memory_bytes());
+  }
+  if (!seconds.empty()) seconds.erase(seconds.begin());  // the first warms up
+  if (const auto median = Median(std::move(seconds))) attempt->set_measured_step_seconds(*median);
+  if (peak > 0) attempt->set_measured_peak_memory_bytes(peak);
+  return absl::OkStatus();
+}
+
+absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, const std::string& state, const absl::Status& error,
+                        std::optional<int64_t> last_step, int64_t now_us) {
+  auto attempt = LatestAttempt(transaction, job);
+  if (!attempt.ok()) return attempt.status();
+  attempt->set_state(state);
+  attempt->set_end_time_us(now_us);
+  if (!error.ok()) *attempt->mutable_error() = ToRpcStatus(error);
+  if (last_step) attempt->set_last_step(*last_step);
+  if (absl::Status status = Measure(transaction, job, &*attempt); !status.ok()) return status;
+  return transaction.PutAttempt(job.name(), *attempt);
+}
+
+// How often in a row trainers have failed without a new committed checkpoint in between, this time included.
+absl::StatusOr<int64_t> FailuresInVain(store::Transaction& transaction, const v1::Job& job) {
+  const auto attempts = transaction.ListAttempts(job.name());
+  if (!attempts.ok()) return attempts.status();
+  int64_t failures = 0;
+  for (auto attempt = attempts->rbegin(); attempt != attempts->rend(); ++attempt) {
+    if (attempt->resume_step() != job.committed_step() || attempt->has_resume_step() != job.has_committed_step()) break;
+    failures += attempt->state() == "failed";
+  }
+  return failures;
+}
+
+absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Status& error, std::string_view reason,
+                  int64_t now_us) {
+  *job->mutable_outcome()->mutable_error() = ToRpcStatus(error);
+  return Move(transaction, job, v1::FAILED, reason, now_us);
+}
+
+std::string GoesOnFrom(const v1::Job& job) {
+  return job.has_committed_step() ? absl::StrCat("; goes on from step ", job.committed_step()) : std::string("; begins anew");
+}
+
+absl::Status Restart(store::Transaction& transaction, v1::Job* job, const std::string& reason, int64_t now_us) {
+  job->set_restarts(job->restarts() + 1);
+  return Move(transaction, job, v1::RESTARTING, absl::StrCat(reason, GoesOnFrom(*job)), now_us);
+}
+
+absl::Status ApplyFailure(store::Transaction& transaction, v1::Job* job, const absl::Status& error, int64_t now_us) {
+  if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
+  if (!IsWorthAnotherAttempt(error)) return Fail(transaction, job, error, std::string(error.message()), now_us);
+  const auto failures = FailuresInVain(transaction, *job);
+  if (!failures.ok()) return failures.status();
+  const int64_t allowed = job->spec().policy().max_restarts();
+  if (*failures > allowed) {
+    return Fail(transaction, job, error,
+                absl::StrCat(*failures, " attempts in a row have failed without a new checkpoint, and policy.max_restarts is ",
+                             allowed, "; the last: ", error.message()),
+                now_us);
+  }
+  return Restart(transaction, job, std::string(error.message()), now_us);
+}
+
+absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::AttemptEnded& ended, int64_t now_us) {
+  const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
+  const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
+  if (absl::Status status = EndAttempt(transaction, *job, state, error, ended.last_step(), now_us); !status.ok()) return status;
+  if (!error.ok()) return ApplyFailure(transaction, job, error, now_us);
+  if (ended.stopped()) {
+    if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
+    return Restart(transaction, job, "its worker was told to leave", now_us);
+  }
+  if (ended.has_hf_directory()) job->set_hf_directory(ended.hf_directory());
+  job->mutable_outcome();
+  job->mutable_progress()->set_step(ended.last_step());
+  return Move(transaction, job, v1::SUCCEEDED, absl::StrCat("finished at step ", ended.last_step()), now_us);
+}
+
+// The trainers are at work: an attempt becomes starting, then running.
+absl::Status Advance(store::Transaction& transaction, v1::Job* job, v1::JobState to, int64_t now_us) {
+  if (job->state() != v1::LEASED && !(job->state() == v1::STARTING && to == v1::RUNNING)) return absl::OkStatus();
+  const bool runs = to == v1::RUNNING;
+  if (absl::Status status = SetAttemptState(transaction, *job, runs ? "running" : "starting"); !status.ok()) return status;
+  return Move(transaction, job, to, runs ? "steps are done" : "trainers are started", now_us);
+}
+
+void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {
+  progress->set_step(metrics.step());
+  if (metrics.has_loss()) progress->set_loss(metrics.loss());
+  if (metrics.has_validation_loss()) progress->set_validation_loss(metrics.validation_loss());
+  progress->set_tokens_per_second(metrics.tokens_per_second());
+  progress->set_step_seconds(metrics.step_seconds());
+  if (metrics.has_peak_memory_bytes()) progress->set_peak_memory_bytes(metrics.peak_memory_bytes());
+}
+
+// Changes `job` in memory where the fact is no transition; the caller stores it. `touched` says so.
+absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fact, v1::Job* job, bool* touched, int64_t now_us) {
+  switch (fact.fact_case()) {
+    case v1::Telemetry::kMetrics: {
+      if (absl::Status status = Advance(transaction, job, v1::RUNNING, now_us); !status.ok()) return status;
+      TakeMetrics(fact.metrics(), job->mutable_progress());
+      v1::StepMetrics metrics = fact.metrics();
+      metrics.set_attempt(job->attempts());
+      *touched = true;
+      return transaction.AppendMetrics(job->name(), metrics);
+    }
+    case v1::Telemetry::kProgress:
+      job->mutable_progress()->set_phase(fact.progress().phase());
+      job->mutable_progress()->set_steps(fact.progress().steps());
+      *touched = true;
+      return absl::OkStatus();
+    case v1::Telemetry::kLog: {
+      v1::LogLine line = fact.log();
+      line.set_attempt(job->attempts());
+      line.set_epoch(job->epoch());
+      return transaction.AppendLog(job->name(), std::move(line));
+    }
+    case v1::Telemetry::kStarted:
+      job->set_unigram_entropy(fact.started().unigram_entropy());
+      *touched = true;
+      return Advance(transaction, job, v1::STARTING, now_us);
+    case v1::Telemetry::kEnded: return ApplyEnd(transaction, job, fact.ended(), now_us);
+    case v1::Telemetry::kFlightDump: {
+      v1::FlightRecord head;
+      head.set_attempt(job->attempts());
+      head.set_reason(fact.flight_dump().reason());
+      head.set_time_us(now_us);
+      return transaction.PutFlightRecord(job->name(), head, &fact.flight_dump());
+    }
+    case v1::Telemetry::FACT_NOT_SET: return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+// The facts of one lease that follow each other, with one read and one write of the job.
+absl::Status ApplyRun(store::Transaction& transaction, const v1::Telemetry* begin, const v1::Telemetry* end, int64_t now_us,
+                      Effects* effects) {
+  auto found = JobOfLease(transaction, begin->lease());
+  if (!found.ok()) return found.status();
+  if (!*found) {
+    effects->fenced += end - begin;
+    return absl::OkStatus();
+  }
+  v1::Job job = **found;
+  bool touched = false;
+  for (const v1::Telemetry* fact = begin; fact != end; ++fact) {
+    const int64_t version = job.version();
+    if (absl::Status status = ApplyFact(transaction, *fact, &job, &touched, now_us); !status.ok()) return status;
+    if (job.version() != version) touched = false;  // a transition has stored all of it
+    if (fact->fact_case() == v1::Telemetry::kMetrics) touched = true;
+    if (fact->has_ended()) {
+      *effects->ended_leases.emplace_back().mutable_job() = job.name();
+      effects->ended_leases.back().set_epoch(begin->lease().epoch());
+      effects->fenced += end - fact - 1;
+      break;
+    }
+  }
+  effects->changed_jobs.push_back(job.name());
+  if (!touched) return absl::OkStatus();
+  job.mutable_progress()->set_update_time_us(now_us);
+  return Touch(transaction, &job, now_us);
+}
+
+bool SameLease(const v1::LeaseId& a, const v1::LeaseId& b) { return a.job() == b.job() && a.epoch() == b.epoch(); }
+
+}  // namespace
+
+absl::Status ApplyTelemetry(store::Transaction& transaction, const std::string& instance, const std::vector<v1::Telemetry>& facts,
+                            int64_t now_us, Effects* effects) {
+  const auto durable = transaction.TelemetrySequence(instance);
+  if (!durable.ok()) return durable.status();
+  auto begin = facts.begin();
+  while (begin != facts.end() && begin->sequence() <= *durable) ++begin;
+  if (begin == facts.end()) return absl::OkStatus();
+  while (begin != facts.end()) {
+    const auto end = std::find_if(begin, facts.end(), [&](const auto& fact) { return !SameLease(fact.lease(), begin->lease()); });
+    const absl::Status status = ApplyRun(transaction, &*begin, &*begin + (end - begin), now_us, effects);
+    if (!status.ok()) return status;
+    begin = end;
+  }
+  return transaction.SetTelemetrySequence(instance, facts.back().sequence());
+}
+
+absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, int64_t now_us,
+                              Effects* effects) {
+  auto found = transaction.GetJob(request.lease().job());
+  if (!found.ok()) return found.status();
+  if (!*found) return absl::FailedPreconditionError(absl::StrCat("the server knows no ", request.lease().job()));
+  v1::Job job = **found;
+  if (job.epoch() != request.lease().epoch() || !HoldsLease(job.state())) {
+    return absl::FailedPreconditionError(absl::StrCat("epoch ", request.lease().epoch(), " of ", job.name(),
+                                                      " is over: the job is ", StateText(job.state()), " in epoch ",
+                                                      job.epoch()));
+  }
+  v1::Checkpoint checkpoint;
+  checkpoint.set_name(absl::StrCat(job.name(), "/checkpoints/", request.step()));
+  checkpoint.set_step(request.step());
+  checkpoint.set_epoch(job.epoch());
+  checkpoint.set_attempt(job.attempts());
+  checkpoint.set_directory(request.directory());
+  *checkpoint.mutable_digests() = request.digests();
+  checkpoint.set_time_us(now_us);
+  job.set_committed_step(request.step());
+  effects->changed_jobs.push_back(job.name());
+  if (absl::Status status = transaction.PutCheckpoint(job.name(), checkpoint); !status.ok()) return status;
+  return Touch(transaction, &job, now_us);
+}
+
+absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job_name, int64_t epoch, const std::string& reason,
+                         int64_t now_us, Effects* effects) {
+  v1::LeaseId lease;
+  lease.set_job(job_name);
+  lease.set_epoch(epoch);
+  effects->ended_leases.push_back(lease);
+  auto found = JobOfLease(transaction, lease);
+  if (!found.ok()) return found.status();
+  if (!*found) return absl::OkStatus();
+  v1::Job job = **found;
+  effects->changed_jobs.push_back(job.name());
+  const absl::Status lost = absl::UnavailableError(reason);
+  if (absl::Status status = EndAttempt(transaction, job, "lost", lost, std::nullopt, now_us); !status.ok()) return status;
+  if (job.state() == v1::CANCELLING) return Move(transaction, &job, v1::CANCELLED, job.reason(), now_us);
+  return Restart(transaction, &job, reason, now_us);
+}
+
+bool IsWorthAnotherAttempt(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsAborted(error);
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,45 @@
+// What agents report of their leases, written into the store; the fence is here (decisions 20). gRPC-free.
+//
+// Whatever does not carry the epoch of the job's latest lease, or comes when the job has no lease any more, changes nothing: a
+// fenced-off agent can neither commit a checkpoint, nor end a job, nor add to its curve.
+// Thread-safety: functions of the transaction that is given.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/job.pb.h"
+#include "proto/legoai/v1/worker_service.pb.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+// What has to be done once the transaction is durable.
+struct Effects {
+  std::vector<std::string> changed_jobs;
+  std::vector<v1::LeaseId> ended_leases;
+  int64_t fenced = 0;  // facts that were not of the latest epoch
+};
+
+// Applies facts of one instance of an agent, in order. Those that are durable already are skipped.
+absl::Status ApplyTelemetry(store::Transaction& transaction, const std::string& instance, const std::vector<v1::Telemetry>& facts,
+                            int64_t now_us, Effects* effects);
+
+// Records the checkpoint under the lease's epoch. FailedPrecondition, with the reason, is a denial.
+absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, int64_t now_us,
+                              Effects* effects);
+
+// The lease is void although its agent did not say that it ended: the attempt is lost; the job restarts, or is cancelled if that
+// was asked for. Nothing if it is not the job's latest lease any more.
+absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job, int64_t epoch, const std::string& reason,
+                         int64_t now_us, Effects* effects);
+
+// Whether an attempt that ended with this error may be tried again: a rank that died or hung, a worker that left. What is wrong
+// with the job itself, or a disk that is full, would only fail again.
+bool IsWorthAnotherAttempt(const absl::Status& error);
+
+}  // namespace legoai::server

@@ -1,0 +1,163 @@
+#include "server/fleet/controller.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/transition.h"
+
+namespace legoai::server {
+namespace {
+
+// Expiry and waits that depend on time alone are looked at this often.
+constexpr auto kLookInterval = std::chrono::milliseconds(250);
+
+v1::PlanningProgress ToProto(const planner::PlanProgress& progress) {
+  v1::PlanningProgress proto;
+  proto.set_space(progress.space);
+  proto.set_to_capture(progress.to_capture);
+  proto.set_captured(progress.captured);
+  if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
+  proto.set_elapsed_seconds(progress.elapsed_seconds);
+  return proto;
+}
+
+}  // namespace
+
+Controller::Controller(ControllerOptions options, store::Store* store, Notifier* notifier)
+    : options_(std::move(options)), store_(store), notifier_(notifier), book_(options_.lease_ttl) {}
+
+Controller::~Controller() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ending_ = true;
+    for (const auto& [job, plan] : plans_) *plan.cancelled = true;
+  }
+  woken_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  planning_.reset();  // its callbacks use the rest
+}
+
+absl::Status Controller::Begin() {
+  std::vector<v1::Job> jobs;
+  std::vector<v1::Worker> workers;
+  std::map<std::string, v1::Attempt> attempts;
+  absl::Status status = store_->Read([&](store::ReadTransaction& read) -> absl::Status {
+    auto active = read.JobsInStates(ActiveStates());
+    if (!active.ok()) return active.status();
+    auto known = read.ListWorkers();
+    if (!known.ok()) return known.status();
+    jobs = *std::move(active), workers = *std::move(known);
+    for (const v1::Job& job : jobs) {
+      if (!HoldsLease(job.state())) continue;
+      auto of_job = read.ListAttempts(job.name());
+      if (!of_job.ok()) return of_job.status();
+      if (!of_job->empty()) attempts[job.name()] = of_job->back();
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  const absl::Duration now = options_.steady();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (v1::Worker& worker : workers) workers_[worker.name()] = {.facts = std::move(worker), .heard = now};
+    for (const auto& [job, attempt] : attempts) {
+      const v1::Placement& placement = attempt.placements(0);
+      book_.Grant({job, attempt.epoch(), placement.worker(), placement.slots(), now});
+    }
+  }
+  // A plan that was under way is made anew.
+  status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    for (v1::Job job : jobs) {
+      if (job.state() != v1::PLANNING) continue;
+      const bool restarts = job.attempts() > 0;
+      const absl::Status moved = Move(transaction, &job, restarts ? v1::RESTARTING : v1::SUBMITTED,
+                                      "the server was started anew while it planned", options_.now_us());
+      if (!moved.ok()) return moved;
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  planning_ = std::make_unique<Planning>(options_.make_estimator);
+  thread_ = std::thread([this] { Work(); });
+  return absl::OkStatus();
+}
+
+void Controller::Work() {
+  while (true) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      woken_.wait_for(lock, kLookInterval, [this] { return wake_ || ending_; });
+      if (ending_) return;
+      wake_ = false;
+    }
+    Step();
+  }
+}
+
+void Controller::Wake() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wake_ = true;
+  }
+  woken_.notify_all();
+}
+
+void Controller::Step() {
+  ExpireLeases();
+  std::vector<v1::Job> jobs;
+  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    auto active = transaction.JobsInStates(ActiveStates());
+    if (!active.ok()) return active.status();
+    jobs = *std::move(active);
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return Say(LogLevel::kError, absl::StrCat("jobs cannot be read: ", read.message()));
+  StopCancelled(jobs);
+  StartPlanning(jobs);
+  ScheduleJobs(jobs);
+}
+
+void Controller::Say(LogLevel level, std::string_view text, std::string_view job, int64_t epoch) {
+  LogFields fields{.job = job};
+  if (epoch > 0) fields.epoch = epoch;
+  Log(level, text, fields);
+}
+
+absl::Status Controller::Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work) {
+  Effects effects;
+  const absl::Status status = store_->Write([&](store::Transaction& transaction) {
+    effects = Effects();  // the function may be run more than once
+    return work(transaction, &effects);
+  });
+  if (status.ok()) Apply(effects);
+  return status;
+}
+
+void Controller::Apply(const Effects& effects) {
+  if (!effects.ended_leases.empty()) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (const v1::LeaseId& lease : effects.ended_leases) book_.Release(lease.job(), lease.epoch());
+    }
+    notifier_->WorkersChanged();
+    Wake();
+  }
+  for (const std::string& job : effects.changed_jobs) notifier_->JobChanged(job);
+}
+
+absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
+                                                const std::function<void(const v1::PlanningProgress&)>& progress,
+                                                const std::function<bool()>& cancel) {
+  return planning_->Plan(
+      request,
+      [&](const planner::PlanProgress& now) {
+        if (progress) progress(ToProto(now));
+      },
+      cancel);
+}
+
+absl::StatusOr<v1::Estimate> Controller::Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) {
+  return planning_->Simulate(request, cancel);
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,147 @@
+// The living part of the service: hears agents, plans submitted jobs, gives slots to queued ones, ends leases that nobody renews.
+// What must not be lost is in the store; here is what can be asked anew: connections, leases' ages, planning under way.
+// gRPC-free.
+//
+// One thread of its own decides (planning, scheduling, expiry); agents' messages are handled on the threads that bring them.
+// Thread-safe. Messages of one session must come in order, from one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/legoai/v1/worker_service.pb.h"
+#include "scheduler/scheduler.h"
+#include "server/fleet/attempt_facts.h"
+#include "server/fleet/fleet.h"
+#include "server/fleet/lease_book.h"
+#include "server/fleet/planning.h"
+#include "server/jobs/notifier.h"
+#include "server/metrics/log.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+struct ControllerOptions {
+  absl::Duration lease_ttl = absl::Seconds(15);          // without a heartbeat; then the slots are free and the job restarts
+  absl::Duration heartbeat_interval = absl::Seconds(2);  // told to agents
+  absl::Duration replan_grace = absl::Seconds(30);  // how long a job waits for slots that are gone before it is planned for fewer
+  std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
+  std::function<int64_t()> now_us;         // microseconds UTC
+  std::function<absl::Duration()> steady;  // monotonic
+};
+
+// The way to one agent. Send() queues and returns at once; thread-safe.
+class AgentLink {
+ public:
+  virtual ~AgentLink() = default;
+  virtual void Send(const v1::ToAgent& message) = 0;
+  // Ends the stream with this status. Disconnected() is called as after any other end.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+class Controller : public Fleet {
+ public:
+  // Neither store nor notifier is owned; both must outlive it.
+  Controller(ControllerOptions options, store::Store* store, Notifier* notifier);
+  ~Controller() override;  // ends its threads; running trainers go on
+
+  // Takes up what the store has: leases, workers, plans that were under way. Call once, before anything else.
+  absl::Status Begin();
+
+  // An agent's stream. The answer to Hello is the session, a positive number, or why the agent is refused.
+  absl::StatusOr<uint64_t> Connect(const v1::Hello& hello, AgentLink* link);
+  void Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat);  // in memory only: quick
+  // Blocks until durable, then acknowledges.
+  void Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts);
+  void CommitRequest(uint64_t session, const v1::CommitRequest& request);
+  void Goodbye(uint64_t session);
+  void Disconnected(uint64_t session);  // afterwards `link` is not used any more
+
+  std::vector<v1::Worker> Workers() const override;
+  absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
+  void Wake() override;
+  absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
+                                      const std::function<void(const v1::PlanningProgress&)>& progress,
+                                      const std::function<bool()>& cancel) override;
+  absl::StatusOr<v1::Estimate> Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) override;
+
+ private:
+  struct Session {
+    std::string worker, instance;
+    AgentLink* link = nullptr;
+    std::set<std::pair<std::string, int64_t>> leases;  // whose trainers ran there when it connected
+    int64_t judge_after = 0;                           // once this telemetry is durable, leases that are not among them are lost
+    bool judged = false;
+  };
+  struct WorkerEntry {
+    v1::Worker facts;
+    uint64_t session = 0;  // 0: not connected
+    absl::Duration heard;  // the last time
+  };
+  struct PlanUnderWay {
+    std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+  };
+
+  // controller.cc: the loop, and what every part uses.
+  void Work();
+  void Step();
+  static void Say(LogLevel level, std::string_view text, std::string_view job = "", int64_t epoch = 0);
+  absl::Status Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work);  // and what follows from it
+  void Apply(const Effects& effects);
+
+  // controller_agents.cc: sessions.
+  absl::Status CheckHello(const v1::Hello& hello) const;
+  void Welcome(uint64_t session, int64_t acknowledged);
+  std::vector<v1::LeaseId> Revoked(const std::string& worker, const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases);
+  void JudgeLeases(uint64_t session, int64_t durable);
+  void SendToWorker(const std::string& worker, const v1::ToAgent& message);  // holds mutex_
+  v1::Worker Facts(const WorkerEntry& entry) const;                          // holds mutex_
+
+  // controller_leases.cc: expiry, grants, stops.
+  void ExpireLeases();
+  void StopCancelled(const std::vector<v1::Job>& jobs);
+  void ScheduleJobs(const std::vector<v1::Job>& jobs);
+  void GrantLease(const scheduler::Grant& grant);
+  void KeepWaits(const std::vector<scheduler::Wait>& waits, const std::map<std::string, v1::Job>& waiting);
+  std::vector<scheduler::WorkerView> WorkerViews() const;
+
+  // controller_planning.cc
+  void StartPlanning(const std::vector<v1::Job>& jobs);
+  void PlanJob(const v1::Job& job, const v1::Cluster& cluster, std::string_view why);
+  void FinishPlanning(const std::string& job, int64_t slots, const absl::StatusOr<v1::PlanResult>& result);
+  void WaitUnplanned(const v1::Job& job, const std::string& reason);
+  bool MayPlanForFewer(const v1::Job& job) const;
+
+  const ControllerOptions options_;
+  store::Store* const store_;
+  Notifier* const notifier_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable woken_;
+  bool wake_ = false, ending_ = false;
+  uint64_t next_session_ = 1;
+  std::map<uint64_t, Session> sessions_;
+  std::map<std::string, WorkerEntry> workers_;  // by name
+  LeaseBook book_;
+  std::map<std::string, PlanUnderWay> plans_;  // by job
+
+  std::unique_ptr<Planning> planning_;
+  std::thread thread_;
+};
+
+}  // namespace legoai::server

@@ -1,0 +1,302 @@
+// Sessions: what agents say, and what follows from their coming and going.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "server/fleet/controller.h"
+#include "worker/launch/build_version.h"
+
+namespace legoai::server {
+namespace {
+
+constexpr int64_t kMostSlots = 4096;
+
+bool IsNameCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+}
+
+absl::Status CheckWorkerName(const std::string& name) {
+  const bool prefixed = absl::StartsWith(name, "workers/");
+  const std::string id = prefixed ? name.substr(8) : name;
+  if (prefixed && !id.empty() && id.size() <= 63 && std::all_of(id.begin(), id.end(), IsNameCharacter)) return absl::OkStatus();
+  return FieldError("worker.name", name,
+                    "must be workers/ and 1 to 63 letters, digits, dots, hyphens or underscores: give --name");
+}
+
+}  // namespace
+
+absl::Status Controller::CheckHello(const v1::Hello& hello) const {
+  const v1::Worker& worker = hello.worker();
+  if (absl::Status status = CheckWorkerName(worker.name()); !status.ok()) return status;
+  if (worker.build_version() != launch::BuildVersion()) {
+    return FieldError(
+        "worker.build_version", worker.build_version(),
+        absl::StrCat("this server is of build ", std::string(launch::BuildVersion()), ": install the same build on both"),
+        absl::StatusCode::kFailedPrecondition);
+  }
+  if (worker.instance().empty()) return FieldError("worker.instance", "", "is needed");
+  if (worker.slots() < 1 || worker.slots() > kMostSlots)
+    return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
+  if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
+  if (worker.pool().empty()) return FieldError("worker.pool", "", "is needed");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* link) {
+  if (absl::Status status = CheckHello(hello); !status.ok()) return status;
+  const int64_t now_us = options_.now_us();
+  v1::Worker facts = hello.worker();
+  int64_t acknowledged = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = workers_.find(facts.name());
+    if (known != workers_.end()) {
+      const WorkerEntry& entry = known->second;
+      const bool alive = entry.session != 0 && options_.steady() - entry.heard < options_.lease_ttl;
+      if (alive && entry.facts.host() != facts.host()) {
+        return absl::AlreadyExistsError(
+            absl::StrCat(facts.name(), " is connected from host ", entry.facts.host(), ": give this agent another --name"));
+      }
+      facts.set_first_seen_time_us(entry.facts.first_seen_time_us());
+      facts.set_state(entry.facts.state() == v1::DRAINING ? v1::DRAINING : v1::READY);
+    } else {
+      facts.set_first_seen_time_us(now_us);
+      facts.set_state(v1::READY);
+    }
+  }
+  facts.set_last_seen_time_us(now_us);
+  const absl::Status kept = store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    const auto sequence = transaction.TelemetrySequence(facts.instance());
+    if (!sequence.ok()) return sequence.status();
+    acknowledged = *sequence;
+    return transaction.PutWorker(facts);
+  });
+  if (!kept.ok()) return kept;
+  uint64_t id = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    id = next_session_++;
+    WorkerEntry& entry = workers_[facts.name()];
+    if (entry.session != 0) {
+      sessions_.at(entry.session).link->Close(absl::AbortedError(absl::StrCat("another agent has connected as ", facts.name())));
+    }
+    entry = {.facts = facts, .session = id, .heard = options_.steady()};
+    Session& session = sessions_[id];
+    session = {.worker = facts.name(), .instance = facts.instance(), .link = link, .judge_after = hello.last_telemetry()};
+    for (const v1::LeaseId& lease : hello.leases()) session.leases.insert({lease.job(), lease.epoch()});
+    v1::ToAgent welcome;
+    welcome.mutable_welcome()->set_acknowledged_telemetry(acknowledged);
+    welcome.mutable_welcome()->set_heartbeat_interval_seconds(absl::ToDoubleSeconds(options_.heartbeat_interval));
+    welcome.mutable_welcome()->set_lease_ttl_seconds(absl::ToDoubleSeconds(options_.lease_ttl));
+    link->Send(welcome);
+    v1::ToAgent answer;
+    for (const v1::LeaseId& lease : Revoked(facts.name(), hello.leases())) *answer.mutable_heartbeat()->add_revoked() = lease;
+    if (answer.has_heartbeat()) link->Send(answer);
+    if (facts.state() == v1::DRAINING) {
+      v1::ToAgent drain;
+      drain.mutable_drain();
+      link->Send(drain);
+    }
+  }
+  Say(LogLevel::kInfo, absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(),
+                                    ", pool ", facts.pool(), ", ", hello.leases_size(), " leases"));
+  JudgeLeases(id, acknowledged);
+  notifier_->WorkersChanged();
+  Wake();
+  return id;
+}
+
+// Those that are not this worker's any more; the others are renewed. Holds mutex_.
+std::vector<v1::LeaseId> Controller::Revoked(const std::string& worker,
+                                             const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases) {
+  std::vector<v1::LeaseId> revoked;
+  for (const v1::LeaseId& lease : leases) {
+    const Lease* const known = book_.Find(lease.job(), lease.epoch());
+    if (known == nullptr || known->worker != worker) {
+      revoked.push_back(lease);
+    } else {
+      book_.Renew(lease.job(), lease.epoch(), worker, options_.steady());
+    }
+  }
+  return revoked;
+}
+
+void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  WorkerEntry& entry = workers_[found->second.worker];
+  if (entry.session != session) return;  // replaced by another agent of this name
+  entry.heard = options_.steady();
+  entry.facts.set_last_seen_time_us(options_.now_us());
+  entry.facts.set_dropped_metrics(heartbeat.dropped_metrics());
+  v1::ToAgent answer;
+  answer.mutable_heartbeat()->set_sequence(heartbeat.sequence());
+  for (const v1::LeaseId& lease : Revoked(found->second.worker, heartbeat.leases()))
+    *answer.mutable_heartbeat()->add_revoked() = lease;
+  found->second.link->Send(answer);
+}
+
+void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
+  std::string instance;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end() || facts.empty()) return;
+    instance = found->second.instance;
+  }
+  int64_t fenced = 0;
+  const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
+    const absl::Status status = ApplyTelemetry(transaction, instance, facts, options_.now_us(), effects);
+    fenced = effects->fenced;
+    return status;
+  });
+  const int64_t last = facts.back().sequence();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    if (!written.ok()) {
+      // It will be sent again after the reconnection.
+      found->second.link->Close(absl::UnavailableError(absl::StrCat("telemetry cannot be kept: ", written.message())));
+      return Say(LogLevel::kError, absl::StrCat("telemetry of ", found->second.worker, " cannot be kept: ", written.message()));
+    }
+    v1::ToAgent ack;
+    ack.mutable_telemetry_ack()->set_sequence(last);
+    found->second.link->Send(ack);
+    if (fenced > 0) Say(LogLevel::kWarning, absl::StrCat(fenced, " facts of leases that are over, from ", found->second.worker));
+  }
+  JudgeLeases(session, last);
+}
+
+void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& request) {
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
+    return CommitCheckpoint(transaction, request, options_.now_us(), effects);
+  });
+  Say(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
+      status.ok() ? absl::StrCat("step ", request.step(), " is committed")
+                  : absl::StrCat("step ", request.step(), " is not committed: ", status.message()),
+      request.lease().job(), request.lease().epoch());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  if (!status.ok() && !absl::IsFailedPrecondition(status)) {
+    // The store cannot say yes or no: asked again after the reconnection.
+    return found->second.link->Close(absl::UnavailableError(absl::StrCat("a commit cannot be kept: ", status.message())));
+  }
+  v1::ToAgent answer;
+  answer.mutable_commit()->set_id(request.id());
+  answer.mutable_commit()->set_commit(status.ok());
+  answer.mutable_commit()->set_reason(std::string(status.message()));
+  found->second.link->Send(answer);
+}
+
+// An agent that has come back lists the leases whose trainers still run, or have ended without that being acknowledged. What it
+// has to say of others has been heard once all telemetry that it had is durable; then those are lost: its process was another
+// one.
+void Controller::JudgeLeases(uint64_t session, int64_t durable) {
+  std::vector<Lease> lost;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end() || found->second.judged || durable < found->second.judge_after) return;
+    found->second.judged = true;
+    for (const Lease& lease : book_.OfWorker(found->second.worker)) {
+      const bool told_now = lease.told_session == session;
+      if (!told_now && found->second.leases.count({lease.job, lease.epoch}) == 0) lost.push_back(lease);
+    }
+  }
+  for (const Lease& lease : lost) {
+    const std::string reason = absl::StrCat("the agent of ", lease.worker, " has come back without its trainers");
+    Say(LogLevel::kWarning, reason, lease.job, lease.epoch);
+    const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
+      return LoseAttempt(transaction, lease.job, lease.epoch, reason, options_.now_us(), effects);
+    });
+    if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
+  }
+}
+
+void Controller::Goodbye(uint64_t session) {
+  std::vector<Lease> left;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    left = book_.OfWorker(found->second.worker);
+  }
+  for (const Lease& lease : left) {
+    const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
+      return LoseAttempt(transaction, lease.job, lease.epoch, absl::StrCat(lease.worker, " has left"), options_.now_us(),
+                         effects);
+    });
+    if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
+  }
+}
+
+void Controller::Disconnected(uint64_t session) {
+  std::string worker;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    worker = found->second.worker;
+    WorkerEntry& entry = workers_[worker];
+    if (entry.session == session) entry.session = 0;
+    sessions_.erase(found);
+  }
+  Say(LogLevel::kInfo, absl::StrCat(worker, " has disconnected"));
+  notifier_->WorkersChanged();
+  Wake();
+}
+
+void Controller::SendToWorker(const std::string& worker, const v1::ToAgent& message) {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end() || found->second.session == 0) return;
+  sessions_.at(found->second.session).link->Send(message);
+}
+
+v1::Worker Controller::Facts(const WorkerEntry& entry) const {
+  v1::Worker worker = entry.facts;
+  worker.set_connected(entry.session != 0);
+  if (options_.steady() - entry.heard > options_.lease_ttl) worker.set_state(v1::LOST);
+  for (const v1::SlotUse& use : book_.Use(worker.name())) *worker.add_used() = use;
+  return worker;
+}
+
+std::vector<v1::Worker> Controller::Workers() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<v1::Worker> workers;
+  for (const auto& [name, entry] : workers_) workers.push_back(Facts(entry));
+  return workers;
+}
+
+absl::StatusOr<v1::Worker> Controller::Drain(const std::string& name, bool undo) {
+  v1::Worker facts;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = workers_.find(name);
+    if (found == workers_.end())
+      return FieldError("name", name, "is no worker that the server knows: `lego workers` lists them",
+                        absl::StatusCode::kNotFound);
+    facts = found->second.facts;
+  }
+  facts.set_state(undo ? v1::READY : v1::DRAINING);
+  const absl::Status kept = store_->Write([&](store::Transaction& transaction) { return transaction.PutWorker(facts); });
+  if (!kept.ok()) return kept;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    WorkerEntry& entry = workers_[name];
+    entry.facts.set_state(facts.state());
+    v1::ToAgent drain;
+    drain.mutable_drain()->set_undo(undo);
+    SendToWorker(name, drain);
+    facts = Facts(entry);
+  }
+  notifier_->WorkersChanged();
+  Wake();
+  return facts;
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,206 @@
+// Jobs get a recipe: for the slots that are free now, or that their pool has; again for fewer where slots are gone for good.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/rpc_status.h"
+#include "server/fleet/controller.h"
+#include "server/jobs/transition.h"
+#include "simulator/hardware/catalog.h"
+
+namespace legoai::server {
+namespace {
+
+bool Suits(const v1::Worker& worker, const v1::Resources& wanted) {
+  return worker.pool() == wanted.pool() && (wanted.device_type().empty() || worker.device().type() == wanted.device_type());
+}
+
+// What a plan can be made for: a worker, and how many of its slots.
+struct Offer {
+  const v1::Worker* worker = nullptr;
+  int64_t slots = 0;
+};
+
+// Slots that are free now count if they are enough to begin with; otherwise all that a worker has, for which the job then waits.
+Offer BestOffer(const std::vector<v1::Worker>& workers, const v1::Resources& wanted) {
+  const int64_t most = wanted.slots() > 0 ? wanted.slots() : INT64_MAX;
+  Offer now, later;
+  for (const v1::Worker& worker : workers) {
+    if (!Suits(worker, wanted) || !worker.connected() || worker.state() != v1::READY) continue;
+    int64_t used = 0;
+    for (const v1::SlotUse& use : worker.used()) used += use.slots();
+    const int64_t free = std::min(most, worker.slots() - used), all = std::min(most, worker.slots());
+    if (free >= wanted.min_slots() && free > now.slots) now = {&worker, free};
+    if (all >= wanted.min_slots() && all > later.slots) later = {&worker, all};
+  }
+  return now.worker != nullptr ? now : later;
+}
+
+// Why there is no offer, for people.
+std::string NoOffer(const std::vector<v1::Worker>& workers, const v1::Resources& wanted) {
+  int64_t largest = 0;
+  for (const v1::Worker& worker : workers) {
+    if (Suits(worker, wanted) && worker.connected() && worker.state() == v1::READY) largest = std::max(largest, worker.slots());
+  }
+  const std::string of = absl::StrCat("pool ", wanted.pool(), wanted.device_type().empty() ? "" : " of " + wanted.device_type());
+  if (largest == 0) return absl::StrCat("no worker of ", of, " is connected and ready");
+  return absl::StrCat("resources.min_slots is ", wanted.min_slots(), " and the largest worker of ", of, " has ", largest,
+                      " slots");
+}
+
+absl::StatusOr<v1::Cluster> ClusterOf(const Offer& offer) {
+  auto cluster = sim::MakeCluster(offer.worker->device(), offer.slots, 1);
+  if (!cluster.ok()) return cluster.status();
+  if (offer.worker->host_memory_bytes() > 0) cluster->set_host_memory_bytes(offer.worker->host_memory_bytes());
+  if (offer.worker->host_cores() > 0) cluster->set_host_cores(offer.worker->host_cores());
+  return cluster;
+}
+
+v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster) {
+  const v1::JobSpec& spec = job.spec();
+  v1::PlanRequest request;
+  *request.mutable_model() = spec.model();
+  *request.mutable_cluster() = cluster;
+  *request.mutable_base() = spec.recipe();
+  request.set_global_batch(spec.recipe().training().global_batch_size());
+  request.set_seq_len(spec.recipe().training().seq_len());
+  *request.mutable_constraints() = spec.planning().constraints();
+  request.set_budget_seconds(spec.planning().budget_seconds());
+  request.set_top(spec.planning().top());
+  if (job.has_committed_step()) *request.mutable_resume_from() = job.chosen().recipe();
+  return request;
+}
+
+}  // namespace
+
+void Controller::StartPlanning(const std::vector<v1::Job>& jobs) {
+  const std::vector<v1::Worker> workers = Workers();
+  std::set<std::string> planning;
+  for (const v1::Job& job : jobs) {
+    if (job.state() == v1::PLANNING) planning.insert(job.name());
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [job, plan] : plans_) {
+      if (planning.count(job) == 0) *plan.cancelled = true;  // it was cancelled
+    }
+  }
+  for (const v1::Job& job : jobs) {
+    const bool fresh = job.state() == v1::SUBMITTED;
+    if (!fresh && !MayPlanForFewer(job)) continue;
+    const Offer offer = BestOffer(workers, job.spec().resources());
+    if (offer.worker == nullptr) {
+      if (fresh) WaitUnplanned(job, NoOffer(workers, job.spec().resources()));
+      continue;
+    }
+    const auto cluster = ClusterOf(offer);
+    if (!cluster.ok()) {
+      Say(LogLevel::kError, absl::StrCat("no plan: ", cluster.status().message()), job.name());
+      continue;
+    }
+    PlanJob(job, *cluster,
+            absl::StrCat(fresh ? "ranks recipes for " : "its slots are gone: ranks recipes for ", offer.slots, " slots of ",
+                         offer.worker->name()));
+  }
+}
+
+// It waits for a gang that no worker can give any more, and has done so for the grace.
+bool Controller::MayPlanForFewer(const v1::Job& job) const {
+  const bool waits = job.state() == v1::QUEUED || job.state() == v1::RESTARTING;
+  if (!waits) return false;
+  if (!job.has_world_size()) return true;  // its first plan was broken off
+  if (options_.now_us() - job.update_time_us() < absl::ToInt64Microseconds(options_.replan_grace)) return false;
+  int64_t largest = 0;
+  for (const v1::Worker& worker : Workers()) {
+    if (Suits(worker, job.spec().resources()) && worker.connected() && worker.state() == v1::READY)
+      largest = std::max(largest, worker.slots());
+  }
+  return largest > 0 && largest < job.world_size();
+}
+
+void Controller::WaitUnplanned(const v1::Job& seen, const std::string& reason) {
+  if (seen.reason() == reason) return;
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+    auto job = transaction.GetJob(seen.name());
+    if (!job.ok()) return job.status();
+    if (!*job || (*job)->version() != seen.version()) return absl::OkStatus();
+    (*job)->set_reason(reason);
+    effects->changed_jobs.push_back(seen.name());
+    return Touch(transaction, &**job, options_.now_us());
+  });
+  if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), seen.name());
+}
+
+void Controller::PlanJob(const v1::Job& seen, const v1::Cluster& cluster, std::string_view why) {
+  const std::string name = seen.name();
+  v1::Job job;
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+    auto stored = transaction.GetJob(name);
+    if (!stored.ok()) return stored.status();
+    if (!*stored || (*stored)->version() != seen.version()) return absl::AbortedError("the job has changed");
+    job = **stored;
+    effects->changed_jobs.push_back(name);
+    return Move(transaction, &job, v1::PLANNING, why, options_.now_us());
+  });
+  if (absl::IsAborted(status)) return;
+  if (!status.ok()) return Say(LogLevel::kError, absl::StrCat("no plan: ", status.message()), name);
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancelled = (plans_[name] = PlanUnderWay()).cancelled;
+  }
+  Say(LogLevel::kInfo, std::string(why), name);
+  planning_->PlanLater(
+      RequestOf(job, cluster),
+      [this, name](const planner::PlanProgress& progress) {
+        v1::PlanningProgress proto;
+        proto.set_space(progress.space);
+        proto.set_to_capture(progress.to_capture);
+        proto.set_captured(progress.captured);
+        if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
+        proto.set_elapsed_seconds(progress.elapsed_seconds);
+        notifier_->SetPlanning(name, proto);
+      },
+      [cancelled] { return cancelled->load(); },
+      [this, name, slots = cluster.devices_per_node()](absl::StatusOr<v1::PlanResult> result) {
+        FinishPlanning(name, slots, result);
+      });
+}
+
+void Controller::FinishPlanning(const std::string& name, int64_t slots, const absl::StatusOr<v1::PlanResult>& result) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    plans_.erase(name);
+    if (ending_) return;  // the job stays in planning, and is planned again by the next server
+  }
+  notifier_->ClearPlanning(name);
+  const int64_t now_us = options_.now_us();
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+    auto stored = transaction.GetJob(name);
+    if (!stored.ok()) return stored.status();
+    if (!*stored || (*stored)->state() != v1::PLANNING) return absl::OkStatus();  // it was cancelled
+    v1::Job job = **stored;
+    effects->changed_jobs.push_back(name);
+    absl::Status failure = result.status();
+    if (result.ok()) {
+      if (absl::Status put = transaction.PutPlan(name, *result); !put.ok()) return put;
+      if (result->ranked().empty())
+        failure = absl::ResourceExhaustedError(absl::StrCat("no recipe fits: ", result->explanation()));
+    }
+    if (!failure.ok() && job.attempts() > 0 && absl::IsResourceExhausted(failure)) {
+      return Move(transaction, &job, v1::RESTARTING,
+                  absl::StrCat("waits for its ", job.world_size(), " slots: for ", slots, ", ", failure.message()), now_us);
+    }
+    if (!failure.ok()) {
+      *job.mutable_outcome()->mutable_error() = ToRpcStatus(failure);
+      return Move(transaction, &job, v1::FAILED, std::string(failure.message()), now_us);
+    }
+    *job.mutable_chosen() = result->ranked(0);
+    job.set_world_size(slots);
+    return Move(transaction, &job, v1::QUEUED, absl::StrCat("its recipe is chosen of ", result->space()), now_us);
+  });
+  Say(status.ok() ? LogLevel::kInfo : LogLevel::kError, status.ok() ? "planned" : std::string(status.message()), name);
+  Wake();
+}
+
+}  // namespace legoai::server

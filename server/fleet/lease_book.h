@@ -1,0 +1,47 @@
+// Which worker's slots are leased to which job at this moment, and when each lease was last renewed. It lives in memory: the
+// store has the jobs, and after a restart of the server every lease counts as just renewed (decisions 20). Time is monotonic and
+// given. Not thread-safe: the controller guards it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/legoai/v1/worker.pb.h"
+
+namespace legoai::server {
+
+struct Lease {
+  std::string job;
+  int64_t epoch = 0;
+  std::string worker;
+  int64_t slots = 0;
+  absl::Duration renewed;     // when, on the controller's clock
+  uint64_t told_session = 0;  // the session in which the agent was told of it
+  bool stop_sent = false;     // the agent was told to stop it, in that session
+};
+
+class LeaseBook {
+ public:
+  explicit LeaseBook(absl::Duration time_to_live) : time_to_live_(time_to_live) {}
+
+  void Grant(const Lease& lease);  // a job has one lease at most: an earlier one is replaced
+  // Nothing if the job has no lease, or not of this epoch.
+  Lease* Find(const std::string& job, int64_t epoch);
+  void Release(const std::string& job, int64_t epoch);
+  void Renew(const std::string& job, int64_t epoch, const std::string& worker, absl::Duration now);
+
+  std::vector<Lease> Expired(absl::Duration now) const;
+  std::vector<Lease> OfWorker(const std::string& worker) const;
+  const std::map<std::string, Lease>& all() const { return leases_; }  // by job
+  int64_t UsedSlots(const std::string& worker) const;
+  std::vector<v1::SlotUse> Use(const std::string& worker) const;
+
+ private:
+  const absl::Duration time_to_live_;
+  std::map<std::string, Lease> leases_;
+};
+
+}  // namespace legoai::server
