@@ -1,0 +1,79 @@
+// One HTTP request and its answer: a whole one, or a stream of server-sent events. All on the loop's thread, except gone(), which
+// any thread may ask.
+#pragma once
+
+#include <event2/http.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/event_loop.h"
+
+namespace legoai::server {
+
+class Exchange {
+ public:
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
+  struct Summary {
+    std::string method, path, remote;
+    int code;
+    int64_t bytes;  // of the answer's body
+    double seconds;
+    bool was_stream;
+  };
+
+  // `on_end` is called once: when the answer is given, the stream has ended, or the client has left (code 499).
+  Exchange(EventLoop* loop, evhttp_request* request, std::function<void(const Summary&)> on_end);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  const std::string& method() const { return method_; }  // "GET"
+  const std::string& path() const { return path_; }      // as in the request line, not decoded
+  const std::string& query() const { return query_; }
+  std::string Header(const char* name) const;  // empty: not there
+  std::string TakeBody();
+
+  // Answers, with headers that every answer has. Once; afterwards the request is gone for the caller.
+  void Reply(int code, const std::string& type, const std::string& body, const Headers& headers = {});
+  void ReplyJson(int code, const std::string& json, const Headers& headers = {});
+
+  // Server-sent events. `id` may be empty; `data` is one line.
+  void StartEvents();
+  bool streaming() const { return streaming_; }
+  void SendEvent(const std::string& event, const std::string& id, const std::string& data);
+  void SendComment();
+  void EndEvents();             // nothing where none were started
+  size_t PendingBytes() const;  // written here and not taken by the client's side yet
+
+  // From now on gone() is true as soon as the client has closed its end. Before, that shows only when something is written.
+  void WatchForEnd();
+  bool gone() const { return gone_; }
+
+  // The connection is closed, for whatever reason: of the server's callback only.
+  void OnConnectionClosed();
+
+ private:
+  static void OnReadable(evutil_socket_t fd, short, void* self);
+  void AddCommonHeaders(const Headers& headers);
+  void Write(const std::string& text);
+  void End(int code);
+
+  EventLoop* const loop_;
+  evhttp_request* request_;  // null after the answer, and when the client has left
+  const std::function<void(const Summary&)> on_end_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::string method_, path_, query_, remote_;
+  int64_t bytes_ = 0;
+  bool streaming_ = false, ended_ = false;
+  event* readable_ = nullptr;
+  std::atomic<bool> gone_{false};
+};
+
+}  // namespace legoai::server

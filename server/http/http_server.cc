@@ -1,0 +1,379 @@
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <event2/http.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <list>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/json/json.h"
+#include "server/http/connection_limit.h"
+#include "server/http/exchange.h"
+#include "server/http/http_error.h"
+#include "server/http/request_guard.h"
+#include "server/http/static_files.h"
+#include "server/http/streams.h"
+#include "server/http/transcoder.h"
+#include "server/http/worker_pool.h"
+#include "server/metrics/log.h"
+
+namespace legoai::server {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::MethodDescriptor;
+
+const char* const kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+class Server : public HttpServer {
+ public:
+  Server(const HttpOptions& options, Handlers handlers, Notifier* notifier, Metrics* metrics, Transcoder transcoder,
+         StaticFiles files)
+      : options_(options),
+        handlers_(std::move(handlers)),
+        notifier_(notifier),
+        metrics_(metrics),
+        transcoder_(std::move(transcoder)),
+        files_(std::move(files)),
+        guard_(options.address, options.host_names),
+        pool_(std::make_unique<WorkerPool>(options.threads, options.max_waiting)),
+        slow_pool_(std::make_unique<WorkerPool>(options.slow_threads, options.max_waiting)) {}
+  ~Server() override;
+
+  absl::Status Listen();
+  int port() const override { return port_; }
+
+ private:
+  using Shared = std::shared_ptr<Exchange>;
+
+  static void OnRequest(evhttp_request* request, void* self) { static_cast<Server*>(self)->Receive(request); }
+  static void OnClosed(evhttp_connection* connection, void* self) { static_cast<Server*>(self)->Closed(connection); }
+  static void OnTick(evutil_socket_t, short, void* self) { static_cast<Server*>(self)->Tick(); }
+
+  void Receive(evhttp_request* request);
+  void Closed(evhttp_connection* connection);
+  void Tick();
+  void OnEnd(const Exchange::Summary& summary);
+
+  void Route(const Shared& exchange);
+  void CallMethod(const Shared& exchange);
+  void CallUnary(const Shared& exchange, const MethodDescriptor* method);
+  void StreamPlan(const Shared& exchange, const MethodDescriptor* method);
+  void WatchJob(const Shared& exchange);
+  void StreamChanges(const Shared& exchange);
+  void ReplyMetrics(const Shared& exchange);
+  void ReplyFile(const Shared& exchange);
+  void Submit(const Shared& exchange, bool slow, std::function<void()> work);
+  bool HasRoomForStream(const Shared& exchange);
+  Handlers::Cancelled CancelledBy(const Shared& exchange) {
+    return [this, exchange] { return exchange->gone() || stopping_; };
+  }
+  // Onto the loop, from a pool's thread.
+  void PostError(const Shared& exchange, absl::Status status);
+
+  const HttpOptions options_;
+  const Handlers handlers_;
+  Notifier* const notifier_;
+  Metrics* const metrics_;
+  const Transcoder transcoder_;
+  const StaticFiles files_;
+  const RequestGuard guard_;
+  int port_ = 0;
+  std::atomic<bool> stopping_{false};
+  EventLoop loop_;
+  evhttp* http_ = nullptr;
+  event* tick_ = nullptr;
+  std::unique_ptr<ConnectionLimit> limit_;
+  std::map<evhttp_connection*, Shared> connections_;  // that have asked something, with what they asked last
+  std::list<std::shared_ptr<EventStream>> streams_;
+  int plan_streams_ = 0;
+  std::unique_ptr<WorkerPool> pool_, slow_pool_;
+};
+
+void ReplyError(Exchange& exchange, const absl::Status& status, int code, const Exchange::Headers& headers = {}) {
+  exchange.ReplyJson(code, ErrorJson(status, code), headers);
+}
+
+// The name of what a message with one oneof holds: "progress", "result".
+std::string EventName(const Message& message) {
+  const auto* oneof = message.GetDescriptor()->oneof_decl(0);
+  const auto* field = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
+  return field ? field->name() : "nothing";
+}
+
+absl::Status BindError(const HttpOptions& options, int error) {
+  const std::string value = absl::StrCat(options.address, ":", options.port);
+  if (error == EADDRINUSE) return FieldError("--http", value, "is in use by another process: end that one, or give another port");
+  return FieldError("--http", value,
+                    absl::StrCat("cannot be listened on (", strerror(error), "): give an address of this machine"));
+}
+
+Server::~Server() {
+  stopping_ = true;
+  slow_pool_.reset();
+  pool_.reset();
+  loop_.Post([this] {
+    for (const auto& [connection, exchange] : connections_) exchange->EndEvents();
+  });
+  if (http_) loop_.Stop();
+  streams_.clear();
+  if (tick_) event_free(tick_);
+  if (http_) evhttp_free(http_);
+}
+
+absl::Status Server::Listen() {
+  // A client that has left is an error of the write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  http_ = evhttp_new(loop_.base());
+  evhttp_set_max_body_size(http_, options_.max_body_bytes);
+  evhttp_set_max_headers_size(http_, options_.max_header_bytes);
+  evhttp_set_timeout(http_, 60);
+  // All, so that what is not taken is answered as JSON.
+  evhttp_set_allowed_methods(http_, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
+                                        EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+  evhttp_set_gencb(http_, &OnRequest, this);
+  evhttp_bound_socket* bound =
+      evhttp_bind_socket_with_handle(http_, options_.address.c_str(), static_cast<ev_uint16_t>(options_.port));
+  if (!bound) {
+    const int error = errno;
+    evhttp_free(std::exchange(http_, nullptr));
+    return BindError(options_, error);
+  }
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  getsockname(evhttp_bound_socket_get_fd(bound), reinterpret_cast<sockaddr*>(&address), &size);
+  // The port is at the same place in both families.
+  port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  limit_ = std::make_unique<ConnectionLimit>(http_, evhttp_bound_socket_get_listener(bound), options_.max_connections + 64);
+  tick_ = event_new(loop_.base(), -1, EV_PERSIST, &OnTick, this);
+  const timeval fifth = {0, 200'000};
+  event_add(tick_, &fifth);
+  loop_.Start();
+  return absl::OkStatus();
+}
+
+void Server::Receive(evhttp_request* request) {
+  evhttp_connection* connection = evhttp_request_get_connection(request);
+  evhttp_connection_set_closecb(connection, &OnClosed, this);
+  auto exchange = std::make_shared<Exchange>(&loop_, request, [this](const Exchange::Summary& summary) { OnEnd(summary); });
+  connections_[connection] = exchange;
+  if (connections_.size() > static_cast<size_t>(options_.max_connections)) {
+    return ReplyError(*exchange, absl::ResourceExhaustedError("the server has as many connections as it takes: try again later"),
+                      503, {{"Connection", "close"}, {"Retry-After", "5"}});
+  }
+  Route(exchange);
+}
+
+void Server::Closed(evhttp_connection* connection) {
+  const auto found = connections_.find(connection);
+  if (found == connections_.end()) return;
+  const Shared exchange = std::move(found->second);
+  connections_.erase(found);
+  exchange->OnConnectionClosed();
+}
+
+void Server::Tick() {
+  limit_->Sweep();
+  for (auto it = streams_.begin(); it != streams_.end();) {
+    if (!(*it)->over()) (*it)->Tick();
+    if (!(*it)->over()) (*it)->KeepAlive(options_.keep_alive_seconds);
+    if ((*it)->over()) {
+      it = streams_.erase(it);
+      metrics_->HttpStreams(-1);
+    } else {
+      ++it;
+    }
+  }
+}
+
+void Server::OnEnd(const Exchange::Summary& s) {
+  if (!s.was_stream) metrics_->HttpRequest(s.method, s.code, s.seconds);
+  LogInfo("http", {},
+          {{"method", s.method},
+           {"path", s.path},
+           {"code", int64_t{s.code}},
+           {"seconds", s.seconds},
+           {"bytes", s.bytes},
+           {"remote", s.remote}});
+}
+
+void Server::Route(const Shared& exchange) {
+  const std::string& path = exchange->path();
+  const bool reads = exchange->method() == "GET" || exchange->method() == "HEAD";
+  if (absl::Status status = guard_.CheckHost(exchange->Header("Host")); !status.ok()) return ReplyError(*exchange, status, 403);
+  if (path.starts_with("/v1/") && path != "/v1/events") return CallMethod(exchange);
+  if (!reads) {
+    return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat(path, " takes GET, not ", exchange->method())), 405,
+                      {{"Allow", "GET, HEAD"}});
+  }
+  if (path == "/v1/events") return StreamChanges(exchange);
+  if (path == "/healthz") return exchange->Reply(200, "text/plain; charset=utf-8", "ok\n");
+  if (path == "/metrics") return ReplyMetrics(exchange);
+  ReplyFile(exchange);
+}
+
+void Server::CallMethod(const Shared& exchange) {
+  const auto method = transcoder_.Find(exchange->method(), exchange->path());
+  if (!method.ok()) {
+    const bool other_method = method.status().code() == absl::StatusCode::kUnimplemented;
+    return ReplyError(*exchange, method.status(), other_method ? 405 : 404);
+  }
+  if (exchange->method() != "GET") {
+    if (absl::Status status = guard_.CheckOrigin(exchange->Header("Origin"), exchange->Header("Host")); !status.ok())
+      return ReplyError(*exchange, status, 403);
+    if (absl::Status status = guard_.CheckContentType(exchange->Header("Content-Type")); !status.ok())
+      return ReplyError(*exchange, status, 415);
+  }
+  if ((*method)->name() == "WatchJob") return WatchJob(exchange);
+  if ((*method)->server_streaming()) return StreamPlan(exchange, *method);
+  CallUnary(exchange, *method);
+}
+
+void Server::Submit(const Shared& exchange, bool slow, std::function<void()> work) {
+  if ((slow ? slow_pool_ : pool_)->Submit(std::move(work))) return;
+  ReplyError(*exchange, absl::ResourceExhaustedError("the server has as many calls as it can hold: try again in a few seconds"),
+             503, {{"Retry-After", "5"}});
+}
+
+void Server::PostError(const Shared& exchange, absl::Status status) {
+  loop_.Post([exchange, status] {
+    const int code = HttpCode(status.code());
+    if (!exchange->streaming()) return ReplyError(*exchange, status, code);
+    exchange->SendEvent("failure", "", ErrorJson(status, code));
+    exchange->EndEvents();
+  });
+}
+
+void Server::CallUnary(const Shared& exchange, const MethodDescriptor* method) {
+  const bool slow = handlers_.slow.count(method->name()) > 0;
+  if (slow) exchange->WatchForEnd();
+  Submit(exchange, slow, [this, exchange, method, body = exchange->TakeBody()] {
+    auto call = transcoder_.Transcode(exchange->method(), exchange->path(), exchange->query(), body);
+    if (!call.ok()) return PostError(exchange, call.status());
+    const std::unique_ptr<Message> response(
+        google::protobuf::MessageFactory::generated_factory()->GetPrototype(method->output_type())->New());
+    const absl::Status status = handlers_.unary.at(method->name())(*call->request, CancelledBy(exchange), response.get());
+    if (!status.ok()) return PostError(exchange, status);
+    loop_.Post([exchange, json = ToJson(*response, -1)] { exchange->ReplyJson(200, json); });
+  });
+}
+
+bool Server::HasRoomForStream(const Shared& exchange) {
+  if (streams_.size() + static_cast<size_t>(plan_streams_) < static_cast<size_t>(options_.max_streams)) return true;
+  ReplyError(
+      *exchange,
+      absl::ResourceExhaustedError(absl::StrCat("the server has ", options_.max_streams,
+                                                " streams of events open, as many as it takes: close a page that is not needed")),
+      503, {{"Retry-After", "15"}});
+  return false;
+}
+
+void Server::WatchJob(const Shared& exchange) {
+  if (!HasRoomForStream(exchange)) return;
+  auto call = transcoder_.Transcode(exchange->method(), exchange->path(), exchange->query(), "");
+  if (!call.ok()) return ReplyError(*exchange, call.status(), HttpCode(call.status().code()));
+  v1::WatchJobRequest request;
+  request.CopyFrom(*call->request);
+  if (const std::string last = exchange->Header("Last-Event-ID"); !last.empty()) {
+    if (absl::Status status = MergeText("after_version", last, &request); !status.ok()) return ReplyError(*exchange, status, 400);
+  }
+  auto stream = std::make_shared<WatchStream>(&loop_, pool_.get(), &handlers_, exchange, request);
+  streams_.push_back(stream);
+  metrics_->HttpStreams(1);
+  stream->Start(notifier_);
+}
+
+void Server::StreamChanges(const Shared& exchange) {
+  if (!HasRoomForStream(exchange)) return;
+  auto stream = std::make_shared<ChangesStream>(exchange);
+  streams_.push_back(stream);
+  metrics_->HttpStreams(1);
+  stream->Start(notifier_);
+}
+
+// The method's stream as events, each named by what its message holds: "progress", "result".
+void Server::StreamPlan(const Shared& exchange, const MethodDescriptor* method) {
+  if (!HasRoomForStream(exchange)) return;
+  exchange->WatchForEnd();
+  ++plan_streams_;
+  metrics_->HttpStreams(1);
+  // Given back when the work is done, or dropped.
+  const std::shared_ptr<void> place(nullptr, [this](void*) {
+    metrics_->HttpStreams(-1);
+    loop_.Post([this] { --plan_streams_; });
+  });
+  Submit(exchange, true, [this, exchange, method, place, body = exchange->TakeBody()] {
+    auto call = transcoder_.Transcode(exchange->method(), exchange->path(), exchange->query(), body);
+    if (!call.ok()) return PostError(exchange, call.status());
+    const auto send = [this, exchange](const Message& message) {
+      loop_.Post([exchange, name = EventName(message), json = ToJson(message, -1)] {
+        if (!exchange->streaming()) exchange->StartEvents();
+        exchange->SendEvent(name, "", json);
+      });
+      return !exchange->gone();
+    };
+    const absl::Status status = handlers_.streams.at(method->name())(*call->request, send, CancelledBy(exchange));
+    if (!status.ok()) return PostError(exchange, status);
+    loop_.Post([exchange] { exchange->EndEvents(); });
+  });
+}
+
+void Server::ReplyMetrics(const Shared& exchange) {
+  Submit(exchange, false, [this, exchange] {
+    if (handlers_.before_scrape) handlers_.before_scrape();
+    loop_.Post([exchange, text = metrics_->Text()] { exchange->Reply(200, kMetricsType, text); });
+  });
+}
+
+void Server::ReplyFile(const Shared& exchange) {
+  const StaticFile* file = files_.Find(exchange->path());
+  if (!file) {
+    const std::string why = files_.empty() ? ": the server was started without a page (--web)" : "";
+    return ReplyError(*exchange, absl::NotFoundError(absl::StrCat("there is no ", exchange->path(), why)), 404);
+  }
+  const Exchange::Headers headers = {{"ETag", file->etag}, {"Cache-Control", file->cache_control}};
+  if (exchange->Header("If-None-Match") == file->etag) return exchange->Reply(304, "", "", headers);
+  exchange->Reply(200, file->type, file->content, headers);
+}
+
+absl::Status CheckHandlers(const google::protobuf::ServiceDescriptor* service, const Handlers& handlers) {
+  for (int i = 0; i < service->method_count(); ++i) {
+    const std::string& name = service->method(i)->name();
+    const bool known = name == "WatchJob" ? handlers.look_at_job && handlers.unary.count("GetJob")
+                                          : handlers.unary.count(name) || handlers.streams.count(name);
+    if (!known) return absl::InternalError(absl::StrCat("no handler for ", service->method(i)->full_name()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options, Handlers handlers, Notifier* notifier,
+                                                              Metrics* metrics) {
+  const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
+  if (absl::Status status = CheckHandlers(service, handlers); !status.ok()) return status;
+  absl::StatusOr<Transcoder> transcoder = Transcoder::Create(service);
+  if (!transcoder.ok()) return transcoder.status();
+  StaticFiles files;
+  if (!options.web_directory.empty()) {
+    absl::StatusOr<StaticFiles> loaded = StaticFiles::Load(options.web_directory);
+    if (!loaded.ok()) return loaded.status();
+    files = *std::move(loaded);
+  }
+  auto server =
+      std::make_unique<Server>(options, std::move(handlers), notifier, metrics, *std::move(transcoder), std::move(files));
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  return server;
+}
+
+}  // namespace legoai::server

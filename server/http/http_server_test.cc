@@ -1,0 +1,449 @@
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "proto/errors.h"
+#include "server/metrics/log.h"
+
+namespace legoai::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kJob[] = "projects/default/jobs/01J";
+
+// One connection: what it sends, and what has come back.
+class Client {
+ public:
+  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+
+  void Send(const std::string& text) {
+    for (size_t sent = 0; sent < text.size();) {
+      const ssize_t n = send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return;
+      sent += static_cast<size_t>(n);
+    }
+  }
+  // Reads until `text` is among what came, or the other side closes; everything that came.
+  const std::string& ReadUntil(const std::string& text) {
+    while (received_.find(text) == std::string::npos && ReadSome(60'000)) {
+    }
+    return received_;
+  }
+  const std::string& ReadAll() {
+    while (ReadSome(60'000)) {
+    }
+    return received_;
+  }
+  // Whether the other side has answered or closed within `milliseconds`.
+  bool ReadSome(int milliseconds) {
+    pollfd ready{fd_, POLLIN, 0};
+    char buffer[4096];
+    if (poll(&ready, 1, milliseconds) <= 0) return false;
+    const ssize_t n = recv(fd_, buffer, sizeof(buffer), 0);
+    if (n > 0) received_.append(buffer, static_cast<size_t>(n));
+    return n > 0;
+  }
+
+ private:
+  const int fd_;
+  std::string received_;
+};
+
+struct Answer {
+  int code = 0;
+  std::string head, body;
+  json Json() const { return json::parse(body, nullptr, false); }
+};
+
+std::string Request(const std::string& method, const std::string& path, const std::string& body = "",
+                    const std::string& headers = "") {
+  return absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: localhost\r\n", headers,
+                      body.empty() ? "" : absl::StrCat("Content-Length: ", body.size(), "\r\n"), "\r\n", body);
+}
+
+Answer Parse(const std::string& text) {
+  Answer answer;
+  const size_t end = text.find("\r\n\r\n");
+  if (end == std::string::npos) return answer;
+  answer.head = text.substr(0, end);
+  answer.body = text.substr(end + 4);
+  answer.code = std::stoi(text.substr(9, 3));
+  return answer;
+}
+
+// A service that keeps one job in memory, whose handlers can be made to wait.
+class HttpServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SetLogSink([](std::string_view) {});
+    job_.set_name(kJob);
+    job_.set_version(1);
+    job_.set_state(v1::RUNNING);
+  }
+  void TearDown() override {
+    server_.reset();
+    SetLogSink(nullptr);
+  }
+
+  void Start(HttpOptions options = {}) {
+    auto started = HttpServer::Start(options, MakeHandlers(), &notifier_, &metrics_);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+  }
+
+  Handlers MakeHandlers() {
+    Handlers handlers;
+    const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
+    for (int i = 0; i < service->method_count(); ++i) {
+      handlers.unary[service->method(i)->name()] = [](const auto&, const auto&, auto*) { return absl::OkStatus(); };
+    }
+    handlers.unary.erase("Plan");
+    handlers.unary["GetJob"] = [this](const auto& request, const auto&, auto* response) { return GetJob(request, response); };
+    handlers.unary["ListJobs"] = [](const auto& request, const auto&, auto*) {
+      const auto& list = static_cast<const v1::ListJobsRequest&>(request);
+      return list.filter().empty() ? absl::OkStatus() : FieldError("filter", list.filter(), "has no such field");
+    };
+    handlers.unary["CancelJob"] = [](const auto& request, const auto&, auto* response) {
+      static_cast<v1::Job*>(response)->set_reason(static_cast<const v1::CancelJobRequest&>(request).reason());
+      return absl::OkStatus();
+    };
+    handlers.unary["Simulate"] = [this](const auto&, const auto& cancelled, auto*) { return WaitForEnd(cancelled); };
+    handlers.streams["Plan"] = [this](const auto&, const auto& send, const auto& cancelled) {
+      v1::PlanResponse response;
+      response.mutable_progress()->set_captured(3);
+      send(response);
+      if (wait_) return WaitForEnd(cancelled);
+      response.mutable_result()->set_explanation("best");
+      send(response);
+      return absl::OkStatus();
+    };
+    handlers.slow = {"Plan", "Simulate"};
+    handlers.look_at_job = [this](const v1::WatchJobRequest& request, double*) { return LookAtJob(request); };
+    return handlers;
+  }
+
+  absl::Status GetJob(const google::protobuf::Message& request, google::protobuf::Message* response) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (static_cast<const v1::GetJobRequest&>(request).name() != kJob) return absl::NotFoundError("there is no such job");
+    response->CopyFrom(job_);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (request.name() != kJob) return absl::NotFoundError("there is no such job");
+    if (job_.version() <= request.after_version()) return std::nullopt;
+    v1::WatchJobResponse response;
+    *response.mutable_job() = job_;
+    return response;
+  }
+  absl::Status WaitForEnd(const Handlers::Cancelled& cancelled) {
+    while (!cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++cancelled_;
+    changed_.notify_all();
+    return absl::CancelledError("the client has left");
+  }
+  void WaitForCancelled(int calls) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return cancelled_ >= calls; }));
+  }
+  void SetJob(int64_t version, v1::JobState state) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      job_.set_version(version);
+      job_.set_state(state);
+    }
+    notifier_.JobChanged(kJob);
+  }
+
+  std::string Ask(const std::string& request) {
+    Client client(server_->port());
+    client.Send(request);
+    // The connection stays open for more: one that is asked to close shows the end of the answer.
+    return client.ReadAll();
+  }
+  Answer Get(const std::string& path, const std::string& headers = "") {
+    return Parse(Ask(Request("GET", path, "", headers + "Connection: close\r\n")));
+  }
+  Answer Post(const std::string& path, const std::string& body, const std::string& type = "application/json") {
+    return Parse(Ask(Request("POST", path, body, absl::StrCat("Connection: close\r\nContent-Type: ", type, "\r\n"))));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  v1::Job job_;
+  bool wait_ = false;
+  int cancelled_ = 0;
+  Notifier notifier_;
+  Metrics metrics_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, AnswersMethodsAsJson) {
+  Start();
+  const Answer got = Get(absl::StrCat("/v1/", kJob));
+  EXPECT_EQ(got.code, 200);
+  EXPECT_EQ(got.Json()["state"], "running");
+  EXPECT_NE(got.head.find("X-Content-Type-Options: nosniff"), std::string::npos);
+  EXPECT_NE(got.head.find("frame-ancestors 'none'"), std::string::npos);
+  EXPECT_NE(got.head.find("Cache-Control: no-store"), std::string::npos);
+  EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), R"({"reason": "enough"})").Json()["reason"], "enough");
+}
+
+TEST_F(HttpServerTest, ErrorsAreDataWithTheRightCode) {
+  Start();
+  const Answer missing = Get("/v1/projects/default/jobs/none");
+  EXPECT_EQ(missing.code, 404);
+  EXPECT_EQ(missing.Json()["error"]["status"], "NOT_FOUND");
+  const Answer filter = Get("/v1/projects/default/jobs?filter=a");
+  EXPECT_EQ(filter.code, 400);
+  EXPECT_EQ(filter.Json()["error"]["details"][0]["field"], "filter");
+  EXPECT_EQ(Get("/v1/projects/default/jobs?colour=red").Json()["error"]["details"][0]["field"], "colour");
+  EXPECT_EQ(Get("/v1/nothing").code, 404);
+  EXPECT_EQ(Parse(Ask(Request("DELETE", "/v1/workers", "", "Connection: close\r\n"))).code, 405);
+  EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{").code, 400);
+  EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{}", "text/plain").code, 415);
+  EXPECT_EQ(Get("/index.html").code, 404);
+}
+
+TEST_F(HttpServerTest, OtherSitesAreRefused) {
+  Start();
+  const std::string rebound = "GET /v1/workers HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+  EXPECT_EQ(Parse(Ask(rebound)).code, 403);
+  const std::string origin = "Connection: close\r\nContent-Type: application/json\r\nOrigin: http://evil.example\r\n";
+  EXPECT_EQ(Parse(Ask(Request("POST", absl::StrCat("/v1/", kJob, ":cancel"), "{}", origin))).code, 403);
+}
+
+TEST_F(HttpServerTest, WatchSendsEveryVersionOnceAndEndsWithTheJob) {
+  Start();
+  Client client(server_->port());
+  client.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
+  EXPECT_NE(client.ReadUntil("id: 1\nevent: job\ndata: {").find("text/event-stream"), std::string::npos);
+  SetJob(2, v1::RUNNING);
+  client.ReadUntil("id: 2\nevent: job\n");
+  SetJob(3, v1::SUCCEEDED);
+  const std::string text = client.ReadUntil("event: end");
+  EXPECT_NE(text.find("id: 3\nevent: job\n"), std::string::npos);
+  EXPECT_EQ(text.find("id: 1\n", text.find("id: 1\n") + 1), std::string::npos);
+}
+
+TEST_F(HttpServerTest, WatchGoesOnWhereItWas) {
+  Start();
+  SetJob(7, v1::RUNNING);
+  Client client(server_->port());
+  client.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch"), "", "Last-Event-ID: 7\r\n"));
+  client.ReadUntil("text/event-stream");
+  SetJob(8, v1::FAILED);
+  const std::string text = client.ReadUntil("event: end");
+  EXPECT_EQ(text.find("id: 7\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("id: 8\n"), std::string::npos);
+  EXPECT_EQ(Get(absl::StrCat("/v1/", kJob, ":watch"), "Last-Event-ID: 8\r\n").code, 204);
+  EXPECT_EQ(Get(absl::StrCat("/v1/", kJob, ":watch"), "Last-Event-ID: x\r\n").code, 400);
+  EXPECT_EQ(Get("/v1/projects/default/jobs/none:watch").code, 404);
+}
+
+TEST_F(HttpServerTest, ChangesAreNamedTogether) {
+  Start();
+  Client client(server_->port());
+  client.Send(Request("GET", "/v1/events"));
+  client.ReadUntil("keep-alive");
+  notifier_.JobChanged("projects/default/jobs/a");
+  notifier_.WorkersChanged();
+  EXPECT_NE(client.ReadUntil("event: workers").find("projects/default/jobs/a"), std::string::npos);
+  for (int i = 0; i < 1000; ++i) notifier_.JobChanged(absl::StrCat("projects/default/jobs/", i));
+  client.ReadUntil("\"all\":true");
+}
+
+TEST_F(HttpServerTest, SilentStreamsSayThatTheyLive) {
+  HttpOptions options;
+  options.keep_alive_seconds = 0.3;
+  Start(options);
+  Client client(server_->port());
+  client.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
+  client.ReadUntil(": keep-alive\n");
+}
+
+TEST_F(HttpServerTest, PlanIsAStream) {
+  Start();
+  Client client(server_->port());
+  client.Send(Request("POST", "/v1/plan", "{}", "Content-Type: application/json\r\n"));
+  const std::string text = client.ReadUntil("event: result");
+  EXPECT_NE(text.find("event: progress\ndata: {"), std::string::npos) << text;
+}
+
+TEST_F(HttpServerTest, WhoLeavesEndsTheWork) {
+  wait_ = true;
+  Start();
+  {
+    Client plan(server_->port()), simulate(server_->port());
+    plan.Send(Request("POST", "/v1/plan", "{}", "Content-Type: application/json\r\n"));
+    simulate.Send(Request("POST", "/v1/simulate", "{}", "Content-Type: application/json\r\n"));
+    plan.ReadUntil("event: progress");
+  }
+  WaitForCancelled(2);
+}
+
+TEST_F(HttpServerTest, TheEndOfTheServerEndsTheWork) {
+  wait_ = true;
+  Start();
+  Client plan(server_->port()), watch(server_->port());
+  plan.Send(Request("POST", "/v1/plan", "{}", "Content-Type: application/json\r\n"));
+  watch.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
+  plan.ReadUntil("event: progress");
+  watch.ReadUntil("id: 1");
+  server_.reset();
+  WaitForCancelled(1);
+  plan.ReadAll();
+  watch.ReadAll();
+}
+
+TEST_F(HttpServerTest, StreamsAreBoundedAndGivenBack) {
+  HttpOptions options;
+  options.max_streams = 2;
+  Start(options);
+  {
+    Client first(server_->port()), second(server_->port());
+    first.Send(Request("GET", "/v1/events"));
+    second.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
+    first.ReadUntil("keep-alive");
+    second.ReadUntil("id: 1");
+    const Answer third = Get("/v1/events");
+    EXPECT_EQ(third.code, 503);
+    EXPECT_EQ(third.Json()["error"]["status"], "RESOURCE_EXHAUSTED");
+  }
+  for (int tries = 0; tries < 600; ++tries) {
+    Client again(server_->port());
+    again.Send(Request("GET", "/v1/events"));
+    if (again.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200")) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  FAIL() << "no place was given back";
+}
+
+TEST_F(HttpServerTest, ConnectionsAreBoundedAndSilentOnesDoNotLock) {
+  HttpOptions options;
+  options.max_connections = 3;
+  Start(options);
+  {
+    std::list<Client> open;
+    for (int i = 0; i < 3; ++i) {
+      open.emplace_back(server_->port()).Send(Request("GET", "/healthz"));
+      open.back().ReadUntil("ok\n");
+    }
+    Client further(server_->port());
+    further.Send(Request("GET", "/healthz"));
+    const Answer refused = Parse(further.ReadAll());
+    EXPECT_EQ(refused.code, 503);
+    EXPECT_NE(refused.body.find("as many connections as it takes"), std::string::npos);
+  }
+  std::list<Client> silent;
+  for (int i = 0; i < 100; ++i) silent.emplace_back(server_->port());
+  silent.clear();
+  EXPECT_EQ(Get("/healthz").code, 200);
+}
+
+TEST_F(HttpServerTest, OversizedRequestsAreRefused) {
+  HttpOptions options;
+  options.max_body_bytes = 1000;
+  options.max_header_bytes = 2000;
+  Start(options);
+  EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), absl::StrCat("{\"reason\": \"", std::string(900, 'a'), "\"}")).code, 200);
+  EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), absl::StrCat("{\"reason\": \"", std::string(2000, 'a'), "\"}")).code,
+            413);
+  const Answer headers = Get("/healthz", absl::StrCat("X-Long: ", std::string(5000, 'a'), "\r\n"));
+  EXPECT_TRUE(headers.code == 400 || headers.code == 413 || headers.code == 431) << headers.code;
+  EXPECT_EQ(Get("/healthz").code, 200);
+}
+
+TEST_F(HttpServerTest, GarbageDoesNotStopIt) {
+  Start();
+  for (const std::string& text :
+       {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"), std::string(1000, '\0') + "\r\n\r\n",
+        std::string("POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+        std::string("GET /v1/%00%ff HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}) {
+    Client client(server_->port());
+    client.Send(text);
+    client.ReadSome(200);
+  }
+  EXPECT_EQ(Get("/healthz").code, 200);
+}
+
+TEST_F(HttpServerTest, ServesThePage) {
+  const std::string folder = testing::TempDir() + "/page";
+  std::filesystem::create_directories(folder + "/assets");
+  std::ofstream(folder + "/index.html") << "<!doctype html>";
+  std::ofstream(folder + "/assets/app-1.js") << "let x;";
+  HttpOptions options;
+  options.web_directory = folder;
+  Start(options);
+  const Answer index = Get("/jobs/01J");
+  EXPECT_EQ(index.code, 200);
+  EXPECT_EQ(index.body, "<!doctype html>");
+  EXPECT_NE(Get("/assets/app-1.js").head.find("text/javascript"), std::string::npos);
+  const size_t etag = index.head.find("ETag: ") + 6;
+  const Answer same =
+      Get("/", absl::StrCat("If-None-Match: ", index.head.substr(etag, index.head.find("\r\n", etag) - etag), "\r\n"));
+  EXPECT_EQ(same.code, 304);
+  EXPECT_EQ(same.body, "");
+  EXPECT_EQ(Get("/../secret").code, 200);  // a place in the page, as far as the server knows
+  EXPECT_EQ(Get("/../secret.txt").code, 404);
+  const Answer head = Parse(Ask(Request("HEAD", "/", "", "Connection: close\r\n")));
+  EXPECT_EQ(head.body, "");
+  EXPECT_NE(head.head.find("Content-Length: 15"), std::string::npos) << head.head;
+  EXPECT_EQ(Post("/", "{}").code, 405);
+}
+
+TEST_F(HttpServerTest, CountsWhatItAnswers) {
+  Start();
+  Get("/healthz");
+  Get("/nothing.txt");
+  const Answer metrics = Get("/metrics");
+  EXPECT_NE(metrics.head.find("text/plain; version=0.0.4"), std::string::npos);
+  EXPECT_NE(metrics.body.find("legoai_http_requests_total{code=\"200\",method=\"GET\"} 1\n"), std::string::npos) << metrics.body;
+  EXPECT_NE(metrics.body.find("legoai_http_requests_total{code=\"404\",method=\"GET\"} 1\n"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, APortInUseIsNamed) {
+  Start();
+  HttpOptions options;
+  options.port = server_->port();
+  const auto second = HttpServer::Start(options, MakeHandlers(), &notifier_, &metrics_);
+  const auto violation = GetFieldViolation(second.status());
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->field(), "--http");
+  EXPECT_EQ(violation->value(), absl::StrCat("127.0.0.1:", options.port));
+}
+
+TEST_F(HttpServerTest, AMethodWithoutHandlerIsNoServer) {
+  Handlers handlers = MakeHandlers();
+  handlers.unary.erase("GetPlan");
+  EXPECT_FALSE(HttpServer::Start({}, std::move(handlers), &notifier_, &metrics_).ok());
+}
+
+}  // namespace
+}  // namespace legoai::server

@@ -1,0 +1,29 @@
+// What keeps other pages in the user's browser away from a server on the loopback interface. Thread-safety: immutable.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace legoai::server {
+
+class RequestGuard {
+ public:
+  // `address`: on which the server listens; `names`: others by which it is reached.
+  RequestGuard(const std::string& address, const std::vector<std::string>& names);
+
+  // A page of another site whose name was made to point here (DNS rebinding) gives itself away by its name. Errors:
+  // PermissionDenied with the field "Host".
+  absl::Status CheckHost(const std::string& host) const;
+  // A browser says which site a request comes from; it must be this one. Empty: no browser. Errors: PermissionDenied.
+  absl::Status CheckOrigin(const std::string& origin, const std::string& host) const;
+  // A form of another site can send text, but not JSON, without asking first. Errors: InvalidArgument.
+  absl::Status CheckContentType(const std::string& type) const;
+
+ private:
+  std::set<std::string> names_;
+};
+
+}  // namespace legoai::server

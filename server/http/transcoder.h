@@ -1,0 +1,53 @@
+// Which method of a service an HTTP request calls, and with which message: made from the google.api.http annotations of its proto
+// file, so a new method is there without a line here. Thread-safety: immutable.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/http/path_template.h"
+
+namespace legoai::server {
+
+class Transcoder {
+ public:
+  struct Call {
+    const google::protobuf::MethodDescriptor* method;
+    std::unique_ptr<google::protobuf::Message> request;
+  };
+
+  // Errors: a method without an annotation, or with one that is not understood (a body that is neither "*" nor empty, `**`).
+  static absl::StatusOr<Transcoder> Create(const google::protobuf::ServiceDescriptor* service);
+
+  // The method of a path. Errors: NotFound for a path that no method has; Unimplemented for a path under another HTTP method,
+  // with those that it has.
+  absl::StatusOr<const google::protobuf::MethodDescriptor*> Find(const std::string& http_method, const std::string& path) const;
+
+  // Fields come from the path, then, for methods with a body, from its JSON, else from the query ("page_size=10&state=a&state=b":
+  // lists by repeating). Errors: those of Find; FieldError for what the message does not take, or where path and body
+  // contradict each other.
+  absl::StatusOr<Call> Transcode(const std::string& http_method, const std::string& path, const std::string& query,
+                                 const std::string& body) const;
+
+ private:
+  struct Route {
+    const google::protobuf::MethodDescriptor* method;
+    std::string http_method;
+    PathTemplate path;
+    bool has_body;
+  };
+  using Values = std::map<std::string, std::string>;  // of the path's variables
+
+  absl::StatusOr<std::pair<const Route*, Values>> FindRoute(const std::string& http_method, const std::string& path) const;
+
+  std::vector<Route> routes_;
+};
+
+}  // namespace legoai::server

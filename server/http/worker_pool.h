@@ -1,0 +1,35 @@
+// A few threads that run what may block, with a bounded queue before them. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace legoai::server {
+
+class WorkerPool {
+ public:
+  WorkerPool(int threads, size_t max_waiting);
+  ~WorkerPool();  // what runs is waited for; what waits is dropped
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // False: too many wait already, and `work` will not run.
+  bool Submit(std::function<void()> work);
+
+ private:
+  void Run();
+
+  const size_t max_waiting_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace legoai::server
