@@ -1,5 +1,5 @@
-// Where the service keeps what it must not lose: one contract, to be met by every back end (decisions 18). SQLite is the embedded one
-// (sqlite_store.h); contract_test.h is the suite that each must pass.
+// Where the service keeps what it must not lose: one contract, to be met by every back end (decisions 18). SQLite is the embedded
+// one (sqlite_store.h); contract_test.h is the suite that each must pass.
 //
 // A Store is thread-safe. A transaction is used by the one function that it was given to, on one thread, and not kept.
 // Everything that a write transaction does becomes durable at once, or not at all; when Write() has answered OK it survives the
@@ -28,26 +28,27 @@ namespace legoai::store {
 
 // A query over jobs of a project, the latest created first. Ids are ULIDs, so their order is that of creation.
 struct JobQuery {
-  std::string project;
-  std::vector<v1::JobState> states;        // empty: all
-  std::string display_name_contains;       // without regard to case; empty: all
+  std::string project = {};                // resource name: "projects/default"
+  std::vector<v1::JobState> states = {};   // empty: all
+  std::string display_name_contains = {};  // without regard to case of ASCII letters; empty: all
   int64_t created_from_us = 0;             // inclusive
   int64_t created_until_us = 0;            // exclusive; 0: no limit
-  std::string before_id;                   // those created before this one; empty: from the latest
-  int64_t limit = 50;
+  std::string before_id = {};              // the ULID of a job: those created before it; empty: from the latest
+  int64_t limit = 50;                      // none where it is not positive
 };
 
 struct LogQuery {
-  std::string job;  // resource name, here and below
+  std::string job = {};  // resource name, here and below
   int64_t after_sequence = 0;
   int64_t limit = 200;
   bool tail = false;  // the last `limit` lines instead of the first; ascending all the same
-  std::optional<int64_t> attempt, rank;
+  std::optional<int64_t> attempt = {}, rank = {};
 };
 
 // The bytes of a submission are remembered with its request_id, so that the same id with another content is told apart.
 struct Submission {
-  std::string project, request_id, content_sha256;
+  std::string project = {};  // resource name
+  std::string request_id = {}, content_sha256 = {};
 };
 
 class ReadTransaction {
@@ -64,7 +65,7 @@ class ReadTransaction {
     std::string job, content_sha256;
   };
   virtual absl::StatusOr<std::optional<EarlierSubmission>> FindSubmission(const std::string& project,
-                                                                         const std::string& request_id) = 0;
+                                                                          const std::string& request_id) = 0;
   virtual absl::StatusOr<std::vector<v1::Transition>> ListTransitions(const std::string& job, int64_t after_version,
                                                                       int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) = 0;        // ascending
@@ -73,30 +74,35 @@ class ReadTransaction {
   // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending.
   virtual absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(const std::string& job, int64_t after_step) = 0;
   virtual absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) = 0;
-  virtual absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(const std::string& job) = 0;  // of the latest attempt with one
+  virtual absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(
+      const std::string& job) = 0;                                    // of the latest attempt with one
   virtual absl::StatusOr<std::vector<v1::Worker>> ListWorkers() = 0;  // by name
   virtual absl::StatusOr<std::optional<v1::Worker>> GetWorker(const std::string& name) = 0;
   // The largest telemetry number of an agent's instance that is durable; 0: none.
   virtual absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) = 0;
 };
 
+// What is refused changes nothing. Everything that belongs to a job is refused with NotFound where the job is not there.
 class Transaction : public ReadTransaction {
  public:
-  // Errors: AlreadyExists for a name or a submission that is there.
+  // Errors: AlreadyExists for a name or a submission that is there; InvalidArgument for a name that is not "projects/P/jobs/ID".
   virtual absl::Status InsertJob(const v1::Job& job, const std::optional<Submission>& submission) = 0;
-  // Replaces the job if the stored one has version `expected_version`, and job.version is larger. Errors: Aborted.
+  // Replaces the job if the stored one has version `expected_version`, and job.version is larger. Errors: Aborted;
+  // FailedPrecondition where job.version is not larger than `expected_version`.
   virtual absl::Status UpdateJob(const v1::Job& job, int64_t expected_version) = 0;
-  virtual absl::Status AppendTransition(const v1::Transition& transition) = 0;
-  virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;  // by attempt
+  virtual absl::Status AppendTransition(const v1::Transition& transition) = 0;  // AlreadyExists: that of this version is there
+  virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;           // by attempt
   virtual absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) = 0;  // by (epoch, step)
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
   // By (attempt, step); a report that is there stays.
   virtual absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) = 0;
   virtual absl::Status AppendLog(const std::string& job, v1::LogLine line) = 0;  // gives it the job's next sequence
   // Adds one rank's dump to the record of an attempt, and replaces its reason, time and analysis; `dump` may be null.
+  // A rank's later dump replaces its earlier one. Dumps in `head` are left out.
   virtual absl::Status PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) = 0;
   virtual absl::Status PutWorker(const v1::Worker& worker) = 0;
-  virtual absl::Status DeleteWorker(const std::string& name) = 0;
+  virtual absl::Status DeleteWorker(const std::string& name) = 0;  // OK where it is not there
+  // The larger one of `sequence` and what is there is kept.
   virtual absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) = 0;
 };
 
@@ -105,7 +111,9 @@ class Store {
   virtual ~Store() = default;
 
   // Runs `work` in a transaction and makes it durable; blocks until then. An error of `work` undoes all of it and is passed on.
-  // Aborted is tried again, a few times, with the function run anew.
+  // Aborted is tried again, a few times. The function may run more than once, and on another thread: what it did in the store
+  // before is undone, what it did elsewhere is its own matter. It should be short, since others wait. It must not call the store
+  // that it runs in, nor must that of Read(): FailedPrecondition.
   virtual absl::Status Write(const std::function<absl::Status(Transaction&)>& work) = 0;
   // One consistent state of everything, as of some moment after the call.
   virtual absl::Status Read(const std::function<absl::Status(ReadTransaction&)>& work) = 0;

@@ -1,0 +1,69 @@
+// What any back end of the store must pass. A back end's test links the contract_* libraries and says how it is opened:
+//
+//   INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract, testing::Values(Backend{...}), BackendName);
+//
+// The tests are in contract_operations.cc, contract_transactions.cc, contract_model.cc, contract_durability.cc.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/store/store.h"
+
+namespace legoai::store {
+
+struct Backend {
+  std::string name;
+  // Opens the one store that belongs to a folder; makes it where there is none. What it keeps must be there when another process
+  // opens it in the same way later.
+  std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::string& folder)> open;
+};
+inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
+inline std::string BackendName(const testing::TestParamInfo<Backend>& info) { return info.param.name; }
+
+class StoreContract : public testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  void Reopen();
+  Store& store() { return *store_; }
+  const std::string& folder() const { return folder_; }
+
+  // Each in a transaction of its own.
+  absl::Status Write(const std::function<absl::Status(Transaction&)>& work) { return store_->Write(work); }
+  absl::Status Insert(const v1::Job& job) {
+    return Write([&](Transaction& t) { return t.InsertJob(job, {}); });
+  }
+  // What `read` gives in a transaction of its own; an error fails the test and gives an empty value.
+  template <class T>
+  T Read(const std::function<absl::StatusOr<T>(ReadTransaction&)>& read) {
+    absl::StatusOr<T> result = T();
+    const absl::Status status = store_->Read([&](ReadTransaction& t) {
+      result = read(t);
+      return result.status();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return status.ok() ? *std::move(result) : T();
+  }
+
+ private:
+  std::string folder_;
+  std::unique_ptr<Store> store_;
+};
+
+// A job of project "default" with an id that grows with `number`, created `number` seconds after some moment.
+v1::Job MakeJob(int64_t number, v1::JobState state = v1::SUBMITTED, const std::string& project = "projects/default");
+std::string JobName(int64_t number, const std::string& project = "projects/default");
+std::string JobId(int64_t number);
+int64_t CreateTime(int64_t number);
+
+// The one after `job`, in `state`.
+v1::Job Next(v1::Job job, v1::JobState state);
+
+}  // namespace legoai::store

@@ -1,0 +1,138 @@
+// One connection to a SQLite file: statements that are kept prepared, values bound by type, errors as Status.
+//
+// Thread-safety: a Database and its Statements belong to one thread at a time. Torch-free.
+//
+// Errors name the path: ResourceExhausted for a full disk, DataLoss for a damaged file, Unavailable where another process holds
+// it for long or the disk fails, PermissionDenied, Internal for all else.
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+#include <sqlite3.h>
+
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace legoai::store {
+
+class Database;
+
+// One run of a prepared statement, on the row before the first until Next() is called. Must not outlive its Database.
+class Statement {
+ public:
+  Statement(Statement&& other) noexcept;
+  Statement& operator=(Statement&&) = delete;
+  ~Statement();
+
+  // False at the end, and after an error.
+  bool Next();
+  const absl::Status& status() const { return status_; }
+
+  // Of the current row; columns count from 0. Text is valid until the next call of Next().
+  int64_t Int(int column) const { return sqlite3_column_int64(statement_, column); }
+  std::string_view Text(int column) const;
+  // A serialized message. Where it cannot be read the status becomes DataLoss, and the result is empty.
+  template <class M>
+  M Message(int column) {
+    M message;
+    const std::string_view bytes = Text(column);
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) FailToParse();
+    return message;
+  }
+
+ private:
+  friend class Database;
+  Statement(Database* database, std::string_view sql) : database_(database), sql_(sql) {}
+  void Bind(int64_t value) { Check(sqlite3_bind_int64(statement_, ++bound_, value)); }
+  void Bind(std::string_view text);
+  void Bind(const google::protobuf::MessageLite& message);
+  template <std::integral T>
+  void Bind(T value) {
+    Bind(static_cast<int64_t>(value));
+  }
+  void Bind(const std::optional<int64_t>& value);
+  void Check(int code);
+  void FailToParse();
+
+  Database* database_;
+  std::string_view sql_;  // of the program's text: never freed
+  sqlite3_stmt* statement_ = nullptr;
+  absl::Status status_;
+  int bound_ = 0;
+};
+
+class Database {
+ public:
+  enum class Use { kWrite, kRead };  // kRead refuses every change
+  // Makes an empty file where none is, if it is to write. Errors: as above; FieldError of `store`.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, Use use);
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+  ~Database();
+
+  // `sql` is a literal: one statement with ?1, ?2 ... for `values`. A mistake in it is an Internal error of the Statement.
+  template <class... Values>
+  Statement Query(const char* sql, const Values&... values) {
+    Statement statement = Take(sql);
+    if (statement.status_.ok()) (statement.Bind(values), ...);
+    return statement;
+  }
+  // Runs it to the end.
+  template <class... Values>
+  absl::Status Run(const char* sql, const Values&... values) {
+    Statement statement = Query(sql, values...);
+    while (statement.Next()) {
+    }
+    return statement.status();
+  }
+  // Any number of statements, without values.
+  absl::Status RunScript(const std::string& sql);
+
+  int64_t changes() const { return sqlite3_changes64(connection_); }  // rows that the last statement inserted, changed or removed
+  bool in_transaction() const { return sqlite3_get_autocommit(connection_) == 0; }
+  const std::string& path() const { return path_; }
+
+  // The first error since ForgetFailure() that was the file's, not the row's: whatever the transaction did is not to be kept.
+  const absl::Status& failure() const { return failure_; }
+  void ForgetFailure() { failure_ = absl::OkStatus(); }
+
+ private:
+  friend class Statement;
+  Database(std::string path, sqlite3* connection) : path_(std::move(path)), connection_(connection) {}
+  Statement Take(std::string_view sql);
+  void GiveBack(std::string_view sql, sqlite3_stmt* statement);
+  absl::Status Error(int code);
+
+  const std::string path_;
+  sqlite3* const connection_;
+  std::map<std::string_view, sqlite3_stmt*> idle_;
+  absl::Status failure_;
+};
+
+// All rows' messages, of column 0.
+template <class M>
+absl::StatusOr<std::vector<M>> AllMessages(Statement rows) {
+  std::vector<M> messages;
+  while (rows.Next()) messages.push_back(rows.Message<M>(0));
+  if (!rows.status().ok()) return rows.status();
+  return messages;
+}
+
+// The first row's message, of column 0; nothing where there is no row.
+template <class M>
+absl::StatusOr<std::optional<M>> FirstMessage(Statement rows) {
+  std::optional<M> message;
+  if (rows.Next()) message = rows.Message<M>(0);
+  if (!rows.status().ok()) return rows.status();
+  return message;
+}
+
+}  // namespace legoai::store

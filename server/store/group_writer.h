@@ -1,0 +1,63 @@
+// Runs write transactions of many threads one after the other on a thread of its own, and makes those that wait together durable
+// with one sync of the disk (group commit): while a group is being committed the next one gathers.
+//
+// Each function runs in a savepoint, so that an error undoes only what it did itself. If the group as a whole cannot be committed
+// (a full disk), each function runs again in a transaction of its own, so that a large one does not take the small ones with it.
+// Thread-safe. Torch-free.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/store/database.h"
+#include "server/store/store.h"
+
+namespace legoai::store {
+
+class GroupWriter {
+ public:
+  using Work = std::function<absl::Status(Transaction&)>;
+
+  // `database` is its own from now on, and must outlive it.
+  explicit GroupWriter(Database& database);
+  // Ends after what is under way; nobody may be in Write().
+  ~GroupWriter();
+  GroupWriter(const GroupWriter&) = delete;
+  GroupWriter& operator=(const GroupWriter&) = delete;
+
+  // Blocks until the work is durable or refused. `work` runs on the writer's thread, once or more.
+  absl::Status Write(const Work& work);
+
+ private:
+  // On the stack of the thread that waits for it.
+  struct Request {
+    explicit Request(const Work& its_work) : work(its_work) {}
+    const Work& work;
+    absl::Status status;
+    bool done = false;
+    std::condition_variable answered;
+  };
+  using Group = std::vector<Request*>;
+
+  void Loop();
+  void RunGroup(const Group& group);
+  bool RunTogether(const Group& group);
+  absl::Status RunAlone(const Work& work);
+  absl::Status RunInSavepoint(const Work& work);
+  absl::Status Begin();
+  absl::Status Commit();
+  void Rollback();
+
+  Database& database_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Group waiting_;     // guarded by mutex_
+  bool end_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace legoai::store

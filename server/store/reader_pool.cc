@@ -1,0 +1,57 @@
+#include "server/store/reader_pool.h"
+
+#include <utility>
+
+#include "server/store/sqlite_transaction.h"
+
+namespace legoai::store {
+namespace {
+
+absl::Status ReadOnce(Database& database, const std::function<absl::Status(ReadTransaction&)>& work) {
+  database.ForgetFailure();
+  if (absl::Status status = database.Run("BEGIN"); !status.ok()) return status;
+  SqliteTransaction transaction(database);
+  absl::Status status = work(transaction);
+  if (database.in_transaction()) (void)database.Run("COMMIT");
+  // An error that `work` passed over is one all the same, where it is the file's.
+  return status.ok() ? database.failure() : status;
+}
+
+}  // namespace
+
+absl::Status ReaderPool::Read(const std::function<absl::Status(ReadTransaction&)>& work) {
+  absl::StatusOr<std::unique_ptr<Database>> database = Take();
+  if (!database.ok()) return database.status();
+  absl::Status status = ReadOnce(**database, work);
+  GiveBack(*std::move(database));
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> ReaderPool::Take() {
+  {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [this] { return !idle_.empty() || unopened_ > 0; });
+    if (!idle_.empty()) {
+      std::unique_ptr<Database> database = std::move(idle_.back());
+      idle_.pop_back();
+      return database;
+    }
+    --unopened_;
+  }
+  absl::StatusOr<std::unique_ptr<Database>> opened = Database::Open(path_, Database::Use::kRead);
+  if (!opened.ok()) GiveBack(nullptr);
+  return opened;
+}
+
+// Null: one more may be opened.
+void ReaderPool::GiveBack(std::unique_ptr<Database> database) {
+  std::lock_guard lock(mutex_);
+  if (database == nullptr) {
+    ++unopened_;
+  } else {
+    idle_.push_back(std::move(database));
+  }
+  freed_.notify_one();
+}
+
+}  // namespace legoai::store

@@ -1,0 +1,38 @@
+// Connections for reading, each used by one thread at a time; a transaction on one sees one state of the database whatever is
+// written meanwhile (WAL). Thread-safe. Torch-free.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/store/database.h"
+#include "server/store/store.h"
+
+namespace legoai::store {
+
+class ReaderPool {
+ public:
+  // `connections` to `path` at most, opened when they are first needed; who finds none free waits.
+  ReaderPool(std::string path, int connections) : path_(std::move(path)), unopened_(connections) {}
+  ReaderPool(const ReaderPool&) = delete;
+  ReaderPool& operator=(const ReaderPool&) = delete;
+
+  absl::Status Read(const std::function<absl::Status(ReadTransaction&)>& work);
+
+ private:
+  absl::StatusOr<std::unique_ptr<Database>> Take();
+  void GiveBack(std::unique_ptr<Database> database);
+
+  const std::string path_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  int unopened_;                                 // guarded by mutex_
+  std::vector<std::unique_ptr<Database>> idle_;  // guarded by mutex_
+};
+
+}  // namespace legoai::store

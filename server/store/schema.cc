@@ -1,0 +1,122 @@
+#include "server/store/schema.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+
+namespace legoai::store {
+namespace {
+
+// Messages are blobs; beside them stand the columns by which they are found. Large blobs are in tables with row ids, of which the
+// primary keys are indexes of their own; small ones are in the tree of their key.
+//
+// jobs.ulid is the last part of the name. The three indexes hold all that filters look at, so that a list reads only the rows
+// that it gives. State changes touch two of them, progress none.
+constexpr std::string_view kVersion1 = R"sql(
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE jobs (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  project TEXT NOT NULL,
+  ulid TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  version INTEGER NOT NULL,
+  create_time_us INTEGER NOT NULL,
+  folded_name TEXT NOT NULL,
+  value BLOB NOT NULL);
+CREATE INDEX jobs_by_project ON jobs (project, ulid, create_time_us, folded_name);
+CREATE INDEX jobs_by_project_and_state ON jobs (project, state, ulid, create_time_us, folded_name);
+CREATE INDEX jobs_by_state ON jobs (state, ulid);
+
+CREATE TABLE submissions (
+  project TEXT NOT NULL, request_id TEXT NOT NULL, job TEXT NOT NULL, content_sha256 TEXT NOT NULL,
+  PRIMARY KEY (project, request_id)) WITHOUT ROWID;
+
+CREATE TABLE transitions (
+  job INTEGER NOT NULL, version INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (job, version)) WITHOUT ROWID;
+CREATE TABLE attempts (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (job, attempt));
+CREATE TABLE checkpoints (
+  job INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (job, step, epoch));
+CREATE TABLE plans (job INTEGER PRIMARY KEY, value BLOB NOT NULL);
+
+CREATE TABLE metrics (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (job, attempt, step)) WITHOUT ROWID;
+CREATE TABLE logs (
+  job INTEGER NOT NULL, sequence INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER, value BLOB NOT NULL,
+  PRIMARY KEY (job, sequence)) WITHOUT ROWID;
+CREATE TABLE flight_records (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (job, attempt));
+CREATE TABLE flight_dumps (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (job, attempt, rank));
+
+CREATE TABLE workers (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE telemetry (instance TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1};
+
+absl::Status Refused(const Database& database, const std::string& remedy) {
+  return FieldError("store", database.path(), remedy, absl::StatusCode::kFailedPrecondition);
+}
+
+absl::StatusOr<int64_t> Number(Database& database, const char* sql) {
+  Statement row = database.Query(sql);
+  const int64_t number = row.Next() ? row.Int(0) : 0;
+  if (!row.status().ok()) return row.status();
+  return number;
+}
+
+// 0 for an empty file.
+absl::StatusOr<int64_t> VersionInFile(Database& database) {
+  absl::StatusOr<int64_t> tables = Number(database, "SELECT COUNT(*) FROM sqlite_schema");
+  if (!tables.ok() || *tables == 0) return tables;
+  const absl::StatusOr<int64_t> meta =
+      Number(database, "SELECT COUNT(*) FROM pragma_table_info('meta') WHERE name IN ('key', 'value')");
+  if (!meta.ok()) return meta;
+  absl::StatusOr<int64_t> version = 0;
+  if (*meta == 2) version = Number(database, "SELECT value FROM meta WHERE key = 'schema_version'");
+  if (version.ok() && *version <= 0) return Refused(database, "it is a database of another program: name another file");
+  return version;
+}
+
+absl::Status SetJournalMode(Database& database) {
+  Statement row = database.Query("PRAGMA journal_mode=WAL");
+  const std::string mode(row.Next() ? row.Text(0) : "");
+  if (!row.status().ok() || mode == "wal") return row.status();
+  return Refused(
+      database, absl::StrCat("its file system allows no write-ahead log (journal mode ", mode, "): name a file on a local disk"));
+}
+
+absl::Status Migrate(Database& database, int64_t from, std::span<const std::string_view> migrations) {
+  std::string script = "BEGIN IMMEDIATE;";
+  for (size_t i = static_cast<size_t>(from); i < migrations.size(); ++i) script.append(migrations[i]).append(";");
+  absl::StrAppend(&script, "INSERT OR REPLACE INTO meta VALUES ('schema_version', ", migrations.size(), "); COMMIT;");
+  const absl::Status status = database.RunScript(script);
+  if (!status.ok() && database.in_transaction()) (void)database.RunScript("ROLLBACK");
+  return status;
+}
+
+}  // namespace
+
+std::span<const std::string_view> Migrations() { return kMigrations; }
+
+int64_t SchemaVersion() { return static_cast<int64_t>(Migrations().size()); }
+
+absl::Status PrepareSchema(Database& database, std::span<const std::string_view> migrations) {
+  const absl::StatusOr<int64_t> version = VersionInFile(database);
+  if (!version.ok()) return version.status();
+  const int64_t known = static_cast<int64_t>(migrations.size());
+  if (*version > known) {
+    return Refused(database,
+                   absl::StrCat("it has schema version ", *version, " and this server knows versions up to ", known,
+                                ": start the server that wrote it, or put a backup of version ", known, " in its place"));
+  }
+  if (absl::Status status = SetJournalMode(database); !status.ok()) return status;
+  return *version == known ? absl::OkStatus() : Migrate(database, *version, migrations);
+}
+
+}  // namespace legoai::store

@@ -1,0 +1,59 @@
+// The operations of the contract (store.h) on one connection, inside a transaction that somebody else began. Torch-free.
+// Thread-safety: that of the Database.
+//
+// The methods are in files by what they keep: jobs.cc, job_lists.cc, attempts.cc, telemetry.cc, flight_records.cc, workers.cc.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/store/database.h"
+#include "server/store/store.h"
+
+namespace legoai::store {
+
+class SqliteTransaction final : public Transaction {
+ public:
+  // `database` must outlive it.
+  explicit SqliteTransaction(Database& database) : database_(database) {}
+
+  absl::StatusOr<std::optional<v1::Job>> GetJob(const std::string& name) override;
+  absl::StatusOr<std::vector<v1::Job>> ListJobs(const JobQuery& query) override;
+  absl::StatusOr<int64_t> CountJobs(const JobQuery& query) override;
+  absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) override;
+  absl::StatusOr<std::optional<EarlierSubmission>> FindSubmission(const std::string& project,
+                                                                  const std::string& request_id) override;
+  absl::StatusOr<std::vector<v1::Transition>> ListTransitions(const std::string& job, int64_t after_version,
+                                                              int64_t limit) override;
+  absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) override;
+  absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) override;
+  absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) override;
+  absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(const std::string& job, int64_t after_step) override;
+  absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) override;
+  absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(const std::string& job) override;
+  absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override;
+  absl::StatusOr<std::optional<v1::Worker>> GetWorker(const std::string& name) override;
+  absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) override;
+
+  absl::Status InsertJob(const v1::Job& job, const std::optional<Submission>& submission) override;
+  absl::Status UpdateJob(const v1::Job& job, int64_t expected_version) override;
+  absl::Status AppendTransition(const v1::Transition& transition) override;
+  absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) override;
+  absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) override;
+  absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) override;
+  absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) override;
+  absl::Status AppendLog(const std::string& job, v1::LogLine line) override;
+  absl::Status PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) override;
+  absl::Status PutWorker(const v1::Worker& worker) override;
+  absl::Status DeleteWorker(const std::string& name) override;
+  absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) override;
+
+ private:
+  // The number by which tables name a job. Errors: NotFound.
+  absl::StatusOr<int64_t> JobNumber(const std::string& name);
+
+  Database& database_;
+};
+
+}  // namespace legoai::store

@@ -1,0 +1,105 @@
+// What agents report of a running job: metrics, log lines, and how far their reports are durable.
+#include <algorithm>
+#include <limits>
+
+#include "server/store/sqlite_transaction.h"
+
+namespace legoai::store {
+namespace {
+
+// The steps of an attempt that no later attempt did again: from the first one that it reported to before the first one that a
+// later attempt reported.
+struct Stretch {
+  int64_t attempt = 0;
+  int64_t first_step = 0;
+  int64_t until_step = std::numeric_limits<int64_t>::max();
+};
+
+// One look into the tree per attempt, however many steps it has.
+absl::StatusOr<std::vector<Stretch>> Stretches(Database& database, int64_t job) {
+  std::vector<Stretch> stretches;
+  int64_t attempt = std::numeric_limits<int64_t>::min();
+  while (true) {
+    Statement row = database.Query(
+        "SELECT attempt, step FROM metrics WHERE job = ?1 AND attempt > ?2 ORDER BY attempt, step LIMIT 1", job, attempt);
+    if (!row.Next()) {
+      if (!row.status().ok()) return row.status();
+      break;
+    }
+    attempt = row.Int(0);
+    stretches.push_back({.attempt = attempt, .first_step = row.Int(1)});
+  }
+  for (size_t i = stretches.size(); i-- > 1;) {
+    stretches[i - 1].until_step = std::min(stretches[i].first_step, stretches[i].until_step);
+  }
+  return stretches;
+}
+
+}  // namespace
+
+absl::Status SqliteTransaction::AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) {
+  const absl::StatusOr<int64_t> number = JobNumber(job);
+  if (!number.ok()) return number.status();
+  return database_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", *number,
+                       metrics.attempt(), metrics.step(), metrics);
+}
+
+// The stretches follow each other: an attempt's ends where or before a later one's begins.
+absl::StatusOr<std::vector<v1::StepMetrics>> SqliteTransaction::ListMetrics(const std::string& job, int64_t after_step) {
+  std::vector<v1::StepMetrics> metrics;
+  const absl::StatusOr<int64_t> number = JobNumber(job);
+  if (absl::IsNotFound(number.status())) return metrics;
+  if (!number.ok()) return number.status();
+  const absl::StatusOr<std::vector<Stretch>> stretches = Stretches(database_, *number);
+  if (!stretches.ok()) return stretches.status();
+  for (const Stretch& stretch : *stretches) {
+    Statement rows =
+        database_.Query("SELECT value FROM metrics WHERE job = ?1 AND attempt = ?2 AND step > ?3 AND step < ?4 ORDER BY step",
+                        *number, stretch.attempt, after_step, stretch.until_step);
+    while (rows.Next()) metrics.push_back(rows.Message<v1::StepMetrics>(0));
+    if (!rows.status().ok()) return rows.status();
+  }
+  return metrics;
+}
+
+absl::Status SqliteTransaction::AppendLog(const std::string& job, v1::LogLine line) {
+  const absl::StatusOr<int64_t> number = JobNumber(job);
+  if (!number.ok()) return number.status();
+  {
+    Statement last = database_.Query("SELECT sequence FROM logs WHERE job = ?1 ORDER BY sequence DESC LIMIT 1", *number);
+    line.set_sequence(last.Next() ? last.Int(0) + 1 : 1);
+    if (!last.status().ok()) return last.status();
+  }
+  const std::optional<int64_t> rank = line.has_rank() ? std::optional(line.rank()) : std::nullopt;
+  return database_.Run("INSERT INTO logs (job, sequence, attempt, rank, value) VALUES (?1, ?2, ?3, ?4, ?5)", *number,
+                       line.sequence(), line.attempt(), rank, line);
+}
+
+absl::StatusOr<std::vector<v1::LogLine>> SqliteTransaction::ListLogs(const LogQuery& query) {
+  // One text for each direction: an order cannot be a value.
+  const char* sql =
+      query.tail ? "SELECT value FROM logs WHERE job = (SELECT id FROM jobs WHERE name = ?1) AND sequence > ?2"
+                   " AND (?3 IS NULL OR attempt = ?3) AND (?4 IS NULL OR rank = ?4) ORDER BY sequence DESC LIMIT MAX(?5, 0)"
+                 : "SELECT value FROM logs WHERE job = (SELECT id FROM jobs WHERE name = ?1) AND sequence > ?2"
+                   " AND (?3 IS NULL OR attempt = ?3) AND (?4 IS NULL OR rank = ?4) ORDER BY sequence LIMIT MAX(?5, 0)";
+  absl::StatusOr<std::vector<v1::LogLine>> lines =
+      AllMessages<v1::LogLine>(database_.Query(sql, query.job, query.after_sequence, query.attempt, query.rank, query.limit));
+  if (lines.ok() && query.tail) std::reverse(lines->begin(), lines->end());
+  return lines;
+}
+
+absl::Status SqliteTransaction::SetTelemetrySequence(const std::string& instance, int64_t sequence) {
+  return database_.Run(
+      "INSERT INTO telemetry (instance, sequence) VALUES (?1, ?2)"
+      " ON CONFLICT (instance) DO UPDATE SET sequence = MAX(sequence, excluded.sequence)",
+      instance, sequence);
+}
+
+absl::StatusOr<int64_t> SqliteTransaction::TelemetrySequence(const std::string& instance) {
+  Statement row = database_.Query("SELECT sequence FROM telemetry WHERE instance = ?1", instance);
+  const int64_t sequence = row.Next() ? row.Int(0) : 0;
+  if (!row.status().ok()) return row.status();
+  return sequence;
+}
+
+}  // namespace legoai::store

@@ -1,0 +1,40 @@
+// Names that sort by the time at which they were made: ULIDs, 48 bits of milliseconds since 1970 and 80 random bits, as 26
+// characters of Crockford's base 32. Clock and random bits are injected (decisions 18). Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace legoai::store {
+
+// Thread-safe. Each id is larger than all that this object gave before, even if the clock stands still or goes back.
+class UlidSource {
+ public:
+  // `clock_us`: microseconds UTC. `random`: 64 random bits a call; neither is called by two threads at a time.
+  UlidSource(std::function<int64_t()> clock_us, std::function<uint64_t()> random)
+      : clock_us_(std::move(clock_us)), random_(std::move(random)) {}
+
+  std::string Next();
+
+ private:
+  const std::function<int64_t()> clock_us_;
+  const std::function<uint64_t()> random_;
+  std::mutex mutex_;
+  int64_t milliseconds_ = -1;  // of the id before
+  uint64_t high_ = 0;          // its random bits, the upper 16
+  uint64_t low_ = 0;           // and the lower 64
+};
+
+// 64 bits of the operating system's random source. Thread-safe.
+uint64_t SystemRandom();
+
+// Whether it is a ULID as UlidSource writes them: 26 characters, upper case, not beyond 128 bits.
+bool IsUlid(std::string_view text);
+
+// The milliseconds since 1970 in a ULID.
+int64_t UlidMilliseconds(std::string_view ulid);
+
+}  // namespace legoai::store
