@@ -151,6 +151,14 @@ absl::Status WriteFile(const std::string& path, std::string_view contents) {
   return file->Close();
 }
 
+absl::Status ReplaceFile(const std::string& path, std::string_view contents) {
+  const std::string temporary = path + ".tmp";
+  absl::Status status = WriteFile(temporary, contents);
+  if (status.ok()) status = RenameFile(temporary, path);
+  if (!status.ok()) unlink(temporary.c_str());
+  return status;
+}
+
 absl::Status RenameFile(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) return FileError(to, "cannot rename into place", errno);
   return SyncDirectory(FolderOf(to));

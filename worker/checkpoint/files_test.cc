@@ -43,6 +43,17 @@ TEST(FilesTest, RenameReplaces) {
   EXPECT_FALSE(std::filesystem::exists(Path("new")));
 }
 
+TEST(FilesTest, AFileIsReplacedWholeOrNotAtAll) {
+  namespace fs = std::filesystem;
+  ASSERT_TRUE(ReplaceFile(Path("replaced"), "one").ok());
+  ASSERT_TRUE(ReplaceFile(Path("replaced"), "two").ok());
+  EXPECT_EQ(ReadFile(Path("replaced")).value(), "two");
+  fs::create_directories(Path("taken"));
+  EXPECT_FALSE(ReplaceFile(Path("taken"), "three").ok()) << "a folder has the name";
+  EXPECT_FALSE(fs::exists(Path("taken.tmp")));
+  EXPECT_FALSE(fs::exists(Path("replaced.tmp")));
+}
+
 // A folder takes the place of another at once: who has the old one open still reads it, and nothing else is left.
 TEST(FilesTest, AFolderReplacesAnother) {
   namespace fs = std::filesystem;

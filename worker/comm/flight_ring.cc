@@ -38,8 +38,12 @@ std::string GroupsText(const std::vector<graph::Group>& groups) {
   });
 }
 
-absl::Status SystemError(const std::string& path, const char* what) {
-  return FieldError(path, what, std::strerror(errno), absl::StatusCode::kUnavailable);
+absl::Status SystemError(const std::string& path, const char* what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return FieldError(path, "",
+                    absl::StrCat(what, " the flight ring: ", std::strerror(error),
+                                 full ? "; free some space, choose another disk, or lower comm.trace_buf_size" : ""),
+                    full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
 }
 
 class File {
@@ -103,10 +107,13 @@ absl::StatusOr<std::unique_ptr<FlightRing>> FlightRing::Create(const std::string
   const size_t bytes = records_offset + capacity * sizeof(Record);
   unlink(path.c_str());  // a reader of the last attempt's ring keeps its own
   File file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (file.fd() < 0) return SystemError(path, "creating the flight ring");
-  if (posix_fallocate(file.fd(), 0, bytes) != 0) return SystemError(path, "reserving room for the flight ring");
+  if (file.fd() < 0) return SystemError(path, "cannot make", errno);
+  if (const int error = posix_fallocate(file.fd(), 0, bytes); error != 0) {
+    unlink(path.c_str());
+    return SystemError(path, "cannot reserve", error);
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
-  if (memory == MAP_FAILED) return SystemError(path, "mapping the flight ring");
+  if (memory == MAP_FAILED) return SystemError(path, "cannot map", errno);
   auto* header = static_cast<Header*>(memory);
   header->rank = rank;
   header->world_size = world_size;
@@ -158,7 +165,7 @@ absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std
   auto wrong = [&] { return FieldError("flight ring", path, "this is no flight ring; give flight/rank-R of a run directory"); };
   if (fstat(file.fd(), &info) != 0 || info.st_size < static_cast<off_t>(sizeof(FlightRing::Record))) return wrong();
   void* memory = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, file.fd(), 0);
-  if (memory == MAP_FAILED) return SystemError(path, "mapping the flight ring");
+  if (memory == MAP_FAILED) return SystemError(path, "cannot map", errno);
   const auto* header = static_cast<const FlightRing::Header*>(memory);
   v1::FlightDump dump;
   const auto end = [&] { munmap(memory, info.st_size); };

@@ -24,12 +24,6 @@
 namespace legoai::launch {
 namespace {
 
-absl::Status ReplaceFile(const std::string& path, const std::string& contents) {
-  const std::string temporary = path + ".tmp";
-  if (absl::Status status = checkpoint::WriteFile(temporary, contents); !status.ok()) return status;
-  return checkpoint::RenameFile(temporary, path);
-}
-
 // Length of the part of the file that ends with a line break.
 absl::StatusOr<int64_t> CompleteBytes(const std::string& path) {
   absl::StatusOr<std::string> contents = checkpoint::ReadFile(path);
@@ -92,9 +86,9 @@ RunDirectory::~RunDirectory() {
   if (lock_fd_ >= 0) close(lock_fd_);
 }
 
-absl::Status RunDirectory::WriteRecipe(const v1::Recipe& recipe) const { return ReplaceFile(RecipePath(path_), ToToml(recipe)); }
+absl::Status RunDirectory::WriteRecipe(const v1::Recipe& recipe) const { return checkpoint::ReplaceFile(RecipePath(path_), ToToml(recipe)); }
 
-absl::Status RunDirectory::WriteRun(const v1::Run& run) const { return ReplaceFile(RunJsonPath(path_), ToJson(run) + "\n"); }
+absl::Status RunDirectory::WriteRun(const v1::Run& run) const { return checkpoint::ReplaceFile(RunJsonPath(path_), ToJson(run) + "\n"); }
 
 absl::Status RunDirectory::OpenMetrics() {
   const std::string path = MetricsPath(path_);

@@ -98,7 +98,7 @@ void DumpFlightRings(const v1::Start& start, const std::string& reason) {
   for (int64_t rank = 0; rank < start.world_size(); ++rank) {
     const std::string path = FlightRingPath(start.run_directory(), rank);
     const auto dump = comm::ReadFlightRing(path, reason);
-    if (dump.ok()) checkpoint::WriteFile(path + ".json", comm::FlightDumpToJson(*dump)).IgnoreError();
+    if (dump.ok()) checkpoint::ReplaceFile(path + ".json", comm::FlightDumpToJson(*dump)).IgnoreError();
   }
 }
 
@@ -240,7 +240,8 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
     DumpFlightRings(prepared->start, std::string(launched.status().message()));
     return launched.status();
   }
-  if (!kept.ok()) return kept;
+  if (!kept.ok())
+    return Annotate(kept, absl::StrCat("step ", launched->step, " is done, but how the training ended cannot be noted"));
   outcome.cause = launched->cause;
   outcome.step = launched->step;
   const bool wished = prepared->start.recipe().checkpoint().last_save_in_hf();

@@ -121,7 +121,7 @@ v1::FlightDumped DumpFlightRing(const std::string& run_directory, int64_t rank, 
     if (entry.state() == "started")
       dumped.set_waits_in(absl::StrCat(entry.profiling_name(), " of group ", entry.process_group()));
   }
-  if (checkpoint::WriteFile(path, comm::FlightDumpToJson(*dump)).ok()) dumped.set_path(path);
+  if (checkpoint::ReplaceFile(path, comm::FlightDumpToJson(*dump)).ok()) dumped.set_path(path);
   return dumped;
 }
 

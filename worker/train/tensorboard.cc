@@ -1,7 +1,9 @@
 #include "worker/train/tensorboard.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -32,17 +34,19 @@ absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(con
   std::filesystem::create_directories(folder, error);
   if (error) return checkpoint::FileError(folder, "cannot make the folder", error.value());
   const std::string path = absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixSeconds(now), ".", suffix);
-  std::FILE* const file = std::fopen(path.c_str(), "wbe");
-  if (file == nullptr) return checkpoint::FileError(path, "cannot make", errno);
-  std::unique_ptr<TensorboardWriter> writer(new TensorboardWriter(path, file));
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) return checkpoint::FileError(path, "cannot make", errno);
+  std::unique_ptr<TensorboardWriter> writer(new TensorboardWriter(path, descriptor));
   v1::TensorboardEvent version;
   version.set_wall_time(Seconds(now));
   version.set_file_version("brain.Event:2");
-  if (absl::Status status = writer->WriteEvent(version); !status.ok()) return status;
-  return writer;
+  const absl::Status written = writer->WriteEvent(version);
+  if (written.ok()) return writer;
+  unlink(path.c_str());
+  return written;
 }
 
-TensorboardWriter::~TensorboardWriter() { std::fclose(file_); }
+TensorboardWriter::~TensorboardWriter() { close(descriptor_); }
 
 absl::Status TensorboardWriter::Write(int64_t step, absl::Time now, const std::vector<std::pair<std::string, double>>& scalars) {
   v1::TensorboardEvent event;
@@ -63,9 +67,19 @@ absl::Status TensorboardWriter::WriteEvent(const v1::TensorboardEvent& event) {
   AppendMaskedCrc(record, &record);
   record += data;
   AppendMaskedCrc(data, &record);
-  if (std::fwrite(record.data(), 1, record.size(), file_) != record.size() || std::fflush(file_) != 0) {
-    return checkpoint::FileError(path_, "cannot write", errno);
+  const int64_t bytes = static_cast<int64_t>(record.size());
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t written = pwrite(descriptor_, record.data() + done, bytes - done, end_ + done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error = errno;
+      // Readers take a torn record for one that is being written, and wait for its end.
+      [[maybe_unused]] const int cut = ftruncate(descriptor_, end_);
+      return checkpoint::FileError(path_, "cannot write", error);
+    }
+    done += written;
   }
+  end_ += bytes;
   return absl::OkStatus();
 }
 

@@ -1,9 +1,14 @@
 #include "worker/train/tensorboard.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::train {
 namespace {
@@ -42,9 +47,9 @@ std::unique_ptr<TensorboardWriter> WriteExample(const std::string& folder) {
   return writer;
 }
 
-TEST(Tensorboard, RecordsAreFramedAndChecked) {
-  const auto writer = WriteExample(::testing::TempDir() + "/framed");
-  std::string data = Contents(writer->path());
+// All records of a file; a torn one is a failure.
+std::vector<v1::TensorboardEvent> Events(const std::string& path) {
+  std::string data = Contents(path);
   std::vector<v1::TensorboardEvent> events;
   while (!data.empty()) {
     const std::string header = data.substr(0, 8);
@@ -53,8 +58,14 @@ TEST(Tensorboard, RecordsAreFramedAndChecked) {
     const std::string body = data.substr(0, bytes);
     data.erase(0, bytes);
     EXPECT_EQ(Unmask(TakeNumber(&data, 4)), SlowCrc32c(body));
-    ASSERT_TRUE(events.emplace_back().ParseFromString(body));
+    EXPECT_TRUE(events.emplace_back().ParseFromString(body));
   }
+  return events;
+}
+
+TEST(Tensorboard, RecordsAreFramedAndChecked) {
+  const auto writer = WriteExample(::testing::TempDir() + "/framed");
+  const std::vector<v1::TensorboardEvent> events = Events(writer->path());
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_EQ(events[1].summary().value(1).tag(), "learning_rate");
@@ -67,6 +78,34 @@ TEST(Tensorboard, RecordsAreFramedAndChecked) {
 TEST(Tensorboard, IsTheFileThatTensorboardHasRead) {
   const auto writer = WriteExample(::testing::TempDir() + "/golden");
   EXPECT_EQ(Contents(writer->path()), Contents("worker/train/testdata/events.out.tfevents.1700000000.rank-0"));
+}
+
+TEST(Tensorboard, AFullDiskLeavesWholeRecords) {
+  const std::string folder = ::testing::TempDir() + "/full";
+  std::filesystem::create_directories(folder);
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::Status mounted = checkpoint::MountSmallFileSystem(folder, 8 << 10);
+    EXPECT_TRUE(mounted.ok()) << mounted;
+    if (!mounted.ok()) _exit(1);
+    auto writer = TensorboardWriter::Create(folder, "first", absl::FromUnixSeconds(1));
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    size_t written = 0;
+    absl::Status status;
+    while (written < 10'000 && (status = (*writer)->Write(7, absl::UnixEpoch(), {{"loss", 1.5}, {"rate", 2}})).ok()) ++written;
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_NE(status.message().find((*writer)->path()), std::string::npos) << status;
+    EXPECT_EQ(Events((*writer)->path()).size(), 1 + written);
+    EXPECT_GT(written, 50u);
+
+    const auto second = TensorboardWriter::Create(folder, "second", absl::FromUnixSeconds(1));
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted) << second.status();
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "of the second nothing is there";
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Tensorboard, AFolderThatCannotBeMadeIsNamed) {

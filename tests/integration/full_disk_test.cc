@@ -1,0 +1,241 @@
+// Disks that are full, through the command: what is only looked at (metrics, TensorBoard's events) costs no training, what is
+// needed ends it with the file and the remedy; nothing half written is left, and with room again the same call goes on.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "server/cli/testing/lego_process.h"
+#include "tests/integration/nobody.h"
+#include "worker/checkpoint/small_file_system.h"
+
+namespace legoai {
+namespace {
+
+namespace fs = std::filesystem;
+using cli::testing::Ended;
+using cli::testing::Json;
+using cli::testing::ReadAll;
+using cli::testing::Result;
+using cli::testing::WaitUntil;
+
+int64_t Count(const std::string& text, const std::string& part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+class FullDisk : public cli::testing::LegoTest {
+ protected:
+  void TearDown() override {
+    for (const std::string& path : mounted_) EXPECT_EQ(umount2(path.c_str(), MNT_DETACH), 0) << path;
+    LegoTest::TearDown();
+  }
+  void Mount(const std::string& folder, int64_t bytes) {
+    fs::create_directories(Path(folder));
+    const absl::Status status = checkpoint::MountSmallFileSystem(Path(folder), bytes);
+    ASSERT_TRUE(status.ok()) << status;
+    mounted_.push_back(Path(folder));
+  }
+  // Until not a byte more of a new file fits.
+  void Fill(const std::string& folder) const {
+    std::ofstream file(Path(folder + "/filler"), std::ios::binary);
+    for (const std::string block(4096, 'x'); file.write(block.data(), block.size()) && file.flush();) {
+    }
+  }
+  void MakeRoom(const std::string& folder) const { fs::remove(Path(folder + "/filler")); }
+
+  std::vector<std::string> Train(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc=2", "--output=json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // A small ring, so that the disk is full where the test says.
+  std::vector<std::string> TrainOnly(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = Train(more);
+    for (const char* word :
+         {"--comm.trace_buf_size=10", "--checkpoint.enable_checkpoint=false", "--metrics.enable_tensorboard=true"})
+      words.push_back(word);
+    return words;
+  }
+  std::string Errors(pid_t pid) const { return ReadAll(Path("stderr." + std::to_string(pid))); }
+
+  // The steps in metrics.jsonl, every line of which is whole.
+  std::vector<int64_t> Steps() const {
+    std::vector<int64_t> steps;
+    std::ifstream file(Path("run/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const Json metrics = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      EXPECT_TRUE(metrics.is_object()) << line;
+      if (metrics.is_object()) steps.push_back(metrics["step"]);
+    }
+    return steps;
+  }
+  int64_t LastStep() const {
+    const std::string text = ReadAll(Path("run/metrics.jsonl"));
+    const size_t at = text.rfind("\"step\":");
+    return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + strlen("\"step\":"));
+  }
+  // Records of all event files; a torn one is a failure.
+  int64_t Events() const {
+    int64_t records = 0;
+    for (const auto& entry : fs::directory_iterator(Path("run/tensorboard"))) {
+      const std::string data = ReadAll(entry.path());
+      size_t at = 0;
+      while (at < data.size()) {
+        uint64_t bytes = 0;
+        std::memcpy(&bytes, data.data() + at, std::min(sizeof(bytes), data.size() - at));
+        at += 8 + 4 + bytes + 4;
+        ++records;
+      }
+      EXPECT_EQ(at, data.size()) << entry.path() << " ends with a torn record";
+    }
+    return records;
+  }
+  void ExpectNothingHalfDone() const {
+    for (const auto& entry : fs::recursive_directory_iterator(Path("run"))) {
+      EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+      EXPECT_NE(entry.path().filename(), "hf.partial") << entry.path();
+    }
+  }
+  void ExpectError(const Result& result, const std::vector<std::string>& parts) const {
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_EQ(result.out, "");
+    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
+  }
+
+  void ASaveThatDoesNotFit() {
+    Mount("run", 2 << 20);
+    const std::string small = "--comm.trace_buf_size=10";
+    ASSERT_EQ(Run(Train({small})).code, 0);
+    fs::remove_all(Path("run/flight"));  // made again by what follows
+    std::ofstream(Path("run/spare")) << std::string(64 << 10, 'x');
+    Fill("run");
+    fs::remove(Path("run/spare"));
+    ExpectError(Run(Train({small, "--training.steps=9"})),
+                {"job.dump_folder = ", "a checkpoint needs", "bytes and", "are free", "goes on from the checkpoint of step 6"});
+    ExpectNothingHalfDone();
+    MakeRoom("run");
+    const Result again = Run(Train({small, "--training.steps=9"}));
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(Json::parse(again.out)["resumed_from"], 6);
+  }
+
+  std::vector<std::string> mounted_;
+};
+
+TEST_F(FullDisk, MetricsAndEventsAreGivenUpWithAWarningEach) {
+  Mount("run", 2 << 20);
+  const pid_t pid = Start(TrainOnly({"--training.steps=1000000"}));
+  WaitUntil("three steps", [&] { return Ended(pid) || LastStep() >= 3; });
+  Fill("run");
+  const std::string metrics = Path("run/metrics.jsonl") + ": cannot write: No space left on device; free some space";
+  const std::string events = "no more TensorBoard events are written: ";
+  WaitUntil("both warnings", [&] { return Ended(pid) || (Count(Errors(pid), metrics) && Count(Errors(pid), events)); });
+  const int64_t last = LastStep();
+  MakeRoom("run");
+  WaitUntil("later steps", [&] { return Ended(pid) || LastStep() > last; });
+  EXPECT_FALSE(Ended(pid)) << "the training went on";
+  kill(pid, SIGINT);
+  const Result stopped = Wait(pid);
+  EXPECT_EQ(stopped.code, 130) << stopped.err;
+  EXPECT_EQ(Count(stopped.err, metrics), 1) << stopped.err;
+  EXPECT_EQ(Count(stopped.err, events), 1) << stopped.err;
+  const std::vector<int64_t> steps = Steps();
+  for (size_t i = 1; i < steps.size(); ++i) EXPECT_LT(steps[i - 1], steps[i]);
+  EXPECT_EQ(steps.back(), Json::parse(stopped.out)["step"]);
+  EXPECT_GE(Events(), 1 + 3);
+  ExpectNothingHalfDone();
+}
+
+// The disk is full from before the first step to after the last. Nothing is lost but how it ended, which is said.
+TEST_F(FullDisk, ARunThatCannotBeNotedIsAnError) {
+  Mount("run", 2 << 20);
+  const pid_t pid = Start(TrainOnly({}));
+  WaitUntil("both ranks", [&] { return Ended(pid) || (Trainer(0) != 0 && Trainer(1) != 0); });
+  kill(pid, SIGSTOP);  // no step is done before the ranks have met at the command
+  WaitUntil("the ranks' files", [&] {
+    return fs::exists(Path("run/flight/rank-1")) && fs::exists(Path("run/tensorboard")) && !fs::is_empty(Path("run/tensorboard"));
+  });
+  Fill("run");
+  kill(pid, SIGCONT);
+  const Result full = Wait(pid);
+  ExpectError(full, {"step 6 is done, but how the training ended cannot be noted", Path("run/run.json"),
+                     "No space left on device; free some space"});
+  EXPECT_EQ(Count(full.err, Path("run/metrics.jsonl") + ": cannot write"), 1) << full.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("run/run.json")))["attempts"][0]["outcome"], "running") << "as it was";
+  EXPECT_EQ(Steps().size(), 0u);
+  Events();
+  ExpectNothingHalfDone();
+
+  MakeRoom("run");
+  const Result again = Run(TrainOnly({}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Steps().size(), 6u);
+  const Json run = Json::parse(ReadAll(Path("run/run.json")));
+  EXPECT_EQ(run["attempts"][0]["outcome"], "lost");
+  EXPECT_EQ(run["attempts"][1]["outcome"], "finished");
+}
+
+TEST_F(FullDisk, EventsThatCannotBeginEndTheTrainingAtOnce) {
+  Mount("run/tensorboard", 64 << 10);
+  Fill("run/tensorboard");
+  ExpectError(Run(TrainOnly({})),
+              {"rank 0", Path("run/tensorboard/events.out.tfevents."), "No space left on device; free some space"});
+  MakeRoom("run/tensorboard");
+  EXPECT_TRUE(fs::is_empty(Path("run/tensorboard")));
+  EXPECT_EQ(Json::parse(ReadAll(Path("run/run.json")))["attempts"][0]["outcome"], "failed");
+  EXPECT_EQ(Run(TrainOnly({})).code, 0);
+  EXPECT_EQ(Events(), 1 + 6);
+}
+
+TEST_F(FullDisk, AFlightRecordThatDoesNotFitIsNamed) {
+  Mount("run/flight", 64 << 10);
+  ExpectError(Run(Train({})), {"run/flight/rank-", "No space left on device; free some space", "lower comm.trace_buf_size"});
+  const Result again = Run(Train({"--comm.trace_buf_size=10"}));
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
+TEST_F(FullDisk, AnExportThatDoesNotFitIsNamedAndMadeUpFor) {
+  Mount("run", 2 << 20);
+  const std::string small = "--comm.trace_buf_size=10", exported = "--checkpoint.last_save_in_hf=true";
+  ASSERT_EQ(Run(Train({small})).code, 0);
+  fs::remove_all(Path("run/flight"));  // made again by what follows
+  std::ofstream(Path("run/spare")) << std::string(64 << 10, 'x');
+  Fill("run");
+  fs::remove(Path("run/spare"));
+  ExpectError(Run(Train({small, exported})), {"job.dump_folder = ", "the Hugging Face folder needs", "are free"});
+  EXPECT_FALSE(fs::exists(Path("run/hf")));
+  ExpectNothingHalfDone();
+  MakeRoom("run");
+  const Result again = Run(Train({small, exported}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["resumed_from"], 6);
+  EXPECT_TRUE(fs::exists(Path("run/hf/model.safetensors")));
+}
+
+TEST_F(FullDisk, ASaveThatDoesNotFitIsNamedForOtherUsersThanRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "all tests of this file run as another user than root";
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::Status nobody = BecomeNobody(folder_);
+    EXPECT_TRUE(nobody.ok()) << nobody;
+    EXPECT_NE(geteuid(), 0u);
+    if (!HasFailure()) ASaveThatDoesNotFit();
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace legoai
