@@ -1,0 +1,300 @@
+#include "server/fleet/controller.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "server/fleet/testing/fleet_fixture.h"
+#include "server/jobs/transition.h"
+
+namespace legoai::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using namespace v1;  // the states' names
+
+TEST_F(FleetTest, AJobGoesItsWholeWay) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  EXPECT_THAT(Await(job, [](const v1::Job& now) { return !now.reason().empty(); }).reason(),
+              HasSubstr("no worker of pool default"));
+  Connect(&agent);
+  const v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_EQ(start.lease().job(), job);
+  EXPECT_EQ(start.lease().epoch(), 1);
+  EXPECT_EQ(start.world_size(), 2);
+  EXPECT_FALSE(start.has_resume_step());
+  EXPECT_EQ(start.recipe().training().steps(), 10);
+  Report(&agent, start.lease(), [](v1::Telemetry* fact) { fact->mutable_started()->set_unigram_entropy(3.0); });
+  EXPECT_EQ(Get(job).state(), STARTING);
+  for (int step = 1; step <= 4; ++step) ReportStep(&agent, start.lease(), step);
+  EXPECT_EQ(Get(job).state(), RUNNING);
+  EXPECT_TRUE(Commit(&agent, start.lease(), 4).commit());
+  EXPECT_EQ(controller_->Workers()[0].used(0).slots(), 2);
+  ReportEnd(&agent, start.lease(), absl::OkStatus());
+  const v1::Job done = Get(job);
+  EXPECT_EQ(done.state(), SUCCEEDED);
+  EXPECT_EQ(done.committed_step(), 4);
+  EXPECT_EQ(done.unigram_entropy(), 3.0);
+  EXPECT_FALSE(done.outcome().has_error());
+  EXPECT_TRUE(done.has_end_time_us());
+  EXPECT_THAT(History(job), ElementsAre(PLANNING, QUEUED, LEASED, STARTING, RUNNING, SUCCEEDED));
+  ASSERT_EQ(Attempts(job).size(), 1);
+  EXPECT_EQ(Attempts(job)[0].state(), "succeeded");
+  EXPECT_EQ(Attempts(job)[0].measured_step_seconds(), 0.5);
+  EXPECT_EQ(Attempts(job)[0].predicted_step_seconds(), 0.5);
+  EXPECT_EQ(Metrics(job).size(), 4);
+  EXPECT_TRUE(controller_->Workers()[0].used().empty());
+}
+
+TEST_F(FleetTest, ALeaseThatNobodyRenewsGoesToAnotherWorkerAndTheOldOneIsFencedOff) {
+  TestAgent first("a"), second("b");
+  const std::string job = Submit(2);
+  Connect(&first);
+  const v1::LeaseId old = first.link.NextStart().lease();
+  ReportStep(&first, old, 1);
+  EXPECT_TRUE(Commit(&first, old, 1).commit());
+  skew_seconds_ = 900;
+  Connect(&second);
+  skew_seconds_ = 1100;  // `first` was heard of 1,100 seconds ago, `second` 200
+  const v1::StartAttempt again = second.link.NextStart();
+  EXPECT_EQ(again.lease().epoch(), 2);
+  EXPECT_EQ(again.resume_step(), 1);
+  EXPECT_EQ(again.resume_directory(), "/runs/epoch-1");
+  // The old agent was stopped, and goes on.
+  ReportStep(&first, old, 2);
+  ReportEnd(&first, old, absl::OkStatus());
+  const v1::CommitAnswer denied = Commit(&first, old, 2);
+  EXPECT_FALSE(denied.commit());
+  EXPECT_THAT(denied.reason(), HasSubstr("epoch 1"));
+  Beat(&first, {old});
+  const auto answer = first.link.Next([](const v1::ToAgent& message) { return message.has_heartbeat(); });
+  ASSERT_EQ(answer.heartbeat().revoked_size(), 1);
+  EXPECT_EQ(answer.heartbeat().revoked(0).epoch(), 1);
+  EXPECT_EQ(Get(job).committed_step(), 1);
+  EXPECT_EQ(Metrics(job).size(), 1);
+  EXPECT_EQ(Get(job).state(), LEASED);
+  ReportStep(&second, again.lease(), 2);
+  EXPECT_TRUE(Commit(&second, again.lease(), 2).commit());
+  EXPECT_EQ(Metrics(job).size(), 2);
+  EXPECT_EQ(Attempts(job)[0].state(), "lost");
+}
+
+TEST_F(FleetTest, AServerThatIsStartedAnewKeepsLeasesAndTakesTelemetryOnce) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  const v1::LeaseId lease = agent.link.NextStart().lease();
+  ReportStep(&agent, lease, 1);
+  StopController();
+  StartController();
+  *agent.hello.add_leases() = lease;
+  agent.sequence = 3;  // two more while the server was away
+  Connect(&agent);
+  const auto welcome = agent.link.Next([](const v1::ToAgent& message) { return message.has_welcome(); }).welcome();
+  EXPECT_EQ(welcome.acknowledged_telemetry(), 1);
+  agent.sequence = 0;
+  for (int step = 1; step <= 3; ++step) ReportStep(&agent, lease, step);
+  EXPECT_EQ(Get(job).state(), RUNNING);
+  EXPECT_EQ(Get(job).epoch(), 1);
+  EXPECT_EQ(Metrics(job).size(), 3);
+  EXPECT_TRUE(Commit(&agent, lease, 3).commit());
+}
+
+TEST_F(FleetTest, AnAgentThatComesBackWithoutItsTrainersLosesTheAttempt) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  const v1::LeaseId lease = agent.link.NextStart().lease();
+  ReportStep(&agent, lease, 1);
+  controller_->Disconnected(agent.session);
+  TestAgent reborn("a");
+  reborn.hello.mutable_worker()->set_instance("a-2");
+  Connect(&reborn);
+  EXPECT_EQ(reborn.link.NextStart().lease().epoch(), 2);
+  EXPECT_EQ(Get(job).restarts(), 1);
+}
+
+TEST_F(FleetTest, AnAttemptThatEndedWhileItsAgentWasAwayIsNotLost) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  const v1::LeaseId lease = agent.link.NextStart().lease();
+  ReportStep(&agent, lease, 1);
+  controller_->Disconnected(agent.session);
+  agent.sequence = 2;  // the end, which the server has not heard of
+  Connect(&agent);
+  EXPECT_EQ(Get(job).state(), RUNNING);
+  agent.sequence = 1;
+  ReportEnd(&agent, lease, absl::OkStatus());
+  EXPECT_EQ(Get(job).state(), SUCCEEDED);
+  EXPECT_EQ(Get(job).restarts(), 0);
+}
+
+TEST_F(FleetTest, ACancelledJobIsStoppedAtItsAgent) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  const v1::LeaseId lease = agent.link.NextStart().lease();
+  ReportStep(&agent, lease, 1);
+  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
+    v1::Job now = **transaction.GetJob(job);
+    return Move(transaction, &now, CANCELLING, "asked by a user", 1);
+  });
+  ASSERT_TRUE(asked.ok()) << asked;
+  controller_->Wake();
+  const auto stop = agent.link.Next([](const v1::ToAgent& message) { return message.has_stop(); }).stop();
+  EXPECT_EQ(stop.lease().job(), job);
+  EXPECT_FALSE(stop.save());
+  ReportEnd(&agent, lease, absl::OkStatus(), /*stopped=*/true);
+  EXPECT_EQ(Get(job).state(), CANCELLED);
+  EXPECT_EQ(Get(job).reason(), "asked by a user");
+}
+
+TEST_F(FleetTest, ACancelledJobOfALostWorkerEndsWithItsLease) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  agent.link.NextStart();
+  controller_->Disconnected(agent.session);
+  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
+    v1::Job now = **transaction.GetJob(job);
+    return Move(transaction, &now, CANCELLING, "asked by a user", 1);
+  });
+  ASSERT_TRUE(asked.ok()) << asked;
+  skew_seconds_ = 1100;
+  AwaitState(job, CANCELLED);
+}
+
+TEST_F(FleetTest, WhatIsWrongWithTheJobFailsItAtOnceAndNamesTheField) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  ReportEnd(&agent, agent.link.NextStart().lease(),
+            FieldError("training.dataset_path", "/x", "does not exist", absl::StatusCode::kNotFound));
+  const v1::Job failed = Get(job);
+  EXPECT_EQ(failed.state(), FAILED);
+  EXPECT_EQ(failed.outcome().error().code(), 5);
+  v1::FieldViolation violation;
+  ASSERT_EQ(failed.outcome().error().details_size(), 1);
+  ASSERT_TRUE(failed.outcome().error().details(0).UnpackTo(&violation));
+  EXPECT_EQ(violation.field(), "training.dataset_path");
+}
+
+TEST_F(FleetTest, RanksThatDieAreStartedAgainAsOftenAsThePolicyAllowsWithoutANewCheckpoint) {
+  TestAgent agent("a");
+  const std::string job = Submit(2, 1, /*max_restarts=*/1);
+  Connect(&agent);
+  v1::LeaseId lease = agent.link.NextStart().lease();
+  ReportStep(&agent, lease, 1);
+  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent.link.NextStart().lease();
+  EXPECT_TRUE(Commit(&agent, lease, 1).commit());  // it gets further: the count begins anew
+  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent.link.NextStart().lease();
+  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent.link.NextStart().lease();
+  ReportEnd(&agent, lease, absl::DeadlineExceededError("rank 0 hangs"));
+  EXPECT_EQ(Get(job).state(), FAILED);
+  EXPECT_THAT(Get(job).reason(), HasSubstr("2 attempts in a row"));
+  EXPECT_THAT(Get(job).reason(), HasSubstr("rank 0 hangs"));
+  EXPECT_EQ(Attempts(job).size(), 4);
+}
+
+TEST_F(FleetTest, AGangThatNoWorkerCanGiveAnyMoreIsPlannedForFewerSlots) {
+  TestAgent large("a", 4), small("b", 2);
+  const std::string job = Submit(4, 2);
+  Connect(&large);
+  const v1::StartAttempt start = large.link.NextStart();
+  EXPECT_EQ(start.world_size(), 4);
+  EXPECT_TRUE(Commit(&large, start.lease(), 3).commit());
+  controller_->Disconnected(large.session);
+  skew_seconds_ = 1100;
+  AwaitState(job, RESTARTING);
+  Connect(&small);
+  const v1::StartAttempt again = small.link.NextStart();
+  EXPECT_EQ(again.world_size(), 2);
+  EXPECT_EQ(again.resume_step(), 3);
+  EXPECT_EQ(again.recipe().training().global_batch_size(), start.recipe().training().global_batch_size());
+  EXPECT_EQ(Get(job).world_size(), 2);
+}
+
+TEST_F(FleetTest, JobsWaitWithTheirReasonAndPlace) {
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string too_large = Submit(8, 4);
+  EXPECT_THAT(Await(too_large, [](const v1::Job& now) { return !now.reason().empty(); }).reason(),
+              HasSubstr("resources.min_slots is 4 and the largest worker of pool default has 2 slots"));
+  const std::string first = Submit(2);
+  agent.link.NextStart();
+  const std::string second = Submit(2), third = Submit(2);
+  EXPECT_EQ(Await(second, [](const v1::Job& now) { return now.queue_position() == 1; }).state(), QUEUED);
+  EXPECT_EQ(Await(third, [](const v1::Job& now) { return now.queue_position() == 2; }).state(), QUEUED);
+  EXPECT_FALSE(Get(third).reason().empty());
+}
+
+TEST_F(FleetTest, ADrainingWorkerGetsNothingNewAndStaysSoAfterAReconnection) {
+  TestAgent agent("a");
+  Connect(&agent);
+  ASSERT_TRUE(controller_->Drain("workers/a", false).ok());
+  const std::string job = Submit(2);
+  Await(job, [](const v1::Job& now) { return !now.reason().empty(); });
+  EXPECT_EQ(Get(job).state(), SUBMITTED);
+  controller_->Disconnected(agent.session);
+  Connect(&agent);
+  EXPECT_EQ(controller_->Workers()[0].state(), DRAINING);
+  ASSERT_TRUE(controller_->Drain("workers/a", true).ok());
+  EXPECT_EQ(agent.link.NextStart().lease().job(), job);
+  EXPECT_EQ(controller_->Drain("workers/x", false).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
+  TestAgent agent("a");
+  agent.hello.mutable_worker()->set_build_version("0.0.1+other");
+  const auto other_build = controller_->Connect(agent.hello, &agent.link);
+  EXPECT_EQ(other_build.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GetFieldViolation(other_build.status())->field(), "worker.build_version");
+  TestAgent bad_name("a/b"), no_slots("a", 0);
+  EXPECT_EQ(GetFieldViolation(controller_->Connect(bad_name.hello, &bad_name.link).status())->field(), "worker.name");
+  EXPECT_EQ(GetFieldViolation(controller_->Connect(no_slots.hello, &no_slots.link).status())->field(), "worker.slots");
+  TestAgent here("a"), there("a");
+  Connect(&here);
+  there.hello.mutable_worker()->set_host("elsewhere");
+  EXPECT_EQ(controller_->Connect(there.hello, &there.link).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(FleetTest, APlanUnderWayIsMadeAnewByTheNextServerAndEndsWithItsJob) {
+  hold_plans_ = true;
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string job = Submit(2);
+  AwaitState(job, PLANNING);
+  StopController();
+  StartController();
+  Connect(&agent);
+  Await(job, [](const v1::Job& now) { return now.state() == PLANNING && now.version() > 3; });
+  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
+    v1::Job now = **transaction.GetJob(job);
+    return Move(transaction, &now, CANCELLED, "asked by a user", 1);
+  });
+  ASSERT_TRUE(asked.ok()) << asked;
+  controller_->Wake();
+  const std::string next = Submit(2);  // it is planned although the plans before it never end by themselves
+  AwaitState(next, PLANNING);
+  hold_plans_ = false;
+  EXPECT_EQ(agent.link.NextStart().lease().job(), next);
+  EXPECT_EQ(Get(job).state(), CANCELLED);
+}
+
+TEST_F(FleetTest, AJobOfWhichNoRecipeFitsFailsWithThePlannersWords) {
+  largest_world_ = 0;
+  TestAgent agent("a");
+  Connect(&agent);
+  const v1::Job failed = AwaitState(Submit(2), FAILED);
+  EXPECT_EQ(failed.outcome().error().code(), 8);
+  EXPECT_THAT(failed.reason(), HasSubstr("no recipe fits"));
+}
+
+}  // namespace
+}  // namespace legoai::server

@@ -1,0 +1,272 @@
+#include "server/fleet/testing/fleet_fixture.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/rpc_status.h"
+#include "server/jobs/transition.h"
+#include "server/store/sqlite_store.h"
+#include "simulator/hardware/catalog.h"
+#include "worker/launch/build_version.h"
+#include "worker/model/catalog.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::server {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// Every recipe takes a second, divided by its ranks; more than `largest` ranks do not fit.
+class ClosedFormEstimator : public planner::Estimator {
+ public:
+  ClosedFormEstimator(const std::atomic<bool>* hold, const std::atomic<int64_t>* largest) : hold_(hold), largest_(largest) {}
+  int64_t Slots() const override { return 2; }
+  absl::Status Start(const v1::SimRequest& request) override {
+    started_.push_back(request);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
+    if (hold_->load() || started_.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return std::optional<v1::SimResponse>();
+    }
+    const v1::SimRequest request = started_.front();
+    started_.pop_front();
+    v1::SimResponse response;
+    response.set_id(request.id());
+    v1::Estimate* const estimate = response.mutable_estimate();
+    *estimate->mutable_recipe() = request.recipe();
+    const int64_t world = request.cluster().devices_per_node();
+    estimate->set_world_size(world);
+    estimate->set_fits(world <= largest_->load());
+    estimate->set_step_time_seconds(1.0 / static_cast<double>(world));
+    v1::StageEstimate* const stage = estimate->add_stages();
+    stage->set_capacity_bytes(100);
+    stage->set_peak_allocated_bytes(estimate->fits() ? 60 : 160);
+    return std::optional<v1::SimResponse>(response);
+  }
+  void StopAll() override { started_.clear(); }
+
+ private:
+  const std::atomic<bool>* const hold_;
+  const std::atomic<int64_t>* const largest_;
+  std::deque<v1::SimRequest> started_;
+};
+
+int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
+
+template <typename T>
+T MustRead(store::Store& store, const std::function<absl::StatusOr<T>(store::ReadTransaction&)>& read) {
+  T result;
+  const absl::Status status = store.Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    auto value = read(transaction);
+    if (value.ok()) result = *std::move(value);
+    return value.status();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return result;
+}
+
+}  // namespace
+
+void RecordingLink::Send(const v1::ToAgent& message) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    messages_.push_back(message);
+  }
+  changed_.notify_all();
+}
+
+void RecordingLink::Close(const absl::Status& status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_) closed_ = status;
+}
+
+std::optional<absl::Status> RecordingLink::closed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return closed_;
+}
+
+v1::ToAgent RecordingLink::Next(const std::function<bool(const v1::ToAgent&)>& wanted) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    while (!messages_.empty()) {
+      const v1::ToAgent message = messages_.front();
+      messages_.pop_front();
+      if (wanted(message)) return message;
+    }
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+      ADD_FAILURE() << "the server did not send what was expected";
+      return v1::ToAgent();
+    }
+  }
+}
+
+v1::StartAttempt RecordingLink::NextStart() {
+  return Next([](const v1::ToAgent& message) { return message.has_start(); }).start();
+}
+
+TestAgent::TestAgent(const std::string& name, int64_t slots) {
+  v1::Worker& worker = *hello.mutable_worker();
+  worker.set_name("workers/" + name);
+  worker.set_host("localhost");
+  worker.set_pool("default");
+  *worker.mutable_device() = *sim::FindDevice("h100-sxm-80");
+  worker.set_slots(slots);
+  worker.set_build_version(std::string(launch::BuildVersion()));
+  worker.set_instance(name + "-1");
+}
+
+void FleetTest::SetUp() {
+  directory_ = absl::StrCat(testing::TempDir(), "/fleet-XXXXXX");
+  ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+  auto store = store::OpenSqliteStore(directory_ + "/store.db");
+  ASSERT_TRUE(store.ok()) << store.status();
+  store_ = *std::move(store);
+  StartController();
+}
+
+void FleetTest::TearDown() {
+  controller_.reset();
+  store_.reset();
+  std::filesystem::remove_all(directory_);
+}
+
+void FleetTest::StartController() {
+  ControllerOptions options;
+  options.lease_ttl = absl::Seconds(1000);  // of a clock that tests set forward
+  options.heartbeat_interval = absl::Seconds(300);
+  options.replan_grace = absl::ZeroDuration();
+  options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &largest_world_); };
+  options.now_us = NowUs;
+  options.steady = [this] {
+    return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()) + absl::Seconds(skew_seconds_.load());
+  };
+  controller_ = std::make_unique<Controller>(options, store_.get(), &notifier_);
+  const absl::Status begun = controller_->Begin();
+  ASSERT_TRUE(begun.ok()) << begun;
+}
+
+std::string FleetTest::Submit(int64_t slots, int64_t min_slots, int64_t max_restarts) {
+  v1::Job job;
+  job.set_name(absl::StrCat("projects/default/jobs/01J0000000000000000000000", ++submitted_));
+  v1::JobSpec& spec = *job.mutable_spec();
+  *spec.mutable_model() = *model::ResolveModel("gpt2");
+  *spec.mutable_recipe() = parallel::DefaultRecipe();
+  spec.mutable_recipe()->mutable_model()->set_name("gpt2");
+  spec.mutable_recipe()->mutable_training()->set_global_batch_size(64);
+  spec.mutable_recipe()->mutable_training()->set_seq_len(128);
+  spec.mutable_recipe()->mutable_training()->set_steps(10);
+  spec.mutable_resources()->set_slots(slots);
+  spec.mutable_resources()->set_min_slots(min_slots);
+  spec.mutable_resources()->set_pool("default");
+  spec.mutable_planning()->set_budget_seconds(60);
+  spec.mutable_planning()->set_top(3);
+  spec.mutable_policy()->set_max_restarts(max_restarts);
+  job.set_state(v1::SUBMITTED);
+  job.set_version(1);
+  job.set_create_time_us(NowUs());
+  const absl::Status stored =
+      store_->Write([&](store::Transaction& transaction) { return transaction.InsertJob(job, std::nullopt); });
+  EXPECT_TRUE(stored.ok()) << stored;
+  controller_->Wake();
+  return job.name();
+}
+
+v1::Job FleetTest::Get(const std::string& job) const {
+  const auto found = MustRead<std::optional<v1::Job>>(*store_, [&](auto& read) { return read.GetJob(job); });
+  return found.value_or(v1::Job());
+}
+
+v1::Job FleetTest::Await(const std::string& job, const std::function<bool(const v1::Job&)>& wanted) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  v1::Job now = Get(job);
+  while (!wanted(now) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    now = Get(job);
+  }
+  EXPECT_TRUE(wanted(now)) << "the job stays " << StateText(now.state()) << ": " << now.reason();
+  return now;
+}
+
+v1::Job FleetTest::AwaitState(const std::string& job, v1::JobState state) {
+  return Await(job, [&](const v1::Job& now) { return now.state() == state; });
+}
+
+std::vector<v1::JobState> FleetTest::History(const std::string& job) const {
+  const auto transitions =
+      MustRead<std::vector<v1::Transition>>(*store_, [&](auto& read) { return read.ListTransitions(job, 0, 1000); });
+  std::vector<v1::JobState> states;
+  for (const v1::Transition& transition : transitions) {
+    EXPECT_TRUE(MayFollow(transition.from(), transition.to()));
+    if (!states.empty()) EXPECT_EQ(states.back(), transition.from());
+    EXPECT_FALSE(transition.reason().empty());
+    states.push_back(transition.to());
+  }
+  return states;
+}
+
+std::vector<v1::Attempt> FleetTest::Attempts(const std::string& job) const {
+  return MustRead<std::vector<v1::Attempt>>(*store_, [&](auto& read) { return read.ListAttempts(job); });
+}
+
+std::vector<v1::StepMetrics> FleetTest::Metrics(const std::string& job) const {
+  return MustRead<std::vector<v1::StepMetrics>>(*store_, [&](auto& read) { return read.ListMetrics(job, 0); });
+}
+
+void FleetTest::Connect(TestAgent* agent) {
+  agent->hello.set_last_telemetry(agent->sequence);
+  const auto session = controller_->Connect(agent->hello, &agent->link);
+  ASSERT_TRUE(session.ok()) << session.status();
+  agent->session = *session;
+}
+
+void FleetTest::Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill) {
+  v1::Telemetry fact;
+  fact.set_sequence(++agent->sequence);
+  *fact.mutable_lease() = lease;
+  fill(&fact);
+  controller_->Telemetry(agent->session, {fact});
+}
+
+void FleetTest::ReportStep(TestAgent* agent, const v1::LeaseId& lease, int64_t step) {
+  Report(agent, lease, [&](v1::Telemetry* fact) {
+    fact->mutable_metrics()->set_step(step);
+    fact->mutable_metrics()->set_loss(5.0 / static_cast<double>(step));
+    fact->mutable_metrics()->set_step_seconds(0.5);
+    fact->mutable_metrics()->set_peak_memory_bytes(1000);
+  });
+}
+
+void FleetTest::ReportEnd(TestAgent* agent, const v1::LeaseId& lease, const absl::Status& error, bool stopped, int64_t step) {
+  Report(agent, lease, [&](v1::Telemetry* fact) {
+    fact->mutable_ended()->set_last_step(step);
+    fact->mutable_ended()->set_stopped(stopped);
+    if (!error.ok()) *fact->mutable_ended()->mutable_error() = ToRpcStatus(error);
+  });
+}
+
+v1::CommitAnswer FleetTest::Commit(TestAgent* agent, const v1::LeaseId& lease, int64_t step) {
+  v1::CommitRequest request;
+  request.set_id(step);
+  *request.mutable_lease() = lease;
+  request.set_step(step);
+  request.add_digests("d");
+  request.set_directory(absl::StrCat("/runs/epoch-", lease.epoch()));
+  controller_->CommitRequest(agent->session, request);
+  return agent->link.Next([](const v1::ToAgent& message) { return message.has_commit(); }).commit();
+}
+
+void FleetTest::Beat(TestAgent* agent, const std::vector<v1::LeaseId>& leases) {
+  v1::Heartbeat heartbeat;
+  heartbeat.set_sequence(1);
+  for (const v1::LeaseId& lease : leases) *heartbeat.add_leases() = lease;
+  controller_->Heartbeat(agent->session, heartbeat);
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,87 @@
+// A Controller over a real store, with agents that a test speaks for, a planner that answers from a closed form, and a monotonic
+// clock that a test can set forward.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/fleet/controller.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+// What the server has sent to one agent.
+class RecordingLink : public AgentLink {
+ public:
+  void Send(const v1::ToAgent& message) override;
+  void Close(const absl::Status& status) override;
+
+  // The next message for which `wanted` holds; others before it are dropped. Fails the test after a minute.
+  v1::ToAgent Next(const std::function<bool(const v1::ToAgent&)>& wanted);
+  v1::StartAttempt NextStart();
+  std::optional<absl::Status> closed() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<v1::ToAgent> messages_;
+  std::optional<absl::Status> closed_;
+};
+
+// An agent as the server sees it.
+struct TestAgent {
+  explicit TestAgent(const std::string& name, int64_t slots = 2);
+
+  v1::Hello hello;
+  RecordingLink link;
+  uint64_t session = 0;
+  int64_t sequence = 0;
+};
+
+class FleetTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  void StartController();
+  void StopController() { controller_.reset(); }
+
+  // `slots`: wanted; `min_slots`: at least.
+  std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1);
+  v1::Job Get(const std::string& job) const;
+  // Waits until `wanted` holds of the job. Fails the test after a minute.
+  v1::Job Await(const std::string& job, const std::function<bool(const v1::Job&)>& wanted);
+  v1::Job AwaitState(const std::string& job, v1::JobState state);
+  // The states through which it went, in order; each change is legal.
+  std::vector<v1::JobState> History(const std::string& job) const;
+  std::vector<v1::Attempt> Attempts(const std::string& job) const;
+  std::vector<v1::StepMetrics> Metrics(const std::string& job) const;
+
+  void Connect(TestAgent* agent);
+  void Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill);
+  void ReportStep(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
+  void ReportEnd(TestAgent* agent, const v1::LeaseId& lease, const absl::Status& error, bool stopped = false, int64_t step = 10);
+  v1::CommitAnswer Commit(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
+  void Beat(TestAgent* agent, const std::vector<v1::LeaseId>& leases);
+
+  std::string directory_;
+  std::unique_ptr<store::Store> store_;
+  Notifier notifier_;
+  std::unique_ptr<Controller> controller_;
+  std::atomic<int64_t> skew_seconds_{0};
+  std::atomic<bool> hold_plans_{false};     // plans wait while it is set
+  std::atomic<int64_t> largest_world_{64};  // more ranks than this do not fit
+  int64_t submitted_ = 0;
+};
+
+}  // namespace legoai::server
