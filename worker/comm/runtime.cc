@@ -45,6 +45,8 @@ struct Runtime::State {
   std::unique_ptr<Streams> streams;
   CommObserver* observer = nullptr;
   bool fake = false;
+  // Kept, for it may hold the place where ranks meet: when this rank is connected to all, others may still be asking there.
+  CommunicatorFactory factory;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Communicator>> communicators;  // by (group, channel)
 
   struct Held {
@@ -77,7 +79,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
   State& state = *runtime->state_;
   state.streams = std::move(streams);
   state.observer = observer;
-  state.fake = factory == nullptr;
+  state.factory = std::move(factory);
+  state.fake = state.factory == nullptr;
   for (size_t id = 0; id < runtime->groups_.size(); ++id) {
     const graph::Group& group = runtime->groups_[id];
     auto self = std::find(group.ranks.begin(), group.ranks.end(), rank);
@@ -90,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
         state.communicators[{id, channel}] = MakeLocalCommunicator();
         continue;
       }
-      auto communicator = factory(group, index, channel);
+      auto communicator = state.factory(group, index, channel);
       if (!communicator.ok()) return communicator.status();
       state.communicators[{id, channel}] = *std::move(communicator);
     }
