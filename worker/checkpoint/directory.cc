@@ -71,14 +71,9 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
   if (!committed.ok()) return committed.status();
   if (*committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
   absl::Status status = RemoveAll(directory, done);
-  if (!status.ok()) return status;
-  std::error_code error;
-  fs::create_directories(root, error);
-  if (error) return FileError(root, "cannot create", error.value());
-  status = CheckFreeSpace("a checkpoint", root, bytes, free_bytes);
-  if (!status.ok()) return status;
-  fs::create_directory(directory, error);
-  return error ? FileError(directory, "cannot create", error.value()) : absl::OkStatus();
+  if (status.ok()) status = MakeFolders(root);
+  if (status.ok()) status = CheckFreeSpace("a checkpoint", root, bytes, free_bytes);
+  return status.ok() ? MakeFolders(directory) : status;
 }
 
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done) {

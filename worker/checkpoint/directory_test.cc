@@ -1,12 +1,11 @@
 #include "worker/checkpoint/directory.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
+#include <optional>
 
 #include "proto/errors.h"
 #include "worker/checkpoint/chunk_writer.h"
@@ -121,15 +120,9 @@ TEST_F(DirectoryTest, FullDiskLeavesThePreviousCheckpoint) {
 // The same by a limit on the size of files, which stops a write half way.
 TEST_F(DirectoryTest, LimitOnFileSizeLeavesThePreviousCheckpoint) {
   ASSERT_TRUE(Save(1).ok());
-  struct rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit limit = before;
-  limit.rlim_cur = 100000;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  auto limit = std::make_optional<FileSizeLimit>(100'000);
   const absl::Status status = Save(2);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, handler);
+  limit.reset();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_GT(fs::file_size(StepDirectory(root_, 2) + "/rank-00000.bin"), 0u);
   EXPECT_EQ(Steps(), std::vector<int64_t>{1});

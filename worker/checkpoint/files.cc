@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -157,6 +158,12 @@ absl::Status ReplaceFile(const std::string& path, std::string_view contents) {
   if (status.ok()) status = RenameFile(temporary, path);
   if (!status.ok()) unlink(temporary.c_str());
   return status;
+}
+
+absl::Status MakeFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? FileError(path, "cannot make the folder", error.value()) : absl::OkStatus();
 }
 
 absl::Status RenameFile(const std::string& from, const std::string& to) {

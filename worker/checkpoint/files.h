@@ -70,6 +70,9 @@ absl::Status WriteFile(const std::string& path, std::string_view contents);
 // Makes or replaces a small file, and syncs it: a reader sees it whole or as it was. `path`.tmp is used, and gone on an error.
 absl::Status ReplaceFile(const std::string& path, std::string_view contents);
 
+// Makes a folder and those that it lies in, where they are not there.
+absl::Status MakeFolders(const std::string& path);
+
 // Gives the file `from` the name `to` at once and for good: renames, then syncs the directory of `to`.
 absl::Status RenameFile(const std::string& from, const std::string& to);
 

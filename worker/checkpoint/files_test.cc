@@ -54,6 +54,14 @@ TEST(FilesTest, AFileIsReplacedWholeOrNotAtAll) {
   EXPECT_FALSE(fs::exists(Path("replaced.tmp")));
 }
 
+TEST(FilesTest, FoldersAreMadeWhereTheyAreNot) {
+  ASSERT_TRUE(MakeFolders(Path("made/inner")).ok());
+  ASSERT_TRUE(MakeFolders(Path("made/inner")).ok()) << "it is there";
+  ASSERT_TRUE(WriteFile(Path("made/inner/file"), "").ok());
+  const absl::Status in_a_file = MakeFolders(Path("made/inner/file/folder"));
+  EXPECT_NE(in_a_file.message().find("cannot make the folder"), std::string::npos) << in_a_file;
+}
+
 // A folder takes the place of another at once: who has the old one open still reads it, and nothing else is left.
 TEST(FilesTest, AFolderReplacesAnother) {
   namespace fs = std::filesystem;

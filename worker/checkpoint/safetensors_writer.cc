@@ -110,9 +110,7 @@ absl::Status SafetensorsWriter::Finish() {
 absl::StatusOr<SafetensorsFolderWriter> SafetensorsFolderWriter::Create(const std::string& folder,
                                                                         const std::vector<TensorSpec>& tensors,
                                                                         int64_t max_file_bytes, const BytesDone& done) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return FileError(folder, "cannot create", error.value());
+  if (absl::Status status = MakeFolders(folder); !status.ok()) return status;
   SafetensorsFolderWriter writer;
   writer.folder_ = folder;
   std::vector<std::vector<TensorSpec>> parts(1);
@@ -155,8 +153,7 @@ absl::Status SafetensorsFolderWriter::Finish() {
   if (writers_.size() == 1) return Remove(path);
   nlohmann::json index = {{"metadata", {{"total_size", total_bytes_}}}, {"weight_map", nlohmann::json::object()}};
   for (const auto& [tensor, file] : file_of_) index["weight_map"][tensor] = files_[file];
-  absl::Status status = WriteFile(path + ".tmp", index.dump(2, ' ', false, kReplace) + "\n");
-  if (status.ok()) status = RenameFile(path + ".tmp", path);
+  const absl::Status status = ReplaceFile(path, index.dump(2, ' ', false, kReplace) + "\n");
   return status.ok() ? Remove(single) : status;
 }
 

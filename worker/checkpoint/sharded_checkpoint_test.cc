@@ -5,20 +5,20 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/small_file_system.h"
 #include "worker/comm/testing/process_group_test_util.h"
 
 namespace legoai::checkpoint {
@@ -164,13 +164,10 @@ TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
   RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
     EXPECT_EQ(SaveSharded(root, Facts(1), Parts(runtime, true), runtime, kCommit), absl::OkStatus());
-    rlimit before;
-    getrlimit(RLIMIT_FSIZE, &before);
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit small = {rank == 1 ? 100 : before.rlim_cur, before.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    std::optional<FileSizeLimit> limit;
+    if (rank == 1) limit.emplace(100);
     const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, kNobodyVotes);
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    limit.reset();
     EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kAborted) << status;
     const std::vector<ShardedTensor> loaded = Parts(runtime, false), expected = Parts(runtime, true);
     auto reader = CheckpointReader::Open(root, 1, "test");

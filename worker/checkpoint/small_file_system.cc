@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 
@@ -30,6 +31,17 @@ bool EnterOwnNamespaces() {
 }
 
 }  // namespace
+
+FileSizeLimit::FileSizeLimit(int64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+  getrlimit(RLIMIT_FSIZE, &before_);
+  const rlimit limit = {static_cast<rlim_t>(bytes), before_.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+FileSizeLimit::~FileSizeLimit() {
+  setrlimit(RLIMIT_FSIZE, &before_);
+  std::signal(SIGXFSZ, handler_);
+}
 
 absl::Status MountSmallFileSystem(const std::string& path, int64_t bytes) {
   const std::string size = absl::StrCat("size=", bytes);

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "worker/data/dataset_facts.h"
 #include "worker/checkpoint/sha256.h"
+#include "worker/data/dataset_facts.h"
 
 namespace legoai::data {
 namespace {
@@ -34,19 +34,18 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const 
 }
 
 absl::Status Store(const std::string& path, const std::vector<int32_t>& ids) {
-  std::error_code error;
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  std::filesystem::create_directories(folder, error);
-  if (error) return checkpoint::FileError(folder, "cannot create", error.value());
+  absl::Status status = checkpoint::MakeFolders(std::filesystem::path(path).parent_path().string());
+  if (!status.ok()) return status;
   const std::string unfinished = absl::StrCat(path, ".", getpid());  // several ranks may be at it
   absl::StatusOr<checkpoint::OutputFile> file = checkpoint::OutputFile::Create(unfinished);
   if (!file.ok()) return file.status();
   Header header;
   header.count = static_cast<int64_t>(ids.size());
-  absl::Status status = file->WriteAt(0, &header, sizeof(header));
+  status = file->WriteAt(0, &header, sizeof(header));
   if (status.ok()) status = file->WriteAt(sizeof(header), ids.data(), header.count * static_cast<int64_t>(sizeof(int32_t)));
   if (status.ok()) status = file->Close();
   if (status.ok()) status = checkpoint::RenameFile(unfinished, path);
+  std::error_code error;
   if (!status.ok()) std::filesystem::remove(unfinished, error);
   return status;
 }

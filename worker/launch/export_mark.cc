@@ -1,8 +1,5 @@
 #include "worker/launch/export_mark.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "proto/json/json.h"
 #include "proto/legoai/v1/run.pb.h"
 #include "worker/checkpoint/files.h"
@@ -27,9 +24,7 @@ bool IsExported(const std::string& run_directory, int64_t step) {
 absl::Status BeginExport(const std::string& run_directory, std::string* folder) {
   *folder = PartialExportPath(run_directory);
   if (absl::Status status = checkpoint::RemoveAll(*folder); !status.ok()) return status;
-  std::error_code error;
-  std::filesystem::create_directories(*folder, error);
-  return error ? checkpoint::FileError(*folder, "cannot make the folder", error.value()) : absl::OkStatus();
+  return checkpoint::MakeFolders(*folder);
 }
 
 absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version,

@@ -86,9 +86,13 @@ RunDirectory::~RunDirectory() {
   if (lock_fd_ >= 0) close(lock_fd_);
 }
 
-absl::Status RunDirectory::WriteRecipe(const v1::Recipe& recipe) const { return checkpoint::ReplaceFile(RecipePath(path_), ToToml(recipe)); }
+absl::Status RunDirectory::WriteRecipe(const v1::Recipe& recipe) const {
+  return checkpoint::ReplaceFile(RecipePath(path_), ToToml(recipe));
+}
 
-absl::Status RunDirectory::WriteRun(const v1::Run& run) const { return checkpoint::ReplaceFile(RunJsonPath(path_), ToJson(run) + "\n"); }
+absl::Status RunDirectory::WriteRun(const v1::Run& run) const {
+  return checkpoint::ReplaceFile(RunJsonPath(path_), ToJson(run) + "\n");
+}
 
 absl::Status RunDirectory::OpenMetrics() {
   const std::string path = MetricsPath(path_);

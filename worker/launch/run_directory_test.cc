@@ -2,13 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "proto/errors.h"
 #include "proto/toml/toml.h"
 #include "worker/checkpoint/files.h"
+#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::launch {
 namespace {
@@ -105,14 +105,9 @@ TEST(RunDirectory, AFullDiskCostsALineOfMetricsAndNoMore) {
   auto directory = RunDirectory::Open(path);
   ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 1, 5)).ok());
   const auto bytes = std::filesystem::file_size(MetricsPath(path));
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  const rlimit small = {bytes + 10, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  auto limit = std::make_optional<checkpoint::FileSizeLimit>(bytes + 10);
   const absl::Status full = directory->AppendMetrics(Metrics(1, 2, 4));
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  signal(SIGXFSZ, handler);
+  limit.reset();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
   EXPECT_EQ(std::filesystem::file_size(MetricsPath(path)), bytes);
   ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 3, 3)).ok());

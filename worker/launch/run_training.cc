@@ -76,9 +76,7 @@ absl::Status BeginAnew(const std::string& run_directory, int64_t attempt) {
   const std::string checkpoints = CheckpointsPath(run_directory);
   if (absl::Status status = PutAside(HuggingFacePath(run_directory), attempt); !status.ok()) return status;
   if (absl::Status status = PutAside(checkpoints, attempt); !status.ok()) return status;
-  std::error_code error;
-  std::filesystem::create_directories(checkpoints, error);
-  return error ? checkpoint::FileError(checkpoints, "cannot make the folder", error.value()) : absl::OkStatus();
+  return checkpoint::MakeFolders(checkpoints);
 }
 
 void Warn(const TrainCallbacks& callbacks, const std::string& text) {

@@ -233,9 +233,7 @@ absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, c
     if (absl::Status status = writer->Write(tensor.name, stored.data(), bytes); !status.ok()) return status;
   }
   if (absl::Status status = writer->Finish(); !status.ok()) return status;
-  const std::string config = folder + "/config.json";
-  if (absl::Status status = checkpoint::WriteFile(config + ".tmp", WriteHfConfig(model)); !status.ok()) return status;
-  return checkpoint::RenameFile(config + ".tmp", config);
+  return checkpoint::ReplaceFile(folder + "/config.json", WriteHfConfig(model));
 }
 
 }  // namespace legoai::model

@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/crc32c.h"
@@ -30,9 +28,7 @@ double Seconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(
 
 absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(const std::string& folder, const std::string& suffix,
                                                                              absl::Time now) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return checkpoint::FileError(folder, "cannot make the folder", error.value());
+  if (absl::Status status = checkpoint::MakeFolders(folder); !status.ok()) return status;
   const std::string path = absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixSeconds(now), ".", suffix);
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) return checkpoint::FileError(path, "cannot make", errno);

@@ -2,13 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -18,6 +18,7 @@
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/small_file_system.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
@@ -180,7 +181,7 @@ TEST_F(TrainerTest, ARankThatIsKilledEndsAllAndIsNamed) {
 
 TEST_F(TrainerTest, AStoppedRankIsFound) {
   recipe().mutable_training()->set_steps(100000);
-  recipe().mutable_comm()->set_train_timeout_seconds(20);
+  recipe().mutable_comm()->set_train_timeout_seconds(60);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
   SignalRank1(SIGSTOP, /*step=*/3);
   const auto outcome = Train("run", 2);
@@ -231,14 +232,10 @@ TEST_F(TrainerTest, AFullDiskFailsAndKeepsWhatWasSaved) {
   recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("run", 2).ok());
   recipe().mutable_training()->set_steps(9);
-  rlimit before;
-  getrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, SIG_IGN);
-  const rlimit small = {50'000, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
   recipe().mutable_comm()->set_trace_buf_size(10);
+  auto limit = std::make_optional<checkpoint::FileSizeLimit>(50'000);
   const auto outcome = Train("run", 2);
-  setrlimit(RLIMIT_FSIZE, &before);
+  limit.reset();
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kResourceExhausted) << outcome.status();
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
   const auto again = Train("run", 2);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,8 +9,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <utility>
+
+#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::cli::testing {
 namespace {
@@ -25,11 +27,8 @@ constexpr int kPatience = 300 * 1000000 / kPollMicroseconds;
 [[noreturn]] void Exec(std::vector<std::string> words, const std::string& out, const std::string& err, int64_t file_limit_bytes) {
   dup2(open(out.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0644), STDOUT_FILENO);
   dup2(open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0644), STDERR_FILENO);
-  if (file_limit_bytes > 0) {
-    signal(SIGXFSZ, SIG_IGN);  // a write then fails, as on a full disk
-    const rlimit limit = {static_cast<rlim_t>(file_limit_bytes), static_cast<rlim_t>(file_limit_bytes)};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  std::optional<checkpoint::FileSizeLimit> limit;
+  if (file_limit_bytes > 0) limit.emplace(file_limit_bytes);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
