@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "simulator/capture/fake_device.h"
+#include "simulator/capture/testing/same_bits.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/compare.h"
@@ -24,6 +23,7 @@ using graph::CategoryScope;
 using graph::Phase;
 using graph::Trace;
 using ::testing::IsEmpty;
+using testing::SameBits;
 
 constexpr int64_t kRows = 6, kColumns = 4;
 
@@ -110,10 +110,6 @@ Trace CaptureFake(int64_t rank) {
   recorder.SetRecording(false);
   Step step(*runtime);
   return Record(recorder, step);
-}
-
-bool SameBits(const Tensor& a, const Tensor& b) {
-  return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 TEST(CommunicationTest, FakeCaptureEqualsGlooAndExecutes) {

@@ -11,14 +11,11 @@
 #include "simulator/capture/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
-#include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/recorder.h"
 #include "worker/graph/verify.h"
-#include "worker/parallel/parallelize.h"
-#include "worker/parallel/pipeline/stage_runner.h"
-#include "worker/parallel/testing/tiny_llama.h"
+#include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
 
 namespace legoai::sim {
@@ -26,63 +23,22 @@ namespace {
 
 using at::Tensor;
 using comm::testing::Mesh;
+using parallel::testing::TinyJob;
 using ::testing::IsEmpty;
 
-constexpr int64_t kGlobalBatch = 12, kSeq = parallel::testing::kSequence;
-
-struct Case {
-  Mesh mesh = {};
-  bool gpt2 = false, checkpoint = false;
-  int64_t accumulation = 1;
-  v1::DType param = v1::FLOAT32;
-  v1::ReshardPolicy reshard = v1::RESHARD_DEFAULT;
-};
-
-v1::Model ModelOf(const Case& test) {
-  v1::Model config = parallel::testing::TinyLlama();
-  if (!test.gpt2) return config;
-  config.set_architecture(v1::GPT2);
-  config.set_num_key_value_heads(config.num_attention_heads());
-  config.set_tie_word_embeddings(true);
-  config.set_embd_pdrop(0.2);
-  config.set_attn_pdrop(0.2);
-  config.set_resid_pdrop(0.2);
-  return config;
-}
-
-v1::Recipe RecipeOf(const Case& test) {
-  v1::Recipe recipe;
-  auto& training = *recipe.mutable_training();
-  training.set_global_batch_size(kGlobalBatch);
-  training.set_local_batch_size(kGlobalBatch / (test.mesh.replicate * test.mesh.shard * test.accumulation));
-  training.set_seq_len(kSeq);
-  training.set_mixed_precision_param(test.param);
-  auto& parallelism = *recipe.mutable_parallelism();
-  parallelism.set_data_parallel_replicate_degree(test.mesh.replicate);
-  parallelism.set_data_parallel_shard_degree(test.mesh.shard);
-  parallelism.set_fsdp_reshard_after_forward(test.reshard);
-  parallelism.set_tensor_parallel_degree(test.mesh.tp);
-  parallelism.set_pipeline_parallel_degree(test.mesh.pp);
-  parallelism.set_pipeline_parallel_microbatch_size(2);
-  recipe.mutable_activation_checkpoint()->set_mode(test.checkpoint ? v1::AC_FULL : v1::AC_NONE);
-  return recipe;
-}
+constexpr int64_t kGlobalBatch = parallel::testing::kGlobalBatch, kSeq = parallel::testing::kSequence;
 
 // A rank's part of the model, and a step with a plain update. Every tensor that lives across steps has a name.
 class Step {
  public:
-  Step(const Case& test, int64_t rank, bool real) : dims_(DimsOf(test)) {
-    parallelized_ = parallel::Parallelize(model::BuildModel(ModelOf(test)).value(), RecipeOf(test), dims_).value();
+  Step(const TinyJob& test, int64_t rank, bool real) : dims_(DimsOf(test)) {
+    parallelized_ =
+        parallel::Parallelize(model::BuildModel(test.model).value(), parallel::testing::RecipeOf(test), dims_).value();
     parallel::Materialize(parallelized_, at::kCPU, 7, /*initialize=*/real);
     parallel::DataParallel* data_parallel = parallelized_.data_parallel.get();
-    parallel::StageOptions options;
-    options.stage = dims_.CoordinatesOf(rank).pp;
-    options.stages = dims_.pp();
-    options.microbatches = dims_.microbatches();
-    options.activation_sizes = {dims_.microbatch_size(), kSeq, parallelized_.model->config().hidden_size()};
-    options.activation = at::TensorOptions().dtype(parallelized_.precision.param);
     runner_ = std::make_unique<parallel::StageRunner>(
-        parallelized_.model.get(), train::MakeCrossEntropy(1.0 / (kGlobalBatch * kSeq)), options,
+        parallelized_.model.get(), train::MakeCrossEntropy(1.0 / (kGlobalBatch * kSeq)),
+        parallel::testing::StageOptionsOf(dims_, parallelized_, rank),
         parallel::StageHooks{[data_parallel](bool last) { data_parallel->BeginBackward(last); }, {}});
     const int64_t rows = kGlobalBatch / dims_.dp();
     const auto integers = at::TensorOptions().dtype(at::kLong);
@@ -127,8 +83,8 @@ class Step {
   }
 
  private:
-  static parallel::ParallelDims DimsOf(const Case& test) {
-    return parallel::ParallelDims::Create(RecipeOf(test), ModelOf(test), test.mesh.World()).value();
+  static parallel::ParallelDims DimsOf(const TinyJob& test) {
+    return parallel::ParallelDims::Create(parallel::testing::RecipeOf(test), test.model, test.mesh.World()).value();
   }
 
   parallel::ParallelDims dims_;
@@ -151,7 +107,7 @@ graph::Trace RecordReal(Step& step) {
   return Record(step, recorder);
 }
 
-graph::Trace RecordFake(const Case& test, int64_t rank) {
+graph::Trace RecordFake(const TinyJob& test, int64_t rank) {
   const auto nowhere = comm::Runtime::Create(rank, test.mesh.Groups(rank), comm::MakeFakeStreams(), nullptr).value();
   comm::RuntimeScope scope(nowhere.get());
   FakeDevice device;
@@ -162,7 +118,7 @@ graph::Trace RecordFake(const Case& test, int64_t rank) {
 }
 
 // Three eager steps, the second one recorded, against three executed ones.
-void CheckRank(const Case& test, int64_t rank) {
+void CheckRank(const TinyJob& test, int64_t rank) {
   const graph::Trace fake = RecordFake(test, rank);
   EXPECT_GT(fake.OperatorCount(), 100);
   EXPECT_THAT(graph::BadReads(fake), IsEmpty());
@@ -189,7 +145,7 @@ void CheckRank(const Case& test, int64_t rank) {
   }
 }
 
-class DataParallelCaptureTest : public ::testing::TestWithParam<Case> {};
+class DataParallelCaptureTest : public ::testing::TestWithParam<TinyJob> {};
 
 TEST_P(DataParallelCaptureTest, IsTheProgramOfEveryRank) {
   comm::testing::RunRanks(GetParam().mesh, [](int64_t rank, comm::Runtime&) {
@@ -198,26 +154,28 @@ TEST_P(DataParallelCaptureTest, IsTheProgramOfEveryRank) {
   });
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<TinyJob> Cases() {
+  const v1::Model gpt2 = parallel::testing::TinyGpt2();
+  std::vector<TinyJob> cases;
   for (bool checkpoint : {false, true}) {
     for (const Mesh& mesh :
          {Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 3}, Mesh{.replicate = 2, .shard = 2}, Mesh{.pp = 2, .shard = 2}}) {
       cases.push_back({.mesh = mesh, .checkpoint = checkpoint});
     }
     cases.push_back({.mesh = {.shard = 2}, .checkpoint = checkpoint, .param = v1::BFLOAT16});
-    cases.push_back({.mesh = {.shard = 2}, .gpt2 = true, .checkpoint = checkpoint, .accumulation = 3});
-    cases.push_back({.mesh = {.replicate = 2}, .gpt2 = true, .checkpoint = checkpoint, .accumulation = 2, .param = v1::BFLOAT16});
+    cases.push_back({.mesh = {.shard = 2}, .model = gpt2, .checkpoint = checkpoint, .accumulation = 3});
+    cases.push_back(
+        {.mesh = {.replicate = 2}, .model = gpt2, .checkpoint = checkpoint, .accumulation = 2, .param = v1::BFLOAT16});
     cases.push_back({.mesh = {.shard = 2}, .checkpoint = checkpoint, .reshard = v1::RESHARD_NEVER});
   }
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, DataParallelCaptureTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
-  const Case& c = info.param;
+  const TinyJob& c = info.param;
   return std::to_string(info.index) + "pp" + std::to_string(c.mesh.pp) + "replicate" + std::to_string(c.mesh.replicate) +
-         "shard" + std::to_string(c.mesh.shard) + (c.gpt2 ? "gpt2" : "llama") + (c.checkpoint ? "checkpoint" : "") +
-         (c.param == v1::BFLOAT16 ? "bf16" : "");
+         "shard" + std::to_string(c.mesh.shard) + (c.model.architecture() == v1::GPT2 ? "gpt2" : "llama") +
+         (c.checkpoint ? "checkpoint" : "") + (c.param == v1::BFLOAT16 ? "bf16" : "");
 });
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 
+#include "simulator/capture/testing/same_bits.h"
 #include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/recorder.h"
@@ -23,6 +23,7 @@ using at::Tensor;
 using graph::Trace;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::SameBits;
 using List = std::vector<Tensor>;
 
 struct Probe {
@@ -71,12 +72,6 @@ Capture CaptureOf(const Probe& probe, List* given, FakeDevice* known_device = nu
   }
   capture.trace = recorder.Finish();
   return capture;
-}
-
-bool SameBits(const Tensor& a, const Tensor& b) {
-  const Tensor x = a.contiguous(), y = b.contiguous();
-  return x.sizes() == y.sizes() && x.dtype() == y.dtype() &&
-         (x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
 }
 
 void ExpectExecutes(const Trace& trace, const List& inputs, const List& expected) {
@@ -267,7 +262,7 @@ std::vector<Probe> Probes() {
   };
 }
 
-class FakeDeviceTest : public testing::TestWithParam<Probe> {
+class FakeDeviceTest : public ::testing::TestWithParam<Probe> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
@@ -295,11 +290,11 @@ TEST_P(FakeDeviceTest, ASecondCaptureFromMemoryIsTheSame) {
   EXPECT_THAT(graph::Differences(first, CaptureOf(GetParam(), nullptr, &device).trace), IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Probes, FakeDeviceTest, testing::ValuesIn(Probes()),
+INSTANTIATE_TEST_SUITE_P(Probes, FakeDeviceTest, ::testing::ValuesIn(Probes()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // What depends on data cannot be captured, and says which operator it was.
-class RefusalTest : public testing::Test {
+class RefusalTest : public ::testing::Test {
  protected:
   std::string Refusal(const std::function<Tensor(List&)>& function) {
     try {
@@ -347,8 +342,8 @@ TEST(WarningTest, HostValuesAndDataBehindTheDispatcherInARealRun) {
   const Probe probe{"warned", {{3}}, [](List& x) { return x[0] * x[0].sum().item<float>() * at::tensor({1.f, 2.f, 3.f}); }};
   List inputs = MakeInputs(probe, true);
   const Trace trace = CaptureOf(probe, &inputs).trace;
-  EXPECT_THAT(trace.warnings, testing::ElementsAre(HasSubstr("host value read from aten::_local_scalar_dense")));
-  EXPECT_THAT(graph::BadReads(trace), testing::Contains(HasSubstr("memory that nothing wrote")));
+  EXPECT_THAT(trace.warnings, ::testing::ElementsAre(HasSubstr("host value read from aten::_local_scalar_dense")));
+  EXPECT_THAT(graph::BadReads(trace), ::testing::Contains(HasSubstr("memory that nothing wrote")));
 }
 
 TEST(WarningTest, UnboundTensorsAreKeptWithTheirContents) {
@@ -356,7 +351,7 @@ TEST(WarningTest, UnboundTensorsAreKeptWithTheirContents) {
   const Probe probe{"unbound", {{32}}, [](List& x) { return x[0] * Outside(32); }};
   List inputs = MakeInputs(probe, true);
   const Capture real = CaptureOf(probe, &inputs);
-  EXPECT_THAT(real.trace.warnings, testing::ElementsAre(HasSubstr("unbound tensor ?1 of 128 bytes")));
+  EXPECT_THAT(real.trace.warnings, ::testing::ElementsAre(HasSubstr("unbound tensor ?1 of 128 bytes")));
   ExpectExecutes(real.trace, {inputs[0].detach()}, real.results);
   EXPECT_THAT(graph::Differences(real.trace, CaptureOf(probe, nullptr).trace), IsEmpty());
 }
@@ -373,7 +368,7 @@ TEST(WarningTest, StoragesThatOutliveTheStep) {
                       },
                       false};
   EXPECT_THAT(CaptureOf(leaking, nullptr).trace.warnings,
-              testing::ElementsAre(HasSubstr("made by aten::mul.Scalar in '', outlives")));
+              ::testing::ElementsAre(HasSubstr("made by aten::mul.Scalar in '', outlives")));
 }
 
 // A constant frozen from a host counter differs from run to run: captures are compared to find it.

@@ -5,17 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
 #include <ostream>
 #include <string>
 
-#include "simulator/capture/fake_device.h"
+#include "simulator/capture/testing/capture_recorder.h"
+#include "simulator/capture/testing/same_bits.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
 #include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/recorder.h"
 #include "worker/graph/verify.h"
 #include "worker/model/init.h"
 #include "worker/model/language_model.h"
@@ -24,7 +22,10 @@ namespace legoai::sim {
 namespace {
 
 using at::Tensor;
+using testing::Capture;
+using testing::CaptureRecorder;
 using ::testing::IsEmpty;
+using testing::SameBits;
 
 struct Family {
   const char* name;
@@ -56,57 +57,35 @@ v1::Model Config(const Family& family) {
   return config;
 }
 
-struct Capture {
-  graph::Trace trace;
-  std::map<std::string, Tensor> inputs, outputs;  // copies; of a real run
-};
-
 Capture CaptureOf(const Family& family, bool real) {
-  FakeDevice device;
-  graph::Recorder recorder(real ? nullptr : &device);
-  recorder.SetRecording(false);
-  Capture capture;
+  CaptureRecorder recorder(real);
   auto model = model::BuildModel(Config(family)).value();
-  const auto input = [&](const std::string& name, const Tensor& tensor, graph::Category category) {
-    recorder.Input(name, tensor, category);
-    if (real) capture.inputs[name] = tensor.detach().clone();
-  };
   for (model::Parameter* p : model->Parameters()) {
     Tensor start = at::empty(p->local_shape, at::kFloat);
     if (real) model::FillParameter(p->spec, p->init, 1, start);
     p->value = start.to(family.dtype).set_requires_grad(true);
-    input(p->name(), p->value, graph::Category::kUnshardedParameter);
+    recorder.Input(p->name(), p->value, graph::Category::kUnshardedParameter);
   }
   model->CreateBuffers(at::kCPU, family.dtype, 16);
-  for (const auto& [name, buffer] : model->Buffers()) input(name, buffer, graph::Category::kBuffer);
+  for (const auto& [name, buffer] : model->Buffers()) recorder.Input(name, buffer, graph::Category::kBuffer);
   model::StepContext& context = model->context();
   context.rng = at::full({2}, 3, at::kLong);
   context.samples = at::arange(2, at::kLong);
   const Tensor tokens = at::arange(24, at::kLong).view({2, 12});
-  input("rng", context.rng, graph::Category::kInput);
-  input("samples", context.samples, graph::Category::kInput);
-  input("tokens", tokens, graph::Category::kInput);
+  recorder.Input("rng", context.rng, graph::Category::kInput);
+  recorder.Input("samples", context.samples, graph::Category::kInput);
+  recorder.Input("tokens", tokens, graph::Category::kInput);
 
   recorder.SetRecording(true);
   const Tensor logits = (*model)(tokens);
   logits.sum().backward();
   recorder.SetRecording(false);
-  const auto output = [&](const std::string& name, const Tensor& tensor) {
-    recorder.Output(name, tensor);
-    if (real) capture.outputs[name] = tensor.clone();
-  };
-  output("logits", logits.detach());
-  for (model::Parameter* p : model->Parameters()) output("gradient of " + p->name(), p->value.grad());
-  capture.trace = recorder.Finish();
-  return capture;
+  recorder.Output("logits", logits.detach());
+  for (model::Parameter* p : model->Parameters()) recorder.Output("gradient of " + p->name(), p->value.grad());
+  return recorder.Finish();
 }
 
-bool SameBits(const Tensor& a, const Tensor& b) {
-  const Tensor x = a.contiguous(), y = b.contiguous();
-  return x.sizes() == y.sizes() && x.dtype() == y.dtype() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
-class ModelCaptureTest : public testing::TestWithParam<Family> {};
+class ModelCaptureTest : public ::testing::TestWithParam<Family> {};
 
 TEST_P(ModelCaptureTest, CaptureEqualsTheRealRunAndExecutes) {
   at::set_num_threads(1);
@@ -130,10 +109,10 @@ TEST_P(ModelCaptureTest, CaptureEqualsTheRealRunAndExecutes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ModelCaptureTest,
-                         testing::Values(Family{"llama", v1::LLAMA}, Family{"llama_tied", v1::LLAMA, true},
-                                         Family{"llama_bf16", v1::LLAMA, false, 0, at::kBFloat16}, Family{"gpt2", v1::GPT2, true},
-                                         Family{"gpt2_dropout", v1::GPT2, true, 0.1},
-                                         Family{"gpt2_dropout_bf16", v1::GPT2, true, 0.1, at::kBFloat16}),
+                         ::testing::Values(Family{"llama", v1::LLAMA}, Family{"llama_tied", v1::LLAMA, true},
+                                           Family{"llama_bf16", v1::LLAMA, false, 0, at::kBFloat16},
+                                           Family{"gpt2", v1::GPT2, true}, Family{"gpt2_dropout", v1::GPT2, true, 0.1},
+                                           Family{"gpt2_dropout_bf16", v1::GPT2, true, 0.1, at::kBFloat16}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

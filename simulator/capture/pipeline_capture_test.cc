@@ -7,16 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
 #include <ostream>
 #include <string>
 
-#include "simulator/capture/fake_device.h"
+#include "simulator/capture/testing/capture_recorder.h"
+#include "simulator/capture/testing/same_bits.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/recorder.h"
 #include "worker/graph/verify.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/pipeline/stage_runner.h"
@@ -28,7 +26,10 @@ namespace legoai::sim {
 namespace {
 
 using at::Tensor;
+using testing::Capture;
+using testing::CaptureRecorder;
 using ::testing::IsEmpty;
+using testing::SameBits;
 
 constexpr int64_t kMicrobatches = 3, kRows = 2;  // kRows sequences each
 
@@ -41,23 +42,11 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-struct Capture {
-  graph::Trace trace;
-  std::map<std::string, Tensor> inputs, outputs;  // copies; of a real run
-};
-
 // On the current runtime.
 Capture CaptureOf(const Case& c, bool real) {
-  FakeDevice device;
-  graph::Recorder recorder(real ? nullptr : &device);
-  recorder.SetRecording(false);
+  CaptureRecorder recorder(real);
   const comm::Runtime& runtime = comm::CurrentRuntime();
   const int64_t tp_group = runtime.GroupId("tp"), stage = runtime.GroupRank(runtime.GroupId("pp"));
-  Capture capture;
-  const auto input = [&](const std::string& name, const Tensor& tensor, graph::Category category) {
-    recorder.Input(name, tensor, category);
-    if (real) capture.inputs[name] = tensor.detach().clone();
-  };
   const v1::Model config = parallel::testing::TinyLlama();
   auto model = parallel::testing::Build(config, c.dtype);
   const int64_t blocks = config.num_hidden_layers();
@@ -70,8 +59,8 @@ Capture CaptureOf(const Case& c, bool real) {
   } else {
     for (model::Parameter* p : model->Parameters()) p->value = at::empty(p->local_shape, c.dtype).set_requires_grad(true);
   }
-  for (model::Parameter* p : model->Parameters()) input(p->name(), p->value, graph::Category::kUnshardedParameter);
-  for (const auto& [name, buffer] : model->Buffers()) input(name, buffer, graph::Category::kBuffer);
+  for (model::Parameter* p : model->Parameters()) recorder.Input(p->name(), p->value, graph::Category::kUnshardedParameter);
+  for (const auto& [name, buffer] : model->Buffers()) recorder.Input(name, buffer, graph::Category::kBuffer);
   const int64_t rows = kMicrobatches * kRows;
   const std::vector<int64_t> sizes{rows, parallel::testing::kSequence};
   parallel::StageInputs inputs{at::empty(sizes, at::kLong), at::empty(sizes, at::kLong), at::arange(rows, at::kLong),
@@ -80,10 +69,10 @@ Capture CaptureOf(const Case& c, bool real) {
     inputs.tokens = parallel::testing::Tokens(rows, config.vocab_size(), 1);
     inputs.targets = parallel::testing::Tokens(rows, config.vocab_size(), 2);
   }
-  input("tokens", inputs.tokens, graph::Category::kInput);
-  input("targets", inputs.targets, graph::Category::kInput);
-  input("samples", inputs.samples, graph::Category::kInput);
-  input("rng", inputs.rng, graph::Category::kInput);
+  recorder.Input("tokens", inputs.tokens, graph::Category::kInput);
+  recorder.Input("targets", inputs.targets, graph::Category::kInput);
+  recorder.Input("samples", inputs.samples, graph::Category::kInput);
+  recorder.Input("rng", inputs.rng, graph::Category::kInput);
 
   const double scale = 1.0 / (rows * parallel::testing::kSequence);
   const int64_t offset = parallel::VocabularyOffset(config.vocab_size(), c.tp, runtime.GroupRank(tp_group));
@@ -94,19 +83,9 @@ Capture CaptureOf(const Case& c, bool real) {
   recorder.SetRecording(true);
   const Tensor loss = runner.Run(inputs);
   recorder.SetRecording(false);
-  const auto output = [&](const std::string& name, const Tensor& tensor) {
-    recorder.Output(name, tensor);
-    if (real) capture.outputs[name] = tensor.clone();
-  };
-  output("loss", loss);
-  for (model::Parameter* p : model->Parameters()) output("gradient of " + p->name(), p->value.grad());
-  capture.trace = recorder.Finish();
-  return capture;
-}
-
-bool SameBits(const Tensor& a, const Tensor& b) {
-  const Tensor x = a.contiguous(), y = b.contiguous();
-  return x.sizes() == y.sizes() && x.dtype() == y.dtype() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  recorder.Output("loss", loss);
+  for (model::Parameter* p : model->Parameters()) recorder.Output("gradient of " + p->name(), p->value.grad());
+  return recorder.Finish();
 }
 
 class PipelineCapture : public ::testing::TestWithParam<Case> {};

@@ -14,10 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "worker/comm/testing/process_group_test_util.h"
 #include "worker/model/init.h"
-#include "worker/parallel/pipeline/stage_runner.h"
-#include "worker/parallel/testing/tiny_llama.h"
+#include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
 
 namespace legoai::parallel {
@@ -26,48 +24,10 @@ namespace {
 using at::Tensor;
 using comm::testing::Mesh;
 using comm::testing::RunRanks;
+using testing::TinyJob;
 
-constexpr int64_t kGlobalBatch = 12, kSeq = testing::kSequence;
+constexpr int64_t kGlobalBatch = testing::kGlobalBatch, kSeq = testing::kSequence;
 constexpr uint64_t kSeed = 7;
-
-v1::Model TinyGpt2() {
-  v1::Model config = testing::TinyLlama();
-  config.set_architecture(v1::GPT2);
-  config.set_num_key_value_heads(config.num_attention_heads());
-  config.set_intermediate_size(4 * config.hidden_size());
-  config.set_num_hidden_layers(2);
-  config.set_tie_word_embeddings(true);
-  config.set_embd_pdrop(0.2);
-  config.set_attn_pdrop(0.2);
-  config.set_resid_pdrop(0.2);
-  return config;
-}
-
-struct Case {
-  Mesh mesh = {};
-  v1::Model model = {};
-  bool checkpoint = false;
-  int64_t accumulation = 1;
-  v1::DType param = v1::FLOAT32;
-};
-
-v1::Recipe RecipeOf(const Case& test) {
-  v1::Recipe recipe;
-  auto& training = *recipe.mutable_training();
-  training.set_global_batch_size(kGlobalBatch);
-  training.set_local_batch_size(kGlobalBatch / (test.mesh.replicate * test.mesh.shard * test.accumulation));
-  training.set_seq_len(kSeq);
-  training.set_mixed_precision_param(test.param);
-  auto& parallelism = *recipe.mutable_parallelism();
-  parallelism.set_data_parallel_replicate_degree(test.mesh.replicate);
-  parallelism.set_data_parallel_shard_degree(test.mesh.shard);
-  parallelism.set_tensor_parallel_degree(test.mesh.tp);
-  parallelism.set_disable_loss_parallel(true);
-  parallelism.set_pipeline_parallel_degree(test.mesh.pp);
-  parallelism.set_pipeline_parallel_microbatch_size(1);
-  recipe.mutable_activation_checkpoint()->set_mode(test.checkpoint ? v1::AC_FULL : v1::AC_NONE);
-  return recipe;
-}
 
 // The whole model of one process, as an oracle: weights by the same rules, gradients of the whole batch by autograd alone.
 struct Whole {
@@ -99,18 +59,8 @@ Whole RunWhole(const v1::Model& config) {
   return whole;
 }
 
-StageOptions OptionsOf(const ParallelDims& dims, const ParallelizedModel& parallelized, int64_t rank) {
-  StageOptions options;
-  options.stage = dims.CoordinatesOf(rank).pp;
-  options.stages = dims.pp();
-  options.microbatches = dims.microbatches();
-  options.activation_sizes = {dims.microbatch_size(), dims.seq_len() / dims.tp(), parallelized.model->config().hidden_size()};
-  options.activation = at::TensorOptions().dtype(parallelized.precision.param);
-  return options;
-}
-
 // Gradients of the parallel model against those of the whole one: norm of the difference over norm of the gradient.
-void ExpectGradients(const Case& test, int64_t rank, double tolerance) {
+void ExpectGradients(const TinyJob& test, int64_t rank, double tolerance) {
   at::set_num_threads(1);
   const v1::Recipe recipe = RecipeOf(test);
   const auto dims = ParallelDims::Create(recipe, test.model, test.mesh.World());
@@ -122,7 +72,7 @@ void ExpectGradients(const Case& test, int64_t rank, double tolerance) {
 
   const int64_t rows = kGlobalBatch / dims->dp();
   const Tensor samples = at::arange(rows, at::kLong) + rows * dims->DataParallelRank(rank);
-  StageRunner runner(parallelized->model.get(), Loss(), OptionsOf(*dims, *parallelized, rank),
+  StageRunner runner(parallelized->model.get(), Loss(), testing::StageOptionsOf(*dims, *parallelized, rank),
                      {[&](bool last) { data_parallel.BeginBackward(last); }, {}});
   runner.Run({TokensOf(samples), TargetsOf(samples), samples, Rng()});
   data_parallel.FinishBackward();
@@ -140,7 +90,7 @@ void ExpectGradients(const Case& test, int64_t rank, double tolerance) {
   }
 }
 
-void ExpectGradients(const Case& test, double tolerance) {
+void ExpectGradients(const TinyJob& test, double tolerance) {
   SCOPED_TRACE(::testing::Message() << v1::Architecture_Name(test.model.architecture()) << " pp " << test.mesh.pp << " replicate "
                                     << test.mesh.replicate << " shard " << test.mesh.shard << " tp " << test.mesh.tp
                                     << " checkpoint " << test.checkpoint << " accumulation " << test.accumulation << " "
@@ -156,26 +106,27 @@ TEST(Parallelize, LlamaHasTheGradientsOfOneProcess) {
   for (const Mesh& mesh : {Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 3}, Mesh{.replicate = 2, .shard = 2}, Mesh{.tp = 2},
                            Mesh{.pp = 2}, Mesh{.shard = 2, .tp = 2}, Mesh{.pp = 2, .shard = 2}}) {
     checkpoint = !checkpoint;
-    ExpectGradients({.mesh = mesh, .model = testing::TinyLlama(), .checkpoint = checkpoint}, 1e-4);
+    ExpectGradients({.mesh = mesh, .checkpoint = checkpoint}, 1e-4);
   }
-  ExpectGradients({.mesh = {.pp = 2, .shard = 2, .tp = 2}, .model = testing::TinyLlama(), .checkpoint = true}, 1e-4);
+  ExpectGradients({.mesh = {.pp = 2, .shard = 2, .tp = 2}, .checkpoint = true}, 1e-4);
 }
 
 TEST(Parallelize, Gpt2RepeatsItsDropoutInEveryLayoutAndInRecomputation) {
   for (const Mesh& mesh : {Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 3}}) {
-    for (bool checkpoint : {false, true}) ExpectGradients({.mesh = mesh, .model = TinyGpt2(), .checkpoint = checkpoint}, 1e-4);
+    for (bool checkpoint : {false, true})
+      ExpectGradients({.mesh = mesh, .model = testing::TinyGpt2(), .checkpoint = checkpoint}, 1e-4);
   }
 }
 
 TEST(Parallelize, AccumulatesMicrobatches) {
   for (const Mesh& mesh : {Mesh{}, Mesh{.shard = 2}, Mesh{.replicate = 2, .shard = 2}}) {
-    ExpectGradients({.mesh = mesh, .model = TinyGpt2(), .checkpoint = true, .accumulation = 3}, 1e-4);
+    ExpectGradients({.mesh = mesh, .model = testing::TinyGpt2(), .checkpoint = true, .accumulation = 3}, 1e-4);
   }
 }
 
 TEST(Parallelize, Bf16StaysNear) {
   for (const Mesh& mesh : {Mesh{}, Mesh{.shard = 2}, Mesh{.shard = 2, .tp = 2}}) {
-    ExpectGradients({.mesh = mesh, .model = testing::TinyLlama(), .checkpoint = true, .param = v1::BFLOAT16}, 5e-2);
+    ExpectGradients({.mesh = mesh, .checkpoint = true, .param = v1::BFLOAT16}, 5e-2);
   }
 }
 
