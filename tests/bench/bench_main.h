@@ -1,24 +1,19 @@
 // The frame of a benchmark over recipes: rows as a table, or with --json as {"rows": [...]}; failures end it with a message.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <stdexcept>
+#include <exception>
 #include <string>
-#include <utility>
-
-#include "absl/status/statusor.h"
+#include <vector>
 
 namespace legoai::integration {
 
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
-
-inline void Must(const absl::Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.ToString());
+// Of at least one value; the larger of the two in the middle.
+inline double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
 }
 
 // Prints as rows come. Not thread-safe.

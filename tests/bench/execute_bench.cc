@@ -32,11 +32,6 @@ double Time(const std::function<void()>& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 Seconds MeasureRank(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
   auto build = [&] { return train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true); };
   auto eager = Must(build()), executed = Must(build());

@@ -31,11 +31,6 @@ struct Times {
   double Error() const { return measured == 0 ? 0 : (predicted - measured) / measured; }
 };
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 // A few million parameters and sequences of 128 tokens.
 Case Enlarged(Case test_case) {
   v1::Model& model = test_case.model;

@@ -6,9 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <stdexcept>
-
+#include "simulator/capture/testing/same_bits.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/graph/compare.h"
@@ -18,20 +16,10 @@
 namespace legoai::integration {
 namespace {
 
+using sim::testing::SameBits;
 using ::testing::IsEmpty;
 
 constexpr int64_t kSteps = 3, kRecordedStep = 1;
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
-
-bool SameBits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.contiguous(), y = b.contiguous();
-  return x.sizes() == y.sizes() && (x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
-}
 
 void ExpectSameState(train::TrainStep& eager, train::TrainStep& executed, int64_t step) {
   const auto left = eager.State(), right = executed.State();
@@ -63,14 +51,12 @@ void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims
   EXPECT_THAT(graph::Races(trace), IsEmpty());
   EXPECT_THAT(graph::BadReads(trace), IsEmpty());
   auto executor = Must(graph::Executor::Create(trace, at::kCPU));
-  for (const auto& state : executed->State()) {
-    if (absl::Status status = executor->Bind(state.name, state.tensor); !status.ok()) throw std::runtime_error(status.ToString());
-  }
+  for (const auto& state : executed->State()) Must(executor->Bind(state.name, state.tensor));
   for (int64_t i = 0; i < kSteps; ++i) {
     FillInputs(eager->inputs(), test_case, dims, rank, i);
     FillInputs(executed->inputs(), test_case, dims, rank, i);
     const auto result = RunEager(*eager, i == kRecordedStep, trace);
-    if (absl::Status status = executor->Run(); !status.ok()) throw std::runtime_error(status.ToString());
+    Must(executor->Run());
     EXPECT_TRUE(SameBits(result.loss, Must(executor->Output("loss")))) << "loss of step " << i;
     EXPECT_TRUE(SameBits(result.grad_norm, Must(executor->Output("grad_norm")))) << "gradient norm of step " << i;
     ExpectSameState(*eager, *executed, i);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <stdexcept>
 #include <vector>
 
 #include "simulator/capture/capture.h"
@@ -16,12 +15,6 @@
 
 namespace legoai::integration {
 namespace {
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
 
 // Runs the real kernels and counts before each.
 class CountingRunner : public graph::OperatorRunner {

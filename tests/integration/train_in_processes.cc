@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
-#include <stdexcept>
 
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/data/loader.h"
@@ -122,12 +121,6 @@ uint64_t Mix(uint64_t x) {  // splitmix64
 }
 
 int64_t Token(int64_t sample, int64_t position, int64_t vocab) { return Mix(sample * 1000003 + position) % vocab; }
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) throw std::runtime_error(value.status().ToString());
-  return *std::move(value);
-}
 
 std::string TrainOneRank(const Case& test_case, int64_t steps, int64_t rank, const parallel::ParallelDims& dims) {
   auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));

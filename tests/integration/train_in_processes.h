@@ -3,9 +3,12 @@
 
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "tests/integration/cases.h"
 #include "worker/comm/runtime.h"
 #include "worker/parallel/parallel_dims.h"
@@ -31,5 +34,15 @@ std::vector<std::string> RunCase(const Case& test_case, const RankBody& body);
 
 // Sets the inputs of `step` (from 0): tokens that are a function of sample and position, learning rate, dropout's state.
 void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ParallelDims& dims, int64_t rank, int64_t step);
+
+// The value, or an exception: for what runs in a rank's process, where it fails the test, and for benchmarks.
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) throw std::runtime_error(value.status().ToString());
+  return *std::move(value);
+}
+inline void Must(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
 
 }  // namespace legoai::integration
