@@ -150,8 +150,9 @@ TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
   ASSERT_GE(json["ranked"].size(), 2u);
   double before = 0;
   for (const Json& ranked : json["ranked"]) {
-    EXPECT_EQ(Keys(ranked), (std::set<std::string>{"rank", "recipe", "recipe_toml", "step_time_seconds",
-                                                   "tokens_per_second_per_gpu", "mfu", "peak_memory_bytes", "headroom_bytes"}));
+    EXPECT_EQ(Keys(ranked),
+              (std::set<std::string>{"rank", "recipe", "recipe_toml", "step_time_seconds", "tokens_per_second_per_gpu", "mfu",
+                                     "peak_memory_bytes", "headroom_bytes", "memory", "breakdown"}));
     EXPECT_EQ(ranked["recipe"]["training"]["mixed_precision_param"], "float32");
     EXPECT_LE(before, ranked["step_time_seconds"]);
     before = ranked["step_time_seconds"];
