@@ -32,6 +32,12 @@ struct SlowTraining {
 
 class SlowDisk : public cli::testing::LegoTest {
  protected:
+  void SetUp() override {
+    LegoTest::SetUp();
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "the sanitizer's own library must be loaded before any other";
+#endif
+  }
   void TearDown() override {
     unsetenv("LD_PRELOAD");
     LegoTest::TearDown();
