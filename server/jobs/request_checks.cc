@@ -192,14 +192,17 @@ absl::Status CheckModel(std::string_view path, v1::Model* model) {
 
 absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe) {
   if (absl::Status status = parallel::CheckRecipe(*recipe); !status.ok()) return Under(path, status);
-  absl::Status status = CheckAbsolute(Join(path, "model.initial_load_path"), recipe->model().initial_load_path());
-  if (status.ok() && recipe->model().tokenizer_path() != "byte")
-    status = CheckAbsolute(Join(path, "model.tokenizer_path"), recipe->model().tokenizer_path());
-  if (status.ok() && recipe->job().dump_folder() != parallel::DefaultRecipe().job().dump_folder())
-    status = CheckAbsolute(Join(path, "job.dump_folder"), recipe->job().dump_folder());
-  if (!status.ok()) return status;
   parallel::FillDefaults(recipe);
   return absl::OkStatus();
+}
+
+absl::Status CheckPaths(std::string_view path, const v1::Recipe& recipe) {
+  absl::Status status = CheckAbsolute(Join(path, "model.initial_load_path"), recipe.model().initial_load_path());
+  if (status.ok() && recipe.model().tokenizer_path() != "byte")
+    status = CheckAbsolute(Join(path, "model.tokenizer_path"), recipe.model().tokenizer_path());
+  if (status.ok() && recipe.job().dump_folder() != parallel::DefaultRecipe().job().dump_folder())
+    status = CheckAbsolute(Join(path, "job.dump_folder"), recipe.job().dump_folder());
+  return status;
 }
 
 absl::Status CheckConstraints(std::string_view path, const std::vector<std::string>& constraints, const v1::Recipe& recipe) {

@@ -30,9 +30,11 @@ absl::Status CheckKnown(const google::protobuf::Message& message, std::string_vi
 // two given, the numbers are filled in; numbers that differ are refused.
 absl::Status CheckModel(std::string_view path, v1::Model* model);
 
-// CheckRecipe, and defaults for what is unset. Paths in it must be absolute: workers have another working folder than who
-// submits.
+// parallel::CheckRecipe, and defaults for what is unset.
 absl::Status CheckRecipe(std::string_view path, v1::Recipe* recipe);
+
+// Paths in it are absolute: workers have another working folder than who submits. `recipe` has its defaults.
+absl::Status CheckPaths(std::string_view path, const v1::Recipe& recipe);
 
 // Each is KEY=VALUE with a key of the recipe and a legal value; none contradicts another, or what `recipe` fixes.
 absl::Status CheckConstraints(std::string_view path, const std::vector<std::string>& constraints, const v1::Recipe& recipe);

@@ -140,6 +140,7 @@ absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request)
   if (status.ok()) status = CheckDataset(&spec);
   if (status.ok()) status = CheckBatch(spec.recipe().training());
   if (status.ok()) status = CheckRecipe("spec.recipe", spec.mutable_recipe());
+  if (status.ok()) status = CheckPaths("spec.recipe", spec.recipe());
   if (status.ok()) status = CheckResources(spec.mutable_resources());
   if (status.ok()) status = CheckPlanning(spec.recipe(), spec.mutable_planning());
   if (status.ok()) status = CheckPolicy(spec.mutable_policy());

@@ -1,9 +1,9 @@
-// The handlers of the service ControlPlane (proto/legoai/v1/control_plane.proto): one for gRPC and for JSON over HTTP. Free of both.
-// Thread-safe. They block for as long as the store does; Plan and Simulate for as long as they take, so each front end runs them on
-// threads of its own.
+// The handlers of the service ControlPlane (proto/legoai/v1/control_plane.proto): one for gRPC and for JSON over HTTP. Free of
+// both. Thread-safe. They block for as long as the store does; Plan and Simulate for as long as they take, so each front end runs
+// them on threads of its own.
 //
-// Errors: FieldError with the path in the request ("spec.recipe.training.seq_len"); NotFound with the resource name; AlreadyExists
-// for a request_id with another content; FailedPrecondition; ResourceExhausted.
+// Errors: FieldError with the path in the request ("spec.recipe.training.seq_len"); NotFound with the resource name;
+// AlreadyExists for a request_id with another content; FailedPrecondition; ResourceExhausted.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "server/fleet/fleet.h"
 #include "server/jobs/notifier.h"
 #include "server/store/store.h"
+#include "server/store/ulid.h"
 
 namespace legoai::server {
 
@@ -47,18 +48,27 @@ class ControlPlane {
                     const std::function<bool()>& cancelled);
 
   // One look of a watch: what a client that has `after_version` does not have yet; nothing if that is all there is. The front end
-  // looks again when the Notifier says so, and ends the stream after a job in a final state. `planning_seen`: what of the planning's
-  // progress was sent last, kept by the caller from look to look; null: a change of it alone is no news.
+  // looks again when the Notifier says so, and ends the stream after a job in a final state. `planning_seen`: what of the
+  // planning's progress was sent last, kept by the caller from look to look; null: a change of it alone is no news.
   absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request, double* planning_seen);
 
   Notifier& notifier() { return *notifier_; }
 
  private:
+  // Stores the job that `make` gives, under the next id, unless the request_id was used before: then that job, if `digest` is
+  // that of its content.
+  absl::StatusOr<v1::Job> Submit(const std::string& project, const std::string& request_id, const std::string& digest,
+                                 const std::function<absl::StatusOr<v1::Job>(store::Transaction&)>& make);
+  // What `read` gives of the job that `name`, of the request's field `field`, names.
+  absl::Status ReadJob(const std::string& field, const std::string& name,
+                       const std::function<absl::Status(store::ReadTransaction&, v1::Job&)>& read);
+
   store::Store* const store_;
   Fleet* const fleet_;
   Notifier* const notifier_;
   const std::function<int64_t()> now_us_;
   const int64_t start_time_us_;
+  store::UlidSource ids_;
 };
 
 }  // namespace legoai::server

@@ -1,0 +1,36 @@
+#include "server/rpc/control_plane.h"
+
+#include <utility>
+
+#include "server/rpc/find_job.h"
+#include "worker/launch/build_version.h"
+
+namespace legoai::server {
+
+ControlPlane::ControlPlane(store::Store* store, Fleet* fleet, Notifier* notifier, std::function<int64_t()> now_us)
+    : store_(store),
+      fleet_(fleet),
+      notifier_(notifier),
+      now_us_(std::move(now_us)),
+      start_time_us_(now_us_()),
+      ids_(now_us_, store::SystemRandom) {}
+
+absl::Status ControlPlane::ReadJob(const std::string& field, const std::string& name,
+                                   const std::function<absl::Status(store::ReadTransaction&, v1::Job&)>& read) {
+  return store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    auto job = FindJob(transaction, field, name);
+    if (!job.ok()) return job.status();
+    return read(transaction, *job);
+  });
+}
+
+absl::StatusOr<v1::ServerInfo> ControlPlane::GetServerInfo(const v1::GetServerInfoRequest&) {
+  v1::ServerInfo info;
+  info.set_build_version(std::string(launch::BuildVersion()));
+  info.set_start_time_us(start_time_us_);
+  info.set_store(store_->Backend());
+  info.set_schema_version(store_->SchemaVersion());
+  return info;
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,108 @@
+#include "server/rpc/grpc_control_plane.h"
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "server/jobs/request_checks.h"
+#include "server/rpc/grpc_status.h"
+#include "server/rpc/plan_reactor.h"
+#include "server/rpc/thread_pool.h"
+#include "server/rpc/watch_reactor.h"
+
+namespace legoai::server {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
+ public:
+  Service(ControlPlane* control, const GrpcLimits& limits)
+      : control_(control),
+        watches_(limits.watches),
+        calls_(limits.call_threads, limits.calls_waiting),
+        looks_(limits.watch_threads, std::numeric_limits<size_t>::max()),  // a watch has one look waiting at the most
+        plans_(limits.plan_threads, limits.plans_waiting) {}
+
+  void EndWatches() { watches_.EndAll(); }
+
+// One handler like the other.
+#define LEGOAI_CALL(Name, Answer)                                                                                             \
+  ServerUnaryReactor* Name(CallbackServerContext* context, const v1::Name##Request* request, v1::Answer* response) override { \
+    return Call(&calls_, context, request, response, [this](const auto& asked) { return control_->Name(asked); });            \
+  }
+  LEGOAI_CALL(CreateJob, Job)
+  LEGOAI_CALL(GetJob, Job)
+  LEGOAI_CALL(ListJobs, ListJobsResponse)
+  LEGOAI_CALL(CancelJob, Job)
+  LEGOAI_CALL(RetryJob, Job)
+  LEGOAI_CALL(ListTransitions, ListTransitionsResponse)
+  LEGOAI_CALL(ListAttempts, ListAttemptsResponse)
+  LEGOAI_CALL(ListCheckpoints, ListCheckpointsResponse)
+  LEGOAI_CALL(GetPlan, PlanResult)
+  LEGOAI_CALL(QueryMetrics, QueryMetricsResponse)
+  LEGOAI_CALL(ListLogs, ListLogsResponse)
+  LEGOAI_CALL(GetFlightRecord, FlightRecord)
+  LEGOAI_CALL(ListWorkers, ListWorkersResponse)
+  LEGOAI_CALL(GetWorker, Worker)
+  LEGOAI_CALL(DrainWorker, Worker)
+  LEGOAI_CALL(GetServerInfo, ServerInfo)
+#undef LEGOAI_CALL
+
+  ServerUnaryReactor* Simulate(CallbackServerContext* context, const v1::SimulateRequest* request,
+                               v1::Estimate* response) override {
+    return Call(&plans_, context, request, response, [this, context](const auto& asked) {
+      return control_->Simulate(asked, [context] { return context->IsCancelled(); });
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
+    auto* watch = new WatchReactor(control_, &looks_, &watches_, *request);
+    watch->Begin();
+    return watch;
+  }
+
+  grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext*, const v1::PlanRequest* request) override {
+    auto* plan = new PlanReactor(control_, *request);
+    plan->Begin(&plans_);
+    return plan;
+  }
+
+ private:
+  // Runs `handler` on a thread of `pool`; request, response and context are there until Finish.
+  template <typename Request, typename Response, typename Handler>
+  static ServerUnaryReactor* Call(ThreadPool* pool, CallbackServerContext* context, const Request* request, Response* response,
+                                  Handler handler) {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    const bool taken = pool->Post([=] {
+      if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
+      absl::Status status = CheckKnown(*request, "");
+      if (status.ok()) {
+        absl::StatusOr<Response> answer = handler(*request);
+        status = answer.status();
+        if (answer.ok()) *response = *std::move(answer);
+      }
+      reactor->Finish(ToGrpcStatus(status));
+    });
+    if (!taken) reactor->Finish(ToGrpcStatus(BusyError("too many calls wait on this server", absl::Seconds(1))));
+    return reactor;
+  }
+
+  ControlPlane* const control_;
+  WatchSet watches_;
+  // Gone before what they work on.
+  ThreadPool calls_, looks_, plans_;
+};
+
+GrpcControlPlane::GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits)
+    : service_(std::make_unique<Service>(control, limits)) {}
+
+GrpcControlPlane::~GrpcControlPlane() = default;
+
+grpc::Service* GrpcControlPlane::service() { return service_.get(); }
+
+void GrpcControlPlane::EndWatches() { service_->EndWatches(); }
+
+}  // namespace legoai::server

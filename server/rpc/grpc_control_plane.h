@@ -1,0 +1,48 @@
+// The service ControlPlane on gRPC's callback API: calls run on a bounded number of threads, streams have none of their own
+// (decisions 21). Thread-safe.
+//
+// A call that finds the server full is answered at once: ResourceExhausted with RetryInfo. A watch is woken by the Notifier; it
+// sends what is new when the client has taken what was sent before, so that a slow client holds up nobody and costs one message.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "server/rpc/control_plane.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace legoai::server {
+
+struct GrpcLimits {
+  int call_threads = 16;
+  size_t calls_waiting = 1000;
+  int watch_threads = 4;
+  size_t watches = 10000;
+  int plan_threads = 4;  // they wait for the fleet's own
+  size_t plans_waiting = 16;
+};
+
+class GrpcControlPlane {
+ public:
+  // `control` is not owned and must outlive it.
+  explicit GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits = {});
+  // The grpc::Server must be gone before.
+  ~GrpcControlPlane();
+
+  // To be registered with one grpc::ServerBuilder; it takes no ownership. Its largest received message is to be
+  // kMostRequestBytes.
+  grpc::Service* service();
+
+  // Ends all watches and refuses new ones with Unavailable: clients come again when the server is back. To be called before
+  // grpc::Server::Shutdown, which waits for streams.
+  void EndWatches();
+
+ private:
+  class Service;
+  const std::unique_ptr<Service> service_;
+};
+
+}  // namespace legoai::server

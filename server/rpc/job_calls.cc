@@ -1,0 +1,176 @@
+// The calls of ControlPlane that make, end and show one job.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/rpc_status.h"
+#include "server/jobs/names.h"
+#include "server/jobs/request_checks.h"
+#include "server/jobs/submission.h"
+#include "server/jobs/transition.h"
+#include "server/rpc/control_plane.h"
+#include "server/rpc/find_job.h"
+
+namespace legoai::server {
+namespace {
+
+constexpr size_t kMostReason = 500;
+
+// The job of an earlier call with this request_id.
+absl::StatusOr<v1::Job> Repeat(store::Transaction& transaction, const store::ReadTransaction::EarlierSubmission& earlier,
+                               const std::string& request_id, const std::string& digest) {
+  if (earlier.content_sha256 != digest) {
+    return FieldError("request_id", request_id,
+                      absl::StrCat("was used for ", earlier.job, " with another content; give each submission an id of its own"),
+                      absl::StatusCode::kAlreadyExists);
+  }
+  return FindJob(transaction, "request_id", earlier.job);
+}
+
+// The first line of its history.
+v1::Transition Birth(const v1::Job& job) {
+  v1::Transition transition;
+  transition.set_job(job.name());
+  transition.set_version(job.version());
+  transition.set_to(job.state());
+  transition.set_reason(job.reason());
+  transition.set_time_us(job.create_time_us());
+  return transition;
+}
+
+absl::Status Insert(store::Transaction& transaction, const v1::Job& job, const std::optional<store::Submission>& submission) {
+  const absl::Status status = transaction.InsertJob(job, submission);
+  // Somebody else was faster with the same request_id: looked up when the whole runs again.
+  if (absl::IsAlreadyExists(status) && submission) return absl::AbortedError(status.message());
+  return status.ok() ? transaction.AppendTransition(Birth(job)) : status;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& project, const std::string& request_id, const std::string& digest,
+                                             const std::function<absl::StatusOr<v1::Job>(store::Transaction&)>& make) {
+  const std::string name = FormatJobName(project, ids_.Next());
+  std::optional<store::Submission> submission;
+  if (!request_id.empty()) submission = store::Submission{project, request_id, digest};
+  v1::Job job;
+  const absl::Status status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    if (submission) {
+      const auto earlier = transaction.FindSubmission(project, request_id);
+      if (!earlier.ok()) return earlier.status();
+      if (*earlier) {
+        auto repeated = Repeat(transaction, **earlier, request_id, digest);
+        if (repeated.ok()) job = *std::move(repeated);
+        return repeated.status();
+      }
+    }
+    auto made = make(transaction);
+    if (!made.ok()) return made.status();
+    job = *std::move(made);
+    job.set_name(name);
+    job.set_state(v1::SUBMITTED);
+    job.set_version(1);
+    job.set_create_time_us(now_us_());
+    job.set_update_time_us(job.create_time_us());
+    return Insert(transaction, job, submission);
+  });
+  if (!status.ok()) return status;
+  if (job.name() == name) {
+    notifier_->JobChanged(name);
+    fleet_->Wake();
+  }
+  return job;
+}
+
+absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& request) {
+  auto spec = CheckSubmission(request);
+  if (!spec.ok()) return spec.status();
+  v1::Job job;
+  *job.mutable_spec() = *std::move(spec);
+  job.set_reason("waits to be planned");
+  if (request.validate_only()) return job;
+  const auto project = ParseProjectName("parent", request.parent());
+  return Submit(*project, request.request_id(), SubmissionDigest(request), [&](store::Transaction&) { return job; });
+}
+
+absl::StatusOr<v1::Job> ControlPlane::RetryJob(const v1::RetryJobRequest& request) {
+  const auto parsed = ParseJobName("name", request.name());
+  if (!parsed.ok()) return parsed.status();
+  if (absl::Status status = CheckRequestId("request_id", request.request_id()); !status.ok()) return status;
+  auto again = [&](store::Transaction& transaction) -> absl::StatusOr<v1::Job> {
+    auto old = FindJob(transaction, "name", request.name());
+    if (!old.ok()) return old.status();
+    if (old->state() != v1::FAILED && old->state() != v1::CANCELLED) {
+      return FieldError("name", request.name(),
+                        absl::StrCat("is ", StateText(old->state()), "; only a job that failed or was cancelled is tried again"),
+                        absl::StatusCode::kFailedPrecondition);
+    }
+    v1::Job job;
+    *job.mutable_spec() = old->spec();
+    job.set_retry_of(old->name());
+    job.set_reason(absl::StrCat("waits to be planned; tries ", old->name(), " again"));
+    return job;
+  };
+  return Submit(parsed->project, request.request_id(), SubmissionDigest(request), again);
+}
+
+absl::StatusOr<v1::Job> ControlPlane::CancelJob(const v1::CancelJobRequest& request) {
+  if (absl::Status status = CheckText("reason", request.reason(), kMostReason); !status.ok()) return status;
+  const std::string reason = request.reason().empty() ? "was cancelled" : absl::StrCat("was cancelled: ", request.reason());
+  v1::Job job;
+  bool changed = false;
+  const absl::Status status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    auto found = FindJob(transaction, "name", request.name());
+    if (!found.ok()) return found.status();
+    job = *std::move(found);
+    changed = !IsFinal(job.state()) && job.state() != v1::CANCELLING;
+    if (!changed) return absl::OkStatus();
+    const bool leased = HoldsLease(job.state());
+    if (!leased) *job.mutable_outcome()->mutable_error() = ToRpcStatus(absl::CancelledError(reason));
+    return Move(transaction, &job, leased ? v1::CANCELLING : v1::CANCELLED, reason, now_us_());
+  });
+  if (!status.ok()) return status;
+  if (changed) {
+    notifier_->JobChanged(job.name());
+    fleet_->Wake();
+  }
+  return job;
+}
+
+absl::StatusOr<v1::Job> ControlPlane::GetJob(const v1::GetJobRequest& request) {
+  v1::Job answer;
+  const absl::Status status = ReadJob("name", request.name(), [&](store::ReadTransaction&, v1::Job& job) {
+    answer = std::move(job);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return answer;
+}
+
+absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::LookAtJob(const v1::WatchJobRequest& request,
+                                                                            double* planning_seen) {
+  constexpr int64_t kMostTransitions = 1000;
+  if (request.after_version() < 0)
+    return FieldError("after_version", absl::StrCat(request.after_version()), "must not be negative");
+  std::optional<v1::WatchJobResponse> news;
+  const absl::Status status =
+      ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) -> absl::Status {
+        const auto planning = job.state() == v1::PLANNING ? notifier_->Planning(job.name()) : std::nullopt;
+        const bool progress = planning && planning_seen && planning->elapsed_seconds() != *planning_seen;
+        // A final job always is an answer: nothing follows it that could wake a watch which has seen it before.
+        if (job.version() == request.after_version() && !progress && !IsFinal(job.state())) return absl::OkStatus();
+        news.emplace();
+        if (planning) *news->mutable_planning() = *planning;
+        if (progress) *planning_seen = planning->elapsed_seconds();
+        const auto transitions = transaction.ListTransitions(job.name(), request.after_version(), kMostTransitions);
+        if (!transitions.ok()) return transitions.status();
+        for (const v1::Transition& transition : *transitions) *news->add_transitions() = transition;
+        *news->mutable_job() = std::move(job);
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  return news;
+}
+
+}  // namespace legoai::server

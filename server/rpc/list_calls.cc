@@ -1,0 +1,187 @@
+// The calls of ControlPlane that list jobs, and what belongs to a job.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "server/jobs/names.h"
+#include "server/jobs/transition.h"
+#include "server/rpc/control_plane.h"
+#include "server/rpc/downsample.h"
+#include "server/rpc/filter.h"
+#include "server/rpc/page_token.h"
+
+namespace legoai::server {
+namespace {
+
+constexpr int64_t kJobsPage = 50;
+constexpr int64_t kTransitionsPage = 100;
+constexpr int64_t kLogsPage = 200;
+constexpr int64_t kMostPoints = 1000;
+constexpr char kPlanEnd[] = "/plan";
+
+// What a list leaves out: it is large and seldom looked at there.
+void Shorten(v1::Job* job) {
+  job->mutable_spec()->mutable_model()->clear_config_json();
+  if (job->has_chosen()) job->mutable_chosen()->clear_recipe_toml();
+}
+
+template <typename T, typename List>
+absl::Status Fill(absl::StatusOr<std::vector<T>> rows, List* list) {
+  if (!rows.ok()) return rows.status();
+  for (T& row : *rows) *list->Add() = std::move(row);
+  return absl::OkStatus();
+}
+
+// `value` if `status` is OK.
+template <typename T>
+absl::StatusOr<T> Answer(const absl::Status& status, T value) {
+  if (!status.ok()) return status;
+  return value;
+}
+
+// What a job may not have yet.
+template <typename T>
+absl::Status Take(absl::StatusOr<std::optional<T>> row, const v1::Job& job, const char* what, T* answer) {
+  if (!row.ok()) return row.status();
+  if (!*row) {
+    return FieldError("name", job.name(), absl::StrCat("is ", StateText(job.state()), " and has ", what),
+                      absl::StatusCode::kNotFound);
+  }
+  *answer = **std::move(row);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRequest& request) {
+  const auto project = ParseProjectName("parent", request.parent());
+  if (!project.ok()) return project.status();
+  auto filter = ParseJobFilter(request.filter());
+  if (!filter.ok()) return filter.status();
+  const auto size = PageSize(request.page_size(), kJobsPage);
+  if (!size.ok()) return size.status();
+  const auto cursor = ReadPageToken({"jobs", request.parent(), request.filter()}, request.page_token());
+  if (!cursor.ok()) return cursor.status();
+  v1::ListJobsResponse response;
+  if (filter->nothing) return response;
+  store::JobQuery query = filter->query;
+  query.project = *project;
+  query.before_id = *cursor;
+  query.limit = *size + 1;  // one more tells whether there is a next page
+  const absl::Status status = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
+    const auto total = transaction.CountJobs(query);
+    if (!total.ok()) return total.status();
+    response.set_total_size(*total);
+    return Fill(transaction.ListJobs(query), response.mutable_jobs());
+  });
+  if (!status.ok()) return status;
+  for (v1::Job& job : *response.mutable_jobs()) Shorten(&job);
+  if (response.jobs_size() > *size) {
+    response.mutable_jobs()->RemoveLast();
+    const auto last = ParseJobName("name", response.jobs().rbegin()->name());
+    if (!last.ok()) return last.status();
+    response.set_next_page_token(MakePageToken({"jobs", request.parent(), request.filter()}, last->id));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListTransitionsResponse> ControlPlane::ListTransitions(const v1::ListTransitionsRequest& request) {
+  const auto size = PageSize(request.page_size(), kTransitionsPage);
+  if (!size.ok()) return size.status();
+  const auto cursor = ReadPageToken({"transitions", request.parent()}, request.page_token());
+  if (!cursor.ok()) return cursor.status();
+  int64_t after = 0;
+  if (!cursor->empty() && !absl::SimpleAtoi(*cursor, &after)) return FieldError("page_token", request.page_token(), "is damaged");
+  v1::ListTransitionsResponse response;
+  const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
+    return Fill(transaction.ListTransitions(job.name(), after, *size + 1), response.mutable_transitions());
+  });
+  if (status.ok() && response.transitions_size() > *size) {
+    response.mutable_transitions()->RemoveLast();
+    const std::string last = absl::StrCat(response.transitions().rbegin()->version());
+    response.set_next_page_token(MakePageToken({"transitions", request.parent()}, last));
+  }
+  return Answer(status, std::move(response));
+}
+
+absl::StatusOr<v1::ListAttemptsResponse> ControlPlane::ListAttempts(const v1::ListAttemptsRequest& request) {
+  v1::ListAttemptsResponse response;
+  const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
+    return Fill(transaction.ListAttempts(job.name()), response.mutable_attempts());
+  });
+  return Answer(status, std::move(response));
+}
+
+absl::StatusOr<v1::ListCheckpointsResponse> ControlPlane::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
+  v1::ListCheckpointsResponse response;
+  const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
+    return Fill(transaction.ListCheckpoints(job.name()), response.mutable_checkpoints());
+  });
+  return Answer(status, std::move(response));
+}
+
+absl::StatusOr<v1::PlanResult> ControlPlane::GetPlan(const v1::GetPlanRequest& request) {
+  std::string name = request.name();
+  if (absl::EndsWith(name, kPlanEnd)) name.resize(name.size() - (sizeof(kPlanEnd) - 1));
+  v1::PlanResult plan;
+  const absl::Status status = ReadJob("name", name, [&](store::ReadTransaction& transaction, v1::Job& job) {
+    return Take(transaction.GetPlan(job.name()), job, "no plan yet", &plan);
+  });
+  return Answer(status, std::move(plan));
+}
+
+absl::StatusOr<v1::FlightRecord> ControlPlane::GetFlightRecord(const v1::GetFlightRecordRequest& request) {
+  v1::FlightRecord record;
+  const absl::Status status = ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) {
+    return Take(transaction.GetFlightRecord(job.name()), job,
+                "no flight record: one is taken when an attempt hangs or a rank of it dies", &record);
+  });
+  return Answer(status, std::move(record));
+}
+
+absl::StatusOr<v1::QueryMetricsResponse> ControlPlane::QueryMetrics(const v1::QueryMetricsRequest& request) {
+  if (request.max_points() < 0) return FieldError("max_points", absl::StrCat(request.max_points()), "must not be negative");
+  if (request.after_step() < 0) return FieldError("after_step", absl::StrCat(request.after_step()), "must not be negative");
+  const int64_t most = request.max_points() == 0 ? kMostPoints : std::clamp<int64_t>(request.max_points(), 2, kMostPoints);
+  std::vector<v1::StepMetrics> points;
+  const absl::Status status =
+      ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) -> absl::Status {
+        auto rows = transaction.ListMetrics(job.name(), request.after_step());
+        if (rows.ok()) points = *std::move(rows);
+        return rows.status();
+      });
+  if (!status.ok()) return status;
+  v1::QueryMetricsResponse response;
+  response.set_steps(static_cast<int64_t>(points.size()));
+  for (v1::StepMetrics& point : Downsample(std::move(points), most)) *response.add_points() = std::move(point);
+  return response;
+}
+
+absl::StatusOr<v1::ListLogsResponse> ControlPlane::ListLogs(const v1::ListLogsRequest& request) {
+  const auto size = PageSize(request.page_size(), kLogsPage);
+  if (!size.ok()) return size.status();
+  if (request.after_sequence() < 0)
+    return FieldError("after_sequence", absl::StrCat(request.after_sequence()), "must not be negative");
+  v1::ListLogsResponse response;
+  const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
+    store::LogQuery query;
+    query.job = job.name();
+    query.after_sequence = request.after_sequence();
+    query.limit = *size;
+    query.tail = request.tail();
+    if (request.has_attempt()) query.attempt = request.attempt();
+    if (request.has_rank()) query.rank = request.rank();
+    return Fill(transaction.ListLogs(query), response.mutable_lines());
+  });
+  if (!status.ok()) return status;
+  response.set_last_sequence(response.lines().empty() ? request.after_sequence() : response.lines().rbegin()->sequence());
+  return response;
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,70 @@
+#include "server/rpc/plan_reactor.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "server/rpc/grpc_status.h"
+
+namespace legoai::server {
+
+void PlanReactor::Begin(ThreadPool* pool) {
+  if (!pool->Post([this] { Run(); })) End(BusyError("too many plans wait on this server", absl::Seconds(10)));
+}
+
+void PlanReactor::Run() {
+  End(control_->Plan(
+      request_, [this](const v1::PlanResponse& response) { return Send(response); }, [this] { return cancelled(); }));
+}
+
+bool PlanReactor::Send(const v1::PlanResponse& response) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (cancelled_) return false;
+    if (writing_ && response.has_result()) result_ = response;
+    if (writing_) return true;
+    writing_ = true;
+    response_ = response;
+  }
+  StartWrite(&response_);
+  return true;
+}
+
+void PlanReactor::End(const absl::Status& status) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    end_ = status;
+    if (writing_) return;
+  }
+  Finish(ToGrpcStatus(status));
+}
+
+void PlanReactor::OnWriteDone(bool ok) {
+  std::optional<absl::Status> end;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!ok) cancelled_ = true;
+    if (cancelled_) result_.reset();
+    writing_ = result_.has_value();
+    if (writing_) {
+      response_ = *std::move(result_);
+      result_.reset();
+    } else {
+      end = end_;
+    }
+    if (!writing_ && !end) return;  // Run() goes on, and ends it
+  }
+  if (end) return Finish(ToGrpcStatus(*end));
+  StartWrite(&response_);
+}
+
+void PlanReactor::OnCancel() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cancelled_ = true;
+}
+
+bool PlanReactor::cancelled() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return cancelled_;
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,48 @@
+// One Plan stream. The planning runs on a thread of a pool, which never waits for the client: progress that comes while the
+// client has not yet taken the last one is left out, the result is sent as soon as it has.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/control_plane.pb.h"
+#include "server/rpc/control_plane.h"
+#include "server/rpc/thread_pool.h"
+
+namespace legoai::server {
+
+// Belongs to gRPC from Begin() on, and deletes itself when the stream is over.
+class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
+ public:
+  // `control` is not owned; `request` is copied.
+  PlanReactor(ControlPlane* control, const v1::PlanRequest& request) : control_(control), request_(request) {}
+
+  void Begin(ThreadPool* pool);
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override { delete this; }
+
+  void Run();
+  // False where the client has left.
+  bool Send(const v1::PlanResponse& response);
+  // Nothing more is sent but what waits.
+  void End(const absl::Status& status);
+  bool cancelled();
+
+  ControlPlane* const control_;
+  const v1::PlanRequest request_;
+  v1::PlanResponse response_;  // of the write under way
+
+  std::mutex mutex_;
+  bool writing_ = false;
+  bool cancelled_ = false;
+  std::optional<v1::PlanResponse> result_;  // waits for the write under way
+  std::optional<absl::Status> end_;
+};
+
+}  // namespace legoai::server

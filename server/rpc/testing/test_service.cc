@@ -1,0 +1,144 @@
+#include "server/rpc/testing/test_service.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "absl/time/clock.h"
+#include "server/jobs/request_checks.h"
+#include "server/jobs/testing/example_submission.h"
+#include "server/jobs/transition.h"
+#include "server/store/sqlite_store.h"
+
+namespace legoai::server::testing {
+namespace {
+
+int64_t NowMicroseconds() { return absl::GetCurrentTimeNanos() / 1000; }
+
+}  // namespace
+
+std::vector<v1::Worker> ScriptedFleet::Workers() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return workers_;
+}
+
+void ScriptedFleet::SetWorkers(std::vector<v1::Worker> workers) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  workers_ = std::move(workers);
+  std::sort(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
+}
+
+absl::StatusOr<v1::Worker> ScriptedFleet::Drain(const std::string& worker, bool undo) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (v1::Worker& known : workers_) {
+    if (known.name() != worker) continue;
+    known.set_state(undo ? v1::READY : v1::DRAINING);
+    return known;
+  }
+  return absl::NotFoundError("no such worker");
+}
+
+absl::StatusOr<v1::PlanResult> ScriptedFleet::Plan(const v1::PlanRequest& request,
+                                                   const std::function<void(const v1::PlanningProgress&)>& progress,
+                                                   const std::function<bool()>& cancel) {
+  if (!plan) return absl::UnavailableError("this fleet plans nothing");
+  return plan(request, progress, cancel);
+}
+
+absl::StatusOr<v1::Estimate> ScriptedFleet::Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) {
+  if (!simulate) return absl::UnavailableError("this fleet simulates nothing");
+  return simulate(request, cancel);
+}
+
+TestService::TestService() {
+  static std::atomic<int> count = 0;
+  folder_ = std::filesystem::path(::testing::TempDir()) / ("service-" + std::to_string(getpid()) + "-" + std::to_string(++count));
+  std::filesystem::create_directories(folder_);
+  auto opened = store::OpenSqliteStore(folder_ / "store.db");
+  if (!opened.ok()) ADD_FAILURE() << opened.status();
+  store_ = *std::move(opened);
+  control_ = std::make_unique<ControlPlane>(store_.get(), &fleet_, &notifier_, NowMicroseconds);
+}
+
+TestService::~TestService() {
+  StopServer();
+  control_.reset();
+  store_.reset();
+  std::error_code error;
+  std::filesystem::remove_all(folder_, error);
+}
+
+v1::Job TestService::Create(const std::string& display_name) {
+  v1::CreateJobRequest request = ExampleSubmission();
+  request.mutable_spec()->set_display_name(display_name);
+  auto job = control_->CreateJob(request);
+  if (!job.ok()) ADD_FAILURE() << job.status();
+  return job.value_or(v1::Job());
+}
+
+void TestService::Write(const std::function<absl::Status(store::Transaction&)>& work) {
+  const absl::Status status = store_->Write(work);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+v1::Job TestService::Move(const std::string& name, const std::vector<v1::JobState>& states) {
+  for (v1::JobState state : states) {
+    Write([&](store::Transaction& transaction) -> absl::Status {
+      auto job = transaction.GetJob(name);
+      if (!job.ok()) return job.status();
+      if (state == v1::LEASED) (*job)->set_epoch((*job)->epoch() + 1);
+      return server::Move(transaction, &**job, state, "as the test wants it", NowMicroseconds());
+    });
+    notifier_.JobChanged(name);
+  }
+  return Get(name);
+}
+
+v1::Job TestService::Touch(const std::string& name, const std::function<void(v1::Job*)>& change) {
+  Write([&](store::Transaction& transaction) -> absl::Status {
+    auto job = transaction.GetJob(name);
+    if (!job.ok()) return job.status();
+    change(&**job);
+    return server::Touch(transaction, &**job, NowMicroseconds());
+  });
+  notifier_.JobChanged(name);
+  return Get(name);
+}
+
+v1::Job TestService::Get(const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  auto job = control_->GetJob(request);
+  if (!job.ok()) ADD_FAILURE() << job.status();
+  return job.value_or(v1::Job());
+}
+
+std::string TestService::StartServer(const GrpcLimits& limits) {
+  StopServer();
+  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), limits);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(address_.empty() ? "127.0.0.1:0" : address_, grpc::InsecureServerCredentials(), &port);
+  builder.SetMaxReceiveMessageSize(kMostRequestBytes);
+  builder.RegisterService(glue_->service());
+  server_ = builder.BuildAndStart();
+  EXPECT_NE(server_, nullptr);
+  if (address_.empty()) address_ = "127.0.0.1:" + std::to_string(port);
+  return address_;
+}
+
+void TestService::StopServer() {
+  if (!server_) return;
+  glue_->EndWatches();
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  server_.reset();
+  glue_.reset();
+}
+
+}  // namespace legoai::server::testing

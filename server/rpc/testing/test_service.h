@@ -1,0 +1,87 @@
+// The service without its living part, for tests: a store in a folder of its own, a fleet that does as it is told, the handlers,
+// and a gRPC server on a port of the loopback interface that is started where it is asked for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/fleet/fleet.h"
+#include "server/jobs/notifier.h"
+#include "server/rpc/control_plane.h"
+#include "server/rpc/grpc_control_plane.h"
+#include "server/store/store.h"
+
+namespace grpc {
+class Server;
+}
+
+namespace legoai::server::testing {
+
+class ScriptedFleet : public Fleet {
+ public:
+  std::vector<v1::Worker> Workers() const override;
+  absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
+  void Wake() override { ++wakes; }
+  absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
+                                      const std::function<void(const v1::PlanningProgress&)>& progress,
+                                      const std::function<bool()>& cancel) override;
+  absl::StatusOr<v1::Estimate> Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) override;
+
+  void SetWorkers(std::vector<v1::Worker> workers);
+
+  std::atomic<int> wakes = 0;
+  // What Plan and Simulate do; set before they are called.
+  std::function<absl::StatusOr<v1::PlanResult>(const v1::PlanRequest&, const std::function<void(const v1::PlanningProgress&)>&,
+                                               const std::function<bool()>&)>
+      plan;
+  std::function<absl::StatusOr<v1::Estimate>(const v1::SimRequest&, const std::function<bool()>&)> simulate;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<v1::Worker> workers_;
+};
+
+class TestService {
+ public:
+  TestService();
+  ~TestService();
+
+  ControlPlane& control() { return *control_; }
+  store::Store& store() { return *store_; }
+  ScriptedFleet& fleet() { return fleet_; }
+  Notifier& notifier() { return notifier_; }
+
+  // Creates a job that is in order. Fails the test otherwise.
+  v1::Job Create(const std::string& display_name = "");
+  // Moves a job on, as the controller does: a path of states, each of which may follow the one before.
+  v1::Job Move(const std::string& job, const std::vector<v1::JobState>& states);
+  // Changes a job without changing its state.
+  v1::Job Touch(const std::string& job, const std::function<void(v1::Job*)>& change);
+  void Write(const std::function<absl::Status(store::Transaction&)>& work);
+  v1::Job Get(const std::string& job);
+
+  // The gRPC server; "127.0.0.1:PORT". A second start takes the port of the first.
+  std::string StartServer(const GrpcLimits& limits = {});
+  void StopServer();
+  const std::string& address() const { return address_; }
+
+  std::filesystem::path folder() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::unique_ptr<store::Store> store_;
+  ScriptedFleet fleet_;
+  Notifier notifier_;
+  std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<GrpcControlPlane> glue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace legoai::server::testing

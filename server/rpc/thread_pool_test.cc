@@ -1,0 +1,58 @@
+#include "server/rpc/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+namespace legoai::server {
+namespace {
+
+TEST(ThreadPool, DoesEverythingOnce) {
+  std::atomic<int> done = 0;
+  int taken = 0;
+  {
+    ThreadPool pool(4, 10000);
+    for (int i = 0; i < 5000; ++i) taken += pool.Post([&] { ++done; });
+  }
+  EXPECT_EQ(taken, 5000);
+  EXPECT_EQ(done, 5000);
+}
+
+TEST(ThreadPool, RefusesWhatIsTooMuchAndTakesMoreLater) {
+  std::promise<void> go, started;
+  std::atomic<int> done = 0;
+  ThreadPool pool(1, 2);
+  ASSERT_TRUE(pool.Post([&] {
+    started.set_value();
+    go.get_future().wait();
+  }));
+  started.get_future().wait();
+  EXPECT_TRUE(pool.Post([&] { ++done; }));
+  std::promise<void> last;
+  EXPECT_TRUE(pool.Post([&] { last.set_value(); }));
+  EXPECT_FALSE(pool.Post([&] { ++done; }));
+  go.set_value();
+  last.get_future().wait();
+  EXPECT_EQ(done, 1);
+  std::promise<void> later;
+  EXPECT_TRUE(pool.Post([&] { later.set_value(); }));
+  later.get_future().wait();
+}
+
+TEST(ThreadPool, ThreadsWorkAtTheSameTime) {
+  std::atomic<int> inside = 0;
+  std::promise<void> all;
+  ThreadPool pool(3, 10);
+  for (int i = 0; i < 3; ++i) {
+    pool.Post([&] {
+      if (++inside == 3) all.set_value();
+      while (inside < 3) std::this_thread::yield();
+    });
+  }
+  all.get_future().wait();
+  EXPECT_EQ(inside, 3);
+}
+
+}  // namespace
+}  // namespace legoai::server

@@ -1,0 +1,133 @@
+#include "server/rpc/watch_reactor.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "server/jobs/request_checks.h"
+#include "server/jobs/transition.h"
+#include "server/rpc/grpc_status.h"
+
+namespace legoai::server {
+namespace {
+
+absl::Status Stopping() { return absl::UnavailableError("the server stops; watch again when it is back"); }
+
+}  // namespace
+
+absl::Status WatchSet::Add(WatchReactor* watch) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return Stopping();
+  if (watches_.size() >= most_) return BusyError("too many watches are open on this server", absl::Seconds(10));
+  watches_.insert(watch);
+  return absl::OkStatus();
+}
+
+void WatchSet::Remove(WatchReactor* watch) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  watches_.erase(watch);
+}
+
+void WatchSet::EndAll() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ended_ = true;
+  for (WatchReactor* watch : watches_) watch->End();
+}
+
+WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request)
+    : control_(control), pool_(pool), watches_(watches), request_(request) {}
+
+// The subscription comes before the first look: what changes in between is seen by a second one.
+void WatchReactor::Begin() {
+  {
+    // Held back until all is set up: a stream that ended now would be deleted under our hands.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    busy_ = woken_ = true;
+  }
+  absl::Status status = CheckKnown(request_, "");
+  if (status.ok()) status = watches_->Add(this);
+  if (!status.ok()) {
+    Close(status);
+  } else {
+    registered_ = true;
+    subscription_ = control_->notifier().Subscribe(request_.name(), [this] { Wake(); });
+  }
+  Rest();
+}
+
+void WatchReactor::Wake() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    woken_ = true;
+    if (busy_ || finished_) return;
+    busy_ = true;
+  }
+  pool_->Post([this] { Look(); });
+}
+
+void WatchReactor::Look() {
+  bool closing = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    woken_ = false;
+    closing = !closing_.ok();
+  }
+  if (closing) return Rest();
+  auto news = control_->LookAtJob(request_, &planning_seen_);
+  if (!news.ok()) Close(news.status());
+  if (!news.ok() || !*news) return Rest();
+  response_ = **std::move(news);
+  request_.set_after_version(response_.job().version());
+  StartWrite(&response_);
+}
+
+void WatchReactor::OnWriteDone(bool ok) {
+  if (!ok) Close(absl::CancelledError("the client has left"));
+  if (ok && IsFinal(response_.job().state())) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      finished_ = true;
+    }
+    return Finish(grpc::Status::OK);
+  }
+  Rest();
+}
+
+void WatchReactor::Rest() {
+  grpc::Status end;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_.ok()) {
+      busy_ = woken_;
+      if (!busy_) return;
+    } else {
+      finished_ = true;
+      end = ToGrpcStatus(closing_);
+    }
+  }
+  // From here on nobody else touches the stream, and nothing of it is touched after Finish.
+  if (!end.ok()) return Finish(end);
+  pool_->Post([this] { Look(); });
+}
+
+void WatchReactor::Close(const absl::Status& status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closing_.ok()) closing_ = status;
+}
+
+void WatchReactor::End() {
+  Close(Stopping());
+  Wake();
+}
+
+void WatchReactor::OnCancel() {
+  Close(absl::CancelledError("the client has left"));
+  Wake();
+}
+
+void WatchReactor::OnDone() {
+  subscription_.reset();
+  if (registered_) watches_->Remove(this);
+  delete this;
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,77 @@
+// One WatchJob stream. It has no thread: the Notifier wakes it, a pool looks at the job, gRPC tells when the client has taken
+// what was sent. At most one of these is under way, so that changes in between become one message.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/control_plane.pb.h"
+#include "server/jobs/notifier.h"
+#include "server/rpc/control_plane.h"
+#include "server/rpc/thread_pool.h"
+
+namespace legoai::server {
+
+class WatchReactor;
+
+// All watches that are open. Thread-safe.
+class WatchSet {
+ public:
+  explicit WatchSet(size_t most) : most_(most) {}
+  // Errors: ResourceExhausted where there are too many; Unavailable after EndAll().
+  absl::Status Add(WatchReactor* watch);
+  void Remove(WatchReactor* watch);
+  void EndAll();
+
+ private:
+  const size_t most_;
+  std::mutex mutex_;
+  bool ended_ = false;
+  std::set<WatchReactor*> watches_;
+};
+
+// Belongs to gRPC from Begin() on, and deletes itself when the stream is over.
+class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
+ public:
+  // None is owned; `request` is copied.
+  WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request);
+
+  void Begin();
+  // Something may have changed. Never blocks.
+  void Wake();
+  // The server stops.
+  void End();
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void Look();
+  // The stream ends as soon as nothing is under way.
+  void Close(const absl::Status& status);
+  // After a look or a write: ends the stream, or looks again if something was said meanwhile.
+  void Rest();
+
+  ControlPlane* const control_;
+  ThreadPool* const pool_;
+  WatchSet* const watches_;
+  v1::WatchJobRequest request_;                           // of whoever is under way
+  v1::WatchJobResponse response_;                         // the same
+  double planning_seen_ = -1;                             // the same
+  bool registered_ = false;                               // of Begin and OnDone
+  std::unique_ptr<Notifier::Subscription> subscription_;  // the same
+
+  std::mutex mutex_;
+  bool busy_ = false;      // a look or a write is under way
+  bool woken_ = false;     // since the look under way began
+  bool finished_ = false;  // Finish was called
+  absl::Status closing_;   // not OK: ends the stream as soon as nothing is under way
+};
+
+}  // namespace legoai::server
