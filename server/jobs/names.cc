@@ -74,6 +74,8 @@ absl::StatusOr<std::string> ParseWorkerName(std::string_view field, std::string_
   return parts[1];
 }
 
+std::string FormatProjectName(std::string_view project) { return absl::StrCat("projects/", std::string(project)); }
+
 std::string FormatJobName(std::string_view project, std::string_view id) {
   return absl::StrCat("projects/", std::string(project), "/jobs/", std::string(id));
 }

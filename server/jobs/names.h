@@ -35,6 +35,7 @@ absl::StatusOr<std::string> ParseWorkerName(std::string_view field, std::string_
 // worker or a pool may be called.
 bool IsSegment(std::string_view text);
 
+std::string FormatProjectName(std::string_view project);
 std::string FormatJobName(std::string_view project, std::string_view id);
 std::string FormatAttemptName(std::string_view job, int64_t attempt);
 std::string FormatCheckpointName(std::string_view job, int64_t step);

@@ -57,7 +57,7 @@ class ControlPlane {
  private:
   // Stores the job that `make` gives, under the next id, unless the request_id was used before: then that job, if `digest` is
   // that of its content.
-  absl::StatusOr<v1::Job> Submit(const std::string& project, const std::string& request_id, const std::string& digest,
+  absl::StatusOr<v1::Job> Submit(const std::string& parent, const std::string& request_id, const std::string& digest,
                                  const std::function<absl::StatusOr<v1::Job>(store::Transaction&)>& make);
   // What `read` gives of the job that `name`, of the request's field `field`, names.
   absl::Status ReadJob(const std::string& field, const std::string& name,

@@ -49,15 +49,15 @@ absl::Status Insert(store::Transaction& transaction, const v1::Job& job, const s
 
 }  // namespace
 
-absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& project, const std::string& request_id, const std::string& digest,
+absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& parent, const std::string& request_id, const std::string& digest,
                                              const std::function<absl::StatusOr<v1::Job>(store::Transaction&)>& make) {
-  const std::string name = FormatJobName(project, ids_.Next());
+  const std::string name = absl::StrCat(parent, "/jobs/", ids_.Next());
   std::optional<store::Submission> submission;
-  if (!request_id.empty()) submission = store::Submission{project, request_id, digest};
+  if (!request_id.empty()) submission = store::Submission{parent, request_id, digest};
   v1::Job job;
   const absl::Status status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
     if (submission) {
-      const auto earlier = transaction.FindSubmission(project, request_id);
+      const auto earlier = transaction.FindSubmission(parent, request_id);
       if (!earlier.ok()) return earlier.status();
       if (*earlier) {
         auto repeated = Repeat(transaction, **earlier, request_id, digest);
@@ -90,8 +90,7 @@ absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& requ
   *job.mutable_spec() = *std::move(spec);
   job.set_reason("waits to be planned");
   if (request.validate_only()) return job;
-  const auto project = ParseProjectName("parent", request.parent());
-  return Submit(*project, request.request_id(), SubmissionDigest(request), [&](store::Transaction&) { return job; });
+  return Submit(request.parent(), request.request_id(), SubmissionDigest(request), [&](store::Transaction&) { return job; });
 }
 
 absl::StatusOr<v1::Job> ControlPlane::RetryJob(const v1::RetryJobRequest& request) {
@@ -112,7 +111,7 @@ absl::StatusOr<v1::Job> ControlPlane::RetryJob(const v1::RetryJobRequest& reques
     job.set_reason(absl::StrCat("waits to be planned; tries ", old->name(), " again"));
     return job;
   };
-  return Submit(parsed->project, request.request_id(), SubmissionDigest(request), again);
+  return Submit(FormatProjectName(parsed->project), request.request_id(), SubmissionDigest(request), again);
 }
 
 absl::StatusOr<v1::Job> ControlPlane::CancelJob(const v1::CancelJobRequest& request) {

@@ -71,7 +71,7 @@ absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRe
   v1::ListJobsResponse response;
   if (filter->nothing) return response;
   store::JobQuery query = filter->query;
-  query.project = *project;
+  query.project = request.parent();
   query.before_id = *cursor;
   query.limit = *size + 1;  // one more tells whether there is a next page
   const absl::Status status = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
