@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import * as format from './format';
+
+test('bytes have binary units and three digits', () => {
+  assert.equal(format.bytes(0), '0 B');
+  assert.equal(format.bytes(1023), '1,023 B');
+  assert.equal(format.bytes(1024), '1 KiB');
+  assert.equal(format.bytes(1.5 * 2 ** 30), '1.5 GiB');
+  assert.equal(format.bytes(123.4 * 2 ** 20), '123 MiB');
+  assert.equal(format.bytes(null), '–');
+});
+
+test('rates have decimal prefixes', () => {
+  assert.equal(format.rate(12345, 'B/s'), '12.3 kB/s');
+  assert.equal(format.rate(989e12, 'FLOP/s'), '989 TFLOP/s');
+  assert.equal(format.rate(7, 'B/s'), '7 B/s');
+  assert.equal(format.rate(undefined, 'B/s'), '–');
+});
+
+test('seconds keep their unit at every size', () => {
+  assert.equal(format.seconds(0), '0 s');
+  assert.equal(format.seconds(0.0000023), '2.3 µs');
+  assert.equal(format.seconds(0.01234), '12.3 ms');
+  assert.equal(format.seconds(3.5), '3.5 s');
+  assert.equal(format.seconds(100), '1 min 40 s');
+  assert.equal(format.seconds(NaN), '–');
+});
+
+test('durations have two units at most', () => {
+  assert.equal(format.duration(0.2), '0 s');
+  assert.equal(format.duration(59.6), '1 min');
+  assert.equal(format.duration(3725), '1 h 2 min');
+  assert.equal(format.duration(86400 * 4 + 3600 * 3 + 59), '4 d 3 h');
+  assert.equal(format.duration(86400 + 59), '1 d');
+});
+
+test('ages are of one unit, and never negative', () => {
+  const now = 1_700_000_000_000;
+  const at = (seconds: number) => (now / 1000 - seconds) * 1e6;
+  assert.equal(format.age(at(0.5), now), 'now');
+  assert.equal(format.age(at(-30), now), 'now');
+  assert.equal(format.ago(at(59), now), '59 s ago');
+  assert.equal(format.ago(at(3600), now), '1 h ago');
+  assert.equal(format.age(at(86400 * 12), now), '12 d');
+  assert.equal(format.ago(0, now), '–');
+});
+
+test('percents and their signs', () => {
+  assert.equal(format.percent(0.4567), '46 %');
+  assert.equal(format.percent(0.0456), '4.6 %');
+  assert.equal(format.signedPercent(-0.031), '−3.1 %');
+  assert.equal(format.signedPercent(0.2), '+20 %');
+});
+
+test('ranks are listed in runs', () => {
+  assert.equal(format.ranks([]), '');
+  assert.equal(format.ranks([3]), '3');
+  assert.equal(format.ranks([7, 5, 6, 1, 5]), '1, 5–7');
+  assert.equal(format.ranks([0, 1, 3, 4, 5, 9]), '0, 1, 3–5, 9');
+});
+
+test('counts are plural where they are', () => {
+  assert.equal(format.plural(1, 'job'), '1 job');
+  assert.equal(format.plural(100000, 'job'), '100,000 jobs');
+});

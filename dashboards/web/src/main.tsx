@@ -1,0 +1,88 @@
+// The page: what is around every view, and which view the address asks for.
+import { render } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { getServerInfo } from './api';
+import { useKeys } from './keyboard';
+import { navigate, onLinkClick, useView } from './navigation';
+import { JobPage } from './pages/job';
+import { JobsPage } from './pages/jobs';
+import { WorkersPage } from './pages/workers';
+import { Empty } from './parts/basic';
+import './style.css';
+
+type Theme = 'light' | 'dark';
+
+function systemTheme(): Theme {
+  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+}
+
+function useTheme(): [Theme, () => void] {
+  const chosen = () => document.documentElement.dataset.theme as Theme | undefined;
+  const [theme, setTheme] = useState<Theme>(chosen() ?? systemTheme());
+  useEffect(() => {
+    const media = matchMedia('(prefers-color-scheme: dark)');
+    const update = () => setTheme(chosen() ?? systemTheme());
+    media.addEventListener('change', update);
+    return () => media.removeEventListener('change', update);
+  }, []);
+  const toggle = () => {
+    const next = theme === 'dark' ? 'light' : 'dark';
+    document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem('theme', next);
+    } catch {
+      // Storage may be forbidden; the theme then holds until the page is closed.
+    }
+    setTheme(next);
+  };
+  return [theme, toggle];
+}
+
+const HELP: [string, string][] = [
+  ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['/', 'filter by name'], ['n, p', 'next, previous page'],
+  ['1 … 5', 'tabs of a job'], ['g j', 'jobs'], ['g w', 'workers'], ['t', 'light or dark'], ['?', 'this help'],
+];
+
+function App() {
+  const view = useView();
+  const [theme, toggleTheme] = useTheme();
+  const help = useRef<HTMLDialogElement>(null);
+  const [version, setVersion] = useState('');
+  useEffect(() => {
+    getServerInfo().then((info) => setVersion(info.build_version)).catch(() => {});
+  }, []);
+  useKeys({ 'g j': () => navigate('/'), 'g w': () => navigate('/workers'), '?': () => help.current?.showModal(), t: toggleTheme });
+  const on = (kind: string) => (view.kind === kind ? 'page' : undefined);
+  return (
+    <div onClick={onLinkClick}>
+      <a class="skip" href="#main">Skip to the content</a>
+      <header class="top">
+        <a class="brand" href="/"><img src="/favicon.svg" alt="" width="22" height="22" /> LegoAI</a>
+        <nav aria-label="Main">
+          <a href="/" aria-current={on('jobs') ?? (view.kind === 'job' ? 'true' : undefined)}>Jobs</a>
+          <a href="/workers" aria-current={on('workers')}>Workers</a>
+        </nav>
+        <span class="spacer" />
+        {version && <span class="version faint" title="build of the server">{version}</span>}
+        <button type="button" class="quiet" onClick={toggleTheme} aria-label={theme === 'dark' ? 'Use the light theme' : 'Use the dark theme'}
+          title="light or dark (t)">{theme === 'dark' ? '☀' : '☾'}</button>
+        <button type="button" class="quiet" onClick={() => help.current?.showModal()} aria-label="Keyboard help" title="keys (?)">?</button>
+      </header>
+      {view.kind === 'jobs' && <JobsPage view={view} />}
+      {view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
+      {view.kind === 'workers' && <WorkersPage />}
+      {view.kind === 'unknown' && (
+        <main id="main"><Empty title="There is no such page"><p><code>{view.path}</code> · <a href="/">all jobs</a></p></Empty></main>
+      )}
+      <dialog ref={help} aria-label="Keyboard help">
+        <h2>Keys</h2>
+        <table class="keys"><tbody>
+          {HELP.map(([keys, what]) => <tr key={keys}><th scope="row"><kbd>{keys}</kbd></th><td>{what}</td></tr>)}
+        </tbody></table>
+        <div class="dialog-buttons"><button type="button" class="primary" onClick={() => help.current?.close()}>Close</button></div>
+      </dialog>
+    </div>
+  );
+}
+
+render(<App />, document.getElementById('root')!);

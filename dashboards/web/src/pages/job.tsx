@@ -1,0 +1,170 @@
+// One job, live: what it does, how it was planned, what happened to it, what it says.
+import { useEffect, useState } from 'preact/hooks';
+import { ApiError, cancelJob, getJob, listAttempts, queryMetrics, retryJob } from '../api';
+import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft } from '../curve';
+import * as format from '../format';
+import { useKeys } from '../keyboard';
+import { useEvents, useNow, useThrottled } from '../live';
+import { navigate } from '../navigation';
+import { Badge, ConfirmButton, Empty, Failure, LostConnection, Meter, Skeleton, Stat, Time, useTitle } from '../parts/basic';
+import { Flight } from '../parts/flight';
+import { History } from '../parts/history';
+import { Logs } from '../parts/logs';
+import { Overview } from '../parts/overview';
+import { Plan } from '../parts/plan';
+import type { Attempt, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
+import { JOB_TABS, jobAddress, type JobTab, type JobView } from '../url';
+
+const TAB_TITLES: Record<JobTab, string> = {
+  overview: 'Overview', plan: 'Plan', history: 'History', logs: 'Logs', flight: 'Flight record',
+};
+
+// Points of the curves and the attempts, fetched again when the job has changed, but not more than every two seconds.
+function useCurves(name: string, job: Job | null) {
+  const [points, setPoints] = useState<StepMetrics[]>([]);
+  const [attempts, setAttempts] = useState<Attempt[]>([]);
+  const [error, setError] = useState<unknown>(null);
+  const refresh = useThrottled(async () => {
+    try {
+      const again = beganAgain(points, job?.progress?.step ?? Infinity) || points.length > 4000;
+      const known = again ? [] : points;
+      const [got, list] = await Promise.all([
+        queryMetrics(name, known.length ? known[known.length - 1].step : 0), listAttempts(name)]);
+      setPoints(mergePoints(known, got.points));
+      setAttempts(list);
+      setError(null);
+    } catch (caught) {
+      setError(caught);
+    }
+  }, 2000);
+  useEffect(refresh, [job?.version]);
+  return { points, attempts, error, refresh };
+}
+
+export function JobPage({ view, theme }: { view: JobView; theme: string }) {
+  const now = useNow();
+  const [job, setJob] = useState<Job | null>(null);
+  const [planning, setPlanning] = useState<PlanningProgress | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const connection = useEvents(`/v1/${view.name}:watch`, {
+    job: (data) => {
+      const news = JSON.parse(data) as WatchJobResponse;
+      setJob(news.job);
+      setPlanning(news.planning);
+      setError(null);
+    },
+    failure: (data) => setError(new ApiError(0, JSON.parse(data).error.message)),
+  });
+  // EventSource keeps the reason of a refusal to itself: a plain call tells.
+  useEffect(() => {
+    if (connection === 'lost' && job === null) getJob(view.name).then(setJob, setError);
+  }, [connection]);
+  const curves = useCurves(view.name, job);
+  const show = (tab: JobTab) => navigate(jobAddress(view.name, tab), true);
+  useKeys(Object.fromEntries(JOB_TABS.map((tab, i) => [String(i + 1), () => show(tab)])));
+  useTitle(job?.spec?.display_name || format.lastSegment(view.name));
+
+  if (error instanceof ApiError && error.code === 404) {
+    return <main id="main"><Empty title="There is no such job"><p><code>{view.name}</code> · <a href="/">all jobs</a></p></Empty></main>;
+  }
+  return (
+    <main id="main">
+      <LostConnection connection={job !== null && isFinal(job.state) ? 'open' : connection} />
+      {error !== null && <Failure error={error} />}
+      {job === null ? error === null && <Skeleton rows={6} label="Loading the job" /> : (
+        <>
+          <Head job={job} planning={planning} now={now} />
+          <div class="tabs" role="tablist" aria-label="Parts of the job">
+            {JOB_TABS.map((tab) => (
+              <button key={tab} type="button" role="tab" id={`tab-${tab}`} aria-controls="panel" aria-selected={view.tab === tab}
+                onClick={() => show(tab)}>{TAB_TITLES[tab]}</button>
+            ))}
+          </div>
+          <div id="panel" role="tabpanel" aria-labelledby={`tab-${view.tab}`}>
+            {view.tab === 'overview' && (
+              <Overview job={job} points={curves.points} attempts={curves.attempts} theme={theme} error={curves.error} />
+            )}
+            {view.tab === 'plan' && <Plan job={job} />}
+            {view.tab === 'history' && <History job={job} attempts={curves.attempts} now={now} />}
+            {view.tab === 'logs' && <Logs job={job} rank={view.rank} />}
+            {view.tab === 'flight' && <Flight job={job} now={now} />}
+          </div>
+        </>
+      )}
+    </main>
+  );
+}
+
+function Head({ job, planning, now }: { job: Job; planning: PlanningProgress | null; now: number }) {
+  const name = job.spec?.display_name || format.lastSegment(job.name);
+  return (
+    <>
+      <nav class="crumbs" aria-label="Place"><a href="/">Jobs</a> / <span>{format.lastSegment(job.name)}</span></nav>
+      <div class="page-head">
+        <h1>{name}</h1>
+        <Badge state={job.state} />
+        <span class="spacer" />
+        <Actions job={job} name={name} />
+      </div>
+      <p class="reason" aria-live="polite">{job.reason || ' '}</p>
+      {job.state === 'planning' && <Planning planning={planning} />}
+      <Stats job={job} now={now} />
+    </>
+  );
+}
+
+function Actions({ job, name }: { job: Job; name: string }) {
+  if (!isFinal(job.state)) {
+    if (job.state === 'cancelling') return null;
+    return (
+      <ConfirmButton danger label="Cancel" question={`Cancel ${name}?`} confirm="Cancel the job"
+        detail="Its trainers are stopped and its slots are given back. Committed checkpoints stay."
+        action={async () => { await cancelJob(job.name); }} />
+    );
+  }
+  if (job.state === 'succeeded') return null;
+  return (
+    <ConfirmButton label="Retry" question={`Try ${name} again?`} confirm="Retry" detail="A new job is made with what this one was submitted with."
+      action={async () => navigate(jobAddress((await retryJob(job.name, crypto.randomUUID())).name))} />
+  );
+}
+
+function Planning({ planning }: { planning: PlanningProgress | null }) {
+  const share = planning && planning.to_capture > 0 ? planning.captured / planning.to_capture : null;
+  return (
+    <div class="planning">
+      <Meter share={share} label="Planning" tone="info" />
+      <p class="sub">
+        {planning === null ? 'planning begins' : (
+          <>
+            {format.count(planning.captured)} of {format.count(planning.to_capture)} candidates simulated, {format.count(planning.space)} in the
+            space, {format.duration(planning.elapsed_seconds)}
+            {planning.best_step_seconds !== null && `, best so far ${format.seconds(planning.best_step_seconds)} a step`}
+          </>
+        )}
+      </p>
+    </div>
+  );
+}
+
+function Stats({ job, now }: { job: Job; now: number }) {
+  const progress = job.progress;
+  const left = secondsLeft(job);
+  const ran = job.start_time_us === null ? null : (job.end_time_us ?? now * 1000) / 1e6 - job.start_time_us / 1e6;
+  const share = doneShare(job);
+  return (
+    <div class="stats">
+      <Stat label="Step"
+        value={progress && progress.steps > 0 ? <>{format.count(progress.step)} <span class="faint">/ {format.count(progress.steps)}</span></> : '–'}
+        note={<Meter share={share} label="Progress" tone={job.state === 'succeeded' ? 'good' : job.state === 'failed' ? 'bad' : 'run'} />} />
+      <Stat label={isFinal(job.state) ? 'Took' : 'Time left'} value={isFinal(job.state) ? format.duration(ran) : format.duration(left)}
+        note={job.start_time_us === null ? 'not started' : isFinal(job.state) ? <>ended <Time us={job.end_time_us} now={now} /></> : `running for ${format.duration(ran)}`} />
+      <Stat label="Loss" value={format.loss(progress?.loss)} note={`held-out ${format.loss(progress?.validation_loss)} nats/token`} />
+      <Stat label="Tokens/s" value={format.rate(progress?.tokens_per_second, '').trim()} note={`${format.seconds(progress?.step_seconds)} a step`} />
+      <Stat label="Peak memory" value={format.bytes(progress?.peak_memory_bytes)} note="largest of all ranks" />
+      <Stat label="Slots" value={format.count(job.world_size ?? job.spec?.resources?.slots)}
+        note={`${format.plural(job.attempts, 'attempt')}, ${format.plural(job.restarts, 'restart')}`} />
+      <Stat label="Submitted" value={<Time us={job.create_time_us} now={now} />} note={job.spec?.model?.name ?? ''} />
+    </div>
+  );
+}

@@ -1,0 +1,126 @@
+// The machines that train: what they have, what of it is used, and by whom.
+import { useEffect, useState } from 'preact/hooks';
+import { drainWorker, listWorkers } from '../api';
+import * as format from '../format';
+import { useEvents, useNow, useThrottled } from '../live';
+import { Badge, ConfirmButton, Empty, Failure, LostConnection, Meter, Skeleton, Stat, Time, useTitle } from '../parts/basic';
+import type { Worker } from '../types';
+import { jobAddress } from '../url';
+
+function usedSlots(worker: Worker): number {
+  return worker.used.reduce((sum, use) => sum + use.slots, 0);
+}
+
+export function WorkersPage() {
+  useTitle('Workers');
+  const now = useNow();
+  const [workers, setWorkers] = useState<Worker[] | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const refresh = useThrottled(async () => {
+    try {
+      setWorkers(await listWorkers());
+      setError(null);
+    } catch (caught) {
+      setError(caught);
+    }
+  }, 1000);
+  useEffect(refresh, []);
+  const connection = useEvents('/v1/events', { jobs: refresh, workers: refresh }, refresh);
+  return (
+    <main id="main">
+      <div class="page-head"><h1>Workers</h1></div>
+      <LostConnection connection={connection} />
+      {error !== null && <Failure error={error} retry={refresh} />}
+      {workers === null ? error === null && <Skeleton rows={4} label="Loading workers" /> : workers.length === 0
+        ? <Empty title="No workers"><p>Start an agent on a machine that shall train: <code>legoai-agent</code>. Jobs wait until there is one.</p></Empty>
+        : <Fleet workers={workers} now={now} refresh={refresh} />}
+    </main>
+  );
+}
+
+function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refresh: () => void }) {
+  const ready = workers.filter((worker) => worker.state === 'ready');
+  const slots = ready.reduce((sum, worker) => sum + worker.slots, 0);
+  const used = ready.reduce((sum, worker) => sum + usedSlots(worker), 0);
+  return (
+    <>
+      <div class="stats">
+        <Stat label="Workers ready" value={`${format.count(ready.length)} of ${format.count(workers.length)}`} />
+        <Stat label="Slots used" value={`${format.count(used)} of ${format.count(slots)}`} note={format.percent(slots ? used / slots : 0)} />
+        <Stat label="Lost" value={format.count(workers.filter((worker) => worker.state === 'lost').length)} />
+      </div>
+      <table class="list workers" aria-label="Workers by name">
+        <thead>
+          <tr>
+            <th scope="col">State</th><th scope="col">Worker</th><th scope="col">Slots</th><th scope="col">Jobs</th>
+            <th scope="col">Device</th><th scope="col" class="number">Seen</th><th scope="col"><span class="hidden">Actions</span></th>
+          </tr>
+        </thead>
+        <tbody>{workers.map((worker) => <Row key={worker.name} worker={worker} now={now} refresh={refresh} />)}</tbody>
+      </table>
+    </>
+  );
+}
+
+function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: () => void }) {
+  const used = usedSlots(worker);
+  const name = format.lastSegment(worker.name);
+  return (
+    <tr>
+      <td data-label="State">
+        <Badge state={worker.state ?? 'lost'} />
+        {!worker.connected && worker.state !== 'lost' && <div class="why">no connection</div>}
+      </td>
+      <td data-label="Worker">
+        <span class="name">{name}</span>
+        <div class="sub">{worker.host}, pool {worker.pool || 'default'}</div>
+        {Object.keys(worker.labels).length > 0 && (
+          <div class="sub">{Object.entries(worker.labels).map(([key, value]) => `${key}=${value}`).join(' ')}</div>
+        )}
+      </td>
+      <td data-label="Slots">
+        <Meter share={worker.slots ? used / worker.slots : 0} label={`Slots of ${name} in use`} />
+        <div class="sub">{used} of {worker.slots} used</div>
+      </td>
+      <td data-label="Jobs">
+        {worker.used.length === 0 ? <span class="faint">idle</span> : worker.used.map((use) => (
+          <div key={use.job}><a href={jobAddress(use.job)}>{format.lastSegment(use.job)}</a> <span class="faint">×{use.slots}</span></div>
+        ))}
+      </td>
+      <td data-label="Device"><DeviceFacts worker={worker} /></td>
+      <td data-label="Seen" class="number">
+        <Time us={worker.last_seen_time_us} now={now} />
+        {worker.dropped_metrics > 0 && <div class="why">{format.plural(worker.dropped_metrics, 'metric')} dropped</div>}
+      </td>
+      <td class="actions">
+        {worker.state === 'ready' && (
+          <ConfirmButton label="Drain" question={`Drain ${name}?`} confirm="Drain"
+            detail="What runs there goes on; it gets no further jobs until this is undone."
+            action={async () => { await drainWorker(worker.name, false); refresh(); }} />
+        )}
+        {worker.state === 'draining' && (
+          <ConfirmButton label="Undrain" question={`Take ${name} back?`} confirm="Undrain" detail="It gets jobs again."
+            action={async () => { await drainWorker(worker.name, true); refresh(); }} />
+        )}
+      </td>
+    </tr>
+  );
+}
+
+function DeviceFacts({ worker }: { worker: Worker }) {
+  const device = worker.device;
+  if (!device) return <span class="faint">–</span>;
+  const peak = device.peak_flops.reduce<{ dtype: string | null; flops_per_second: number } | null>(
+    (best, one) => (best === null || one.flops_per_second > best.flops_per_second ? one : best), null);
+  return (
+    <>
+      <span>{device.type || device.kind}</span>
+      <div class="sub">
+        {format.bytes(device.memory_bytes)} per slot
+        {device.memory_bandwidth_bytes_per_second > 0 && `, ${format.rate(device.memory_bandwidth_bytes_per_second, 'B/s')}`}
+        {peak && `, ${format.rate(peak.flops_per_second, 'FLOP/s')}${peak.dtype ? ` ${peak.dtype}` : ''}`}
+      </div>
+      <div class="sub">host: {format.plural(worker.host_cores, 'core')}, {format.bytes(worker.host_memory_bytes)}, build {worker.build_version || '–'}</div>
+    </>
+  );
+}

@@ -1,0 +1,128 @@
+// Curves of the job, and what was predicted beside what was measured.
+import { useMemo } from 'preact/hooks';
+import { columns, predictionError } from '../curve';
+import * as format from '../format';
+import type { Attempt, Job, StepMetrics } from '../types';
+import { Card, Empty, Failure, StackedBar } from './basic';
+import { Chart } from './chart';
+
+interface Props {
+  job: Job;
+  points: StepMetrics[];
+  attempts: Attempt[];
+  theme: string;
+  error: unknown;
+}
+
+export function Overview({ job, points, attempts, theme, error }: Props) {
+  const attempt = attempts.length ? attempts[attempts.length - 1] : null;
+  const memory = attempt?.predicted_memory ?? job.chosen?.memory ?? null;
+  return (
+    <>
+      {error !== null && <Failure error={error} />}
+      {points.length === 0
+        ? <Card title="Curves"><Empty title="No step is done yet">Curves are drawn as soon as the job reports steps.</Empty></Card>
+        : <Curves job={job} points={points} attempt={attempt} theme={theme} />}
+      <div class="columns">
+        <Card title="Predicted beside measured"><Compared attempt={attempt} job={job} /></Card>
+        <Card title="Memory at its peak, predicted">
+          {memory ? <StackedBar values={memory} show={format.bytes} label="Memory by category" /> : <Empty title="Not planned yet" />}
+        </Card>
+        <Card title="One step, predicted">
+          {job.chosen?.breakdown
+            ? <StackedBar values={job.chosen.breakdown} show={format.seconds} label="Step time" />
+            : <Empty title="Not planned yet" />}
+        </Card>
+        <Card title="Recipe"><RecipeFacts job={job} /></Card>
+      </div>
+    </>
+  );
+}
+
+function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics[]; attempt: Attempt | null; theme: string }) {
+  const data = useMemo(
+    () => columns(points, ['loss', 'validation_loss', 'tokens_per_second', 'peak_memory_bytes', 'step_seconds', 'data_seconds']), [points]);
+  const [steps, loss, heldOut, rate, memory, stepSeconds, dataSeconds] = data;
+  const entropy = job.unigram_entropy;
+  const level = (value: number | null | undefined) => useMemo(() => points.map(() => value ?? null), [points, value]);
+  const entropyLevel = level(entropy);
+  const memoryLevel = level(attempt?.predicted_peak_memory_bytes);
+  const stepLevel = level(attempt?.predicted_step_seconds);
+  const common = { steps, theme };
+  return (
+    <div class="charts">
+      <Chart {...common} title="Loss (nats per token)" show={format.loss} curves={[
+        { label: 'train', colour: '--curve-1', values: loss },
+        { label: 'held-out', colour: '--curve-2', values: heldOut, dots: true },
+        ...(entropy !== null ? [{ label: 'unigram entropy', colour: '--curve-3', values: entropyLevel, dashed: true }] : []),
+      ]} />
+      <Chart {...common} title="Throughput (tokens per second)" fromZero show={(v) => format.rate(v, '').trim()} curves={[
+        { label: 'tokens/s', colour: '--curve-1', values: rate },
+      ]} />
+      <Chart {...common} title="Time of a step" fromZero show={format.seconds} curves={[
+        { label: 'step', colour: '--curve-1', values: stepSeconds },
+        { label: 'waiting for data', colour: '--curve-2', values: dataSeconds },
+        ...(attempt?.predicted_step_seconds ? [{ label: 'predicted', colour: '--curve-3', values: stepLevel, dashed: true }] : []),
+      ]} />
+      <Chart {...common} title="Peak memory of a rank" fromZero show={format.bytes} curves={[
+        { label: 'measured', colour: '--curve-1', values: memory },
+        ...(attempt?.predicted_peak_memory_bytes ? [{ label: 'predicted', colour: '--curve-3', values: memoryLevel, dashed: true }] : []),
+      ]} />
+    </div>
+  );
+}
+
+function Compared({ attempt, job }: { attempt: Attempt | null; job: Job }) {
+  const predictedStep = attempt?.predicted_step_seconds ?? job.chosen?.step_time_seconds ?? null;
+  const predictedPeak = attempt?.predicted_peak_memory_bytes ?? job.chosen?.peak_memory_bytes ?? null;
+  const rows = [
+    { what: 'step time', predicted: predictedStep, measured: attempt?.measured_step_seconds ?? null, show: format.seconds },
+    { what: 'peak memory', predicted: predictedPeak, measured: attempt?.measured_peak_memory_bytes ?? null, show: format.bytes },
+  ];
+  return (
+    <table class="plain">
+      <thead>
+        <tr><th scope="col"><span class="hidden">Quantity</span></th><th scope="col" class="number">predicted</th>
+          <th scope="col" class="number">measured</th><th scope="col" class="number">off by</th></tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr key={row.what}>
+            <th scope="row">{row.what}</th>
+            <td class="number">{row.show(row.predicted)}</td>
+            <td class="number">{row.show(row.measured)}</td>
+            <td class="number">{format.signedPercent(predictionError(row.predicted, row.measured))}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function RecipeFacts({ job }: { job: Job }) {
+  const recipe = job.chosen?.recipe ?? job.spec?.recipe ?? null;
+  if (!recipe) return <Empty title="Not planned yet" />;
+  const training = recipe.training;
+  const facts: [string, string][] = [
+    ['model', job.spec?.model?.name ?? '–'],
+    ['parallelism', parallelismText(recipe)],
+    ['batch', `${format.count(training?.global_batch_size)} × ${format.count(training?.seq_len)} tokens, ${format.count(training?.local_batch_size)} a rank`],
+    ['precision', training?.mixed_precision_param ?? '–'],
+    ['checkpointing', recipe.activation_checkpoint?.mode ?? 'none'],
+    ['dataset', job.spec?.dataset?.uri || (training?.dataset_path ?? '–')],
+  ];
+  if (job.committed_step !== null) facts.push(['last checkpoint', `step ${format.count(job.committed_step)}`]);
+  if (job.hf_directory) facts.push(['exported model', job.hf_directory]);
+  return <dl class="facts">{facts.map(([key, value]) => <div key={key}><dt>{key}</dt><dd>{value}</dd></div>)}</dl>;
+}
+
+// "FSDP 4 · TP 2 · PP 2 (1F1B)": degrees above one.
+export function parallelismText(recipe: NonNullable<Job['spec']>['recipe']): string {
+  const p = recipe?.parallelism;
+  if (!p) return 'one device';
+  const parts = [
+    [p.data_parallel_replicate_degree, 'DP'], [p.data_parallel_shard_degree, 'FSDP'], [p.tensor_parallel_degree, 'TP'],
+    [p.pipeline_parallel_degree, 'PP'],
+  ].filter(([degree]) => degree !== null && Number(degree) > 1).map(([degree, name]) => `${name} ${degree}`);
+  return parts.length ? parts.join(' · ') : 'one device';
+}

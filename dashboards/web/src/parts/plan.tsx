@@ -1,0 +1,144 @@
+// How the recipe was found: the ranking, what was left out and why.
+import { useEffect, useState } from 'preact/hooks';
+import { ApiError, getPlan } from '../api';
+import { parts } from '../curve';
+import * as format from '../format';
+import type { Job, PlanResult, RankedRecipe, Recipe } from '../types';
+import { Card, Empty, Failure, Skeleton, StackedBar } from './basic';
+import { parallelismText } from './overview';
+
+export function Plan({ job }: { job: Job }) {
+  const [plan, setPlan] = useState<PlanResult | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const planned = job.chosen !== null;
+  useEffect(() => {
+    getPlan(job.name).then((got) => { setPlan(got); setError(null); }, setError);
+  }, [job.name, planned, job.epoch]);
+  if (plan === null) {
+    if (error instanceof ApiError && error.code === 404) return <Card title="Plan"><Empty title="Not planned yet" /></Card>;
+    return error !== null ? <Failure error={error} /> : <Skeleton rows={5} label="Loading the plan" />;
+  }
+  return (
+    <>
+      {plan.explanation && <Card title="Why this recipe"><p class="explanation">{plan.explanation}</p></Card>}
+      <Ranking plan={plan} chosen={job.chosen} />
+      <LeftOut plan={plan} />
+    </>
+  );
+}
+
+function Ranking({ plan, chosen }: { plan: PlanResult; chosen: RankedRecipe | null }) {
+  const [open, setOpen] = useState<number | null>(null);
+  if (plan.ranked.length === 0) return <Card title="Ranking"><Empty title="No recipe fits" /></Card>;
+  const best = plan.ranked[0].step_time_seconds;
+  return (
+    <Card title="Ranking" aside={<span class="faint">{plan.model} on {plan.cluster}, {format.count(plan.global_batch)} × {format.count(plan.seq_len)} tokens</span>}>
+      <div class="scroll">
+        <table class="list dense">
+          <thead>
+            <tr>
+              <th scope="col" class="number">Rank</th><th scope="col">Parallelism</th><th scope="col">Batch a rank</th><th scope="col">Precision</th>
+              <th scope="col">Recompute</th><th scope="col" class="number">Step</th><th scope="col" class="number">Slower</th>
+              <th scope="col" class="number">Tokens/s each</th><th scope="col" class="number">MFU</th><th scope="col" class="number">Peak</th>
+              <th scope="col" class="number">Headroom</th><th scope="col">Step is</th>
+            </tr>
+          </thead>
+          <tbody>
+            {plan.ranked.map((r) => (
+              <RankedRow key={r.rank} ranked={r} best={best} chosen={chosen?.recipe_toml === r.recipe_toml && r.recipe_toml !== ''}
+                open={open === r.rank} toggle={() => setOpen(open === r.rank ? null : r.rank)} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Card>
+  );
+}
+
+function RankedRow({ ranked: r, best, chosen, open, toggle }:
+  { ranked: RankedRecipe; best: number; chosen: boolean; open: boolean; toggle: () => void }) {
+  return (
+    <>
+      <tr class={open ? 'selected' : ''} onClick={toggle}>
+        <td class="number">
+          <button type="button" class="quiet small" aria-expanded={open} aria-label={`Details of rank ${r.rank}`}>{open ? '▾' : '▸'}</button> {r.rank}
+        </td>
+        <td>{parallelismText(r.recipe)}{scheduleText(r.recipe)}{chosen && <span class="badge tone-good">chosen</span>}</td>
+        <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
+        <td>{r.recipe?.training?.mixed_precision_param ?? '–'}</td>
+        <td>{r.recipe?.activation_checkpoint?.mode ?? 'none'}</td>
+        <td class="number">{format.seconds(r.step_time_seconds)}</td>
+        <td class="number">{r.step_time_seconds === best ? '–' : format.signedPercent(r.step_time_seconds / best - 1)}</td>
+        <td class="number">{format.rate(r.tokens_per_second_per_gpu, '').trim()}</td>
+        <td class="number">{format.percent(r.mfu)}</td>
+        <td class="number">{format.bytes(r.peak_memory_bytes)}</td>
+        <td class="number">{format.bytes(r.headroom_bytes)}</td>
+        <td><MiniBar values={r.breakdown ?? {}} /></td>
+      </tr>
+      {open && (
+        <tr class="detail">
+          <td colSpan={12}>
+            <div class="columns">
+              <div><h3>One step</h3><StackedBar values={r.breakdown ?? {}} show={format.seconds} label="Step time" /></div>
+              <div><h3>Memory at the peak</h3><StackedBar values={r.memory ?? {}} show={format.bytes} label="Memory by category" /></div>
+            </div>
+            {r.recipe_toml && <details><summary>recipe.toml</summary><pre>{r.recipe_toml}</pre></details>}
+          </td>
+        </tr>
+      )}
+    </>
+  );
+}
+
+function scheduleText(recipe: Recipe | null): string {
+  const p = recipe?.parallelism;
+  return p && (p.pipeline_parallel_degree ?? 1) > 1 ? ` (${p.pipeline_parallel_schedule ?? '1F1B'}, microbatch ${p.pipeline_parallel_microbatch_size ?? 1}) ` : ' ';
+}
+
+function MiniBar({ values }: { values: object }) {
+  const list = parts(values);
+  const text = list.map((p) => `${format.words(p.key.replace(/_seconds$/, ''))} ${format.percent(p.share)}`).join(', ');
+  return <div class="stack mini" role="img" aria-label={text} title={text}>
+    {list.map((p) => <div key={p.key} class={`stack-part part-${p.key}`} style={{ flexGrow: p.share }} />)}
+  </div>;
+}
+
+function LeftOut({ plan }: { plan: PlanResult }) {
+  const pruned = Object.entries(plan.pruned).sort((a, b) => b[1] - a[1]);
+  const facts: [string, number, string][] = [
+    ['in the space', plan.space, ''],
+    ['simulated', plan.captured, `of them ${format.count(plan.captured_unfit)} do not fit`],
+    ['against a rule', pruned.reduce((sum, [, n]) => sum + n, 0), pruned.map(([rule, n]) => `${rule} ${format.count(n)}`).join(', ')],
+    ['too large by a bound', plan.bounded_out, 'their memory is at least larger than the device'],
+    ['failed', plan.failed, ''],
+    ['not reached', plan.not_reached, 'the time for planning was over'],
+  ];
+  return (
+    <Card title="Left out" aside={<span class="faint">planned in {format.duration(plan.seconds)}</span>}>
+      <table class="plain">
+        <tbody>
+          {facts.filter(([, n], i) => i < 2 || n > 0).map(([what, n, note]) => (
+            <tr key={what}><th scope="row">{what}</th><td class="number">{format.count(n)}</td><td class="faint">{note}</td></tr>
+          ))}
+        </tbody>
+      </table>
+      {plan.rejected.length > 0 && (
+        <div class="scroll">
+          <table class="list dense">
+            <thead><tr><th scope="col">Rejected</th><th scope="col">Batch a rank</th><th scope="col">Rule</th><th scope="col">Why</th><th scope="col" class="number">Peak</th></tr></thead>
+            <tbody>
+              {plan.rejected.map((r, i) => (
+                <tr key={i}>
+                  <td>{parallelismText(r.recipe)}{scheduleText(r.recipe)}</td>
+                  <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
+                  <td><code>{r.rule}</code></td><td>{r.reason}</td>
+                  <td class="number">{r.peak_memory_bytes === null ? '–' : `${r.is_bound ? '≥ ' : ''}${format.bytes(r.peak_memory_bytes)}`}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { jobAddress, jobsAddress, jobsFilter, parseView, type JobsView, type JobView } from './url';
+
+function parse(address: string) {
+  const url = new URL(address, 'http://localhost');
+  return parseView(url.pathname, url.search);
+}
+
+test('the view of jobs survives its address', () => {
+  for (const state of ['', 'active', 'running', 'failed']) {
+    for (const text of ['', 'llama', 'a "quoted" & odd\\name', '100%']) {
+      for (const [page, token] of [[1, ''], [3, 'abc+/=']] as [number, string][]) {
+        const view: JobsView = { kind: 'jobs', state, text, size: 100, page, token };
+        assert.deepEqual(parse(jobsAddress(view)), view);
+      }
+    }
+  }
+});
+
+test('what an address cannot mean is left out', () => {
+  assert.deepEqual(parse('/?state=sleeping&size=17&page=4'), { kind: 'jobs', state: '', text: '', size: 50, page: 1, token: '' });
+  assert.deepEqual(parse('/jobs'), { kind: 'jobs', state: '', text: '', size: 50, page: 1, token: '' });
+  assert.deepEqual(parse('/nowhere/at/all'), { kind: 'unknown', path: '/nowhere/at/all' });
+});
+
+test('the view of a job survives its address', () => {
+  const name = 'projects/default/jobs/01JD0000000000000000000000';
+  for (const view of [
+    { kind: 'job', name, tab: 'overview', rank: null }, { kind: 'job', name, tab: 'logs', rank: 0 }, { kind: 'job', name, tab: 'plan', rank: null },
+  ] as JobView[]) {
+    assert.deepEqual(parse(jobAddress(view.name, view.tab, view.rank)), view);
+  }
+  assert.equal((parse(`/${name}?tab=nonsense&rank=-1`) as JobView).tab, 'overview');
+});
+
+test('filters are what ListJobs takes', () => {
+  assert.equal(jobsFilter('', ''), '');
+  assert.equal(jobsFilter('running', ''), 'state = running');
+  assert.equal(jobsFilter('active', ' llama '), 'state = active AND display_name : "llama"');
+  assert.equal(jobsFilter('', 'a"b\\c'), 'display_name : "a\\"b\\\\c"');
+});

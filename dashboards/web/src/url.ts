@@ -1,0 +1,79 @@
+// The page's places: what is shown is in the address, so it can be sent to somebody, reloaded and gone back from.
+
+export const STATES = [
+  'submitted', 'planning', 'queued', 'leased', 'starting', 'running', 'restarting', 'cancelling', 'succeeded', 'failed', 'cancelled',
+] as const;
+export const PAGE_SIZES = [25, 50, 100, 200];
+export const JOB_TABS = ['overview', 'plan', 'history', 'logs', 'flight'] as const;
+export type JobTab = (typeof JOB_TABS)[number];
+
+export interface JobsView {
+  kind: 'jobs';
+  state: string; // '' (all), 'active', or one of STATES
+  text: string;
+  size: number;
+  page: number; // 1, 2, ...
+  token: string; // of that page; '' for the first
+}
+
+export interface JobView {
+  kind: 'job';
+  name: string; // "projects/default/jobs/01J..."
+  tab: JobTab;
+  rank: number | null; // of the logs; null: all
+}
+
+export type View = JobsView | JobView | { kind: 'workers' } | { kind: 'unknown'; path: string };
+
+export function parseView(path: string, search: string): View {
+  const query = new URLSearchParams(search);
+  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(path);
+  if (job) {
+    const tab = JOB_TABS.find((known) => known === query.get('tab')) ?? 'overview';
+    const rank = query.get('rank');
+    return { kind: 'job', name: decodeURIComponent(job[1]), tab, rank: rank !== null && /^\d+$/.test(rank) ? Number(rank) : null };
+  }
+  if (path === '/workers') return { kind: 'workers' };
+  if (path !== '/' && path !== '/jobs') return { kind: 'unknown', path };
+  const state = query.get('state') ?? '';
+  const size = Number(query.get('size'));
+  const page = Number(query.get('page'));
+  const token = query.get('token') ?? '';
+  return {
+    kind: 'jobs',
+    state: state === 'active' || STATES.some((known) => known === state) ? state : '',
+    text: query.get('q') ?? '',
+    size: PAGE_SIZES.includes(size) ? size : 50,
+    page: token && Number.isInteger(page) && page > 1 ? page : 1,
+    token,
+  };
+}
+
+export function jobsAddress(view: Partial<JobsView>): string {
+  const query = new URLSearchParams();
+  if (view.state) query.set('state', view.state);
+  if (view.text) query.set('q', view.text);
+  if (view.size && view.size !== 50) query.set('size', String(view.size));
+  if (view.token && view.page && view.page > 1) {
+    query.set('page', String(view.page));
+    query.set('token', view.token);
+  }
+  const text = query.toString();
+  return text ? `/?${text}` : '/';
+}
+
+export function jobAddress(name: string, tab: JobTab = 'overview', rank: number | null = null): string {
+  const query = new URLSearchParams();
+  if (tab !== 'overview') query.set('tab', tab);
+  if (rank !== null) query.set('rank', String(rank));
+  const text = query.toString();
+  return `/${name.split('/').map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
+}
+
+// The filter of ListJobs. In quoted text a backslash protects quotes and itself.
+export function jobsFilter(state: string, text: string): string {
+  const terms = [];
+  if (state) terms.push(`state = ${state}`);
+  if (text.trim()) terms.push(`display_name : "${text.trim().replace(/[\\"]/g, '\\$&')}"`);
+  return terms.join(' AND ');
+}
