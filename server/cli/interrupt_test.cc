@@ -12,9 +12,9 @@ TEST(Interrupt, TheFirstSignalSavesAndTheSecondDoesNot) {
   EXPECT_FALSE(guard.interrupted());
   raise(SIGTERM);
   EXPECT_TRUE(guard.interrupted());
-  EXPECT_EQ(guard.stop_pipe()->Take(), true);
+  EXPECT_EQ(guard.stop_pipe()->Take(), launch::Stop::kSave);
   raise(SIGINT);
-  EXPECT_EQ(guard.stop_pipe()->Take(), false);
+  EXPECT_EQ(guard.stop_pipe()->Take(), launch::Stop::kDiscard);
 }
 
 TEST(Interrupt, WhatWasIgnoredStaysSo) {

@@ -1,12 +1,11 @@
 // What surrounds `lego` on this machine: the programs beside it, and the file with this machine's measured CPU. Torch-free.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/cluster.pb.h"
-#include "proto/legoai/v1/hardware.pb.h"
+#include "simulator/hardware/host_device.h"
 
 namespace legoai::cli {
 
@@ -17,11 +16,9 @@ absl::StatusOr<std::string> FindSim();
 absl::StatusOr<std::string> FindTrainer();
 absl::StatusOr<std::string> FindMeasure();
 
-// Where `lego hardware --measure` keeps this machine's CPU: LEGOAI_HOST_DEVICE, or ~/.cache/legoai/this-machine.txtpb.
-std::string HostDevicePath();
-
-// This machine's CPU as it was measured; nothing if it was not. Errors: the file is broken, or LEGOAI_HOST_DEVICE names none.
-absl::StatusOr<std::optional<v1::Device>> LoadHostDevice();
+// The file with this machine's measured CPU.
+using sim::HostDevicePath;
+using sim::LoadHostDevice;
 
 // `--cluster`, with this machine's measured CPU for type "cpu".
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text);

@@ -13,9 +13,9 @@ std::string MarkPath(const std::string& folder) { return folder + "/legoai.json"
 
 }  // namespace
 
-bool IsExported(const std::string& run_directory, int64_t step) {
+bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step) {
   const auto text = checkpoint::ReadFile(MarkPath(HuggingFacePath(run_directory)));
-  const auto digest = checkpoint::ManifestDigest(CheckpointsPath(run_directory), step);
+  const auto digest = checkpoint::ManifestDigest(checkpoints, step);
   v1::Export mark;
   if (!text.ok() || !digest.ok() || !ParseJson(*text, &mark).ok()) return false;
   return mark.step() == step && mark.checkpoint_sha256() == *digest;
@@ -27,9 +27,9 @@ absl::Status BeginExport(const std::string& run_directory, std::string* folder) 
   return checkpoint::MakeFolders(*folder);
 }
 
-absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version,
-                          const checkpoint::BytesDone& done) {
-  const auto digest = checkpoint::ManifestDigest(CheckpointsPath(run_directory), step);
+absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
+                          std::string_view build_version, const checkpoint::BytesDone& done) {
+  const auto digest = checkpoint::ManifestDigest(checkpoints, step);
   if (!digest.ok()) return digest.status();
   v1::Export mark;
   mark.set_step(step);

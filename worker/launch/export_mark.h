@@ -11,15 +11,15 @@
 
 namespace legoai::launch {
 
-// Whether hf/ is the export of the committed checkpoint of `step`, as it is now in this run directory.
-bool IsExported(const std::string& run_directory, int64_t step);
+// Whether hf/ is the export of the committed checkpoint of `step`, as it is now in `checkpoints` (CheckpointsHolding).
+bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step);
 
 // An empty hf.partial/ to write the export into; what an interrupted export left goes. Gives its path in `folder`.
 absl::Status BeginExport(const std::string& run_directory, std::string* folder);
 
-// Everything is in hf.partial/ and on the disk: marks it as of `step`, and makes it hf/ in place of an earlier one, which
-// is removed as checkpoint::RemoveAll does.
-absl::Status FinishExport(const std::string& run_directory, int64_t step, std::string_view build_version,
-                          const checkpoint::BytesDone& done = nullptr);
+// Everything is in hf.partial/ and on the disk: marks it as of `step` in `checkpoints`, and makes it hf/ in place of an earlier
+// one, which is removed as checkpoint::RemoveAll does.
+absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
+                          std::string_view build_version, const checkpoint::BytesDone& done = nullptr);
 
 }  // namespace legoai::launch

@@ -95,6 +95,8 @@ Launcher::Launcher(LaunchOptions options, LaunchCallbacks callbacks, StopPipe* s
 
 absl::StatusOr<LaunchOutcome> Launcher::Run() {
   Tick();
+  const std::optional<Stop> early = stop_ != nullptr ? stop_->Take() : std::nullopt;
+  if (early == Stop::kKill) return absl::CancelledError("killed as asked, before a rank was started");
   const absl::Status started = StartAll();
   if (!started.ok()) {
     SignalAll(SIGKILL);
@@ -104,9 +106,11 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
     }
     return started;
   }
+  if (early) Obey(*early);
   while (!AllReaped() && phase_ != Phase::kGivenUp) {
     Tick();
     Poll();
+    AskForVerdict();
     Reap();
     CheckSilence();
     Advance();
@@ -124,7 +128,7 @@ void Launcher::Tick() {
 absl::Status Launcher::StartAll() {
   absl::StatusOr<ListenSocket> listener = ListenOnLoopback(options_.rendezvous_port);
   if (!listener.ok()) return listener.status();
-  const std::vector<int> cpus = AllowedCpus();
+  const std::vector<int> cpus = options_.processors.empty() ? AllowedCpus() : options_.processors;
   absl::Status status;
   for (int64_t rank = 0; rank < options_.world_size && status.ok(); ++rank) {
     auto process = StartRank(options_, rank, *listener, cpus, now_, &failures_);
@@ -146,7 +150,9 @@ void Launcher::Poll() {
     ranks.push_back(rank.get());
   }
   if (poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(PollTimeout()))) <= 0) return;
-  if (fds[0].revents != 0) PassOnStop();
+  if (fds[0].revents != 0) {
+    if (const std::optional<Stop> stop = stop_->Take()) Obey(*stop);
+  }
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (fds[i + 1].revents != 0) Receive(*ranks[i]);
   }
@@ -205,15 +211,24 @@ void Launcher::Vote(RankProcess& rank, const v1::CheckpointReady& ready) {
     if (!other->ready || other->ready->step() != ready.step()) return;
     digests.push_back(other->ready->digest());
   }
-  const absl::Status verdict = callbacks_.commit ? callbacks_.commit(ready.step(), digests) : absl::OkStatus();
-  v1::ToTrainer answer;
-  if (verdict.ok()) {
-    answer.mutable_commit()->set_step(ready.step());
-  } else {
-    answer.mutable_deny()->set_step(ready.step());
-    answer.mutable_deny()->set_reason(std::string(verdict.message()));
-  }
   for (const auto& other : ranks_) other->ready.reset();
+  question_ = Question{ready.step(), std::move(digests)};
+}
+
+// Who decides may be far away: meanwhile the ranks are watched, and can be stopped.
+void Launcher::AskForVerdict() {
+  if (!question_) return;
+  const int64_t step = question_->step;
+  const std::optional<absl::Status> verdict = callbacks_.commit ? callbacks_.commit(step, question_->digests) : absl::OkStatus();
+  if (!verdict) return;
+  v1::ToTrainer answer;
+  if (verdict->ok()) {
+    answer.mutable_commit()->set_step(step);
+  } else {
+    answer.mutable_deny()->set_step(step);
+    answer.mutable_deny()->set_reason(std::string(verdict->message()));
+  }
+  question_.reset();
   Broadcast(answer);
 }
 
@@ -225,11 +240,14 @@ void Launcher::Arrive(RankProcess& rank, int64_t meeting) {
   Broadcast(message);
 }
 
-void Launcher::PassOnStop() {
-  const std::optional<bool> save = stop_->Take();
-  if (!save) return;
+void Launcher::Obey(Stop stop) {
+  if (stop == Stop::kKill) {
+    killed_ = true;
+    SignalAll(SIGKILL);
+    return EnterPhase(Phase::kKilling);
+  }
   v1::ToTrainer message;
-  message.mutable_stop()->set_save(*save);
+  message.mutable_stop()->set_save(stop == Stop::kSave);
   Broadcast(message);
 }
 
@@ -330,6 +348,7 @@ bool Launcher::AllReaped() const {
 }
 
 absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
+  if (killed_ && AllReaped()) return absl::CancelledError("killed as asked");
   const RankProcess* culprit = nullptr;
   for (const auto& rank : ranks_) {
     if (rank->blame == Blame::kNone) continue;

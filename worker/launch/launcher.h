@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct LaunchOptions {
   int64_t world_size = 1;
   v1::Start start;              // the same for all ranks; rank, local_rank, world_size and rendezvous are filled in here
   int64_t rendezvous_port = 0;  // 0: any free port
-  bool pin = true;              // rank r runs on the (r mod n)-th of the n AllowedCpus()
+  bool pin = true;              // rank r runs on the (r mod n)-th of n processors
+  std::vector<int> processors;  // which these are; empty: AllowedCpus()
   std::string log_directory;    // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
@@ -54,8 +56,9 @@ struct LaunchCallbacks {
   std::function<void(int64_t rank, const v1::StepMetrics&)> metrics;
   std::function<void(int64_t rank, const v1::Log&)> log;
   std::function<void(int64_t rank, const v1::FlightDumped&)> flight_dumped;
-  // All ranks have this step on the disk; `digests` by rank. OK: Commit; an error: Deny with its message. Empty: always commits.
-  std::function<absl::Status(int64_t step, const std::vector<std::string>& digests)> commit;
+  // All ranks have this step on the disk; `digests` by rank. OK: Commit; an error: Deny with its message. Nothing: the verdict is
+  // not known yet; it is asked again whenever the launcher looks, and at once after StopPipe::Wake(). Empty: always commits.
+  std::function<std::optional<absl::Status>(int64_t step, const std::vector<std::string>& digests)> commit;
 };
 
 struct LaunchOutcome {
@@ -72,11 +75,15 @@ class Launcher {
 
   // Blocks until every child is reaped. Call once.
   // Errors: a rank's own Status, its message beginning with the rank, FieldViolation kept; Unavailable: a rank died;
-  // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use.
+  // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use; Cancelled: killed as asked.
   absl::StatusOr<LaunchOutcome> Run();
 
  private:
   enum class Phase { kRunning, kAsking, kTerminating, kKilling, kGivenUp };
+  struct Question {
+    int64_t step = 0;
+    std::vector<std::string> digests;
+  };
 
   absl::Status StartAll();
   void Poll();
@@ -85,7 +92,8 @@ class Launcher {
   void Vote(RankProcess& rank, const v1::CheckpointReady& ready);
   void Arrive(RankProcess& rank, int64_t meeting);
   void Tick();
-  void PassOnStop();
+  void AskForVerdict();
+  void Obey(Stop stop);
   void Reap();
   void CheckSilence();
   void Trouble(const absl::Status& reason);
@@ -104,8 +112,10 @@ class Launcher {
   int64_t failures_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Phase phase_ = Phase::kRunning;
-  bool timed_out_ = false;  // the trouble is that somebody waited in vain
-  absl::Duration now_;      // as the limits count
+  std::optional<Question> question_;  // whose verdict is not known yet
+  bool killed_ = false;               // as asked
+  bool timed_out_ = false;            // the trouble is that somebody waited in vain
+  absl::Duration now_;                // as the limits count
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   absl::Duration phase_since_;
 };

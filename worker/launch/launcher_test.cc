@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/errors.h"
 #include "worker/launch/listen_socket.h"
+#include "worker/launch/processors.h"
 #include "worker/launch/testing/launcher_fixture.h"
 
 namespace legoai::launch {
@@ -51,6 +54,62 @@ TEST_F(LauncherTest, ADeniedCheckpointTellsTheReason) {
   callbacks.commit = [](int64_t, const std::vector<std::string>&) { return absl::AbortedError("epoch 4 is over"); };
   EXPECT_TRUE(Run(Options("none", 0), callbacks).ok());
   EXPECT_THAT(logs_, ::testing::Contains("2: verdict ABORTED: epoch 4 is over"));
+}
+
+// Who decides is far away: the ranks wait, are watched, and hear that they shall stop.
+TEST_F(LauncherTest, AVerdictThatComesLateIsWaitedFor) {
+  LaunchCallbacks callbacks = Callbacks();
+  int64_t asked = 0;
+  callbacks.commit = [&](int64_t step, const std::vector<std::string>& digests) -> std::optional<absl::Status> {
+    EXPECT_EQ(step, 2);
+    EXPECT_EQ(digests.size(), 3u);
+    if (++asked == 2) stop_.Request(/*save=*/true);
+    if (asked < 20) {
+      stop_.Wake();
+      return std::nullopt;
+    }
+    return absl::OkStatus();
+  };
+  steps_ = 1'000'000;
+  const auto outcome = Run(Options("none", 0), callbacks);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_EQ(asked, 20);
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict OK", "1: verdict OK", "2: verdict OK", "1: saved"}));
+}
+
+TEST_F(LauncherTest, KilledAtOnceEvenWhileAVerdictIsAwaited) {
+  LaunchCallbacks callbacks = Callbacks();
+  int64_t asked = 0;
+  callbacks.commit = [&](int64_t, const std::vector<std::string>&) -> std::optional<absl::Status> {
+    if (++asked == 3) stop_.Kill();
+    stop_.Wake();
+    return std::nullopt;
+  };
+  EXPECT_EQ(Run(Options("none", 0), callbacks).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(logs_, ::testing::Not(::testing::Contains(HasSubstr("verdict"))));
+  EXPECT_THAT(logs_, ::testing::Not(::testing::Contains(HasSubstr("saved"))));
+  stop_.Kill();
+  EXPECT_EQ(Run(Options("none", 0), Callbacks()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(pids_.empty()) << "nothing was started";
+}
+
+TEST_F(LauncherTest, RanksArePinnedToTheProcessorsGiven) {
+  const std::vector<int> allowed = AllowedCpus();
+  LaunchOptions options = Options("none", 0);
+  options.processors = {allowed.back()};
+  LaunchCallbacks callbacks = Callbacks();
+  int64_t looked = 0;
+  callbacks.started = [&](int64_t rank, pid_t pid) {
+    pids_.push_back(pid);
+    cpu_set_t cpus;
+    ASSERT_EQ(sched_getaffinity(pid, sizeof(cpus), &cpus), 0);
+    EXPECT_EQ(CPU_COUNT(&cpus), 1);
+    EXPECT_TRUE(CPU_ISSET(allowed.back(), &cpus)) << "rank " << rank;
+    ++looked;
+  };
+  EXPECT_TRUE(Run(options, callbacks).ok());
+  EXPECT_EQ(looked, 3);
 }
 
 TEST_F(LauncherTest, ARankThatIsKilledIsNamed) {

@@ -26,35 +26,74 @@
 namespace legoai::launch {
 namespace {
 
+// Of the service's choice, whose verdict may have come when the attempt that asked for it was no more: then its manifest still
+// lies beside its place.
+absl::Status TakeCheckpoint(const LeasedAttempt& lease, v1::Start* start) {
+  if (!lease.resume_step) return absl::OkStatus();
+  const auto committed = checkpoint::IsCommitted(lease.resume_directory, *lease.resume_step);
+  if (!committed.ok()) return committed.status();
+  if (!*committed) {
+    absl::Status status = checkpoint::CommitManifest(lease.resume_directory, *lease.resume_step);
+    // Another process may have been faster.
+    if (!status.ok() && !checkpoint::IsCommitted(lease.resume_directory, *lease.resume_step).value_or(false)) {
+      return Annotate(status, absl::StrCat("the checkpoint of step ", *lease.resume_step, " is not in ", lease.resume_directory));
+    }
+  }
+  start->set_resume_step(*lease.resume_step);
+  start->set_resume_directory(lease.resume_directory);
+  return absl::OkStatus();
+}
+
+absl::Status TakeLatest(v1::Start* start) {
+  const auto steps = checkpoint::ListCheckpoints(CheckpointsPath(start->run_directory()));
+  if (steps.ok() && !steps->empty()) start->set_resume_step(steps->back());
+  return steps.status();
+}
+
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared) {
   if (request.fresh) return absl::OkStatus();
-  const std::string root = CheckpointsPath(prepared->start.run_directory());
-  const auto steps = checkpoint::ListCheckpoints(root);
-  if (!steps.ok()) return steps.status();
-  if (steps->empty()) return absl::OkStatus();
-  const int64_t step = steps->back();
+  v1::Start& start = prepared->start;
+  const absl::Status found = request.lease ? TakeCheckpoint(*request.lease, &start) : TakeLatest(&start);
+  if (!found.ok() || !start.has_resume_step()) return found;
+  const int64_t step = start.resume_step();
+  const std::string root = CheckpointsHolding(start, step);
   const auto manifest = checkpoint::ReadManifest(root, step, request.accept_other_build ? "" : BuildVersion());
   if (!manifest.ok()) {
-    return Annotate(manifest.status(), absl::StrCat("cannot go on from ", checkpoint::StepDirectory(root, step),
-                                                    " (remove it to go on from an earlier one, or begin anew with --fresh)"));
+    const char* remedy = request.lease ? "" : " (remove it to go on from an earlier one, or begin anew with --fresh)";
+    return Annotate(manifest.status(), absl::StrCat("cannot go on from ", checkpoint::StepDirectory(root, step), remedy));
   }
   auto changes = CheckGoesOn(*manifest, prepared->start);
   if (!changes.ok()) return changes.status();
   prepared->changes = *std::move(changes);
   prepared->checkpoint = step;
   // An export that was interrupted, or is of another step, is made up for.
-  const bool exported = IsExported(prepared->start.run_directory(), step);
-  const v1::Recipe& recipe = prepared->start.recipe();
+  const bool exported = IsExported(start.run_directory(), root, step);
+  const v1::Recipe& recipe = start.recipe();
   prepared->finished = step >= recipe.training().steps() && (exported || !recipe.checkpoint().last_save_in_hf());
-  prepared->start.set_resume_step(step);
   return absl::OkStatus();
 }
 
-absl::Status ReadText(const parallel::ParallelDims& dims, const std::string& cache_folder, PreparedTraining* prepared) {
+// Who sent the job has seen the text, and this host may see another one (decisions 19).
+absl::Status CheckText(const v1::Dataset& wished, const v1::Dataset& found) {
+  const auto refuse = [&](const char* field, const std::string& wish, const std::string& is) {
+    return FieldError(field, wish,
+                      absl::StrCat("but the text at ", found.uri(), " on this host has ", is,
+                                   ": give this host the same file, or submit the job with this one"));
+  };
+  if (wished.bytes() > 0 && wished.bytes() != found.bytes())
+    return refuse("dataset.bytes", absl::StrCat(wished.bytes()), absl::StrCat(found.bytes(), " bytes"));
+  if (!wished.sha256().empty() && wished.sha256() != found.sha256())
+    return refuse("dataset.sha256", wished.sha256(), absl::StrCat("SHA-256 ", found.sha256()));
+  return absl::OkStatus();
+}
+
+absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims& dims, const std::string& cache_folder,
+                      PreparedTraining* prepared) {
   const v1::Recipe& recipe = prepared->start.recipe();
   const v1::Training& training = recipe.training();
   auto facts = data::DatasetFacts(training.dataset_path());
   if (!facts.ok()) return facts.status();
+  if (absl::Status status = CheckText(request.dataset, *facts); !status.ok()) return status;
   *prepared->start.mutable_dataset() = *std::move(facts);
   const auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
   if (!tokenizer.ok()) return tokenizer.status();
@@ -132,7 +171,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   start.set_model_flops_per_token(model::FlopsPerToken(request.model, dims->seq_len()));
   start.set_peak_flops_per_second(request.peak_flops_per_second);
   prepared.parameters = model::ParameterCount(request.model);
-  if (absl::Status status = ReadText(*dims, cache_folder, &prepared); !status.ok()) return status;
+  if (absl::Status status = ReadText(request, *dims, cache_folder, &prepared); !status.ok()) return status;
   if (absl::Status status = FindCheckpoint(request, &prepared); !status.ok()) return status;
   if (absl::Status status = CheckInitialWeights(prepared); !status.ok()) return status;
   return prepared;

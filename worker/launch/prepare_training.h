@@ -15,18 +15,29 @@
 
 namespace legoai::launch {
 
+// An attempt at a job of the service, which counts attempts and says what to go on from (worker/agent).
+struct LeasedAttempt {
+  int64_t attempt = 1;
+  int64_t epoch = 1;                                  // of the lease
+  std::optional<int64_t> resume_step = std::nullopt;  // a checkpoint that the service has committed; unset: from the beginning
+  std::string resume_directory = {};                  // holds step-N of it; another attempt's, usually
+};
+
 struct TrainRequest {
-  v1::Recipe recipe;                 // as parallel::LoadRecipe gives it
-  v1::Model model;                   // of recipe.model.name
-  int64_t nproc = 1;                 // ranks, all on this host
-  std::string trainer;               // path of legoai-trainer
-  bool fresh = false;                // begins anew although there are checkpoints
-  bool accept_other_build = false;   // goes on from a checkpoint of another build
-  std::string device = "cpu";        // or "cuda"
-  int64_t threads = 1;               // of each rank
-  bool pin = true;                   // each rank to a core
-  int64_t rendezvous_port = 0;       // 0: any
-  double peak_flops_per_second = 0;  // of one device; for MFU, which is left out where it is 0
+  v1::Recipe recipe;                   // as parallel::LoadRecipe gives it
+  v1::Model model;                     // of recipe.model.name
+  int64_t nproc = 1;                   // ranks, all on this host
+  std::string trainer;                 // path of legoai-trainer
+  std::optional<LeasedAttempt> lease;  // unset: counts the run directory's attempts, and goes on from its latest checkpoint
+  v1::Dataset dataset;                 // digest and length that the text must have; where they are empty, it may be any
+  bool fresh = false;                  // begins anew although there are checkpoints
+  bool accept_other_build = false;     // goes on from a checkpoint of another build
+  std::string device = "cpu";          // or "cuda"
+  int64_t threads = 1;                 // of each rank
+  bool pin = true;                     // each rank to a core
+  std::vector<int> processors;         // to which; empty: any that this process may use
+  int64_t rendezvous_port = 0;         // 0: any
+  double peak_flops_per_second = 0;    // of one device; for MFU, which is left out where it is 0
 };
 
 struct PreparedTraining {
@@ -34,15 +45,15 @@ struct PreparedTraining {
   int64_t parameters = 0;             // of the model
   int64_t tokens = 0;                 // of the text
   double unigram_entropy = 0;         // of the text, nats per token: the loss of the best model that looks at no context
-  std::optional<int64_t> checkpoint;  // the latest committed step, from which it goes on
+  std::optional<int64_t> checkpoint;  // the committed step from which it goes on
   std::vector<std::string> changes;   // what differs from that checkpoint and changes what is learned (resume.h), as sentences
   bool finished = false;              // the last step is saved, and exported where that is wished for
 };
 
 // `cache_folder` keeps the text's tokens; empty: they are not kept.
-// Errors, as FieldErrors: an illegal recipe, a text that is missing, empty or too short, a tokenizer with more ids than the
-// model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot go on as this
-// one (resume.h says what must be the same).
+// Errors, as FieldErrors: an illegal recipe, a text that is missing, empty, too short or another one, a tokenizer with more ids
+// than the model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot go on as
+// this one (resume.h says what must be the same).
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder);
 
 }  // namespace legoai::launch

@@ -56,6 +56,11 @@ std::string TensorboardPath(const std::string& run_directory) { return run_direc
 std::string HuggingFacePath(const std::string& run_directory) { return run_directory + "/hf"; }
 std::string PartialExportPath(const std::string& run_directory) { return run_directory + "/hf.partial"; }
 
+std::string CheckpointsHolding(const v1::Start& start, int64_t step) {
+  const bool resumed = start.has_resume_step() && start.resume_step() == step && !start.resume_directory().empty();
+  return resumed ? start.resume_directory() : CheckpointsPath(start.run_directory());
+}
+
 absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
   for (const char* folder : {"/checkpoints", "/flight", "/logs"}) {
     std::error_code error;

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/metrics.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "proto/legoai/v1/run.pb.h"
@@ -68,6 +69,9 @@ class RunDirectory {
   int lock_fd_ = -1;
   int metrics_fd_ = -1;
 };
+
+// The folder that holds step-N of this attempt: the one that it goes on from, or its own.
+std::string CheckpointsHolding(const v1::Start& start, int64_t step);
 
 // Nothing where no run.json is. Errors name the file.
 absl::StatusOr<std::optional<v1::Run>> ReadRun(const std::string& run_directory);

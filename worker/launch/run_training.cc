@@ -23,7 +23,7 @@ namespace {
 double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
 // run.json with the attempt that begins now.
-absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared) {
+absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared, const std::optional<LeasedAttempt>& lease) {
   const v1::Start& start = prepared.start;
   auto kept = ReadRun(start.run_directory());
   if (!kept.ok()) return kept.status();
@@ -39,7 +39,7 @@ absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared) {
   }
   v1::RunAttempt& attempt = *run.add_attempts();
   for (const std::string& change : prepared.changes) attempt.add_changes(change);
-  attempt.set_attempt(run.attempts_size());
+  attempt.set_attempt(lease ? lease->attempt : run.attempts_size());
   attempt.set_build_version(start.build_version());
   attempt.set_world_size(start.world_size());
   if (start.has_resume_step()) attempt.set_resume_step(start.resume_step());
@@ -146,6 +146,7 @@ LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
   options.start = start;
   options.rendezvous_port = request.rendezvous_port;
   options.pin = request.pin;
+  options.processors = request.processors;
   options.log_directory = LogsPath(start.run_directory());
   options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
   options.train_timeout = absl::Seconds(comm.train_timeout_seconds());
@@ -167,7 +168,11 @@ class Listener {
     callbacks.metrics = [this](int64_t rank, const v1::StepMetrics& metrics) {
       if (auto merged = merger_.Add(rank, metrics)) Keep(*merged);
     };
-    callbacks.log = [this](int64_t rank, const v1::Log& log) { Log(log.level(), absl::StrCat("rank ", rank, ": ", log.text())); };
+    callbacks.log = [this](int64_t rank, const v1::Log& log) {
+      if (callbacks_.rank_log) return callbacks_.rank_log(rank, log);
+      Log(log.level(), absl::StrCat("rank ", rank, ": ", log.text()));
+    };
+    callbacks.commit = callbacks_.commit;
     return callbacks;
   }
 
@@ -217,11 +222,11 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   outcome.resumed_from = prepared->checkpoint;
   if (prepared->finished) return FinishedBefore(std::move(outcome), *std::move(prepared));
 
-  absl::StatusOr<v1::Run> run = BeginAttempt(*prepared);
+  absl::StatusOr<v1::Run> run = BeginAttempt(*prepared, request.lease);
   if (!run.ok()) return run.status();
-  outcome.attempt = run->attempts_size();
+  outcome.attempt = run->attempts().rbegin()->attempt();
   prepared->start.set_attempt(outcome.attempt);
-  prepared->start.set_epoch(outcome.attempt);
+  prepared->start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
   RemoveLeftovers(path, callbacks);
   if (request.fresh) {
     if (absl::Status status = BeginAnew(path, outcome.attempt); !status.ok()) return status;
@@ -243,7 +248,8 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   outcome.cause = launched->cause;
   outcome.step = launched->step;
   const bool wished = prepared->start.recipe().checkpoint().last_save_in_hf();
-  if (wished && outcome.cause == v1::Exit::FINISHED && IsExported(path, outcome.step))
+  if (wished && outcome.cause == v1::Exit::FINISHED &&
+      IsExported(path, CheckpointsHolding(prepared->start, outcome.step), outcome.step))
     outcome.hf_directory = HuggingFacePath(path);
   outcome.prepared = *std::move(prepared);
   return outcome;

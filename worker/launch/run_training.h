@@ -1,8 +1,9 @@
 // Trains on this host, without a server: what `lego train` calls. Torch-free.
 //
 // Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, keeps recipe, run.json and
-// metrics, commits every checkpoint, and gives the outcome. Goes on from the latest checkpoint unless the request says `fresh`:
-// then checkpoints and export that are there are put aside as checkpoints.before-attempt-N and hf.before-attempt-N, not removed.
+// metrics, commits every checkpoint unless somebody else decides (TrainCallbacks::commit), and gives the outcome. Goes on from
+// the latest checkpoint unless the request says `fresh`: then checkpoints and export that are there are put aside as
+// checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt goes on from what its lease says.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,9 @@ struct TrainCallbacks {
   std::function<void(const v1::Progress&)> progress;    // of rank 0: every step and phase
   std::function<void(const v1::StepMetrics&)> metrics;  // as in metrics.jsonl
   std::function<void(const std::string& level, const std::string& text)> log;
+  std::function<void(int64_t rank, const v1::Log&)> rank_log;  // what ranks say, if `log` shall not hear of it
+  // As in LaunchCallbacks.
+  std::function<std::optional<absl::Status>(int64_t step, const std::vector<std::string>& digests)> commit;
 };
 
 struct TrainOutcome {

@@ -69,7 +69,7 @@ class RunTrainingTest : public testing::TinyRun {
     std::string folder;
     ASSERT_EQ(BeginExport(path(), &folder), absl::OkStatus());
     ASSERT_EQ(checkpoint::WriteFile(folder + "/config.json", contents), absl::OkStatus());
-    ASSERT_EQ(FinishExport(path(), step, BuildVersion()), absl::OkStatus());
+    ASSERT_EQ(FinishExport(path(), CheckpointsPath(path()), step, BuildVersion()), absl::OkStatus());
   }
 };
 
@@ -134,6 +134,58 @@ TEST_F(RunTrainingTest, GoesOnFromTheLatestCheckpoint) {
   EXPECT_EQ(Train()->resumed_from, std::nullopt);
   EXPECT_TRUE(checkpoint::ListCheckpoints(CheckpointsPath(path()))->empty());
   EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path()) + ".before-attempt-2"), ElementsAre(2, 4));
+}
+
+// What lies in its own folder does not count: the service says what it goes on from.
+TEST_F(RunTrainingTest, ALeasedAttemptGoesOnFromWhatItsLeaseSays) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  MakeCheckpoint(4, std::string(BuildVersion()));
+  const std::string earlier = CheckpointsPath(path());
+  recipe().mutable_job()->set_dump_folder(folder() + "/epoch-7");
+  request_.lease = LeasedAttempt{.attempt = 3, .epoch = 7, .resume_step = 2, .resume_directory = earlier};
+  auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->resumed_from, 2);
+  EXPECT_EQ(outcome->attempt, 3);
+  EXPECT_EQ(outcome->prepared.start.epoch(), 7);
+  EXPECT_EQ(outcome->prepared.start.resume_directory(), earlier);
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).attempt(), 3);
+  EXPECT_EQ(ReadMetrics(path())->front().attempt(), 3);
+
+  MakeCheckpoint(5, std::string(BuildVersion()));
+  request_.lease = LeasedAttempt{.attempt = 4, .epoch = 8};
+  outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->resumed_from, std::nullopt) << "no checkpoint was committed: from the beginning";
+
+  request_.lease->resume_step = 3;
+  request_.lease->resume_directory = earlier;
+  EXPECT_THAT(Train().status().message(), HasSubstr("the checkpoint of step 3 is not in " + earlier));
+}
+
+// The service said yes, and the attempt that had asked was killed before it heard.
+TEST_F(RunTrainingTest, ACheckpointThatTheServiceHasCommittedIsFinished) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  const std::string manifest = checkpoint::StepDirectory(CheckpointsPath(path()), 2) + "/manifest.pb";
+  std::filesystem::rename(manifest, manifest + ".tmp");
+  request_.lease = LeasedAttempt{.attempt = 2, .epoch = 2, .resume_step = 2, .resume_directory = CheckpointsPath(path())};
+  recipe().mutable_job()->set_dump_folder(folder() + "/epoch-2");
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->resumed_from, 2);
+  EXPECT_TRUE(std::filesystem::exists(manifest));
+}
+
+TEST_F(RunTrainingTest, TheTextMustBeTheOneThatWasSubmitted) {
+  request_.dataset = PrepareTraining(request_, "")->start.dataset();
+  EXPECT_EQ(request_.dataset.bytes(), 2000);
+  EXPECT_TRUE(PrepareTraining(request_, "").ok());
+  std::ofstream(folder() + "/text.txt", std::ios::app) << "c";
+  EXPECT_EQ(GetFieldViolation(Train().status())->field(), "dataset.bytes");
+  WriteText(std::string(2000, 'a'));
+  EXPECT_EQ(GetFieldViolation(Train().status())->field(), "dataset.sha256");
+  request_.dataset.Clear();
+  EXPECT_TRUE(Train().ok());
 }
 
 TEST_F(RunTrainingTest, StartsNothingWhenAllStepsAreDone) {

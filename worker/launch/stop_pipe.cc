@@ -17,16 +17,20 @@ StopPipe::~StopPipe() {
   }
 }
 
-void StopPipe::Request(bool save) {
-  const char byte = save ? 's' : 'd';
-  [[maybe_unused]] const ssize_t written = write(fds_[1], &byte, 1);
-}
+void StopPipe::Request(bool save) { Write(save ? 's' : 'd'); }
+void StopPipe::Kill() { Write('k'); }
+void StopPipe::Wake() { Write('w'); }
 
-std::optional<bool> StopPipe::Take() {
+void StopPipe::Write(char byte) { [[maybe_unused]] const ssize_t written = write(fds_[1], &byte, 1); }
+
+std::optional<Stop> StopPipe::Take() {
   char bytes[64];
   const ssize_t got = read(fds_[0], bytes, sizeof(bytes));
-  if (got <= 0) return std::nullopt;
-  return std::find(bytes, bytes + got, 'd') == bytes + got;
+  const auto has = [&](char byte) { return got > 0 && std::find(bytes, bytes + got, byte) != bytes + got; };
+  if (has('k')) return Stop::kKill;
+  if (has('d')) return Stop::kDiscard;
+  if (has('s')) return Stop::kSave;
+  return std::nullopt;
 }
 
 }  // namespace legoai::launch

@@ -1,9 +1,12 @@
-// How a signal handler, or another thread, tells a launcher to stop. Torch-free.
+// How a signal handler, or another thread, tells a launcher to stop, or to look at something. Torch-free.
 #pragma once
 
 #include <optional>
 
 namespace legoai::launch {
+
+// Ways to stop, from the mildest: after a checkpoint; at the next step; all ranks are killed at once.
+enum class Stop { kSave, kDiscard, kKill };
 
 class StopPipe {
  public:
@@ -14,13 +17,18 @@ class StopPipe {
 
   // Stop at the next step boundary; `save`: after a checkpoint. Async-signal-safe, thread-safe.
   void Request(bool save);
+  // Kill all ranks at once: whoever asked for them has lost the right to. As safe.
+  void Kill();
+  // Look again: an answer that the launcher waits for is there (LaunchCallbacks::commit). As safe.
+  void Wake();
 
-  // For poll: readable when there is a request.
+  // For poll: readable when there is a request, or it was woken.
   int fd() const { return fds_[0]; }
-  // Takes all requests there are: whether to save, which one that does not overrules. Nothing if there is none.
-  std::optional<bool> Take();
+  // Takes all requests there are, and gives the sharpest. Nothing if there is none.
+  std::optional<Stop> Take();
 
  private:
+  void Write(char byte);
   int fds_[2] = {-1, -1};
 };
 

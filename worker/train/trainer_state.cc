@@ -40,7 +40,7 @@ absl::Status RemoveOld(launch::TrainerLink& link, const std::string& root, int64
 }
 
 absl::StatusOr<checkpoint::CheckpointReader> OpenCheckpoint(const v1::Start& start, int64_t step) {
-  return checkpoint::CheckpointReader::Open(launch::CheckpointsPath(start.run_directory()), step,
+  return checkpoint::CheckpointReader::Open(launch::CheckpointsHolding(start, step), step,
                                             start.accept_other_build() ? "" : start.build_version());
 }
 
@@ -98,7 +98,8 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
   if (status.ok()) status = model::ExportHfFolder(start.model(), folder, source, [&](int64_t done) { link.Advance(done); });
   if (status.ok())
-    status = launch::FinishExport(start.run_directory(), step, start.build_version(), [&](int64_t done) { link.Advance(done); });
+    status = launch::FinishExport(start.run_directory(), launch::CheckpointsHolding(start, step), step, start.build_version(),
+                                  [&](int64_t done) { link.Advance(done); });
   if (!status.ok()) checkpoint::RemoveAll(folder).IgnoreError();  // a disk that is full gets its space back
   return status;
 }

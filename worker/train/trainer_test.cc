@@ -84,6 +84,48 @@ class TrainerTest : public launch::testing::TinyRun {
   }
 };
 
+// As the service restarts a job: each attempt in a folder of its own, from what an earlier one has written, in another layout.
+TEST_F(TrainerTest, ALeasedAttemptGoesOnFromAnothersFolder) {
+  recipe().mutable_checkpoint()->set_interval(2);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  ASSERT_TRUE(Train("whole", 2).ok());
+  // While the ranks wait for the verdict on step 2, they are asked to stop.
+  callbacks_.commit = [this, asked = false](int64_t step,
+                                            const std::vector<std::string>&) mutable -> std::optional<absl::Status> {
+    if (step != 2 || std::exchange(asked, true)) return absl::OkStatus();
+    stop_.Request(/*save=*/true);
+    return std::nullopt;
+  };
+  request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
+  const auto stopped = Train("epoch-5", 2);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_EQ(stopped->cause, v1::Exit::STOPPED);
+  EXPECT_EQ(stopped->step, 3);
+  callbacks_.commit = nullptr;
+  request_.lease = {.attempt = 2, .epoch = 6, .resume_step = stopped->step, .resume_directory = Checkpoints("epoch-5")};
+  request_.recipe.mutable_training()->set_local_batch_size(4);
+  const auto resumed = Train("epoch-6", 1);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("epoch-6")), ::testing::Not(::testing::Contains(stopped->step)));
+  auto losses = Losses("epoch-5");
+  losses.merge(Losses("epoch-6"));
+  const auto whole = Losses("whole");
+  ASSERT_EQ(losses.size(), whole.size());
+  for (const auto& [step, loss] : whole) EXPECT_NEAR(losses.at(step), loss, 1e-5) << step;
+
+  // All steps are done and committed, and the export was cut short: it is made up for.
+  ASSERT_FALSE(resumed->hf_directory.empty());
+  std::filesystem::remove_all(resumed->hf_directory);
+  request_.lease = {.attempt = 3, .epoch = 7, .resume_step = 6, .resume_directory = Checkpoints("epoch-6")};
+  const auto exported = Train("epoch-7", 1);
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(exported->cause, v1::Exit::FINISHED);
+  EXPECT_EQ(exported->step, 6);
+  EXPECT_EQ(exported->hf_directory, folder() + "/epoch-7/hf");
+  EXPECT_TRUE(std::filesystem::exists(exported->hf_directory + "/model.safetensors"));
+  EXPECT_TRUE(checkpoint::ListCheckpoints(Checkpoints("epoch-7"))->empty());
+}
+
 TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
   recipe().mutable_training()->set_steps(60);
   recipe().mutable_optimizer()->set_lr(2e-2);
