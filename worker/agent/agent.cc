@@ -1,0 +1,137 @@
+#include "worker/agent/agent.h"
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "worker/launch/processors.h"
+
+namespace legoai::agent {
+
+Agent::Agent(AgentOptions options, const JsonLog& log)
+    : options_(std::move(options)),
+      log_(log),
+      slots_(options_.worker.slots(), launch::AllowedCpus()),
+      telemetry_(options_.telemetry_bytes, [this] { Put([](Mail& mail) { mail.changed = true; }); }),
+      commits_([this] { Put([](Mail& mail) { mail.changed = true; }); }),
+      backoff_(options_.first_wait, options_.longest_wait, std::random_device()()) {}
+
+Agent::~Agent() = default;
+
+void Agent::Put(const std::function<void(Mail&)>& write) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    write(mail_);
+  }
+  arrived_.notify_one();
+}
+
+void Agent::Stop() {
+  Put([](Mail& mail) { ++mail.stops; });
+}
+
+absl::Status Agent::Run() {
+  while (!refused_) {
+    Mail mail = AwaitMail();
+    if (mail.written) writing_ = false;
+    for (v1::ToAgent& message : mail.received) Handle(std::move(message));
+    if (mail.stream_ended) LoseStream(*mail.stream_ended);
+    if (mail.stops > 0) ObeyStop(mail.stops);
+    ForgetEnded();
+    if (stops_ > 0 && AllEnded() && LeaveSession()) break;
+    CheckSession();
+    Pump();
+  }
+  leases_.clear();  // waits for what still runs
+  stream_.reset();
+  return refused_.value_or(absl::OkStatus());
+}
+
+Agent::Mail Agent::AwaitMail() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  arrived_.wait_until(lock, NextDeadline(), [this] {
+    return !mail_.received.empty() || mail_.written || mail_.stream_ended || mail_.stops > 0 || mail_.changed;
+  });
+  return std::exchange(mail_, Mail());
+}
+
+// Beyond a minute nothing is waited for in one piece.
+Agent::Clock::time_point Agent::NextDeadline() const {
+  const Clock::time_point minute = Clock::now() + std::chrono::minutes(1);
+  const Clock::time_point soonest = std::min({minute, kill_at_, leave_by_});
+  if (session_ == Session::kNone) return std::min(soonest, connect_at_);
+  // While a message is on its way, a heartbeat that is due waits for it.
+  return std::min({soonest, heard_ + patience_, writing_ ? minute : heartbeat_at_});
+}
+
+void Agent::Handle(v1::ToAgent message) {
+  heard_ = Clock::now();
+  if (message.has_welcome()) Welcome(message.welcome());
+  if (message.has_telemetry_ack()) telemetry_.Acknowledge(message.telemetry_ack().sequence());
+  if (message.has_commit()) commits_.Answer(message.commit());
+  for (const v1::LeaseId& id : message.heartbeat().revoked()) Revoke(id, "the lease is not this worker's any more");
+  if (message.has_start()) Start(std::move(*message.mutable_start()));
+  if (message.has_stop()) {
+    if (Lease* lease = Find(message.stop().lease())) lease->Stop(message.stop().save(), message.stop().reason());
+  }
+  if (message.has_collect_flight()) {
+    if (Lease* lease = Find(message.collect_flight().lease())) lease->CollectFlight(message.collect_flight().reason());
+  }
+  if (message.has_drain()) {
+    log_.Write("info", message.drain().undo() ? "takes new work again" : "drains: what runs goes on, and nothing new comes");
+  }
+}
+
+// The newest lease of a job is the only one that counts.
+void Agent::Start(v1::StartAttempt start) {
+  const v1::LeaseId id = start.lease();
+  for (auto& [key, lease] : leases_) {
+    if (key.first != id.job()) continue;
+    if (key.second >= id.epoch()) {
+      return log_.Write("warning", absl::StrCat("is told to start what it has under epoch ", key.second, ": left alone"),
+                        {.job = id.job(), .epoch = id.epoch()});
+    }
+    lease->Revoke(absl::StrCat("epoch ", id.epoch(), " of the job begins"));
+  }
+  if (stops_ > 0) return;  // the goodbye says that nothing runs
+  const LeaseServices services = {options_, slots_, telemetry_,
+                                  commits_, log_,   [this] { Put([](Mail& mail) { mail.changed = true; }); }};
+  leases_[{id.job(), id.epoch()}] = std::make_unique<Lease>(std::move(start), services);
+}
+
+void Agent::Revoke(const v1::LeaseId& id, const std::string& reason) {
+  if (Lease* lease = Find(id)) lease->Revoke(reason);
+}
+
+Lease* Agent::Find(const v1::LeaseId& id) {
+  const auto found = leases_.find({id.job(), id.epoch()});
+  return found == leases_.end() ? nullptr : found->second.get();
+}
+
+// A lease is listed until the server knows how it ended: one that vanished would look lost.
+void Agent::ForgetEnded() {
+  for (auto entry = leases_.begin(); entry != leases_.end();) {
+    const Lease& lease = *entry->second;
+    const bool known = lease.revoked() || (lease.ended_fact() > 0 && lease.ended_fact() <= telemetry_.acknowledged());
+    entry = lease.ended() && known ? leases_.erase(entry) : std::next(entry);
+  }
+}
+
+void Agent::ObeyStop(int times) {
+  const bool first = stops_ == 0;
+  stops_ += times;
+  if (first) {
+    log_.Write("info", "is asked to end: trainers save and stop");
+    for (auto& [key, lease] : leases_) {
+      if (!lease->ended()) lease->Stop(/*save=*/true, "the agent is asked to end");
+    }
+    kill_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.stop_grace);
+  }
+  if (stops_ > 1) kill_at_ = Clock::now();
+}
+
+bool Agent::AllEnded() const {
+  return std::all_of(leases_.begin(), leases_.end(), [](const auto& entry) { return entry.second->ended(); });
+}
+
+}  // namespace legoai::agent

@@ -1,0 +1,114 @@
+// The agent of one machine: keeps a session with the server, holds leases, and trains. Torch-free.
+//
+// The session is opened again whenever it ends, for as long as the process lives; meanwhile trainers go on, telemetry is kept,
+// and a checkpoint that is ready waits for its verdict. Everything that comes from the server or from a lease's threads is
+// handled on the thread of Run(), which never waits for a disk or a trainer: heartbeats go out when they are due, before anything
+// else.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/agent/backoff.h"
+#include "worker/agent/commit_desk.h"
+#include "worker/agent/json_log.h"
+#include "worker/agent/lease.h"
+#include "worker/agent/options.h"
+#include "worker/agent/slots.h"
+#include "worker/agent/stream.h"
+#include "worker/agent/telemetry_buffer.h"
+
+namespace legoai::agent {
+
+class Agent {
+ public:
+  // `log` is not owned.
+  Agent(AgentOptions options, const JsonLog& log);
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Blocks until Stop() was called and everything has ended: OK. No trainer is left then. Errors: the server has refused this
+  // agent for good (FailedPrecondition, InvalidArgument).
+  absl::Status Run();
+
+  // Asks the trainers to save and stop, and Run() to come to its end; the second time kills them. From any thread.
+  void Stop();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Key = std::pair<std::string, int64_t>;  // job and epoch
+
+  // What other threads have to say to that of Run().
+  struct Mail {
+    std::vector<v1::ToAgent> received;
+    bool written = false;
+    std::optional<absl::Status> stream_ended;
+    int stops = 0;
+    bool changed = false;  // a lease, its telemetry or its questions
+  };
+
+  // agent.cc: the loop, and leases.
+  void Put(const std::function<void(Mail&)>& write);
+  Mail AwaitMail();
+  Clock::time_point NextDeadline() const;
+  void Handle(v1::ToAgent message);
+  void Start(v1::StartAttempt start);
+  void Revoke(const v1::LeaseId& id, const std::string& reason);
+  Lease* Find(const v1::LeaseId& id);
+  void ForgetEnded();
+  void ObeyStop(int times);
+  bool AllEnded() const;
+
+  // session.cc: the connection.
+  void Connect();
+  void Welcome(const v1::Welcome& welcome);
+  void CheckSession();
+  void Pump();
+  std::optional<v1::FromAgent> NextMessage();
+  v1::Hello MakeHello() const;
+  v1::Heartbeat MakeHeartbeat();
+  void LoseStream(const absl::Status& why);
+  bool LeaveSession();
+
+  const AgentOptions options_;
+  const JsonLog& log_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  Mail mail_;  // guarded by mutex_
+
+  // What follows belongs to the thread of Run(), or is thread-safe.
+  Slots slots_;
+  TelemetryBuffer telemetry_;
+  CommitDesk commits_;
+  std::map<Key, std::unique_ptr<Lease>> leases_;
+  int stops_ = 0;
+  Clock::time_point kill_at_ = Clock::time_point::max();  // trainers that have not stopped by then
+
+  enum class Session { kNone, kConnecting, kGreeted, kOpen, kLeaving };
+  Session session_ = Session::kNone;
+  std::unique_ptr<Stream> stream_;
+  bool writing_ = false;  // a message has not left yet
+  bool said_goodbye_ = false;
+  Backoff backoff_;
+  Clock::time_point connect_at_ = Clock::now();
+  Clock::time_point heard_ = Clock::now();  // of the server
+  Clock::time_point heartbeat_at_ = Clock::time_point::max();
+  Clock::time_point leave_by_ = Clock::time_point::max();
+  std::chrono::nanoseconds heartbeat_interval_{std::chrono::seconds(1)};
+  std::chrono::nanoseconds patience_{std::chrono::seconds(20)};  // longest silence of the server
+  int64_t heartbeats_ = 0;
+  std::string told_trouble_;  // the same one is not told again and again
+  std::optional<absl::Status> refused_;
+};
+
+}  // namespace legoai::agent

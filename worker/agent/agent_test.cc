@@ -1,0 +1,461 @@
+// The agent as a process, with real trainers, against a scripted server.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/rpc_status.h"
+#include "worker/agent/testing/agent_fixture.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/launch/build_version.h"
+#include "worker/launch/run_directory.h"
+
+namespace legoai::agent {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using State = testing::ScriptedServer::State;
+
+class RealTrainersTest : public testing::AgentTest {
+ protected:
+  RealTrainersTest() : AgentTest("worker/train/legoai-trainer") {}
+
+  bool AwaitEnd(int64_t epoch) {
+    return server_.Await([&](const State& state) { return state.Ended(epoch).has_value(); });
+  }
+  bool AwaitStep(int64_t step, int64_t epoch = 0) {
+    return server_.Await([&](const State& state) {
+      const auto metrics = state.Metrics(epoch);
+      return !metrics.empty() && metrics.back().step() >= step;
+    });
+  }
+  static std::vector<int64_t> Steps(const std::vector<v1::StepMetrics>& metrics) {
+    std::vector<int64_t> steps;
+    for (const auto& entry : metrics) steps.push_back(entry.step());
+    return steps;
+  }
+  std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }
+};
+
+TEST_F(RealTrainersTest, AWholeAttempt) {
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(3, 2));
+  ASSERT_TRUE(AwaitEnd(3));
+  const size_t heartbeats = server_.Get().heartbeats.size();
+  ASSERT_TRUE(server_.Await([&](const State& state) { return state.heartbeats.size() > heartbeats + 1; }));
+  const State state = server_.Get();
+
+  const v1::Worker& worker = state.hellos[0].worker();
+  EXPECT_EQ(worker.name(), "workers/tester");
+  EXPECT_EQ(worker.slots(), 2);
+  EXPECT_EQ(worker.build_version(), launch::BuildVersion());
+  EXPECT_EQ(worker.instance().size(), 26u);
+  EXPECT_EQ(worker.device().kind(), v1::CPU);
+  EXPECT_THAT(state.hellos[0].leases(), IsEmpty());
+
+  const v1::AttemptEnded ended = *state.Ended(3);
+  EXPECT_FALSE(ended.has_error()) << ended.error().message();
+  EXPECT_FALSE(ended.stopped());
+  EXPECT_EQ(ended.last_step(), 6);
+  EXPECT_EQ(ended.hf_directory(), EpochFolder(3) + "/hf");
+  EXPECT_TRUE(std::filesystem::exists(ended.hf_directory() + "/config.json"));
+  EXPECT_THAT(Steps(state.Metrics(3)), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(state.Metrics(3)[0].attempt(), 3);
+  std::map<std::string, int> facts;
+  int64_t expected = 0;
+  for (const auto& [sequence, fact] : state.telemetry) {
+    EXPECT_EQ(sequence, ++expected) << "without gaps";
+    EXPECT_EQ(fact.lease().job(), "projects/default/jobs/01JOB");
+    EXPECT_EQ(fact.lease().epoch(), 3);
+    if (fact.has_started()) {
+      EXPECT_NEAR(fact.started().unigram_entropy(), 1.0986, 1e-3) << "three letters, equally often";
+    }
+    if (fact.has_progress()) ++facts[fact.progress().phase()];
+  }
+  EXPECT_GT(facts["train"], 0);
+  EXPECT_GT(facts["export"], 0);
+  ASSERT_EQ(state.commit_requests.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(state.commit_requests[i].step(), 2 * i + 2);
+    EXPECT_EQ(state.commit_requests[i].directory(), Checkpoints(3));
+    EXPECT_EQ(state.commit_requests[i].digests_size(), 2);
+    EXPECT_EQ(state.commit_requests[i].digests(0).size(), 64u);
+  }
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(3)), ElementsAre(2, 4, 6));
+  EXPECT_THAT(state.heartbeats.back().leases(), IsEmpty()) << "how it ended is known";
+  for (size_t i = 0; i < state.heartbeats.size(); ++i) EXPECT_EQ(state.heartbeats[i].sequence(), static_cast<int64_t>(i + 1));
+}
+
+TEST_F(RealTrainersTest, ADeniedCheckpointIsRemovedAndTheTrainingGoesOn) {
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest& request) { return request.step() != 4; }; });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_EQ(server_.Get().Ended(1)->last_step(), 6);
+  EXPECT_THAT(server_.Get().Logs(), Contains(HasSubstr("step 4 was denied: ABORTED: the script says no")));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(1)), ElementsAre(2, 6));
+}
+
+// Nothing that happens meanwhile is lost, and nothing is there twice.
+TEST_F(RealTrainersTest, TheServerGoesAwayAndComesBack) {
+  server_.Change([](State& state) {
+    state.verdict = [](const v1::CommitRequest& request) -> std::optional<bool> {
+      return request.step() == 4 ? std::nullopt : std::optional(true);
+    };
+  });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 2; }));
+  server_.GoAway();
+  for (const auto& [rank, pid] : Trainers()) EXPECT_EQ(kill(pid, 0), 0) << "trainers go on";
+  server_.Change([](State& state) { state.verdict = nullptr; });
+  server_.ComeBack();
+  ASSERT_TRUE(AwaitEnd(1));
+  const State state = server_.Get();
+  EXPECT_FALSE(state.Ended(1)->has_error()) << state.Ended(1)->error().message();
+  EXPECT_THAT(Steps(state.Metrics(1)), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(state.telemetry.rbegin()->first, static_cast<int64_t>(state.telemetry.size())) << "no gaps";
+  ASSERT_EQ(state.commit_requests.size(), 4u);
+  EXPECT_EQ(state.commit_requests[2].id(), state.commit_requests[1].id()) << "asked again";
+  EXPECT_EQ(state.commit_requests[2].step(), 4);
+  ASSERT_EQ(state.hellos.size(), 2u);
+  EXPECT_EQ(state.hellos[0].worker().instance(), state.hellos[1].worker().instance());
+  ASSERT_EQ(state.hellos[1].leases_size(), 1);
+  EXPECT_EQ(state.hellos[1].leases(0).epoch(), 1);
+}
+
+// The answer that was lost may have been "yes", and another attempt may be reading what is there.
+TEST_F(RealTrainersTest, ACheckpointThatIsDeniedWhenAskedAgainStaysOnTheDisk) {
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  server_.GoAway();
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return false; }; });
+  server_.ComeBack();
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_EQ(server_.Get().Ended(1)->error().code(), static_cast<int>(absl::StatusCode::kAborted));
+  EXPECT_THAT(server_.Get().Ended(1)->error().message(), HasSubstr("step 2 was denied when it was asked for again"));
+  EXPECT_TRUE(AwaitNoTrainers());
+
+  // It had been committed: the next attempt goes on from it.
+  server_.Change([](State& state) { state.verdict = nullptr; });
+  v1::ToAgent next = Attempt(2, 2);
+  next.mutable_start()->set_resume_step(2);
+  next.mutable_start()->set_resume_directory(Checkpoints(1));
+  server_.Send(next);
+  ASSERT_TRUE(AwaitEnd(2));
+  EXPECT_FALSE(server_.Get().Ended(2)->has_error()) << server_.Get().Ended(2)->error().message();
+  EXPECT_THAT(Steps(server_.Get().Metrics(2)), ElementsAre(3, 4, 5, 6));
+}
+
+TEST_F(RealTrainersTest, TrainersOfARevokedLeaseAreKilled) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitStep(3));
+  server_.Change([](State& state) { state.revoked = {LeaseOf(1)}; });
+  EXPECT_TRUE(AwaitNoTrainers());
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.heartbeats.back().leases_size() == 0; }));
+  EXPECT_TRUE(Logged("the trainers are killed: the lease is not this worker's any more"));
+  // Its slots are free again, and nothing of it stands in the way of the next epoch.
+  recipe().mutable_training()->set_steps(6);
+  server_.Send(Attempt(2, 2));
+  ASSERT_TRUE(AwaitEnd(2));
+  EXPECT_FALSE(server_.Get().Ended(2)->has_error()) << server_.Get().Ended(2)->error().message();
+  EXPECT_FALSE(server_.Get().Ended(1)) << "nobody waits for its end";
+}
+
+// In another layout, too: the loss goes on where it was.
+TEST_F(RealTrainersTest, StopsWithACheckpointAndGoesOnElsewhere) {
+  recipe().mutable_training()->set_steps(40);
+  recipe().mutable_checkpoint()->set_interval(10);
+  recipe().mutable_checkpoint()->set_keep_latest_k(1);
+  server_.Change([](State& state) {
+    state.verdict = [](const v1::CommitRequest& request) {
+      return request.lease().epoch() == 2 && request.step() == 10 ? std::nullopt : std::optional(true);
+    };
+  });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2, "01WHOLE"));
+  ASSERT_TRUE(AwaitEnd(1));
+  server_.Send(Attempt(2, 2));
+  // It hears that it shall stop while it waits for a verdict.
+  ASSERT_TRUE(server_.Await([](const State& state) {
+    return state.commit_requests.back().lease().epoch() == 2 && state.commit_requests.back().step() == 10;
+  }));
+  v1::ToAgent stop, verdict;
+  *stop.mutable_stop()->mutable_lease() = LeaseOf(2);
+  stop.mutable_stop()->set_save(true);
+  stop.mutable_stop()->set_reason("preempted");
+  server_.Send(stop);
+  verdict.mutable_commit()->set_id(server_.Get().commit_requests.back().id());
+  verdict.mutable_commit()->set_commit(true);
+  server_.Send(verdict);
+  ASSERT_TRUE(AwaitEnd(2));
+  const v1::AttemptEnded ended = *server_.Get().Ended(2);
+  EXPECT_TRUE(ended.stopped());
+  EXPECT_EQ(ended.last_step(), 11);
+  EXPECT_FALSE(ended.has_error()) << ended.error().message();
+  EXPECT_EQ(server_.Get().commit_requests.back().step(), ended.last_step());
+
+  v1::ToAgent next = Attempt(3, 1);
+  next.mutable_start()->mutable_recipe()->mutable_training()->set_local_batch_size(4);
+  next.mutable_start()->set_resume_step(ended.last_step());
+  next.mutable_start()->set_resume_directory(Checkpoints(2));
+  server_.Send(next);
+  ASSERT_TRUE(AwaitEnd(3));
+  const State state = server_.Get();
+  EXPECT_FALSE(state.Ended(3)->has_error()) << state.Ended(3)->error().message();
+  std::map<int64_t, double> losses;
+  for (const int64_t epoch : {2, 3}) {
+    for (const auto& entry : state.Metrics(epoch)) EXPECT_TRUE(losses.emplace(entry.step(), entry.loss()).second) << entry.step();
+  }
+  ASSERT_EQ(losses.size(), 40u);
+  for (const auto& entry : state.Metrics(1)) EXPECT_NEAR(losses.at(entry.step()), entry.loss(), 1e-4) << entry.step();
+  // Its own checkpoint has taken the place of the earlier epoch's.
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(3)), ElementsAre(40));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.heartbeats.back().leases_size() == 0; }));
+  EXPECT_FALSE(std::filesystem::exists(Checkpoints(2)));
+}
+
+// Each on a core of its own, where there are two.
+TEST_F(RealTrainersTest, TwoLeasesSideBySide) {
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  recipe().mutable_training()->set_local_batch_size(4);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 1, "01A"));
+  server_.Send(Attempt(2, 1, "01B"));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 2; })) << "both wait for the verdict";
+  const auto trainers = Trainers();
+  ASSERT_EQ(trainers.size(), 2u);
+  std::vector<cpu_set_t> sets;
+  for (const auto& [rank, pid] : trainers) {
+    ASSERT_EQ(sched_getaffinity(pid, sizeof(cpu_set_t), &sets.emplace_back()), 0);
+    EXPECT_EQ(CPU_COUNT(&sets.back()), 1);
+  }
+  cpu_set_t own;
+  sched_getaffinity(0, sizeof(own), &own);
+  if (CPU_COUNT(&own) > 1) {
+    EXPECT_FALSE(CPU_EQUAL(&sets[0], &sets[1]));
+  }
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.heartbeats.back().leases_size() == 2; }));
+  server_.GoAway();  // the questions are put again
+  server_.Change([](State& state) { state.verdict = nullptr; });
+  server_.ComeBack();
+  ASSERT_TRUE(AwaitEnd(1) && AwaitEnd(2));
+  EXPECT_EQ(server_.Get().Ended(1)->last_step(), 6);
+  EXPECT_EQ(server_.Get().Ended(2)->last_step(), 6);
+}
+
+TEST_F(RealTrainersTest, AskedToEndItSavesAndSaysGoodbye) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  recipe().mutable_checkpoint()->set_interval(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitStep(2));
+  Signal(SIGTERM);
+  EXPECT_EQ(AwaitExit(), 0);
+  const State state = server_.Get();
+  ASSERT_TRUE(state.Ended(1));
+  EXPECT_TRUE(state.Ended(1)->stopped());
+  EXPECT_EQ(state.goodbyes, 1);
+  ASSERT_EQ(state.commit_requests.size(), 1u);
+  EXPECT_EQ(state.commit_requests[0].step(), state.Ended(1)->last_step());
+  EXPECT_TRUE(AwaitNoTrainers());
+}
+
+// Someone must be able to end it even when the server, whose verdict trainers wait for, is gone.
+TEST_F(RealTrainersTest, ASecondSignalKills) {
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  server_.GoAway();
+  Signal(SIGTERM);
+  while (!Logged("is asked to end")) usleep(10'000);
+  for (const auto& [rank, pid] : Trainers()) EXPECT_EQ(kill(pid, 0), 0) << "they wait for the verdict";
+  Signal(SIGTERM);
+  EXPECT_EQ(AwaitExit(), 0);
+  EXPECT_TRUE(AwaitNoTrainers());
+}
+
+TEST_F(RealTrainersTest, KilledItTakesItsTrainersAlong) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitStep(1));
+  Signal(SIGKILL);
+  EXPECT_EQ(AwaitExit(), -SIGKILL);
+  EXPECT_TRUE(AwaitNoTrainers());
+}
+
+// Stopped, taken for lost, and going on: it hears that its lease is void before a checkpoint of it can count.
+TEST_F(RealTrainersTest, AStoppedAgentThatGoesOnCommitsNothing) {
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest& request) { return std::nullopt; }; });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  Signal(SIGSTOP);
+  server_.GoAway();
+  server_.Change([](State& state) {
+    state.verdict = [](const v1::CommitRequest&) { return std::optional(false); };
+    state.revoked = {LeaseOf(1)};
+  });
+  server_.ComeBack();
+  Signal(SIGCONT);
+  EXPECT_TRUE(AwaitNoTrainers());
+  ASSERT_TRUE(
+      server_.Await([](const State& state) { return state.hellos.size() == 2 && state.heartbeats.back().leases_size() == 0; }));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(1)), IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(Checkpoints(1) + "/step-2")) << "the new epoch may be reading it";
+}
+
+TEST_F(RealTrainersTest, ATrainerThatDiesIsReportedWithAllFlightRecords) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitStep(2));
+  kill(Trainers().at({1, 1}), SIGKILL);
+  ASSERT_TRUE(AwaitEnd(1));
+  const State state = server_.Get();
+  EXPECT_EQ(state.Ended(1)->error().code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(state.Ended(1)->error().message(), HasSubstr("rank 1"));
+  EXPECT_GE(state.Ended(1)->last_step(), 2);
+  std::vector<int64_t> ranks;
+  for (const auto& [sequence, fact] : state.telemetry) {
+    if (fact.has_flight_dump()) ranks.push_back(fact.flight_dump().rank());
+  }
+  EXPECT_THAT(ranks, ElementsAre(0, 1));
+  EXPECT_TRUE(AwaitNoTrainers());
+}
+
+// A rank that cannot answer is heard all the same.
+TEST_F(RealTrainersTest, FlightRecordsOfStoppedRanksAreCollected) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitStep(2));
+  for (const auto& [rank, pid] : Trainers()) kill(pid, SIGSTOP);
+  v1::ToAgent collect;
+  *collect.mutable_collect_flight()->mutable_lease() = LeaseOf(1);
+  collect.mutable_collect_flight()->set_reason("no progress");
+  server_.Send(collect);
+  std::map<int64_t, v1::FlightDump> dumps;
+  ASSERT_TRUE(server_.Await([&](const State& state) {
+    for (const auto& [sequence, fact] : state.telemetry) {
+      if (fact.has_flight_dump()) dumps[fact.flight_dump().rank()] = fact.flight_dump();
+    }
+    return dumps.size() == 2;
+  }));
+  EXPECT_EQ(dumps[1].world_size(), 2);
+  EXPECT_EQ(dumps[1].reason(), "no progress");
+  EXPECT_GT(dumps[1].entries_size(), 0);
+  server_.Change([](State& state) { state.revoked = {LeaseOf(1)}; });
+  EXPECT_TRUE(AwaitNoTrainers()) << "stopped processes are killed like others";
+}
+
+TEST_F(RealTrainersTest, WhatCannotBeTrainedIsRefusedByField) {
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  const auto field_of = [&](v1::ToAgent attempt) {
+    server_.Send(attempt);
+    EXPECT_TRUE(AwaitEnd(attempt.start().lease().epoch()));
+    const auto ended = server_.Get().Ended(attempt.start().lease().epoch());
+    const auto violation = GetFieldViolation(FromRpcStatus(ended->error()));
+    return violation ? violation->field() : "none: " + ended->error().message();
+  };
+  v1::ToAgent attempt = Attempt(1, 2);
+  attempt.mutable_start()->mutable_dataset()->set_sha256(std::string(64, '0'));
+  EXPECT_EQ(field_of(attempt), "dataset.sha256");
+  attempt = Attempt(2, 2);
+  attempt.mutable_start()->mutable_dataset()->set_uri(folder() + "/none.txt");
+  EXPECT_EQ(field_of(attempt), "training.dataset_path");
+  attempt = Attempt(3, 4);
+  EXPECT_EQ(field_of(attempt), "placement.slots") << "it has two";
+  attempt = Attempt(4, 2);
+  attempt.mutable_start()->mutable_placement()->set_first_rank(2);
+  EXPECT_EQ(field_of(attempt), "placement");
+  attempt = Attempt(5, 2, "..");
+  EXPECT_EQ(field_of(attempt), "lease.job");
+  attempt = Attempt(6, 2);
+  attempt.mutable_start()->mutable_recipe()->mutable_parallelism()->set_tensor_parallel_degree(3);
+  EXPECT_EQ(field_of(attempt), "parallelism");
+  attempt = Attempt(7, 2);
+  attempt.mutable_start()->set_resume_step(4);
+  attempt.mutable_start()->set_resume_directory(folder() + "/nowhere");
+  EXPECT_EQ(field_of(attempt), folder() + "/nowhere/step-4");
+  EXPECT_THAT(server_.Get().Ended(7)->error().message(), HasSubstr("the checkpoint of step 4 is not in"));
+  EXPECT_THAT(Trainers(), IsEmpty());
+}
+
+TEST_F(RealTrainersTest, ARefusalOfTheServerEndsTheAgent) {
+  for (const auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::INVALID_ARGUMENT}) {
+    server_.Change([&](State& state) { state.refusal = {code, absl::StrCat("this server is build 0.0.9 (", code, ")")}; });
+    StartAgent();
+    EXPECT_EQ(AwaitExit(), 1);
+    EXPECT_TRUE(Logged(absl::StrCat("refuses this agent: this server is build 0.0.9 (", code, ")")));
+  }
+  EXPECT_EQ(server_.Get().hellos.size(), 2u) << "no second try";
+}
+
+TEST_F(RealTrainersTest, OtherRefusalsAndNoServerAreTriedAgain) {
+  server_.Change([](State& state) { state.refusal = {grpc::StatusCode::ALREADY_EXISTS, "tester is connected from elsewhere"}; });
+  StartAgent();
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.hellos.size() >= 2; }));
+  server_.GoAway();
+  server_.Change([](State& state) { state.refusal = grpc::Status::OK; });
+  server_.ComeBack();
+  ASSERT_TRUE(AwaitConnection());
+  EXPECT_TRUE(Logged("tester is connected from elsewhere"));
+  Signal(SIGINT);
+  EXPECT_EQ(AwaitExit(), 0);
+  EXPECT_EQ(server_.Get().goodbyes, 1);
+}
+
+TEST_F(RealTrainersTest, BadCallsAreRefused) {
+  std::ofstream(folder() + "/file") << "not a folder";
+  const std::pair<const char*, const char*> bad[] = {{"--slots=-1", "--slots = -1"},
+                                                     {"--slots=1000000", "--slots = 1000000"},
+                                                     {"--name=Bad_Name", "--name = Bad_Name"},
+                                                     {"--pool=a/b", "--pool = a/b"},
+                                                     {"--server=nowhere", "--server = nowhere"},
+                                                     {"--runs=", "--runs"},
+                                                     {"--device_file=/none", "--device_file"},
+                                                     {"--telemetry_mb=0", "--telemetry_mb"},
+                                                     {"stray", "stray"}};
+  for (const auto& [argument, message] : bad) {
+    StartAgent({argument});
+    EXPECT_EQ(AwaitExit(), 2) << argument;
+    EXPECT_TRUE(Logged(message)) << argument;
+  }
+  StartAgent({"--runs=" + folder() + "/file/runs"});
+  EXPECT_EQ(AwaitExit(), 2);
+  EXPECT_THAT(server_.Get().hellos, IsEmpty());
+}
+
+}  // namespace
+}  // namespace legoai::agent

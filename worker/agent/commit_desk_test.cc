@@ -1,0 +1,82 @@
+#include "worker/agent/commit_desk.h"
+
+#include <gtest/gtest.h>
+
+namespace legoai::agent {
+namespace {
+
+v1::CommitRequest Request(int64_t step) {
+  v1::CommitRequest request;
+  request.set_step(step);
+  return request;
+}
+
+v1::CommitAnswer AnswerTo(int64_t id, bool commit, const std::string& reason = "") {
+  v1::CommitAnswer answer;
+  answer.set_id(id);
+  answer.set_commit(commit);
+  answer.set_reason(reason);
+  return answer;
+}
+
+class CommitDeskTest : public ::testing::Test {
+ protected:
+  int64_t Ask(int64_t step) {
+    return desk_.Ask(Request(step), [this] { ++answered_; });
+  }
+  int asked_ = 0, answered_ = 0;
+  CommitDesk desk_{[this] { ++asked_; }};
+};
+
+TEST_F(CommitDeskTest, AQuestionIsSentOnceAndAnsweredOnce) {
+  const int64_t first = Ask(10), second = Ask(20);
+  EXPECT_EQ(asked_, 2);
+  EXPECT_EQ(desk_.NextToSend()->step(), 10);
+  EXPECT_EQ(desk_.NextToSend()->id(), second);
+  EXPECT_FALSE(desk_.NextToSend());
+  EXPECT_FALSE(desk_.Take(first));
+  desk_.Answer(AnswerTo(second, false, "no"));
+  EXPECT_EQ(answered_, 1);
+  EXPECT_FALSE(desk_.Take(first)) << "the other one's answer";
+  const auto verdict = desk_.Take(second);
+  ASSERT_TRUE(verdict);
+  EXPECT_FALSE(verdict->commit);
+  EXPECT_EQ(verdict->reason, "no");
+  EXPECT_FALSE(verdict->doubtful);
+  EXPECT_FALSE(desk_.Take(second));
+  desk_.Answer(AnswerTo(second, true));
+  desk_.Answer(AnswerTo(99, true));
+  EXPECT_EQ(answered_, 1);
+}
+
+// The first answer may have been "yes", and got lost with its connection.
+TEST_F(CommitDeskTest, ADenialAfterAReconnectionIsDoubtful) {
+  const int64_t denied = Ask(10), granted = Ask(20), unsent = Ask(30);
+  desk_.NextToSend();
+  desk_.NextToSend();
+  desk_.SendAllAgain();
+  EXPECT_EQ(desk_.NextToSend()->id(), denied) << "the same id";
+  EXPECT_EQ(desk_.NextToSend()->id(), granted);
+  EXPECT_EQ(desk_.NextToSend()->id(), unsent);
+  desk_.Answer(AnswerTo(denied, false));
+  desk_.Answer(AnswerTo(granted, true));
+  desk_.Answer(AnswerTo(unsent, false));
+  EXPECT_TRUE(desk_.Take(denied)->doubtful);
+  EXPECT_FALSE(desk_.Take(granted)->doubtful);
+  EXPECT_FALSE(desk_.Take(unsent)->doubtful) << "the earlier connection never carried it";
+}
+
+TEST_F(CommitDeskTest, WhatIsAnsweredIsNotAskedAgainAndWhatIsWithdrawnNotAnswered) {
+  const int64_t id = Ask(10), gone = Ask(20);
+  desk_.NextToSend();
+  desk_.Answer(AnswerTo(id, true));
+  desk_.Withdraw(gone);
+  desk_.SendAllAgain();
+  EXPECT_FALSE(desk_.NextToSend());
+  desk_.Answer(AnswerTo(gone, true));
+  EXPECT_EQ(answered_, 1);
+  EXPECT_TRUE(desk_.Take(id)->commit);
+}
+
+}  // namespace
+}  // namespace legoai::agent

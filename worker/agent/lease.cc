@@ -1,0 +1,225 @@
+#include "worker/agent/lease.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/rpc_status.h"
+#include "worker/agent/attempt_request.h"
+#include "worker/agent/epoch_directory.h"
+#include "worker/comm/flight_ring.h"
+#include "worker/launch/run_directory.h"
+
+namespace legoai::agent {
+namespace {
+
+constexpr int64_t kProgressEveryUs = 200'000;  // of the same phase
+constexpr size_t kLongestLogText = 16 * 1024;
+
+int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
+
+}  // namespace
+
+Lease::Lease(v1::StartAttempt start, const LeaseServices& services) : start_(std::move(start)), services_(services) {
+  directory_ = EpochDirectory(services_.options.runs, id()).value_or("");
+  Log("info", absl::StrCat("begins with ", start_.placement().slots(), " slots",
+                           start_.has_resume_step() ? absl::StrCat(", from step ", start_.resume_step()) : ""));
+  thread_ = std::thread([this] { Run(); });
+}
+
+Lease::~Lease() {
+  if (!ended()) Revoke("the agent ends");
+  thread_.join();
+}
+
+void Lease::Stop(bool save, const std::string& reason) {
+  Log("info", absl::StrCat("is asked to stop", save ? " and save: " : ": ", reason));
+  stopping_ = true;
+  stop_.Request(save);
+  services_.slots.AskWaiting();
+}
+
+void Lease::Revoke(const std::string& reason) {
+  if (revoked_.exchange(true)) return;
+  if (!ended_) Log("warning", absl::StrCat("the trainers are killed: ", reason));
+  stop_.Kill();
+  services_.slots.AskWaiting();
+}
+
+void Lease::CollectFlight(const std::string& reason) {
+  Errand([this, reason] { TellFlight(reason); });
+}
+
+void Lease::Errand(std::function<void()> work) {
+  ++errands_running_;
+  const std::lock_guard<std::mutex> lock(errands_mutex_);
+  errands_.emplace_back([this, work = std::move(work)] {
+    work();
+    --errands_running_;
+    services_.ended();
+  });
+}
+
+void Lease::Run() {
+  const absl::StatusOr<launch::TrainOutcome> outcome = Train();
+  if (question_) services_.commits.Withdraw(*question_);
+  TellEnd(outcome);
+  ended_ = true;
+  services_.ended();
+}
+
+absl::StatusOr<launch::TrainOutcome> Lease::Train() {
+  const auto directory = EpochDirectory(services_.options.runs, id());
+  if (!directory.ok()) return directory.status();
+  auto request = AttemptRequest(start_, *directory, services_.options.trainer, services_.options.worker.device());
+  if (!request.ok()) return request.status();
+  if (absl::Status status = MakeEpochDirectory(*directory); !status.ok()) return status;
+  const auto slots = services_.slots.Take(request->nproc, [this] { return stopping_ || revoked_; });
+  if (absl::IsCancelled(slots.status()) && !revoked_) {
+    launch::TrainOutcome outcome;  // nothing had begun
+    outcome.cause = v1::Exit::STOPPED;
+    outcome.step = start_.resume_step();
+    return outcome;
+  }
+  if (!slots.ok()) return slots.status();
+  request->processors = services_.slots.ProcessorsOf(*slots);
+  last_step_ = start_.resume_step();
+  auto outcome = launch::RunTraining(*request, Callbacks(), &stop_);
+  services_.slots.Give(*slots);
+  return outcome;
+}
+
+launch::TrainCallbacks Lease::Callbacks() {
+  launch::TrainCallbacks callbacks;
+  callbacks.prepared = [this](const launch::PreparedTraining& prepared) { TellStarted(prepared); };
+  callbacks.started = [this](int64_t rank, int64_t pid) {
+    services_.log.Write("info", absl::StrCat("process ", pid, " is started"),
+                        {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt(), .rank = rank});
+  };
+  callbacks.progress = [this](const v1::Progress& progress) { TellProgress(progress); };
+  callbacks.metrics = [this](const v1::StepMetrics& metrics) {
+    last_step_ = metrics.step();
+    v1::Telemetry fact;
+    *fact.mutable_metrics() = metrics;
+    Tell(std::move(fact));
+  };
+  callbacks.log = [this](const std::string& level, const std::string& text) { TellLog(level, text, std::nullopt, NowUs()); };
+  callbacks.rank_log = [this](int64_t rank, const v1::Log& log) {
+    TellLog(log.level(), log.text(), rank, static_cast<int64_t>(log.time_unix_seconds() * 1e6));
+  };
+  callbacks.commit = [this](int64_t step, const std::vector<std::string>& digests) { return Commit(step, digests); };
+  return callbacks;
+}
+
+// Asked by the launcher again and again: puts the question once, then looks for the answer.
+std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::string>& digests) {
+  if (!question_) {
+    v1::CommitRequest request;
+    *request.mutable_lease() = id();
+    request.set_step(step);
+    request.mutable_digests()->Assign(digests.begin(), digests.end());
+    request.set_directory(launch::CheckpointsPath(directory_));
+    question_ = services_.commits.Ask(std::move(request), [this] { stop_.Wake(); });
+  }
+  const std::optional<CommitVerdict> verdict = services_.commits.Take(*question_);
+  if (!verdict) return std::nullopt;
+  question_.reset();
+  return Heed(step, *verdict);
+}
+
+std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdict) {
+  if (verdict.commit) {
+    Committed();
+    return absl::OkStatus();
+  }
+  if (!verdict.doubtful) return absl::AbortedError(verdict.reason);
+  // Trainers that hear of a denial remove what they wrote. But a lost answer may have been that it counts, and another attempt
+  // may be reading it: what is on the disk has to stay.
+  killed_because_ = absl::StrCat("the checkpoint of step ", step, " was denied when it was asked for again: ", verdict.reason);
+  Log("warning", absl::StrCat("the trainers are killed: ", killed_because_));
+  stop_.Kill();
+  return std::nullopt;
+}
+
+// Once there are as many checkpoints of this epoch as are to be kept, those of earlier ones are in nobody's interest.
+void Lease::Committed() {
+  const int64_t keep = start_.recipe().checkpoint().keep_latest_k();
+  if (keep < 1 || ++commits_ != keep) return;
+  Errand([this] {
+    const absl::Status removed = RemoveEarlierCheckpoints(services_.options.runs, id());
+    if (!removed.ok()) Log("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()));
+  });
+}
+
+void Lease::TellStarted(const launch::PreparedTraining& prepared) {
+  v1::Telemetry fact;
+  fact.mutable_started()->set_unigram_entropy(prepared.unigram_entropy);
+  fact.mutable_started()->set_tokens(prepared.tokens);
+  Tell(std::move(fact));
+}
+
+void Lease::TellProgress(const v1::Progress& progress) {
+  last_step_ = std::max(last_step_, progress.step());
+  const int64_t now = NowUs();
+  const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps();
+  if (same && now >= told_progress_us_ && now - told_progress_us_ < kProgressEveryUs) return;
+  told_progress_ = progress;
+  told_progress_us_ = now;
+  v1::Telemetry fact;
+  *fact.mutable_progress() = progress;
+  Tell(std::move(fact));
+}
+
+void Lease::TellLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us) {
+  services_.log.Write(level, text, {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt(), .rank = rank});
+  v1::Telemetry fact;
+  v1::LogLine& line = *fact.mutable_log();
+  line.set_attempt(start_.attempt());
+  line.set_epoch(id().epoch());
+  if (rank) line.set_rank(*rank);
+  line.set_level(level);
+  line.set_text(text.substr(0, kLongestLogText));
+  line.set_time_us(time_us);
+  Tell(std::move(fact));
+}
+
+void Lease::TellFlight(const std::string& reason) {
+  for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
+    auto dump = comm::ReadFlightRing(launch::FlightRingPath(directory_, rank), reason);
+    if (!dump.ok()) continue;  // it has not come so far; the server sees whose is missing
+    v1::Telemetry fact;
+    *fact.mutable_flight_dump() = *std::move(dump);
+    Tell(std::move(fact));
+  }
+}
+
+void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
+  if (revoked_) return Log("info", "has ended, revoked");
+  v1::Telemetry fact;
+  v1::AttemptEnded& ended = *fact.mutable_ended();
+  if (outcome.ok()) {
+    ended.set_stopped(outcome->cause == v1::Exit::STOPPED);
+    ended.set_last_step(outcome->step);
+    if (!outcome->hf_directory.empty()) ended.set_hf_directory(outcome->hf_directory);
+    Log("info", absl::StrCat(ended.stopped() ? "has stopped" : "has finished", " at step ", outcome->step));
+  } else {
+    const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
+    TellFlight(std::string(error.message()));
+    *ended.mutable_error() = ToRpcStatus(error);
+    ended.set_last_step(last_step_);
+    Log("error", std::string(error.message()));
+  }
+  ended_fact_ = Tell(std::move(fact));
+}
+
+int64_t Lease::Tell(v1::Telemetry fact) {
+  *fact.mutable_lease() = id();
+  return services_.telemetry.Add(std::move(fact));
+}
+
+void Lease::Log(const std::string& level, const std::string& text) const {
+  services_.log.Write(level, text, {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt()});
+}
+
+}  // namespace legoai::agent

@@ -1,0 +1,94 @@
+// One lease: the slots that the server has given to an attempt at a job, and the training that runs on them, on a thread of its
+// own that lasts as long (a trainer dies with the thread that started it). Torch-free. Thread-safe.
+//
+// What happens goes into the telemetry: that it began, progress, metrics, log lines, at a failure every rank's flight record, and
+// how it ended. Checkpoints are put to the server by way of the commit desk, and the trainers wait for the verdict.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/worker_service.pb.h"
+#include "worker/agent/commit_desk.h"
+#include "worker/agent/json_log.h"
+#include "worker/agent/options.h"
+#include "worker/agent/slots.h"
+#include "worker/agent/telemetry_buffer.h"
+#include "worker/launch/run_training.h"
+#include "worker/launch/stop_pipe.h"
+
+namespace legoai::agent {
+
+// What leases of one agent share. All outlive the leases.
+struct LeaseServices {
+  const AgentOptions& options;
+  Slots& slots;
+  TelemetryBuffer& telemetry;
+  CommitDesk& commits;
+  const JsonLog& log;
+  std::function<void()> ended;  // on a thread of the lease, its last act
+};
+
+class Lease {
+ public:
+  // Begins at once; waits for its slots if they are still taken.
+  Lease(v1::StartAttempt start, const LeaseServices& services);
+  // Kills what still runs, and waits for its end.
+  ~Lease();
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  const v1::LeaseId& id() const { return start_.lease(); }
+  // Asks the trainers to stop at the next step.
+  void Stop(bool save, const std::string& reason);
+  // Kills the trainers at once: the lease is not this worker's any more. Nothing of it is told to the server from now on.
+  void Revoke(const std::string& reason);
+  // Sends what the ranks are doing, as their rings say, be they stopped or hung. Reads on another thread.
+  void CollectFlight(const std::string& reason);
+
+  bool revoked() const { return revoked_; }
+  bool ended() const { return ended_ && errands_running_ == 0; }  // its threads have nothing more to do
+  int64_t ended_fact() const { return ended_fact_; }              // number of the telemetry that says how it ended; 0: none
+
+ private:
+  void Run();
+  absl::StatusOr<launch::TrainOutcome> Train();
+  launch::TrainCallbacks Callbacks();
+  std::optional<absl::Status> Commit(int64_t step, const std::vector<std::string>& digests);
+  std::optional<absl::Status> Heed(int64_t step, const CommitVerdict& verdict);
+  void Committed();
+  void TellStarted(const launch::PreparedTraining& prepared);
+  void TellProgress(const v1::Progress& progress);
+  void TellLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
+  void TellFlight(const std::string& reason);
+  void TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
+  int64_t Tell(v1::Telemetry fact);
+  void Log(const std::string& level, const std::string& text) const;
+  void Errand(std::function<void()> work);
+
+  const v1::StartAttempt start_;
+  const LeaseServices services_;
+  std::string directory_;  // set before the thread starts, empty if it cannot be
+  launch::StopPipe stop_;
+  std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
+  std::atomic<int64_t> ended_fact_{0};
+  // Of the lease's thread alone.
+  std::optional<int64_t> question_;  // at the commit desk
+  int64_t commits_ = 0, last_step_ = 0;
+  std::string killed_because_;  // of a reason of its own; empty: it was not
+  v1::Progress told_progress_;
+  int64_t told_progress_us_ = 0;
+  std::atomic<int> errands_running_{0};
+  std::mutex errands_mutex_;
+  std::vector<std::jthread> errands_;
+  std::thread thread_;
+};
+
+}  // namespace legoai::agent

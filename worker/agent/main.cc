@@ -1,0 +1,110 @@
+// legoai-agent: trains on this machine what the server at --server gives it to train. Runs until SIGTERM or Ctrl-C: then trainers
+// save and stop; the second one kills them. Log lines go to stderr as JSON. Exit codes: 0 asked to end, 1 refused by the server
+// or a start that cannot be, 2 the call was wrong.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/errors.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/json_log.h"
+#include "worker/agent/options.h"
+#include "worker/agent/this_machine.h"
+#include "worker/launch/programs.h"
+
+ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
+ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host's name if it is not given");
+ABSL_FLAG(std::string, pool, "default", "of workers that jobs choose from");
+ABSL_FLAG(int64_t, slots, 0, "ranks that may run here at a time; 0: one for each physical core");
+ABSL_FLAG(std::string, runs, "", "folder for what jobs write; all workers of a pool must see the same one");
+ABSL_FLAG(std::string, device_file, "", "this machine as `lego hardware --measure` found it; where that keeps it, if not given");
+ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
+ABSL_FLAG(int64_t, telemetry_mb, 64, "megabytes of metrics and log lines that are kept while the server is away");
+ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to save and stop when the agent is asked to end");
+
+namespace legoai::agent {
+namespace {
+
+absl::StatusOr<AgentOptions> ReadOptions() {
+  AgentOptions options;
+  options.server = absl::GetFlag(FLAGS_server);
+  options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
+  const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
+  if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
+  options.telemetry_bytes = megabytes * 1'000'000;
+  if (options.server.find(':') == std::string::npos) return FieldError("--server", options.server, "must be HOST:PORT");
+  if (absl::GetFlag(FLAGS_runs).empty()) return FieldError("--runs", "", "is needed: a folder for what jobs write");
+  std::error_code error;
+  options.runs = std::filesystem::absolute(absl::GetFlag(FLAGS_runs), error).lexically_normal().string();
+  std::filesystem::create_directories(options.runs, error);
+  if (error || access(options.runs.c_str(), W_OK) != 0) {
+    return FieldError("--runs", options.runs, absl::StrCat("cannot be written", error ? ": " + error.message() : ""));
+  }
+  auto worker = ThisMachine({.name = absl::GetFlag(FLAGS_name),
+                             .pool = absl::GetFlag(FLAGS_pool),
+                             .slots = absl::GetFlag(FLAGS_slots),
+                             .device_file = absl::GetFlag(FLAGS_device_file)});
+  if (!worker.ok()) return worker.status();
+  options.worker = *std::move(worker);
+  options.trainer = absl::GetFlag(FLAGS_trainer);
+  if (!options.trainer.empty()) return options;
+  auto trainer = launch::FindTrainer();
+  if (!trainer.ok()) return trainer.status();
+  options.trainer = *std::move(trainer);
+  return options;
+}
+
+// Signals are taken by one thread: no handler runs in the middle of anything.
+void PassOnSignals(Agent& agent, const sigset_t& signals) {
+  std::thread([&agent, signals] {
+    int number = 0;
+    while (sigwait(&signals, &number) == 0) agent.Stop();
+  }).detach();
+}
+
+int Fail(const JsonLog& log, const absl::Status& status, int code) {
+  log.Write("error", std::string(status.message()));
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);  // between fork and exec trainers need nothing of gRPC
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in all threads to come
+  absl::SetProgramUsageMessage("legoai-agent trains on this machine what a LegoAI server gives it. --runs=DIR is needed.");
+  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
+  const JsonLog log(STDERR_FILENO);
+  if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);
+  auto options = ReadOptions();
+  if (!options.ok()) return Fail(log, options.status(), GetFieldViolation(options.status()) ? 2 : 1);
+  log.Write("info", absl::StrCat("legoai-agent ", options->worker.build_version(), " of ", options->worker.name(), ": ",
+                                 options->worker.slots(), " slots of type ", options->worker.device().type(), ", runs in ",
+                                 options->runs));
+  if (absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
+    log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
+  }
+  // Lasts as long as the process: the signals' thread speaks with it.
+  static Agent agent(*std::move(options), log);
+  PassOnSignals(agent, signals);
+  const absl::Status status = agent.Run();
+  if (status.ok()) log.Write("info", "has ended");
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace legoai::agent
+
+int main(int argc, char** argv) { return legoai::agent::Main(argc, argv); }

@@ -1,0 +1,25 @@
+// What an agent is told when it starts. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/legoai/v1/worker.pb.h"
+
+namespace legoai::agent {
+
+struct AgentOptions {
+  std::string server;                                   // "127.0.0.1:7420"
+  v1::Worker worker;                                    // what Hello says of this machine; `instance` names this process
+  std::string runs;                                     // jobs' folders go there (epoch_directory.h)
+  std::string trainer;                                  // path of legoai-trainer
+  int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, kept while the server is away
+  absl::Duration first_wait = absl::Milliseconds(100);  // before the second try to reach the server; doubles
+  absl::Duration longest_wait = absl::Seconds(5);
+  absl::Duration hello_timeout = absl::Seconds(20);  // for the server's welcome
+  absl::Duration stop_grace = absl::Seconds(60);     // for trainers to save and stop when the agent is asked to end
+};
+
+}  // namespace legoai::agent

@@ -1,0 +1,163 @@
+// Agent's part of the protocol: hello, heartbeats, what is sent when, and what happens when the connection is lost.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/agent/agent.h"
+
+namespace legoai::agent {
+namespace {
+
+// What comes of a heartbeat interval that makes no sense.
+std::chrono::nanoseconds Within(double seconds, std::chrono::nanoseconds least, std::chrono::nanoseconds most) {
+  if (!(seconds > 0)) return least;
+  const auto wished = std::chrono::duration<double>(std::min(seconds, 1e6));
+  return std::clamp(std::chrono::duration_cast<std::chrono::nanoseconds>(wished), least, most);
+}
+
+// Not to be tried again: the answer will be the same.
+bool IsRefusal(const absl::Status& status) { return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status); }
+
+}  // namespace
+
+void Agent::Connect() {
+  session_ = Session::kConnecting;
+  writing_ = false;
+  heard_ = Clock::now();
+  patience_ = absl::ToChronoNanoseconds(options_.hello_timeout);
+  stream_ = Stream::Open(
+      options_.server,
+      {.received = [this](v1::ToAgent message) { Put([&](Mail& mail) { mail.received.push_back(std::move(message)); }); },
+       .written = [this] { Put([](Mail& mail) { mail.written = true; }); },
+       .ended = [this](absl::Status status) { Put([&](Mail& mail) { mail.stream_ended = std::move(status); }); }});
+}
+
+void Agent::Welcome(const v1::Welcome& welcome) {
+  if (session_ != Session::kGreeted) return;
+  session_ = Session::kOpen;
+  backoff_.Reset();
+  told_trouble_.clear();
+  heartbeat_interval_ = Within(welcome.heartbeat_interval_seconds(), std::chrono::milliseconds(20), std::chrono::minutes(1));
+  // A server that is slow for a while is not gone; one that has stopped, or whose host is cut off, is not to be waited for for
+  // ever.
+  const auto ttl = Within(welcome.lease_ttl_seconds(), std::chrono::seconds(1), std::chrono::minutes(5));
+  patience_ = std::max(ttl, std::max<std::chrono::nanoseconds>(5 * heartbeat_interval_, std::chrono::seconds(5)));
+  heartbeat_at_ = Clock::now() + heartbeat_interval_;
+  telemetry_.ReplayAfter(welcome.acknowledged_telemetry());
+  commits_.SendAllAgain();
+  log_.Write("info", absl::StrCat("is connected with ", options_.server, " as ", options_.worker.name()));
+}
+
+void Agent::CheckSession() {
+  const Clock::time_point now = Clock::now();
+  if (now >= kill_at_) {
+    kill_at_ = Clock::time_point::max();
+    for (auto& [key, lease] : leases_) lease->Revoke("the agent ends, and they did not stop in time");
+  }
+  if (session_ == Session::kNone && now >= connect_at_ && !refused_) return Connect();
+  if (stream_ != nullptr && now >= heard_ + patience_) LoseStream(absl::DeadlineExceededError("the server does not answer"));
+}
+
+// One message at a time, the most urgent first.
+void Agent::Pump() {
+  if (stream_ == nullptr || writing_) return;
+  if (auto message = NextMessage()) {
+    writing_ = true;
+    stream_->Write(*std::move(message));
+  }
+}
+
+std::optional<v1::FromAgent> Agent::NextMessage() {
+  v1::FromAgent message;
+  if (session_ == Session::kConnecting) {
+    session_ = Session::kGreeted;
+    *message.mutable_hello() = MakeHello();
+    return message;
+  }
+  if (session_ != Session::kOpen) return std::nullopt;
+  if (Clock::now() >= heartbeat_at_) {
+    *message.mutable_heartbeat() = MakeHeartbeat();
+    return message;
+  }
+  if (auto question = commits_.NextToSend()) {
+    *message.mutable_commit_request() = *std::move(question);
+    return message;
+  }
+  if (auto fact = telemetry_.Next()) {
+    *message.mutable_telemetry() = *std::move(fact);
+    return message;
+  }
+  return std::nullopt;
+}
+
+v1::Hello Agent::MakeHello() const {
+  v1::Hello hello;
+  *hello.mutable_worker() = options_.worker;
+  for (const auto& [key, lease] : leases_) {
+    if (!lease->revoked()) *hello.add_leases() = lease->id();
+  }
+  hello.set_last_telemetry(telemetry_.last());
+  return hello;
+}
+
+v1::Heartbeat Agent::MakeHeartbeat() {
+  // A process that was stopped does not make up for what it missed.
+  heartbeat_at_ = std::max(heartbeat_at_ + heartbeat_interval_, Clock::now());
+  v1::Heartbeat heartbeat;
+  heartbeat.set_sequence(++heartbeats_);
+  for (const auto& [key, lease] : leases_) {
+    if (!lease->revoked()) *heartbeat.add_leases() = lease->id();
+  }
+  heartbeat.set_dropped_metrics(telemetry_.dropped());
+  return heartbeat;
+}
+
+void Agent::LoseStream(const absl::Status& why) {
+  stream_.reset();
+  const bool leaving = session_ == Session::kLeaving;
+  session_ = leaving ? Session::kLeaving : Session::kNone;
+  heartbeat_at_ = Clock::time_point::max();
+  writing_ = false;
+  std::vector<v1::ToAgent> last_words;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last_words.swap(mail_.received);
+    mail_.written = false;
+    mail_.stream_ended.reset();
+  }
+  for (v1::ToAgent& message : last_words) Handle(std::move(message));
+  if (leaving) return;
+  if (IsRefusal(why)) {
+    log_.Write("error", absl::StrCat("the server at ", options_.server, " refuses this agent: ", why.message()));
+    refused_ = why;
+    return;
+  }
+  const absl::Duration wait = backoff_.Next();
+  connect_at_ = Clock::now() + absl::ToChronoNanoseconds(wait);
+  const std::string trouble(why.ok() ? "the server has closed the connection" : why.message());
+  if (trouble == std::exchange(told_trouble_, trouble)) return;
+  log_.Write("warning", absl::StrCat("has no connection with ", options_.server, " and tries again: ", trouble));
+}
+
+// After the last trainer has ended: what is left to tell, then goodbye. True: it is done, or has had its time.
+bool Agent::LeaveSession() {
+  const Clock::time_point now = Clock::now();
+  if (leave_by_ == Clock::time_point::max()) {
+    leave_by_ = now + (session_ == Session::kOpen ? std::chrono::seconds(10) : std::chrono::seconds(2));
+  }
+  if (now >= leave_by_ || stops_ > 1) return true;
+  if (session_ == Session::kLeaving) {
+    if (stream_ == nullptr) return true;
+    if (!writing_ && !std::exchange(said_goodbye_, true)) stream_->Finish();
+    return false;
+  }
+  if (session_ != Session::kOpen || writing_ || !telemetry_.empty()) return false;
+  session_ = Session::kLeaving;
+  writing_ = true;
+  v1::FromAgent message;
+  message.mutable_goodbye();
+  stream_->Write(std::move(message));
+  return false;
+}
+
+}  // namespace legoai::agent

@@ -1,0 +1,55 @@
+#include "worker/agent/slots.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+
+namespace legoai::agent {
+
+Slots::Slots(int64_t count, std::vector<int> processors) : processors_(std::move(processors)), taken_(count, false) {}
+
+absl::StatusOr<std::vector<int64_t>> Slots::Take(int64_t count, const std::function<bool()>& given_up) {
+  if (count < 1 || count > this->count()) {
+    return FieldError("placement.slots", absl::StrCat(count), absl::StrCat("this worker has ", this->count(), " slots"));
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return given_up() || FreeLocked() >= count; });
+  if (given_up()) return absl::CancelledError("given up while it waited for slots");
+  std::vector<int64_t> slots;
+  for (int64_t slot = 0; static_cast<int64_t>(slots.size()) < count; ++slot) {
+    if (taken_[slot]) continue;
+    taken_[slot] = true;
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+void Slots::Give(const std::vector<int64_t>& slots) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const int64_t slot : slots) taken_[slot] = false;
+  }
+  changed_.notify_all();
+}
+
+void Slots::AskWaiting() {
+  { const std::lock_guard<std::mutex> lock(mutex_); }  // nobody is between asking and waiting
+  changed_.notify_all();
+}
+
+std::vector<int> Slots::ProcessorsOf(const std::vector<int64_t>& slots) const {
+  std::vector<int> processors;
+  for (const int64_t slot : slots) processors.push_back(processors_[slot % processors_.size()]);
+  return processors;
+}
+
+int64_t Slots::free() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return FreeLocked();
+}
+
+int64_t Slots::FreeLocked() const { return std::count(taken_.begin(), taken_.end(), false); }
+
+}  // namespace legoai::agent

@@ -1,0 +1,40 @@
+// The slots of this worker: each trains one rank, on a processor of its own where there are enough. Torch-free. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace legoai::agent {
+
+class Slots {
+ public:
+  // Slot s is on the (s mod n)-th of n `processors` (launch::AllowedCpus), of which there must be one.
+  Slots(int64_t count, std::vector<int> processors);
+
+  // Takes `count` slots, waiting until as many are free: an attempt whose trainers are just being killed still holds its own.
+  // Gives them ascending. Errors: FieldError (placement.slots) for more than there are, or none; Cancelled: `given_up` says so.
+  absl::StatusOr<std::vector<int64_t>> Take(int64_t count, const std::function<bool()>& given_up);
+  void Give(const std::vector<int64_t>& slots);
+  // Asks every waiting `given_up` again.
+  void AskWaiting();
+
+  // Where the ranks of an attempt that has these slots run, in the order of the slots.
+  std::vector<int> ProcessorsOf(const std::vector<int64_t>& slots) const;
+  int64_t count() const { return static_cast<int64_t>(taken_.size()); }
+  int64_t free() const;
+
+ private:
+  int64_t FreeLocked() const;
+
+  const std::vector<int> processors_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace legoai::agent

@@ -1,0 +1,83 @@
+#include "worker/agent/slots.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "proto/errors.h"
+
+namespace legoai::agent {
+namespace {
+
+using ::testing::ElementsAre;
+
+bool Never() { return false; }
+
+TEST(SlotsTest, TwoAttemptsHaveNothingInCommon) {
+  Slots slots(4, {0, 2, 4, 6});
+  const auto first = slots.Take(2, Never), second = slots.Take(2, Never);
+  EXPECT_THAT(*first, ElementsAre(0, 1));
+  EXPECT_THAT(*second, ElementsAre(2, 3));
+  EXPECT_THAT(slots.ProcessorsOf(*first), ElementsAre(0, 2));
+  EXPECT_THAT(slots.ProcessorsOf(*second), ElementsAre(4, 6));
+  EXPECT_EQ(slots.free(), 0);
+  slots.Give(*first);
+  EXPECT_THAT(*slots.Take(1, Never), ElementsAre(0));
+  EXPECT_EQ(slots.free(), 1);
+}
+
+TEST(SlotsTest, MoreSlotsThanProcessorsShareThem) {
+  Slots slots(3, {1, 3});
+  EXPECT_THAT(slots.ProcessorsOf(*slots.Take(3, Never)), ElementsAre(1, 3, 1));
+}
+
+TEST(SlotsTest, WhatCanNeverBeIsRefused) {
+  Slots slots(2, {0});
+  for (const int64_t count : {0, -1, 3}) {
+    const auto violation = GetFieldViolation(slots.Take(count, Never).status());
+    ASSERT_TRUE(violation) << count;
+    EXPECT_EQ(violation->field(), "placement.slots");
+  }
+}
+
+TEST(SlotsTest, WhoWaitsGetsWhatIsGivenBackOrGivesUp) {
+  Slots slots(2, {0, 1});
+  const auto all = slots.Take(2, Never);
+  std::atomic<bool> given_up = false;
+  absl::StatusOr<std::vector<int64_t>> waited, gave_up;
+  std::thread impatient([&] { gave_up = slots.Take(2, [&] { return given_up.load(); }); });
+  given_up = true;
+  slots.AskWaiting();
+  impatient.join();
+  EXPECT_TRUE(absl::IsCancelled(gave_up.status())) << gave_up.status();
+  std::thread patient([&] { waited = slots.Take(2, Never); });
+  slots.Give(*all);
+  patient.join();
+  EXPECT_THAT(*waited, ElementsAre(0, 1));
+}
+
+TEST(SlotsTest, ManyThreadsNeverHoldTheSameSlot) {
+  Slots slots(5, {0, 1, 2, 3, 4});
+  std::atomic<int> holders[5] = {};
+  std::atomic<bool> shared = false;
+  const auto work = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (int round = 0; round < 200; ++round) {
+      const auto held = slots.Take(1 + random() % 3, Never);
+      for (const int64_t slot : *held) shared = shared || ++holders[slot] > 1;
+      for (const int64_t slot : *held) --holders[slot];
+      slots.Give(*held);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed) threads.emplace_back(work, seed);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(shared);
+  EXPECT_EQ(slots.free(), 5);
+}
+
+}  // namespace
+}  // namespace legoai::agent

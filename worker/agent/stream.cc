@@ -1,0 +1,104 @@
+#include "worker/agent/stream.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "google/rpc/status.pb.h"
+#include "proto/legoai/v1/worker_service.grpc.pb.h"
+#include "proto/rpc_status.h"
+
+namespace legoai::agent {
+namespace {
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  google::rpc::Status rpc;
+  if (!status.error_details().empty() && rpc.ParseFromString(status.error_details()) && rpc.code() == status.error_code())
+    return FromRpcStatus(rpc);
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+// A channel of its own for every try: the agent has its own waiting time between them.
+std::shared_ptr<grpc::Channel> Dial(const std::string& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+}
+
+class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
+ public:
+  GrpcStream(const std::string& server, Callbacks callbacks)
+      : callbacks_(std::move(callbacks)), stub_(v1::WorkerService::NewStub(Dial(server))) {
+    stub_->async()->Connect(&context_, this);
+    AddHold();  // for writes from other threads, until the server's side has ended
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  ~GrpcStream() override {
+    context_.TryCancel();
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+  }
+
+  void Write(v1::FromAgent message) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) return;
+    outgoing_ = std::move(message);
+    StartWrite(&outgoing_);
+  }
+
+  void Finish() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!closed_) StartWritesDone();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      callbacks_.received(std::move(incoming_));
+      incoming_.Clear();
+      StartRead(&incoming_);
+      return;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closed_ = true;
+    }
+    RemoveHold();
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok) callbacks_.written();  // else the stream is broken, and ends
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    callbacks_.ended(FromGrpc(status));
+    // Under the lock: who waits destroys this object as soon as it has it.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  const Callbacks callbacks_;
+  grpc::ClientContext context_;
+  const std::unique_ptr<v1::WorkerService::Stub> stub_;
+  v1::ToAgent incoming_;
+  v1::FromAgent outgoing_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;  // the server's side has ended: nothing may be written
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> Stream::Open(const std::string& server, Callbacks callbacks) {
+  return std::make_unique<GrpcStream>(server, std::move(callbacks));
+}
+
+}  // namespace legoai::agent

@@ -1,0 +1,61 @@
+// What the agent has to tell the server about its leases, kept until the server says that it is durable. Torch-free. Thread-safe.
+//
+// Facts are numbered from 1 for the life of the agent's process. Metrics, log lines and progress may be dropped, the oldest
+// first, when there are more bytes of them than the limit: an agent whose server is away must not grow without bound. When an
+// attempt began, how it ended, and flight records are never dropped.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "proto/legoai/v1/worker_service.pb.h"
+
+namespace legoai::agent {
+
+// As much is under way without acknowledgement, so that heartbeats never queue behind a heap of telemetry in the connection.
+inline constexpr int64_t kWindowFacts = 1000;
+inline constexpr int64_t kWindowBytes = int64_t{1} << 20;
+
+class TelemetryBuffer {
+ public:
+  // `added` is called after every fact, on the thread that added it.
+  TelemetryBuffer(int64_t limit_bytes, std::function<void()> added);
+
+  // Numbers the fact and keeps it; gives its number.
+  int64_t Add(v1::Telemetry fact);
+
+  // The next fact to send: after those that Next() has given. Nothing while the window is full, or there is none.
+  std::optional<v1::Telemetry> Next();
+
+  // This one and all before it are durable.
+  void Acknowledge(int64_t sequence);
+  // After a reconnection: what comes after `sequence` is sent again.
+  void ReplayAfter(int64_t sequence);
+
+  int64_t last() const;          // number of the latest fact; 0: none
+  int64_t acknowledged() const;  // all up to this one
+  bool empty() const;            // everything that was kept is acknowledged
+  int64_t dropped() const;       // facts that were dropped
+
+ private:
+  struct Entry {
+    v1::Telemetry fact;
+    int64_t bytes = 0;
+  };
+  void DropOldest();
+
+  const int64_t limit_bytes_;
+  const std::function<void()> added_;
+  mutable std::mutex mutex_;
+  std::map<int64_t, Entry> entries_;  // by number
+  std::deque<int64_t> droppable_;     // numbers, ascending; some may be gone
+  int64_t droppable_bytes_ = 0;
+  int64_t last_ = 0, given_ = 0, acknowledged_ = 0, dropped_ = 0;
+  int64_t under_way_facts_ = 0, under_way_bytes_ = 0;  // given and not acknowledged
+};
+
+}  // namespace legoai::agent

@@ -1,0 +1,91 @@
+#include "worker/agent/this_machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/errors.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host.h"
+#include "simulator/hardware/host_device.h"
+#include "worker/launch/build_version.h"
+
+namespace legoai::agent {
+namespace {
+
+constexpr int64_t kMostSlots = 4096;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+// A host's name as a resource's: letters, digits and - only.
+std::string AsResourceId(std::string host) {
+  for (char& c : host) c = absl::ascii_isalnum(static_cast<unsigned char>(c)) ? absl::ascii_tolower(c) : '-';
+  host = host.substr(0, 63);
+  while (!host.empty() && host.back() == '-') host.pop_back();
+  while (!host.empty() && host.front() == '-') host.erase(host.begin());
+  return host.empty() ? "localhost" : host;
+}
+
+absl::Status CheckId(const char* field, const std::string& id) {
+  const bool good = !id.empty() && id.size() <= 63 && id.front() != '-' && id.back() != '-' &&
+                    std::all_of(id.begin(), id.end(),
+                                [](unsigned char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; });
+  return good ? absl::OkStatus() : FieldError(field, id, "must be 1 to 63 of a-z, 0-9 and -, with no - at the ends");
+}
+
+// As a ULID: 10 characters of the time in milliseconds, 16 of chance.
+std::string NewInstance() {
+  constexpr char kDigits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+  std::string id(26, '0');
+  int64_t milliseconds = absl::ToUnixMillis(absl::Now());
+  for (int i = 9; i >= 0; --i, milliseconds >>= 5) id[i] = kDigits[milliseconds & 31];
+  std::random_device random;
+  for (int i = 10; i < 26; ++i) id[i] = kDigits[random() & 31];
+  return id;
+}
+
+absl::StatusOr<v1::Device> FindDevice(const std::string& file) {
+  if (!file.empty()) {
+    auto device = sim::LoadDevice(file);
+    if (!device.ok()) return FieldError("--device_file", file, std::string(device.status().message()));
+    return device;
+  }
+  auto measured = sim::LoadHostDevice();
+  if (!measured.ok()) return measured.status();
+  return measured->has_value() ? **measured : sim::FindDevice("cpu");
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Worker> ThisMachine(const MachineOptions& options) {
+  const std::string id = options.name.empty() ? AsResourceId(HostName()) : options.name;
+  if (absl::Status status = CheckId("--name", id); !status.ok()) return status;
+  if (absl::Status status = CheckId("--pool", options.pool); !status.ok()) return status;
+  if (options.slots < 0 || options.slots > kMostSlots)
+    return FieldError("--slots", absl::StrCat(options.slots), absl::StrCat("must be 0 to ", kMostSlots));
+  auto device = FindDevice(options.device_file);
+  if (!device.ok()) return device.status();
+  v1::Worker worker;
+  worker.set_name("workers/" + id);
+  worker.set_host(HostName());
+  worker.set_pool(options.pool);
+  *worker.mutable_device() = *std::move(device);
+  worker.set_host_memory_bytes(sim::HostMemoryBytes());
+  worker.set_host_cores(sim::HostPhysicalCores());
+  worker.set_slots(options.slots > 0 ? options.slots : worker.host_cores());
+  worker.set_build_version(std::string(launch::BuildVersion()));
+  worker.set_instance(NewInstance());
+  return worker;
+}
+
+bool HasBeenMeasured() { return access(sim::HostDevicePath().c_str(), R_OK) == 0; }
+
+}  // namespace legoai::agent
