@@ -201,6 +201,7 @@ absl::Status ApplyRun(store::Transaction& transaction, const v1::Telemetry* begi
     if (job.version() != version) touched = false;  // a transition has stored all of it
     if (fact->fact_case() == v1::Telemetry::kMetrics) touched = true;
     if (fact->has_ended()) {
+      effects->lost_attempts += fact->ended().has_error();
       *effects->ended_leases.emplace_back().mutable_job() = job.name();
       effects->ended_leases.back().set_epoch(begin->lease().epoch());
       effects->fenced += end - fact - 1;
@@ -269,6 +270,7 @@ absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job
   if (!*found) return absl::OkStatus();
   v1::Job job = **found;
   effects->changed_jobs.push_back(job.name());
+  ++effects->lost_attempts;
   const absl::Status lost = absl::UnavailableError(reason);
   if (absl::Status status = EndAttempt(transaction, job, "lost", lost, std::nullopt, now_us); !status.ok()) return status;
   if (job.state() == v1::CANCELLING) return Move(transaction, &job, v1::CANCELLED, job.reason(), now_us);

@@ -134,6 +134,7 @@ absl::Status Controller::Write(const std::function<absl::Status(store::Transacti
 }
 
 void Controller::Apply(const Effects& effects) {
+  for (int64_t i = 0; i < effects.lost_attempts && options_.metrics != nullptr; ++i) options_.metrics->AttemptLost();
   if (!effects.ended_leases.empty()) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -32,6 +32,7 @@
 #include "server/fleet/planning.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/log.h"
+#include "server/metrics/registry.h"
 #include "server/store/store.h"
 
 namespace legoai::server {
@@ -43,6 +44,7 @@ struct ControllerOptions {
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   std::function<int64_t()> now_us;         // microseconds UTC
   std::function<absl::Duration()> steady;  // monotonic
+  Metrics* metrics = nullptr;              // not owned; may be null
 };
 
 // The way to one agent. Send() queues and returns at once; thread-safe.

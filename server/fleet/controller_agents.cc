@@ -124,6 +124,7 @@ std::vector<v1::LeaseId> Controller::Revoked(const std::string& worker,
 }
 
 void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
+  const absl::Duration begun = options_.steady();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
@@ -131,12 +132,15 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
   if (entry.session != session) return;  // replaced by another agent of this name
   entry.heard = options_.steady();
   entry.facts.set_last_seen_time_us(options_.now_us());
+  const int64_t dropped = heartbeat.dropped_metrics() - entry.facts.dropped_metrics();
+  if (options_.metrics != nullptr && dropped > 0) options_.metrics->TelemetryDropped(dropped);
   entry.facts.set_dropped_metrics(heartbeat.dropped_metrics());
   v1::ToAgent answer;
   answer.mutable_heartbeat()->set_sequence(heartbeat.sequence());
   for (const v1::LeaseId& lease : Revoked(found->second.worker, heartbeat.leases()))
     *answer.mutable_heartbeat()->add_revoked() = lease;
   found->second.link->Send(answer);
+  if (options_.metrics != nullptr) options_.metrics->Heartbeat(absl::ToDoubleSeconds(options_.steady() - begun));
 }
 
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
@@ -166,6 +170,7 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
     v1::ToAgent ack;
     ack.mutable_telemetry_ack()->set_sequence(last);
     found->second.link->Send(ack);
+    if (options_.metrics != nullptr) options_.metrics->TelemetryRecords(static_cast<int64_t>(facts.size()));
     if (fenced > 0) Say(LogLevel::kWarning, absl::StrCat(fenced, " facts of leases that are over, from ", found->second.worker));
   }
   JudgeLeases(session, last);
@@ -179,6 +184,7 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
       status.ok() ? absl::StrCat("step ", request.step(), " is committed")
                   : absl::StrCat("step ", request.step(), " is not committed: ", status.message()),
       request.lease().job(), request.lease().epoch());
+  if (status.ok() && options_.metrics != nullptr) options_.metrics->CheckpointCommitted();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;

@@ -168,6 +168,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   });
   if (!status.ok()) return Say(LogLevel::kWarning, absl::StrCat("no lease: ", status.message()), grant.job, job.epoch());
   Say(LogLevel::kInfo, absl::StrCat("leased ", grant.slots, " slots of ", grant.worker), grant.job, job.epoch());
+  if (options_.metrics != nullptr) options_.metrics->Lease();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto worker = workers_.find(grant.worker);
   const uint64_t session = worker == workers_.end() ? 0 : worker->second.session;

@@ -174,6 +174,7 @@ void Controller::FinishPlanning(const std::string& name, int64_t slots, const ab
     if (ending_) return;  // the job stays in planning, and is planned again by the next server
   }
   notifier_->ClearPlanning(name);
+  if (result.ok() && options_.metrics != nullptr) options_.metrics->Planning(result->seconds());
   const int64_t now_us = options_.now_us();
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     auto stored = transaction.GetJob(name);

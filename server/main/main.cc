@@ -1,0 +1,211 @@
+// legoai-server: the control plane as one process. SQLite store, planner, scheduler, gRPC for users and agents, HTTP for the
+// page.
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "planner/lego_sim_pool.h"
+#include "proto/errors.h"
+#include "server/fleet/controller.h"
+#include "server/http/control_plane_handlers.h"
+#include "server/http/http_server.h"
+#include "server/jobs/notifier.h"
+#include "server/jobs/request_checks.h"
+#include "server/metrics/gauges.h"
+#include "server/metrics/log.h"
+#include "server/metrics/measured_store.h"
+#include "server/metrics/registry.h"
+#include "server/rpc/control_plane.h"
+#include "server/rpc/grpc_control_plane.h"
+#include "server/rpc/grpc_worker_service.h"
+#include "server/store/sqlite_store.h"
+#include "worker/launch/build_version.h"
+#include "worker/launch/processors.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
+ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
+ABSL_FLAG(std::string, data, "", "folder of the store; it is made if it is not there (needed)");
+ABSL_FLAG(std::string, web, "", "folder of the built page; empty: none");
+ABSL_FLAG(std::string, sim, "", "path of lego-sim; empty: beside this program");
+ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many as this host has cores");
+ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may be silent before its jobs restart elsewhere");
+ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents tell that they live");
+ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30),
+          "how long a job waits for slots that are gone before it is planned for fewer");
+
+namespace legoai::server {
+namespace {
+
+struct Endpoint {
+  std::string address;
+  int port = 0;
+};
+
+absl::StatusOr<Endpoint> ParseEndpoint(const std::string& field, const std::string& text) {
+  const size_t colon = text.rfind(':');
+  Endpoint endpoint;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &endpoint.port) ||
+      endpoint.port < 0 || endpoint.port > 65535) {
+    return FieldError(field, text, "must be ADDRESS:PORT, such as 127.0.0.1:7420 (port 0: any that is free)");
+  }
+  endpoint.address = text.substr(0, colon);
+  return endpoint;
+}
+
+absl::StatusOr<std::string> DataFolder() {
+  const std::string folder = absl::GetFlag(FLAGS_data);
+  if (folder.empty()) return FieldError("--data", "", "is needed: the folder in which the store lies");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return FieldError("--data", folder, absl::StrCat("cannot be made: ", error.message()));
+  return folder;
+}
+
+absl::StatusOr<planner::LegoSimOptions> SimOptions() {
+  planner::LegoSimOptions options;
+  std::error_code error;
+  options.program = absl::GetFlag(FLAGS_sim);
+  if (options.program.empty())
+    options.program = (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "lego-sim").string();
+  if (access(options.program.c_str(), X_OK) != 0)
+    return FieldError("--sim", options.program, "is not there or cannot be run: give the path of lego-sim",
+                      absl::StatusCode::kNotFound);
+  options.processes = absl::GetFlag(FLAGS_sim_processes);
+  if (options.processes <= 0) options.processes = static_cast<int64_t>(launch::AllowedCpus().size());
+  return options;
+}
+
+int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
+
+absl::Duration Steady() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
+
+// Blocks until SIGTERM or SIGINT, which are blocked in every thread. SIGPIPE is ignored.
+int WaitForSignal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  int got = 0;
+  sigwait(&signals, &got);
+  return got;
+}
+
+void BlockSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const Endpoint& endpoint, const std::vector<grpc::Service*>& services,
+                                                         int* port) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);        // a second server must see that the port is in use
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);  // an agent whose host is gone is noticed
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.SetMaxReceiveMessageSize(kMostRequestBytes);
+  const std::string target = absl::StrCat(endpoint.address, ":", endpoint.port);
+  builder.AddListeningPort(target, grpc::InsecureServerCredentials(), port);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || *port == 0)
+    return FieldError("--listen", target, "cannot be listened on: the port is in use, or the address is not of this host");
+  return server;
+}
+
+absl::Status Serve() {
+  auto grpc_endpoint = ParseEndpoint("--listen", absl::GetFlag(FLAGS_listen));
+  if (!grpc_endpoint.ok()) return grpc_endpoint.status();
+  const auto data = DataFolder();
+  if (!data.ok()) return data.status();
+  const auto sim = SimOptions();
+  if (!sim.ok()) return sim.status();
+  auto store = store::OpenSqliteStore(*data + "/legoai.db");
+  if (!store.ok()) return store.status();
+
+  Notifier notifier;
+  Metrics metrics;
+  MeasuredStore measured(store->get(), &metrics);
+  ControllerOptions options;
+  options.lease_ttl = absl::GetFlag(FLAGS_lease_ttl);
+  options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
+  options.replan_grace = absl::GetFlag(FLAGS_replan_grace);
+  options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(*sim); };
+  options.now_us = NowUs;
+  options.steady = Steady;
+  options.metrics = &metrics;
+  Controller controller(options, &measured, &notifier);
+  ControlPlane control_plane(&measured, &controller, &notifier, NowUs);
+
+  GrpcControlPlane users(&control_plane);
+  const auto agents = MakeWorkerService(&controller, /*threads=*/8);
+  // Agents that come back at once find the leases that the store has.
+  if (absl::Status status = controller.Begin(); !status.ok()) return status;
+  int grpc_port = 0;
+  auto grpc_server = ListenGrpc(*grpc_endpoint, {users.service(), agents.get()}, &grpc_port);
+  if (!grpc_server.ok()) return grpc_server.status();
+
+  std::unique_ptr<HttpServer> http;
+  if (!absl::GetFlag(FLAGS_http).empty()) {
+    auto endpoint = ParseEndpoint("--http", absl::GetFlag(FLAGS_http));
+    if (!endpoint.ok()) return endpoint.status();
+    HttpOptions http_options;
+    http_options.address = endpoint->address;
+    http_options.port = endpoint->port;
+    http_options.web_directory = absl::GetFlag(FLAGS_web);
+    auto before_scrape = [&] {
+      SetWorkerGauges(controller.Workers(), &metrics);
+      if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));
+    };
+    auto started = HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &notifier, &metrics);
+    if (!started.ok()) return started.status();
+    http = *std::move(started);
+  }
+  LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
+          {{"grpc", absl::StrCat(grpc_endpoint->address, ":", grpc_port)},
+           {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
+           {"data", *data}});
+
+  const int got = WaitForSignal();
+  LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
+  http.reset();
+  users.EndWatches();
+  (*grpc_server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  (*grpc_server)->Wait();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace legoai::server
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "the control plane of LegoAI: plans submitted jobs, gives them workers, keeps what happened.\n"
+      "Example: legoai-server --data=/var/lib/legoai --web=/usr/share/legoai/web");
+  absl::ParseCommandLine(argc, argv);
+  legoai::server::BlockSignals();
+  const absl::Status status = legoai::server::Serve();
+  if (status.ok()) return 0;
+  legoai::server::LogError(std::string(status.message()));
+  return legoai::GetFieldViolation(status) ? 2 : 1;
+}

@@ -1,0 +1,190 @@
+#include "server/rpc/grpc_worker_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/legoai/v1/worker_service.grpc.pb.h"
+#include "server/fleet/controller.h"
+#include "server/rpc/grpc_status.h"
+#include "server/rpc/thread_pool.h"
+
+namespace legoai::server {
+namespace {
+
+// An agent keeps far less than this unacknowledged under way; one that does not is cut off.
+constexpr size_t kMostWaiting = 20000;
+constexpr size_t kMostAtOnce = 500;
+// One for each stream at most.
+constexpr size_t kMostTasks = SIZE_MAX;
+
+// One agent's stream. Lives until gRPC and the last task are done with it: each holds a share of it.
+class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
+               public AgentLink,
+               public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(Controller* controller, ThreadPool* writers) : controller_(controller), writers_(writers) {}
+
+  void Begin() {
+    self_ = shared_from_this();
+    StartRead(&incoming_);
+  }
+
+  void Send(const v1::ToAgent& message) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    outgoing_.push_back(message);
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+
+  void Close(const absl::Status& status) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(status);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    outgoing_.pop_front();
+    if (!ok) return FinishOnce(absl::CancelledError("the agent has left"));
+    if (!outgoing_.empty() && !finished_) StartWrite(&outgoing_.front());
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return FinishOnce(absl::OkStatus());
+    }
+    Take(std::move(incoming_));
+    incoming_ = v1::FromAgent();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void OnCancel() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(absl::CancelledError("the stream was broken off"));
+  }
+
+  void OnDone() override {
+    // After everything that waits to be written: then nothing uses the session any more.
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      finished_ = done_ = true;
+    }
+    Schedule();
+    self_.reset();
+  }
+
+ private:
+  // Holds mutex_.
+  void FinishOnce(const absl::Status& status) {
+    if (std::exchange(finished_, true)) return;
+    Finish(ToGrpcStatus(status));
+  }
+
+  void Take(v1::FromAgent message) {
+    if (message.has_heartbeat() && session_ != 0) return controller_->Heartbeat(session_, message.heartbeat());
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (waiting_.size() >= kMostWaiting)
+        return FinishOnce(absl::ResourceExhaustedError(absl::StrCat(waiting_.size(), " messages wait to be written")));
+      waiting_.push_back(std::move(message));
+    }
+    Schedule();
+  }
+
+  void Schedule() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (std::exchange(scheduled_, true)) return;
+    }
+    writers_->Post([stream = shared_from_this()] { stream->Drain(); });
+  }
+
+  // What waits: a run of telemetry, or one other message.
+  std::vector<v1::FromAgent> NextMessages() {
+    std::vector<v1::FromAgent> messages;
+    while (!waiting_.empty() && messages.size() < kMostAtOnce) {
+      if (!messages.empty() && (!waiting_.front().has_telemetry() || !messages.back().has_telemetry())) break;
+      messages.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+    }
+    return messages;
+  }
+
+  void Drain() {
+    while (true) {
+      std::vector<v1::FromAgent> messages;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        messages = NextMessages();
+        if (messages.empty()) {
+          scheduled_ = false;
+          if (!done_) return;
+        }
+      }
+      if (messages.empty()) {
+        if (session_ != 0) controller_->Disconnected(session_.exchange(0));
+        return;
+      }
+      Handle(messages);
+    }
+  }
+
+  void Handle(const std::vector<v1::FromAgent>& messages) {
+    const v1::FromAgent& first = messages.front();
+    if (session_ == 0) return Greet(first);
+    if (first.has_commit_request()) return controller_->CommitRequest(session_, first.commit_request());
+    if (first.has_goodbye()) return controller_->Goodbye(session_);
+    if (!first.has_telemetry()) return Close(absl::InvalidArgumentError("a second hello, or a message without content"));
+    std::vector<v1::Telemetry> facts;
+    for (const v1::FromAgent& message : messages) facts.push_back(message.telemetry());
+    controller_->Telemetry(session_, facts);
+  }
+
+  void Greet(const v1::FromAgent& message) {
+    if (!message.has_hello()) return Close(absl::InvalidArgumentError("the first message of an agent must be hello"));
+    const auto session = controller_->Connect(message.hello(), this);
+    if (!session.ok()) return Close(session.status());
+    session_ = *session;
+  }
+
+  Controller* const controller_;
+  ThreadPool* const writers_;
+  std::shared_ptr<Stream> self_;  // gRPC's share
+  v1::FromAgent incoming_;
+  std::atomic<uint64_t> session_{0};
+  std::mutex mutex_;
+  std::deque<v1::ToAgent> outgoing_;  // the first one is being written
+  std::deque<v1::FromAgent> waiting_;
+  bool scheduled_ = false, finished_ = false, done_ = false;
+};
+
+class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
+ public:
+  WorkerServiceImpl(Controller* controller, int threads) : controller_(controller), writers_(threads, kMostTasks) {}
+
+  grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext*) override {
+    auto stream = std::make_shared<Stream>(controller_, &writers_);
+    stream->Begin();
+    return stream.get();
+  }
+
+ private:
+  Controller* const controller_;
+  ThreadPool writers_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, int threads) {
+  return std::make_unique<WorkerServiceImpl>(controller, threads);
+}
+
+}  // namespace legoai::server
