@@ -1,72 +1,22 @@
 #include "server/cli/flight_command.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/errors.h"
 #include "server/cli/flight_merge.h"
 #include "server/cli/output.h"
-#include "worker/checkpoint/files.h"
-#include "worker/comm/flight_ring.h"
+#include "worker/comm/flight_analysis.h"
+#include "worker/comm/flight_files.h"
+#include "worker/comm/ranks_text.h"
 
 namespace legoai::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-absl::StatusOr<v1::FlightDump> ReadDump(const std::string& path) {
-  auto text = checkpoint::ReadFile(path);
-  if (!text.ok()) return text.status();
-  if (text->empty() || (*text)[0] != '{') return comm::ReadFlightRing(path, "read");
-  auto dump = comm::FlightDumpFromJson(*text);
-  if (!dump.ok()) return Annotate(dump.status(), path);
-  return dump;
-}
-
-// The rings of a run; a rank's JSON dump where its ring is not there (a dump that was carried here from another host).
-absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
-  std::error_code error;
-  const fs::path flight = fs::is_directory(fs::path(folder) / "flight", error) ? fs::path(folder) / "flight" : fs::path(folder);
-  std::map<std::string, std::string> by_rank;  // name without .json -> path
-  for (const auto& entry : fs::directory_iterator(flight, error)) {
-    const std::string stem = entry.path().stem().string();
-    if (stem.rfind("rank-", 0) != 0 || !entry.is_regular_file(error)) continue;
-    std::string& path = by_rank[stem];
-    if (path.empty() || entry.path().extension() != ".json") path = entry.path().string();
-  }
-  std::vector<std::string> files;
-  for (const auto& [stem, path] : by_rank) files.push_back(path);
-  if (files.empty()) {
-    return FieldError("RUN_DIR", folder, "has no flight records; name a run's job.dump_folder, its flight folder, or files",
-                      absl::StatusCode::kNotFound);
-  }
-  return files;
-}
-
-absl::StatusOr<std::vector<v1::FlightDump>> ReadAll(const std::vector<std::string>& places) {
-  std::vector<v1::FlightDump> dumps;
-  for (const std::string& place : places) {
-    std::vector<std::string> files = {place};
-    std::error_code error;
-    if (fs::is_directory(place, error)) {
-      auto found = FilesOf(place);
-      if (!found.ok()) return found.status();
-      files = *std::move(found);
-    }
-    for (const std::string& file : files) {
-      auto dump = ReadDump(file);
-      if (!dump.ok()) return dump.status();
-      dumps.push_back(*std::move(dump));
-    }
-  }
-  return dumps;
-}
+using comm::RanksText;
 
 Tree OperationTree(const FlightOperation& operation) {
   Tree tree;
@@ -133,12 +83,22 @@ std::string FlightTable(const MergedFlight& flight, const std::vector<v1::Flight
   return text;
 }
 
+std::string AnalysisText(const v1::FlightAnalysis& analysis) {
+  std::string text = absl::StrCat("\nverdict: ", analysis.verdict(), "\n");
+  if (analysis.culprits_size() > 0) {
+    const std::vector<int64_t> culprits(analysis.culprits().begin(), analysis.culprits().end());
+    absl::StrAppend(&text, culprits.size() == 1 ? "culprit: rank " : "culprits: ranks ", RanksText(culprits), "\n");
+  }
+  return absl::StrCat(text, analysis.text(), "\n");
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto dumps = ReadAll(arguments.positional());
+  const auto dumps = comm::ReadFlight(arguments.positional());
   if (!dumps.ok()) return dumps.status();
   const MergedFlight flight = MergeFlightDumps(*dumps);
+  const v1::FlightAnalysis analysis = comm::AnalyzeFlight(*dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
-    Print(FlightTable(flight, *dumps, arguments.Has("all")));
+    Print(absl::StrCat(FlightTable(flight, *dumps, arguments.Has("all")), AnalysisText(analysis)));
     return kDone;
   }
   Tree tree;
@@ -147,6 +107,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   tree["missing"] = flight.missing;
   tree["operations"] = Tree::array();
   for (const FlightOperation& operation : flight.operations) tree["operations"].push_back(OperationTree(operation));
+  tree["analysis"] = ToTree(analysis);
   Print(TreeText(arguments.format(), tree));
   return kDone;
 }
@@ -156,12 +117,15 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
 Command FlightCommand() {
   CommandSpec spec;
   spec.name = "fr";
-  spec.summary = "Merges the flight recorders of all ranks and shows which rank is at which collective or message.";
+  spec.summary =
+      "Merges the flight recorders of all ranks: which rank is at which collective or message, and who holds up the others.";
   spec.positional = "RUN_DIR|FILES...";
   spec.least_positional = 1;
   spec.most_positional = 1 << 20;
   spec.options = {{"all", "", "every operation, the completed ones too"}};
-  spec.details = "Reads rings (flight/rank-R), which can be read of a living or a dead process, and JSON dumps, PyTorch's too.";
+  spec.details =
+      "Reads rings (flight/rank-R), which can be read of a living or a dead process, JSON dumps, and PyTorch's JSON and "
+      "pickle files (..._rank_R).";
   spec.example = "lego fr runs/example";
   return {spec, Run};
 }

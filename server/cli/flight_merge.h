@@ -36,7 +36,4 @@ struct MergedFlight {
 // Two ranks of a group whose operations of one sequence number have different names give two operations.
 MergedFlight MergeFlightDumps(const std::vector<v1::FlightDump>& dumps);
 
-// "0-3,5": ascending ranks, ranges of three and more shortened.
-std::string RanksText(const std::vector<int64_t>& ranks);
-
 }  // namespace legoai::cli

@@ -1,12 +1,17 @@
-// FlightDump as JSON with PyTorch's field names.
+// FlightDump as JSON with PyTorch's field names, and from PyTorch's pickles.
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/errors.h"
 #include "worker/comm/flight_ring.h"
+#include "worker/comm/pickle_reader.h"
 
 namespace legoai::comm {
 namespace {
@@ -14,7 +19,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json EntryToJson(const v1::FlightEntry& entry) {
-  auto sizes = [](const auto& values) { return Json::array({std::vector<int64_t>(values.begin(), values.end())}); };
+  auto sizes = [](const auto& values) {
+    Json tensors = Json::array({Json::array()});
+    for (int64_t value : values) value < 0 ? tensors.push_back(Json::array()) : tensors.back().push_back(value);
+    return tensors;
+  };
   auto time = [](int64_t ns) { return ns == 0 ? Json(nullptr) : Json(ns); };
   Json json;
   json["record_id"] = entry.record_id();
@@ -45,34 +54,120 @@ int64_t Integer(const Json& json, const char* key) {
   return it == json.end() || !it->is_number_integer() ? 0 : it->get<int64_t>();
 }
 
+std::string Text(const Json& json, const char* key) {
+  auto it = json.find(key);
+  return it == json.end() ? "" : it->get<std::string>();
+}
+
+// The number after `arrow` in "send 1->2" or "recv 2<-1": the peer of PyTorch's messages; -1 if there is none.
+int64_t PeerFromName(const std::string& name) {
+  const size_t arrow = std::max(name.find("->") + 2, name.find("<-") + 2);  // npos + 2 is 1
+  int64_t peer = -1;
+  return arrow > 1 && absl::SimpleAtoi(name.substr(arrow), &peer) ? peer : -1;
+}
+
+// "Float"; "Float,Half" of tensors that differ; "Float->Half" where outputs differ from inputs.
+std::string DtypeText(const Json& json) {
+  auto text = [&](const char* key) {
+    std::vector<std::string> different;
+    for (const Json& dtype : json.value(key, Json::array())) {
+      if (std::find(different.begin(), different.end(), dtype) == different.end()) different.push_back(dtype.get<std::string>());
+    }
+    return absl::StrJoin(different, ",");
+  };
+  const std::string inputs = text("input_dtypes"), outputs = text("output_dtypes");
+  return inputs.empty() ? outputs : outputs.empty() || outputs == inputs ? inputs : absl::StrCat(inputs, "->", outputs);
+}
+
+// Lists of sizes, one of each tensor: one after another, with -1 between them.
+template <class Sizes>
+void SizesFromJson(const Json& json, const char* key, Sizes* sizes) {
+  const Json tensors = json.value(key, Json::array());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (i > 0) sizes->Add(-1);
+    for (const Json& size : tensors[i]) sizes->Add(size.get<int64_t>());
+  }
+}
+
 v1::FlightEntry EntryFromJson(const Json& json) {
   v1::FlightEntry entry;
   entry.set_record_id(Integer(json, "record_id"));
   entry.set_pg_id(Integer(json, "pg_id"));
-  if (auto it = json.find("process_group"); it != json.end() && it->is_array() && it->size() == 2) {
-    entry.set_process_group((*it)[1].get<std::string>());
-  }
   entry.set_collective_seq_id(Integer(json, "collective_seq_id"));
   entry.set_p2p_seq_id(Integer(json, "p2p_seq_id"));
   entry.set_op_id(Integer(json, "op_id"));
-  entry.set_profiling_name(json.value("profiling_name", ""));
+  entry.set_profiling_name(Text(json, "profiling_name"));
   entry.set_time_created_ns(Integer(json, "time_created_ns"));
   entry.set_time_started_ns(Integer(json, "time_discovered_started_ns"));
   entry.set_time_completed_ns(Integer(json, "time_discovered_completed_ns"));
-  entry.set_state(json.value("state", ""));
+  entry.set_state(Text(json, "state"));
   entry.set_timeout_ms(Integer(json, "timeout_ms"));
-  entry.set_is_p2p(json.value("is_p2p", false));
-  entry.set_peer(entry.is_p2p() ? Integer(json, "peer") : -1);
-  auto first_sizes = [&](const char* key, auto add) {
-    if (auto it = json.find(key); it != json.end() && it->is_array() && !it->empty()) {
-      for (const Json& size : it->front()) add(size.get<int64_t>());
-    }
-  };
-  first_sizes("input_sizes", [&](int64_t size) { entry.add_input_sizes(size); });
-  first_sizes("output_sizes", [&](int64_t size) { entry.add_output_sizes(size); });
-  if (auto it = json.find("input_dtypes"); it != json.end() && it->is_array() && !it->empty())
-    entry.set_dtype(it->front().get<std::string>());
+  const int64_t peer = PeerFromName(entry.profiling_name());
+  entry.set_is_p2p(json.value("is_p2p", peer >= 0));
+  entry.set_peer(!entry.is_p2p() ? -1 : json.contains("peer") ? Integer(json, "peer") : peer);
+  SizesFromJson(json, "input_sizes", entry.mutable_input_sizes());
+  SizesFromJson(json, "output_sizes", entry.mutable_output_sizes());
+  entry.set_dtype(DtypeText(json));
   return entry;
+}
+
+// The first of an entry's "process_group", a pair: the key of pg_config. The second is the description.
+std::pair<std::string, std::string> GroupOfEntry(const Json& json) {
+  auto it = json.find("process_group");
+  if (it == json.end() || !it->is_array() || it->size() != 2) return {};
+  return {(*it)[0].get<std::string>(), (*it)[1].get<std::string>()};
+}
+
+void RanksFromJson(const Json& config, v1::FlightGroup* group) {
+  const Json ranks = config.at("ranks").is_string() ? Json::parse(config.at("ranks").get<std::string>()) : config.at("ranks");
+  for (const Json& rank : ranks) group->add_ranks(rank.get<int64_t>());
+}
+
+// LegoAI's own: groups have numbers.
+void ReadOwn(const Json& json, v1::FlightDump* dump) {
+  dump->set_rank(Integer(json, "rank"));
+  dump->set_world_size(Integer(json, "world_size"));
+  dump->set_reason(Text(json, "reason"));
+  for (const auto& [id, config] : json.at("pg_config").items()) {
+    auto* group = dump->add_groups();
+    group->set_pg_id(std::stoll(id));
+    group->set_name(config.value("desc", ""));
+    RanksFromJson(config, group);
+  }
+  for (const Json& entry : json.at("entries")) {
+    *dump->add_entries() = EntryFromJson(entry);
+    dump->mutable_entries()->rbegin()->set_process_group(GroupOfEntry(entry).second);
+  }
+}
+
+// PyTorch's: groups have names, the same on all ranks; their numbers differ from rank to rank and are given anew here.
+void ReadPyTorch(const Json& json, v1::FlightDump* dump) {
+  auto name_of = [](const std::string& key, const std::string& description) {
+    return description.empty() || description == "undefined" ? key : absl::StrCat(key, ":", description);
+  };
+  std::map<std::string, int64_t> number;
+  dump->set_rank(-1);
+  for (const auto& [key, config] : json.at("pg_config").items()) {
+    auto* group = dump->add_groups();
+    group->set_pg_id(number.emplace(key, static_cast<int64_t>(number.size())).first->second);
+    group->set_name(name_of(key, config.value("desc", "")));
+    RanksFromJson(config, group);
+    for (int64_t rank : group->ranks()) dump->set_world_size(std::max(dump->world_size(), rank + 1));
+  }
+  for (const Json& json_entry : json.value("entries", Json::array())) {
+    auto* entry = dump->add_entries();
+    *entry = EntryFromJson(json_entry);
+    const auto [key, description] = GroupOfEntry(json_entry);
+    entry->set_process_group(name_of(key, description));
+    entry->set_pg_id(number.emplace(key, static_cast<int64_t>(number.size())).first->second);
+  }
+}
+
+v1::FlightDump DumpFromJson(const Json& json) {
+  v1::FlightDump dump;
+  dump.set_version(json.at("version").get<std::string>());
+  json.contains("rank") ? ReadOwn(json, &dump) : ReadPyTorch(json, &dump);
+  return dump;
 }
 
 }  // namespace
@@ -96,23 +191,19 @@ std::string FlightDumpToJson(const v1::FlightDump& dump) {
 
 absl::StatusOr<v1::FlightDump> FlightDumpFromJson(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
-    v1::FlightDump dump;
-    dump.set_version(json.at("version").get<std::string>());
-    dump.set_rank(Integer(json, "rank"));
-    dump.set_world_size(Integer(json, "world_size"));
-    dump.set_reason(json.value("reason", ""));
-    for (const auto& [id, config] : json.at("pg_config").items()) {
-      auto* group = dump.add_groups();
-      group->set_pg_id(std::stoll(id));
-      group->set_name(config.value("desc", ""));
-      const Json ranks = config.at("ranks").is_string() ? Json::parse(config.at("ranks").get<std::string>()) : config.at("ranks");
-      for (const Json& rank : ranks) group->add_ranks(rank.get<int64_t>());
-    }
-    for (const Json& entry : json.at("entries")) *dump.add_entries() = EntryFromJson(entry);
-    return dump;
+    return DumpFromJson(Json::parse(text));
   } catch (const std::exception& e) {  // nlohmann's and the standard library's exceptions end here
     return FieldError("flight dump", text.substr(0, 40), absl::StrCat("not a flight recorder's JSON: ", e.what()));
+  }
+}
+
+absl::StatusOr<v1::FlightDump> FlightDumpFromPickle(const std::string& bytes) {
+  const auto values = ReadPickle(bytes, /*left_out=*/"frames");  // stack traces, by far the most of a dump
+  if (!values.ok()) return values.status();
+  try {
+    return DumpFromJson(*values);
+  } catch (const std::exception& e) {
+    return FieldError("flight dump", "a pickle", absl::StrCat("not a flight recorder's: ", e.what()));
   }
 }
 

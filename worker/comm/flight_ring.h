@@ -60,8 +60,10 @@ class FlightRing {
 absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std::string& reason);
 
 // The dump as JSON with PyTorch's field names (entries, pg_config, record_id, collective_seq_id, time_discovered_started_ns ...),
-// and back; reads PyTorch's own JSON dumps too.
+// and back; reads PyTorch's own dumps too, as JSON and as pickle. Those do not say of which rank they are: it is -1. Their groups
+// are called "KEY:DESCRIPTION", as PyTorch's analyzer calls them.
 std::string FlightDumpToJson(const v1::FlightDump& dump);
 absl::StatusOr<v1::FlightDump> FlightDumpFromJson(const std::string& json);
+absl::StatusOr<v1::FlightDump> FlightDumpFromPickle(const std::string& bytes);
 
 }  // namespace legoai::comm

@@ -1,0 +1,25 @@
+// What the flight recorders of all ranks say together: which collective or message does not go on, and because of whom (seed 000
+// §3.4.2). Torch-free. Thread-safety: a pure function.
+//
+// Verdicts are named as PyTorch's analyzer names them. Two kinds of trouble are looked for. Ranks that entered something else
+// under the same number (type, sizes, dtype): those that differ from most are to blame. And ranks that have not entered what
+// others are inside of ("collective_state_mismatch"): a rank that is missing because it waits itself, in another group or for a
+// message, is not to blame; the chain is followed to a rank that waits for nobody, or has left no dump ("undecided"), or around a
+// circle.
+//
+// What a ring has overwritten counts as done. A message is told from its number only if both rings reach back to their beginning;
+// otherwise only those that are under way are looked at.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/legoai/v1/flight_record.pb.h"
+
+namespace legoai::comm {
+
+// One dump of each rank, in any order; some may be missing: ranks 0 ... world_size - 1 are expected. Takes seconds for a thousand
+// ranks.
+v1::FlightAnalysis AnalyzeFlight(const std::vector<v1::FlightDump>& dumps, int64_t world_size);
+
+}  // namespace legoai::comm

@@ -1,0 +1,262 @@
+#include "worker/comm/flight_analysis.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/comm/testing/flight_world.h"
+
+namespace legoai::comm {
+namespace {
+
+using Ranks = std::vector<int64_t>;
+
+Ranks Culprits(const v1::FlightAnalysis& analysis) { return {analysis.culprits().begin(), analysis.culprits().end()}; }
+
+template <class Repeated>
+Ranks ToRanks(const Repeated& ranks) {
+  return {ranks.begin(), ranks.end()};
+}
+
+TEST(AnalyzeFlight, NothingIsFullyMatched) {
+  const auto analysis = AnalyzeFlight({}, 0);
+  EXPECT_EQ(analysis.verdict(), "fully_matched");
+  EXPECT_EQ(analysis.text(), "every collective was entered alike and nobody waits");
+}
+
+TEST(AnalyzeFlight, AFinishedRunIsFullyMatched) {
+  FlightWorld world(3);
+  const int64_t group = world.AddGroup("dp_shard", {0, 1, 2});
+  for (int i = 0; i < 5; ++i) world.AddCollective(group, "all_gather");
+  world.AddMessage(group, 0, 2);
+  const auto analysis = AnalyzeFlight(world.Run(), 3);
+  EXPECT_EQ(analysis.verdict(), "fully_matched");
+  EXPECT_EQ(analysis.matched(), 5);
+  EXPECT_EQ(analysis.findings_size(), 0);
+}
+
+TEST(AnalyzeFlight, NamesWhoHasNotEntered) {
+  FlightWorld world(3);
+  const int64_t group = world.AddGroup("dp_shard", {0, 1, 2});
+  for (int i = 0; i < 17; ++i) world.AddCollective(group, "all_gather");
+  world.Hang(1, 16);
+  const auto analysis = AnalyzeFlight(world.Run(), 3);
+  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(analysis.text(), "rank 1 has not entered all_gather 17 of dp_shard, in which ranks 0,2 wait; in all 2 ranks wait");
+  EXPECT_EQ(analysis.matched(), 16);
+  ASSERT_EQ(analysis.findings_size(), 1);
+  EXPECT_EQ(analysis.findings(0).process_group(), "dp_shard");
+  EXPECT_EQ(analysis.findings(0).sequence(), 17);
+  EXPECT_EQ(analysis.findings(0).profiling_name(), "gloo:all_gather");
+  EXPECT_EQ(ToRanks(analysis.findings(0).missing_ranks()), Ranks({1}));
+  EXPECT_EQ(ToRanks(analysis.findings(0).culprits()), Ranks({1}));
+}
+
+// Ranks 0,1 and 2,3 are tensor parallel, 0,2 and 1,3 data parallel: 3 hangs, 2 waits for it, 0 waits for 2, 1 waits for 0.
+TEST(AnalyzeFlight, FollowsWaitsThroughGroupsToTheRoot) {
+  FlightWorld world(4);
+  const int64_t tp0 = world.AddGroup("tp", {0, 1}), tp1 = world.AddGroup("tp", {2, 3}), dp0 = world.AddGroup("dp", {0, 2});
+  world.AddCollective(tp1, "all_reduce");
+  world.AddCollective(tp1, "all_reduce");
+  world.AddCollective(dp0, "reduce_scatter");
+  world.AddCollective(tp0, "all_reduce");
+  world.Hang(3, 1);
+  const auto analysis = AnalyzeFlight(world.Run(), 4);
+  EXPECT_EQ(Culprits(analysis), Ranks({3}));
+  EXPECT_EQ(analysis.text(), "rank 3 has not entered all_reduce 2 of tp, in which rank 2 waits; in all 3 ranks wait");
+  ASSERT_EQ(analysis.findings_size(), 3);
+  EXPECT_EQ(analysis.findings(0).culprits_size(), 1);
+  for (int i : {1, 2}) {
+    EXPECT_EQ(analysis.findings(i).culprits_size(), 0);
+    EXPECT_EQ(analysis.findings(i).missing_ranks_size(), 1);
+  }
+}
+
+TEST(AnalyzeFlight, FollowsMessagesToo) {
+  FlightWorld world(3);
+  const int64_t pp = world.AddGroup("pp", {0, 1, 2});
+  for (int microbatch = 0; microbatch < 3; ++microbatch) {
+    world.AddMessage(pp, 0, 1);
+    world.AddMessage(pp, 1, 2);
+  }
+  world.Hang(0, 4);
+  const auto analysis = AnalyzeFlight(world.Run(), 3);
+  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({0}));
+  EXPECT_EQ(analysis.text(),
+            "rank 0 does not send message 5 of pp from rank 0 to rank 1, for which rank 1 waits; in all 2 ranks wait");
+}
+
+TEST(AnalyzeFlight, AReceiverThatDoesNotComeIsToBlame) {
+  FlightWorld world(2);
+  world.AddMessage(world.AddGroup("pp", {0, 1}), 0, 1);
+  world.Hang(1, 0);
+  const auto analysis = AnalyzeFlight(world.Run(), 2);
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(analysis.text(),
+            "rank 1 does not receive message 1 of pp from rank 0 to rank 1, for which rank 0 waits; in all 1 rank waits");
+}
+
+TEST(AnalyzeFlight, WhoHasOnlyQueuedAnOperationHasNotEnteredIt) {
+  FlightWorld world(4);
+  const int64_t all = world.AddGroup("dp", {0, 1, 2, 3}), pair = world.AddGroup("tp", {2, 3});
+  world.AddCollective(pair, "all_reduce");
+  world.AddCollective(all, "all_gather");
+  world.Hang(3, 0);
+  const auto analysis = AnalyzeFlight(world.Run(INT64_MAX, /*ahead=*/1), 4);  // 2 has queued the all_gather
+  EXPECT_EQ(Culprits(analysis), Ranks({3}));
+  ASSERT_EQ(analysis.findings_size(), 2);
+  EXPECT_EQ(analysis.findings(1).text(), "ranks 2,3 have not entered all_gather 1 of dp, in which ranks 0,1 wait");
+}
+
+TEST(AnalyzeFlight, WhereStartsAreNotRecordedQueuedIsEntered) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  world.Hang(2, 0);
+  auto dumps = world.Run();
+  for (auto& dump : dumps) {
+    for (auto& entry : *dump.mutable_entries()) {
+      entry.set_state("scheduled");
+      entry.clear_time_started_ns();
+    }
+  }
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(Culprits(analysis), Ranks({2}));
+  EXPECT_EQ(ToRanks(analysis.findings(0).missing_ranks()), Ranks({2}));
+}
+
+TEST(AnalyzeFlight, ARankWithoutADumpIsSuspectedWhereAllOthersHaveCome) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  world.Hang(2, 0);
+  auto dumps = world.Run();
+  dumps.pop_back();
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(analysis.verdict(), "undecided");
+  EXPECT_EQ(Culprits(analysis), Ranks({2}));
+  EXPECT_EQ(ToRanks(analysis.ranks_without_dump()), Ranks({2}));
+  EXPECT_EQ(analysis.text(),
+            "rank 2 has left no dump; ranks 0,1 wait in all_reduce 1 of dp, which all others have entered; "
+            "in all 2 ranks wait");
+}
+
+TEST(AnalyzeFlight, ARankWithoutADumpIsNotSuspectedWhereAnotherIsMissing) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  world.Hang(1, 0);
+  auto dumps = world.Run();
+  dumps.pop_back();
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+}
+
+TEST(AnalyzeFlight, DumpsThatAreMissingAreTold) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  auto dumps = world.Run();
+  dumps.pop_back();
+  EXPECT_EQ(AnalyzeFlight(dumps, 3).text(),
+            "as far as the dumps of 2 of 3 ranks tell, every collective was entered alike and nobody waits");
+}
+
+TEST(AnalyzeFlight, NobodyIsToBlameWhereAllAreInside) {
+  FlightWorld world(2);
+  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  auto dumps = world.Run();
+  for (auto& dump : dumps) dump.mutable_entries(0)->set_state("started");
+  const auto analysis = AnalyzeFlight(dumps, 2);
+  EXPECT_EQ(analysis.verdict(), "fully_matched");
+  EXPECT_EQ(analysis.text(), "no rank is behind: all have entered what is under way (all_reduce 1 of dp)");
+  EXPECT_EQ(analysis.matched(), 1);
+}
+
+TEST(AnalyzeFlight, WhoHasNotCompletedWhatOthersHave) {
+  FlightWorld world(2);
+  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  auto dumps = world.Run();
+  dumps[1].mutable_entries(0)->set_state("started");
+  const auto analysis = AnalyzeFlight(dumps, 2);
+  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(analysis.text(), "rank 1 has not completed all_reduce 1 of dp, which others have");
+}
+
+TEST(AnalyzeFlight, ACircleIsBlamedAsAWhole) {
+  FlightWorld world(3);
+  const int64_t a = world.AddGroup("a", {0, 1}), b = world.AddGroup("b", {0, 1}), c = world.AddGroup("c", {1, 2});
+  world.AddCollective(a, "all_reduce");
+  world.AddCollective(b, "all_reduce");
+  world.AddCollective(c, "all_reduce");
+  auto dumps = world.Run();
+  for (auto& dump : dumps) dump.mutable_entries()->Clear();
+  // Rank 0 enters a, rank 1 enters b, rank 2 enters c.
+  auto enter = [&](int64_t rank, const std::string& name, int64_t group) {
+    v1::FlightEntry* entry = dumps[rank].add_entries();
+    entry->set_pg_id(group);
+    entry->set_process_group(name);
+    entry->set_collective_seq_id(1);
+    entry->set_profiling_name("gloo:all_reduce");
+    entry->set_state("started");
+    entry->set_peer(-1);
+  };
+  enter(0, "a", a);
+  enter(1, "b", b);
+  enter(2, "c", c);
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(Culprits(analysis), Ranks({0, 1}));
+  EXPECT_EQ(analysis.text(), "ranks 0,1 wait for one another: rank 1 has not entered all_reduce 1 of a, in which rank 0 waits");
+  EXPECT_EQ(analysis.findings_size(), 3);
+}
+
+TEST(AnalyzeFlight, OfAMismatchWhatFollowsInItsGroupIsAConsequence) {
+  FlightWorld world(3);
+  const int64_t group = world.AddGroup("dp", {0, 1, 2});
+  for (int i = 0; i < 4; ++i) world.AddCollective(group, i % 2 == 0 ? "all_gather" : "reduce_scatter");
+  auto dumps = world.Run();
+  auto* entries = dumps[1].mutable_entries();
+  entries->DeleteSubrange(0, 1);  // it left the first one out
+  for (int i = 0; i < 3; ++i) entries->Mutable(i)->set_collective_seq_id(i + 1);
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(analysis.verdict(), "collective_type_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(analysis.findings_size(), 1);
+  EXPECT_EQ(analysis.text(), "at all_gather 1 of dp: rank 1 is in reduce_scatter, the others all_gather");
+}
+
+// PyTorch launches some messages as one: their own entries stay "scheduled", one named "coalesced" after them has the state.
+TEST(AnalyzeFlight, OperationsLaunchedAsOneHaveTheStateOfTheLaunch) {
+  for (const char* state : {"completed", "started"}) {
+    FlightWorld world(2);
+    const int64_t group = world.AddGroup("pp", {0, 1});
+    world.AddMessage(group, 0, 1);
+    world.AddMessage(group, 1, 0);
+    auto dumps = world.Run();
+    for (auto& dump : dumps) {
+      for (auto& entry : *dump.mutable_entries()) {
+        entry.set_p2p_seq_id(1);
+        entry.set_state("scheduled");
+      }
+      v1::FlightEntry launch = dump.entries(1);
+      launch.set_record_id(2);
+      launch.set_profiling_name("nccl:coalesced");
+      launch.set_state(&dump == &dumps[0] ? state : "started");
+      *dump.add_entries() = launch;
+    }
+    const auto analysis = AnalyzeFlight(dumps, 2);
+    EXPECT_EQ(analysis.verdict(), "fully_matched") << analysis.DebugString();
+    dumps[1].mutable_entries()->Clear();
+    EXPECT_EQ(Culprits(AnalyzeFlight(dumps, 2)), state == std::string("started") ? Ranks({1}) : Ranks()) << state;
+  }
+}
+
+TEST(AnalyzeFlight, GroupsOfWhichNoDumpTellsTheRanksAreLeftAlone) {
+  FlightWorld world(2);
+  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  world.Hang(1, 0);
+  auto dumps = world.Run();
+  for (auto& dump : dumps) dump.clear_groups();
+  EXPECT_EQ(AnalyzeFlight(dumps, 2).culprits_size(), 0);
+}
+
+}  // namespace
+}  // namespace legoai::comm

@@ -1,0 +1,120 @@
+#include "worker/comm/flight_files.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "worker/comm/flight_ring.h"
+
+namespace legoai::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostRanks = 1'000'000;
+
+// The number after "rank_" or "rank-" at the end of a file's name; -1: none.
+int64_t RankInName(const std::string& path) {
+  const std::string stem = fs::path(path).stem().string();
+  const size_t word = stem.rfind("rank");
+  if (word == std::string::npos || word + 5 >= stem.size()) return -1;
+  const std::string digits = stem.substr(word + 5);
+  const bool separated = stem[word + 4] == '_' || stem[word + 4] == '-';
+  int64_t rank = -1;
+  const bool number = digits.find_first_not_of("0123456789") == std::string::npos && absl::SimpleAtoi(digits, &rank);
+  return separated && number ? rank : -1;
+}
+
+// A dump has only groups that its rank is in: whoever is in all of them, if there is one only.
+int64_t RankFromGroups(const v1::FlightDump& dump) {
+  std::set<int64_t> common;
+  for (int i = 0; i < dump.groups_size(); ++i) {
+    const std::set<int64_t> ranks(dump.groups(i).ranks().begin(), dump.groups(i).ranks().end());
+    std::set<int64_t> both;
+    std::set_intersection(common.begin(), common.end(), ranks.begin(), ranks.end(), std::inserter(both, both.end()));
+    common = i == 0 ? ranks : both;
+  }
+  return common.size() == 1 ? *common.begin() : -1;
+}
+
+absl::StatusOr<v1::FlightDump> ReadAs(const std::string& path, std::string* bytes) {
+  std::ifstream file(path, std::ios::binary);
+  const char first = static_cast<char>(file.peek());
+  if (!file || (first != '{' && first != '\x80')) return ReadFlightRing(path, "read");
+  std::ostringstream all;
+  all << file.rdbuf();
+  *bytes = std::move(all).str();
+  return first == '{' ? FlightDumpFromJson(*bytes) : FlightDumpFromPickle(*bytes);
+}
+
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
+  std::error_code error;
+  const fs::path flight = fs::is_directory(fs::path(folder) / "flight", error) ? fs::path(folder) / "flight" : fs::path(folder);
+  std::map<std::string, std::string> by_stem;  // name without extension -> path
+  for (const auto& entry : fs::directory_iterator(flight, error)) {
+    if (RankInName(entry.path().string()) < 0 || !entry.is_regular_file(error)) continue;
+    std::string& path = by_stem[entry.path().stem().string()];
+    if (path.empty() || entry.path().extension() != ".json") path = entry.path().string();
+  }
+  std::vector<std::string> files;
+  for (const auto& [stem, path] : by_stem) files.push_back(path);
+  if (files.empty()) {
+    return FieldError("RUN_DIR", folder, "has no flight records; name a run's job.dump_folder, its flight folder, or files",
+                      absl::StatusCode::kNotFound);
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::FlightDump> ReadFlightFile(const std::string& path) {
+  std::string bytes;
+  auto dump = ReadAs(path, &bytes);
+  if (!dump.ok()) return bytes.empty() ? dump.status() : Annotate(dump.status(), path);  // a ring's errors name the path
+  if (dump->rank() < 0) dump->set_rank(RankInName(path));
+  if (dump->rank() < 0) dump->set_rank(RankFromGroups(*dump));
+  if (dump->rank() < 0) {
+    return FieldError("flight dump", path, "does not say of which rank it is; end the file's name with _rank_N");
+  }
+  if (const int64_t ranks = std::max(dump->rank() + 1, dump->world_size()); ranks > kMostRanks) {
+    return FieldError("flight dump", path, absl::StrCat("speaks of ", ranks, " ranks; the file is damaged"));
+  }
+  return dump;
+}
+
+absl::StatusOr<std::vector<v1::FlightDump>> ReadFlight(const std::vector<std::string>& places) {
+  std::map<int64_t, std::pair<std::string, v1::FlightDump>> by_rank;
+  for (const std::string& place : places) {
+    std::vector<std::string> files = {place};
+    std::error_code error;
+    if (fs::is_directory(place, error)) {
+      auto found = FilesOf(place);
+      if (!found.ok()) return found.status();
+      files = *std::move(found);
+    }
+    for (const std::string& file : files) {
+      auto dump = ReadFlightFile(file);
+      if (!dump.ok()) return dump.status();
+      const int64_t rank = dump->rank();
+      const auto [kept, added] = by_rank.emplace(rank, std::make_pair(file, *std::move(dump)));
+      if (!added) {
+        return FieldError("FILES", file,
+                          absl::StrCat("is a dump of rank ", rank, ", as is ", kept->second.first, "; give one of each"));
+      }
+    }
+  }
+  std::vector<v1::FlightDump> dumps;
+  for (auto& [rank, named] : by_rank) dumps.push_back(std::move(named.second));
+  return dumps;
+}
+
+}  // namespace legoai::comm

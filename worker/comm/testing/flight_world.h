@@ -1,0 +1,72 @@
+// A world of ranks that run collectives and messages in one global order, each rank waiting in each until all have come, and the
+// dumps which their flight recorders would leave. What is to go wrong is said beforehand. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "proto/legoai/v1/flight_record.pb.h"
+
+namespace legoai::comm {
+
+class FlightWorld {
+ public:
+  struct Operation {
+    int64_t group = 0;
+    std::string kind = "all_reduce";  // "send": a message, the sender's entry "send", the receiver's "recv"
+    std::vector<int64_t> input = {4, 8}, output = {4, 8};
+    std::string dtype = "Float";
+    int64_t from = -1, to = -1;  // of a message, ranks in the world
+    std::vector<int64_t> ranks;  // who takes part
+  };
+
+  explicit FlightWorld(int64_t size) : size_(size) {}
+
+  int64_t size() const { return size_; }
+  const std::vector<Operation>& operations() const { return operations_; }
+
+  int64_t AddGroup(const std::string& name, const std::vector<int64_t>& ranks);
+  // Ranks of a mesh [pp, dp, tp] and its groups: "world", and for each line of the mesh "pp", "dp", "tp". Gives the groups.
+  std::vector<int64_t> AddMesh(int64_t pp, int64_t dp, int64_t tp);
+  const std::vector<int64_t>& Ranks(int64_t group) const { return groups_[group].ranks; }
+
+  // Sizes that fit the kind and the group.
+  void AddCollective(int64_t group, const std::string& kind, int64_t rows = 4);
+  void AddMessage(int64_t group, int64_t from, int64_t to, int64_t rows = 4);
+
+  // The rank stops for ever before it enters this operation.
+  void Hang(int64_t rank, int64_t operation);
+  // The rank enters it with another entry; nobody gets through it then.
+  void Alter(int64_t rank, int64_t operation, std::function<void(v1::FlightEntry*)> alter);
+
+  // Whether anybody waits for ever; and who.
+  const std::set<int64_t>& stuck() const { return stuck_; }
+  // What the recorders hold in the end; `capacity`: of the rings; `ahead`: operations that a rank which waits has queued behind.
+  std::vector<v1::FlightDump> Run(int64_t capacity = INT64_MAX, int64_t ahead = 0);
+
+ private:
+  struct Group {
+    std::string name;
+    std::vector<int64_t> ranks;
+  };
+  struct Alteration {
+    int64_t rank, operation;
+    std::function<void(v1::FlightEntry*)> alter;
+  };
+  void Record(int64_t rank, int64_t operation, const std::string& state);
+  void RunOperation(int64_t operation, std::vector<int64_t>* ahead);
+
+  int64_t size_;
+  std::vector<Group> groups_;
+  std::vector<Operation> operations_;
+  std::vector<Alteration> alterations_;
+  std::vector<std::pair<int64_t, int64_t>> hangs_;  // rank, operation
+  std::set<int64_t> stuck_, hung_;
+  std::vector<v1::FlightDump> dumps_;
+  std::vector<std::vector<int64_t>> collectives_, messages_;  // counted by rank and group
+};
+
+}  // namespace legoai::comm
