@@ -7,8 +7,11 @@
 
 #include "planner/explain.h"
 #include "proto/errors.h"
+#include "proto/json/reflect.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
+#include "server/cli/job_text.h"
 #include "server/cli/output.h"
+#include "server/cli/server_call.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/launch/build_version.h"
@@ -56,9 +59,35 @@ void AddRow(const Tree& tree, Table* table) {
               tree["layout"].get<std::string>()});
 }
 
+// What a server has committed of a job.
+absl::StatusOr<int> OfServer(const Arguments& arguments) {
+  const auto client = ConnectTo(arguments);
+  if (!client.ok()) return client.status();
+  const auto name = FindJobName(**client, arguments.positional()[0]);
+  if (!name.ok()) return name.status();
+  v1::ListCheckpointsRequest request;
+  request.set_parent(*name);
+  const auto response = (*client)->ListCheckpoints(request);
+  if (!response.ok()) return response.status();
+  Tree list = Tree::array();
+  Table table({"step", "attempt", "epoch", "<committed", "<in"});
+  for (const v1::Checkpoint& checkpoint : response->checkpoints()) {
+    list.push_back(ToTree(checkpoint));
+    table.Add({WithCommas(checkpoint.step()), std::to_string(checkpoint.attempt()), std::to_string(checkpoint.epoch()),
+               TimeText(checkpoint.time_us()), checkpoint.directory()});
+  }
+  if (arguments.format() != Format::kTable) {
+    Print(TreeText(arguments.format(), list));
+  } else {
+    Print(table.empty() ? "no committed checkpoints of " + *name + "\n" : table.Text());
+  }
+  return kDone;
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const std::string run = arguments.positional()[0], root = launch::CheckpointsPath(run);
   std::error_code error;
+  if (arguments.Has("server") || (!fs::is_directory(run, error) && IsJob(run))) return OfServer(arguments);
   if (!fs::is_directory(run, error)) {
     return FieldError("RUN_DIR", run, "is no folder; name a run's job.dump_folder", absl::StatusCode::kNotFound);
   }
@@ -83,9 +112,11 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
 Command CheckpointsCommand() {
   CommandSpec spec;
   spec.name = "checkpoints";
-  spec.summary = "Lists the committed checkpoints of a run.";
-  spec.positional = "RUN_DIR";
+  spec.summary = "Lists the committed checkpoints of a run, or of a job on a server.";
+  spec.positional = "RUN_DIR|JOB";
   spec.least_positional = spec.most_positional = 1;
+  spec.options = {ServerOption()};
+  spec.details = "With --server, or where it is a job's resource name or id, the server is asked.";
   spec.example = "lego checkpoints runs/example";
   return {spec, Run};
 }

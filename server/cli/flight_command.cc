@@ -1,14 +1,21 @@
 #include "server/cli/flight_command.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/errors.h"
+#include "proto/json/reflect.h"
 #include "server/cli/flight_merge.h"
+#include "server/cli/job_text.h"
 #include "server/cli/output.h"
+#include "server/cli/server_call.h"
 #include "worker/comm/flight_analysis.h"
 #include "worker/comm/flight_files.h"
 #include "worker/comm/ranks_text.h"
@@ -92,16 +99,52 @@ std::string AnalysisText(const v1::FlightAnalysis& analysis) {
   return absl::StrCat(text, analysis.text(), "\n");
 }
 
+// The record that a server has of a job; nothing where files are meant.
+absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& arguments) {
+  const std::vector<std::string>& places = arguments.positional();
+  std::error_code error;
+  const bool named = places.size() == 1 && !std::filesystem::exists(places[0], error) && IsJob(places[0]);
+  if (!arguments.Has("server") && !named) return std::optional<v1::FlightRecord>();
+  if (places.size() != 1) return FieldError("JOB", places[1], "is one word too many: with --server there is one job");
+  const auto client = ConnectTo(arguments);
+  if (!client.ok()) return client.status();
+  const auto name = FindJobName(**client, places[0]);
+  if (!name.ok()) return name.status();
+  v1::GetFlightRecordRequest request;
+  request.set_name(*name);
+  auto record = (*client)->GetFlightRecord(request);
+  if (!record.ok()) return record.status();
+  return std::optional<v1::FlightRecord>(*std::move(record));
+}
+
+// Where and why it was taken.
+std::string OriginText(const v1::FlightRecord& record) {
+  return absl::StrCat("attempt ", record.attempt(), ", ", TimeText(record.time_us()), ": ", record.reason(), "\n");
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto dumps = comm::ReadFlight(arguments.positional());
+  const auto record = OfServer(arguments);
+  if (!record.ok()) return record.status();
+  absl::StatusOr<std::vector<v1::FlightDump>> dumps = std::vector<v1::FlightDump>();
+  if (*record) {
+    dumps->assign((*record)->dumps().begin(), (*record)->dumps().end());
+  } else {
+    dumps = comm::ReadFlight(arguments.positional());
+  }
   if (!dumps.ok()) return dumps.status();
   const MergedFlight flight = MergeFlightDumps(*dumps);
-  const v1::FlightAnalysis analysis = comm::AnalyzeFlight(*dumps, flight.world_size);
+  const bool analyzed = *record && !(*record)->analysis().verdict().empty();
+  const v1::FlightAnalysis analysis = analyzed ? (*record)->analysis() : comm::AnalyzeFlight(*dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
-    Print(absl::StrCat(FlightTable(flight, *dumps, arguments.Has("all")), AnalysisText(analysis)));
+    Print(absl::StrCat(*record ? OriginText(**record) : "", FlightTable(flight, *dumps, arguments.Has("all")),
+                       AnalysisText(analysis)));
     return kDone;
   }
   Tree tree;
+  if (*record) {
+    tree["attempt"] = (*record)->attempt();
+    tree["reason"] = (*record)->reason();
+  }
   tree["world_size"] = flight.world_size;
   tree["ranks"] = flight.ranks;
   tree["missing"] = flight.missing;
@@ -119,13 +162,14 @@ Command FlightCommand() {
   spec.name = "fr";
   spec.summary =
       "Merges the flight recorders of all ranks: which rank is at which collective or message, and who holds up the others.";
-  spec.positional = "RUN_DIR|FILES...";
+  spec.positional = "RUN_DIR|FILES...|JOB";
   spec.least_positional = 1;
   spec.most_positional = 1 << 20;
-  spec.options = {{"all", "", "every operation, the completed ones too"}};
+  spec.options = {{"all", "", "every operation, the completed ones too"}, ServerOption()};
   spec.details =
       "Reads rings (flight/rank-R), which can be read of a living or a dead process, JSON dumps, and PyTorch's JSON and "
-      "pickle files (..._rank_R).";
+      "pickle files (..._rank_R).\nWith --server, or where it is a job's resource name or id: the latest record that the server "
+      "has.";
   spec.example = "lego fr runs/example";
   return {spec, Run};
 }

@@ -13,11 +13,16 @@
 #include "server/cli/completion.h"
 #include "server/cli/flight_command.h"
 #include "server/cli/hardware_command.h"
+#include "server/cli/job_commands.h"
+#include "server/cli/logs_command.h"
 #include "server/cli/models_command.h"
 #include "server/cli/output.h"
 #include "server/cli/plan_command.h"
 #include "server/cli/simulate_command.h"
+#include "server/cli/submit_command.h"
 #include "server/cli/train_command.h"
+#include "server/cli/watch_command.h"
+#include "server/cli/workers_command.h"
 #include "worker/launch/build_version.h"
 
 namespace legoai::cli {
@@ -34,8 +39,10 @@ std::vector<Command> AllCommands() {
   version.name = "version";
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
-  std::vector<Command> commands = {PlanCommand(),        SimulateCommand(), TrainCommand(),    FlightCommand(),
-                                   CheckpointsCommand(), ModelsCommand(),   HardwareCommand(), {version, PrintVersion}};
+  std::vector<Command> commands = {
+      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),          LogsCommand(),
+      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),      TrainCommand(),
+      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

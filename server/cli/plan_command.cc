@@ -19,6 +19,7 @@
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
 #include "server/cli/progress.h"
+#include "server/cli/server_call.h"
 #include "worker/checkpoint/files.h"
 #include "worker/launch/processors.h"
 
@@ -158,6 +159,22 @@ absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request)
   return result;
 }
 
+// The same on a server: its simulators, its limit of time.
+absl::StatusOr<v1::PlanResult> PlanOnServer(const Arguments& arguments, v1::PlanRequest request) {
+  constexpr double kLongestBudgetSeconds = 3600;
+  if (request.budget_seconds() == 0) request.set_budget_seconds(kLongestBudgetSeconds);
+  const auto client = ConnectTo(arguments);
+  if (!client.ok()) return client.status();
+  InterruptGuard guard;
+  ProgressLine line;
+  auto show = [&](const v1::PlanningProgress& at) {
+    line.Show(ProgressText({at.space(), at.to_capture(), at.captured(), at.best_step_seconds(), at.elapsed_seconds()}));
+  };
+  auto result = (*client)->Plan(request, show, [&] { return guard.interrupted(); });
+  line.Clear();
+  return result;
+}
+
 // Nothing was simulated: that nothing fits is not known.
 absl::Status AllFailed(const v1::PlanResult& result) {
   const auto first = std::find_if(result.rejected().begin(), result.rejected().end(),
@@ -185,7 +202,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (!request.ok()) return request.status();
   const auto out = OutputPath(arguments, "out");
   if (!out.ok()) return out.status();
-  const auto result = PlanWithProcesses(*request);
+  const auto result = arguments.Has("server") ? PlanOnServer(arguments, *request) : PlanWithProcesses(*request);
   if (!result.ok()) return result.status();
   if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
   if (result->not_reached() > 0 && result->captured() == 0) return NothingReached(*result);
@@ -219,7 +236,8 @@ Command PlanCommand() {
       {"budget-seconds", "T", "when to stop simulating (8); 0: when all is simulated"},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},
-      {"out", "RECIPE.toml", "writes the winner, ready for `lego train`"}};
+      {"out", "RECIPE.toml", "writes the winner, ready for `lego train`"},
+      {"server", "ADDRESS", "plans on this server instead of here: HOST:PORT"}};
   spec.recipe_keys = true;
   spec.details = "A key on the command line, as --training.local_batch_size=2, binds all candidates like a constraint.";
   spec.example = "lego plan --model llama3-8b --cluster h100-sxm-80:8x1 --global-batch 64 --seq 8192";

@@ -17,6 +17,7 @@
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/cli/server_call.h"
 
 namespace legoai::cli {
 namespace {
@@ -103,11 +104,23 @@ absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   return request;
 }
 
+absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const v1::SimRequest& request, InterruptGuard* guard) {
+  for (const char* option : {"trace", "memory-timeline", "benchmark"}) {
+    if (arguments.Has(option)) return FieldError(absl::StrCat("--", option), "", "goes without --server: it needs this machine");
+  }
+  const auto client = ConnectTo(arguments);
+  if (!client.ok()) return client.status();
+  v1::SimulateRequest call;
+  *call.mutable_request() = request;
+  return (*client)->Simulate(call, [guard] { return guard->interrupted(); });
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
   InterruptGuard guard;
-  const auto estimate = EstimateOne(*request, [&] { return guard.interrupted(); });
+  const auto estimate = arguments.Has("server") ? SimulateOnServer(arguments, *request, &guard)
+                                                : EstimateOne(*request, [&] { return guard.interrupted(); });
   if (!estimate.ok()) return estimate.status();
   Print(arguments.format() == Format::kTable ? EstimateText(*estimate) : TreeText(arguments.format(), ToTree(*estimate)));
   for (const std::string& path : {request->chrome_trace_path(), request->memory_timeline_path()}) {
@@ -132,7 +145,8 @@ Command SimulateCommand() {
       {"recipe", "R.toml", "the recipe", false, true},
       {"trace", "FILE", "writes the simulated streams as a Chrome trace"},
       {"memory-timeline", "FILE", "writes memory by category over the step as a Chrome trace"},
-      {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"}};
+      {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"},
+      {"server", "ADDRESS", "simulates on this server instead of here: HOST:PORT"}};
   spec.recipe_keys = true;
   spec.example = "lego simulate --model llama3-8b --cluster h100-sxm-80:8x1 --recipe recipe.toml --trace step.json";
   return {spec, Run};

@@ -1,0 +1,225 @@
+#include "server/cli/client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "server/rpc/grpc_status.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr absl::Duration kCallLimit = absl::Seconds(30);
+constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
+constexpr absl::Duration kShortestPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+// Records of all ranks of a large job.
+constexpr int kMostReceived = 512 << 20;
+
+void Limit(absl::Duration limit, grpc::ClientContext* context) { context->set_deadline(absl::ToChronoTime(absl::Now() + limit)); }
+
+// An answer of the server itself has details; without them it is gRPC that could not reach it.
+bool IsAway(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty();
+}
+
+absl::Status NoServer(const std::string& address) {
+  return absl::UnavailableError(
+      absl::StrCat("no server at ", address, ": start one with legoai-server, or give --server ADDRESS"));
+}
+
+absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
+  return IsAway(status) ? NoServer(address) : server::FromGrpcStatus(status);
+}
+
+// Cancels a call as soon as `interrupted` says so, for as long as it lives.
+class Interrupter {
+ public:
+  Interrupter(grpc::ClientContext* context, const std::function<bool()>& interrupted)
+      : thread_([this, context, &interrupted] {
+          while (!done_) {
+            if (interrupted && interrupted()) return context->TryCancel();
+            absl::SleepFor(kLook);
+          }
+        }) {}
+  ~Interrupter() {
+    done_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::thread thread_;
+};
+
+// Growing pauses between attempts.
+class Backoff {
+ public:
+  absl::Duration Next() { return std::exchange(pause_, std::min(2 * pause_, kLongestPause)); }
+
+ private:
+  absl::Duration pause_ = kShortestPause;
+};
+
+bool IsOver(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED; }
+
+}  // namespace
+
+struct Client::Connection {
+  explicit Connection(const std::string& address) {
+    setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMostReceived);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    stub = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  }
+  std::unique_ptr<v1::ControlPlane::Stub> stub;
+};
+
+Client::Client(const std::string& address, absl::Duration patience)
+    : address_(address), patience_(patience), connection_(std::make_unique<Connection>(address)) {}
+
+Client::~Client() = default;
+
+template <typename Request, typename Response, typename Method>
+absl::StatusOr<Response> Client::Call(Method method, const Request& request, bool repeatable) {
+  const absl::Time give_up = absl::Now() + patience_;
+  Backoff backoff;
+  for (;;) {
+    grpc::ClientContext context;
+    Limit(kCallLimit, &context);
+    Response response;
+    const grpc::Status status = (connection_->stub.get()->*method)(&context, request, &response);
+    if (status.ok()) return response;
+    const absl::Duration pause = backoff.Next();
+    const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
+    if (!again || absl::Now() + pause > give_up) return ToStatus(status, address_);
+    absl::SleepFor(pause);
+  }
+}
+
+using Stub = v1::ControlPlane::Stub;
+
+absl::StatusOr<v1::Job> Client::CreateJob(const v1::CreateJobRequest& request) {
+  return Call<v1::CreateJobRequest, v1::Job>(&Stub::CreateJob, request, !request.request_id().empty());
+}
+absl::StatusOr<v1::Job> Client::RetryJob(const v1::RetryJobRequest& request) {
+  return Call<v1::RetryJobRequest, v1::Job>(&Stub::RetryJob, request, !request.request_id().empty());
+}
+absl::StatusOr<v1::Job> Client::GetJob(const v1::GetJobRequest& request) {
+  return Call<v1::GetJobRequest, v1::Job>(&Stub::GetJob, request);
+}
+absl::StatusOr<v1::Job> Client::CancelJob(const v1::CancelJobRequest& request) {
+  return Call<v1::CancelJobRequest, v1::Job>(&Stub::CancelJob, request);
+}
+absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request) {
+  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(&Stub::ListJobs, request);
+}
+absl::StatusOr<v1::ListAttemptsResponse> Client::ListAttempts(const v1::ListAttemptsRequest& request) {
+  return Call<v1::ListAttemptsRequest, v1::ListAttemptsResponse>(&Stub::ListAttempts, request);
+}
+absl::StatusOr<v1::ListCheckpointsResponse> Client::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
+  return Call<v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>(&Stub::ListCheckpoints, request);
+}
+absl::StatusOr<v1::PlanResult> Client::GetPlan(const v1::GetPlanRequest& request) {
+  return Call<v1::GetPlanRequest, v1::PlanResult>(&Stub::GetPlan, request);
+}
+absl::StatusOr<v1::ListLogsResponse> Client::ListLogs(const v1::ListLogsRequest& request) {
+  return Call<v1::ListLogsRequest, v1::ListLogsResponse>(&Stub::ListLogs, request);
+}
+absl::StatusOr<v1::FlightRecord> Client::GetFlightRecord(const v1::GetFlightRecordRequest& request) {
+  return Call<v1::GetFlightRecordRequest, v1::FlightRecord>(&Stub::GetFlightRecord, request);
+}
+absl::StatusOr<v1::ListWorkersResponse> Client::ListWorkers(const v1::ListWorkersRequest& request) {
+  return Call<v1::ListWorkersRequest, v1::ListWorkersResponse>(&Stub::ListWorkers, request);
+}
+absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request) {
+  return Call<v1::GetWorkerRequest, v1::Worker>(&Stub::GetWorker, request);
+}
+absl::StatusOr<v1::Worker> Client::DrainWorker(const v1::DrainWorkerRequest& request) {
+  return Call<v1::DrainWorkerRequest, v1::Worker>(&Stub::DrainWorker, request);
+}
+
+absl::StatusOr<v1::Estimate> Client::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted) {
+  grpc::ClientContext context;
+  Limit(kSimulateLimit, &context);
+  v1::Estimate estimate;
+  grpc::Status status;
+  {
+    const Interrupter interrupter(&context, interrupted);
+    status = connection_->stub->Simulate(&context, request, &estimate);
+  }
+  if (!status.ok()) return ToStatus(status, address_);
+  return estimate;
+}
+
+absl::StatusOr<v1::PlanResult> Client::Plan(const v1::PlanRequest& request,
+                                            const std::function<void(const v1::PlanningProgress&)>& progress,
+                                            const std::function<bool()>& interrupted) {
+  grpc::ClientContext context;
+  v1::PlanResponse response;
+  grpc::Status status;
+  {
+    const Interrupter interrupter(&context, interrupted);
+    auto reader = connection_->stub->Plan(&context, request);
+    while (reader->Read(&response)) {
+      if (response.has_progress()) progress(response.progress());
+    }
+    status = reader->Finish();
+  }
+  if (!status.ok()) return ToStatus(status, address_);
+  if (!response.has_result()) return absl::InternalError("the server ended the planning without a result");
+  return response.result();
+}
+
+absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& callbacks) {
+  v1::WatchJobRequest request;
+  request.set_name(name);
+  bool answered = false, over = false;
+  Backoff backoff;
+  absl::Time give_up = absl::Now() + patience_;
+  while (!over) {
+    grpc::Status status;
+    {
+      grpc::ClientContext context;
+      const Interrupter interrupter(&context, callbacks.interrupted);
+      auto reader = connection_->stub->WatchJob(&context, request);
+      v1::WatchJobResponse response;
+      while (reader->Read(&response)) {
+        answered = true;
+        backoff = Backoff();
+        request.set_after_version(response.job().version());
+        over = IsOver(response.job().state());
+        callbacks.news(response);
+      }
+      status = reader->Finish();
+    }
+    if (callbacks.interrupted && callbacks.interrupted()) return absl::CancelledError("interrupted");
+    if (over) return absl::OkStatus();
+    const bool away = status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                      status.error_code() == grpc::StatusCode::CANCELLED ||
+                      status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    const absl::Duration pause = backoff.Next();
+    if (!away || (!answered && absl::Now() + pause > give_up)) return ToStatus(status, address_);
+    if (answered && callbacks.away) callbacks.away(ToStatus(status, address_));
+    for (absl::Time end = absl::Now() + pause; absl::Now() < end && !(callbacks.interrupted && callbacks.interrupted());) {
+      absl::SleepFor(kLook);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,67 @@
+// A server's calls, as commands make them: one after the other, with a time limit each, tried again where that harms nothing.
+// gRPC stays behind it. Not thread-safe.
+//
+// Errors: those of the server, with their FieldViolation; Unavailable with the address and what to do where no server answers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/legoai/v1/control_plane.pb.h"
+
+namespace legoai::cli {
+
+class Client {
+ public:
+  // `address`: HOST:PORT. Connects with the first call. `patience`: how long a call is tried again while the server does not
+  // answer.
+  explicit Client(const std::string& address, absl::Duration patience = absl::Seconds(3));
+  ~Client();
+
+  // With a request_id they are tried again, otherwise not: they might be done twice.
+  absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
+  absl::StatusOr<v1::Job> RetryJob(const v1::RetryJobRequest& request);
+
+  absl::StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request);
+  absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
+  absl::StatusOr<v1::ListAttemptsResponse> ListAttempts(const v1::ListAttemptsRequest& request);
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(const v1::ListCheckpointsRequest& request);
+  absl::StatusOr<v1::PlanResult> GetPlan(const v1::GetPlanRequest& request);
+  absl::StatusOr<v1::ListLogsResponse> ListLogs(const v1::ListLogsRequest& request);
+  absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
+  absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
+  absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
+  // `interrupted` is asked now and then, here and below; then Cancelled.
+  absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted);
+  absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
+                                      const std::function<void(const v1::PlanningProgress&)>& progress,
+                                      const std::function<bool()>& interrupted);
+
+  struct WatchCallbacks {
+    std::function<void(const v1::WatchJobResponse&)> news;
+    std::function<void(const absl::Status&)> away;  // the server does not answer; it is tried again
+    std::function<bool()> interrupted;
+  };
+  // Until the job is in a final state: OK. When the server goes away after it has answered once, the watch goes on from the
+  // version it has as soon as the server is back.
+  absl::Status WatchJob(const std::string& name, const WatchCallbacks& callbacks);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Connection;
+  template <typename Request, typename Response, typename Method>
+  absl::StatusOr<Response> Call(Method method, const Request& request, bool repeatable = true);
+
+  const std::string address_;
+  const absl::Duration patience_;
+  const std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace legoai::cli

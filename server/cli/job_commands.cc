@@ -1,0 +1,145 @@
+#include "server/cli/job_commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/json/reflect.h"
+#include "server/cli/job_text.h"
+#include "server/cli/output.h"
+#include "server/cli/server_call.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr int64_t kListed = 50;
+constexpr int64_t kMostPage = 1000;
+
+absl::StatusOr<v1::ListJobsResponse> ListSome(Client& client, const std::string& filter, int64_t limit) {
+  v1::ListJobsResponse all;
+  v1::ListJobsRequest request;
+  request.set_parent("projects/default");
+  request.set_filter(filter);
+  do {
+    request.set_page_size(std::min(limit - all.jobs_size(), kMostPage));
+    auto page = client.ListJobs(request);
+    if (!page.ok()) return page.status();
+    for (v1::Job& job : *page->mutable_jobs()) *all.add_jobs() = std::move(job);
+    all.set_total_size(page->total_size());
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && all.jobs_size() < limit);
+  return all;
+}
+
+absl::StatusOr<int> List(const Arguments& arguments) {
+  const auto limit = arguments.Integer("limit", 1);
+  if (!limit.ok()) return limit.status();
+  const auto client = ConnectTo(arguments);
+  if (!client.ok()) return client.status();
+  const auto jobs = ListSome(**client, arguments.Text("filter"), limit->value_or(kListed));
+  if (!jobs.ok()) return jobs.status();
+  if (arguments.format() != Format::kTable) {
+    Tree list = Tree::array();
+    for (const v1::Job& job : jobs->jobs()) list.push_back(ToTree(job));
+    Print(TreeText(arguments.format(), list));
+    return kDone;
+  }
+  if (jobs->jobs().empty()) {
+    Print(arguments.Has("filter") ? "no job matches\n" : "no jobs; submit one: lego submit examples/job.toml\n");
+    return kDone;
+  }
+  Print(JobsTable(jobs->jobs()));
+  if (jobs->total_size() > jobs->jobs_size()) {
+    std::fprintf(stderr, "the latest %d of %lld; --limit gives more\n", jobs->jobs_size(),
+                 static_cast<long long>(jobs->total_size()));
+  }
+  return kDone;
+}
+
+absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments& arguments) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  const auto job = client.GetJob(request);
+  if (!job.ok()) return job.status();
+  if (arguments.format() != Format::kTable) {
+    Print(TreeText(arguments.format(), ToTree(*job)));
+    return kDone;
+  }
+  v1::ListAttemptsRequest attempts_request;
+  attempts_request.set_parent(name);
+  const auto attempts = client.ListAttempts(attempts_request);
+  if (!attempts.ok()) return attempts.status();
+  Print(JobText(*job, attempts->attempts()));
+  return kDone;
+}
+
+absl::StatusOr<int> Cancel(Client& client, const std::string& name, const Arguments& arguments) {
+  v1::CancelJobRequest request;
+  request.set_name(name);
+  request.set_reason(arguments.Text("reason"));
+  const auto job = client.CancelJob(request);
+  if (!job.ok()) return job.status();
+  Print(arguments.format() == Format::kTable ? OutcomeText(*job) + "\n" : TreeText(arguments.format(), ToTree(*job)));
+  return kDone;
+}
+
+absl::StatusOr<int> Retry(Client& client, const std::string& name, const Arguments& arguments) {
+  v1::RetryJobRequest request;
+  request.set_name(name);
+  request.set_request_id(arguments.Text("request-id"));
+  const auto job = client.RetryJob(request);
+  if (!job.ok()) return job.status();
+  Print(arguments.format() == Format::kTable ? absl::StrCat("submitted ", job->name(), ", which tries ", name, " again\n")
+                                             : TreeText(arguments.format(), ToTree(*job)));
+  return kDone;
+}
+
+Command OfOneJob(const std::string& name, const std::string& summary, std::vector<Option> options,
+                 std::function<absl::StatusOr<int>(Client&, const std::string&, const Arguments&)> run) {
+  CommandSpec spec;
+  spec.name = name;
+  spec.summary = summary;
+  spec.positional = "JOB";
+  spec.least_positional = spec.most_positional = 1;
+  spec.options = std::move(options);
+  spec.options.push_back(ServerOption());
+  spec.details = "JOB is a resource name, an id, or the beginning or end of one.";
+  spec.example = absl::StrCat("lego ", name, " 01JD5W");
+  return {spec, [run = std::move(run)](const Arguments& arguments) -> absl::StatusOr<int> {
+            const auto client = ConnectTo(arguments);
+            if (!client.ok()) return client.status();
+            const auto job = FindJobName(**client, arguments.positional()[0]);
+            if (!job.ok()) return job.status();
+            return run(**client, *job, arguments);
+          }};
+}
+
+}  // namespace
+
+Command ListCommand() {
+  CommandSpec spec;
+  spec.name = "list";
+  spec.summary = "Lists the jobs of a server, the latest first.";
+  spec.options = {{"filter", "FILTER", "terms joined by AND: state = running, state = active, display_name : \"llama\""},
+                  {"limit", "N", absl::StrCat("how many (", kListed, ")")},
+                  ServerOption()};
+  spec.example = "lego list --filter 'state = active'";
+  return {spec, List};
+}
+
+Command GetCommand() { return OfOneJob("get", "Shows a job: state and why, recipe, progress, attempts.", {}, Get); }
+
+Command CancelCommand() {
+  return OfOneJob("cancel", "Ends a job; one that has ended stays as it is.", {{"reason", "TEXT", "kept with the job"}}, Cancel);
+}
+
+Command RetryCommand() {
+  return OfOneJob("retry", "Submits a job that failed or was cancelled again, as a new one.",
+                  {{"request-id", "ID", "the same id gives the same new job again; 8 to 64 characters"}}, Retry);
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,167 @@
+#include "server/cli/job_file.h"
+
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/dynamic_message.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "proto/toml/toml.h"
+#include "worker/data/dataset_facts.h"
+#include "worker/model/catalog.h"
+
+namespace legoai::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using google::protobuf::Descriptor;
+using google::protobuf::DescriptorPool;
+using google::protobuf::DynamicMessageFactory;
+using google::protobuf::FieldDescriptorProto;
+
+// Above every number that a section of the recipe has or may get.
+constexpr int kFirstOwnNumber = 1000;
+constexpr const char* kOwnSections[] = {"resources", "planning", "policy"};
+constexpr size_t kMostDisplayName = 200;
+
+// A message with the sections of a recipe, under their own numbers, and those of a job beside them: reading, unknown keys and
+// command-line keys are then the reader's of every other file.
+class JobFileType {
+ public:
+  JobFileType() : pool_(DescriptorPool::generated_pool()) {
+    google::protobuf::FileDescriptorProto file;
+    file.set_name("legoai/job_file.proto");
+    file.set_syntax("proto3");
+    file.add_dependency(v1::Recipe::descriptor()->file()->name());
+    file.add_dependency(v1::JobSpec::descriptor()->file()->name());
+    auto* message = file.add_message_type();
+    message->set_name("JobFile");
+    for (int i = 0; i < v1::Recipe::descriptor()->field_count(); ++i) {
+      const auto* section = v1::Recipe::descriptor()->field(i);
+      Add(section->name(), section->number(), section->message_type(), message);
+    }
+    int number = kFirstOwnNumber;
+    for (const char* name : kOwnSections)
+      Add(name, number++, v1::JobSpec::descriptor()->FindFieldByName(name)->message_type(), message);
+    type_ = GOOGLE_CHECK_NOTNULL(pool_.BuildFile(file))->message_type(0);
+    factory_.SetDelegateToGeneratedFactory(true);
+  }
+
+  std::unique_ptr<google::protobuf::Message> New() {
+    return std::unique_ptr<google::protobuf::Message>(factory_.GetPrototype(type_)->New());
+  }
+
+ private:
+  static void Add(const std::string& name, int number, const Descriptor* section, google::protobuf::DescriptorProto* message) {
+    auto* field = message->add_field();
+    field->set_name(name);
+    field->set_number(number);
+    field->set_label(FieldDescriptorProto::LABEL_OPTIONAL);
+    field->set_type(FieldDescriptorProto::TYPE_MESSAGE);
+    field->set_type_name("." + section->full_name());
+  }
+
+  DescriptorPool pool_;
+  DynamicMessageFactory factory_;
+  const Descriptor* type_ = nullptr;
+};
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::error_code error;
+  if (!file || fs::is_directory(path, error))
+    return FieldError("JOB.toml", path, "cannot be read: give the path of a TOML file", absl::StatusCode::kNotFound);
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+absl::StatusOr<v1::JobSpec> Parse(const std::string& text, const parallel::Overrides& overrides) {
+  JobFileType type;
+  const auto file = type.New();
+  if (absl::Status status = ParseToml(text, file.get()); !status.ok()) return status;
+  for (const auto& [key, value] : overrides) {
+    if (absl::Status status = ApplyOverride(file.get(), key, value); !status.ok()) return status;
+  }
+  v1::JobSpec spec;
+  spec.mutable_recipe()->ParseFromString(file->SerializeAsString());
+  spec.mutable_recipe()->DiscardUnknownFields();
+  for (const char* name : kOwnSections) {
+    const auto* from = file->GetDescriptor()->FindFieldByName(name);
+    if (!file->GetReflection()->HasField(*file, from)) continue;
+    const auto* to = v1::JobSpec::descriptor()->FindFieldByName(name);
+    spec.GetReflection()->MutableMessage(&spec, to)->CopyFrom(file->GetReflection()->GetMessage(*file, from));
+  }
+  return spec;
+}
+
+// Workers have another working folder than who submits.
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+absl::Status ReadModel(v1::JobSpec* spec) {
+  v1::ModelSection* section = spec->mutable_recipe()->mutable_model();
+  if (section->name().empty())
+    return FieldError("model.name", "", "is needed: a config.json, its folder, or a name of `lego models`");
+  auto model = model::ResolveModel(section->name());
+  if (!model.ok()) return model.status();
+  if (!model->config_json().empty()) section->set_name(Absolute(section->name()));
+  *spec->mutable_model() = *std::move(model);
+  return absl::OkStatus();
+}
+
+absl::Status ReadDataset(v1::JobSpec* spec) {
+  v1::Training* training = spec->mutable_recipe()->mutable_training();
+  const auto path = data::DatasetPath(training->dataset_path());
+  if (!path.ok()) return path.status();
+  training->set_dataset_path(Absolute(*path));
+  spec->mutable_dataset()->set_uri(training->dataset_path());
+  std::error_code error;
+  if (!fs::exists(training->dataset_path(), error)) return absl::OkStatus();
+  const auto facts = data::DatasetFacts(training->dataset_path());
+  if (!facts.ok()) return facts.status();
+  *spec->mutable_dataset() = *facts;
+  return absl::OkStatus();
+}
+
+void MakePathsAbsolute(v1::Recipe* recipe) {
+  if (recipe->job().has_dump_folder()) recipe->mutable_job()->set_dump_folder(Absolute(recipe->job().dump_folder()));
+  v1::ModelSection* model = recipe->mutable_model();
+  if (!model->initial_load_path().empty()) model->set_initial_load_path(Absolute(model->initial_load_path()));
+  if (!model->tokenizer_path().empty() && model->tokenizer_path() != "byte")
+    model->set_tokenizer_path(Absolute(model->tokenizer_path()));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path, const parallel::Overrides& overrides) {
+  const auto text = ReadText(path);
+  if (!text.ok()) return text.status();
+  auto spec = Parse(*text, overrides);
+  absl::Status status = spec.status();
+  if (status.ok()) status = parallel::CheckRecipe(spec->recipe());
+  if (status.ok()) status = ReadModel(&*spec);
+  if (status.ok()) status = ReadDataset(&*spec);
+  if (!status.ok()) return Annotate(status, path);
+  MakePathsAbsolute(spec->mutable_recipe());
+  const std::string& description = spec->recipe().job().description();
+  if (description.size() <= kMostDisplayName) spec->set_display_name(description);
+  return spec;
+}
+
+std::string KeyOf(const std::string& request_field) {
+  for (const char* prefix : {"spec.recipe.", "spec."}) {
+    if (absl::StartsWith(request_field, prefix)) return request_field.substr(std::string_view(prefix).size());
+  }
+  return request_field;
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,177 @@
+#include "server/cli/job_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "planner/explain.h"
+#include "proto/enum_text.h"
+#include "server/cli/output.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr size_t kBarWidth = 24;
+constexpr size_t kNameWidth = 32;
+
+std::string Shortened(const std::string& text, size_t most) {
+  if (text.size() <= most) return text;
+  size_t end = most - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+std::string Id(const std::string& name) { return name.substr(name.rfind('/') + 1); }
+
+std::string StepText(const v1::JobProgress& progress) { return absl::StrCat(progress.step(), "/", progress.steps()); }
+
+std::string LossText(const v1::JobProgress& progress) {
+  return progress.has_loss() ? absl::StrFormat("%.4f", progress.loss()) : "";
+}
+
+// A line of the form "what:  value", where there is a value.
+void Line(const char* what, const std::string& value, std::string* text) {
+  if (!value.empty()) absl::StrAppend(text, absl::StrFormat("%-16s %s\n", what, value));
+}
+
+std::string ResourcesText(const v1::Resources& resources) {
+  std::string text = resources.slots() > 0 ? absl::StrCat(resources.slots(), " slots") : "all slots";
+  absl::StrAppend(&text, " of pool ", resources.pool(), ", at least ", resources.min_slots());
+  if (resources.has_device_type()) absl::StrAppend(&text, ", of type ", resources.device_type());
+  return text;
+}
+
+std::string ChosenText(const v1::Job& job) {
+  if (!job.has_chosen()) return "";
+  return absl::StrCat(planner::Summarize(job.chosen().recipe()), " on ", job.world_size(),
+                      job.world_size() == 1 ? " rank" : " ranks", ", predicted ", SecondsText(job.chosen().step_time_seconds()),
+                      " a step, ", BytesText(job.chosen().peak_memory_bytes()));
+}
+
+std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
+  Table table({"attempt", "epoch", "<state", "ranks", "<workers", "<started", "from step", "last step", "<error"});
+  for (const v1::Attempt& attempt : attempts) {
+    std::vector<std::string> workers;
+    for (const auto& placement : attempt.placements())
+      workers.push_back(absl::StrCat(Id(placement.worker()), " x", placement.slots()));
+    table.Add({absl::StrCat(attempt.attempt()), absl::StrCat(attempt.epoch()), attempt.state(),
+               absl::StrCat(attempt.world_size()), absl::StrJoin(workers, ", "), TimeText(attempt.start_time_us()),
+               attempt.has_resume_step() ? absl::StrCat(attempt.resume_step()) : "0",
+               attempt.has_last_step() ? absl::StrCat(attempt.last_step()) : "", attempt.error().message()});
+  }
+  return table.empty() ? "" : "\n" + table.Text();
+}
+
+}  // namespace
+
+std::string TimeText(int64_t time_us) {
+  return time_us == 0 ? "" : absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMicros(time_us), absl::LocalTimeZone());
+}
+
+std::string DurationText(double seconds) {
+  const int64_t whole = std::llround(std::max(0.0, seconds));
+  if (whole >= 3600) return absl::StrFormat("%d h %02d min", whole / 3600, whole / 60 % 60);
+  return whole >= 60 ? absl::StrFormat("%d min %02d s", whole / 60, whole % 60) : absl::StrCat(whole, " s");
+}
+
+std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
+  Table table({"<job", "<state", "<name", "step", "loss", "<submitted", "<why"});
+  for (const v1::Job& job : jobs) {
+    table.Add({Id(job.name()), EnumText(job.state()), Shortened(job.spec().display_name(), kNameWidth),
+               job.has_progress() ? StepText(job.progress()) : "", LossText(job.progress()), TimeText(job.create_time_us()),
+               job.reason()});
+  }
+  return table.Text();
+}
+
+std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
+  std::string text;
+  Line("job", job.name(), &text);
+  Line("name", job.spec().display_name(), &text);
+  Line("state", absl::StrCat(EnumText(job.state()), job.reason().empty() ? "" : ": ", job.reason()), &text);
+  Line("queue position", job.has_queue_position() ? absl::StrCat(job.queue_position()) : "", &text);
+  Line("error", job.outcome().error().message(), &text);
+  Line("submitted", TimeText(job.create_time_us()), &text);
+  Line("started", TimeText(job.start_time_us()), &text);
+  Line("ended", TimeText(job.end_time_us()), &text);
+  Line("retry of", job.retry_of(), &text);
+  Line("model", job.spec().model().name(), &text);
+  Line("dataset", job.spec().dataset().uri(), &text);
+  Line("resources", ResourcesText(job.spec().resources()), &text);
+  Line("recipe", ChosenText(job), &text);
+  if (job.has_progress()) Line("progress", ProgressText(job, nullptr), &text);
+  Line("checkpoint", job.has_committed_step() ? absl::StrCat("step ", job.committed_step()) : "", &text);
+  Line("restarts", job.restarts() > 0 ? absl::StrCat(job.restarts()) : "", &text);
+  Line("exported to", job.hf_directory(), &text);
+  return text + AttemptsTable(attempts);
+}
+
+std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* planning) {
+  const v1::JobProgress& progress = job.progress();
+  if (planning) {
+    std::string text = absl::StrCat("planning: ", WithCommas(planning->space()), " recipes, ", WithCommas(planning->captured()),
+                                    " of ", WithCommas(planning->to_capture()), " that may fit are simulated");
+    if (planning->has_best_step_seconds()) absl::StrAppend(&text, ", best step ", SecondsText(planning->best_step_seconds()));
+    return text;
+  }
+  std::string text = EnumText(job.state());
+  if (!job.has_progress() || progress.steps() == 0) return job.reason().empty() ? text : absl::StrCat(text, ": ", job.reason());
+  const double share = 1.0 * progress.step() / progress.steps();
+  absl::StrAppend(&text, "  ", Bar(share, kBarWidth), "  step ", StepText(progress));
+  if (progress.has_loss()) absl::StrAppend(&text, "  loss ", LossText(progress));
+  if (progress.has_validation_loss()) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", progress.validation_loss()));
+  if (progress.has_tokens_per_second()) absl::StrAppend(&text, "  ", CountText(progress.tokens_per_second()), " tokens/s");
+  if (progress.has_step_seconds() && job.state() == v1::RUNNING)
+    absl::StrAppend(&text, "  ", DurationText(progress.step_seconds() * (progress.steps() - progress.step())), " left");
+  if (!progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
+  return text;
+}
+
+std::string OutcomeText(const v1::Job& job) {
+  std::string text = absl::StrCat(job.name(), " ", EnumText(job.state()));
+  if (job.outcome().has_error()) return absl::StrCat(text, ": ", job.outcome().error().message());
+  if (!job.reason().empty() && job.state() != v1::SUCCEEDED) absl::StrAppend(&text, ": ", job.reason());
+  if (job.has_progress()) absl::StrAppend(&text, " at step ", StepText(job.progress()));
+  if (job.progress().has_loss()) absl::StrAppend(&text, ", loss ", LossText(job.progress()));
+  if (job.progress().has_validation_loss()) {
+    absl::StrAppend(&text, absl::StrFormat(", held-out loss %.4f", job.progress().validation_loss()));
+    if (job.has_unigram_entropy()) absl::StrAppend(&text, absl::StrFormat(" (unigram entropy %.4f)", job.unigram_entropy()));
+  }
+  if (!job.hf_directory().empty()) absl::StrAppend(&text, "; Hugging Face folder: ", job.hf_directory());
+  return text;
+}
+
+std::string TransitionText(const v1::Transition& transition) {
+  const std::string from = EnumText(transition.from());
+  return absl::StrCat(TimeText(transition.time_us()), "  ", from.empty() ? "" : from + " -> ", EnumText(transition.to()),
+                      transition.reason().empty() ? "" : ": ", transition.reason());
+}
+
+std::string LogText(const v1::LogLine& line) {
+  return absl::StrCat(TimeText(line.time_us()), "  attempt ", line.attempt(),
+                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : "", "  ", line.level(),
+                      line.level().empty() ? "" : ": ", line.text());
+}
+
+std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& workers) {
+  Table table({"<worker", "<state", "<pool", "<device", "slots", "free", "memory", "<host", "<last heard of", "<jobs"});
+  for (const v1::Worker& worker : workers) {
+    int64_t used = 0;
+    std::vector<std::string> jobs;
+    for (const auto& use : worker.used()) {
+      used += use.slots();
+      jobs.push_back(absl::StrCat(Id(use.job()), " x", use.slots()));
+    }
+    table.Add({Id(worker.name()), absl::StrCat(EnumText(worker.state()), worker.connected() ? "" : ", not connected"),
+               worker.pool(), worker.device().type(), absl::StrCat(worker.slots()),
+               absl::StrCat(std::max<int64_t>(0, worker.slots() - used)), BytesText(worker.host_memory_bytes()), worker.host(),
+               TimeText(worker.last_seen_time_us()), absl::StrJoin(jobs, ", ")});
+  }
+  return table.Text();
+}
+
+}  // namespace legoai::cli

@@ -1,0 +1,30 @@
+// Jobs in words and tables, for people. Torch-free. Thread-safety: pure functions.
+#pragma once
+
+#include <google/protobuf/repeated_field.h>
+
+#include <cstdint>
+#include <string>
+
+#include "proto/legoai/v1/control_plane.pb.h"
+#include "proto/legoai/v1/job.pb.h"
+#include "proto/legoai/v1/worker.pb.h"
+
+namespace legoai::cli {
+
+// In the time zone of the machine: "2026-11-21 20:52:25".
+std::string TimeText(int64_t time_us);
+std::string DurationText(double seconds);  // "2 min 05 s"
+
+std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
+// Everything about one, with its attempts.
+std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts);
+// One line: what it does now, with a bar while it trains. `now_us` for what is left.
+std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* planning);
+// How it ended, or how it stands.
+std::string OutcomeText(const v1::Job& job);
+std::string TransitionText(const v1::Transition& transition);
+std::string LogText(const v1::LogLine& line);
+std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& workers);
+
+}  // namespace legoai::cli

@@ -1,0 +1,32 @@
+// What all commands that talk to a server share: its address, and which job is meant.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/cli/arguments.h"
+#include "server/cli/client.h"
+
+namespace legoai::cli {
+
+inline constexpr char kDefaultServer[] = "127.0.0.1:7420";
+
+// --server.
+Option ServerOption();
+
+// Of --server, LEGOAI_SERVER or the default. Errors: no HOST:PORT.
+absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
+
+// The resource name of a job: `text` is one, or an id of projects/default, or the beginning or end of an id that fits one alone
+// of the latest 1,000 jobs. Errors (field JOB): none, or several.
+absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text);
+
+// Whether `text` can be nothing but a job: a resource name, or a whole id.
+bool IsJob(const std::string& text);
+
+// "01J..." of a resource name.
+std::string IdOf(const std::string& job_name);
+
+}  // namespace legoai::cli

@@ -1,0 +1,331 @@
+// The commands that talk to a server, as processes against a real one: handlers, store and gRPC, with a scripted fleet.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "server/cli/testing/lego_process.h"
+#include "server/rpc/testing/test_service.h"
+
+namespace legoai::cli {
+namespace {
+
+using testing::Json;
+using testing::ReadAll;
+using testing::Result;
+
+const std::vector<v1::JobState> kToRunning = {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::STARTING, v1::RUNNING};
+
+class ServerCommands : public testing::LegoTest {
+ protected:
+  void SetUp() override {
+    LegoTest::SetUp();
+    setenv("LEGOAI_SERVER", service_.StartServer().c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("LEGOAI_SERVER");
+    LegoTest::TearDown();
+  }
+  std::string Id(const v1::Job& job) const { return job.name().substr(job.name().rfind('/') + 1); }
+  std::string Suffix(const v1::Job& job) const { return job.name().substr(job.name().size() - 6); }
+  std::string StandardError(pid_t pid) const { return ReadAll(Path("stderr." + std::to_string(pid))); }
+  std::string StandardOutput(pid_t pid) const { return ReadAll(Path("stdout." + std::to_string(pid))); }
+  void WaitForText(pid_t pid, const std::string& text) const {
+    testing::WaitUntil(text, [&] {
+      return testing::Ended(pid) || StandardError(pid).find(text) != std::string::npos ||
+             StandardOutput(pid).find(text) != std::string::npos;
+    });
+  }
+  Json RunJson(std::vector<std::string> words) const {
+    words.insert(words.end(), {"-o", "json"});
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(result.out, nullptr, false);
+  }
+
+  server::testing::TestService service_;
+};
+
+TEST_F(ServerCommands, WithoutAServerTheLineSaysWhatToDo) {
+  service_.StopServer();
+  for (const char* command : {"list", "workers"}) {
+    ExpectError({command}, 1, {"no server at " + service_.address() + ": start one with legoai-server, or give --server"});
+  }
+  ExpectError({"watch", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 1, {"no server at"});
+  ExpectError({"submit", Path("recipe.toml")}, 1, {"no server at"});
+}
+
+TEST_F(ServerCommands, AddressesAreChecked) {
+  ExpectError({"list", "--server", "nonsense"}, 2, {"--server", "nonsense", "HOST:PORT"});
+  ExpectError({"list", "--server", "localhost:99999"}, 2, {"--server", "HOST:PORT"});
+  setenv("LEGOAI_SERVER", "http://a:1/", 1);
+  ExpectError({"list"}, 2, {"LEGOAI_SERVER", "HOST:PORT"});
+  EXPECT_EQ(Run({"list", "--server", service_.address()}).code, 0) << "the option wins";
+}
+
+TEST_F(ServerCommands, AJobFromSubmissionToItsEnd) {
+  const Result submitted = Run({"submit", Path("recipe.toml"), "--name", "my job", "--policy.priority=3"});
+  ASSERT_EQ(submitted.code, 0) << submitted.err;
+  EXPECT_EQ(submitted.out.rfind("submitted projects/default/jobs/", 0), 0u) << submitted.out;
+  const Json jobs = RunJson({"list"});
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0]["state"], "submitted");
+  const std::string name = jobs[0]["name"], id = name.substr(name.rfind('/') + 1);
+  EXPECT_NE(submitted.err.find("lego watch " + id), std::string::npos);
+  // By name, id, beginning, end, in small letters too.
+  std::string small = id.substr(16);
+  for (char& c : small) c = static_cast<char>(tolower(c));
+  for (const std::string& job : {name, id, id.substr(0, 12), id.substr(14), small}) {
+    const Json got = RunJson({"get", job});
+    EXPECT_EQ(got["name"], name);
+    EXPECT_EQ(got["spec"]["display_name"], "my job");
+    EXPECT_EQ(got["spec"]["policy"]["priority"], 3);
+    EXPECT_EQ(got["spec"]["dataset"]["bytes"], static_cast<int64_t>(std::filesystem::file_size(Path("text.txt"))));
+  }
+  const Result table = Run({"get", id});
+  for (const char* part : {"my job", "submitted", "all slots of pool default"})
+    EXPECT_NE(table.out.find(part), std::string::npos) << table.out;
+  EXPECT_NE(Run({"list"}).out.find("my job"), std::string::npos);
+  EXPECT_EQ(RunJson({"list", "--filter", "state = running"}).size(), 0u);
+  EXPECT_EQ(RunJson({"cancel", id, "--reason", "a test"})["state"], "cancelled");
+  EXPECT_EQ(RunJson({"cancel", id})["reason"], "was cancelled: a test");
+  const Json retried = RunJson({"retry", id, "--request-id", "retry-0001"});
+  EXPECT_EQ(retried["retry_of"], name);
+  EXPECT_EQ(RunJson({"retry", id, "--request-id", "retry-0001"})["name"], retried["name"]);
+  EXPECT_EQ(RunJson({"list", "--limit", "1"})[0]["name"], retried["name"]);
+  const Result waited = Run({"wait", id});
+  EXPECT_EQ(waited.code, 1);
+  EXPECT_NE(waited.out.find("cancelled"), std::string::npos);
+  ExpectError({"retry", retried["name"]}, 1, {"is submitted"});
+  const Result yaml = Run({"list", "-o", "yaml"});
+  EXPECT_NE(yaml.out.find("name: \"" + name + "\""), std::string::npos) << yaml.out;
+}
+
+TEST_F(ServerCommands, BadSubmissionsAreRefusedInTheFilesTerms) {
+  const std::string recipe = Path("recipe.toml");
+  ExpectError({"submit", recipe, "--training.local_bach_size=2"}, 2, {"training.local_bach_size", "training.local_batch_size"});
+  ExpectError({"submit", recipe, "--resources.slot=2"}, 2, {"resources.slot", "slots"});
+  ExpectError({"submit", recipe, "--resources.slots=-1"}, 2, {"recipe.toml: resources.slots = -1"});
+  ExpectError({"submit", recipe, "--planning.constraints=parallelism.tensor_paralel_degree=2"}, 2,
+              {"planning.constraints[0]", "tensor_parallel_degree"});
+  ExpectError({"submit", recipe, "--request-id", "short"}, 2, {"request_id", "8 to 64"});
+  ExpectError({"submit", Path("missing.toml")}, 2, {"missing.toml"});
+  ExpectError({"submit", recipe, "--wait", "--watch"}, 2, {"exclude"});
+  testing::Write(Path("other.json"), R"({"architectures": ["MambaForCausalLM"], "model_type": "mamba"})");
+  ExpectError({"submit", recipe, "--model.name=" + Path("other.json")}, 2, {"MambaForCausalLM"});
+  EXPECT_EQ(RunJson({"submit", recipe, "--check"})["spec"]["policy"]["max_restarts"], 3);
+  EXPECT_EQ(RunJson({"list"}).size(), 0u);
+  EXPECT_EQ(Run({"submit", recipe, "--request-id", "my-request"}).code, 0);
+  EXPECT_EQ(Run({"submit", recipe, "--request-id", "my-request"}).code, 0);
+  ExpectError({"submit", recipe, "--request-id", "my-request", "--training.seed=1"}, 1, {"request_id", "another content"});
+  EXPECT_EQ(RunJson({"list"}).size(), 1u);
+  const Result unseen = Run({"submit", recipe, "--training.dataset_path=/nowhere/text.txt"});
+  EXPECT_EQ(unseen.code, 0);
+  EXPECT_NE(unseen.err.find("/nowhere/text.txt is not visible here"), std::string::npos) << unseen.err;
+}
+
+TEST_F(ServerCommands, PartsOfIdsMustBeUnique) {
+  service_.Create();
+  service_.Create();
+  ExpectError({"get", "01"}, 2, {"JOB", "fits 2 jobs", "give more of it"});
+  ExpectError({"get", "ZZZZ"}, 2, {"JOB", "lego list"});
+  ExpectError({"get", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 2, {"there is no such job"});
+  ExpectError({"get", "projects/default/jobs/x"}, 2, {"JOB"});
+  ExpectError({"list", "--filter", "state = runing"}, 2, {"filter", "running"});
+  ExpectError({"list", "--limit", "0"}, 2, {"--limit"});
+}
+
+TEST_F(ServerCommands, AWatchOutlivesTheServer) {
+  const v1::Job job = service_.Create("watched");
+  const pid_t watch = Start({"watch", Suffix(job)});
+  WaitForText(watch, "submitted");
+  service_.Move(job.name(), {v1::PLANNING, v1::QUEUED});
+  WaitForText(watch, "planning -> queued");
+  service_.StopServer();
+  service_.Move(job.name(), {v1::LEASED, v1::RUNNING});
+  service_.StartServer();
+  WaitForText(watch, "leased -> running");
+  service_.Touch(job.name(), [](v1::Job* it) {
+    it->mutable_progress()->set_step(3);
+    it->mutable_progress()->set_steps(6);
+    it->mutable_progress()->set_loss(2.5);
+  });
+  service_.Move(job.name(), {v1::SUCCEEDED});
+  const Result result = Wait(watch);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("succeeded at step 3/6, loss 2.5"), std::string::npos) << result.out;
+  // Every change once.
+  for (const char* change : {"submitted -> planning", "planning -> queued", "queued -> leased", "running -> succeeded"}) {
+    const size_t first = result.err.find(change);
+    ASSERT_NE(first, std::string::npos) << change << " in " << result.err;
+    EXPECT_EQ(result.err.find(change, first + 1), std::string::npos) << change;
+  }
+}
+
+TEST_F(ServerCommands, LeavingAWatchLeavesTheJob) {
+  const v1::Job job = service_.Create();
+  service_.Move(job.name(), kToRunning);
+  for (const char* command : {"watch", "wait"}) {
+    const pid_t watch = Start({command, Id(job), "--server", service_.address()});
+    if (std::string(command) == "watch") WaitForText(watch, "running");
+    kill(watch, SIGINT);
+    const Result result = Wait(watch);
+    if (result.code == 128 + SIGINT) continue;  // the signal came before the command was ready for it
+    EXPECT_EQ(result.code, 130) << result.err;
+    EXPECT_NE(result.err.find("watch it again: lego watch " + Id(job) + " --server " + service_.address()), std::string::npos)
+        << result.err;
+  }
+  EXPECT_EQ(service_.Get(job.name()).state(), v1::RUNNING);
+}
+
+TEST_F(ServerCommands, WatchesAsJsonAreLines) {
+  const v1::Job job = service_.Create();
+  const pid_t watch = Start({"submit", Path("recipe.toml"), "--watch", "-o", "json"});
+  WaitForText(watch, "submitted");
+  testing::WaitUntil("the second job", [&] { return RunJson({"list"}).size() == 2; });
+  const std::string name = RunJson({"list"})[0]["name"];
+  service_.Move(name, {v1::PLANNING});
+  v1::PlanningProgress progress;
+  progress.set_space(7);
+  progress.set_elapsed_seconds(1);
+  service_.notifier().SetPlanning(name, progress);
+  service_.Move(name, {v1::FAILED});
+  const Result result = Wait(watch);
+  EXPECT_EQ(result.code, 1) << result.err;
+  Json last;
+  for (size_t at = 0; at < result.out.size();) {
+    const size_t end = result.out.find('\n', at);
+    last = Json::parse(result.out.substr(at, end - at));
+    at = end + 1;
+  }
+  EXPECT_EQ(last["job"]["state"], "failed");
+  EXPECT_EQ(Run({"wait", name, "-o", "json"}).code, 1);
+}
+
+TEST_F(ServerCommands, LogsAreReadAndFollowed) {
+  const v1::Job job = service_.Create();
+  service_.Move(job.name(), kToRunning);
+  auto append = [&](const std::string& text, int64_t rank) {
+    service_.Write([&](store::Transaction& transaction) {
+      v1::LogLine line;
+      line.set_text(text);
+      line.set_level("info");
+      line.set_attempt(1);
+      line.set_rank(rank);
+      return transaction.AppendLog(job.name(), line);
+    });
+  };
+  for (int i = 0; i < 20; ++i) append("line-" + std::to_string(i) + ".", i % 2);
+  const Result all = Run({"logs", Id(job)});
+  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 20);
+  const Result tail = Run({"logs", Id(job), "--tail", "3", "-o", "json"});
+  EXPECT_EQ(std::count(tail.out.begin(), tail.out.end(), '\n'), 3);
+  EXPECT_EQ(Json::parse(tail.out.substr(0, tail.out.find('\n')))["text"], "line-17.");
+  EXPECT_EQ(Run({"logs", Id(job), "--rank", "1"}).out.find("line-2."), std::string::npos);
+  const pid_t follow = Start({"logs", Id(job), "--follow", "--tail", "1"});
+  WaitForText(follow, "line-19.");
+  append("later", 0);
+  WaitForText(follow, "later");
+  append("the last word", 0);
+  service_.Move(job.name(), {v1::SUCCEEDED});
+  const Result followed = Wait(follow);
+  EXPECT_EQ(followed.code, 0) << followed.err;
+  EXPECT_EQ(std::count(followed.out.begin(), followed.out.end(), '\n'), 3) << followed.out;
+  EXPECT_NE(followed.out.find("the last word"), std::string::npos);
+}
+
+TEST_F(ServerCommands, WorkersAreShownAndDrained) {
+  EXPECT_NE(Run({"workers"}).out.find("no workers"), std::string::npos);
+  v1::Worker worker;
+  worker.set_name("workers/node-7");
+  worker.set_pool("default");
+  worker.set_state(v1::READY);
+  worker.set_slots(4);
+  worker.set_connected(true);
+  service_.fleet().SetWorkers({worker});
+  EXPECT_NE(Run({"workers"}).out.find("node-7"), std::string::npos);
+  EXPECT_EQ(RunJson({"workers"})[0]["slots"], 4);
+  EXPECT_EQ(RunJson({"workers", "node-7", "--drain"})["state"], "draining");
+  EXPECT_EQ(RunJson({"workers", "workers/node-7"})["state"], "draining");
+  EXPECT_EQ(RunJson({"workers", "node-7", "--undrain"})["state"], "ready");
+  ExpectError({"workers", "--drain"}, 2, {"NAME", "is needed"});
+  ExpectError({"workers", "node-8"}, 2, {"workers/node-8", "no such worker"});
+  ExpectError({"workers", "node-7", "--drain", "--undrain"}, 2, {"exclude"});
+}
+
+TEST_F(ServerCommands, CheckpointsAndFlightRecordsOfAJob) {
+  const v1::Job job = service_.Create();
+  ExpectError({"fr", Id(job)}, 2, {"no flight record"});
+  service_.Write([&](store::Transaction& transaction) -> absl::Status {
+    v1::Checkpoint checkpoint;
+    checkpoint.set_name(job.name() + "/checkpoints/100");
+    checkpoint.set_step(100);
+    checkpoint.set_epoch(1);
+    checkpoint.set_directory("/data/run/checkpoints");
+    if (absl::Status status = transaction.PutCheckpoint(job.name(), checkpoint); !status.ok()) return status;
+    v1::FlightRecord head;
+    head.set_attempt(1);
+    head.set_reason("no progress");
+    head.mutable_analysis()->set_verdict("collective_state_mismatch");
+    head.mutable_analysis()->set_text("rank 1 has not entered all_gather 17");
+    v1::FlightDump dump;
+    dump.set_rank(0);
+    dump.set_world_size(2);
+    return transaction.PutFlightRecord(job.name(), head, &dump);
+  });
+  EXPECT_EQ(RunJson({"checkpoints", Suffix(job), "--server", service_.address()})[0]["step"], 100);
+  EXPECT_NE(Run({"checkpoints", job.name()}).out.find("/data/run/checkpoints"), std::string::npos);
+  EXPECT_NE(Run({"fr", Id(job)}).out.find("rank 1 has not entered all_gather 17"), std::string::npos);
+  const Json record = RunJson({"fr", Suffix(job), "--server", service_.address()});
+  EXPECT_EQ(record["analysis"]["verdict"], "collective_state_mismatch");
+  EXPECT_EQ(record["world_size"], 2);
+  EXPECT_EQ(record["missing"], Json::array({1}));
+}
+
+TEST_F(ServerCommands, PlansAndSimulationsOfAServer) {
+  service_.fleet().plan = [](const v1::PlanRequest& request, const std::function<void(const v1::PlanningProgress&)>& progress,
+                             const std::function<bool()>&) -> absl::StatusOr<v1::PlanResult> {
+    EXPECT_EQ(request.global_batch(), 4);
+    EXPECT_EQ(request.constraints_size(), 1);
+    progress(v1::PlanningProgress());
+    v1::PlanResult result;
+    result.set_captured(1);
+    result.set_explanation("because");
+    result.add_ranked()->set_rank(1);
+    return result;
+  };
+  service_.fleet().simulate = [](const v1::SimRequest& request, const std::function<bool()>&) -> absl::StatusOr<v1::Estimate> {
+    v1::Estimate estimate;
+    estimate.set_fits(true);
+    estimate.set_model(request.model().name());
+    return estimate;
+  };
+  const std::vector<std::string> common = {"--recipe", Path("recipe.toml"), "--cluster",
+                                           "cpu:2x1",  "--server",          service_.address()};
+  std::vector<std::string> plan = {"plan", "--constraint", "parallelism.tensor_parallel_degree=2", "--budget-seconds", "0"};
+  plan.insert(plan.end(), common.begin(), common.end());
+  EXPECT_EQ(RunJson(plan)["explanation"], "because");
+  std::vector<std::string> simulate = {"simulate"};
+  simulate.insert(simulate.end(), common.begin(), common.end());
+  EXPECT_TRUE(RunJson(simulate)["fits"]);
+  simulate.insert(simulate.end(), {"--trace", Path("trace.json")});
+  ExpectError(simulate, 2, {"--trace", "--server"});
+  service_.StopServer();
+  ExpectError(plan, 1, {"no server at"});
+}
+
+TEST_F(ServerCommands, EveryCommandHasHelpWithAnExample) {
+  const std::string overview = Run({}).out;
+  for (const char* command : {"submit", "list", "get", "watch", "wait", "logs", "cancel", "retry", "workers"}) {
+    const Result result = Run({command, "--help"});
+    EXPECT_EQ(result.code, 0);
+    EXPECT_NE(result.out.find("\nexample:\n"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("--server"), std::string::npos) << result.out;
+    EXPECT_NE(overview.find(std::string("\n  ") + command), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace legoai::cli
