@@ -39,6 +39,7 @@
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
+ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is reached besides localhost and --http's address");
 ABSL_FLAG(std::string, data, "", "folder of the store; it is made if it is not there (needed)");
 ABSL_FLAG(std::string, web, "", "folder of the built page; empty: none");
 ABSL_FLAG(std::string, sim, "", "path of lego-sim; empty: beside this program");
@@ -173,6 +174,7 @@ absl::Status Serve() {
     http_options.address = endpoint->address;
     http_options.port = endpoint->port;
     http_options.web_directory = absl::GetFlag(FLAGS_web);
+    http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
     auto before_scrape = [&] {
       SetWorkerGauges(controller.Workers(), &metrics);
       if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));

@@ -30,7 +30,7 @@ absl::Status SetJobGauges(store::Store& store, Metrics* metrics) {
   absl::Status status = store.Read([&jobs](store::ReadTransaction& read) -> absl::Status {
     for (int state = v1::SUBMITTED; state <= v1::CANCELLED; ++state) {
       store::JobQuery query;
-      query.project = "default";
+      query.project = "projects/default";
       query.states = {static_cast<v1::JobState>(state)};
       const absl::StatusOr<int64_t> count = read.CountJobs(query);
       if (!count.ok()) return count.status();

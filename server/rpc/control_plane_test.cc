@@ -269,6 +269,8 @@ TEST_F(ControlPlaneTest, WhatIsNotThereYetIsSaid) {
   v1::GetFlightRecordRequest record;
   record.set_name(name);
   ExpectFault(control().GetFlightRecord(record).status(), absl::StatusCode::kNotFound, "name", "no flight record");
+  record.set_name(name + "/flightRecord");
+  ExpectFault(control().GetFlightRecord(record).status(), absl::StatusCode::kNotFound, "name", "no flight record");
   service_.Write([&](store::Transaction& transaction) {
     v1::PlanResult result;
     result.set_explanation("because");

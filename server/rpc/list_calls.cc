@@ -24,6 +24,7 @@ constexpr int64_t kTransitionsPage = 100;
 constexpr int64_t kLogsPage = 200;
 constexpr int64_t kMostPoints = 1000;
 constexpr char kPlanEnd[] = "/plan";
+constexpr char kFlightRecordEnd[] = "/flightRecord";
 
 // What a list leaves out: it is large and seldom looked at there.
 void Shorten(v1::Job* job) {
@@ -137,8 +138,10 @@ absl::StatusOr<v1::PlanResult> ControlPlane::GetPlan(const v1::GetPlanRequest& r
 }
 
 absl::StatusOr<v1::FlightRecord> ControlPlane::GetFlightRecord(const v1::GetFlightRecordRequest& request) {
+  std::string name = request.name();
+  if (absl::EndsWith(name, kFlightRecordEnd)) name.resize(name.size() - (sizeof(kFlightRecordEnd) - 1));
   v1::FlightRecord record;
-  const absl::Status status = ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) {
+  const absl::Status status = ReadJob("name", name, [&](store::ReadTransaction& transaction, v1::Job& job) {
     return Take(transaction.GetFlightRecord(job.name()), job,
                 "no flight record: one is taken when an attempt hangs or a rank of it dies", &record);
   });
