@@ -59,7 +59,7 @@ export interface JobPage {
 export const listJobs = (filter: string, size: number, token: string, signal?: AbortSignal) =>
   call<JobPage>(`projects/default/jobs${query({ filter, page_size: size, page_token: token })}`, { signal });
 export const getJob = (name: string) => call<Job>(name);
-export const cancelJob = (name: string) => post<Job>(`${name}:cancel`, { reason: 'cancelled on the page' });
+export const cancelJob = (name: string) => post<Job>(`${name}:cancel`, { reason: 'asked for on the page' });
 export const retryJob = (name: string, requestId: string) => post<Job>(`${name}:retry`, { request_id: requestId });
 export const getPlan = (name: string) => call<PlanResult>(`${name}/plan`);
 export const listAttempts = async (name: string) => (await call<{ attempts: Attempt[] }>(`${name}/attempts`)).attempts;

@@ -39,6 +39,12 @@ export function secondsLeft(job: Job): number | null {
   return Math.max(0, progress.steps - progress.step) * progress.step_seconds;
 }
 
+// Of a job without a recipe yet what it asks for: 0 means as many as the pool has.
+export function slotsText(job: Job): string {
+  const slots = job.world_size ?? job.spec?.resources?.slots ?? null;
+  return slots === null ? '–' : slots === 0 ? 'any' : slots.toLocaleString('en-US');
+}
+
 // How far the measured value lies from the predicted one, as a share of the measured one.
 export function predictionError(predicted: number | null, measured: number | null): number | null {
   return predicted === null || measured === null || measured === 0 ? null : predicted / measured - 1;

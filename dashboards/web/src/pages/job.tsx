@@ -1,7 +1,7 @@
 // One job, live: what it does, how it was planned, what happened to it, what it says.
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, cancelJob, getJob, listAttempts, queryMetrics, retryJob } from '../api';
-import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft } from '../curve';
+import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft, slotsText } from '../curve';
 import * as format from '../format';
 import { useKeys } from '../keyboard';
 import { useEvents, useNow, useThrottled } from '../live';
@@ -159,10 +159,10 @@ function Stats({ job, now }: { job: Job; now: number }) {
         note={<Meter share={share} label="Progress" tone={job.state === 'succeeded' ? 'good' : job.state === 'failed' ? 'bad' : 'run'} />} />
       <Stat label={isFinal(job.state) ? 'Took' : 'Time left'} value={isFinal(job.state) ? format.duration(ran) : format.duration(left)}
         note={job.start_time_us === null ? 'not started' : isFinal(job.state) ? <>ended <Time us={job.end_time_us} now={now} /></> : `running for ${format.duration(ran)}`} />
-      <Stat label="Loss" value={format.loss(progress?.loss)} note={`held-out ${format.loss(progress?.validation_loss)} nats/token`} />
+      <Stat label="Loss" value={format.loss(progress?.loss)} note={`held-out ${format.loss(progress?.validation_loss)}`} title="nats per token" />
       <Stat label="Tokens/s" value={format.rate(progress?.tokens_per_second, '').trim()} note={`${format.seconds(progress?.step_seconds)} a step`} />
       <Stat label="Peak memory" value={format.bytes(progress?.peak_memory_bytes)} note="largest of all ranks" />
-      <Stat label="Slots" value={format.count(job.world_size ?? job.spec?.resources?.slots)}
+      <Stat label="Slots" value={slotsText(job)}
         note={`${format.plural(job.attempts, 'attempt')}, ${format.plural(job.restarts, 'restart')}`} />
       <Stat label="Submitted" value={<Time us={job.create_time_us} now={now} />} note={job.spec?.model?.name ?? ''} />
     </div>

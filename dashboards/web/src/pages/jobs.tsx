@@ -1,7 +1,7 @@
 // All jobs: filtered, paged and live. The filter, the page and its size are in the address.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { listJobs, type JobPage } from '../api';
-import { doneShare, isFinal, secondsLeft } from '../curve';
+import { doneShare, isFinal, secondsLeft, slotsText } from '../curve';
 import * as format from '../format';
 import { useKeys } from '../keyboard';
 import { useEvents, useNow, useThrottled } from '../live';
@@ -133,7 +133,7 @@ function Row({ job, now, selected }: { job: Job; now: number; selected: boolean 
       <td data-label="Progress"><Progress job={job} /></td>
       <td data-label="Loss" class="number">{format.loss(job.progress?.loss)}</td>
       <td data-label="Tokens/s" class="number">{format.rate(job.progress?.tokens_per_second, '').trim()}</td>
-      <td data-label="Slots" class="number">{format.count(job.world_size ?? job.spec?.resources?.slots)}</td>
+      <td data-label="Slots" class="number">{slotsText(job)}</td>
       <td data-label="Age" class="number"><Time us={job.create_time_us} now={now} bare /></td>
     </tr>
   );

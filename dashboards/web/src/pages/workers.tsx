@@ -73,7 +73,8 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: (
       </td>
       <td data-label="Worker">
         <span class="name">{name}</span>
-        <div class="sub">{worker.host}, pool {worker.pool || 'default'}</div>
+        <div class="sub">{worker.host}</div>
+        <div class="sub">pool {worker.pool || 'default'}</div>
         {Object.keys(worker.labels).length > 0 && (
           <div class="sub">{Object.entries(worker.labels).map(([key, value]) => `${key}=${value}`).join(' ')}</div>
         )}
@@ -84,7 +85,7 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: (
       </td>
       <td data-label="Jobs">
         {worker.used.length === 0 ? <span class="faint">idle</span> : worker.used.map((use) => (
-          <div key={use.job}><a href={jobAddress(use.job)}>{format.lastSegment(use.job)}</a> <span class="faint">×{use.slots}</span></div>
+          <div key={use.job}><a href={jobAddress(use.job)} title={use.job}>…{use.job.slice(-8)}</a> <span class="faint">×{use.slots}</span></div>
         ))}
       </td>
       <td data-label="Device"><DeviceFacts worker={worker} /></td>

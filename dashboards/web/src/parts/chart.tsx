@@ -16,12 +16,15 @@ interface Props {
   steps: (number | null)[];
   curves: Curve[];
   show: (value: number | null) => string;
+  tick?: (value: number) => string; // at the axis; `show` if there is none
+  binary?: boolean; // ticks at powers of two
   theme: string;
   fromZero?: boolean;
 }
 
 const HEIGHT = 190;
 const GAP = 8;
+const BINARY = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -41,9 +44,13 @@ function optionsOf(props: Props, width: number): uPlot.Options {
     },
     axes: [
       { ...axis, size: 28, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6] },
-      { ...axis, size: 74, space: 34, values: (_plot, ticks) => ticks.map((tick) => props.show(tick)) },
+      {
+        ...axis, size: 64, space: 34, values: (_plot, ticks) => ticks.map((tick) => (props.tick ?? props.show)(tick)),
+        ...(props.binary ? { incrs: BINARY } : {}),
+      },
     ],
     legend: { live: true },
+    hooks: { setCursor: [(plot) => plot.cursor.idx === null && showLatest(plot)] },
     series: [
       { label: 'step', value: (_plot, value) => (value === null ? '–' : String(value)) },
       ...props.curves.map((curve) => ({
@@ -57,6 +64,18 @@ function optionsOf(props: Props, width: number): uPlot.Options {
       })),
     ],
   };
+}
+
+// Without a cursor the legend says the latest values: of each curve its own last one.
+function showLatest(plot: uPlot): void {
+  const last = plot.data[0].length - 1;
+  if (last < 0) return;
+  const idxs = plot.data.map((values) => {
+    let i = last;
+    while (i > 0 && (values[i] === null || values[i] === undefined)) --i;
+    return i;
+  });
+  plot.setLegend({ idx: last, idxs }, false);
 }
 
 function rangeOf(low: number | null, high: number | null, fromZero: boolean): [number, number] {
@@ -74,6 +93,7 @@ export function Chart(props: Props) {
   useEffect(() => {
     const element = box.current!;
     plot.current = new uPlot(optionsOf(props, element.clientWidth), data, element);
+    showLatest(plot.current);
     const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
     observer.observe(element);
     return () => {
@@ -82,7 +102,10 @@ export function Chart(props: Props) {
       plot.current = null;
     };
   }, [shape, props.theme]);
-  useEffect(() => plot.current?.setData(data), [props.steps, ...props.curves.map((curve) => curve.values)]);
+  useEffect(() => {
+    plot.current?.setData(data);
+    if (plot.current && plot.current.cursor.idx === null) showLatest(plot.current);
+  }, [props.steps, ...props.curves.map((curve) => curve.values)]);
   const latest = props.curves.map((curve) => `${curve.label} ${props.show(lastOf(curve.values))}`).join(', ');
   return (
     <figure class="chart">

@@ -81,7 +81,7 @@ function States({ list, now }: { list: Transition[]; now: number }) {
 
 function Checkpoints({ list, now }: { list: Checkpoint[]; now: number }) {
   return (
-    <table class="plain">
+    <table class="plain spaced">
       <thead><tr><th scope="col" class="number">Step</th><th scope="col" class="number">Attempt</th><th scope="col">Where</th><th scope="col" class="number">Committed</th></tr></thead>
       <tbody>
         {[...list].reverse().map((c) => (

@@ -24,16 +24,20 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
         ? <Card title="Curves"><Empty title="No step is done yet">Curves are drawn as soon as the job reports steps.</Empty></Card>
         : <Curves job={job} points={points} attempt={attempt} theme={theme} />}
       <div class="columns">
-        <Card title="Predicted beside measured"><Compared attempt={attempt} job={job} /></Card>
-        <Card title="Memory at its peak, predicted">
-          {memory ? <StackedBar values={memory} show={format.bytes} label="Memory by category" /> : <Empty title="Not planned yet" />}
-        </Card>
-        <Card title="One step, predicted">
-          {job.chosen?.breakdown
-            ? <StackedBar values={job.chosen.breakdown} show={format.seconds} label="Step time" />
-            : <Empty title="Not planned yet" />}
-        </Card>
-        <Card title="Recipe"><RecipeFacts job={job} /></Card>
+        <div>
+          <Card title="Predicted beside measured"><Compared attempt={attempt} job={job} /></Card>
+          <Card title="Recipe"><RecipeFacts job={job} /></Card>
+        </div>
+        <div>
+          <Card title="One step, predicted">
+            {job.chosen?.breakdown
+              ? <StackedBar values={job.chosen.breakdown} show={format.seconds} label="Step time" />
+              : <Empty title="Not planned yet" />}
+          </Card>
+          <Card title="Memory at its peak, predicted">
+            {memory ? <StackedBar values={memory} show={format.bytes} label="Memory by category" /> : <Empty title="Not planned yet" />}
+          </Card>
+        </div>
       </div>
     </>
   );
@@ -51,7 +55,7 @@ function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics
   const common = { steps, theme };
   return (
     <div class="charts">
-      <Chart {...common} title="Loss (nats per token)" show={format.loss} curves={[
+      <Chart {...common} title="Loss (nats per token)" show={format.loss} tick={(v) => String(Number(v.toFixed(3)))} curves={[
         { label: 'train', colour: '--curve-1', values: loss },
         { label: 'held-out', colour: '--curve-2', values: heldOut, dots: true },
         ...(entropy !== null ? [{ label: 'unigram entropy', colour: '--curve-3', values: entropyLevel, dashed: true }] : []),
@@ -64,7 +68,7 @@ function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics
         { label: 'waiting for data', colour: '--curve-2', values: dataSeconds },
         ...(attempt?.predicted_step_seconds ? [{ label: 'predicted', colour: '--curve-3', values: stepLevel, dashed: true }] : []),
       ]} />
-      <Chart {...common} title="Peak memory of a rank" fromZero show={format.bytes} curves={[
+      <Chart {...common} title="Peak memory of a rank" fromZero binary show={format.bytes} curves={[
         { label: 'measured', colour: '--curve-1', values: memory },
         ...(attempt?.predicted_peak_memory_bytes ? [{ label: 'predicted', colour: '--curve-3', values: memoryLevel, dashed: true }] : []),
       ]} />

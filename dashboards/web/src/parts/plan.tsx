@@ -4,7 +4,7 @@ import { ApiError, getPlan } from '../api';
 import { parts } from '../curve';
 import * as format from '../format';
 import type { Job, PlanResult, RankedRecipe, Recipe } from '../types';
-import { Card, Empty, Failure, Skeleton, StackedBar } from './basic';
+import { Card, Empty, Failure, Skeleton, StackedBar, colourOf } from './basic';
 import { parallelismText } from './overview';
 
 export function Plan({ job }: { job: Job }) {
@@ -99,7 +99,7 @@ function MiniBar({ values }: { values: object }) {
   const list = parts(values);
   const text = list.map((p) => `${format.words(p.key.replace(/_seconds$/, ''))} ${format.percent(p.share)}`).join(', ');
   return <div class="stack mini" role="img" aria-label={text} title={text}>
-    {list.map((p) => <div key={p.key} class={`stack-part part-${p.key}`} style={{ flexGrow: p.share }} />)}
+    {list.map((p) => <div key={p.key} class={`stack-part ${colourOf(p.key)}`} style={{ flexGrow: p.share }} />)}
   </div>;
 }
 
@@ -109,13 +109,13 @@ function LeftOut({ plan }: { plan: PlanResult }) {
     ['in the space', plan.space, ''],
     ['simulated', plan.captured, `of them ${format.count(plan.captured_unfit)} do not fit`],
     ['against a rule', pruned.reduce((sum, [, n]) => sum + n, 0), pruned.map(([rule, n]) => `${rule} ${format.count(n)}`).join(', ')],
-    ['too large by a bound', plan.bounded_out, 'their memory is at least larger than the device'],
+    ['too large by a bound', plan.bounded_out, 'the least that they need is more than the device has'],
     ['failed', plan.failed, ''],
     ['not reached', plan.not_reached, 'the time for planning was over'],
   ];
   return (
     <Card title="Left out" aside={<span class="faint">planned in {format.duration(plan.seconds)}</span>}>
-      <table class="plain">
+      <table class="plain spaced">
         <tbody>
           {facts.filter(([, n], i) => i < 2 || n > 0).map(([what, n, note]) => (
             <tr key={what}><th scope="row">{what}</th><td class="number">{format.count(n)}</td><td class="faint">{note}</td></tr>

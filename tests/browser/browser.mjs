@@ -1,0 +1,52 @@
+// Starts a server and a headless Chromium for tests and pictures of the page.
+import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+import path from 'node:path';
+
+// The page's packages lie where tools/build_web has linked them.
+export function loadPlaywright(pageFolder) {
+  return createRequire(path.resolve(pageFolder, 'package.json'))('playwright-core');
+}
+
+// The server's first line of output is JSON with its port. `end` closes its standard input, which ends it.
+export async function startServer(binary, args) {
+  const child = spawn(binary, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const lines = createInterface({ input: child.stdout });
+  const first = await Promise.race([
+    new Promise((resolve) => lines.once('line', resolve)),
+    ended.then((code) => { throw new Error(`${binary} ended with ${code} before it listened`); }),
+  ]);
+  return {
+    ...JSON.parse(first),
+    end: async () => {
+      child.stdin.end();
+      return ended;
+    },
+    kill: async () => {
+      child.kill('SIGKILL');
+      return ended;
+    },
+  };
+}
+
+export async function startBrowser(pageFolder) {
+  const { chromium } = loadPlaywright(pageFolder);
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-quic', '--no-first-run', '--disable-background-networking',
+      '--disable-component-update', '--disable-sync'],
+  });
+}
+
+// A page whose errors, whatever their kind, are kept.
+export async function openPage(browser, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(60_000);
+  const errors = [];
+  page.on('pageerror', (error) => errors.push(String(error)));
+  page.on('console', (message) => message.type() === 'error' && errors.push(`${message.text()} (${message.location().url})`));
+  return { page, errors, close: () => context.close() };
+}

@@ -1,0 +1,227 @@
+// The page in a headless Chromium, against the service's HTTP over a real store (demo_server). Arguments by the environment: SERVER,
+// PAGE (dashboards/web). Waits are for conditions; nothing asserts a time.
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { openPage, startBrowser, startServer } from './browser.mjs';
+
+const { SERVER, PAGE } = process.env;
+const dist = path.join(PAGE, 'dist');
+let server;
+let browser;
+let base;
+
+before(async () => {
+  server = await startServer(SERVER, ['--web', dist, '--jobs', '120']);
+  base = `http://localhost:${server.port}`;
+  browser = await startBrowser(PAGE);
+});
+after(async () => {
+  await browser?.close();
+  assert.equal(await server?.end(), 0);
+});
+
+// Answers 404 are part of the service (no plan yet); the browser reports each as an error.
+const unexpected = (errors) => errors.filter((error) => !/status of 404/.test(error));
+
+async function withPage(work, options) {
+  const { page, errors, close } = await openPage(browser, options);
+  await work(page);
+  assert.deepEqual(unexpected(errors), []);
+  await close();
+}
+
+async function jobNamed(text) {
+  const filter = encodeURIComponent(`display_name : "${text}"`);
+  return (await (await fetch(`${base}/v1/projects/default/jobs?filter=${filter}`)).json()).jobs[0].name;
+}
+
+test('jobs: state with its reason, progress, filters and pages in the address', () => withPage(async (page) => {
+  await page.goto(base);
+  await page.waitForSelector('text=llama-bible');
+  assert.equal(await page.locator('.jobs tbody tr').count(), 50);
+  assert.match(await page.locator('.pager').innerText(), /1–50 of 124 jobs/);
+  const queued = page.locator('tr', { hasText: 'llama-large-batch' });
+  assert.match(await queued.innerText(), /queued[\s\S]*no. 1[\s\S]*waits for 16 slots/);
+
+  await page.getByRole('button', { name: 'Next', exact: true }).click();
+  await page.waitForSelector('text=51–100 of 124 jobs');
+  assert.match(page.url(), /page=2&token=/);
+  const second = await page.locator('.jobs tbody tr').first().innerText();
+  await page.reload();
+  await page.waitForSelector('text=51–100 of 124 jobs');
+  assert.equal(await page.locator('.jobs tbody tr').first().innerText(), second);
+  await page.getByRole('button', { name: 'Next', exact: true }).click();
+  await page.waitForSelector('text=101–124 of 124 jobs');
+  assert.equal(await page.locator('button', { hasText: 'Next' }).isDisabled(), true);
+  await page.getByRole('button', { name: 'Previous', exact: true }).click();
+  await page.waitForSelector('text=51–100 of 124 jobs');
+  await page.getByRole('button', { name: 'First', exact: true }).click();
+  await page.waitForSelector('text=1–50 of 124 jobs');
+
+  await page.selectOption('select', 'failed');
+  await page.waitForFunction(() => [...document.querySelectorAll('.jobs tbody .badge')].every((badge) => badge.textContent === 'failed'));
+  assert.match(page.url(), /state=failed/);
+  await page.keyboard.press('/');
+  await page.keyboard.type('hang');
+  await page.waitForFunction(() => document.querySelectorAll('.jobs tbody tr').length === 1);
+  assert.match(page.url(), /q=hang/);
+  await page.fill('input[type=search]', 'nobody');
+  await page.waitForSelector('text=No job matches');
+}));
+
+test('a job: live, with charts, plan, history, logs', () => withPage(async (page) => {
+  await page.goto(`${base}/${server.running}`);
+  await page.waitForSelector('.chart canvas');
+  assert.equal(await page.locator('.chart canvas').count(), 4);
+  const step = () => page.locator('.stat-value').first().innerText().then((text) => Number.parseInt(text, 10));
+  const first = await step();
+  await page.waitForFunction((from) => Number.parseInt(document.querySelector('.stat-value').textContent, 10) > from, first);
+  assert.match(await page.locator('[role=img][aria-label^="Loss"]').getAttribute('aria-label'), /train \d.*held-out \d.*unigram entropy 4\.31/);
+  assert.match(await page.locator('section', { hasText: 'Predicted beside measured' }).innerText(), /step time\s+420 ms\s+433 ms\s+−3.0 %/);
+  assert.match(await page.locator('section', { hasText: 'Memory at its peak' }).innerText(), /optimizer state\s+36 MiB/);
+
+  await page.keyboard.press('2');
+  await page.waitForSelector('text=Why this recipe');
+  assert.equal(await page.locator('section', { hasText: 'Ranking' }).locator('tbody tr').count(), 4);
+  assert.match(await page.locator('tr', { hasText: 'chosen' }).innerText(), /FSDP 4/);
+  await page.click('[aria-label="Details of rank 2"]');
+  await page.waitForSelector('text=recipe.toml');
+  await page.waitForSelector('text=does not divide the model\'s 4 key-value heads');
+
+  await page.keyboard.press('3');
+  await page.waitForSelector('text=has not been heard of for 10 s');
+  await page.waitForSelector('text=checkpoints/step-150');
+  assert.ok(await page.locator('.timeline li').count() >= 9);
+
+  await page.keyboard.press('4');
+  await page.waitForSelector('.log');
+  const line = (await page.locator('.log').last().innerText()).trim();
+  await page.waitForFunction((old) => [...document.querySelectorAll('.log')].at(-1).innerText.trim() !== old, line);
+  await page.selectOption('select', '2');
+  await page.waitForFunction(() => {
+    const shown = [...document.querySelectorAll('.log-rank')];
+    return shown.length > 0 && shown.every((rank) => rank.textContent === '2');
+  });
+  assert.match(page.url(), /tab=logs&rank=2/);
+}));
+
+test('a flight record names the rank and the collective', async () => {
+  const failed = await jobNamed('llama-hang');
+  await withPage(async (page) => {
+    await page.goto(`${base}/${failed}?tab=flight`);
+    await page.waitForSelector('text=collective state mismatch');
+    assert.match(await page.locator('section', { hasText: 'Verdict' }).first().innerText(), /rank 1 has not entered all_gather 17/);
+    assert.match(await page.locator('tr.blamed').innerText(), /1\s*blamed[\s\S]*gloo:all_gather[\s\S]*16[\s\S]*completed[\s\S]*1/);
+  });
+});
+
+test('planning shows how far it is', async () => {
+  const planning = await jobNamed('gpt2-owt');
+  await withPage(async (page) => {
+    await page.goto(`${base}/${planning}`);
+    await page.waitForSelector('text=61 of 208 candidates simulated');
+  });
+});
+
+test('workers are drained and taken back, after a question', () => withPage(async (page) => {
+  await page.goto(`${base}/workers`);
+  const row = page.locator('tr', { hasText: 'node-2' });
+  await row.getByRole('button', { name: 'Drain', exact: true }).click();
+  await page.locator('dialog[open]').getByText('Back').click();
+  assert.match(await row.innerText(), /ready/);
+  await row.getByRole('button', { name: 'Drain', exact: true }).click();
+  await page.locator('dialog[open] button.primary').click();
+  await row.locator('.badge', { hasText: 'draining' }).waitFor();
+  await row.getByRole('button', { name: 'Undrain', exact: true }).click();
+  await page.locator('dialog[open] button.primary').click();
+  await row.locator('.badge', { hasText: 'ready' }).waitFor();
+}));
+
+test('the keyboard reaches everything', () => withPage(async (page) => {
+  await page.goto(base);
+  await page.waitForSelector('.jobs tbody tr');
+  await page.keyboard.press('j');
+  await page.keyboard.press('j');
+  await page.keyboard.press('k');
+  assert.match(await page.locator('tr.selected').innerText(), /llama-bible/);
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('h1:has-text("llama-bible")');
+  await page.keyboard.press('g');
+  await page.keyboard.press('w');
+  await page.waitForSelector('h1:has-text("Workers")');
+  await page.keyboard.press('?');
+  await page.waitForSelector('dialog[open] >> text=next, previous row');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('g');
+  await page.keyboard.press('j');
+  await page.waitForSelector('h1:has-text("Jobs")');
+  await page.goBack();
+  await page.waitForSelector('h1:has-text("Workers")');
+}));
+
+test('the theme follows the system, and a choice is kept', () => withPage(async (page) => {
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.goto(base);
+  const dark = await background();
+  await page.click('[aria-label="Use the light theme"]');
+  const light = await background();
+  assert.notEqual(light, dark);
+  await page.reload();
+  assert.equal(await background(), light);
+}, { colorScheme: 'dark' }));
+
+test('nothing is wider than the window, and everything has a name', async () => {
+  const failed = await jobNamed('llama-hang');
+  const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,
+    `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody'];
+  for (const width of [390, 1280]) {
+    await withPage(async (page) => {
+      for (const place of places) {
+        await page.goto(base + place);
+        await page.waitForSelector('main h1');
+        await page.waitForFunction(() => !document.querySelector('.skeleton'));
+        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width, `${place} at ${width}`);
+        const nameless = await page.evaluate(() => [...document.querySelectorAll('button, a, input, select, [role=img], [role=progressbar]')]
+          .filter((e) => !(e.getAttribute('aria-label') || e.textContent.trim() || e.title || e.closest('label')?.textContent.trim()
+            || e.querySelector('img[alt]'))).map((e) => e.outerHTML.slice(0, 120)));
+        assert.deepEqual(nameless, [], place);
+      }
+    }, { viewport: { width, height: 800 } });
+  }
+});
+
+test('places that are not there', () => withPage(async (page) => {
+  await page.goto(`${base}/projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV`);
+  await page.waitForSelector('text=There is no such job');
+  await page.goto(`${base}/nowhere`);
+  await page.waitForSelector('text=There is no such page');
+}));
+
+test('a cancelled job is shown as such, on its page and in the list', () => withPage(async (page) => {
+  await page.goto(`${base}/${server.running}`);
+  await page.click('button:has-text("Cancel")');
+  await page.waitForSelector('dialog[open] >> text=Cancel llama-bible?');
+  await page.click('dialog[open] button.filled');
+  await page.waitForSelector('.page-head .badge:has-text("cancelled")');
+  await page.waitForSelector('button:has-text("Retry")');
+  assert.equal(await page.locator('.notice').count(), 0);
+  await page.click('button:has-text("Retry")');
+  await page.click('dialog[open] button.primary');
+  await page.waitForSelector('.page-head .badge:has-text("submitted")');
+  await page.goto(base);
+  await page.waitForSelector('tr:has-text("llama-bible") .badge:has-text("cancelled")');
+}));
+
+test('a server that goes away and comes back', async () => {
+  let second = await startServer(SERVER, ['--web', dist, '--jobs', '3']);
+  const { page, close } = await openPage(browser);
+  await page.goto(`http://localhost:${second.port}/`);
+  await page.waitForSelector('text=llama-bible');
+  await second.kill();
+  await page.waitForSelector('text=The connection to the server is lost');
+  second = await startServer(SERVER, ['--web', dist, '--jobs', '3', '--port', String(second.port)]);
+  await page.waitForFunction(() => !document.body.innerText.includes('The connection to the server is lost'));
+  await close();
+  assert.equal(await second.end(), 0);
+});
