@@ -2,7 +2,8 @@
 //
 //   INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract, testing::Values(Backend{...}), BackendName);
 //
-// The tests are in contract_operations.cc, contract_transactions.cc, contract_model.cc, contract_durability.cc.
+// The tests are in contract_operations.cc, contract_records.cc, contract_transactions.cc, contract_model.cc and
+// contract_durability.cc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,6 +32,7 @@ class StoreContract : public testing::TestWithParam<Backend> {
   void SetUp() override;
   void TearDown() override;
 
+  void Close() { store_.reset(); }
   void Reopen();
   Store& store() { return *store_; }
   const std::string& folder() const { return folder_; }

@@ -152,6 +152,12 @@ void Database::GiveBack(std::string_view sql, sqlite3_stmt* statement) {
   if (!idle_.emplace(sql, statement).second) sqlite3_finalize(statement);
 }
 
+std::vector<std::string> Database::StatementTexts() const {
+  std::vector<std::string> texts;
+  for (const auto& [sql, statement] : idle_) texts.emplace_back(sql);
+  return texts;
+}
+
 absl::Status Database::Error(int code) {
   const int extended = sqlite3_extended_errcode(connection_) == SQLITE_OK ? code : sqlite3_extended_errcode(connection_);
   absl::Status error = FileError(path_, extended, sqlite3_system_errno(connection_), sqlite3_errmsg(connection_));

@@ -99,6 +99,8 @@ class Database {
   int64_t changes() const { return sqlite3_changes64(connection_); }  // rows that the last statement inserted, changed or removed
   bool in_transaction() const { return sqlite3_get_autocommit(connection_) == 0; }
   const std::string& path() const { return path_; }
+  // Of all statements that are kept prepared: what tests explain.
+  std::vector<std::string> StatementTexts() const;
 
   // The first error since ForgetFailure() that was the file's, not the row's: whatever the transaction did is not to be kept.
   const absl::Status& failure() const { return failure_; }

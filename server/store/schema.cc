@@ -12,7 +12,8 @@ namespace {
 // primary keys are indexes of their own; small ones are in the tree of their key.
 //
 // jobs.ulid is the last part of the name. The three indexes hold all that filters look at, so that a list reads only the rows
-// that it gives. State changes touch two of them, progress none.
+// that it gives. State changes touch two of them, progress none. job_counts is kept by the triggers: every page of a list says
+// how many there are.
 constexpr std::string_view kVersion1 = R"sql(
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
@@ -29,6 +30,18 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_by_project ON jobs (project, ulid, create_time_us, folded_name);
 CREATE INDEX jobs_by_project_and_state ON jobs (project, state, ulid, create_time_us, folded_name);
 CREATE INDEX jobs_by_state ON jobs (state, ulid);
+
+CREATE TABLE job_counts (
+  project TEXT NOT NULL, state INTEGER NOT NULL, jobs INTEGER NOT NULL, PRIMARY KEY (project, state)) WITHOUT ROWID;
+CREATE TRIGGER job_comes AFTER INSERT ON jobs BEGIN
+  INSERT OR IGNORE INTO job_counts VALUES (new.project, new.state, 0);
+  UPDATE job_counts SET jobs = jobs + 1 WHERE project = new.project AND state = new.state;
+END;
+CREATE TRIGGER job_changes AFTER UPDATE OF state ON jobs WHEN new.state <> old.state BEGIN
+  INSERT OR IGNORE INTO job_counts VALUES (new.project, new.state, 0);
+  UPDATE job_counts SET jobs = jobs + 1 WHERE project = new.project AND state = new.state;
+  UPDATE job_counts SET jobs = jobs - 1 WHERE project = old.project AND state = old.state;
+END;
 
 CREATE TABLE submissions (
   project TEXT NOT NULL, request_id TEXT NOT NULL, job TEXT NOT NULL, content_sha256 TEXT NOT NULL,

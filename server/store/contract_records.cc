@@ -1,0 +1,222 @@
+// What belongs to a job, and workers: each kind of record by itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/store/contract_test.h"
+
+namespace legoai::store {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST_P(StoreContract, TransitionsInOrderOfVersionsInPages) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  ASSERT_TRUE(Insert(MakeJob(2)).ok());
+  const auto append = [&](int64_t job, int64_t version) {
+    v1::Transition transition;
+    transition.set_job(JobName(job));
+    transition.set_version(version);
+    transition.set_reason(absl::StrCat("to ", version));
+    return Write([&](Transaction& t) { return t.AppendTransition(transition); });
+  };
+  for (int64_t version : {3, 1, 2, 10}) ASSERT_TRUE(append(1, version).ok());
+  ASSERT_TRUE(append(2, 1).ok());
+  EXPECT_EQ(append(1, 3).code(), absl::StatusCode::kAlreadyExists);
+  const auto list = [&](int64_t after, int64_t limit) {
+    std::vector<std::string> reasons;
+    for (const v1::Transition& transition :
+         Read<std::vector<v1::Transition>>([&](ReadTransaction& t) { return t.ListTransitions(JobName(1), after, limit); })) {
+      reasons.push_back(transition.reason());
+    }
+    return reasons;
+  };
+  EXPECT_THAT(list(0, 10), ElementsAre("to 1", "to 2", "to 3", "to 10"));
+  EXPECT_THAT(list(1, 2), ElementsAre("to 2", "to 3"));
+  EXPECT_THAT(list(10, 2), IsEmpty());
+  EXPECT_THAT(list(0, 0), IsEmpty());
+  EXPECT_THAT(list(0, -1), IsEmpty());
+}
+
+TEST_P(StoreContract, AttemptsAreReplacedByTheirNumber) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  for (const auto& [number, state] : {std::pair<int, const char*>{10, "lost"}, {2, "leased"}, {2, "running"}}) {
+    v1::Attempt attempt;
+    attempt.set_attempt(number);
+    attempt.set_state(state);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutAttempt(JobName(1), attempt); }).ok());
+  }
+  const auto attempts = Read<std::vector<v1::Attempt>>([](ReadTransaction& t) { return t.ListAttempts(JobName(1)); });
+  ASSERT_EQ(attempts.size(), 2u);
+  EXPECT_EQ(attempts[0].state(), "running");
+  EXPECT_EQ(attempts[1].attempt(), 10);
+}
+
+TEST_P(StoreContract, CheckpointsByStepThenEpoch) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  for (const auto& [step, epoch] : {std::pair<int64_t, int64_t>{20, 1}, {10, 2}, {20, 2}, {10, 1}, {20, 1}}) {
+    v1::Checkpoint checkpoint;
+    checkpoint.set_step(step);
+    checkpoint.set_epoch(epoch);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutCheckpoint(JobName(1), checkpoint); }).ok());
+  }
+  std::vector<std::pair<int64_t, int64_t>> listed;
+  for (const auto& c : Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListCheckpoints(JobName(1)); })) {
+    listed.emplace_back(c.step(), c.epoch());
+  }
+  EXPECT_THAT(listed, ElementsAre(std::pair(10, 1), std::pair(10, 2), std::pair(20, 1), std::pair(20, 2)));
+}
+
+TEST_P(StoreContract, TheLatestPlanIsKept) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  for (const char* explanation : {"first", "second"}) {
+    v1::PlanResult plan;
+    plan.set_explanation(explanation);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutPlan(JobName(1), plan); }).ok());
+    EXPECT_EQ(Read<std::optional<v1::PlanResult>>([](ReadTransaction& t) { return t.GetPlan(JobName(1)); })->explanation(),
+              explanation);
+  }
+}
+
+TEST_P(StoreContract, MetricsAreThoseOfTheTrainingAsItWentInTheEnd) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  const auto append = [&](int64_t attempt, int64_t step, double loss) {
+    v1::StepMetrics metrics;
+    metrics.set_attempt(attempt);
+    metrics.set_step(step);
+    metrics.set_loss(loss);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.AppendMetrics(JobName(1), metrics); }).ok());
+  };
+  const auto list = [&](int64_t after) {
+    std::vector<std::pair<int64_t, double>> points;
+    for (const auto& m :
+         Read<std::vector<v1::StepMetrics>>([&](ReadTransaction& t) { return t.ListMetrics(JobName(1), after); })) {
+      points.emplace_back(m.step(), m.loss());
+    }
+    return points;
+  };
+  using P = std::pair<int64_t, double>;
+  EXPECT_THAT(list(0), IsEmpty());
+  for (int64_t step : {3, 1, 2, 5}) append(1, step, 1.0);
+  append(1, 2, 9.0);  // again: what is there stays
+  EXPECT_THAT(list(0), ElementsAre(P{1, 1}, P{2, 1}, P{3, 1}, P{5, 1}));
+  append(2, 3, 2.0);  // began again after step 2: 3 and 5 of the first attempt are no part of it any more
+  EXPECT_THAT(list(0), ElementsAre(P{1, 1}, P{2, 1}, P{3, 2}));
+  append(2, 4, 2.0);
+  append(4, 2, 4.0);  // an attempt that reported nothing lies between
+  append(1, 6, 1.0);  // late news of a superseded attempt
+  EXPECT_THAT(list(0), ElementsAre(P{1, 1}, P{2, 4}));
+  append(4, 3, 4.0);
+  EXPECT_THAT(list(1), ElementsAre(P{2, 4}, P{3, 4}));
+  EXPECT_THAT(list(3), IsEmpty());
+}
+
+TEST_P(StoreContract, LogLinesAreNumberedPerJob) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  ASSERT_TRUE(Insert(MakeJob(2)).ok());
+  // Lines 1 ... 12: attempts 1 and 2, ranks 0, 1 and none.
+  for (int64_t i = 0; i < 12; ++i) {
+    v1::LogLine line;
+    line.set_sequence(777);  // not its own to give
+    line.set_attempt(i < 6 ? 1 : 2);
+    if (i % 3 < 2) line.set_rank(i % 3);
+    line.set_text(absl::StrCat("line ", i + 1));
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.AppendLog(JobName(1), line); }).ok());
+  }
+  ASSERT_TRUE(Write([&](Transaction& t) { return t.AppendLog(JobName(2), {}); }).ok());
+  const auto list = [&](LogQuery query) {
+    query.job = query.job.empty() ? JobName(1) : query.job;
+    std::vector<int64_t> numbers;
+    for (const auto& line : Read<std::vector<v1::LogLine>>([&](ReadTransaction& t) { return t.ListLogs(query); })) {
+      EXPECT_EQ(line.text(), query.job == JobName(1) ? absl::StrCat("line ", line.sequence()) : "");
+      numbers.push_back(line.sequence());
+    }
+    return numbers;
+  };
+  EXPECT_EQ(list({}).size(), 12u);
+  EXPECT_THAT(list({.limit = 3}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(list({.limit = 3, .tail = true}), ElementsAre(10, 11, 12));
+  EXPECT_THAT(list({.after_sequence = 9}), ElementsAre(10, 11, 12));
+  EXPECT_THAT(list({.after_sequence = 10, .tail = true}), ElementsAre(11, 12));
+  EXPECT_THAT(list({.after_sequence = 12}), IsEmpty());
+  EXPECT_THAT(list({.limit = 0}), IsEmpty());
+  EXPECT_THAT(list({.limit = -1, .tail = true}), IsEmpty());
+  EXPECT_THAT(list({.attempt = 2}), ElementsAre(7, 8, 9, 10, 11, 12));
+  EXPECT_THAT(list({.rank = 0}), ElementsAre(1, 4, 7, 10));
+  EXPECT_THAT(list({.limit = 1, .tail = true, .attempt = 1, .rank = 1}), ElementsAre(5));
+  EXPECT_THAT(list({.job = JobName(2)}), ElementsAre(1));
+  Reopen();
+  ASSERT_TRUE(Write([&](Transaction& t) { return t.AppendLog(JobName(2), {}); }).ok());
+  EXPECT_THAT(list({.job = JobName(2)}), ElementsAre(1, 2));
+}
+
+TEST_P(StoreContract, FlightRecordGathersDumpsOfTheLatestAttempt) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  const auto put = [&](int64_t attempt, const std::string& reason, int64_t rank, const std::string& version) {
+    v1::FlightRecord head;
+    head.set_attempt(attempt);
+    head.set_reason(reason);
+    head.add_dumps()->set_rank(99);  // left out
+    v1::FlightDump dump;
+    dump.set_rank(rank);
+    dump.set_version(version);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutFlightRecord(JobName(1), head, rank < 0 ? nullptr : &dump); }).ok());
+  };
+  const auto get = [&] {
+    return *Read<std::optional<v1::FlightRecord>>([](ReadTransaction& t) { return t.GetFlightRecord(JobName(1)); });
+  };
+  put(2, "asked for", -1, "");
+  EXPECT_EQ(get().dumps_size(), 0);
+  put(2, "late", 1, "old");
+  put(2, "later", 0, "a");
+  put(2, "last", 1, "new");
+  put(1, "of an earlier attempt", 5, "b");
+  EXPECT_EQ(get().attempt(), 2);
+  EXPECT_EQ(get().reason(), "last");
+  ASSERT_EQ(get().dumps_size(), 2);
+  EXPECT_EQ(get().dumps(0).version(), "a");
+  EXPECT_EQ(get().dumps(1).version(), "new");
+}
+
+TEST_P(StoreContract, WorkersByName) {
+  const auto put = [&](const std::string& name, const std::string& host) {
+    v1::Worker worker;
+    worker.set_name(name);
+    worker.set_host(host);
+    (*worker.mutable_labels())["rack"] = "r1";
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutWorker(worker); }).ok());
+  };
+  put("workers/b", "first");
+  put("workers/a", "other");
+  put("workers/b", "second");
+  auto workers = Read<std::vector<v1::Worker>>([](ReadTransaction& t) { return t.ListWorkers(); });
+  ASSERT_EQ(workers.size(), 2u);
+  EXPECT_EQ(workers[0].name(), "workers/a");
+  EXPECT_EQ(workers[1].host(), "second");
+  EXPECT_EQ(workers[1].labels().at("rack"), "r1");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Write([](Transaction& t) { return t.DeleteWorker("workers/b"); }).ok());
+  }
+  EXPECT_FALSE(Read<std::optional<v1::Worker>>([](ReadTransaction& t) { return t.GetWorker("workers/b"); }));
+  EXPECT_EQ(Read<std::optional<v1::Worker>>([](ReadTransaction& t) { return t.GetWorker("workers/a"); })->host(), "other");
+}
+
+TEST_P(StoreContract, TelemetrySequencesNeverFall) {
+  const auto get = [&](const std::string& instance) {
+    return Read<int64_t>([&](ReadTransaction& t) { return t.TelemetrySequence(instance); });
+  };
+  EXPECT_EQ(get("one"), 0);
+  for (const auto& [set, expected] : {std::pair<int64_t, int64_t>{5, 5}, {3, 5}, {9, 9}}) {
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.SetTelemetrySequence("one", set); }).ok());
+    EXPECT_EQ(get("one"), expected);
+  }
+  EXPECT_EQ(get("two"), 0);
+}
+
+}  // namespace
+}  // namespace legoai::store

@@ -1,0 +1,124 @@
+// No operation looks at more rows than it must: SQLite's own plan of every statement that the operations prepare searches by an
+// index, and sorts nothing.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/store/database.h"
+#include "server/store/schema.h"
+#include "server/store/sqlite_transaction.h"
+
+namespace legoai::store {
+namespace {
+
+// All operations that read or change, with every kind of query.
+void RunAll(Transaction& t) {
+  v1::Job job;
+  job.set_name("projects/p/jobs/1");
+  job.set_version(1);
+  EXPECT_TRUE(t.InsertJob(job, Submission{"projects/p", "r", "c"}).ok());
+  job.set_version(2);
+  EXPECT_TRUE(t.UpdateJob(job, 1).ok());
+  job.set_version(3);
+  job.set_state(v1::RUNNING);
+  EXPECT_TRUE(t.UpdateJob(job, 2).ok());
+  v1::Transition transition;
+  transition.set_job(job.name());
+  EXPECT_TRUE(t.AppendTransition(transition).ok());
+  EXPECT_TRUE(t.PutAttempt(job.name(), {}).ok());
+  EXPECT_TRUE(t.PutCheckpoint(job.name(), {}).ok());
+  EXPECT_TRUE(t.PutPlan(job.name(), {}).ok());
+  EXPECT_TRUE(t.AppendMetrics(job.name(), {}).ok());
+  EXPECT_TRUE(t.AppendLog(job.name(), {}).ok());
+  const v1::FlightDump dump;
+  EXPECT_TRUE(t.PutFlightRecord(job.name(), {}, &dump).ok());
+  EXPECT_TRUE(t.PutWorker({}).ok());
+  EXPECT_TRUE(t.SetTelemetrySequence("i", 1).ok());
+
+  for (const std::vector<v1::JobState>& states : {std::vector<v1::JobState>{}, {v1::RUNNING, v1::QUEUED}}) {
+    EXPECT_TRUE(t.ListJobs({.project = "projects/p", .states = states}).ok());
+    EXPECT_TRUE(t.CountJobs({.project = "projects/p", .states = states}).ok());
+    EXPECT_TRUE(t.CountJobs({.project = "projects/p", .states = states, .display_name_contains = "x"}).ok());
+  }
+  EXPECT_TRUE(t.JobsInStates({v1::RUNNING}).ok());
+  EXPECT_TRUE(t.GetJob(job.name()).ok());
+  EXPECT_TRUE(t.FindSubmission("projects/p", "r").ok());
+  EXPECT_TRUE(t.ListTransitions(job.name(), 0, 1).ok());
+  EXPECT_TRUE(t.ListAttempts(job.name()).ok());
+  EXPECT_TRUE(t.ListCheckpoints(job.name()).ok());
+  EXPECT_TRUE(t.GetPlan(job.name()).ok());
+  EXPECT_TRUE(t.ListMetrics(job.name(), 0).ok());
+  for (bool tail : {false, true}) EXPECT_TRUE(t.ListLogs({.job = job.name(), .tail = tail}).ok());
+  EXPECT_TRUE(t.GetFlightRecord(job.name()).ok());
+  EXPECT_TRUE(t.GetWorker("w").ok());
+  EXPECT_TRUE(t.TelemetrySequence("i").ok());
+  EXPECT_TRUE(t.DeleteWorker("w").ok());
+}
+
+// The steps of SQLite's plan.
+std::vector<std::string> Explain(sqlite3* connection, const std::string& sql) {
+  sqlite3_stmt* statement = nullptr;
+  EXPECT_EQ(sqlite3_prepare_v2(connection, ("EXPLAIN QUERY PLAN " + sql).c_str(), -1, &statement, nullptr), SQLITE_OK) << sql;
+  std::vector<std::string> steps;
+  while (sqlite3_step(statement) == SQLITE_ROW)
+    steps.emplace_back(reinterpret_cast<const char*>(sqlite3_column_text(statement, 3)));
+  sqlite3_finalize(statement);
+  return steps;
+}
+
+TEST(QueryPlan, EveryStatementSearchesAnIndex) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-", getpid(), ".db");
+  std::filesystem::remove(path);
+  const auto database = Database::Open(path, Database::Use::kWrite);
+  ASSERT_TRUE(database.ok()) << database.status();
+  ASSERT_TRUE(PrepareSchema(**database).ok());
+  SqliteTransaction transaction(**database);
+  RunAll(transaction);
+  sqlite3* connection = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+  int searches = 0;
+  for (const std::string& sql : (*database)->StatementTexts()) {
+    if (absl::StrContains(sql, "sqlite_schema") || absl::StrContains(sql, "PRAGMA") || absl::StrContains(sql, "pragma")) continue;
+    for (const std::string& step : Explain(connection, sql)) {
+      EXPECT_FALSE(absl::StartsWith(step, "SCAN")) << step << " in " << sql;
+      EXPECT_FALSE(absl::StrContains(step, "TEMP B-TREE")) << step << " in " << sql;
+      searches += absl::StartsWith(step, "SEARCH");
+    }
+  }
+  EXPECT_GT(searches, 20);
+  // The test can fail.
+  EXPECT_TRUE(absl::StartsWith(Explain(connection, "SELECT value FROM jobs WHERE create_time_us = 1").at(0), "SCAN"));
+  sqlite3_close(connection);
+}
+
+// What a filter looks at is in the index: rows are read for the result alone.
+TEST(QueryPlan, CountsReadNoRows) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-count-", getpid(), ".db");
+  std::filesystem::remove(path);
+  const auto database = Database::Open(path, Database::Use::kWrite);
+  ASSERT_TRUE(database.ok()) << database.status();
+  ASSERT_TRUE(PrepareSchema(**database).ok());
+  SqliteTransaction transaction(**database);
+  RunAll(transaction);
+  sqlite3* connection = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+  int counts = 0;
+  for (const std::string& sql : (*database)->StatementTexts()) {
+    if (!absl::StrContains(sql, "COUNT(*) FROM jobs") && !absl::StrContains(sql, "SELECT ulid, id FROM jobs")) continue;
+    const std::vector<std::string> steps = Explain(connection, sql);
+    ASSERT_EQ(steps.size(), 1u);
+    EXPECT_TRUE(absl::StrContains(steps[0], "USING COVERING INDEX")) << steps[0] << " in " << sql;
+    ++counts;
+  }
+  EXPECT_EQ(counts, 4);
+  sqlite3_close(connection);
+}
+
+}  // namespace
+}  // namespace legoai::store
