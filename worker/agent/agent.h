@@ -38,7 +38,7 @@ class Agent {
   Agent& operator=(const Agent&) = delete;
 
   // Blocks until Stop() was called and everything has ended: OK. No trainer is left then. Errors: the server has refused this
-  // agent for good (FailedPrecondition, InvalidArgument).
+  // agent for good (FailedPrecondition, InvalidArgument), or has another one of this name (Aborted).
   absl::Status Run();
 
   // Asks the trainers to save and stop, and Run() to come to its end; the second time kills them. From any thread.

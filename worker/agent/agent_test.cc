@@ -181,6 +181,25 @@ TEST_F(RealTrainersTest, TrainersOfARevokedLeaseAreKilled) {
   EXPECT_FALSE(server_.Get().Ended(1)) << "nobody waits for its end";
 }
 
+TEST_F(RealTrainersTest, ANewerEpochTakesTheJobOver) {
+  const int64_t steps = recipe().training().steps();
+  recipe().mutable_training()->set_steps(1'000'000);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(5, 2));
+  ASSERT_TRUE(AwaitStep(1));
+  server_.Send(Attempt(5, 2));
+  server_.Send(Attempt(4, 2));
+  recipe().mutable_training()->set_steps(steps);
+  server_.Send(Attempt(6, 2));
+  ASSERT_TRUE(AwaitEnd(6));
+  EXPECT_TRUE(Logged("the trainers are killed: epoch 6 of the job begins"));
+  EXPECT_TRUE(Logged("is told to start what it has under epoch 5"));
+  EXPECT_FALSE(server_.Get().Ended(6)->has_error()) << server_.Get().Ended(6)->error().message();
+  EXPECT_THAT(server_.Get().Metrics(4), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(EpochFolder(4)));
+}
+
 // In another layout, too: the loss goes on where it was.
 TEST_F(RealTrainersTest, StopsWithACheckpointAndGoesOnElsewhere) {
   recipe().mutable_training()->set_steps(40);
@@ -413,13 +432,13 @@ TEST_F(RealTrainersTest, WhatCannotBeTrainedIsRefusedByField) {
 }
 
 TEST_F(RealTrainersTest, ARefusalOfTheServerEndsTheAgent) {
-  for (const auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::INVALID_ARGUMENT}) {
+  for (const auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::ABORTED}) {
     server_.Change([&](State& state) { state.refusal = {code, absl::StrCat("this server is build 0.0.9 (", code, ")")}; });
     StartAgent();
     EXPECT_EQ(AwaitExit(), 1);
     EXPECT_TRUE(Logged(absl::StrCat("refuses this agent: this server is build 0.0.9 (", code, ")")));
   }
-  EXPECT_EQ(server_.Get().hellos.size(), 2u) << "no second try";
+  EXPECT_EQ(server_.Get().hellos.size(), 3u) << "no second try";
 }
 
 TEST_F(RealTrainersTest, OtherRefusalsAndNoServerAreTriedAgain) {
@@ -431,8 +450,12 @@ TEST_F(RealTrainersTest, OtherRefusalsAndNoServerAreTriedAgain) {
   server_.ComeBack();
   ASSERT_TRUE(AwaitConnection());
   EXPECT_TRUE(Logged("tester is connected from elsewhere"));
+  v1::ToAgent drain;
+  drain.mutable_drain();
+  server_.Send(drain);
   Signal(SIGINT);
   EXPECT_EQ(AwaitExit(), 0);
+  EXPECT_TRUE(Logged("drains: what runs goes on"));
   EXPECT_EQ(server_.Get().goodbyes, 1);
 }
 
@@ -440,7 +463,7 @@ TEST_F(RealTrainersTest, BadCallsAreRefused) {
   std::ofstream(folder() + "/file") << "not a folder";
   const std::pair<const char*, const char*> bad[] = {{"--slots=-1", "--slots = -1"},
                                                      {"--slots=1000000", "--slots = 1000000"},
-                                                     {"--name=Bad_Name", "--name = Bad_Name"},
+                                                     {"--name=bad/name", "--name = bad/name"},
                                                      {"--pool=a/b", "--pool = a/b"},
                                                      {"--server=nowhere", "--server = nowhere"},
                                                      {"--runs=", "--runs"},

@@ -49,11 +49,10 @@ absl::StatusOr<std::string> EpochDirectory(const std::string& runs, const v1::Le
 
 absl::Status MakeEpochDirectory(const std::string& directory) {
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) return CannotMake(directory, error);
-  const std::string tokens = fs::path(directory).parent_path().string() + "/tokens";
-  fs::create_directories(tokens, error);
-  if (error) return CannotMake(tokens, error);
+  for (const std::string& folder : {directory, fs::path(directory).parent_path().string() + "/tokens"}) {
+    fs::create_directories(folder, error);
+    if (error) return CannotMake(folder, error);
+  }
   const std::string link = launch::TokensPath(directory);
   if (fs::exists(fs::symlink_status(link, error))) return absl::OkStatus();
   fs::create_directory_symlink("../tokens", link, error);

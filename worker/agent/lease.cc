@@ -1,5 +1,7 @@
 #include "worker/agent/lease.h"
 
+#include <google/protobuf/stubs/common.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "proto/rpc_status.h"
 #include "worker/agent/attempt_request.h"
 #include "worker/agent/epoch_directory.h"
+#include "worker/agent/log_tail.h"
 #include "worker/comm/flight_ring.h"
 #include "worker/launch/run_directory.h"
 
@@ -16,8 +19,18 @@ namespace {
 
 constexpr int64_t kProgressEveryUs = 200'000;  // of the same phase
 constexpr size_t kLongestLogText = 16 * 1024;
+constexpr size_t kLastLines = 20;  // of a rank's output after a failure
+constexpr int64_t kLastBytes = 8 * 1024;
 
 int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
+
+// Ranks may write any bytes, and messages hold UTF-8 only: question marks stand for what is not ASCII in such a line.
+std::string AsUtf8(std::string text) {
+  if (google::protobuf::internal::IsStructurallyValidUTF8(text.data(), static_cast<int>(text.size()))) return text;
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
+  return text;
+}
 
 }  // namespace
 
@@ -179,7 +192,7 @@ void Lease::TellLog(const std::string& level, const std::string& text, std::opti
   line.set_epoch(id().epoch());
   if (rank) line.set_rank(*rank);
   line.set_level(level);
-  line.set_text(text.substr(0, kLongestLogText));
+  line.set_text(AsUtf8(text.substr(0, kLongestLogText)));
   line.set_time_us(time_us);
   Tell(std::move(fact));
 }
@@ -191,6 +204,14 @@ void Lease::TellFlight(const std::string& reason) {
     v1::Telemetry fact;
     *fact.mutable_flight_dump() = *std::move(dump);
     Tell(std::move(fact));
+  }
+}
+
+// What ranks wrote to stdout and stderr, which is where a crash leaves its reason.
+void Lease::TellLastWords() {
+  for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
+    const std::string path = absl::StrCat(launch::LogsPath(directory_), "/rank-", rank, ".log");
+    for (const std::string& line : LastLines(path, kLastLines, kLastBytes)) TellLog("error", line, rank, NowUs());
   }
 }
 
@@ -206,6 +227,7 @@ void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   } else {
     const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
     TellFlight(std::string(error.message()));
+    TellLastWords();
     *ended.mutable_error() = ToRpcStatus(error);
     ended.set_last_step(last_step_);
     Log("error", std::string(error.message()));

@@ -15,8 +15,11 @@ std::chrono::nanoseconds Within(double seconds, std::chrono::nanoseconds least, 
   return std::clamp(std::chrono::duration_cast<std::chrono::nanoseconds>(wished), least, most);
 }
 
-// Not to be tried again: the answer will be the same.
-bool IsRefusal(const absl::Status& status) { return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status); }
+// Not to be tried again: the answer will be the same, or another agent has taken this name (Aborted), and two that take it from
+// each other again and again would let no job come to an end.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) || absl::IsAborted(status);
+}
 
 }  // namespace
 
@@ -142,16 +145,16 @@ void Agent::LoseStream(const absl::Status& why) {
 // After the last trainer has ended: what is left to tell, then goodbye. True: it is done, or has had its time.
 bool Agent::LeaveSession() {
   const Clock::time_point now = Clock::now();
-  if (leave_by_ == Clock::time_point::max()) {
-    leave_by_ = now + (session_ == Session::kOpen ? std::chrono::seconds(10) : std::chrono::seconds(2));
-  }
-  if (now >= leave_by_ || stops_ > 1) return true;
+  const bool hurried = stops_ > 1;
+  const bool open = session_ == Session::kOpen || session_ == Session::kLeaving;
+  leave_by_ = std::min(leave_by_, now + std::chrono::seconds(!open ? (hurried ? 0 : 2) : (hurried ? 2 : 10)));
+  if (now >= leave_by_) return true;
   if (session_ == Session::kLeaving) {
     if (stream_ == nullptr) return true;
     if (!writing_ && !std::exchange(said_goodbye_, true)) stream_->Finish();
     return false;
   }
-  if (session_ != Session::kOpen || writing_ || !telemetry_.empty()) return false;
+  if (session_ != Session::kOpen || writing_ || (!telemetry_.empty() && !hurried)) return false;
   session_ = Session::kLeaving;
   writing_ = true;
   v1::FromAgent message;

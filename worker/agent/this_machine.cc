@@ -25,20 +25,17 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
-// A host's name as a resource's: letters, digits and - only.
+bool IsIdCharacter(unsigned char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.'; }
+
 std::string AsResourceId(std::string host) {
-  for (char& c : host) c = absl::ascii_isalnum(static_cast<unsigned char>(c)) ? absl::ascii_tolower(c) : '-';
-  host = host.substr(0, 63);
-  while (!host.empty() && host.back() == '-') host.pop_back();
-  while (!host.empty() && host.front() == '-') host.erase(host.begin());
-  return host.empty() ? "localhost" : host;
+  std::replace_if(
+      host.begin(), host.end(), [](unsigned char c) { return !IsIdCharacter(c); }, '-');
+  return host.substr(0, 63);
 }
 
 absl::Status CheckId(const char* field, const std::string& id) {
-  const bool good = !id.empty() && id.size() <= 63 && id.front() != '-' && id.back() != '-' &&
-                    std::all_of(id.begin(), id.end(),
-                                [](unsigned char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; });
-  return good ? absl::OkStatus() : FieldError(field, id, "must be 1 to 63 of a-z, 0-9 and -, with no - at the ends");
+  const bool good = !id.empty() && id.size() <= 63 && std::all_of(id.begin(), id.end(), IsIdCharacter);
+  return good ? absl::OkStatus() : FieldError(field, id, "must be 1 to 63 letters, digits, dots, hyphens or underscores");
 }
 
 // As a ULID: 10 characters of the time in milliseconds, 16 of chance.

@@ -156,8 +156,8 @@ LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
 // Passes on what the ranks say, and keeps it.
 class Listener {
  public:
-  Listener(const TrainCallbacks& callbacks, RunDirectory& directory, int64_t world_size)
-      : callbacks_(callbacks), directory_(directory), merger_(world_size) {}
+  Listener(const TrainCallbacks& callbacks, RunDirectory& directory, int64_t world_size, bool keeps)
+      : callbacks_(callbacks), directory_(directory), merger_(world_size), keeps_(keeps) {}
 
   LaunchCallbacks Callbacks() {
     LaunchCallbacks callbacks;
@@ -191,13 +191,14 @@ class Listener {
     const absl::Status written = directory_.AppendMetrics(metrics);
     // The training goes on without its figures.
     if (!written.ok() && !std::exchange(warned_, true)) Log("warning", std::string(written.message()));
-    kept_.push_back(metrics);
+    if (keeps_) kept_.push_back(metrics);
     if (callbacks_.metrics) callbacks_.metrics(metrics);
   }
 
   const TrainCallbacks& callbacks_;
   RunDirectory& directory_;
   MetricsMerger merger_;
+  const bool keeps_;
   std::vector<v1::StepMetrics> kept_;
   bool warned_ = false;
 };
@@ -235,7 +236,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   if (absl::Status status = directory->WriteRecipe(prepared->start.recipe()); !status.ok()) return status;
   if (absl::Status status = directory->WriteRun(*run); !status.ok()) return status;
 
-  Listener listener(callbacks, *directory, request.nproc);
+  Listener listener(callbacks, *directory, request.nproc, /*keeps=*/!request.lease);
   const auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
   listener.Finish(&outcome);
   const absl::Status kept = EndAttempt(*directory, *std::move(run), launched);

@@ -39,8 +39,10 @@ struct TrainOutcome {
   std::optional<int64_t> resumed_from;
   PreparedTraining prepared;
   std::string run_directory;
-  std::string hf_directory;                   // empty: none was written
-  std::vector<v1::StepMetrics> metrics;       // of this attempt; of all earlier ones where nothing was left to do
+  std::string hf_directory;  // empty: none was written
+  // Of this attempt; of all earlier ones where nothing was left to do. A leased attempt, which may be one of a million steps, has
+  // told them and keeps none: nor does it know the two numbers at the end.
+  std::vector<v1::StepMetrics> metrics;
   std::vector<int64_t> peak_memory_bytes;     // by rank; the largest alone where nothing was left to do
   std::optional<double> median_step_seconds;  // of the reports after the first step's, which warms up
   std::optional<double> validation_loss;      // the last
