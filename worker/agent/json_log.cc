@@ -12,7 +12,7 @@ std::string LogLineJson(int64_t time_us, const std::string& level, const std::st
   nlohmann::ordered_json line;
   line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::FromUnixMicros(time_us), absl::UTCTimeZone());
   line["level"] = level;
-  line["text"] = text;
+  line["message"] = text;
   if (!subject.job.empty()) line["job"] = subject.job;
   if (subject.epoch) line["epoch"] = *subject.epoch;
   if (subject.attempt) line["attempt"] = *subject.attempt;

@@ -25,7 +25,7 @@ class JsonLog {
   const int fd_;
 };
 
-// {"time":"2026-01-02T03:04:05.678901Z","level":...,"text":...,"job":...}
+// {"time":"2026-01-02T03:04:05.678901Z","level":...,"message":...,"job":...}
 std::string LogLineJson(int64_t time_us, const std::string& level, const std::string& text, const LogSubject& subject);
 
 }  // namespace legoai::agent

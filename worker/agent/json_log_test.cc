@@ -13,7 +13,7 @@ TEST(JsonLogTest, ALineHoldsWhatItIsAbout) {
   const auto parsed = nlohmann::json::parse(line);
   EXPECT_EQ(parsed["time"], "2026-01-02T03:04:05.678901Z");
   EXPECT_EQ(parsed["level"], "warning");
-  EXPECT_EQ(parsed["text"], "a \"quoted\"\nline");
+  EXPECT_EQ(parsed["message"], "a \"quoted\"\nline");
   EXPECT_EQ(parsed["job"], "j");
   EXPECT_EQ(parsed["epoch"], 7);
   EXPECT_EQ(parsed["rank"], 0);
@@ -22,7 +22,7 @@ TEST(JsonLogTest, ALineHoldsWhatItIsAbout) {
 
 TEST(JsonLogTest, BytesThatAreNoTextAreWrittenAllTheSame) {
   const auto parsed = nlohmann::json::parse(LogLineJson(0, "error", "caf\xe9", {}));
-  EXPECT_EQ(parsed["text"], "caf\xef\xbf\xbd");
+  EXPECT_EQ(parsed["message"], "caf\xef\xbf\xbd");
   EXPECT_EQ(parsed["time"], "1970-01-01T00:00:00.000000Z");
 }
 

@@ -150,6 +150,8 @@ LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
   options.log_directory = LogsPath(start.run_directory());
   options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
   options.train_timeout = absl::Seconds(comm.train_timeout_seconds());
+  // The next attempt waits for the slots; ranks without their peers have nothing to save.
+  if (request.lease) options.stop_grace = absl::Milliseconds(300);
   return options;
 }
 

@@ -121,7 +121,7 @@ bool AgentTest::Logged(const std::string& text) const {
 std::map<std::pair<int64_t, int64_t>, pid_t> AgentTest::Trainers() const {
   std::map<std::pair<int64_t, int64_t>, pid_t> trainers;
   for (const auto& line : Lines()) {
-    const std::vector<std::string> words = absl::StrSplit(line["text"].get<std::string>(), ' ');
+    const std::vector<std::string> words = absl::StrSplit(line["message"].get<std::string>(), ' ');
     int pid = 0;
     if (words.size() == 4 && words[0] == "process" && words[3] == "started" && absl::SimpleAtoi(words[1], &pid))
       trainers[{line["epoch"], line["rank"]}] = pid;
