@@ -11,7 +11,7 @@ import type { Job } from '../types';
 import { jobAddress, jobsAddress, jobsFilter, PAGE_SIZES, STATES, type JobsView } from '../url';
 
 function usePage(view: JobsView) {
-  const [page, setPage] = useState<JobPage | null>(null);
+  const [loaded, setLoaded] = useState<{ page: JobPage; first: number; query: string } | null>(null);
   const [error, setError] = useState<unknown>(null);
   const filter = jobsFilter(view.state, view.text);
   const query = `${filter}|${view.size}|${view.token}`;
@@ -22,20 +22,21 @@ function usePage(view: JobsView) {
     try {
       const got = await listJobs(filter, view.size, view.token);
       if (asked !== current.current) return;
-      setPage(got);
+      setLoaded({ page: got, first: (view.page - 1) * view.size + 1, query });
       setError(null);
     } catch (caught) {
       if (asked === current.current) setError(caught);
     }
   }, 1000);
   useEffect(refresh, [query]);
-  return { page, error, refresh };
+  // Until another page has come, the one before stays, and says so.
+  return { page: loaded?.page ?? null, first: loaded?.first ?? 1, busy: loaded?.query !== query, error, refresh };
 }
 
 export function JobsPage({ view }: { view: JobsView }) {
   useTitle('Jobs');
   const now = useNow();
-  const { page, error, refresh } = usePage(view);
+  const { page, first, busy, error, refresh } = usePage(view);
   const connection = useEvents('/v1/events', { jobs: refresh, workers: () => {} }, refresh);
   const [selected, setSelected] = useState(-1);
   const search = useRef<HTMLInputElement>(null);
@@ -67,7 +68,7 @@ export function JobsPage({ view }: { view: JobsView }) {
         ? <NoJobs view={view} />
         : (
           <>
-            <table class="list jobs" aria-label="Jobs, the latest created first">
+            <table class="list jobs" aria-label="Jobs, the latest created first" aria-busy={busy}>
               <thead>
                 <tr>
                   <th scope="col">State</th><th scope="col">Job</th><th scope="col">Progress</th>
@@ -79,7 +80,7 @@ export function JobsPage({ view }: { view: JobsView }) {
                 {jobs.map((job, i) => <Row key={job.name} job={job} now={now} selected={i === selected} />)}
               </tbody>
             </table>
-            <Pager view={view} page={page} />
+            <Pager view={view} page={page} first={first} />
           </>
         )}
     </main>
@@ -180,12 +181,11 @@ function previousPage(view: JobsView): void {
   else if (view.page > 2) history.back();
 }
 
-function Pager({ view, page }: { view: JobsView; page: JobPage }) {
-  const from = (view.page - 1) * view.size + 1;
-  const to = from + page.jobs.length - 1;
+function Pager({ view, page, first }: { view: JobsView; page: JobPage; first: number }) {
+  const last = first + page.jobs.length - 1;
   return (
     <nav class="pager" aria-label="Pages">
-      <span class="number">{format.count(from)}–{format.count(to)} of {format.plural(page.total_size, 'job')}</span>
+      <span class="number">{format.count(first)}–{format.count(last)} of {format.plural(page.total_size, 'job')}</span>
       <span class="spacer" />
       <label>
         rows{' '}
