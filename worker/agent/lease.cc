@@ -55,7 +55,7 @@ void Lease::Stop(bool save, const std::string& reason) {
 
 void Lease::Revoke(const std::string& reason) {
   if (revoked_.exchange(true)) return;
-  if (!ended_) Log("warning", absl::StrCat("the trainers are killed: ", reason));
+  if (ended_fact_ == 0) Log("warning", absl::StrCat("the trainers are killed: ", reason));
   stop_.Kill();
   services_.slots.AskWaiting();
 }

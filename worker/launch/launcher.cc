@@ -246,6 +246,7 @@ void Launcher::Obey(Stop stop) {
     SignalAll(SIGKILL);
     return EnterPhase(Phase::kKilling);
   }
+  if (stop == Stop::kDiscard && !discard_since_) discard_since_ = now_;
   v1::ToTrainer message;
   message.mutable_stop()->set_save(stop == Stop::kSave);
   Broadcast(message);
@@ -310,7 +311,11 @@ void Launcher::BlameTheSilent() {
 void Launcher::Advance() {
   const auto failed = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->blame != Blame::kNone; });
   const absl::Duration in_phase = now_ - phase_since_;
-  if (phase_ == Phase::kRunning && failed != ranks_.end()) {
+  if (phase_ == Phase::kRunning && discard_since_ && now_ - *discard_since_ > options_.discard_grace) {
+    discarded_ = true;
+    SignalAll(SIGKILL);
+    EnterPhase(Phase::kKilling);
+  } else if (phase_ == Phase::kRunning && failed != ranks_.end()) {
     Trouble((*failed)->failure);
   } else if (phase_ == Phase::kAsking) {
     const bool waiting = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
@@ -349,6 +354,7 @@ bool Launcher::AllReaped() const {
 
 absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
   if (killed_ && AllReaped()) return absl::CancelledError("killed as asked");
+  if (discarded_ && AllReaped()) return LaunchOutcome{v1::Exit::STOPPED, ranks_[0]->last_progress.step()};
   const RankProcess* culprit = nullptr;
   for (const auto& rank : ranks_) {
     if (rank->blame == Blame::kNone) continue;

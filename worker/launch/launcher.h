@@ -44,6 +44,7 @@ struct LaunchOptions {
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
   absl::Duration answer_timeout = absl::Seconds(10);  // to answer when asked for a flight record; a stopped process gets none
+  absl::Duration discard_grace = absl::Seconds(5);    // for ranks that shall stop and save nothing; then they are killed
   absl::Duration stop_grace = absl::Seconds(5);       // between SIGTERM and SIGKILL
   absl::Duration kill_grace = absl::Seconds(60);      // after SIGKILL: a process that a device holds is then left behind, named
   std::function<absl::Duration()> clock;              // what the limits are counted by, for tests; empty: as said above
@@ -73,7 +74,7 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // Blocks until every child is reaped. Call once.
+  // Blocks until every child is reaped. Call once. A stop that saves nothing is done, and no error, though a rank hangs.
   // Errors: a rank's own Status, its message beginning with the rank, FieldViolation kept; Unavailable: a rank died;
   // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use; Cancelled: killed as asked.
   absl::StatusOr<LaunchOutcome> Run();
@@ -112,10 +113,12 @@ class Launcher {
   int64_t failures_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Phase phase_ = Phase::kRunning;
-  std::optional<Question> question_;  // whose verdict is not known yet
-  bool killed_ = false;               // as asked
-  bool timed_out_ = false;            // the trouble is that somebody waited in vain
-  absl::Duration now_;                // as the limits count
+  std::optional<Question> question_;             // whose verdict is not known yet
+  bool killed_ = false;                          // as asked
+  std::optional<absl::Duration> discard_since_;  // when the ranks were asked to stop without saving
+  bool discarded_ = false;                       // they did not in time, and were killed
+  bool timed_out_ = false;                       // the trouble is that somebody waited in vain
+  absl::Duration now_;                           // as the limits count
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   absl::Duration phase_since_;
 };

@@ -49,6 +49,19 @@ TEST_F(LauncherStopTest, ARankThatIgnoresSigtermIsKilled) {
   EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("rank 0 (train, step 2): no message for 5m"));
 }
 
+// Nothing shall be saved, so nobody waits for a rank that cannot stop.
+TEST_F(LauncherStopTest, AHungRankDoesNotKeepAStopThatSavesNothing) {
+  stop_at_ = 5;
+  stop_saves_ = false;
+  LaunchOptions options = DeafOptions("hang", 1);
+  options.discard_grace = absl::Milliseconds(30);
+  const auto outcome = Run(std::move(options), Callbacks());
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_GE(outcome->step, 4);
+  EXPECT_TRUE(IsGone(0) && IsGone(1) && IsGone(2));
+}
+
 TEST_F(LauncherStopTest, RanksThatBlockSigtermAreKilled) {
   hear_ = {0, 2};
   const auto outcome = Run(DeafOptions("hang", 1), Callbacks());
