@@ -33,13 +33,10 @@ bool IsAway(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty();
 }
 
-absl::Status NoServer(const std::string& address) {
-  return absl::UnavailableError(
-      absl::StrCat("no server at ", address, ": start one with legoai-server, or give --server ADDRESS"));
-}
-
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
-  return IsAway(status) ? NoServer(address) : server::FromGrpcStatus(status);
+  if (!IsAway(status)) return server::FromGrpcStatus(status);
+  return absl::UnavailableError(absl::StrCat(
+      "no server at ", address, ": start one with legoai-server, or give --server ADDRESS (", status.error_message(), ")"));
 }
 
 // Cancels a call as soon as `interrupted` says so, for as long as it lives.
@@ -81,7 +78,7 @@ struct Client::Connection {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMostReceived);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+    // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     stub = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));

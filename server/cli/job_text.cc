@@ -127,7 +127,8 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
   if (progress.has_tokens_per_second()) absl::StrAppend(&text, "  ", CountText(progress.tokens_per_second()), " tokens/s");
   if (progress.has_step_seconds() && job.state() == v1::RUNNING)
     absl::StrAppend(&text, "  ", DurationText(progress.step_seconds() * (progress.steps() - progress.step())), " left");
-  if (!progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
+  const bool over = job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::CANCELLED;
+  if (!over && !progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
   return text;
 }
 
