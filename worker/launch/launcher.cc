@@ -319,7 +319,9 @@ void Launcher::Advance() {
     Trouble((*failed)->failure);
   } else if (phase_ == Phase::kAsking) {
     const bool waiting = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
-      return !rank->reaped() && rank->asked && !rank->answered && rank->socket() >= 0 && ProcessState(rank->pid()) != 'T';
+      // It has closed its socket without a word: it is dying, and how it died is the cause of what the others say.
+      if (rank->socket() < 0) return !rank->reaped() && !rank->exit && rank->blame == Blame::kNone;
+      return !rank->reaped() && rank->asked && !rank->answered && ProcessState(rank->pid()) != 'T';
     });
     if (waiting && in_phase < options_.answer_timeout) return;
     BlameTheSilent();

@@ -49,6 +49,17 @@ TEST_F(LauncherStopTest, ARankThatIgnoresSigtermIsKilled) {
   EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("rank 0 (train, step 2): no message for 5m"));
 }
 
+// On a busy machine the others' complaint can come before the end of the process they complain of.
+TEST_F(LauncherStopTest, ARankThatIsStillDyingIsTheCause) {
+  LaunchOptions options = Options("die_slowly", 1);
+  options.clock = [this, looks = 0, clock = options.clock]() mutable {
+    if (acts_ && ++looks > 60) kill(pids_.at(1), SIGCONT);
+    return clock();
+  };
+  const auto outcome = Run(std::move(options), Callbacks());
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): the process exited with code 3"));
+}
+
 // Nothing shall be saved, so nobody waits for a rank that cannot stop.
 TEST_F(LauncherStopTest, AHungRankDoesNotKeepAStopThatSavesNothing) {
   stop_at_ = 5;

@@ -2,7 +2,8 @@
 // has said so; the others go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, lose_peer, oversized,
 // garbage, ignore_term, hang, work (until it is told to stop, telling of its progress), wait_in_kernel (as for a disk, and does
 // not answer), fork (leaves a process that ignores SIGTERM, and dies), be_held (hangs, and a process of another group sees to it
-// that nobody can reap this one). All ranks meet in step 1, and in step --meet. With --block_term=1 SIGTERM reaches none of them.
+// that nobody can reap this one), die_slowly (its connections are closed, and the others say so, before it has ended: it waits
+// for SIGCONT). All ranks meet in step 1, and in step --meet. With --block_term=1 SIGTERM reaches none of them.
 //
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
 #include <sched.h>
@@ -107,6 +108,11 @@ int Act(const std::string& act, TrainerLink& link, int fd) {
     SleepForever();
   }
   if (act == "hang") SleepForever();
+  if (act == "die_slowly") {
+    shutdown(fd, SHUT_WR);
+    raise(SIGSTOP);
+    SleepForever();  // until the listening thread sees that the launcher has closed the connection, too
+  }
   if (act == "wait_in_kernel") WaitInKernel(link);
   if (act == "fork") LeaveAProcess(link);
   if (act == "be_held") BeHeld(link);
@@ -160,6 +166,8 @@ int Run(int argc, char** argv) {
   const int64_t steps = std::atoi(arguments["steps"].c_str()), meet = std::atoi(arguments["meet"].c_str());
   for (int64_t step = 1; step <= steps; ++step) {
     absl::SleepFor(absl::Milliseconds(10));
+    if (!culprit && step == 3 && arguments["act"] == "die_slowly")
+      return Fail(**link, absl::UnavailableError("connection closed by peer"));
     if (culprit && step == 3) {
       (*link)->SendLog("info", "acts").IgnoreError();
       if (const int code = Act(arguments["act"], **link, fd); code != 0) return code;
