@@ -127,7 +127,7 @@ class Controller : public Fleet {
   void PlanJob(const v1::Job& job, const v1::Cluster& cluster, std::string_view why);
   void FinishPlanning(const std::string& job, int64_t slots, const absl::StatusOr<v1::PlanResult>& result);
   void WaitUnplanned(const v1::Job& job, const std::string& reason);
-  bool MayPlanForFewer(const v1::Job& job) const;
+  bool MayPlanForFewer(const v1::Job& job);
 
   const ControllerOptions options_;
   store::Store* const store_;
@@ -141,6 +141,9 @@ class Controller : public Fleet {
   std::map<std::string, WorkerEntry> workers_;  // by name
   LeaseBook book_;
   std::map<std::string, PlanUnderWay> plans_;  // by job
+
+  // Since when a waiting job's gang is larger than any worker. Of the deciding thread alone.
+  std::map<std::string, absl::Duration> too_large_since_;
 
   std::unique_ptr<Planning> planning_;
   std::thread thread_;

@@ -182,7 +182,9 @@ void Controller::KeepWaits(const std::vector<scheduler::Wait>& waits, const std:
   for (const scheduler::Wait& wait : waits) {
     const v1::Job& job = waiting.at(wait.job);
     const bool told = wait.position <= kKeptPositions;
-    if (job.reason() == wait.text || (!told && job.queue_position() > kKeptPositions)) continue;
+    // What has befallen a restarting job stays its reason.
+    const bool same = job.state() == v1::RESTARTING ? job.queue_position() == wait.position : job.reason() == wait.text;
+    if (same || (!told && job.queue_position() > kKeptPositions)) continue;
     changed.push_back({job, &wait});
   }
   if (changed.empty()) return;

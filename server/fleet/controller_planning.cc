@@ -1,5 +1,6 @@
 // Jobs get a recipe: for the slots that are free now, or that their pool has; again for fewer where slots are gone for good.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,10 @@ void Controller::StartPlanning(const std::vector<v1::Job>& jobs) {
       if (planning.count(job) == 0) *plan.cancelled = true;  // it was cancelled
     }
   }
+  for (auto job = too_large_since_.begin(); job != too_large_since_.end();) {
+    const bool active = std::any_of(jobs.begin(), jobs.end(), [&](const v1::Job& other) { return other.name() == job->first; });
+    job = active ? std::next(job) : too_large_since_.erase(job);
+  }
   for (const v1::Job& job : jobs) {
     const bool fresh = job.state() == v1::SUBMITTED;
     if (!fresh && !MayPlanForFewer(job)) continue;
@@ -105,17 +110,21 @@ void Controller::StartPlanning(const std::vector<v1::Job>& jobs) {
 }
 
 // It waits for a gang that no worker can give any more, and has done so for the grace.
-bool Controller::MayPlanForFewer(const v1::Job& job) const {
+bool Controller::MayPlanForFewer(const v1::Job& job) {
   const bool waits = job.state() == v1::QUEUED || job.state() == v1::RESTARTING;
-  if (!waits) return false;
-  if (!job.has_world_size()) return true;  // its first plan was broken off
-  if (options_.now_us() - job.update_time_us() < absl::ToInt64Microseconds(options_.replan_grace)) return false;
+  if (waits && !job.has_world_size()) return true;  // its first plan was broken off
   int64_t largest = 0;
   for (const v1::Worker& worker : Workers()) {
     if (Suits(worker, job.spec().resources()) && worker.connected() && worker.state() == v1::READY)
       largest = std::max(largest, worker.slots());
   }
-  return largest > 0 && largest < job.world_size();
+  if (!waits || largest == 0 || largest >= job.world_size()) {
+    too_large_since_.erase(job.name());
+    return false;
+  }
+  const absl::Duration now = options_.steady();
+  const absl::Duration since = too_large_since_.try_emplace(job.name(), now).first->second;
+  return now - since >= options_.replan_grace;
 }
 
 void Controller::WaitUnplanned(const v1::Job& seen, const std::string& reason) {

@@ -101,6 +101,10 @@ std::string LegoTest::Recipe(const std::string& training) const {
 
 pid_t LegoTest::Start(std::vector<std::string> words, int64_t file_limit_bytes) const {
   words.insert(words.begin(), "server/cli/lego");
+  return StartProgram(std::move(words), file_limit_bytes);
+}
+
+pid_t LegoTest::StartProgram(std::vector<std::string> words, int64_t file_limit_bytes) const {
   const pid_t pid = fork();
   if (pid == 0) Exec(std::move(words), OutputOf(getpid(), "stdout"), OutputOf(getpid(), "stderr"), file_limit_bytes);
   return pid;

@@ -49,6 +49,8 @@ class LegoTest : public ::testing::Test {
 
   // `file_limit_bytes` > 0: no file may grow beyond, as if the disk were full there.
   pid_t Start(std::vector<std::string> words, int64_t file_limit_bytes = 0) const;
+  // Another program, `words[0]`, in the same way.
+  pid_t StartProgram(std::vector<std::string> words, int64_t file_limit_bytes = 0) const;
   Result Wait(pid_t pid) const;
   Result Run(std::vector<std::string> words) const { return Wait(Start(std::move(words))); }
 
@@ -60,12 +62,12 @@ class LegoTest : public ::testing::Test {
   // The trainer of `rank`; 0: it is not there.
   pid_t Trainer(int rank) const;
 
+  // Where a process that Start() gave writes: "stdout", "stderr".
+  std::string OutputOf(pid_t pid, const std::string& stream) const { return Path(stream + "." + std::to_string(pid)); }
+
   std::filesystem::path folder_;
 
  private:
-  // Where a process that Start() gave writes.
-  std::string OutputOf(pid_t pid, const std::string& stream) const { return Path(stream + "." + std::to_string(pid)); }
-
   std::string mark_;
 };
 

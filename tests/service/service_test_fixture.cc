@@ -1,0 +1,210 @@
+#include "tests/service/service_test_fixture.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "proto/enum_text.h"
+#include "worker/model/hf_config.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::service {
+namespace {
+
+using cli::testing::Ended;
+using cli::testing::ReadAll;
+using cli::testing::WaitUntil;
+
+// A port that was free a moment ago: the server must have the same one again after it was killed.
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+template <typename Request, typename Response>
+using Call = grpc::Status (v1::ControlPlane::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Request, typename Response>
+grpc::Status Ask(v1::ControlPlane::Stub& stub, Call<Request, Response> call, const Request& request, Response* response) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  return (stub.*call)(&context, request, response);
+}
+
+}  // namespace
+
+void ServiceTest::SetUp() {
+  LegoTest::SetUp();
+  address_ = "127.0.0.1:" + std::to_string(FreePort());
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  stub_ = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  StartServer();
+}
+
+void ServiceTest::TearDown() {
+  for (const pid_t agent : agents_) {
+    if (agent == 0) continue;
+    kill(agent, SIGCONT);
+    kill(agent, SIGKILL);
+    waitpid(agent, nullptr, 0);
+  }
+  KillServer();
+  // Trainers and lego-sim die with their parents, a moment later.
+  WaitUntil("the end of all processes", [this] { return Processes().empty(); });
+  LegoTest::TearDown();
+}
+
+void ServiceTest::StartServer() {
+  server_ =
+      StartProgram({"server/main/legoai-server", "--listen=" + address_, "--http=", "--data=" + Path("data"),
+                    "--sim=simulator/capture/lego-sim", "--lease_ttl=4s", "--heartbeat_interval=500ms", "--replan_grace=2s"});
+  WaitUntil("the server", [this] {
+    v1::ServerInfo info;
+    return Ended(server_) || Ask(*stub_, &v1::ControlPlane::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok();
+  });
+  ASSERT_FALSE(Ended(server_)) << ReadAll(OutputOf(server_, "stderr"));
+}
+
+void ServiceTest::Kill(pid_t* process) {
+  if (*process == 0) return;
+  kill(*process, SIGKILL);
+  waitpid(*process, nullptr, 0);
+  *process = 0;
+}
+
+void ServiceTest::KillServer() { Kill(&server_); }
+
+void ServiceTest::Signal(pid_t process, int number) const { EXPECT_EQ(kill(process, number), 0); }
+
+pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots) {
+  const pid_t agent =
+      StartProgram({"worker/agent/legoai-agent", "--server=" + address_, "--name=" + name, "--slots=" + std::to_string(slots),
+                    "--runs=" + Path("runs"), "--trainer=worker/train/legoai-trainer"});
+  agents_.push_back(agent);
+  WaitUntil("agent " + name, [&] {
+    const auto workers = Workers();
+    return Ended(agent) || std::any_of(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
+             return worker.name() == "workers/" + name && worker.connected() && worker.state() == v1::READY;
+           });
+  });
+  EXPECT_FALSE(Ended(agent)) << ReadAll(OutputOf(agent, "stderr"));
+  return agent;
+}
+
+std::string ServiceTest::Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots) {
+  v1::CreateJobRequest request;
+  request.set_parent("projects/default");
+  request.set_request_id("service-test-" + std::to_string(++submitted_));
+  v1::JobSpec& spec = *request.mutable_spec();
+  spec.set_display_name(::testing::UnitTest::GetInstance()->current_test_info()->name());
+  *spec.mutable_model() = *model::ReadHfConfig(Path("config.json"));
+  *spec.mutable_recipe() = *parallel::LoadRecipe(Path("recipe.toml"));
+  v1::Recipe& recipe = *spec.mutable_recipe();
+  recipe.mutable_training()->clear_local_batch_size();
+  recipe.mutable_training()->set_steps(steps);
+  recipe.mutable_checkpoint()->set_interval(interval);
+  recipe.mutable_comm()->set_train_timeout_seconds(10);
+  spec.mutable_dataset()->set_uri(Path("text.txt"));
+  spec.mutable_resources()->set_slots(slots);
+  spec.mutable_resources()->set_min_slots(min_slots);
+  spec.mutable_planning()->set_budget_seconds(20);
+  for (const char* constraint : {"training.mixed_precision_param=float32", "parallelism.tensor_parallel_degree=1",
+                                 "parallelism.pipeline_parallel_degree=1", "activation_checkpoint.mode=none"}) {
+    spec.mutable_planning()->add_constraints(constraint);
+  }
+  v1::Job job;
+  const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::CreateJob, request, &job);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return job.name();
+}
+
+v1::Job ServiceTest::Get(const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  v1::Job job;
+  Ask(*stub_, &v1::ControlPlane::Stub::GetJob, request, &job);  // while the server is away: no job
+  return job;
+}
+
+v1::Job ServiceTest::Await(const std::string& name, const std::string& what, const std::function<bool(const v1::Job&)>& wanted) {
+  v1::Job job;
+  WaitUntil(what, [&] {
+    job = Get(name);
+    const bool over = job.state() == v1::FAILED || job.state() == v1::CANCELLED;
+    return wanted(job) || over;
+  });
+  if (!wanted(job)) {
+    ADD_FAILURE() << what << ": the job is " << EnumText(job.state()) << " (" << job.reason() << ")\nserver:\n"
+                  << ReadAll(OutputOf(server_, "stderr"));
+    for (const pid_t agent : agents_) ADD_FAILURE() << "agent:\n" << ReadAll(OutputOf(agent, "stderr"));
+  }
+  return job;
+}
+
+v1::Job ServiceTest::AwaitSuccess(const std::string& job) {
+  return Await(job, "success", [](const v1::Job& now) { return now.state() == v1::SUCCEEDED; });
+}
+
+v1::Job ServiceTest::AwaitCommit(const std::string& job, int64_t step) {
+  return Await(job, "the commit of step " + std::to_string(step),
+               [&](const v1::Job& now) { return now.committed_step() >= step; });
+}
+
+std::vector<v1::Attempt> ServiceTest::Attempts(const std::string& job) {
+  v1::ListAttemptsRequest request;
+  request.set_parent(job);
+  v1::ListAttemptsResponse response;
+  const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::ListAttempts, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return {response.attempts().begin(), response.attempts().end()};
+}
+
+std::vector<v1::Checkpoint> ServiceTest::Checkpoints(const std::string& job) {
+  v1::ListCheckpointsRequest request;
+  request.set_parent(job);
+  v1::ListCheckpointsResponse response;
+  const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::ListCheckpoints, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return {response.checkpoints().begin(), response.checkpoints().end()};
+}
+
+std::vector<v1::Worker> ServiceTest::Workers() {
+  v1::ListWorkersResponse response;
+  Ask(*stub_, &v1::ControlPlane::Stub::ListWorkers, v1::ListWorkersRequest(), &response);
+  return {response.workers().begin(), response.workers().end()};
+}
+
+std::map<int64_t, double> ServiceTest::Losses(const std::string& job) {
+  v1::QueryMetricsRequest request;
+  request.set_name(job);
+  v1::QueryMetricsResponse response;
+  const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::QueryMetrics, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  std::map<int64_t, double> losses;
+  for (const v1::StepMetrics& point : response.points()) losses[point.step()] = point.loss();
+  return losses;
+}
+
+void ServiceTest::ExpectUndisturbed(const std::string& job, const std::map<int64_t, double>& undisturbed, double tolerance) {
+  const std::map<int64_t, double> losses = Losses(job);
+  ASSERT_EQ(losses.size(), undisturbed.size());
+  for (const auto& [step, loss] : undisturbed) {
+    ASSERT_EQ(losses.count(step), 1) << "step " << step;
+    EXPECT_NEAR(losses.at(step), loss, tolerance * std::abs(loss)) << "step " << step;
+  }
+}
+
+}  // namespace legoai::service
