@@ -238,7 +238,11 @@ TEST_F(Lego, TrainsResumesAndIsLookedAt) {
   const Result records = Run({"fr", Path("run"), "-o", "json"});
   ASSERT_EQ(records.code, 0) << records.err;
   EXPECT_EQ(Json::parse(records.out)["world_size"], 1);
-  EXPECT_EQ(Run({"fr", Path("run")}).code, 0);
+  EXPECT_EQ(Json::parse(records.out)["analysis"]["verdict"], "fully_matched");
+  EXPECT_EQ(Json::parse(records.out)["analysis"]["culprits"].size(), 0u);
+  const Result table = Run({"fr", Path("run")});
+  EXPECT_EQ(table.code, 0);
+  EXPECT_NE(table.out.find("\nverdict: fully_matched\n"), std::string::npos) << table.out;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "worker/comm/flight_analysis.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -19,9 +21,11 @@ namespace {
 // What is found at one operation, before it is known who is at the root.
 struct Found {
   v1::FlightFinding finding;
-  std::vector<int64_t> blockers;  // whom others wait for here
-  int64_t time_ns = 0;            // when the first rank came here
+  int64_t wait = -1;  // its number; -1: nobody waits here
+  size_t waiters = 0;
+  int64_t time_ns = 0;  // when the first rank came here
   bool mismatch = false;
+  bool told_if_needed = false;  // of interest only if others wait behind it
 };
 
 std::string RankWord(const std::vector<int64_t>& ranks) {
@@ -33,8 +37,17 @@ std::vector<int64_t> ToVector(const Container& ranks) {
   return {ranks.begin(), ranks.end()};
 }
 
+std::vector<int64_t> RanksOf(const std::vector<FlightWaits::Place>& places) {
+  std::vector<int64_t> ranks;
+  for (const auto& place : places) ranks.push_back(place.rank);
+  return ranks;
+}
+
 const char* Wait(const std::vector<int64_t>& waiters) { return waiters.size() == 1 ? " waits" : " wait"; }
 const char* Has(const std::vector<int64_t>& ranks) { return ranks.size() == 1 ? " has" : " have"; }
+
+using Places = std::vector<FlightWaits::Place>;
+constexpr int64_t kNotQueued = INT64_MAX;
 
 class Analyzer {
  public:
@@ -69,35 +82,43 @@ class Analyzer {
   }
 
   // Ranks of the group that have a dump and have not entered; what a ring has overwritten was entered.
-  std::vector<int64_t> Missing(const FlightCollective& collective) const {
-    std::set<int64_t> missing;
-    const auto& group = history_.groups[collective.group];
-    for (int64_t rank : group.ranks) {
-      const auto& reach = history_.reach[collective.group];
+  Places Missing(const FlightCollective& collective) const {
+    std::map<int64_t, int64_t> missing;  // by rank: the record of what it has queued
+    const auto& reach = history_.reach[collective.group];
+    for (int64_t rank : history_.groups[collective.group].ranks) {
       const auto found = reach.find(rank);
       const bool behind = found == reach.end() || found->second.last < collective.sequence;
-      if (history_.dumped.count(rank) > 0 && behind) missing.insert(rank);
+      if (history_.dumped.count(rank) > 0 && behind) missing[rank] = kNotQueued;
     }
     for (const FlightPart& part : collective.parts) {
-      if (!part.entered && !part.completed) missing.insert(part.rank);
+      if (!part.entered && !part.completed) missing[part.rank] = part.entry->record_id();
     }
-    return ToVector(missing);
+    Places places;
+    for (const auto& [rank, record] : missing) places.push_back({rank, record});
+    return places;
   }
 
-  std::vector<int64_t> WithoutDump(const FlightCollective& collective) const {
-    std::vector<int64_t> ranks;
+  Places WithoutDump(const FlightCollective& collective) const {
+    Places places;
     for (int64_t rank : history_.groups[collective.group].ranks) {
-      if (history_.dumped.count(rank) == 0) ranks.push_back(rank);
+      if (history_.dumped.count(rank) == 0) places.push_back({rank, kNotQueued});
     }
-    return ranks;
+    return places;
+  }
+
+  // Puts what was found where others wait for `blockers` (nobody: nobody knows for whom).
+  void AddWait(Found found, const Places& waiters, const Places& blockers) {
+    found.wait = waits_.Add(waiters, blockers);
+    found.waiters = waiters.size();
+    found_.push_back(std::move(found));
   }
 
   void LookAt(const FlightCollective& collective) {
     const int64_t group_size = static_cast<int64_t>(history_.groups[collective.group].ranks.size());
-    std::vector<int64_t> inside;
+    Places inside;
     bool all_entered = true, any_completed = false;
     for (const FlightPart& part : collective.parts) {
-      if (part.inside()) inside.push_back(part.rank);
+      if (part.inside()) inside.push_back({part.rank, part.entry->record_id()});
       all_entered = all_entered && (part.entered || part.completed);
       any_completed = any_completed || part.completed;
     }
@@ -124,57 +145,75 @@ class Analyzer {
       result_.set_matched(result_.matched() + all);
     } else {
       result_.set_matched(result_.matched() + all);
-      under_way_.push_back(Name(collective));
+      AddUnderWay(collective, inside);
     }
   }
 
-  void AddMismatch(const FlightCollective& collective, const FlightMatch& match, const std::vector<int64_t>& inside) {
+  void AddMismatch(const FlightCollective& collective, const FlightMatch& match, const Places& inside) {
     Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+    found.finding.set_text(absl::StrCat("at ", Name(collective), ": ", match.text));
+    AddMismatch(std::move(found), match, inside);
+  }
+
+  void AddMismatch(Found found, const FlightMatch& match, const Places& inside) {
     found.mismatch = true;
     found.finding.set_verdict(match.verdict);
     for (int64_t rank : match.culprits) found.finding.add_culprits(rank);
-    found.finding.set_text(absl::StrCat("at ", Name(collective), ": ", match.text));
-    if (!inside.empty()) {
-      std::vector<int64_t> waiters;
-      for (int64_t rank : inside) {
-        if (std::find(match.culprits.begin(), match.culprits.end(), rank) == match.culprits.end()) waiters.push_back(rank);
-      }
-      for (int64_t rank : match.culprits) waits_.Blame(rank);
-      waits_.Add(waiters, match.culprits);
-      found.blockers = match.culprits;
+    if (inside.empty()) {
+      found_.push_back(std::move(found));
+      return;
     }
-    found_.push_back(std::move(found));
+    Places waiters, culprits;
+    for (const auto& place : inside) {
+      const bool blamed = std::find(match.culprits.begin(), match.culprits.end(), place.rank) != match.culprits.end();
+      if (!blamed) waiters.push_back(place);
+    }
+    for (int64_t rank : match.culprits) {
+      waits_.Blame(rank);
+      culprits.push_back({rank, kNotQueued});
+    }
+    AddWait(std::move(found), waiters, culprits);
   }
 
-  void AddMissing(const FlightCollective& collective, const std::vector<int64_t>& inside, const std::vector<int64_t>& missing) {
+  void AddMissing(const FlightCollective& collective, const Places& inside, const Places& missing) {
     Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+    const auto ranks = RanksOf(missing), waiters = RanksOf(inside);
     found.finding.set_verdict(kStateMismatch);
-    for (int64_t rank : missing) found.finding.add_missing_ranks(rank);
-    found.finding.set_text(absl::StrCat(RankWord(missing), Has(missing), " not entered ", Name(collective), ", in which ",
-                                        RankWord(inside), Wait(inside)));
-    found.blockers = missing;
-    waits_.Add(inside, missing);
-    found_.push_back(std::move(found));
+    for (int64_t rank : ranks) found.finding.add_missing_ranks(rank);
+    found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " not entered ", Name(collective), ", in which ",
+                                        RankWord(waiters), Wait(waiters)));
+    AddWait(std::move(found), inside, missing);
   }
 
-  void AddUnknown(const FlightCollective& collective, const std::vector<int64_t>& inside, const std::vector<int64_t>& unknown) {
+  void AddUnknown(const FlightCollective& collective, const Places& inside, const Places& unknown) {
     Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+    const auto ranks = RanksOf(unknown), waiters = RanksOf(inside);
     found.finding.set_verdict(kUndecided);
-    found.finding.set_text(absl::StrCat(RankWord(unknown), Has(unknown), " left no dump; ", RankWord(inside), Wait(inside),
-                                        " in ", Name(collective), ", which all others have entered"));
-    found.blockers = unknown;
-    waits_.Add(inside, unknown);
-    found_.push_back(std::move(found));
+    found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " left no dump; ", RankWord(waiters), Wait(waiters), " in ",
+                                        Name(collective), ", which all others have entered"));
+    AddWait(std::move(found), inside, unknown);
   }
 
   // Nobody waits here; but if nothing else is found, it is worth telling.
-  void AddUnfinished(const FlightCollective& collective, const std::vector<int64_t>& inside) {
+  void AddUnfinished(const FlightCollective& collective, const Places& inside) {
     Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+    const auto ranks = RanksOf(inside);
     found.finding.set_verdict(kStateMismatch);
-    for (int64_t rank : inside) found.finding.add_culprits(rank);
-    found.finding.set_text(
-        absl::StrCat(RankWord(inside), Has(inside), " not completed ", Name(collective), ", which others have"));
+    for (int64_t rank : ranks) found.finding.add_culprits(rank);
+    found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " not completed ", Name(collective), ", which others have"));
     found_.push_back(std::move(found));
+  }
+
+  void AddUnderWay(const FlightCollective& collective, const Places& inside) {
+    AddUnderWay(NewFound(collective.group, collective.sequence, collective.parts.front()), Name(collective), inside);
+  }
+
+  void AddUnderWay(Found found, const std::string& name, const Places& inside) {
+    under_way_.push_back(name);
+    found.told_if_needed = true;
+    found.finding.set_verdict(kUndecided);
+    found.finding.set_text(absl::StrCat(RankWord(RanksOf(inside)), " have entered ", name, ", and none has completed it"));
+    AddWait(std::move(found), inside, {});
   }
 
   // --- messages ---
@@ -193,12 +232,13 @@ class Analyzer {
       }
       const FlightPart &send = channel.sends[n], &receive = channel.receives[n];
       const bool sender_in = send.entered || send.completed, receiver_in = receive.entered || receive.completed;
-      if (send.inside() && !receiver_in) AddMessageWait(channel, send);
-      if (receive.inside() && !sender_in) AddMessageWait(channel, receive);
+      if (send.inside() && !receiver_in) AddMessageWait(channel, send, receive.entry->record_id());
+      if (receive.inside() && !sender_in) AddMessageWait(channel, receive, send.entry->record_id());
+      if (send.inside() && receive.inside()) AddUnderWay(channel, send, receive);
     }
     for (const auto* side : {&channel.sends, &channel.receives}) {  // what the other side knows nothing of
       const auto first = std::find_if(side->begin() + both, side->end(), [](const auto& part) { return part.inside(); });
-      if (first != side->end()) AddMessageWait(channel, *first);
+      if (first != side->end()) AddMessageWait(channel, *first, kNotQueued);
     }
   }
 
@@ -209,8 +249,11 @@ class Analyzer {
       return found == parts.end() ? nullptr : &*found;
     };
     const FlightPart *send = first_inside(channel.sends), *receive = first_inside(channel.receives);
-    if ((send == nullptr) == (receive == nullptr)) return;
-    AddMessageWait(channel, send != nullptr ? *send : *receive);
+    if (send == nullptr && receive == nullptr) return;
+    if (send != nullptr && receive != nullptr) return AddUnderWay(channel, *send, *receive);
+    const auto& others = send != nullptr ? channel.receives : channel.sends;
+    const auto queued = std::find_if(others.begin(), others.end(), [](const auto& part) { return !part.entered; });
+    AddMessageWait(channel, send != nullptr ? *send : *receive, queued == others.end() ? kNotQueued : queued->entry->record_id());
   }
 
   std::string MessageName(const FlightChannel& channel, const FlightPart& part) const {
@@ -218,7 +261,8 @@ class Analyzer {
                         channel.from, " to rank ", channel.to);
   }
 
-  void AddMessageWait(const FlightChannel& channel, const FlightPart& waiter) {
+  // `queued`: the peer's record of it.
+  void AddMessageWait(const FlightChannel& channel, const FlightPart& waiter, int64_t queued) {
     const bool sends = waiter.rank == channel.from && FlightKind(waiter.entry->profiling_name()) == "send";
     const int64_t peer = sends ? channel.to : channel.from;
     const bool has_dump = history_.dumped.count(peer) > 0;
@@ -229,72 +273,64 @@ class Analyzer {
                                                    MessageName(channel, waiter), ", for which rank ", waiter.rank, " waits")
                                     : absl::StrCat("rank ", peer, " has left no dump; rank ", waiter.rank, " waits in ",
                                                    MessageName(channel, waiter)));
-    found.blockers = {peer};
-    waits_.Add({waiter.rank}, {peer});
-    found_.push_back(std::move(found));
+    AddWait(std::move(found), {{waiter.rank, waiter.entry->record_id()}}, {{peer, queued}});
+  }
+
+  void AddUnderWay(const FlightChannel& channel, const FlightPart& send, const FlightPart& receive) {
+    AddUnderWay(NewFound(channel.group, send.entry->p2p_seq_id(), send), MessageName(channel, send),
+                {{send.rank, send.entry->record_id()}, {receive.rank, receive.entry->record_id()}});
   }
 
   void AddMismatch(const FlightChannel& channel, size_t n, const FlightMatch& match) {
-    const FlightPart &send = channel.sends[n], &receive = channel.receives[n];
-    Found found = NewFound(channel.group, send.entry->p2p_seq_id(), send);
-    found.mismatch = true;
-    found.finding.set_verdict(match.verdict);
-    for (int64_t rank : match.culprits) found.finding.add_culprits(rank);
-    found.finding.set_text(absl::StrCat("at ", MessageName(channel, send), ": ", match.text));
-    if (send.inside() || receive.inside()) {
-      std::vector<int64_t> waiters;
-      for (const FlightPart* part : {&send, &receive}) {
-        const bool blamed = std::find(match.culprits.begin(), match.culprits.end(), part->rank) != match.culprits.end();
-        if (part->inside() && !blamed) waiters.push_back(part->rank);
-      }
-      for (int64_t rank : match.culprits) waits_.Blame(rank);
-      waits_.Add(waiters, match.culprits);
-      found.blockers = match.culprits;
+    Found found = NewFound(channel.group, channel.sends[n].entry->p2p_seq_id(), channel.sends[n]);
+    found.finding.set_text(absl::StrCat("at ", MessageName(channel, channel.sends[n]), ": ", match.text));
+    Places inside;
+    for (const FlightPart* part : {&channel.sends[n], &channel.receives[n]}) {
+      if (part->inside()) inside.push_back({part->rank, part->entry->record_id()});
     }
-    found_.push_back(std::move(found));
+    AddMismatch(std::move(found), match, inside);
   }
 
   // --- all together ---
 
   void Conclude() {
-    std::set<int64_t> culprits = waits_.Culprits();
-    if (!waits_.empty()) BlameIn(culprits);
+    const FlightWaits::Causes causes = waits_.Find();
+    found_.erase(std::remove_if(found_.begin(), found_.end(),
+                                [&](const Found& one) { return one.told_if_needed && causes.needed.count(one.wait) == 0; }),
+                 found_.end());
+    const auto root = [&](const Found& one) {
+      return one.wait >= 0 && (!causes.of_wait[one.wait].empty() || causes.needed.count(one.wait) > 0);
+    };
+    for (Found& one : found_) {
+      if (one.mismatch || one.wait < 0) continue;
+      for (int64_t rank : causes.of_wait[one.wait]) one.finding.add_culprits(rank);
+    }
     std::stable_sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
-      auto order = [&](const Found& found) {
-        const bool root = std::any_of(found.blockers.begin(), found.blockers.end(), [&](int64_t r) { return culprits.count(r); });
-        return std::make_tuple(!root, !found.mismatch, root ? found.time_ns : 0);
-      };
+      auto order = [&](const Found& one) { return std::make_tuple(!root(one), !one.mismatch, root(one) ? one.time_ns : 0); };
       return order(a) < order(b);
     });
-    if (waits_.empty() && !found_.empty()) culprits = {found_[0].finding.culprits().begin(), found_[0].finding.culprits().end()};
+    std::set<int64_t> culprits = causes.culprits;
+    const bool nobody_waits = std::all_of(found_.begin(), found_.end(), [](const Found& one) { return one.wait < 0; });
+    if (nobody_waits && !found_.empty()) culprits = {found_[0].finding.culprits().begin(), found_[0].finding.culprits().end()};
     for (int64_t rank : culprits) result_.add_culprits(rank);
     result_.set_verdict(found_.empty() ? kFullyMatched : found_[0].finding.verdict());
-    result_.set_text(found_.empty() ? TextOfNothing() : TextOf(culprits));
-    for (Found& found : found_) *result_.add_findings() = std::move(found.finding);
+    result_.set_text(found_.empty() ? TextOfNothing() : TextOf(causes, culprits));
+    for (Found& one : found_) *result_.add_findings() = std::move(one.finding);
   }
 
-  // Of a wait, those of whom it waits for that are at the end of a chain.
-  void BlameIn(const std::set<int64_t>& culprits) {
-    for (Found& found : found_) {
-      if (found.mismatch) continue;
-      for (int64_t rank : found.blockers) {
-        if (culprits.count(rank) > 0) found.finding.add_culprits(rank);
-      }
+  std::string TextOf(const FlightWaits::Causes& causes, const std::set<int64_t>& culprits) const {
+    const Found& first = found_[0];
+    if (first.wait < 0) return first.finding.text();
+    if (causes.circle.count(first.wait) > 0) {
+      return absl::StrCat(RankWord(ToVector(culprits)), " wait for one another: ", first.finding.text());
     }
-  }
-
-  std::string TextOf(const std::set<int64_t>& culprits) const {
-    std::string text = found_[0].finding.text();
-    std::set<int64_t> waiting = waits_.Waiting();
-    const bool circle = std::any_of(culprits.begin(), culprits.end(), [&](int64_t rank) { return waiting.count(rank) > 0; });
-    if (circle) return absl::StrCat(RankWord(ToVector(culprits)), " wait for one another: ", text);
-    std::set<int64_t> told(found_[0].blockers.begin(), found_[0].blockers.end());
-    std::vector<int64_t> others;
-    for (int64_t rank : culprits) {
-      if (told.count(rank) == 0) others.push_back(rank);
-    }
-    if (!others.empty() && !waits_.empty()) absl::StrAppend(&text, "; others wait for ", RankWord(others));
-    if (!waits_.empty()) absl::StrAppend(&text, "; in all ", waiting.size(), waiting.size() == 1 ? " rank waits" : " ranks wait");
+    std::string text = first.finding.text();
+    std::set<int64_t> others = culprits;
+    for (int64_t rank : first.finding.culprits()) others.erase(rank);
+    if (!others.empty())
+      absl::StrAppend(&text, "; ", RankWord(ToVector(others)), others.size() == 1 ? " is" : " are", " waited for elsewhere");
+    const size_t waiting = waits_.Waiting().size(), told = first.told_if_needed ? 0 : first.waiters;
+    if (waiting > told) absl::StrAppend(&text, "; ", waiting, waiting == 1 ? " rank waits" : " ranks wait", " in all");
     return text;
   }
 

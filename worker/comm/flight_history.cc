@@ -15,11 +15,7 @@ using Key = std::tuple<int64_t, int64_t, int64_t>;  // (group, sequence, index),
 
 int64_t Sequence(const v1::FlightEntry& entry) { return entry.is_p2p() ? entry.p2p_seq_id() : entry.collective_seq_id(); }
 
-// Some backends do not notice starts: there "scheduled" says nothing.
-bool RecordsStarts(const v1::FlightDump& dump) {
-  return std::any_of(dump.entries().begin(), dump.entries().end(),
-                     [](const auto& entry) { return entry.state() == "started" || entry.time_started_ns() != 0; });
-}
+std::string Backend(const v1::FlightEntry& entry) { return entry.profiling_name().substr(0, entry.profiling_name().find(':')); }
 
 // Whether no entry was overwritten or left out.
 bool IsWhole(const v1::FlightDump& dump) {
@@ -36,6 +32,9 @@ class Gatherer {
     for (const auto& dump : dumps) {
       history_.dumped.insert(dump.rank());
       if (IsWhole(dump)) whole_.insert(dump.rank());
+      for (const auto& entry : dump.entries()) {
+        if (entry.state() == "started" || entry.time_started_ns() != 0) notice_starts_.insert(Backend(entry));
+      }
     }
     for (const auto& dump : dumps) AddDump(dump);
     Sort();
@@ -62,14 +61,14 @@ class Gatherer {
     for (const auto& entry : dump.entries()) {
       if (FlightKind(entry.profiling_name()) == "coalesced") launches[{entry.pg_id(), entry.is_p2p(), Sequence(entry)}] = &entry;
     }
-    const bool records_starts = RecordsStarts(dump);
     std::map<int64_t, std::pair<int64_t, int64_t>> at;  // by group: sequence and index of its last collective
     for (const auto& entry : dump.entries()) {
       if (index_of.count(entry.pg_id()) == 0) index_of[entry.pg_id()] = GroupIndex(entry.process_group(), {});
       const auto launch = launches.find({entry.pg_id(), entry.is_p2p(), Sequence(entry)});
       if (launch != launches.end() && launch->second == &entry) continue;
       const std::string& state = launch == launches.end() ? entry.state() : launch->second->state();
-      const FlightPart part{dump.rank(), &entry, state != "scheduled" || !records_starts, state == "completed"};
+      const FlightPart part{dump.rank(), &entry, state != "scheduled" || notice_starts_.count(Backend(entry)) == 0,
+                            state == "completed"};
       const int64_t group = index_of[entry.pg_id()];
       if (entry.is_p2p()) {
         AddMessage(group, part);
@@ -120,6 +119,7 @@ class Gatherer {
 
   FlightHistory history_;
   std::set<int64_t> whole_;
+  std::set<std::string> notice_starts_;  // backends; of others "scheduled" says nothing
   absl::flat_hash_map<std::string, int64_t> group_index_;
   absl::flat_hash_map<Key, size_t> collective_index_;
   std::map<Key, FlightChannel> channels_;

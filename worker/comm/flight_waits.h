@@ -1,38 +1,53 @@
 // Which ranks wait for which, and whom it all comes down to. Torch-free. Not thread-safe.
+//
+// A rank that waits in one operation has an excuse for not having come to another: but only if it queued the first before the
+// second, and if those who wait for it in the second did not have to pass the first too, and could.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace legoai::comm {
 
 class FlightWaits {
  public:
-  // `waiters` are inside an operation that goes on only when all of `blockers` do their part. The number of the wait: 0, 1, ...
-  int64_t Add(const std::vector<int64_t>& waiters, const std::vector<int64_t>& blockers);
+  struct Place {
+    int64_t rank = 0;
+    int64_t record = 0;  // number of its record of the operation; INT64_MAX: it has none, it has not queued it
+  };
 
-  // What this rank is in will never come to an end by itself, whoever it waits for: it is to blame wherever it is waited for.
+  // `waiters` are inside an operation that goes on only when all of `blockers` do their part; no blockers: nobody knows why it
+  // does not go on. The number of the wait: 0, 1, ...
+  int64_t Add(const std::vector<Place>& waiters, const std::vector<Place>& blockers);
+
+  // What this rank is in will never come to an end by itself: it has no excuse.
   void Blame(int64_t rank) { blamed_.insert(rank); }
 
-  bool empty() const { return waits_.empty(); }
+  struct Causes {
+    std::set<int64_t> culprits;              // of all waits: blockers without excuse; where ranks wait in a circle, all of it
+    std::vector<std::set<int64_t>> of_wait;  // by wait
+    std::set<int64_t> circle;                // waits that go round in a circle
+    std::set<int64_t> needed;                // waits without known blockers that others wait behind
+  };
+  Causes Find() const;
 
-  // The ranks at the ends of all chains: waited for and waiting for nobody. Where ranks wait in a circle, with no such end that
-  // any of them reaches, all of the circle.
-  std::set<int64_t> Culprits() const;
-
-  // All that wait, directly or through others.
+  // All ranks that wait.
   std::set<int64_t> Waiting() const;
 
  private:
   struct Wait {
-    std::vector<int64_t> waiters, blockers;
+    std::map<int64_t, int64_t> waiters;  // record by rank
+    std::vector<Place> blockers;
   };
-  std::set<int64_t> LeadingTo(const std::set<int64_t>& ends) const;
-  std::set<int64_t> Circles(std::set<int64_t> ranks) const;
+  bool Passed(const Wait& wait, const Wait& earlier) const;
+  std::vector<int64_t> Excuses(const Wait& wait, const Place& blocker) const;
+  static std::set<int64_t> Circle(std::set<int64_t> waits, const std::vector<std::set<int64_t>>& behind);
 
   std::vector<Wait> waits_;
+  std::map<int64_t, std::vector<int64_t>> waits_of_;  // by rank: those it is inside of
   std::set<int64_t> blamed_;
 };
 

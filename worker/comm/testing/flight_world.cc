@@ -44,7 +44,9 @@ void FlightWorld::AddMessage(int64_t group, int64_t from, int64_t to, int64_t ro
   operations_.push_back({group, "send", {rows, 8}, {rows, 8}, "Float", from, to, {from, to}});
 }
 
-void FlightWorld::Hang(int64_t rank, int64_t operation) { hangs_.push_back({rank, operation}); }
+void FlightWorld::Hang(int64_t rank, int64_t operation, const std::vector<std::string>& states) {
+  hangs_.push_back({rank, operation, states});
+}
 
 void FlightWorld::Alter(int64_t rank, int64_t operation, std::function<void(v1::FlightEntry*)> alter) {
   alterations_.push_back({rank, operation, std::move(alter)});
@@ -80,24 +82,34 @@ void FlightWorld::Record(int64_t rank, int64_t number, const std::string& state)
   }
 }
 
-void FlightWorld::RunOperation(int64_t number, std::vector<int64_t>* ahead) {
-  for (const auto& [rank, operation] : hangs_) {
-    if (operation == number && stuck_.count(rank) == 0) hung_.insert(rank);
+void FlightWorld::RunOperation(int64_t number, std::vector<int64_t>* ahead, std::vector<std::vector<std::string>>* last) {
+  const Operation& operation = operations_[number];
+  for (const Hanging& hang : hangs_) {
+    if (hang.operation != number || stuck_.count(hang.rank) > 0) continue;
+    hung_.insert(hang.rank);
+    (*last)[hang.rank] = hang.states;
   }
   std::vector<int64_t> come;
-  for (int64_t rank : operations_[number].ranks) {
+  for (int64_t rank : operation.ranks) {
     if (stuck_.count(rank) == 0 && hung_.count(rank) == 0) come.push_back(rank);
   }
   const bool altered = std::any_of(alterations_.begin(), alterations_.end(), [&](const Alteration& alteration) {
     return alteration.operation == number && std::find(come.begin(), come.end(), alteration.rank) != come.end();
   });
-  const bool completes = come.size() == operations_[number].ranks.size() && !altered;
-  for (int64_t rank : operations_[number].ranks) {
+  const bool completes = come.size() == operation.ranks.size() && !altered;
+  for (int64_t rank : operation.ranks) {
     if (stuck_.count(rank) > 0 && (*ahead)[rank]-- > 0) Record(rank, number, "scheduled");
+    if (auto& states = (*last)[rank]; hung_.count(rank) > 0 && !states.empty()) {
+      Record(rank, number, states.front());
+      states.erase(states.begin());
+      if (!operation.asynchronous) states.clear();
+    }
   }
   for (int64_t rank : come) {
     Record(rank, number, completes ? "completed" : "started");
-    if (!completes) stuck_.insert(rank);
+    if (completes) continue;
+    inside_.insert(rank);
+    if (!operation.asynchronous) stuck_.insert(rank);
   }
 }
 
@@ -105,6 +117,7 @@ std::vector<v1::FlightDump> FlightWorld::Run(int64_t capacity, int64_t ahead) {
   dumps_.assign(size_, {});
   stuck_.clear();
   hung_.clear();
+  inside_.clear();
   collectives_.assign(size_, std::vector<int64_t>(groups_.size()));
   messages_ = collectives_;
   for (int64_t rank = 0; rank < size_; ++rank) {
@@ -120,7 +133,8 @@ std::vector<v1::FlightDump> FlightWorld::Run(int64_t capacity, int64_t ahead) {
     }
   }
   std::vector<int64_t> left(size_, ahead);
-  for (size_t number = 0; number < operations_.size(); ++number) RunOperation(static_cast<int64_t>(number), &left);
+  std::vector<std::vector<std::string>> last(size_);
+  for (size_t number = 0; number < operations_.size(); ++number) RunOperation(static_cast<int64_t>(number), &left, &last);
   for (auto& dump : dumps_) {
     const int64_t extra = std::max<int64_t>(0, dump.entries_size() - capacity);
     dump.mutable_entries()->DeleteSubrange(0, static_cast<int>(extra));

@@ -21,6 +21,7 @@ class FlightWorld {
     std::string dtype = "Float";
     int64_t from = -1, to = -1;  // of a message, ranks in the world
     std::vector<int64_t> ranks;  // who takes part
+    bool asynchronous = false;
   };
 
   explicit FlightWorld(int64_t size) : size_(size) {}
@@ -37,13 +38,17 @@ class FlightWorld {
   void AddCollective(int64_t group, const std::string& kind, int64_t rows = 4);
   void AddMessage(int64_t group, int64_t from, int64_t to, int64_t rows = 4);
 
-  // The rank stops for ever before it enters this operation.
-  void Hang(int64_t rank, int64_t operation);
+  // The rank stops for ever before it gets through this operation. It may have queued this one and the next of its own, and on
+  // other streams even started some: `states` says how far it is with these, "scheduled" or "started"; it queues nothing after
+  // one that is not asynchronous.
+  void Hang(int64_t rank, int64_t operation, const std::vector<std::string>& states = {});
+  // Ranks start it and go on, on another stream.
+  void MakeAsynchronous(int64_t operation) { operations_[operation].asynchronous = true; }
   // The rank enters it with another entry; nobody gets through it then.
   void Alter(int64_t rank, int64_t operation, std::function<void(v1::FlightEntry*)> alter);
 
-  // Whether anybody waits for ever; and who.
-  const std::set<int64_t>& stuck() const { return stuck_; }
+  // Who is inside something for ever, beside those that hang.
+  const std::set<int64_t>& stuck() const { return inside_; }
   // What the recorders hold in the end; `capacity`: of the rings; `ahead`: operations that a rank which waits has queued behind.
   std::vector<v1::FlightDump> Run(int64_t capacity = INT64_MAX, int64_t ahead = 0);
 
@@ -57,14 +62,18 @@ class FlightWorld {
     std::function<void(v1::FlightEntry*)> alter;
   };
   void Record(int64_t rank, int64_t operation, const std::string& state);
-  void RunOperation(int64_t operation, std::vector<int64_t>* ahead);
+  void RunOperation(int64_t operation, std::vector<int64_t>* ahead, std::vector<std::vector<std::string>>* last);
 
   int64_t size_;
   std::vector<Group> groups_;
   std::vector<Operation> operations_;
   std::vector<Alteration> alterations_;
-  std::vector<std::pair<int64_t, int64_t>> hangs_;  // rank, operation
-  std::set<int64_t> stuck_, hung_;
+  struct Hanging {
+    int64_t rank, operation;
+    std::vector<std::string> states;
+  };
+  std::vector<Hanging> hangs_;
+  std::set<int64_t> stuck_, hung_, inside_;
   std::vector<v1::FlightDump> dumps_;
   std::vector<std::vector<int64_t>> collectives_, messages_;  // counted by rank and group
 };
