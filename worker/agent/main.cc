@@ -96,8 +96,8 @@ int Main(int argc, char** argv) {
   if (absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }
-  // Lasts as long as the process: the signals' thread speaks with it.
-  static Agent agent(*std::move(options), log);
+  // Never destroyed: the signals' thread may speak with it until the process has ended.
+  static Agent& agent = *new Agent(*std::move(options), log);
   PassOnSignals(agent, signals);
   const absl::Status status = agent.Run();
   if (status.ok()) log.Write("info", "has ended");
