@@ -1,5 +1,6 @@
 #include "server/cli/client.h"
 
+#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -21,7 +22,7 @@ namespace {
 constexpr absl::Duration kCallLimit = absl::Seconds(30);
 constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
 constexpr absl::Duration kShortestPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestPause = absl::Seconds(2);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // Records of all ranks of a large job.
 constexpr int kMostReceived = 512 << 20;
@@ -81,8 +82,21 @@ struct Client::Connection {
     // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+    channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    stub = v1::ControlPlane::NewStub(channel);
   }
+
+  // Between two attempts: until there is a connection (true), or the pause is over. Waiting for the connection is what makes it:
+  // between calls nobody else looks after it. A server that answered `status` itself is given the whole pause.
+  bool Pause(const grpc::Status& status, absl::Duration pause) {
+    const absl::Time end = absl::Now() + pause;
+    absl::SleepFor(std::min(pause, kLook));
+    if (IsAway(status)) return channel->WaitForConnected(absl::ToChronoTime(end));
+    absl::SleepFor(end - absl::Now());
+    return false;
+  }
+
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::ControlPlane::Stub> stub;
 };
 
@@ -101,10 +115,10 @@ absl::StatusOr<Response> Client::Call(Method method, const Request& request, boo
     Response response;
     const grpc::Status status = (connection_->stub.get()->*method)(&context, request, &response);
     if (status.ok()) return response;
-    const absl::Duration pause = backoff.Next();
+    const absl::Duration left = give_up - absl::Now();
     const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
-    if (!again || absl::Now() + pause > give_up) return ToStatus(status, address_);
-    absl::SleepFor(pause);
+    if (!again || left <= absl::ZeroDuration()) return ToStatus(status, address_);
+    connection_->Pause(status, std::min(backoff.Next(), left));
   }
 }
 
@@ -209,11 +223,11 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
     const bool away = status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                       status.error_code() == grpc::StatusCode::CANCELLED ||
                       status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
-    const absl::Duration pause = backoff.Next();
-    if (!away || (!answered && absl::Now() + pause > give_up)) return ToStatus(status, address_);
+    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, address_);
     if (answered && callbacks.away) callbacks.away(ToStatus(status, address_));
-    for (absl::Time end = absl::Now() + pause; absl::Now() < end && !(callbacks.interrupted && callbacks.interrupted());) {
-      absl::SleepFor(kLook);
+    for (absl::Time end = absl::Now() + backoff.Next(); absl::Now() < end;) {
+      if (connection_->Pause(status, 2 * kLook)) break;
+      if (callbacks.interrupted && callbacks.interrupted()) return absl::CancelledError("interrupted");
     }
   }
   return absl::OkStatus();
