@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { beganAgain, doneShare, mergePoints, parts, predictionError, secondsLeft } from './curve';
+import { beganAgain, doneShare, measuredSoFar, mergePoints, parts, predictionError, secondsLeft } from './curve';
 import { flightRows } from './flight';
 import type { FlightRecord, Job, StepMetrics } from './types';
 
@@ -33,6 +33,14 @@ test('prediction errors are shares of what was measured', () => {
   assert.equal(predictionError(1.1, 1) !== null && Math.abs(predictionError(1.1, 1)! - 0.1) < 1e-12, true);
   assert.equal(predictionError(null, 1), null);
   assert.equal(predictionError(1, 0), null);
+});
+
+test('what an attempt took so far leaves out its first step and other attempts', () => {
+  const points = [[1, 9, 50], [2, 7, 10], [2, 1, 12], [2, 3, 11], [2, 2, 12]]
+    .map(([attempt, step_seconds, peak_memory_bytes]) => ({ attempt, step_seconds, peak_memory_bytes }) as StepMetrics);
+  assert.deepEqual(measuredSoFar(points, 2), { stepSeconds: 2, peakBytes: 12 });
+  assert.deepEqual(measuredSoFar(points.slice(0, 4), 2), { stepSeconds: 2, peakBytes: 12 });
+  assert.deepEqual(measuredSoFar(points, 3), { stepSeconds: null, peakBytes: null });
 });
 
 test('parts of a whole add up and come in order', () => {

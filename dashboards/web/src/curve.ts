@@ -50,6 +50,16 @@ export function predictionError(predicted: number | null, measured: number | nul
   return predicted === null || measured === null || measured === 0 ? null : predicted / measured - 1;
 }
 
+// What an attempt took so far: the median of its steps after the first, and the largest peak. The server says it when it has ended.
+export function measuredSoFar(points: StepMetrics[], attempt: number): { stepSeconds: number | null; peakBytes: number | null } {
+  const own = points.filter((point) => point.attempt === attempt);
+  const seconds = own.slice(1).map((point) => point.step_seconds).sort((a, b) => a - b);
+  const middle = Math.floor(seconds.length / 2);
+  const median = seconds.length % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
+  const peaks = own.map((point) => point.peak_memory_bytes).filter((peak): peak is number => peak !== null);
+  return { stepSeconds: seconds.length ? median : null, peakBytes: peaks.length ? peaks.reduce((a, b) => Math.max(a, b)) : null };
+}
+
 // The non-zero parts of a whole, the largest first, with their share.
 export function parts(values: object): { key: string; value: number; share: number }[] {
   const list = Object.entries(values as Record<string, number>).filter(([, value]) => value > 0);

@@ -42,7 +42,7 @@ function Verdict({ record, now }: { record: FlightRecord; now: number }) {
       </p>
       <dl class="facts">
         <div><dt>culprits</dt><dd>{analysis && analysis.culprits.length ? `rank ${format.ranks(analysis.culprits)}` : 'none'}</dd></div>
-        <div><dt>collectives that matched</dt><dd>{format.count(analysis?.matched)}</dd></div>
+        <div><dt>matched collectives</dt><dd>{format.count(analysis?.matched)}</dd></div>
         {analysis && analysis.ranks_without_dump.length > 0 && (
           <div><dt>ranks without a dump</dt><dd>{format.ranks(analysis.ranks_without_dump)}</dd></div>
         )}
@@ -62,7 +62,7 @@ function Findings({ record }: { record: FlightRecord }) {
             {record.analysis!.findings.map((f, i) => (
               <tr key={i}>
                 <td>{f.process_group}</td><td><code>{f.profiling_name}</code></td><td class="number">{f.sequence}</td><td>{format.words(f.verdict)}</td>
-                <td>{format.ranks(f.missing_ranks) || '–'}</td><td>{format.ranks(f.culprits) || '–'}</td><td>{f.text}</td>
+                <td>{format.ranks(f.missing_ranks) || '–'}</td><td>{format.ranks(f.culprits) || '–'}</td><td class="prose">{f.text}</td>
               </tr>
             ))}
           </tbody>
@@ -78,12 +78,12 @@ function RankTable({ record }: { record: FlightRecord }) {
     <Card title="Where every rank stands">
       <div class="scroll">
         <table class="list dense">
-          <thead><tr><th scope="col" class="number">Rank</th><th scope="col">Group</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th>
+          <thead><tr><th scope="col" class="number tight">Rank</th><th scope="col">Group</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th>
             <th scope="col">State</th><th scope="col" class="number">Behind</th><th scope="col" class="number">Recorded</th><th scope="col">Dump taken for</th></tr></thead>
           <tbody>
             {rows.map((row) => (
               <tr key={row.rank} class={row.culprit ? 'blamed' : ''}>
-                <td class="number">{row.rank}{row.culprit && <span class="badge tone-bad">blamed</span>}</td>
+                <td class="number">{row.culprit && <span class="badge tone-bad">blamed</span>} {row.rank}</td>
                 {row.last === null
                   ? <td colSpan={7} class="faint">no dump</td>
                   : (

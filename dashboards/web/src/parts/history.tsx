@@ -57,7 +57,7 @@ function Attempts({ list, now }: { list: Attempt[]; now: number }) {
               <td class="number"><Time us={a.start_time_us} now={now} /></td>
               <td class="number">{format.duration((a.end_time_us ?? now * 1000) / 1e6 - a.start_time_us / 1e6)}</td>
               <td class="number">{a.epoch}</td>
-              <td>{a.error?.message ?? ''}</td>
+              <td class="prose">{a.error?.message ?? ''}</td>
             </tr>
           ))}
         </tbody>

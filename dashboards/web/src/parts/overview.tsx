@@ -1,6 +1,6 @@
 // Curves of the job, and what was predicted beside what was measured.
 import { useMemo } from 'preact/hooks';
-import { columns, predictionError } from '../curve';
+import { columns, measuredSoFar, predictionError } from '../curve';
 import * as format from '../format';
 import type { Attempt, Job, StepMetrics } from '../types';
 import { Card, Empty, Failure, StackedBar } from './basic';
@@ -25,7 +25,7 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
         : <Curves job={job} points={points} attempt={attempt} theme={theme} />}
       <div class="columns">
         <div>
-          <Card title="Predicted beside measured"><Compared attempt={attempt} job={job} /></Card>
+          <Card title="Predicted beside measured"><Compared attempt={attempt} job={job} points={points} /></Card>
           <Card title="Recipe"><RecipeFacts job={job} /></Card>
         </div>
         <div>
@@ -65,7 +65,7 @@ function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics
       ]} />
       <Chart {...common} title="Time of a step" fromZero show={format.seconds} curves={[
         { label: 'step', colour: '--curve-1', values: stepSeconds },
-        { label: 'waiting for data', colour: '--curve-2', values: dataSeconds },
+        { label: 'data', colour: '--curve-2', values: dataSeconds },
         ...(attempt?.predicted_step_seconds ? [{ label: 'predicted', colour: '--curve-3', values: stepLevel, dashed: true }] : []),
       ]} />
       <Chart {...common} title="Peak memory of a rank" fromZero binary show={format.bytes} curves={[
@@ -76,12 +76,13 @@ function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics
   );
 }
 
-function Compared({ attempt, job }: { attempt: Attempt | null; job: Job }) {
+function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job; points: StepMetrics[] }) {
+  const soFar = attempt ? measuredSoFar(points, attempt.attempt) : null;
   const predictedStep = attempt?.predicted_step_seconds ?? job.chosen?.step_time_seconds ?? null;
   const predictedPeak = attempt?.predicted_peak_memory_bytes ?? job.chosen?.peak_memory_bytes ?? null;
   const rows = [
-    { what: 'step time', predicted: predictedStep, measured: attempt?.measured_step_seconds ?? null, show: format.seconds },
-    { what: 'peak memory', predicted: predictedPeak, measured: attempt?.measured_peak_memory_bytes ?? null, show: format.bytes },
+    { what: 'step time', predicted: predictedStep, measured: attempt?.measured_step_seconds ?? soFar?.stepSeconds ?? null, show: format.seconds },
+    { what: 'peak memory', predicted: predictedPeak, measured: attempt?.measured_peak_memory_bytes ?? soFar?.peakBytes ?? null, show: format.bytes },
   ];
   return (
     <table class="plain">

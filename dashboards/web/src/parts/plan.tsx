@@ -37,7 +37,7 @@ function Ranking({ plan, chosen }: { plan: PlanResult; chosen: RankedRecipe | nu
         <table class="list dense">
           <thead>
             <tr>
-              <th scope="col" class="number">Rank</th><th scope="col">Parallelism</th><th scope="col">Batch a rank</th><th scope="col">Precision</th>
+              <th scope="col" class="number tight">Rank</th><th scope="col">Parallelism</th><th scope="col">Batch a rank</th><th scope="col">Precision</th>
               <th scope="col">Recompute</th><th scope="col" class="number">Step</th><th scope="col" class="number">Slower</th>
               <th scope="col" class="number">Tokens/s each</th><th scope="col" class="number">MFU</th><th scope="col" class="number">Peak</th>
               <th scope="col" class="number">Headroom</th><th scope="col">Step is</th>
@@ -63,7 +63,7 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
         <td class="number">
           <button type="button" class="quiet small" aria-expanded={open} aria-label={`Details of rank ${r.rank}`}>{open ? '▾' : '▸'}</button> {r.rank}
         </td>
-        <td>{parallelismText(r.recipe)}{scheduleText(r.recipe)}{chosen && <span class="badge tone-good">chosen</span>}</td>
+        <td class="nowrap">{parallelismText(r.recipe)}{scheduleText(r.recipe)}{chosen && <span class="badge tone-good">chosen</span>}</td>
         <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
         <td>{r.recipe?.training?.mixed_precision_param ?? '–'}</td>
         <td>{r.recipe?.activation_checkpoint?.mode ?? 'none'}</td>
@@ -129,9 +129,9 @@ function LeftOut({ plan }: { plan: PlanResult }) {
             <tbody>
               {plan.rejected.map((r, i) => (
                 <tr key={i}>
-                  <td>{parallelismText(r.recipe)}{scheduleText(r.recipe)}</td>
+                  <td class="nowrap">{parallelismText(r.recipe)}{scheduleText(r.recipe)}</td>
                   <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
-                  <td><code>{r.rule}</code></td><td>{r.reason}</td>
+                  <td><code>{r.rule}</code></td><td class="prose">{r.reason}</td>
                   <td class="number">{r.peak_memory_bytes === null ? '–' : `${r.is_bound ? '≥ ' : ''}${format.bytes(r.peak_memory_bytes)}`}</td>
                 </tr>
               ))}
