@@ -137,6 +137,30 @@ TEST_F(RealTrainersTest, TheServerGoesAwayAndComesBack) {
   EXPECT_EQ(state.hellos[1].leases(0).epoch(), 1);
 }
 
+// A lease stays the agent's until the server knows how it ended.
+TEST_F(RealTrainersTest, WhatIsNotAcknowledgedIsSentAgain) {
+  server_.Change([](State& state) { state.acknowledges = false; });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(AwaitEnd(1));
+  const State before = server_.Get();
+  const int64_t facts = before.telemetry.rbegin()->first;
+  EXPECT_EQ(before.facts_heard, facts);
+  ASSERT_TRUE(server_.Await([&](const State& state) { return state.heartbeats.size() > before.heartbeats.size() + 1; }));
+  EXPECT_EQ(server_.Get().heartbeats.back().leases_size(), 1);
+  server_.GoAway();
+  server_.ComeBack();
+  ASSERT_TRUE(server_.Await([&](const State& state) { return state.facts_heard == 2 * facts; }));
+  EXPECT_EQ(server_.Get().hellos.back().last_telemetry(), facts);
+  EXPECT_EQ(server_.Get().hellos.back().leases_size(), 1);
+  v1::ToAgent ack;
+  ack.mutable_telemetry_ack()->set_sequence(facts);
+  server_.Send(ack);
+  ASSERT_TRUE(server_.Await([&](const State& state) { return state.heartbeats.back().leases_size() == 0; }));
+  EXPECT_EQ(server_.Get().contradictions, 0) << "the same facts";
+}
+
 // The answer that was lost may have been "yes", and another attempt may be reading what is there.
 TEST_F(RealTrainersTest, ACheckpointThatIsDeniedWhenAskedAgainStaysOnTheDisk) {
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });

@@ -78,7 +78,8 @@ grpc::Status ScriptedServer::Connect(grpc::ServerContext*, Pipe* pipe) {
     changed_.notify_all();
     if (!state_.refusal.ok()) return state_.refusal;
     v1::ToAgent answer;
-    answer.mutable_welcome()->set_acknowledged_telemetry(state_.telemetry.empty() ? 0 : state_.telemetry.rbegin()->first);
+    const bool knows = state_.acknowledges && !state_.telemetry.empty();
+    answer.mutable_welcome()->set_acknowledged_telemetry(knows ? state_.telemetry.rbegin()->first : 0);
     answer.mutable_welcome()->set_heartbeat_interval_seconds(state_.heartbeat_interval_seconds);
     answer.mutable_welcome()->set_lease_ttl_seconds(60);
     pipe->Write(answer);
@@ -102,7 +103,9 @@ void ScriptedServer::Hear(const v1::FromAgent& message, Pipe* pipe) {
     answer.mutable_heartbeat()->mutable_revoked()->Assign(state_.revoked.begin(), state_.revoked.end());
     pipe->Write(answer);
   } else if (message.has_telemetry()) {
-    state_.telemetry.emplace(message.telemetry().sequence(), message.telemetry());
+    ++state_.facts_heard;
+    const auto [kept, is_new] = state_.telemetry.emplace(message.telemetry().sequence(), message.telemetry());
+    if (!is_new && kept->second.SerializeAsString() != message.telemetry().SerializeAsString()) ++state_.contradictions;
     answer.mutable_telemetry_ack()->set_sequence(message.telemetry().sequence());
     if (state_.acknowledges) pipe->Write(answer);
   } else if (message.has_commit_request()) {

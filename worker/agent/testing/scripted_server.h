@@ -26,13 +26,15 @@ class ScriptedServer : private v1::WorkerService::Service {
     std::vector<v1::Heartbeat> heartbeats;
     std::map<int64_t, v1::Telemetry> telemetry;  // by number, each once
     std::vector<v1::CommitRequest> commit_requests;
+    int64_t facts_heard = 0;     // those that came again counted again
+    int64_t contradictions = 0;  // facts that came again with another content
     int goodbyes = 0;
     int connections = 0;  // open now
 
     grpc::Status refusal;                                                  // of hellos
     std::function<std::optional<bool>(const v1::CommitRequest&)> verdict;  // nothing: it does not answer
     std::vector<v1::LeaseId> revoked;                                      // in answers to heartbeats
-    bool acknowledges = true;
+    bool acknowledges = true;                                              // telemetry, and says in its welcome what it has
     double heartbeat_interval_seconds = 0.05;
 
     // Of one lease, in order; `epoch` 0: of all.
