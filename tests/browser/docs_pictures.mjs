@@ -1,0 +1,47 @@
+// The pictures of docs/images, of the whole service with the example job: run by
+//   PAGE=dashboards/web PROGRAMS=SERVER:AGENT:TRAINER:SIM:LEGO node tests/browser/docs_pictures.mjs OUT JOB.toml STEPS
+// where OUT takes the pictures and the job is cut to STEPS steps.
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { openPage, startBrowser } from './browser.mjs';
+import { startService } from './service.mjs';
+
+const [out, job, steps] = process.argv.slice(2);
+const [server, agent, trainer, sim, lego] = process.env.PROGRAMS.split(':').map((program) => path.resolve(program));
+const pageFolder = path.resolve(process.env.PAGE);
+const folder = mkdtempSync(path.join(os.tmpdir(), 'pictures-'));
+mkdirSync(out, { recursive: true });
+const service = await startService({ server, agent, trainer, sim, lego }, folder, path.join(pageFolder, 'dist'), 2);
+const browser = await startBrowser(pageFolder);
+
+async function picture(name, colorScheme, address, ready) {
+  const { page, close } = await openPage(browser, { colorScheme, viewport: { width: 1280, height: 860 } });
+  page.setDefaultTimeout(600_000);
+  await page.goto(service.base + address);
+  await ready(page);
+  await page.waitForTimeout(500);
+  await page.screenshot({ path: path.join(out, `${name}.png`) });
+  await close();
+  console.log(name);
+}
+
+const submit = (name, ...more) => service.lego('submit', job, `--name=${name}`, `--training.steps=${steps}`, ...more);
+const named = async (name) => (await (await fetch(`${service.base}/v1/projects/default/jobs`)).json()).jobs.find((j) => j.spec.display_name === name).name;
+const stepOf = (page, least) => page.waitForFunction((n) => Number.parseInt(document.querySelector('.stat-value')?.textContent ?? '', 10) >= n, least);
+
+await submit('king-james');
+await submit('king-james-seed-7', '--training.seed=7');
+await submit('king-james-lr-1e-3', '--optimizer.lr=1e-3');
+const first = await named('king-james');
+await picture('overview', 'dark', `/${first}`, (page) => stepOf(page, steps / 2));
+await picture('jobs', 'light', '/', (page) => page.waitForSelector('.badge:has-text("running")'));
+await picture('workers', 'dark', '/workers', (page) => page.waitForSelector('text=node-1'));
+await picture('plan', 'light', `/${first}?tab=plan`, async (page) => {
+  await page.waitForSelector('.badge:has-text("chosen")');
+  await page.click('tbody tr button');
+});
+for (const name of ['king-james-lr-1e-3', 'king-james-seed-7', 'king-james']) await service.lego('cancel', await named(name));
+await browser.close();
+console.log(await service.end());
+rmSync(folder, { recursive: true, force: true });
