@@ -15,8 +15,8 @@ mkdirSync(out, { recursive: true });
 const service = await startService({ server, agent, trainer, sim, lego }, folder, path.join(pageFolder, 'dist'), 2);
 const browser = await startBrowser(pageFolder);
 
-async function picture(name, colorScheme, address, ready) {
-  const { page, close } = await openPage(browser, { colorScheme, viewport: { width: 1280, height: 860 } });
+async function picture(name, colorScheme, height, address, ready) {
+  const { page, close } = await openPage(browser, { colorScheme, viewport: { width: 1280, height } });
   page.setDefaultTimeout(600_000);
   await page.goto(service.base + address);
   await ready(page);
@@ -26,7 +26,7 @@ async function picture(name, colorScheme, address, ready) {
   console.log(name);
 }
 
-const submit = (name, ...more) => service.lego('submit', job, `--name=${name}`, `--training.steps=${steps}`, ...more);
+const submit = (name, ...more) => service.lego('submit', job, `--name=${name}`, `--training.steps=${steps}`, '--validation.freq=10', ...more);
 const named = async (name) => (await (await fetch(`${service.base}/v1/projects/default/jobs`)).json()).jobs.find((j) => j.spec.display_name === name).name;
 const stepOf = (page, least) => page.waitForFunction((n) => Number.parseInt(document.querySelector('.stat-value')?.textContent ?? '', 10) >= n, least);
 
@@ -34,10 +34,10 @@ await submit('king-james');
 await submit('king-james-seed-7', '--training.seed=7');
 await submit('king-james-lr-1e-3', '--optimizer.lr=1e-3');
 const first = await named('king-james');
-await picture('overview', 'dark', `/${first}`, (page) => stepOf(page, steps / 2));
-await picture('jobs', 'light', '/', (page) => page.waitForSelector('.badge:has-text("running")'));
-await picture('workers', 'dark', '/workers', (page) => page.waitForSelector('text=node-1'));
-await picture('plan', 'light', `/${first}?tab=plan`, async (page) => {
+await picture('overview', 'dark', 600, `/${first}`, (page) => stepOf(page, steps / 2));
+await picture('jobs', 'light', 400, '/', (page) => page.waitForSelector('.badge:has-text("running")'));
+await picture('workers', 'dark', 350, '/workers', (page) => page.waitForSelector('text=node-1'));
+await picture('plan', 'light', 1100, `/${first}?tab=plan`, async (page) => {
   await page.waitForSelector('.badge:has-text("chosen")');
   await page.click('tbody tr button');
 });

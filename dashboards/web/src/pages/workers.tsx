@@ -113,13 +113,15 @@ function DeviceFacts({ worker }: { worker: Worker }) {
   if (!device) return <span class="faint">–</span>;
   const peak = device.peak_flops.reduce<{ dtype: string | null; flops_per_second: number } | null>(
     (best, one) => (best === null || one.flops_per_second > best.flops_per_second ? one : best), null);
+  const facts = [];
+  if (device.memory_bytes > 0) facts.push(`${format.bytes(device.memory_bytes)} per slot`);
+  if (device.memory_bandwidth_bytes_per_second > 0) facts.push(format.rate(device.memory_bandwidth_bytes_per_second, 'B/s'));
+  if (peak) facts.push(`${format.rate(peak.flops_per_second, 'FLOP/s')}${peak.dtype ? ` ${peak.dtype}` : ''}`);
   return (
     <>
       <span>{device.type || device.kind}</span>
       <div class="sub">
-        {format.bytes(device.memory_bytes)} per slot
-        {device.memory_bandwidth_bytes_per_second > 0 && `, ${format.rate(device.memory_bandwidth_bytes_per_second, 'B/s')}`}
-        {peak && `, ${format.rate(peak.flops_per_second, 'FLOP/s')}${peak.dtype ? ` ${peak.dtype}` : ''}`}
+        {facts.join(', ')}
       </div>
       <div class="sub">host: {format.plural(worker.host_cores, 'core')}, {format.bytes(worker.host_memory_bytes)}, build {worker.build_version || '–'}</div>
     </>

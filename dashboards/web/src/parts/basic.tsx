@@ -107,7 +107,7 @@ export function StackedBar({ values, show, label }: { values: object; show: (val
     <div>
       <div class="stack" role="img" aria-label={`${label}: ${text}`}>
         {list.filter((p) => p.share >= 0.01).map((p) => (
-          <div key={p.key} class={`stack-part ${colourOf(p.key)}`} style={{ flexGrow: p.share }}
+          <div key={p.key} class={`stack-part ${colourOf(p.key)}`} style={{ flexGrow: 100 * p.share }}
             title={`${format.words(p.key)}: ${show(p.value)} (${format.percent(p.share)})`} />
         ))}
       </div>

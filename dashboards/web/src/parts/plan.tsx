@@ -99,7 +99,7 @@ function MiniBar({ values }: { values: object }) {
   const list = parts(values);
   const text = list.map((p) => `${format.words(p.key.replace(/_seconds$/, ''))} ${format.percent(p.share)}`).join(', ');
   return <div class="stack mini" role="img" aria-label={text} title={text}>
-    {list.map((p) => <div key={p.key} class={`stack-part ${colourOf(p.key)}`} style={{ flexGrow: p.share }} />)}
+    {list.map((p) => <div key={p.key} class={`stack-part ${colourOf(p.key)}`} style={{ flexGrow: 100 * p.share }} />)}
   </div>;
 }
 
