@@ -25,7 +25,8 @@ struct Found {
   size_t waiters = 0;
   int64_t time_ns = 0;  // when the first rank came here
   bool mismatch = false;
-  bool told_if_needed = false;  // of interest only if others wait behind it
+  bool told_if_needed = false;      // of interest only if others wait behind it
+  std::vector<int64_t> candidates;  // one of whom is to blame, if others wait behind it or nothing else is found
 };
 
 std::string RankWord(const std::vector<int64_t>& ranks) {
@@ -194,14 +195,19 @@ class Analyzer {
     AddWait(std::move(found), inside, unknown);
   }
 
-  // Nobody waits here; but if nothing else is found, it is worth telling.
+  // Whoever has completed it is not to blame. Of several that have not, one holds up the others: collectives are made of
+  // messages.
   void AddUnfinished(const FlightCollective& collective, const Places& inside) {
     Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
-    const auto ranks = RanksOf(inside);
+    found.candidates = RanksOf(inside);
     found.finding.set_verdict(kStateMismatch);
-    for (int64_t rank : ranks) found.finding.add_culprits(rank);
-    found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " not completed ", Name(collective), ", which others have"));
-    found_.push_back(std::move(found));
+    found.finding.set_text(absl::StrCat(RankWord(found.candidates), Has(found.candidates), " not completed ", Name(collective),
+                                        ", which others have", inside.size() > 1 ? "; one of them holds it up" : ""));
+    if (inside.size() > 1) {
+      AddWait(std::move(found), inside, {});
+    } else {
+      found_.push_back(std::move(found));
+    }
   }
 
   void AddUnderWay(const FlightCollective& collective, const Places& inside) {
@@ -301,21 +307,30 @@ class Analyzer {
     const auto root = [&](const Found& one) {
       return one.wait >= 0 && (!causes.of_wait[one.wait].empty() || causes.needed.count(one.wait) > 0);
     };
+    std::set<int64_t> culprits = causes.culprits;
     for (Found& one : found_) {
       if (one.mismatch || one.wait < 0) continue;
-      for (int64_t rank : causes.of_wait[one.wait]) one.finding.add_culprits(rank);
+      std::set<int64_t> blamed = causes.of_wait[one.wait];
+      if (causes.needed.count(one.wait) > 0) blamed.insert(one.candidates.begin(), one.candidates.end());
+      for (int64_t rank : blamed) one.finding.add_culprits(rank);
+      culprits.insert(blamed.begin(), blamed.end());
     }
     std::stable_sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
       auto order = [&](const Found& one) { return std::make_tuple(!root(one), !one.mismatch, root(one) ? one.time_ns : 0); };
       return order(a) < order(b);
     });
-    std::set<int64_t> culprits = causes.culprits;
-    const bool nobody_waits = std::all_of(found_.begin(), found_.end(), [](const Found& one) { return one.wait < 0; });
-    if (nobody_waits && !found_.empty()) culprits = {found_[0].finding.culprits().begin(), found_[0].finding.culprits().end()};
+    if (culprits.empty() && !found_.empty()) BlameFirst(&culprits);
     for (int64_t rank : culprits) result_.add_culprits(rank);
     result_.set_verdict(found_.empty() ? kFullyMatched : found_[0].finding.verdict());
     result_.set_text(found_.empty() ? TextOfNothing() : TextOf(causes, culprits));
     for (Found& one : found_) *result_.add_findings() = std::move(one.finding);
+  }
+
+  // Where nobody waits: a mismatch that all got through, or who has not completed something.
+  void BlameFirst(std::set<int64_t>* culprits) {
+    Found& first = found_[0];
+    for (int64_t rank : first.candidates) first.finding.add_culprits(rank);
+    culprits->insert(first.finding.culprits().begin(), first.finding.culprits().end());
   }
 
   std::string TextOf(const FlightWaits::Causes& causes, const std::set<int64_t>& culprits) const {
@@ -329,7 +344,7 @@ class Analyzer {
     for (int64_t rank : first.finding.culprits()) others.erase(rank);
     if (!others.empty())
       absl::StrAppend(&text, "; ", RankWord(ToVector(others)), others.size() == 1 ? " is" : " are", " waited for elsewhere");
-    const size_t waiting = waits_.Waiting().size(), told = first.told_if_needed ? 0 : first.waiters;
+    const size_t waiting = waits_.Waiting().size(), told = first.told_if_needed || !first.candidates.empty() ? 0 : first.waiters;
     if (waiting > told) absl::StrAppend(&text, "; ", waiting, waiting == 1 ? " rank waits" : " ranks wait", " in all");
     return text;
   }

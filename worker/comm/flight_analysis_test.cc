@@ -204,7 +204,30 @@ TEST(AnalyzeFlight, WhoHasNotCompletedWhatOthersHave) {
   const auto analysis = AnalyzeFlight(dumps, 2);
   EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
   EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(ToRanks(analysis.findings(0).culprits()), Ranks({1}));
   EXPECT_EQ(analysis.text(), "rank 1 has not completed all_reduce 1 of dp, which others have");
+}
+
+// As seen of a ring of four of which one was stopped in the middle: 3 got through, and waits for the others in the next.
+TEST(AnalyzeFlight, OfThoseWhoHaveNotCompletedOneIsToBlame) {
+  FlightWorld world(4);
+  const int64_t group = world.AddGroup("dp", {0, 1, 2, 3});
+  for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_gather");
+  auto dumps = world.Run();
+  for (auto& dump : dumps) {
+    const bool through = dump.rank() == 3;
+    dump.mutable_entries(0)->set_state(through ? "completed" : "started");
+    dump.mutable_entries(1)->set_state("started");
+    dump.mutable_entries(2)->set_state("started");
+    if (!through) dump.mutable_entries()->RemoveLast();
+  }
+  const auto analysis = AnalyzeFlight(dumps, 4);
+  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({0, 1, 2}));
+  EXPECT_EQ(analysis.text(),
+            "ranks 0-2 have not completed all_gather 1 of dp, which others have; one of them holds it up; 1 rank waits in all");
+  ASSERT_EQ(analysis.findings_size(), 2);
+  EXPECT_EQ(analysis.findings(1).culprits_size(), 0);
 }
 
 TEST(AnalyzeFlight, ACircleIsBlamedAsAWhole) {
