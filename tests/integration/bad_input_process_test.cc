@@ -69,9 +69,9 @@ TEST_F(BadProcess, ARankThatHangsIsFoundAndNamed) {
   ASSERT_NE(rank, 0);
   kill(rank, SIGSTOP);
   ExpectFailed(Wait(pid), {"rank 1", "does not answer", "begins anew", "lego fr " + Path("run")});
-  // A rank that is stopped in the middle of a collective cannot be told from the others inside; but nobody else is ever blamed.
+  // A rank that is stopped in the middle of a collective cannot be told from others inside; but none is blamed in its place.
   const Json analysis = Json::parse(Run({"fr", Path("run"), "-o", "json"}).out)["analysis"];
-  EXPECT_TRUE(analysis["culprits"].empty() || analysis["culprits"] == Json({1})) << analysis.dump(1);
+  EXPECT_NE(analysis["culprits"], Json::array({0})) << analysis.dump(1);
 }
 
 TEST_F(BadProcess, WhenTheCommandIsKilledItsRanksGoWithIt) {

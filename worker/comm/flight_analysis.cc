@@ -217,8 +217,11 @@ class Analyzer {
   void AddUnderWay(Found found, const std::string& name, const Places& inside) {
     under_way_.push_back(name);
     found.told_if_needed = true;
+    found.candidates = RanksOf(inside);
+    std::sort(found.candidates.begin(), found.candidates.end());
     found.finding.set_verdict(kUndecided);
-    found.finding.set_text(absl::StrCat(RankWord(RanksOf(inside)), " have entered ", name, ", and none has completed it"));
+    found.finding.set_text(
+        absl::StrCat(RankWord(found.candidates), " have entered ", name, ", and none has completed it; one of them holds it up"));
     AddWait(std::move(found), inside, {});
   }
 
@@ -311,7 +314,7 @@ class Analyzer {
     for (Found& one : found_) {
       if (one.mismatch || one.wait < 0) continue;
       std::set<int64_t> blamed = causes.of_wait[one.wait];
-      if (causes.needed.count(one.wait) > 0) blamed.insert(one.candidates.begin(), one.candidates.end());
+      if (causes.needed.count(one.wait) > 0) blamed = Suspects(one.candidates, causes.culprits);
       for (int64_t rank : blamed) one.finding.add_culprits(rank);
       culprits.insert(blamed.begin(), blamed.end());
     }
@@ -324,6 +327,15 @@ class Analyzer {
     result_.set_verdict(found_.empty() ? kFullyMatched : found_[0].finding.verdict());
     result_.set_text(found_.empty() ? TextOfNothing() : TextOf(causes, culprits));
     for (Found& one : found_) *result_.add_findings() = std::move(one.finding);
+  }
+
+  // Of candidates those that are to blame for certain, for something else; if none is, all of them.
+  static std::set<int64_t> Suspects(const std::vector<int64_t>& candidates, const std::set<int64_t>& certain) {
+    std::set<int64_t> suspects;
+    for (int64_t rank : candidates) {
+      if (certain.count(rank) > 0) suspects.insert(rank);
+    }
+    return suspects.empty() ? std::set<int64_t>(candidates.begin(), candidates.end()) : suspects;
   }
 
   // Where nobody waits: a mismatch that all got through, or who has not completed something.
@@ -344,7 +356,7 @@ class Analyzer {
     for (int64_t rank : first.finding.culprits()) others.erase(rank);
     if (!others.empty())
       absl::StrAppend(&text, "; ", RankWord(ToVector(others)), others.size() == 1 ? " is" : " are", " waited for elsewhere");
-    const size_t waiting = waits_.Waiting().size(), told = first.told_if_needed || !first.candidates.empty() ? 0 : first.waiters;
+    const size_t waiting = waits_.Waiting().size(), told = first.candidates.empty() ? first.waiters : 0;
     if (waiting > told) absl::StrAppend(&text, "; ", waiting, waiting == 1 ? " rank waits" : " ranks wait", " in all");
     return text;
   }

@@ -5,7 +5,8 @@
 // under the same number (type, sizes, dtype): those that differ from most are to blame. And ranks that have not entered what
 // others are inside of ("collective_state_mismatch"): a rank that is missing because it waits itself, in another group or for a
 // message, is not to blame; the chain is followed to a rank that waits for nobody, or has left no dump ("undecided"), or around a
-// circle.
+// circle. It may also end at what all have entered and some, or all, do not complete: one of these froze in the middle of it, and
+// `culprits` are all of these ("undecided" where nobody has completed it; where nobody waits behind that, nothing is found).
 //
 // What a ring has overwritten counts as done. A message is told from its number only if both rings reach back to their beginning;
 // otherwise only those that are under way are looked at.

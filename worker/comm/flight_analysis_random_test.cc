@@ -103,7 +103,7 @@ TEST_F(RandomWorlds, WhoHangsIsBlamedAndNobodyElse) {
 }
 
 // Some operations go on beside others, and the rank that hangs has queued or started some ahead. Where it hangs inside of what
-// all are inside of, nothing tells who it is; but nobody else is ever blamed.
+// all are inside of, it may be named among these; but nobody else is ever blamed.
 TEST_F(RandomWorlds, NobodyElseIsBlamedForWhoFrozeWithSeveralStreams) {
   int64_t named = 0, unnamed = 0;
   for (uint32_t round = 0; round < kRounds; ++round) {
@@ -123,13 +123,15 @@ TEST_F(RandomWorlds, NobodyElseIsBlamedForWhoFrozeWithSeveralStreams) {
     const auto dumps = world.Run(INT64_MAX, random.Uniform(0, 3));
     const auto analysis = AnalyzeFlight(dumps, world.size());
     const Ranks culprits = Culprits(analysis);
-    ASSERT_TRUE(culprits.empty() || culprits == Ranks({rank})) << rank << " hangs\n" << analysis.DebugString();
+    const bool among = culprits.size() > 1 && analysis.text().find("one of them holds it up") != std::string::npos &&
+                       std::count(culprits.begin(), culprits.end(), rank) == 1;
+    ASSERT_TRUE(culprits.empty() || culprits == Ranks({rank}) || among) << rank << " hangs\n" << analysis.DebugString();
     if (world.stuck().empty()) continue;
     const bool started = std::count(states.begin(), states.end(), "started") > 0;
-    ASSERT_TRUE(started || !culprits.empty()) << analysis.DebugString();
-    ++(culprits.empty() ? unnamed : named);
+    ASSERT_TRUE(started || culprits == Ranks({rank})) << analysis.DebugString();
+    ++(culprits == Ranks({rank}) ? named : unnamed);
   }
-  std::printf("named in %ld, undecided in %ld\n", static_cast<long>(named), static_cast<long>(unnamed));
+  std::printf("named alone in %ld, not in %ld\n", static_cast<long>(named), static_cast<long>(unnamed));
   EXPECT_GT(named, unnamed);
 }
 

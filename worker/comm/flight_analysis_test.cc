@@ -175,8 +175,9 @@ TEST(AnalyzeFlight, WhatAllAreInsideOfAndOthersWaitBehindIsUndecided) {
   world.Hang(1, 0, {"started"});
   const auto analysis = AnalyzeFlight(world.Run(), 3);
   EXPECT_EQ(analysis.verdict(), "undecided");
-  EXPECT_EQ(analysis.culprits_size(), 0);
-  EXPECT_EQ(analysis.text(), "ranks 0,1 have entered all_reduce 1 of dp, and none has completed it; 1 rank waits in all");
+  EXPECT_EQ(Culprits(analysis), Ranks({0, 1}));
+  EXPECT_EQ(analysis.text(),
+            "ranks 0,1 have entered all_reduce 1 of dp, and none has completed it; one of them holds it up; 1 rank waits in all");
 }
 
 // Rank 1 had started a prefetch before it froze; 0 comes to that only after what it waits in: no circle, rank 1 is to blame.
