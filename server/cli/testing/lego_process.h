@@ -9,8 +9,12 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "server/cli/testing/marked_processes.h"
 
 namespace legoai::cli::testing {
 
@@ -21,21 +25,8 @@ struct Result {
   std::string out, err;
 };
 
-// A process of the running test.
-struct Process {
-  pid_t pid = 0;
-  std::string program;  // its file's name: "lego", "lego-sim", "legoai-trainer"
-  int rank = -1;        // of a trainer
-};
-
-std::string ReadAll(const std::filesystem::path& path);
-void Write(const std::filesystem::path& path, const std::string& text);
-
 // Waits until `condition` holds, and fails the test after five minutes. Conditions on what a process does ask for its end too.
 void WaitUntil(const std::string& what, const std::function<bool()>& condition);
-
-// Whether a process that Start() gave has ended; it is left to Wait().
-bool Ended(pid_t pid);
 
 class LegoTest : public ::testing::Test {
  protected:
@@ -45,12 +36,14 @@ class LegoTest : public ::testing::Test {
   // Of a file in the test's folder, which holds config.json, text.txt and recipe.toml; the recipe's run directory is "run".
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
   // The recipe, with more lines in [training].
-  std::string Recipe(const std::string& training) const;
+  std::string Recipe(const std::string& training) const { return processes_->Recipe(training); }
 
   // `file_limit_bytes` > 0: no file may grow beyond, as if the disk were full there.
   pid_t Start(std::vector<std::string> words, int64_t file_limit_bytes = 0) const;
   // Another program, `words[0]`, in the same way.
-  pid_t StartProgram(std::vector<std::string> words, int64_t file_limit_bytes = 0) const;
+  pid_t StartProgram(std::vector<std::string> words, int64_t file_limit_bytes = 0) const {
+    return processes_->Start(std::move(words), file_limit_bytes);
+  }
   Result Wait(pid_t pid) const;
   Result Run(std::vector<std::string> words) const { return Wait(Start(std::move(words))); }
 
@@ -58,17 +51,17 @@ class LegoTest : public ::testing::Test {
   void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const;
 
   // All that were started and are there.
-  std::vector<Process> Processes() const;
+  std::vector<Process> Processes() const { return processes_->All(); }
   // The trainer of `rank`; 0: it is not there.
   pid_t Trainer(int rank) const;
 
   // Where a process that Start() gave writes: "stdout", "stderr".
-  std::string OutputOf(pid_t pid, const std::string& stream) const { return Path(stream + "." + std::to_string(pid)); }
+  std::string OutputOf(pid_t pid, const std::string& stream) const { return processes_->OutputOf(pid, stream); }
 
   std::filesystem::path folder_;
 
  private:
-  std::string mark_;
+  std::optional<MarkedProcesses> processes_;
 };
 
 }  // namespace legoai::cli::testing

@@ -1,0 +1,250 @@
+#include "tests/scenarios/chaos.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <random>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/enum_text.h"
+#include "server/store/sqlite_store.h"
+#include "tests/scenarios/checker.h"
+#include "tests/scenarios/clients.h"
+#include "tests/scenarios/told.h"
+#include "tests/service/service_processes.h"
+
+namespace legoai::scenarios {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAgents = 2, kSlots = 2, kClients = 2;
+constexpr int64_t kKeepLatest = 2;
+constexpr size_t kLastWordsBytes = 6000;
+// Generous: it is reached only where a job hangs.
+constexpr double kSettleSeconds = 300;
+
+const service::ServerTimes kShortLeases = {.lease_ttl = "2s", .heartbeat_interval = "300ms", .replan_grace = "1s"};
+const service::ServerTimes kCalm = {.lease_ttl = "20s", .heartbeat_interval = "500ms", .replan_grace = "1s"};
+
+struct Agent {
+  std::string name;
+  pid_t process = 0;  // 0: killed
+  bool stopped = false;
+  Clock::time_point revive_at;  // of one that was killed or stopped
+};
+
+struct Harm {
+  int servers = 0, agents = 0, stops = 0, trainers = 0;
+  void Add(const Harm& other) {
+    servers += other.servers, agents += other.agents, stops += other.stops, trainers += other.trainers;
+  }
+  std::string Text() const {
+    return absl::StrCat("killed ", servers, " servers, ", agents, " agents, ", trainers, " trainers, stopped ", stops, " agents");
+  }
+};
+
+std::string CallsText(const Calls& calls) {
+  return absl::StrCat(calls.submitted, " submissions, ", calls.repeated, " repeated, ", calls.cancelled, " cancellations, ",
+                      calls.retried, " retries, ", calls.looked, " looks, ", calls.unanswered, " unanswered");
+}
+
+class Chaos {
+ public:
+  explicit Chaos(const ChaosOptions& options) : options_(options), random_(options.seed), service_("legoai-chaos") {}
+
+  std::vector<std::string> Run() {
+    Begin();
+    for (int round = 1; round <= options_.rounds && broken_.empty(); ++round) Round(round);
+    if (broken_.empty()) Settle();
+    if (broken_.empty()) {
+      options_.say(absl::StrCat("seed ", options_.seed, ": ", options_.rounds, " rounds, no rule broken; ", harm_.Text(), "; ",
+                                CallsText(calls_), "; ", ViewText(view_)));
+    } else {
+      service_.KeepFolder();
+      broken_.push_back(
+          absl::StrCat("seed ", options_.seed, ", kept: ", service_.Path(""), "\n", service_.LastWords(kLastWordsBytes)));
+    }
+    return broken_;
+  }
+
+ private:
+  void Begin() {
+    for (const auto& [slots, steps, interval] : {std::tuple(1, 40, 5), {1, 150, 10}, {2, 60, 6}, {2, 200, 20}}) {
+      auto spec = service_.TinyJob(slots, steps, interval);
+      if (!spec.ok()) return Break(std::string(spec.status().message()));
+      spec->mutable_recipe()->mutable_checkpoint()->set_keep_latest_k(kKeepLatest);
+      client_options_.specs.push_back(*std::move(spec));
+    }
+    for (int i = 0; i < kClients; ++i) {
+      clients_.emplace_back(absl::StrCat("client-", i), static_cast<uint32_t>(random_()), &client_options_, &service_.stub(),
+                            &told_);
+    }
+    for (int i = 0; i < kAgents; ++i) agents_.emplace_back().name = absl::StrCat("agent-", i);
+    for (Agent& agent : agents_) agent.process = service_.StartAgent(agent.name, kSlots);
+  }
+
+  void Break(const std::string& rule) { broken_.push_back(rule); }
+
+  double Draw(double from, double to) { return std::uniform_real_distribution<double>(from, to)(random_); }
+  static Clock::time_point In(double seconds) {
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+
+  void StartServer(const service::ServerTimes& times) {
+    service_.StartServer(times);
+    if (!service_.AwaitServer()) Break("a server that was killed starts again: it did not answer");
+  }
+
+  void Round(int round) {
+    const auto begun = Clock::now(), end = In(options_.round_seconds);
+    StartServer(kShortLeases);
+    if (!broken_.empty()) return;
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> threads;
+    for (Client& client : clients_) threads.emplace_back([&] { client.Run(stop); });
+    Harm harm;
+    DoHarm(end, &harm);
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    if (service_.ServerEnded()) Break("the server runs until it is killed: it ended by itself");
+    service_.KillServer();
+    Calls calls;
+    for (Client& client : clients_) calls.Add(client.TakeCalls());
+    harm_.Add(harm), calls_.Add(calls);
+    Check();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    options_.say(absl::StrFormat("round %d, %.1f s: %s; %s; %s; %s", round, seconds, harm.Text(), CallsText(calls),
+                                 ViewText(view_), broken_.empty() ? "all rules hold" : "BROKEN"));
+  }
+
+  void DoHarm(Clock::time_point end, Harm* harm) {
+    Clock::time_point next = In(Draw(0.2, 1)), server_back;
+    while (Clock::now() < end) {
+      const auto now = Clock::now();
+      if (!service_.server_runs() && now >= server_back) service_.StartServer(kShortLeases);
+      for (Agent& agent : agents_) Revive(&agent, now);
+      if (now >= next) {
+        HarmSomething(&server_back, harm);
+        next = In(Draw(0.2, 1.5));
+      }
+      usleep(10'000);
+    }
+  }
+
+  void HarmSomething(Clock::time_point* server_back, Harm* harm) {
+    const double draw = Draw(0, 1);
+    Agent& agent = agents_[random_() % agents_.size()];
+    if (draw < 0.4) {
+      const std::vector<pid_t> trainers = service_.Trainers();
+      const uint32_t chosen = random_();
+      if (trainers.empty()) return;
+      kill(trainers[chosen % trainers.size()], SIGKILL);
+      ++harm->trainers;
+    } else if (draw < 0.6) {
+      if (!service_.server_runs()) return;
+      service_.KillServer();
+      *server_back = In(Draw(0, 1));
+      ++harm->servers;
+    } else if (agent.process != 0 && draw < 0.8) {
+      service::ServiceProcesses::Kill(&agent.process);
+      agent.stopped = false;
+      agent.revive_at = In(Draw(0, 1));
+      ++harm->agents;
+    } else if (agent.process != 0 && !agent.stopped) {
+      kill(agent.process, SIGSTOP);
+      agent.stopped = true;
+      agent.revive_at = In(Draw(0.3, 5));  // within the lease's time-to-live, or beyond it
+      ++harm->stops;
+    }
+  }
+
+  void Revive(Agent* agent, Clock::time_point now) {
+    if (now < agent->revive_at) return;
+    if (agent->stopped) kill(agent->process, SIGCONT);
+    agent->stopped = false;
+    // One that left by itself did so because of a fault: that is not hidden by starting another.
+    if (agent->process == 0) agent->process = service_.StartAgent(agent->name, kSlots);
+  }
+
+  // The server is dead: what it left is all that there is.
+  void Check() {
+    for (const Agent& agent : agents_) {
+      if (agent.process != 0 && cli::testing::Ended(agent.process))
+        Break(absl::StrCat("an agent runs until it is told to end: ", agent.name, " ended"));
+    }
+    auto store = store::OpenSqliteStore(service_.StorePath());
+    if (!store.ok()) return Break(absl::StrCat("the store opens: ", std::string(store.status().message())));
+    auto view = ReadStore(**store, told_.Requests());
+    if (!view.ok()) return Break(absl::StrCat("the store is read: ", std::string(view.status().message())));
+    view_ = *std::move(view);
+    const auto add = [&](const std::vector<std::string>& rules) { broken_.insert(broken_.end(), rules.begin(), rules.end()); };
+    add(CheckTold(view_, told_));
+    add(CheckSlots(view_));
+    for (const auto& [name, history] : view_.jobs) {
+      add(CheckHistory(history));
+      add(CheckCheckpoints(history, kKeepLatest, service_.Path("scratch")));
+    }
+  }
+
+  // Nothing is harmed any more: all jobs end.
+  void Settle() {
+    for (Agent& agent : agents_) Revive(&agent, Clock::time_point::max());
+    StartServer(kCalm);
+    Client& client = clients_.front();
+    const bool settled = service::Within(kSettleSeconds, [&] {
+      usleep(200'000);
+      if (!client.Look()) return false;
+      const auto known = told_.Known();
+      return std::all_of(known.begin(), known.end(), [](const auto& job) { return IsFinalState(job.second.state); });
+    });
+    service_.KillServer();
+    Check();
+    for (const auto& [name, job] : told_.Known()) {
+      if (settled || IsFinalState(job.state)) continue;
+      const auto stored = view_.jobs.find(name);
+      Break(absl::StrCat("every job ends once nothing is killed any more: ", name, " is ", EnumText(job.state), ", ",
+                         stored == view_.jobs.end() ? "" : stored->second.job.reason()));
+    }
+  }
+
+  static std::string ViewText(const StoreView& view) {
+    std::map<v1::JobState, int> states;
+    size_t transitions = 0, attempts = 0, checkpoints = 0;
+    for (const auto& [name, history] : view.jobs) {
+      ++states[history.job.state()];
+      transitions += history.transitions.size(), attempts += history.attempts.size(), checkpoints += history.checkpoints.size();
+    }
+    std::string text = absl::StrCat("checked ", view.jobs.size(), " jobs (");
+    for (const auto& [state, count] : states)
+      absl::StrAppend(&text, state == states.begin()->first ? "" : ", ", count, " ", EnumText(state));
+    return absl::StrCat(text, "), ", transitions, " transitions, ", attempts, " attempts, ", checkpoints, " checkpoints");
+  }
+
+  const ChaosOptions options_;
+  std::mt19937 random_;
+  Told told_;
+  ClientOptions client_options_;
+  service::ServiceProcesses service_;
+  std::deque<Client> clients_;
+  std::vector<Agent> agents_;
+  StoreView view_;
+  Harm harm_;
+  Calls calls_;
+  std::vector<std::string> broken_;
+};
+
+}  // namespace
+
+std::vector<std::string> RunChaos(const ChaosOptions& options) { return Chaos(options).Run(); }
+
+}  // namespace legoai::scenarios

@@ -1,0 +1,37 @@
+// tests/scenarios/chaos: prints the seed, a line for each round and a summary. Exit codes: 0 no rule broken, 1 some are (and
+// which), 2 the call was wrong.
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "tests/scenarios/chaos.h"
+
+ABSL_FLAG(uint32_t, seed, 0, "of all that is drawn; 0: another one each time");
+ABSL_FLAG(int32_t, rounds, 10, "of kills, each followed by a check");
+ABSL_FLAG(double, round_seconds, 8, "of kills in each round, at most 12");
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("tests/scenarios/chaos --seed N --rounds N");
+  const auto rest = absl::ParseCommandLine(argc, argv);
+  legoai::scenarios::ChaosOptions options;
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.rounds = absl::GetFlag(FLAGS_rounds);
+  options.round_seconds = absl::GetFlag(FLAGS_round_seconds);
+  if (rest.size() > 1 || options.rounds < 1 || !(options.round_seconds > 0 && options.round_seconds <= 12)) {
+    std::fprintf(stderr, "%s: --rounds must be at least 1, --round_seconds above 0 and at most 12, and nothing else is taken\n",
+                 argv[0]);
+    return 2;
+  }
+  if (options.seed == 0) options.seed = std::random_device()();
+  options.say = [](const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  };
+  options.say("seed " + std::to_string(options.seed));
+  const auto broken = legoai::scenarios::RunChaos(options);
+  for (const std::string& rule : broken) std::fprintf(stderr, "%s\n", rule.c_str());
+  return broken.empty() ? 0 : 1;
+}

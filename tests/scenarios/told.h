@@ -1,0 +1,53 @@
+// What clients of the service were told, kept by whoever checks it (checker.h): the service has no part in it. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "proto/legoai/v1/job.pb.h"
+
+namespace legoai::scenarios {
+
+// The latest that any client has heard of a job that was acknowledged.
+struct ToldJob {
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  int64_t version = 0, epoch = 0, committed_step = 0;
+  int64_t steps = 0;       // that were asked for
+  bool cancelled = false;  // a cancellation was acknowledged
+  std::string retry_of;
+};
+
+bool IsFinalState(v1::JobState state);
+
+class Told {
+ public:
+  // Before a submission or a retry is sent: whatever becomes of the call, it may have come through.
+  void Sent(const std::string& request_id);
+  // An answer to it. The same request_id must always give the same job.
+  void Accepted(const std::string& request_id, const v1::Job& job);
+
+  // To be taken before a call and given with what came back: an answer may not be older than what was known when it was asked
+  // for.
+  std::map<std::string, ToldJob> Known() const;
+  void Heard(const std::map<std::string, ToldJob>& before, const v1::Job& job);
+  void CancelAcknowledged(const std::string& job);
+  void Break(const std::string& rule);
+
+  std::set<std::string> Requests() const;
+  std::map<std::string, std::string> Acknowledged() const;  // request_id -> job
+  std::vector<std::string> Broken() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> requests_;
+  std::map<std::string, std::string> acknowledged_;
+  std::map<std::string, ToldJob> jobs_;
+  std::vector<std::string> broken_;
+};
+
+}  // namespace legoai::scenarios

@@ -1,0 +1,149 @@
+#include "tests/service/service_processes.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "worker/model/hf_config.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::service {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A port that was free a moment ago: the server must have the same one again after it was killed.
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+fs::path TemporaryFolder() {
+  const char* const of_test = getenv("TEST_TMPDIR");
+  return of_test != nullptr ? fs::path(of_test) : fs::temp_directory_path();
+}
+
+}  // namespace
+
+ServiceProcesses::ServiceProcesses(const std::string& name)
+    : processes_(TemporaryFolder() / (name + "-" + std::to_string(getpid())), name + "-" + std::to_string(getpid())),
+      address_("127.0.0.1:" + std::to_string(FreePort())) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  stub_ = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+}
+
+ServiceProcesses::~ServiceProcesses() {
+  KillServer();
+  // Trainers and lego-sim die with their parents; an agent that started one a moment ago may be a parent of another.
+  Within(60, [this] {
+    const auto left = processes_.All();
+    for (const cli::testing::Process& process : left) kill(process.pid, SIGKILL);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    return left.empty();
+  });
+  std::error_code busy;
+  if (!keep_folder_) fs::remove_all(processes_.folder(), busy);
+}
+
+void ServiceProcesses::StartServer(const ServerTimes& times) {
+  server_ = processes_.Start({"server/main/legoai-server", "--listen=" + address_, "--http=", "--data=" + Path("data"),
+                              "--sim=simulator/capture/lego-sim", "--lease_ttl=" + times.lease_ttl,
+                              "--heartbeat_interval=" + times.heartbeat_interval, "--replan_grace=" + times.replan_grace});
+}
+
+bool ServiceProcesses::AwaitServer() {
+  const bool answered = Within(60, [this] {
+    v1::ServerInfo info;
+    return cli::testing::Ended(server_) ||
+           Ask(*stub_, &v1::ControlPlane::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok();
+  });
+  return answered && !cli::testing::Ended(server_);
+}
+
+void ServiceProcesses::Kill(pid_t* process) {
+  if (*process == 0) return;
+  kill(*process, SIGKILL);
+  waitpid(*process, nullptr, 0);
+  *process = 0;
+}
+
+void ServiceProcesses::KillServer() { Kill(&server_); }
+
+pid_t ServiceProcesses::StartAgent(const std::string& name, int slots) const {
+  return processes_.Start({"worker/agent/legoai-agent", "--server=" + address_, "--name=" + name,
+                           "--slots=" + std::to_string(slots), "--runs=" + Path("runs"),
+                           "--trainer=worker/train/legoai-trainer"});
+}
+
+std::vector<pid_t> ServiceProcesses::Trainers() const {
+  std::vector<pid_t> trainers;
+  for (const cli::testing::Process& process : processes_.All()) {
+    if (process.program == "legoai-trainer") trainers.push_back(process.pid);
+  }
+  return trainers;
+}
+
+absl::StatusOr<v1::JobSpec> ServiceProcesses::TinyJob(int slots, int steps, int interval) const {
+  auto model = model::ReadHfConfig(Path("config.json"));
+  if (!model.ok()) return model.status();
+  auto recipe = parallel::LoadRecipe(Path("recipe.toml"));
+  if (!recipe.ok()) return recipe.status();
+  recipe->mutable_training()->clear_local_batch_size();
+  recipe->mutable_training()->set_steps(steps);
+  recipe->mutable_checkpoint()->set_interval(interval);
+  recipe->mutable_comm()->set_train_timeout_seconds(10);
+  v1::JobSpec spec;
+  spec.set_display_name("tiny");
+  *spec.mutable_model() = *std::move(model);
+  *spec.mutable_recipe() = *std::move(recipe);
+  spec.mutable_dataset()->set_uri(Path("text.txt"));
+  spec.mutable_resources()->set_slots(slots);
+  spec.mutable_resources()->set_min_slots(1);
+  spec.mutable_policy()->set_max_restarts(1000);
+  spec.mutable_planning()->set_budget_seconds(20);
+  for (const char* constraint : {"training.mixed_precision_param=float32", "parallelism.tensor_parallel_degree=1",
+                                 "parallelism.pipeline_parallel_degree=1", "activation_checkpoint.mode=none"}) {
+    spec.mutable_planning()->add_constraints(constraint);
+  }
+  return spec;
+}
+
+std::string ServiceProcesses::LastWords(size_t bytes_each) const {
+  std::string words;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(processes_.folder(), error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("stderr.", 0) != 0) continue;
+    const std::string said = cli::testing::ReadAll(entry.path());
+    words += name + ":\n" + said.substr(said.size() - std::min(said.size(), bytes_each)) + "\n";
+  }
+  return words;
+}
+
+bool Within(double seconds, const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    usleep(5000);
+  }
+  return true;
+}
+
+}  // namespace legoai::service

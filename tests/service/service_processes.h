@@ -1,0 +1,80 @@
+// The service on this machine: legoai-server and legoai-agents as real processes in a folder of their own, with a job of a tiny
+// model to give them. For scenarios and benchmarks; nothing of a test's frame is needed. Everything that was started is killed at
+// the end. One object at a time (marked_processes.h). Not thread-safe; the stub is.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "server/cli/testing/marked_processes.h"
+
+namespace legoai::service {
+
+// As legoai-server's flags take them.
+struct ServerTimes {
+  std::string lease_ttl = "15s", heartbeat_interval = "2s", replan_grace = "30s";
+};
+
+class ServiceProcesses {
+ public:
+  // In a new folder below that of temporary files; `name` is a part of its name.
+  explicit ServiceProcesses(const std::string& name);
+  // The folder is removed too, unless KeepFolder() was called.
+  ~ServiceProcesses();
+  void KeepFolder() { keep_folder_ = true; }
+
+  // On the same port and store each time. Does not wait.
+  void StartServer(const ServerTimes& times);
+  // Whether it answers within a minute.
+  bool AwaitServer();
+  void KillServer();
+  bool server_runs() const { return server_ != 0; }
+  bool ServerEnded() const { return server_ != 0 && cli::testing::Ended(server_); }  // by itself
+
+  // Does not wait.
+  pid_t StartAgent(const std::string& name, int slots) const;
+  // SIGKILL, also of one that is stopped, and waits for its end. 0: nothing.
+  static void Kill(pid_t* process);
+  std::vector<pid_t> Trainers() const;
+
+  // The tiny model over up to `slots` slots, saved every `interval` steps, with as many restarts as there may be.
+  absl::StatusOr<v1::JobSpec> TinyJob(int slots, int steps, int interval) const;
+
+  v1::ControlPlane::Stub& stub() const { return *stub_; }
+  std::string Path(const std::string& name) const { return processes_.Path(name); }
+  std::string StorePath() const { return Path("data/legoai.db"); }
+  // The last lines of what the server (each of them) and the agents have said.
+  std::string LastWords(size_t bytes_each) const;
+
+ private:
+  const cli::testing::MarkedProcesses processes_;
+  const std::string address_;
+  std::unique_ptr<v1::ControlPlane::Stub> stub_;
+  pid_t server_ = 0;
+  bool keep_folder_ = false;
+};
+
+// Looks every few milliseconds; whether `condition` held before the seconds were over.
+bool Within(double seconds, const std::function<bool()>& condition);
+
+template <typename Request, typename Response>
+using ControlPlaneCall = grpc::Status (v1::ControlPlane::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Request, typename Response>
+grpc::Status Ask(v1::ControlPlane::Stub& stub, ControlPlaneCall<Request, Response> call, const Request& request,
+                 Response* response, double seconds = 10) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
+  return (stub.*call)(&context, request, response);
+}
+
+}  // namespace legoai::service
