@@ -27,6 +27,9 @@ absl::Status CheckAddress(const std::string& source, const std::string& address)
   return FieldError(source, address, absl::StrCat("must be HOST:PORT, as in ", kDefaultServer));
 }
 
+// Ids are in capitals; who types one may not be.
+std::string OfDefaultProject(const std::string& id) { return server::FormatJobName("default", absl::AsciiStrToUpper(id)); }
+
 absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& text) {
   v1::ListJobsRequest request;
   request.set_parent(kParent);
@@ -73,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
 }
 
 bool IsJob(const std::string& text) {
-  return server::ParseJobName("JOB", text).ok() || server::IsUlid(absl::AsciiStrToUpper(text));
+  return server::ParseJobName("JOB", text).ok() || server::ParseJobName("JOB", OfDefaultProject(text)).ok();
 }
 
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text) {
@@ -81,8 +84,7 @@ absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text)
     if (const auto parsed = server::ParseJobName("JOB", text); !parsed.ok()) return parsed.status();
     return text;
   }
-  const std::string id = absl::AsciiStrToUpper(text);
-  if (server::IsUlid(id)) return server::FormatJobName("default", id);
+  if (IsJob(text)) return OfDefaultProject(text);
   if (text.empty()) return FieldError("JOB", text, "is empty; give an id, or a part of one");
   return FindAmongLatest(client, text);
 }

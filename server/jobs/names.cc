@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
+#include "server/store/ulid.h"
 
 namespace legoai::server {
 namespace {
@@ -30,12 +31,6 @@ std::vector<std::string> Split(std::string_view name) { return absl::StrSplit(st
 
 }  // namespace
 
-bool IsUlid(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-  return text.size() == 26 && text[0] <= '7' &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return kDigits.find(c) != std::string_view::npos; });
-}
-
 bool IsSegment(std::string_view text) {
   return !text.empty() && text.size() <= kSegmentMost && absl::ascii_isalnum(text[0]) &&
          std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_'; });
@@ -50,7 +45,7 @@ absl::StatusOr<std::string> ParseProjectName(std::string_view field, std::string
 
 absl::StatusOr<JobName> ParseJobName(std::string_view field, std::string_view name) {
   const std::vector<std::string> parts = Split(name);
-  if (parts.size() != 4 || parts[0] != "projects" || !IsProject(parts[1]) || parts[2] != "jobs" || !IsUlid(parts[3]))
+  if (parts.size() != 4 || parts[0] != "projects" || !IsProject(parts[1]) || parts[2] != "jobs" || !store::IsUlid(parts[3]))
     return WrongName(field, name, "a job, \"projects/default/jobs/ID\" with an ID of 26 capitals and digits");
   return JobName{parts[1], parts[3]};
 }

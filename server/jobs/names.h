@@ -1,4 +1,4 @@
-// Resource names of the service, in the style of Google's API improvement proposals: "projects/P/jobs/J" with J a ULID,
+// Resource names of the service, in the style of Google's API improvement proposals: "projects/P/jobs/J" with J a ULID (server/store/ulid.h),
 // ".../attempts/N", ".../checkpoints/STEP", "workers/W". gRPC-free. Thread-safety: pure functions.
 //
 // Errors of parsing: FieldError of `field`, which is the path of the name in the request, with the form that is wanted.
@@ -20,9 +20,6 @@ struct AttemptName {
   std::string job;  // resource name
   int64_t attempt = 0;
 };
-
-// 26 characters of Crockford's base 32, in capitals, of at most 128 bits.
-bool IsUlid(std::string_view text);
 
 // "projects/default" -> "default".
 absl::StatusOr<std::string> ParseProjectName(std::string_view field, std::string_view name);
