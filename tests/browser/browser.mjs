@@ -12,6 +12,7 @@ export function loadPlaywright(pageFolder) {
 // The server's first line of output is JSON with its port. `end` closes its standard input, which ends it.
 export async function startServer(binary, args) {
   const child = spawn(binary, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  process.once('exit', () => child.kill('SIGKILL'));
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const lines = createInterface({ input: child.stdout });
   const first = await Promise.race([

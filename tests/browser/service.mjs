@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 // Starts a program whose log is JSON lines on its standard error. `until(line)` gives something once the line that is waited for has come.
 function start(program, args, until) {
   const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  process.once('exit', () => child.kill('SIGKILL'));  // whatever has gone wrong, nothing stays behind
   const ended = new Promise((resolve) => child.once('exit', (code, signal) => resolve(code ?? signal)));
   const lines = [];
   const ready = new Promise((resolve, reject) => {
@@ -28,9 +29,9 @@ function start(program, args, until) {
   return { child, ended, ready, lines };
 }
 
-async function end(process) {
-  process.child.kill('SIGTERM');
-  return process.ended;
+async function end(program) {
+  program.child.kill('SIGTERM');
+  return program.ended;
 }
 
 // `programs`: paths of legoai-server, legoai-agent, legoai-trainer, lego-sim and lego.
