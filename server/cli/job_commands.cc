@@ -11,6 +11,7 @@
 #include "proto/json/reflect.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
+#include "server/cli/plan_text.h"
 #include "server/cli/server_call.h"
 
 namespace legoai::cli {
@@ -74,6 +75,13 @@ absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments
   const auto attempts = client.ListAttempts(attempts_request);
   if (!attempts.ok()) return attempts.status();
   Print(JobText(*job, attempts->attempts()));
+  if (!attempts->attempts().empty()) Print(MeasuredText(*attempts->attempts().rbegin()));
+  if (!arguments.Has("plan")) return kDone;
+  v1::GetPlanRequest plan_request;
+  plan_request.set_name(name);
+  const auto plan = client.GetPlan(plan_request);
+  if (!plan.ok()) return plan.status();
+  Print("\n" + PlanText(*plan, /*all_rejected=*/true));
   return kDone;
 }
 
@@ -131,7 +139,10 @@ Command ListCommand() {
   return {spec, List};
 }
 
-Command GetCommand() { return OfOneJob("get", "Shows a job: state and why, recipe, progress, attempts.", {}, Get); }
+Command GetCommand() {
+  return OfOneJob("get", "Shows a job: state and why, recipe, progress, attempts.",
+                  {{"plan", "", "also the ranking of recipes, what was rejected, and why the winner wins"}}, Get);
+}
 
 Command CancelCommand() {
   return OfOneJob("cancel", "Ends a job; one that has ended stays as it is.", {{"reason", "TEXT", "kept with the job"}}, Cancel);

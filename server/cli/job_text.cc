@@ -140,10 +140,27 @@ std::string OutcomeText(const v1::Job& job) {
   if (job.progress().has_loss()) absl::StrAppend(&text, ", loss ", LossText(job.progress()));
   if (job.progress().has_validation_loss()) {
     absl::StrAppend(&text, absl::StrFormat(", held-out loss %.4f", job.progress().validation_loss()));
-    if (job.has_unigram_entropy()) absl::StrAppend(&text, absl::StrFormat(" (unigram entropy %.4f)", job.unigram_entropy()));
+    if (job.has_unigram_entropy())
+      absl::StrAppend(&text, absl::StrFormat(" (unigram entropy of the text %.4f, ratio %.3f)", job.unigram_entropy(),
+                                             job.progress().validation_loss() / job.unigram_entropy()));
   }
   if (!job.hf_directory().empty()) absl::StrAppend(&text, "; Hugging Face folder: ", job.hf_directory());
   return text;
+}
+
+std::string MeasuredText(const v1::Attempt& attempt) {
+  if (!attempt.has_measured_step_seconds()) return "";
+  Table table({"<", "predicted", "measured", "error"});
+  auto row = [&](const char* what, double said, double was, const std::string& said_text, const std::string& was_text) {
+    table.Add({what, said_text, was_text, absl::StrFormat("%+.1f %%", 100 * (said / was - 1))});
+  };
+  row("step time", attempt.predicted_step_seconds(), attempt.measured_step_seconds(),
+      SecondsText(attempt.predicted_step_seconds()), SecondsText(attempt.measured_step_seconds()));
+  if (attempt.has_measured_peak_memory_bytes()) {
+    row("peak memory of a rank", attempt.predicted_peak_memory_bytes(), attempt.measured_peak_memory_bytes(),
+        BytesText(attempt.predicted_peak_memory_bytes()), BytesText(attempt.measured_peak_memory_bytes()));
+  }
+  return "\n" + table.Text();
 }
 
 std::string TransitionText(const v1::Transition& transition) {

@@ -16,6 +16,9 @@ namespace legoai::cli {
 std::string TimeText(int64_t time_us);
 std::string DurationText(double seconds);  // "2 min 05 s"
 
+// Predicted beside measured: step time and peak memory; empty where nothing was measured.
+std::string MeasuredText(const v1::Attempt& attempt);
+
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
 // Everything about one, with its attempts.
 std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts);

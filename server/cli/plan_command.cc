@@ -18,6 +18,7 @@
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"
 #include "worker/checkpoint/files.h"
@@ -27,8 +28,6 @@ namespace legoai::cli {
 namespace {
 
 constexpr double kDefaultBudgetSeconds = 8;
-constexpr int kRejectedInTable = 5;
-constexpr char kFailedRule[] = "failed";
 constexpr char kConstraintRule[] = "constraint";
 
 // Keys that the request has a place for; every other key on the command line binds all candidates.
@@ -95,54 +94,6 @@ std::string ProgressText(const planner::PlanProgress& progress) {
   return text;
 }
 
-std::string RankedTable(const v1::PlanResult& result) {
-  Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak memory", "headroom"});
-  for (const auto& ranked : result.ranked()) {
-    table.Add({std::to_string(ranked.rank()), planner::Summarize(ranked.recipe()), SecondsText(ranked.step_time_seconds()),
-               WithCommas(static_cast<int64_t>(ranked.tokens_per_second_per_gpu())), PercentText(ranked.mfu()),
-               BytesText(ranked.peak_memory_bytes()), BytesText(ranked.headroom_bytes())});
-  }
-  return table.Text();
-}
-
-std::string RejectedTable(const v1::PlanResult& result, bool all) {
-  Table table({"<rejected", "<rule", "memory", "<reason"});
-  std::map<bool, int> shown;  // by whether it failed: a few of each kind
-  for (const auto& rejected : result.rejected()) {
-    if (!all && shown[rejected.rule() == kFailedRule]++ >= kRejectedInTable) continue;
-    std::string memory;
-    if (rejected.has_peak_memory_bytes()) memory = (rejected.is_bound() ? ">= " : "") + BytesText(rejected.peak_memory_bytes());
-    table.Add({planner::Summarize(rejected.recipe()), rejected.rule(), memory, rejected.reason()});
-  }
-  return table.Text();
-}
-
-std::string CountsText(const v1::PlanResult& result) {
-  std::string text = absl::StrCat(WithCommas(result.space()), " recipes in ", absl::StrFormat("%.1f s", result.seconds()), ": ");
-  std::vector<std::string> parts;
-  auto add = [&](int64_t count, const std::string& what) {
-    if (count > 0) parts.push_back(absl::StrCat(WithCommas(count), " ", what));
-  };
-  add(result.captured() - result.captured_unfit(), "simulated and fit");
-  add(result.captured_unfit(), "simulated and too large");
-  add(result.bounded_out(), "too large by the closed-form bound");
-  add(result.failed(), "failed");
-  add(result.not_reached(), "not reached in the budget");
-  for (const auto& [rule, count] : std::map<std::string, int64_t>(result.pruned().begin(), result.pruned().end())) {
-    add(count, "dropped by " + rule);
-  }
-  return text + absl::StrJoin(parts, ", ") + "\n";
-}
-
-std::string ResultText(const v1::PlanResult& result, bool all_rejected) {
-  std::string text = absl::StrCat(result.model(), " on ", result.cluster(), ", global batch ", result.global_batch(),
-                                  ", sequences of ", result.seq_len(), " tokens\n\n");
-  if (result.ranked_size() > 0) absl::StrAppend(&text, RankedTable(result), "\n");
-  const bool show_rejected = result.rejected_size() > 0 && (all_rejected || result.ranked_size() == 0 || result.failed() > 0);
-  if (show_rejected) absl::StrAppend(&text, RejectedTable(result, all_rejected), "\n");
-  return absl::StrCat(text, CountsText(result), "\n", result.explanation(), "\n");
-}
-
 absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request) {
   const auto program = FindSim();
   if (!program.ok()) return program.status();
@@ -193,7 +144,7 @@ absl::Status NothingReached(const v1::PlanResult& result) {
 // The rules leave nothing, and what the call binds is among them.
 absl::Status OverConstrained(const v1::PlanRequest& request, const v1::PlanResult& result) {
   return FieldError("--constraint", absl::StrJoin(request.constraints(), " "),
-                    absl::StrCat("none of the recipes has this and is legal: ", CountsText(result),
+                    absl::StrCat("none of the recipes has this and is legal: ", PlanCountsText(result),
                                  "leave a constraint out, or change its value"));
 }
 
@@ -213,7 +164,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
     if (absl::Status status = checkpoint::WriteFile(*out, result->ranked(0).recipe_toml()); !status.ok()) return status;
     std::fprintf(stderr, "wrote the recipe of rank 1 to %s\n", arguments.Text("out").c_str());
   }
-  Print(arguments.format() == Format::kTable ? ResultText(*result, request->all_rejected())
+  Print(arguments.format() == Format::kTable ? PlanText(*result, request->all_rejected())
                                              : TreeText(arguments.format(), ToTree(*result)));
   if (found) return kDone;
   std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());

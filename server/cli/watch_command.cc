@@ -7,6 +7,7 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
+#include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"
 
@@ -30,6 +31,23 @@ int Detached(const Client& client, const std::string& name, ProgressLine* line) 
 
 absl::StatusOr<std::string> NameOf(Client& client, const Arguments& arguments) {
   return FindJobName(client, arguments.positional()[0]);
+}
+
+// What the planner found, as soon as it has. A plan that cannot be fetched is no reason to end the watch.
+void ShowPlan(Client& client, const std::string& name, ProgressLine* line) {
+  v1::GetPlanRequest request;
+  request.set_name(name);
+  const auto plan = client.GetPlan(request);
+  line->Note(plan.ok() ? absl::StrCat("\n", PlanText(*plan, /*all_rejected=*/false))
+                       : absl::StrCat("the plan cannot be shown: ", plan.status().message()));
+}
+
+// Predicted beside measured, of the attempt that ended the job.
+void PrintMeasured(Client& client, const std::string& name) {
+  v1::ListAttemptsRequest request;
+  request.set_parent(name);
+  const auto attempts = client.ListAttempts(request);
+  if (attempts.ok() && !attempts->attempts().empty()) Print(MeasuredText(*attempts->attempts().rbegin()));
 }
 
 template <typename Follow>
@@ -64,7 +82,10 @@ absl::StatusOr<int> WatchToEnd(Client& client, const std::string& name, Format f
   callbacks.news = [&](const v1::WatchJobResponse& news) {
     job = news.job();
     if (format != Format::kTable) return PrintMessage(format, news);
-    for (const v1::Transition& transition : news.transitions()) line.Note(TransitionText(transition));
+    for (const v1::Transition& transition : news.transitions()) {
+      line.Note(TransitionText(transition));
+      if (transition.to() == v1::QUEUED) ShowPlan(client, name, &line);
+    }
     line.Show(ProgressText(job, news.has_planning() ? &news.planning() : nullptr));
   };
   callbacks.away = [&](const absl::Status& status) {
@@ -75,7 +96,10 @@ absl::StatusOr<int> WatchToEnd(Client& client, const std::string& name, Format f
   if (absl::IsCancelled(status) && guard.interrupted()) return Detached(client, name, &line);
   line.Finish();
   if (!status.ok()) return status;
-  if (format == Format::kTable) Print(OutcomeText(job) + "\n");
+  if (format == Format::kTable) {
+    Print(OutcomeText(job) + "\n");
+    PrintMeasured(client, name);
+  }
   return CodeOf(job);
 }
 

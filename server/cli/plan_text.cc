@@ -1,0 +1,67 @@
+#include "server/cli/plan_text.h"
+
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "planner/explain.h"
+#include "server/cli/output.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr int kRejectedInTable = 5;
+
+std::string RankedTable(const v1::PlanResult& result) {
+  Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak memory", "headroom"});
+  for (const auto& ranked : result.ranked()) {
+    table.Add({std::to_string(ranked.rank()), planner::Summarize(ranked.recipe()), SecondsText(ranked.step_time_seconds()),
+               WithCommas(static_cast<int64_t>(ranked.tokens_per_second_per_gpu())), PercentText(ranked.mfu()),
+               BytesText(ranked.peak_memory_bytes()), BytesText(ranked.headroom_bytes())});
+  }
+  return table.Text();
+}
+
+std::string RejectedTable(const v1::PlanResult& result, bool all) {
+  Table table({"<rejected", "<rule", "memory", "<reason"});
+  std::map<bool, int> shown;  // by whether it failed: a few of each kind
+  for (const auto& rejected : result.rejected()) {
+    if (!all && shown[rejected.rule() == kFailedRule]++ >= kRejectedInTable) continue;
+    std::string memory;
+    if (rejected.has_peak_memory_bytes()) memory = (rejected.is_bound() ? ">= " : "") + BytesText(rejected.peak_memory_bytes());
+    table.Add({planner::Summarize(rejected.recipe()), rejected.rule(), memory, rejected.reason()});
+  }
+  return table.Text();
+}
+
+}  // namespace
+
+std::string PlanCountsText(const v1::PlanResult& result) {
+  std::string text = absl::StrCat(WithCommas(result.space()), " recipes in ", absl::StrFormat("%.1f s", result.seconds()), ": ");
+  std::vector<std::string> parts;
+  auto add = [&](int64_t count, const std::string& what) {
+    if (count > 0) parts.push_back(absl::StrCat(WithCommas(count), " ", what));
+  };
+  add(result.captured() - result.captured_unfit(), "simulated and fit");
+  add(result.captured_unfit(), "simulated and too large");
+  add(result.bounded_out(), "too large by the closed-form bound");
+  add(result.failed(), "failed");
+  add(result.not_reached(), "not reached in the budget");
+  for (const auto& [rule, count] : std::map<std::string, int64_t>(result.pruned().begin(), result.pruned().end())) {
+    add(count, "dropped by " + rule);
+  }
+  return text + absl::StrJoin(parts, ", ") + "\n";
+}
+
+std::string PlanText(const v1::PlanResult& result, bool all_rejected) {
+  std::string text = absl::StrCat(result.model(), " on ", result.cluster(), ", global batch ", result.global_batch(),
+                                  ", sequences of ", result.seq_len(), " tokens\n\n");
+  if (result.ranked_size() > 0) absl::StrAppend(&text, RankedTable(result), "\n");
+  const bool show_rejected = result.rejected_size() > 0 && (all_rejected || result.ranked_size() == 0 || result.failed() > 0);
+  if (show_rejected) absl::StrAppend(&text, RejectedTable(result, all_rejected), "\n");
+  return absl::StrCat(text, PlanCountsText(result), "\n", result.explanation(), "\n");
+}
+
+}  // namespace legoai::cli
