@@ -61,6 +61,10 @@ export const listJobs = (filter: string, size: number, token: string, signal?: A
 export const getJob = (name: string) => call<Job>(name);
 export const cancelJob = (name: string) => post<Job>(`${name}:cancel`, { reason: 'asked for on the page' });
 export const retryJob = (name: string, requestId: string) => post<Job>(`${name}:retry`, { request_id: requestId });
+// 32 hexadecimal digits. randomUUID() is there on localhost and https only.
+export function newRequestId(): string {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+}
 export const getPlan = (name: string) => call<PlanResult>(`${name}/plan`);
 export const listAttempts = async (name: string) => (await call<{ attempts: Attempt[] }>(`${name}/attempts`)).attempts;
 export const listCheckpoints = async (name: string) => (await call<{ checkpoints: Checkpoint[] }>(`${name}/checkpoints`)).checkpoints;

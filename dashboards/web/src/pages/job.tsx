@@ -1,6 +1,6 @@
 // One job, live: what it does, how it was planned, what happened to it, what it says.
 import { useEffect, useState } from 'preact/hooks';
-import { ApiError, cancelJob, getJob, listAttempts, queryMetrics, retryJob } from '../api';
+import { ApiError, cancelJob, getJob, listAttempts, newRequestId, queryMetrics, retryJob } from '../api';
 import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft, slotsText } from '../curve';
 import * as format from '../format';
 import { useKeys } from '../keyboard';
@@ -125,7 +125,7 @@ function Actions({ job, name }: { job: Job; name: string }) {
   if (job.state === 'succeeded') return null;
   return (
     <ConfirmButton label="Retry" question={`Try ${name} again?`} confirm="Retry" detail="A new job is made with what this one was submitted with."
-      action={async () => navigate(jobAddress((await retryJob(job.name, crypto.randomUUID())).name))} />
+      action={async () => navigate(jobAddress((await retryJob(job.name, newRequestId())).name))} />
   );
 }
 
