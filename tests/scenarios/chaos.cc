@@ -64,8 +64,9 @@ class Chaos {
 
   std::vector<std::string> Run() {
     Begin();
-    for (int round = 1; round <= options_.rounds && broken_.empty(); ++round) Round(round);
-    if (broken_.empty()) Settle();
+    for (int round = 1; round <= options_.rounds && broken_.empty() && !options_.stop(); ++round) Round(round);
+    if (broken_.empty() && !options_.stop()) Settle();
+    if (options_.stop()) return {"stopped"};
     if (broken_.empty()) {
       options_.say(absl::StrCat("seed ", options_.seed, ": ", options_.rounds, " rounds, no rule broken; ", harm_.Text(), "; ",
                                 CallsText(calls_), "; ", ViewText(view_)));
@@ -129,7 +130,7 @@ class Chaos {
 
   void DoHarm(Clock::time_point end, Harm* harm) {
     Clock::time_point next = In(Draw(0.2, 1)), server_back;
-    while (Clock::now() < end) {
+    while (Clock::now() < end && !options_.stop()) {
       const auto now = Clock::now();
       if (!service_.server_runs() && now >= server_back) service_.StartServer(kShortLeases);
       for (Agent& agent : agents_) Revive(&agent, now);
@@ -203,6 +204,7 @@ class Chaos {
     Client& client = clients_.front();
     const bool settled = service::Within(kSettleSeconds, [&] {
       usleep(200'000);
+      if (options_.stop()) return true;
       if (!client.Look()) return false;
       const auto known = told_.Known();
       return std::all_of(known.begin(), known.end(), [](const auto& job) { return IsFinalState(job.second.state); });

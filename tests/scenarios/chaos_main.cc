@@ -1,5 +1,7 @@
 // tests/scenarios/chaos: prints the seed, a line for each round and a summary. Exit codes: 0 no rule broken, 1 some are (and
 // which), 2 the call was wrong.
+#include <signal.h>
+
 #include <cstdio>
 #include <random>
 #include <string>
@@ -12,6 +14,12 @@
 ABSL_FLAG(uint32_t, seed, 0, "of all that is drawn; 0: another one each time");
 ABSL_FLAG(int32_t, rounds, 10, "of kills, each followed by a check");
 ABSL_FLAG(double, round_seconds, 8, "of kills in each round, at most 12");
+
+namespace {
+
+volatile sig_atomic_t stopped = 0;
+
+}  // namespace
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("tests/scenarios/chaos --seed N --rounds N");
@@ -30,6 +38,9 @@ int main(int argc, char** argv) {
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
   };
+  // Nothing that was started is left behind.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, [](int) { stopped = 1; });
+  options.stop = [] { return stopped != 0; };
   options.say("seed " + std::to_string(options.seed));
   const auto broken = legoai::scenarios::RunChaos(options);
   for (const std::string& rule : broken) std::fprintf(stderr, "%s\n", rule.c_str());
