@@ -133,7 +133,7 @@ absl::Status Advance(store::Transaction& transaction, v1::Job* job, v1::JobState
   if (job->state() != v1::LEASED && !(job->state() == v1::STARTING && to == v1::RUNNING)) return absl::OkStatus();
   const bool runs = to == v1::RUNNING;
   if (absl::Status status = SetAttemptState(transaction, *job, runs ? "running" : "starting"); !status.ok()) return status;
-  return Move(transaction, job, to, runs ? "steps are done" : "trainers are started", now_us);
+  return Move(transaction, job, to, runs ? "trains" : "trainers are started", now_us);
 }
 
 void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {

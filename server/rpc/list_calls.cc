@@ -15,6 +15,7 @@
 #include "server/rpc/downsample.h"
 #include "server/rpc/filter.h"
 #include "server/rpc/page_token.h"
+#include "worker/comm/flight_analysis.h"
 
 namespace legoai::server {
 namespace {
@@ -56,6 +57,13 @@ absl::Status Take(absl::StatusOr<std::optional<T>> row, const v1::Job& job, cons
   }
   *answer = **std::move(row);
   return absl::OkStatus();
+}
+
+// Every rank's dump names the size of the world, those of ranks without one included.
+void Analyze(v1::FlightRecord* record) {
+  int64_t world_size = 0;
+  for (const v1::FlightDump& dump : record->dumps()) world_size = std::max(world_size, dump.world_size());
+  *record->mutable_analysis() = comm::AnalyzeFlight({record->dumps().begin(), record->dumps().end()}, world_size);
 }
 
 }  // namespace
@@ -145,6 +153,7 @@ absl::StatusOr<v1::FlightRecord> ControlPlane::GetFlightRecord(const v1::GetFlig
     return Take(transaction.GetFlightRecord(job.name()), job,
                 "no flight record: one is taken when an attempt hangs or a rank of it dies", &record);
   });
+  if (status.ok()) Analyze(&record);
   return Answer(status, std::move(record));
 }
 

@@ -45,6 +45,8 @@ class ServiceTest : public cli::testing::LegoTest {
   // Every step once, and what training without trouble gives, within `tolerance` of each loss.
   void ExpectUndisturbed(const std::string& job, const std::map<int64_t, double>& undisturbed, double tolerance);
 
+  const std::string& address() const { return address_; }
+
   std::unique_ptr<v1::ControlPlane::Stub> stub_;
   pid_t server_ = 0;
   std::vector<pid_t> agents_;
