@@ -44,6 +44,7 @@ ServiceProcesses::ServiceProcesses(const std::string& name)
     : processes_(TemporaryFolder() / (name + "-" + std::to_string(getpid())), name + "-" + std::to_string(getpid())),
       address_("127.0.0.1:" + std::to_string(FreePort())) {
   grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   stub_ = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
 }

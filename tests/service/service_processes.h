@@ -73,6 +73,8 @@ template <typename Request, typename Response>
 grpc::Status Ask(v1::ControlPlane::Stub& stub, ControlPlaneCall<Request, Response> call, const Request& request,
                  Response* response, double seconds = 10) {
   grpc::ClientContext context;
+  // A call that fails at once does not drive the connection, and gRPC looks after an idle one every five seconds only.
+  context.set_wait_for_ready(true);
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
   return (stub.*call)(&context, request, response);
 }
