@@ -38,6 +38,8 @@ class ServiceProcesses {
   bool AwaitServer();
   void KillServer();
   bool server_runs() const { return server_ != 0; }
+  pid_t server() const { return server_; }  // 0: none
+  const std::string& address() const { return address_; }
   bool ServerEnded() const { return server_ != 0 && cli::testing::Ended(server_); }  // by itself
 
   // Does not wait.

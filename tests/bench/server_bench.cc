@@ -1,0 +1,373 @@
+// The server under load: agents with a running job each that send a heartbeat and telemetry every second, users who submit and
+// list, a store that holds many jobs. Agents are streams of this process; the server is the real one.
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "proto/legoai/v1/worker_service.grpc.pb.h"
+#include "server/store/sqlite_store.h"
+#include "server/store/ulid.h"
+#include "simulator/hardware/catalog.h"
+#include "tests/bench/bench_main.h"
+#include "tests/service/service_processes.h"
+#include "worker/launch/build_version.h"
+
+ABSL_FLAG(bool, json, false, "rows as JSON");
+ABSL_FLAG(int32_t, agents, 1000, "simulated agents, each with a job that runs");
+ABSL_FLAG(int32_t, jobs, 100'000, "finished jobs in the store");
+ABSL_FLAG(int32_t, seconds, 20, "of load");
+
+namespace legoai::integration {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
+
+// Nearest rank.
+double Quantile(std::vector<double> values, double share) {
+  if (values.empty()) throw std::runtime_error("nothing was measured");
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(std::ceil(share * static_cast<double>(values.size()))) - 1];
+}
+
+void Check(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
+// One agent's stream: what it sends waits in a queue, as gRPC takes one message at a time.
+class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
+ public:
+  SimulatedAgent(v1::WorkerService::Stub* stub, const v1::Worker& worker, const v1::LeaseId& lease) : lease_(lease) {
+    v1::FromAgent hello;
+    *hello.mutable_hello()->mutable_worker() = worker;
+    *hello.mutable_hello()->add_leases() = lease;
+    stub->async()->Connect(&context_, this);
+    outgoing_.push_back(hello);
+    StartWrite(&outgoing_.front());
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  void Beat() {
+    v1::FromAgent beat, telemetry;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    beat.mutable_heartbeat()->set_sequence(++beats_);
+    *beat.mutable_heartbeat()->add_leases() = lease_;
+    sent_ = Clock::now();
+    Send(beat);
+    v1::Telemetry& fact = *telemetry.mutable_telemetry();
+    fact.set_sequence(++facts_);
+    *fact.mutable_lease() = lease_;
+    fact.mutable_metrics()->set_step(facts_);
+    fact.mutable_metrics()->set_loss(1.0);
+    fact.mutable_metrics()->set_step_seconds(1.0);
+    Send(telemetry);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    outgoing_.pop_front();
+    if (ok && !outgoing_.empty()) StartWrite(&outgoing_.front());
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (incoming_.has_heartbeat() && incoming_.heartbeat().sequence() == beats_ && beats_ > 0) seconds_.push_back(Since(sent_));
+      if (incoming_.has_heartbeat()) revoked_ += incoming_.heartbeat().revoked_size();
+      if (incoming_.has_telemetry_ack()) acknowledged_ = incoming_.telemetry_ack().sequence();
+      if (incoming_.has_welcome()) welcome_ = true;
+    }
+    StartRead(&incoming_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true, error_ = status.error_message();
+    ended_.notify_all();
+  }
+  void End() {
+    context_.TryCancel();
+    std::unique_lock<std::mutex> lock(mutex_);
+    ended_.wait(lock, [this] { return done_; });
+  }
+
+  bool welcome() { return Locked(welcome_); }
+  int64_t beats() { return Locked(beats_); }
+  int64_t facts() { return Locked(facts_); }
+  int64_t acknowledged() { return Locked(acknowledged_); }
+  int64_t revoked() { return Locked(revoked_); }
+  std::vector<double> seconds() { return Locked(seconds_); }
+  std::string error() { return Locked(error_); }
+
+ private:
+  template <typename T>
+  T Locked(const T& value) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return value;
+  }
+  void Send(const v1::FromAgent& message) {
+    if (done_) return;
+    outgoing_.push_back(message);
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+
+  const v1::LeaseId lease_;
+  grpc::ClientContext context_;
+  v1::ToAgent incoming_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::deque<v1::FromAgent> outgoing_;
+  Clock::time_point sent_;
+  int64_t beats_ = 0, facts_ = 0, acknowledged_ = 0, revoked_ = 0;
+  std::vector<double> seconds_;
+  bool welcome_ = false, done_ = false;
+  std::string error_;
+};
+
+class Load {
+ public:
+  explicit Load(Rows& rows)
+      : rows_(rows),
+        service_("legoai-server-bench"),
+        ulids_([] { return absl::ToUnixMicros(absl::Now()); }, store::SystemRandom) {
+    auto spec = service_.TinyJob(1, 1'000'000, 1'000'000);
+    Check(spec.status());
+    spec_ = *std::move(spec);
+    spec_.mutable_resources()->set_pool("bench");
+    Seed();
+    service_.StartServer({});
+    if (!service_.AwaitServer()) throw std::runtime_error("the server did not answer\n" + service_.LastWords(2000));
+  }
+
+  void Run() {
+    Connect();
+    std::atomic<bool> over{false};
+    std::thread beats([&] { Beat(&over); });
+    try {
+      const auto begun = Clock::now();
+      const double submissions = Submit(absl::GetFlag(FLAGS_seconds) / 4.0);
+      const std::vector<double> lists = List(500);
+      while (Since(begun) < absl::GetFlag(FLAGS_seconds)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      over = true;
+      beats.join();
+      Report(submissions, lists);
+    } catch (...) {
+      over = true;
+      if (beats.joinable()) beats.join();
+      End();
+      throw;
+    }
+    End();
+  }
+
+ private:
+  v1::Job MakeJob(v1::JobState state) {
+    v1::Job job;
+    job.set_name("projects/default/jobs/" + ulids_.Next());
+    *job.mutable_spec() = spec_;
+    job.set_state(state);
+    job.set_reason("for the benchmark");
+    job.set_version(1);
+    job.set_create_time_us(absl::ToUnixMicros(absl::Now()));
+    job.set_update_time_us(job.create_time_us());
+    return job;
+  }
+
+  // As a server leaves them: finished jobs, and one that runs on each worker.
+  void Seed() {
+    std::filesystem::create_directories(std::filesystem::path(service_.StorePath()).parent_path());
+    auto opened = store::OpenSqliteStore(service_.StorePath());
+    Check(opened.status());
+    const int jobs = absl::GetFlag(FLAGS_jobs), agents = absl::GetFlag(FLAGS_agents);
+    for (int done = 0; done < jobs; done += 1000) {
+      Check((*opened)->Write([&](store::Transaction& transaction) -> absl::Status {
+        for (int i = done; i < std::min(done + 1000, jobs); ++i) {
+          if (absl::Status status = transaction.InsertJob(MakeJob(v1::SUCCEEDED), std::nullopt); !status.ok()) return status;
+        }
+        return absl::OkStatus();
+      }));
+    }
+    Check((*opened)->Write([&](store::Transaction& transaction) -> absl::Status {
+      for (int i = 0; i < agents; ++i) {
+        v1::Job job = MakeJob(v1::RUNNING);
+        job.set_epoch(1), job.set_attempts(1), job.set_world_size(1);
+        v1::Attempt attempt;
+        attempt.set_name(job.name() + "/attempts/1");
+        attempt.set_attempt(1), attempt.set_epoch(1), attempt.set_world_size(1);
+        attempt.set_state("running");
+        attempt.add_placements()->set_worker(WorkerName(i));
+        attempt.mutable_placements(0)->set_slots(1);
+        leases_.push_back(job.name());
+        if (absl::Status status = transaction.InsertJob(job, std::nullopt); !status.ok()) return status;
+        if (absl::Status status = transaction.PutAttempt(job.name(), attempt); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }));
+  }
+
+  static std::string WorkerName(int i) { return absl::StrCat("workers/bench-", i); }
+
+  void Connect() {
+    const auto device = sim::FindDevice("h100-sxm-80");
+    Check(device.status());
+    constexpr int kAgentsOfAConnection = 50;  // a real agent has its own; file descriptors of this process are few
+    std::shared_ptr<grpc::Channel> channel;
+    for (size_t i = 0; i < leases_.size(); ++i) {
+      if (i % kAgentsOfAConnection == 0) {
+        grpc::ChannelArguments arguments;
+        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+        channel = grpc::CreateCustomChannel(service_.address(), grpc::InsecureChannelCredentials(), arguments);
+        stubs_.push_back(v1::WorkerService::NewStub(channel));
+      }
+      v1::Worker worker;
+      worker.set_name(WorkerName(static_cast<int>(i)));
+      worker.set_host("localhost"), worker.set_pool("default"), worker.set_slots(1), worker.set_instance(worker.name());
+      *worker.mutable_device() = *device;
+      worker.set_build_version(std::string(launch::BuildVersion()));
+      v1::LeaseId lease;
+      lease.set_job(leases_[i]), lease.set_epoch(1);
+      agents_.push_back(std::make_unique<SimulatedAgent>(stubs_.back().get(), worker, lease));
+    }
+    const bool all = service::Within(
+        60, [this] { return std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->welcome(); }); });
+    if (!all) throw std::runtime_error("not all agents were welcomed\n" + service_.LastWords(2000));
+  }
+
+  // Each agent once a second, spread over it.
+  void Beat(const std::atomic<bool>* over) {
+    auto next = Clock::now();
+    while (!*over) {
+      for (const auto& agent : agents_) {
+        if (*over) return;
+        std::this_thread::sleep_until(next);
+        agent->Beat();
+        next += std::chrono::nanoseconds(1'000'000'000 / agents_.size());
+      }
+    }
+  }
+
+  // By 16 users who wait for each answer; per second.
+  double Submit(double seconds) {
+    std::atomic<int64_t> accepted{0};
+    std::atomic<bool> failed{false};
+    const auto begun = Clock::now();
+    std::vector<std::thread> users;
+    for (int i = 0; i < 16; ++i) {
+      users.emplace_back([&] {
+        while (Since(begun) < seconds && !failed) {
+          v1::CreateJobRequest request;
+          request.set_parent("projects/default");
+          *request.mutable_spec() = spec_;
+          v1::Job job;
+          const bool ok = service::Ask(service_.stub(), &v1::ControlPlane::Stub::CreateJob, request, &job, 60).ok();
+          ok ? void(++accepted) : failed.store(true);
+        }
+      });
+    }
+    for (std::thread& user : users) user.join();
+    if (failed) throw std::runtime_error("a submission was refused\n" + service_.LastWords(2000));
+    return static_cast<double>(accepted) / Since(begun);
+  }
+
+  std::vector<double> List(int calls) {
+    const std::vector<std::string> filters = {"", "state = active", "state = succeeded", "state = running"};
+    std::vector<double> seconds;
+    for (int i = 0; i < calls; ++i) {
+      v1::ListJobsRequest request;
+      request.set_parent("projects/default");
+      request.set_filter(filters[i % filters.size()]);
+      v1::ListJobsResponse response;
+      const auto begun = Clock::now();
+      const grpc::Status status = service::Ask(service_.stub(), &v1::ControlPlane::Stub::ListJobs, request, &response, 60);
+      if (!status.ok()) throw std::runtime_error("ListJobs: " + status.error_message());
+      seconds.push_back(Since(begun));
+    }
+    return seconds;
+  }
+
+  int64_t ResidentBytes() const {
+    std::ifstream file(absl::StrCat("/proc/", service_.server(), "/statm"));
+    int64_t size = 0, resident = 0;
+    file >> size >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+  }
+
+  void Report(double submissions, const std::vector<double>& lists) {
+    std::vector<double> beats;
+    int64_t sent = 0, facts = 0, revoked = 0;
+    for (const auto& agent : agents_) {
+      const std::vector<double> seconds = agent->seconds();
+      beats.insert(beats.end(), seconds.begin(), seconds.end());
+      sent += agent->beats(), facts += agent->facts(), revoked += agent->revoked();
+    }
+    if (revoked > 0) throw std::runtime_error(absl::StrCat(revoked, " leases were revoked under load"));
+    const bool all = service::Within(60, [this] {
+      return std::all_of(agents_.begin(), agents_.end(),
+                         [](const auto& agent) { return agent->acknowledged() == agent->facts(); });
+    });
+    if (!all) throw std::runtime_error("telemetry was not acknowledged within a minute");
+    const double p50 = Quantile(beats, 0.5), p99 = Quantile(beats, 0.99), list = Quantile(lists, 0.99);
+    rows_.Note(absl::StrFormat("%d agents, %d heartbeats (%d answered in their second), %d facts, %d jobs in the store",
+                               static_cast<int>(agents_.size()), static_cast<int>(sent), static_cast<int>(beats.size()),
+                               static_cast<int>(facts), absl::GetFlag(FLAGS_jobs)));
+    rows_.Add(
+        absl::StrFormat("\"agents\": %d, \"jobs\": %d, \"heartbeat_p50_seconds\": %.6f, \"heartbeat_p99_seconds\": %.6f, "
+                        "\"durable_submissions_per_second\": %.1f, \"list_p99_seconds\": %.6f, \"server_resident_bytes\": %d",
+                        agents_.size(), absl::GetFlag(FLAGS_jobs), p50, p99, submissions, list, ResidentBytes()),
+        absl::StrFormat(
+            "heartbeat p50 %.2f ms, p99 %.2f ms; %.0f durable submissions a second; list p99 %.2f ms; server %.0f MiB "
+            "resident",
+            p50 * 1e3, p99 * 1e3, submissions, list * 1e3, static_cast<double>(ResidentBytes()) / (1 << 20)));
+  }
+
+  void End() {
+    for (const auto& agent : agents_) agent->End();
+  }
+
+  Rows& rows_;
+  service::ServiceProcesses service_;
+  store::UlidSource ulids_;
+  v1::JobSpec spec_;
+  std::vector<std::string> leases_;  // names of the jobs that run, by agent
+  std::vector<std::unique_ptr<v1::WorkerService::Stub>> stubs_;
+  std::vector<std::unique_ptr<SimulatedAgent>> agents_;
+};
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  try {
+    Rows rows(absl::GetFlag(FLAGS_json));
+    Load(rows).Run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    return 1;
+  }
+}
+
+}  // namespace legoai::integration
+
+int main(int argc, char** argv) { return legoai::integration::Main(argc, argv); }
