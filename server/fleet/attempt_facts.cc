@@ -113,13 +113,15 @@ absl::Status ApplyFailure(store::Transaction& transaction, v1::Job* job, const a
   return Restart(transaction, job, std::string(error.message()), now_us);
 }
 
-absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::AttemptEnded& ended, int64_t now_us) {
+absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::AttemptEnded& ended, int64_t now_us,
+                      Effects* effects) {
   const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
   const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
   if (absl::Status status = EndAttempt(transaction, *job, state, error, ended.last_step(), now_us); !status.ok()) return status;
   if (!error.ok()) return ApplyFailure(transaction, job, error, now_us);
   if (ended.stopped()) {
     if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
+    effects->worker_leaves = true;
     return Restart(transaction, job, "its worker was told to leave", now_us);
   }
   if (ended.has_hf_directory()) job->set_hf_directory(ended.hf_directory());
@@ -146,7 +148,8 @@ void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {
 }
 
 // Changes `job` in memory where the fact is no transition; the caller stores it. `touched` says so.
-absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fact, v1::Job* job, bool* touched, int64_t now_us) {
+absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fact, v1::Job* job, bool* touched, int64_t now_us,
+                       Effects* effects) {
   switch (fact.fact_case()) {
     case v1::Telemetry::kMetrics: {
       if (absl::Status status = Advance(transaction, job, v1::RUNNING, now_us); !status.ok()) return status;
@@ -171,7 +174,7 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
       job->set_unigram_entropy(fact.started().unigram_entropy());
       *touched = true;
       return Advance(transaction, job, v1::STARTING, now_us);
-    case v1::Telemetry::kEnded: return ApplyEnd(transaction, job, fact.ended(), now_us);
+    case v1::Telemetry::kEnded: return ApplyEnd(transaction, job, fact.ended(), now_us, effects);
     case v1::Telemetry::kFlightDump: {
       v1::FlightRecord head;
       head.set_attempt(job->attempts());
@@ -197,7 +200,7 @@ absl::Status ApplyRun(store::Transaction& transaction, const v1::Telemetry* begi
   bool touched = false;
   for (const v1::Telemetry* fact = begin; fact != end; ++fact) {
     const int64_t version = job.version();
-    if (absl::Status status = ApplyFact(transaction, *fact, &job, &touched, now_us); !status.ok()) return status;
+    if (absl::Status status = ApplyFact(transaction, *fact, &job, &touched, now_us, effects); !status.ok()) return status;
     if (job.version() != version) touched = false;  // a transition has stored all of it
     if (fact->fact_case() == v1::Telemetry::kMetrics) touched = true;
     if (fact->has_ended()) {
@@ -245,6 +248,8 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
                                                       " is over: the job is ", StateText(job.state()), " in epoch ",
                                                       job.epoch()));
   }
+  // Asked again over another stream, when a later one is committed already.
+  if (job.has_committed_step() && request.step() <= job.committed_step()) return absl::OkStatus();
   v1::Checkpoint checkpoint;
   checkpoint.set_name(absl::StrCat(job.name(), "/checkpoints/", request.step()));
   checkpoint.set_step(request.step());

@@ -22,8 +22,9 @@ namespace legoai::server {
 struct Effects {
   std::vector<std::string> changed_jobs;
   std::vector<v1::LeaseId> ended_leases;
-  int64_t lost_attempts = 0;  // that had to be given up, for whatever reason
-  int64_t fenced = 0;         // facts that were not of the latest epoch
+  int64_t lost_attempts = 0;   // that had to be given up, for whatever reason
+  bool worker_leaves = false;  // it stopped an attempt although nobody had cancelled it
+  int64_t fenced = 0;          // facts that were not of the latest epoch
 };
 
 // Applies facts of one instance of an agent, in order. Those that are durable already are skipped.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -89,11 +90,13 @@ class Controller : public Fleet {
     std::set<std::pair<std::string, int64_t>> leases;  // whose trainers ran there when it connected
     int64_t judge_after = 0;                           // once this telemetry is durable, leases that are not among them are lost
     bool judged = false;
+    bool broken = false;  // something could not be stored: what comes after it is not taken, but sent again
   };
   struct WorkerEntry {
     v1::Worker facts;
     uint64_t session = 0;  // 0: not connected
     absl::Duration heard;  // the last time
+    bool leaves = false;   // it stops what runs there, and says goodbye
   };
   struct PlanUnderWay {
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
@@ -124,10 +127,11 @@ class Controller : public Fleet {
 
   // controller_planning.cc
   void StartPlanning(const std::vector<v1::Job>& jobs);
+  void TakeUpLostPlans(const std::vector<v1::Job>& jobs);
   void PlanJob(const v1::Job& job, const v1::Cluster& cluster, std::string_view why);
   void FinishPlanning(const std::string& job, int64_t slots, const absl::StatusOr<v1::PlanResult>& result);
   void WaitUnplanned(const v1::Job& job, const std::string& reason);
-  bool MayPlanForFewer(const v1::Job& job);
+  bool MayPlanForFewer(const v1::Job& job, const std::vector<v1::Worker>& workers);
 
   const ControllerOptions options_;
   store::Store* const store_;
@@ -144,6 +148,7 @@ class Controller : public Fleet {
 
   // Since when a waiting job's gang is larger than any worker. Of the deciding thread alone.
   std::map<std::string, absl::Duration> too_large_since_;
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at leases; of the same thread
 
   std::unique_ptr<Planning> planning_;
   std::thread thread_;

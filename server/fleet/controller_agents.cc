@@ -60,6 +60,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
             absl::StrCat(facts.name(), " is connected from host ", entry.facts.host(), ": give this agent another --name"));
       }
       facts.set_first_seen_time_us(entry.facts.first_seen_time_us());
+      if (entry.facts.instance() == facts.instance()) facts.set_dropped_metrics(entry.facts.dropped_metrics());
       facts.set_state(entry.facts.state() == v1::DRAINING ? v1::DRAINING : v1::READY);
     } else {
       facts.set_first_seen_time_us(now_us);
@@ -148,13 +149,14 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
-    if (found == sessions_.end() || facts.empty()) return;
+    if (found == sessions_.end() || found->second.broken || facts.empty()) return;
     instance = found->second.instance;
   }
   int64_t fenced = 0;
+  bool left = false;
   const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
     const absl::Status status = ApplyTelemetry(transaction, instance, facts, options_.now_us(), effects);
-    fenced = effects->fenced;
+    fenced = effects->fenced, left = effects->worker_leaves;
     return status;
   });
   const int64_t last = facts.back().sequence();
@@ -163,10 +165,12 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) return;
     if (!written.ok()) {
-      // It will be sent again after the reconnection.
+      // It will be sent again after the reconnection, and so must be what follows: an acknowledgement is for all before it.
+      found->second.broken = true;
       found->second.link->Close(absl::UnavailableError(absl::StrCat("telemetry cannot be kept: ", written.message())));
       return Say(LogLevel::kError, absl::StrCat("telemetry of ", found->second.worker, " cannot be kept: ", written.message()));
     }
+    if (left) workers_[found->second.worker].leaves = true;
     v1::ToAgent ack;
     ack.mutable_telemetry_ack()->set_sequence(last);
     found->second.link->Send(ack);
@@ -177,6 +181,11 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
 }
 
 void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& request) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end() || found->second.broken) return;
+  }
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
     return CommitCheckpoint(transaction, request, options_.now_us(), effects);
   });
@@ -190,6 +199,7 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
   if (found == sessions_.end()) return;
   if (!status.ok() && !absl::IsFailedPrecondition(status)) {
     // The store cannot say yes or no: asked again after the reconnection.
+    found->second.broken = true;
     return found->second.link->Close(absl::UnavailableError(absl::StrCat("a commit cannot be kept: ", status.message())));
   }
   v1::ToAgent answer;
@@ -229,7 +239,7 @@ void Controller::Goodbye(uint64_t session) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
-    if (found == sessions_.end()) return;
+    if (found == sessions_.end() || workers_[found->second.worker].session != session) return;
     left = book_.OfWorker(found->second.worker);
   }
   for (const Lease& lease : left) {

@@ -1,5 +1,6 @@
 // Leases: given to queued jobs, ended when nobody renews them or their job is cancelled.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,9 @@ namespace {
 
 // Beyond it a job's place in the queue is not kept up to date: every start of a job would rewrite all that wait behind it.
 constexpr int64_t kKeptPositions = 100;
+
+// Between two looks of the deciding thread, on a machine that is merely busy.
+constexpr absl::Duration kLongestLook = absl::Seconds(2);
 
 int64_t StepsLeft(const v1::Job& job) { return job.spec().recipe().training().steps() - job.progress().step(); }
 
@@ -39,6 +43,13 @@ void Controller::ExpireLeases() {
   std::vector<Lease> expired;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    // A server that was stopped, or whose machine slept, has heard nobody meanwhile.
+    const auto now = std::chrono::steady_clock::now();
+    const absl::Duration pause = absl::FromChrono(now - std::exchange(looked_, now));
+    if (pause > kLongestLook) {
+      book_.Excuse(pause);
+      for (auto& [name, worker] : workers_) worker.heard += pause;
+    }
     expired = book_.Expired(options_.steady());
   }
   for (const Lease& lease : expired) {
@@ -83,7 +94,7 @@ std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
                      .device_type = entry.facts.device().type(),
                      .slots = entry.facts.slots(),
                      .free = std::max<int64_t>(0, entry.facts.slots() - book_.UsedSlots(name)),
-                     .accepts = entry.session != 0 && heard && entry.facts.state() == v1::READY});
+                     .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY});
   }
   return views;
 }

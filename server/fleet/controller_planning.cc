@@ -12,6 +12,9 @@
 namespace legoai::server {
 namespace {
 
+// That wait for the planner or are with it: those behind them keep their place, and users' own plans theirs.
+constexpr int64_t kMostPlans = 4;
+
 bool Suits(const v1::Worker& worker, const v1::Resources& wanted) {
   return worker.pool() == wanted.pool() && (wanted.device_type().empty() || worker.device().type() == wanted.device_type());
 }
@@ -49,12 +52,12 @@ std::string NoOffer(const std::vector<v1::Worker>& workers, const v1::Resources&
                       " slots");
 }
 
+// A job gets the share of the host's memory and cores that its slots are of the worker's: others may hold the rest.
 absl::StatusOr<v1::Cluster> ClusterOf(const Offer& offer) {
-  auto cluster = sim::MakeCluster(offer.worker->device(), offer.slots, 1);
-  if (!cluster.ok()) return cluster.status();
-  if (offer.worker->host_memory_bytes() > 0) cluster->set_host_memory_bytes(offer.worker->host_memory_bytes());
-  if (offer.worker->host_cores() > 0) cluster->set_host_cores(offer.worker->host_cores());
-  return cluster;
+  const v1::Worker& worker = *offer.worker;
+  return sim::MakeHostCluster(worker.device(), offer.slots,
+                              {.memory_bytes = worker.host_memory_bytes() / worker.slots() * offer.slots,
+                               .cores = std::max<int64_t>(1, worker.host_cores() * offer.slots / worker.slots())});
 }
 
 v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster) {
@@ -72,9 +75,45 @@ v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster) {
   return request;
 }
 
+// Why a plan names no recipe.
+absl::Status NoRecipe(const v1::Job& job, const v1::PlanResult& result) {
+  if (result.captured() == 0 && result.not_reached() > 0) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("planning ended after ", job.spec().planning().budget_seconds(), " s, before any of ", result.not_reached(),
+                     " recipes that may fit was simulated: submit it with a larger planning.budget_seconds"));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("no recipe fits: ", result.explanation()));
+}
+
+// Of other slots, or at another time, planning may do better.
+bool MayPass(const absl::Status& failure) {
+  return absl::IsResourceExhausted(failure) || absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure);
+}
+
 }  // namespace
 
+// A plan whose end could not be stored, on a full disk: it is made again.
+void Controller::TakeUpLostPlans(const std::vector<v1::Job>& jobs) {
+  for (const v1::Job& seen : jobs) {
+    if (seen.state() != v1::PLANNING) continue;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (plans_.count(seen.name()) > 0) continue;
+    }
+    const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+      auto job = transaction.GetJob(seen.name());
+      if (!job.ok()) return job.status();
+      if (!*job || (*job)->version() != seen.version()) return absl::OkStatus();
+      effects->changed_jobs.push_back(seen.name());
+      const v1::JobState to = (*job)->attempts() > 0 ? v1::RESTARTING : v1::SUBMITTED;
+      return Move(transaction, &**job, to, "its plan could not be stored, and is made again", options_.now_us());
+    });
+    if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), seen.name());
+  }
+}
+
 void Controller::StartPlanning(const std::vector<v1::Job>& jobs) {
+  TakeUpLostPlans(jobs);
   const std::vector<v1::Worker> workers = Workers();
   std::set<std::string> planning;
   for (const v1::Job& job : jobs) {
@@ -86,13 +125,15 @@ void Controller::StartPlanning(const std::vector<v1::Job>& jobs) {
       if (planning.count(job) == 0) *plan.cancelled = true;  // it was cancelled
     }
   }
+  int64_t under_way = static_cast<int64_t>(planning.size());
   for (auto job = too_large_since_.begin(); job != too_large_since_.end();) {
     const bool active = std::any_of(jobs.begin(), jobs.end(), [&](const v1::Job& other) { return other.name() == job->first; });
     job = active ? std::next(job) : too_large_since_.erase(job);
   }
   for (const v1::Job& job : jobs) {
     const bool fresh = job.state() == v1::SUBMITTED;
-    if (!fresh && !MayPlanForFewer(job)) continue;
+    if (!fresh && !MayPlanForFewer(job, workers)) continue;
+    if (under_way >= kMostPlans) continue;
     const Offer offer = BestOffer(workers, job.spec().resources());
     if (offer.worker == nullptr) {
       if (fresh) WaitUnplanned(job, NoOffer(workers, job.spec().resources()));
@@ -110,15 +151,19 @@ void Controller::StartPlanning(const std::vector<v1::Job>& jobs) {
 }
 
 // It waits for a gang that no worker can give any more, and has done so for the grace.
-bool Controller::MayPlanForFewer(const v1::Job& job) {
+bool Controller::MayPlanForFewer(const v1::Job& job, const std::vector<v1::Worker>& workers) {
   const bool waits = job.state() == v1::QUEUED || job.state() == v1::RESTARTING;
-  if (waits && !job.has_world_size()) return true;  // its first plan was broken off
+  if (!waits) {
+    too_large_since_.erase(job.name());
+    return false;
+  }
+  if (!job.has_world_size()) return true;  // its first plan was broken off
   int64_t largest = 0;
-  for (const v1::Worker& worker : Workers()) {
+  for (const v1::Worker& worker : workers) {
     if (Suits(worker, job.spec().resources()) && worker.connected() && worker.state() == v1::READY)
       largest = std::max(largest, worker.slots());
   }
-  if (!waits || largest == 0 || largest >= job.world_size()) {
+  if (largest == 0 || largest >= job.world_size()) {
     too_large_since_.erase(job.name());
     return false;
   }
@@ -179,7 +224,6 @@ void Controller::PlanJob(const v1::Job& seen, const v1::Cluster& cluster, std::s
 void Controller::FinishPlanning(const std::string& name, int64_t slots, const absl::StatusOr<v1::PlanResult>& result) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    plans_.erase(name);
     if (ending_) return;  // the job stays in planning, and is planned again by the next server
   }
   notifier_->ClearPlanning(name);
@@ -194,11 +238,11 @@ void Controller::FinishPlanning(const std::string& name, int64_t slots, const ab
     absl::Status failure = result.status();
     if (result.ok()) {
       if (absl::Status put = transaction.PutPlan(name, *result); !put.ok()) return put;
-      if (result->ranked().empty())
-        failure = absl::ResourceExhaustedError(absl::StrCat("no recipe fits: ", result->explanation()));
+      if (result->ranked().empty()) failure = NoRecipe(job, *result);
     }
-    if (!failure.ok() && job.attempts() > 0 && absl::IsResourceExhausted(failure)) {
-      return Move(transaction, &job, v1::RESTARTING,
+    // It has a recipe already, for more slots.
+    if (!failure.ok() && job.has_world_size() && MayPass(failure)) {
+      return Move(transaction, &job, job.attempts() > 0 ? v1::RESTARTING : v1::QUEUED,
                   absl::StrCat("waits for its ", job.world_size(), " slots: for ", slots, ", ", failure.message()), now_us);
     }
     if (!failure.ok()) {
@@ -210,6 +254,10 @@ void Controller::FinishPlanning(const std::string& name, int64_t slots, const ab
     return Move(transaction, &job, v1::QUEUED, absl::StrCat("its recipe is chosen of ", result->space()), now_us);
   });
   Say(status.ok() ? LogLevel::kInfo : LogLevel::kError, status.ok() ? "planned" : std::string(status.message()), name);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    plans_.erase(name);
+  }
   Wake();
 }
 

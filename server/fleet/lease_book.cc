@@ -18,6 +18,10 @@ void LeaseBook::Renew(const std::string& job, int64_t epoch, const std::string& 
   if (lease != nullptr && lease->worker == worker) lease->renewed = now;
 }
 
+void LeaseBook::Excuse(absl::Duration pause) {
+  for (auto& [job, lease] : leases_) lease.renewed += pause;
+}
+
 std::vector<Lease> LeaseBook::Expired(absl::Duration now) const {
   std::vector<Lease> expired;
   for (const auto& [job, lease] : leases_) {

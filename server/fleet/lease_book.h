@@ -33,6 +33,9 @@ class LeaseBook {
   void Release(const std::string& job, int64_t epoch);
   void Renew(const std::string& job, int64_t epoch, const std::string& worker, absl::Duration now);
 
+  // Nobody could be heard for so long: the server itself did not run.
+  void Excuse(absl::Duration pause);
+
   std::vector<Lease> Expired(absl::Duration now) const;
   std::vector<Lease> OfWorker(const std::string& worker) const;
   const std::map<std::string, Lease>& all() const { return leases_; }  // by job

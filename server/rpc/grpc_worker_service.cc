@@ -118,28 +118,27 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
     return messages;
   }
 
+  // One piece of work, then it is others' turn: a stream with a backlog must not keep a thread for itself.
   void Drain() {
-    while (true) {
-      std::vector<v1::FromAgent> messages;
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        messages = NextMessages();
-        if (messages.empty()) {
-          scheduled_ = false;
-          if (!done_) return;
-        }
-      }
-      if (messages.empty()) {
-        if (session_ != 0) controller_->Disconnected(session_.exchange(0));
-        return;
-      }
-      Handle(messages);
+    std::vector<v1::FromAgent> messages;
+    bool over = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      messages = NextMessages();
+      over = messages.empty() && done_;
+      if (messages.empty()) scheduled_ = false;
     }
+    if (over && session_ != 0) controller_->Disconnected(session_.exchange(0));
+    if (messages.empty()) return;
+    Handle(messages);
+    writers_->Post([stream = shared_from_this()] { stream->Drain(); });
   }
 
   void Handle(const std::vector<v1::FromAgent>& messages) {
     const v1::FromAgent& first = messages.front();
     if (session_ == 0) return Greet(first);
+    if (first.has_heartbeat())
+      return controller_->Heartbeat(session_, first.heartbeat());  // it came before the greeting was done
     if (first.has_commit_request()) return controller_->CommitRequest(session_, first.commit_request());
     if (first.has_goodbye()) return controller_->Goodbye(session_);
     if (!first.has_telemetry()) return Close(absl::InvalidArgumentError("a second hello, or a message without content"));

@@ -153,7 +153,7 @@ absl::StatusOr<v1::FlightRecord> ControlPlane::GetFlightRecord(const v1::GetFlig
     return Take(transaction.GetFlightRecord(job.name()), job,
                 "no flight record: one is taken when an attempt hangs or a rank of it dies", &record);
   });
-  if (status.ok()) Analyze(&record);
+  if (status.ok() && !record.has_analysis()) Analyze(&record);
   return Answer(status, std::move(record));
 }
 

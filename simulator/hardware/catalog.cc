@@ -118,6 +118,22 @@ absl::StatusOr<v1::Cluster> ClusterFromFile(const std::string& path) {
   return cluster;
 }
 
+// `cluster` may know its host already.
+absl::StatusOr<v1::Cluster> FillCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes, v1::Cluster cluster) {
+  cluster.set_name(absl::StrCat(device.type(), ":", devices_per_node, "x", nodes));
+  *cluster.mutable_device() = device;
+  cluster.set_devices_per_node(devices_per_node);
+  cluster.set_nodes(nodes);
+  absl::Status status = AddTier("node", devices_per_node, device.node_link(), &cluster);
+  if (status.ok() && device.has_measured_node_link()) *cluster.mutable_tiers(0)->mutable_link() = device.measured_node_link();
+  if (status.ok() && nodes > 1) status = AddTier("cluster", devices_per_node * nodes, device.cluster_link(), &cluster);
+  if (!status.ok()) return status;
+  if (device.kind() == v1::CPU) ShareHost(&cluster);
+  status = CheckCluster(cluster);
+  if (!status.ok()) return status;
+  return cluster;
+}
+
 }  // namespace
 
 const std::vector<v1::Device>& ListDevices() {
@@ -148,19 +164,14 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
 }
 
 absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes) {
+  return FillCluster(device, devices_per_node, nodes, v1::Cluster());
+}
+
+absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host) {
   v1::Cluster cluster;
-  cluster.set_name(absl::StrCat(device.type(), ":", devices_per_node, "x", nodes));
-  *cluster.mutable_device() = device;
-  cluster.set_devices_per_node(devices_per_node);
-  cluster.set_nodes(nodes);
-  absl::Status status = AddTier("node", devices_per_node, device.node_link(), &cluster);
-  if (status.ok() && device.has_measured_node_link()) *cluster.mutable_tiers(0)->mutable_link() = device.measured_node_link();
-  if (status.ok() && nodes > 1) status = AddTier("cluster", devices_per_node * nodes, device.cluster_link(), &cluster);
-  if (!status.ok()) return status;
-  if (device.kind() == v1::CPU) ShareHost(&cluster);
-  status = CheckCluster(cluster);
-  if (!status.ok()) return status;
-  return cluster;
+  cluster.set_host_memory_bytes(host.memory_bytes);
+  cluster.set_host_cores(host.cores);
+  return FillCluster(device, devices, 1, std::move(cluster));
 }
 
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu) {

@@ -34,6 +34,14 @@ double PeakFlops(const v1::Device& device, v1::DType dtype);
 // this one.
 absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes);
 
+// What a host of CPU ranks has for them; 0: as this one.
+struct HostShare {
+  int64_t memory_bytes = 0;
+  int64_t cores = 0;
+};
+// One host, which need not be this one.
+absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host);
+
 // "h100-sxm-80:8x16" (type, devices a node, nodes; cli.md), or the path of a text-format file of the Cluster message.
 // `local_cpu`: what stands for type "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster".
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu = nullptr);

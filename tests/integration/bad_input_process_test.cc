@@ -103,7 +103,10 @@ TEST_F(BadProcess, TwoTrainingsInOneFolderAreRefused) {
 
 TEST_F(BadProcess, AMeasurementIsPlausibleAndUsed) {
   const std::string file = Path("machine/this.txtpb");
-  const Result measured = Run({"hardware", "--measure", "--out", file, "-o", "json"});
+  const auto measure = [&] { return Run({"hardware", "--measure", "--out", file, "-o", "json"}); };
+  Result measured = measure();
+  // What other processes spoil is refused, with the advice to measure again.
+  for (int i = 0; i < 10 && measured.err.find("the machine is too busy") != std::string::npos; ++i) measured = measure();
   ASSERT_EQ(measured.code, 0) << measured.err;
   const Json device = Json::parse(measured.out);
   EXPECT_EQ(device["kind"], "cpu");

@@ -17,6 +17,8 @@
 namespace legoai::agent {
 namespace {
 
+// The server takes messages of 4 MiB.
+constexpr size_t kLargestDumpBytes = size_t{2} << 20;
 constexpr int64_t kProgressEveryUs = 200'000;  // of the same phase
 constexpr size_t kLongestLogText = 16 * 1024;
 constexpr size_t kLastLines = 20;  // of a rank's output after a failure
@@ -201,6 +203,11 @@ void Lease::TellFlight(const std::string& reason) {
   for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
     auto dump = comm::ReadFlightRing(launch::FlightRingPath(directory_, rank), reason);
     if (!dump.ok()) continue;  // it has not come so far; the server sees whose is missing
+    // What is oldest says least of a hang.
+    while (dump->ByteSizeLong() > kLargestDumpBytes) {
+      auto& entries = *dump->mutable_entries();
+      entries.DeleteSubrange(0, std::max(1, entries.size() / 8));
+    }
     v1::Telemetry fact;
     *fact.mutable_flight_dump() = *std::move(dump);
     Tell(std::move(fact));
