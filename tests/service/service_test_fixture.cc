@@ -104,7 +104,7 @@ pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots) {
   return agent;
 }
 
-std::string ServiceTest::Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots) {
+std::string ServiceTest::Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots, const std::string& text) {
   v1::CreateJobRequest request;
   request.set_parent("projects/default");
   request.set_request_id("service-test-" + std::to_string(++submitted_));
@@ -117,7 +117,8 @@ std::string ServiceTest::Submit(int64_t slots, int64_t steps, int64_t interval, 
   recipe.mutable_training()->set_steps(steps);
   recipe.mutable_checkpoint()->set_interval(interval);
   recipe.mutable_comm()->set_train_timeout_seconds(10);
-  spec.mutable_dataset()->set_uri(Path("text.txt"));
+  spec.mutable_dataset()->set_uri(text.empty() ? Path("text.txt") : text);
+  recipe.mutable_training()->set_dataset_path(spec.dataset().uri());
   spec.mutable_resources()->set_slots(slots);
   spec.mutable_resources()->set_min_slots(min_slots);
   spec.mutable_planning()->set_budget_seconds(20);

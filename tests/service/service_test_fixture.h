@@ -31,7 +31,8 @@ class ServiceTest : public cli::testing::LegoTest {
   void Kill(pid_t* process);  // SIGKILL, and waits for its end
 
   // A job of the tiny model over `slots` slots; it saves every `interval` steps.
-  std::string Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots = 1);
+  // `text`: the dataset; empty: the folder's own.
+  std::string Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots = 1, const std::string& text = "");
   v1::Job Get(const std::string& job);
   // Waits until it holds; fails the test after five minutes, and with what the server and agents have said.
   v1::Job Await(const std::string& job, const std::string& what, const std::function<bool(const v1::Job&)>& wanted);
