@@ -223,7 +223,7 @@ TEST_F(FullDisk, AnExportThatDoesNotFitIsNamedAndMadeUpFor) {
 }
 
 TEST_F(FullDisk, ASaveThatDoesNotFitIsNamedForOtherUsersThanRoot) {
-  if (geteuid() != 0) GTEST_SKIP() << "all tests of this file run as another user than root";
+  if (geteuid() != 0) return ASaveThatDoesNotFit();  // this is another user already
   const pid_t child = fork();
   if (child == 0) {
     const absl::Status nobody = BecomeNobody(folder_);

@@ -20,7 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A port that was free a moment ago: the server must have the same one again after it was killed.
+fs::path TemporaryFolder() {
+  const char* const of_test = getenv("TEST_TMPDIR");
+  return of_test != nullptr ? fs::path(of_test) : fs::temp_directory_path();
+}
+
+}  // namespace
+
 int FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
@@ -33,21 +39,17 @@ int FreePort() {
   return ntohs(address.sin_port);
 }
 
-fs::path TemporaryFolder() {
-  const char* const of_test = getenv("TEST_TMPDIR");
-  return of_test != nullptr ? fs::path(of_test) : fs::temp_directory_path();
-}
-
-}  // namespace
-
-ServiceProcesses::ServiceProcesses(const std::string& name)
-    : processes_(TemporaryFolder() / (name + "-" + std::to_string(getpid())), name + "-" + std::to_string(getpid())),
-      address_("127.0.0.1:" + std::to_string(FreePort())) {
+std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-  stub_ = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  return v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
+
+ServiceProcesses::ServiceProcesses(const std::string& name)
+    : processes_(TemporaryFolder() / (name + "-" + std::to_string(getpid())), name + "-" + std::to_string(getpid())),
+      address_("127.0.0.1:" + std::to_string(FreePort())),
+      stub_(MakeStub(address_)) {}
 
 ServiceProcesses::~ServiceProcesses() {
   KillServer();

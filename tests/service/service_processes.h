@@ -19,6 +19,12 @@
 
 namespace legoai::service {
 
+// A port that was free a moment ago: the server must have the same one again after it was killed.
+int FreePort();
+
+// gRPC's client of the server at HOST:PORT, which soon sees one that has come back.
+std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address);
+
 // As legoai-server's flags take them.
 struct ServerTimes {
   std::string lease_ttl = "15s", heartbeat_interval = "2s", replan_grace = "30s";

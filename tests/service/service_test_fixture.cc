@@ -1,8 +1,6 @@
 #include "tests/service/service_test_fixture.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include <cmath>
 
 #include "proto/enum_text.h"
+#include "tests/service/service_processes.h"
 #include "worker/model/hf_config.h"
 #include "worker/parallel/recipe.h"
 
@@ -20,37 +19,12 @@ using cli::testing::Ended;
 using cli::testing::ReadAll;
 using cli::testing::WaitUntil;
 
-// A port that was free a moment ago: the server must have the same one again after it was killed.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
-template <typename Request, typename Response>
-using Call = grpc::Status (v1::ControlPlane::Stub::*)(grpc::ClientContext*, const Request&, Response*);
-
-template <typename Request, typename Response>
-grpc::Status Ask(v1::ControlPlane::Stub& stub, Call<Request, Response> call, const Request& request, Response* response) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  return (stub.*call)(&context, request, response);
-}
-
 }  // namespace
 
 void ServiceTest::SetUp() {
   LegoTest::SetUp();
   address_ = "127.0.0.1:" + std::to_string(FreePort());
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-  stub_ = v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  stub_ = MakeStub(address_);
   StartServer();
 }
 
