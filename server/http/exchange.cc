@@ -30,9 +30,11 @@ std::string Text(const char* text) { return text ? text : ""; }
 
 Exchange::Exchange(EventLoop* loop, evhttp_request* request, std::function<void(const Summary&)> on_end)
     : loop_(loop), request_(request), on_end_(std::move(on_end)), method_(MethodText(evhttp_request_get_command(request))) {
-  const evhttp_uri* uri = evhttp_request_get_evhttp_uri(request);
-  path_ = Text(evhttp_uri_get_path(uri));
-  query_ = Text(evhttp_uri_get_query(uri));
+  // CONNECT names no place of the server, so there is none.
+  if (const evhttp_uri* uri = evhttp_request_get_evhttp_uri(request)) {
+    path_ = Text(evhttp_uri_get_path(uri));
+    query_ = Text(evhttp_uri_get_query(uri));
+  }
   char* address = nullptr;
   ev_uint16_t port = 0;
   evhttp_connection_get_peer(evhttp_request_get_connection(request), &address, &port);

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
-#include "server/http/connection_limit.h"
+#include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/http_error.h"
 #include "server/http/request_guard.h"
@@ -64,6 +64,7 @@ class Server : public HttpServer {
   void Closed(evhttp_connection* connection);
   void Tick();
   void OnEnd(const Exchange::Summary& summary);
+  std::string RefusalBody(int code, const std::string& remote);
 
   void Route(const Shared& exchange);
   void CallMethod(const Shared& exchange);
@@ -93,7 +94,7 @@ class Server : public HttpServer {
   EventLoop loop_;
   evhttp* http_ = nullptr;
   event* tick_ = nullptr;
-  std::unique_ptr<ConnectionLimit> limit_;
+  std::unique_ptr<Connections> all_connections_;
   std::map<evhttp_connection*, Shared> connections_;  // that have asked something, with what they asked last
   std::list<std::shared_ptr<EventStream>> streams_;
   int plan_streams_ = 0;
@@ -138,9 +139,10 @@ absl::Status Server::Listen() {
   evhttp_set_max_body_size(http_, options_.max_body_bytes);
   evhttp_set_max_headers_size(http_, options_.max_header_bytes);
   evhttp_set_timeout(http_, 60);
-  // All, so that what is not taken is answered as JSON.
-  evhttp_set_allowed_methods(http_, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
-                                        EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+  // A body that is too large is read to its end, and dropped: a client that still writes would not see the answer.
+  evhttp_set_flags(http_, EVHTTP_SERVER_LINGERING_CLOSE);
+  // All, those that libevent has no name for too: what is not taken is said by Route.
+  evhttp_set_allowed_methods(http_, 0xffff);
   evhttp_set_gencb(http_, &OnRequest, this);
   evhttp_bound_socket* bound =
       evhttp_bind_socket_with_handle(http_, options_.address.c_str(), static_cast<ev_uint16_t>(options_.port));
@@ -154,7 +156,9 @@ absl::Status Server::Listen() {
   getsockname(evhttp_bound_socket_get_fd(bound), reinterpret_cast<sockaddr*>(&address), &size);
   // The port is at the same place in both families.
   port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-  limit_ = std::make_unique<ConnectionLimit>(http_, evhttp_bound_socket_get_listener(bound), options_.max_connections + 64);
+  all_connections_ =
+      std::make_unique<Connections>(http_, evhttp_bound_socket_get_listener(bound), options_.max_connections + 64,
+                                    [this](int code, const std::string& remote) { return RefusalBody(code, remote); });
   tick_ = event_new(loop_.base(), -1, EV_PERSIST, &OnTick, this);
   const timeval fifth = {0, 200'000};
   event_add(tick_, &fifth);
@@ -183,7 +187,7 @@ void Server::Closed(evhttp_connection* connection) {
 }
 
 void Server::Tick() {
-  limit_->Sweep();
+  all_connections_->Sweep();
   for (auto it = streams_.begin(); it != streams_.end();) {
     if (!(*it)->over()) (*it)->Tick();
     if (!(*it)->over()) (*it)->KeepAlive(options_.keep_alive_seconds);
@@ -207,6 +211,15 @@ void Server::OnEnd(const Exchange::Summary& s) {
            {"remote", s.remote}});
 }
 
+// Of a request that never became one: libevent has refused it with this status.
+std::string Server::RefusalBody(int code, const std::string& remote) {
+  OnEnd({"", "", remote, code, 0, 0, false});
+  const std::string sizes = absl::StrCat("the request line and headers may have ", options_.max_header_bytes, " bytes, the body ",
+                                         options_.max_body_bytes);
+  const std::string remedy = absl::StrCat(code == 413 ? "is too large: " : "cannot be read: it must be HTTP/1.1; ", sizes);
+  return absl::StrCat(ErrorJson(FieldError("request", "", remedy), code), "\n");
+}
+
 void Server::Route(const Shared& exchange) {
   const std::string& path = exchange->path();
   const bool reads = exchange->method() == "GET" || exchange->method() == "HEAD";
@@ -225,8 +238,9 @@ void Server::Route(const Shared& exchange) {
 void Server::CallMethod(const Shared& exchange) {
   const auto method = transcoder_.Find(exchange->method(), exchange->path());
   if (!method.ok()) {
-    const bool other_method = method.status().code() == absl::StatusCode::kUnimplemented;
-    return ReplyError(*exchange, method.status(), other_method ? 405 : 404);
+    const std::string others = transcoder_.MethodsOf(exchange->path());
+    if (others.empty()) return ReplyError(*exchange, method.status(), 404);
+    return ReplyError(*exchange, method.status(), 405, {{"Allow", others}});
   }
   if (exchange->method() != "GET") {
     if (absl::Status status = guard_.CheckOrigin(exchange->Header("Origin"), exchange->Header("Host")); !status.ok())

@@ -106,14 +106,21 @@ absl::StatusOr<Transcoder> Transcoder::Create(const google::protobuf::ServiceDes
 
 absl::StatusOr<std::pair<const Transcoder::Route*, Transcoder::Values>> Transcoder::FindRoute(const std::string& http_method,
                                                                                               const std::string& path) const {
-  std::set<std::string> others;
   for (const Route& route : routes_) {
-    auto values = route.path.Match(path);
-    if (values && route.http_method == http_method) return std::make_pair(&route, *std::move(values));
-    if (values) others.insert(route.http_method);
+    auto values = route.http_method == http_method ? route.path.Match(path) : std::nullopt;
+    if (values) return std::make_pair(&route, *std::move(values));
   }
+  const std::string others = MethodsOf(path);
   if (others.empty()) return absl::NotFoundError(absl::StrCat("no method has the path ", path));
-  return absl::UnimplementedError(absl::StrCat(path, " takes ", absl::StrJoin(others, ", "), ", not ", http_method));
+  return absl::UnimplementedError(absl::StrCat(path, " takes ", others, ", not ", http_method));
+}
+
+std::string Transcoder::MethodsOf(const std::string& path) const {
+  std::set<std::string> methods;
+  for (const Route& route : routes_) {
+    if (route.path.Match(path)) methods.insert(route.http_method);
+  }
+  return absl::StrJoin(methods, ", ");
 }
 
 absl::StatusOr<const MethodDescriptor*> Transcoder::Find(const std::string& http_method, const std::string& path) const {

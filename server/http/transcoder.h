@@ -30,6 +30,9 @@ class Transcoder {
   // with those that it has.
   absl::StatusOr<const google::protobuf::MethodDescriptor*> Find(const std::string& http_method, const std::string& path) const;
 
+  // The HTTP methods that a path has: "GET, POST"; empty: none.
+  std::string MethodsOf(const std::string& path) const;
+
   // Fields come from the path, then, for methods with a body, from its JSON, else from the query ("page_size=10&state=a&state=b":
   // lists by repeating). Errors: those of Find; FieldError for what the message does not take, or where path and body
   // contradict each other.
