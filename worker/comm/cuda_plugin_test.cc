@@ -5,6 +5,9 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <thread>
+
 #include "worker/comm/ops.h"
 
 namespace legoai::comm {
@@ -25,10 +28,32 @@ void CollectivesOfOne(const CudaPlugin& plugin) {
   EXPECT_GE(plugin.peak_allocated_bytes(0), int64_t(2 * in.nbytes()));
 }
 
+// A mark is passed when the stream's work is done, whoever asks.
+void MarksArePassed(const CudaPlugin& plugin) {
+  auto streams = plugin.make_streams();
+  std::unique_ptr<StreamMark> mark;
+  at::Tensor filled;
+  const auto fill = [&] {
+    filled = at::full({1 << 20}, 3.0, at::kCUDA);
+    mark = streams->Mark(kAllGather);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(streams->Post(kAllGather, fill).ok());
+  ASSERT_NE(mark, nullptr);
+  ASSERT_TRUE(streams->Drain().ok());
+  EXPECT_TRUE(mark->Passed());
+  bool passed = false;
+  std::thread([&] { passed = mark->Passed(); }).join();
+  EXPECT_TRUE(passed);
+  streams.reset();
+  EXPECT_TRUE(mark->Passed());
+}
+
 TEST(CudaPlugin, WorksOnAGpuOrSaysWhyNot) {
   auto plugin = LoadCudaPlugin(kPlugin);
   if (plugin.ok()) {
     CollectivesOfOne(**plugin);
+    MarksArePassed(**plugin);
     return;
   }
   EXPECT_EQ(plugin.status().code(), absl::StatusCode::kFailedPrecondition);

@@ -3,10 +3,14 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace legoai::comm {
 namespace {
+
+constexpr std::chrono::milliseconds kLook{100};  // between two looks at what is pending
 
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -20,7 +24,13 @@ int64_t CopySizes(const std::vector<int64_t>& sizes, int64_t (&out)[6]) {
 
 }  // namespace
 
+FlightRecorder::FlightRecorder(std::unique_ptr<FlightRing> ring)
+    : ring_(std::move(ring)),
+      watch_(
+          ring_->capacity(), [this](const MarkWatch::Moment& moment) { Note(moment); }, kLook) {}
+
 int64_t FlightRecorder::Created(const Call& call) {
+  watch_.Poll();
   Counts& counts = counts_[call.group];
   FlightRing::Record record;
   record.id = next_id_++;
@@ -41,7 +51,18 @@ int64_t FlightRecorder::Created(const Call& call) {
   return static_cast<int64_t>(ring_->Append(record));
 }
 
-void FlightRecorder::Started(int64_t id) { ring_->SetStarted(id, NowNs()); }
-void FlightRecorder::Completed(int64_t id) { ring_->SetCompleted(id, NowNs()); }
+void FlightRecorder::Started(int64_t id, int64_t stream, std::unique_ptr<StreamMark> mark) {
+  const MarkWatch::Moment moment{static_cast<uint64_t>(id), /*completed=*/false};
+  mark == nullptr ? Note(moment) : watch_.Add(stream, moment, std::move(mark));
+}
+
+void FlightRecorder::Completed(int64_t id, int64_t stream, std::unique_ptr<StreamMark> mark) {
+  const MarkWatch::Moment moment{static_cast<uint64_t>(id), /*completed=*/true};
+  mark == nullptr ? Note(moment) : watch_.Add(stream, moment, std::move(mark));
+}
+
+void FlightRecorder::Note(const MarkWatch::Moment& moment) {
+  moment.completed ? ring_->SetCompleted(moment.record, NowNs()) : ring_->SetStarted(moment.record, NowNs());
+}
 
 }  // namespace legoai::comm

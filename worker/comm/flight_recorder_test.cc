@@ -6,8 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <thread>
 
 #include "worker/comm/ops.h"
 #include "worker/comm/testing/process_group_test_util.h"
@@ -38,11 +42,11 @@ TEST(FlightRecorder, KeepsTheLastCallsWithTheirStates) {
   const std::string path = TempPath("ring");
   const testing::Mesh mesh{.pp = 2, .shard = 2};
   auto recorder = MakeRecorder(path, mesh, 4);
-  for (int i = 0; i < 3; ++i) recorder->Completed(recorder->Created(Call("all_gather", 3)));
+  for (int i = 0; i < 3; ++i) recorder->Completed(recorder->Created(Call("all_gather", 3)), 0, nullptr);
   recorder->Created(Call("send", 1, 1));
   const int64_t hung = recorder->Created(Call("all_gather", 3));
-  recorder->Started(hung);
-  recorder->Completed(1);  // overwritten by the fifth: without effect
+  recorder->Started(hung, 0, nullptr);
+  recorder->Completed(1, 0, nullptr);  // overwritten by the fifth: without effect
   auto dump = ReadFlightRing(path, "request");
   ASSERT_TRUE(dump.ok()) << dump.status();
   ASSERT_EQ(dump->entries_size(), 4);
@@ -63,7 +67,7 @@ TEST(FlightRecorder, KeepsTheLastCallsWithTheirStates) {
 TEST(FlightRecorder, JsonRoundTrips) {
   const std::string path = TempPath("json_ring");
   auto recorder = MakeRecorder(path, {.shard = 2}, 8);
-  recorder->Completed(recorder->Created(Call("reduce_scatter", 3)));
+  recorder->Completed(recorder->Created(Call("reduce_scatter", 3)), 0, nullptr);
   recorder->Created(Call("all_gather", 3));
   auto dump = ReadFlightRing(path, "timeout");
   ASSERT_TRUE(dump.ok());
@@ -94,7 +98,7 @@ TEST(FlightRecorder, IsReadableAfterTheProcessWasKilled) {
   pid_t child = fork();
   if (child == 0) {
     auto recorder = MakeRecorder(path, {.shard = 2}, 8);
-    recorder->Started(recorder->Created(Call("all_gather", 3)));
+    recorder->Started(recorder->Created(Call("all_gather", 3)), 0, nullptr);
     raise(SIGKILL);
   }
   int status = 0;
@@ -132,6 +136,76 @@ TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
   EXPECT_EQ(dump->entries(0).state(), "completed");
   EXPECT_EQ(dump->entries(0).bytes(), 28);
   EXPECT_EQ(dump->entries(0).dtype(), "Float");
+}
+
+// As CUDA's: a call returns when it is enqueued; a stream comes through it when the test says so.
+class EnqueuingStreams : public Streams {
+ public:
+  absl::Status Post(int64_t, std::function<absl::Status()> work) override { return work(); }
+  absl::Status Record(int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Wait(int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Drain() override { return absl::OkStatus(); }
+  std::unique_ptr<StreamMark> Mark(int64_t stream) override {
+    return std::make_unique<Passing>(progress_.at(stream), ++enqueued_.at(stream));
+  }
+  // The stream gets to its next marks: each call has one before it and one behind it.
+  void Advance(int64_t stream, int marks) { progress_.at(stream) += marks; }
+
+ private:
+  struct Passing : StreamMark {
+    Passing(const std::atomic<int>& progress, int number) : progress(progress), number(number) {}
+    bool Passed() override { return progress >= number; }
+    const std::atomic<int>& progress;
+    const int number;
+  };
+  std::array<std::atomic<int>, kStreamCount> progress_{};
+  std::array<int, kStreamCount> enqueued_{};
+};
+
+std::vector<std::string> States(const std::string& path) {
+  std::vector<std::string> states;
+  const auto dump = ReadFlightRing(path, "request");
+  EXPECT_TRUE(dump.ok()) << dump.status();
+  for (const auto& entry : dump->entries()) states.push_back(entry.state());
+  return states;
+}
+
+// The recorder's own thread notes it.
+void ExpectStates(const std::string& path, const std::vector<std::string>& states) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (States(path) != states && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(States(path), states);
+}
+
+TEST(FlightRecorder, WhatIsOnlyEnqueuedIsNotCompleted) {
+  const std::string path = TempPath("enqueued_ring");
+  auto recorder = MakeRecorder(path, {}, 8);
+  auto owned = std::make_unique<EnqueuingStreams>();
+  EnqueuingStreams& device = *owned;
+  auto runtime = Runtime::Create(
+      0, testing::Mesh{}.Groups(0), std::move(owned),
+      [](const graph::Group&, int64_t, int64_t) {
+        return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
+      },
+      recorder.get());
+  ASSERT_TRUE(runtime.ok());
+  RuntimeScope scope(runtime->get());
+  const at::Tensor tensor = at::full({7}, 1.0);
+  const int64_t shard = (*runtime)->GroupId("dp_shard");
+  AllReduce(tensor, shard);
+  {
+    StreamScope stream(kAllGather);
+    AllReduce(tensor, shard);
+  }
+  AllReduce(tensor, shard);
+  EXPECT_EQ(States(path), (std::vector<std::string>{"scheduled", "scheduled", "scheduled"}));
+  device.Advance(kCompute, 1);  // hangs in the first
+  device.Advance(kAllGather, 2);
+  ExpectStates(path, {"started", "completed", "scheduled"});
+  device.Advance(kCompute, 2);
+  ExpectStates(path, {"completed", "completed", "started"});
+  device.Advance(kCompute, 1);
+  ExpectStates(path, {"completed", "completed", "completed"});
 }
 
 }  // namespace

@@ -129,6 +129,8 @@ absl::StatusOr<std::unique_ptr<FlightRing>> FlightRing::Create(const std::string
 
 FlightRing::Record* FlightRing::Slot(uint64_t id) { return &records_[(id - 1) % header_->capacity]; }
 
+int64_t FlightRing::capacity() const { return header_->capacity; }
+
 uint64_t FlightRing::Append(Record record) {
   static_assert(std::is_trivially_copyable_v<Record>);
   const uint64_t id = record.id;

@@ -44,6 +44,7 @@ class FlightRing {
 
   // Appends; gives the id. From one thread.
   uint64_t Append(Record record);
+  int64_t capacity() const;
   // From any thread. Without effect if the record has been overwritten since.
   void SetStarted(uint64_t id, int64_t now_ns);
   void SetCompleted(uint64_t id, int64_t now_ns);

@@ -125,10 +125,11 @@ absl::Status Runtime::Communicate(const CommObserver::Call& call, std::vector<c1
   }
   CommObserver* observer = state_->observer;
   const int64_t id = observer ? observer->Created(call) : 0;
-  return state_->streams->Post(stream, [communicator = it->second.get(), work = std::move(work), observer, id] {
-    if (observer) observer->Started(id);
+  Streams* streams = state_->streams.get();
+  return streams->Post(stream, [communicator = it->second.get(), work = std::move(work), observer, id, streams, stream] {
+    if (observer) observer->Started(id, stream, streams->Mark(stream));
     absl::Status status = work(*communicator);
-    if (observer && status.ok()) observer->Completed(id);
+    if (observer && status.ok()) observer->Completed(id, stream, streams->Mark(stream));
     return status;
   });
 }

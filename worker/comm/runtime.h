@@ -30,7 +30,8 @@ using CommunicatorFactory =
     std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const graph::Group& group, int64_t group_rank, int64_t channel)>;
 
 // Told of every collective and point-to-point message; the flight recorder is one. Called from the dispatching thread
-// (Created) and from the stream that runs it (Started, Completed).
+// (Created) and from the stream that runs it (Started, Completed), which gives a mark where it has only enqueued the call: what
+// is told then holds as soon as the mark is passed.
 class CommObserver {
  public:
   struct Call {
@@ -42,8 +43,8 @@ class CommObserver {
   };
   virtual ~CommObserver() = default;
   virtual int64_t Created(const Call& call) = 0;  // gives the call's id
-  virtual void Started(int64_t id) = 0;
-  virtual void Completed(int64_t id) = 0;
+  virtual void Started(int64_t id, int64_t stream, std::unique_ptr<StreamMark> mark) = 0;
+  virtual void Completed(int64_t id, int64_t stream, std::unique_ptr<StreamMark> mark) = 0;
 };
 
 class Runtime {

@@ -12,6 +12,14 @@
 
 namespace legoai::comm {
 
+// A place in the work of a stream whose calls return before the work is done (CUDA).
+class StreamMark {
+ public:
+  virtual ~StreamMark() = default;
+  // Whether the stream has got there. Does not wait; from any thread, one at a time.
+  virtual bool Passed() = 0;
+};
+
 class Streams {
  public:
   virtual ~Streams() = default;
@@ -21,6 +29,9 @@ class Streams {
   virtual absl::Status Wait(int64_t stream, int64_t event) = 0;
   // Waits for all streams.
   virtual absl::Status Drain() = 0;
+  // For work that is posted on `stream`, out of which it is called: a mark behind what has been enqueued there so far. Null where
+  // work is done when its calls return.
+  virtual std::unique_ptr<StreamMark> Mark(int64_t stream) { return nullptr; }
 };
 
 std::unique_ptr<Streams> MakeThreadStreams();

@@ -1,0 +1,64 @@
+// Watches which marks the streams of a device have passed: where a collective is only enqueued by its call, this is how the
+// flight recorder learns that it has begun and that it is done. Torch-free. Thread-safe.
+//
+// Marks are looked at whenever somebody asks (Poll), and by a thread of its own while any is pending: the rank's other threads
+// may all be waiting for a device that hangs, and what lies before the hang must still be known.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "worker/comm/streams.h"
+
+namespace legoai::comm {
+
+class MarkWatch {
+ public:
+  struct Moment {
+    uint64_t record = 0;     // of the flight ring; later calls have larger ones
+    bool completed = false;  // otherwise started
+  };
+
+  // `passed` is told of each moment once its mark is passed: in order within a stream, from any thread, one at a time. Marks of
+  // records that are `most_records` or more behind the newest are forgotten, so that a device that hangs holds up a bounded
+  // number. With no `interval` there is no thread.
+  MarkWatch(uint64_t most_records, std::function<void(const Moment&)> passed, std::optional<std::chrono::milliseconds> interval);
+  // Looks once more, and does not wait.
+  ~MarkWatch();
+  MarkWatch(const MarkWatch&) = delete;
+  MarkWatch& operator=(const MarkWatch&) = delete;
+
+  // Marks of one stream are passed in the order of adding.
+  void Add(int64_t stream, const Moment& moment, std::unique_ptr<StreamMark> mark);
+  void Poll();
+  size_t pending() const;
+
+ private:
+  struct Pending {
+    Moment moment;
+    std::unique_ptr<StreamMark> mark;
+  };
+  void PollLocked();
+  void Forget(uint64_t newest);
+  void Watch();
+
+  const uint64_t most_records_;
+  const std::function<void(const Moment&)> passed_;
+  const std::optional<std::chrono::milliseconds> interval_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int64_t, std::deque<Pending>> streams_;  // with a mark pending
+  bool stop_ = false;
+  std::thread thread_;  // begins with the first mark
+};
+
+}  // namespace legoai::comm
