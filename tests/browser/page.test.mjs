@@ -70,6 +70,41 @@ test('jobs: state with its reason, progress, filters and pages in the address', 
   await page.waitForSelector('text=No job matches');
 }));
 
+// Changes are shown at most once a second; what the reader asks for is shown at once. The page's clock stands still here.
+test('the reader waits for no pause', () => withPage(async (page) => {
+  await page.clock.install();
+  await page.goto(base);
+  await page.waitForSelector('text=1–50 of 124 jobs');
+  await page.clock.pauseAt(Date.now() + 60_000);
+  for (const range of ['51–100', '101–124']) {
+    await page.getByRole('button', { name: 'Next', exact: true }).click();
+    await page.clock.runFor(200); // of effects and timers without delay
+    await page.waitForSelector(`text=${range} of 124 jobs`);
+  }
+}));
+
+test('a hundred thousand jobs', async () => {
+  const large = await startServer(SERVER, ['--web', dist, '--jobs', '100000']);
+  await withPage(async (page) => {
+    await page.goto(`http://localhost:${large.port}/`);
+    await page.waitForSelector('text=1–50 of 100,004 jobs');
+    await page.getByRole('button', { name: 'Next', exact: true }).click();
+    await page.waitForSelector('text=51–100 of 100,004 jobs');
+    await page.selectOption('.filters select', 'failed');
+    await page.waitForSelector('text=1–50 of 20,001 jobs');
+    await page.selectOption('.filters select', '');
+    await page.fill('input[type=search]', 'sweep-54321');
+    await page.waitForSelector('text=1–1 of 1 job');
+    await page.fill('input[type=search]', '');
+    await page.waitForSelector('text=1–50 of 100,004 jobs');
+    const progress = page.locator('tr', { hasText: 'llama-bible' }).locator('td:nth-child(3) .sub');
+    const before = await progress.innerText();
+    await page.waitForFunction((old) => [...document.querySelectorAll('.jobs tbody tr')]
+      .find((row) => row.innerText.includes('llama-bible')).querySelector('td:nth-child(3) .sub').innerText !== old, before);
+  });
+  assert.equal(await large.end(), 0);
+});
+
 test('a job: live, with charts, plan, history, logs', () => withPage(async (page) => {
   await page.goto(`${base}/${server.running}`);
   await page.waitForSelector('.chart canvas');

@@ -50,11 +50,16 @@ export function useEvents(url: string | null, handlers: LiveHandlers, onOpen?: (
   return connection;
 }
 
-// Runs `work` now, and again whenever asked, but at most once per `milliseconds`, and never twice at once.
-export function useThrottled(work: () => Promise<void>, milliseconds: number): () => void {
+export interface Refresh {
+  (): void; // because something has changed
+  now: () => void; // because the reader wants something else
+}
+
+// Runs `work` whenever asked, never twice at once: after a change at most once per `milliseconds`, for the reader without delay.
+export function useThrottled(work: () => Promise<void>, milliseconds: number): Refresh {
   const latest = useRef(work);
   latest.current = work;
-  const state = useRef({ running: false, wanted: false, last: -Infinity, timer: 0, gone: false });
+  const state = useRef({ running: false, wanted: false, urgent: false, last: -Infinity, timer: 0, gone: false });
   useEffect(() => {
     state.current.gone = false;
     return () => {
@@ -63,24 +68,29 @@ export function useThrottled(work: () => Promise<void>, milliseconds: number): (
       state.current.timer = 0;
     };
   }, []);
-  const request = useRef(() => {
-    const s = state.current;
-    s.wanted = true;
-    if (s.running || s.timer || s.gone) return;
-    s.timer = window.setTimeout(async () => {
-      s.timer = 0;
-      s.running = true;
-      s.wanted = false;
-      s.last = performance.now();
+  const refresh = useRef<Refresh | null>(null);
+  if (refresh.current === null) {
+    const run = async () => {
+      const s = state.current;
+      Object.assign(s, { timer: 0, running: true, wanted: false, urgent: false, last: performance.now() });
       try {
         await latest.current();
       } finally {
         s.running = false;
-        if (s.wanted) request.current();
+        if (s.wanted) request(s.urgent);
       }
-    }, Math.max(0, s.last + milliseconds - performance.now()));
-  });
-  return request.current;
+    };
+    const request = (urgent: boolean) => {
+      const s = state.current;
+      s.wanted = true;
+      s.urgent ||= urgent;
+      if (s.running || s.gone || (s.timer && !urgent)) return;
+      window.clearTimeout(s.timer);
+      s.timer = window.setTimeout(run, urgent ? 0 : Math.max(0, s.last + milliseconds - performance.now()));
+    };
+    refresh.current = Object.assign(() => request(false), { now: () => request(true) });
+  }
+  return refresh.current;
 }
 
 // The time, to redraw ages by.

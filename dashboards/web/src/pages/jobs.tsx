@@ -28,7 +28,7 @@ function usePage(view: JobsView) {
       if (asked === current.current) setError(caught);
     }
   }, 1000);
-  useEffect(refresh, [query]);
+  useEffect(refresh.now, [query]);
   // Until another page has come, the one before stays, and says so.
   return { page: loaded?.page ?? null, first: loaded?.first ?? 1, busy: loaded?.query !== query, error, refresh };
 }
@@ -63,7 +63,7 @@ export function JobsPage({ view }: { view: JobsView }) {
         <Filters view={view} search={search} />
       </div>
       <LostConnection connection={connection} />
-      {error !== null && <Failure error={error} retry={refresh} />}
+      {error !== null && <Failure error={error} retry={refresh.now} />}
       {page === null ? error === null && <Skeleton rows={8} label="Loading jobs" /> : jobs.length === 0
         ? <NoJobs view={view} />
         : (

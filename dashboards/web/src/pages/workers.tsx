@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { drainWorker, listWorkers } from '../api';
 import * as format from '../format';
-import { useEvents, useNow, useThrottled } from '../live';
+import { useEvents, useNow, useThrottled, type Refresh } from '../live';
 import { Badge, ConfirmButton, Empty, Failure, LostConnection, Meter, Skeleton, Stat, Time, useTitle } from '../parts/basic';
 import type { Worker } from '../types';
 import { jobAddress } from '../url';
@@ -30,7 +30,7 @@ export function WorkersPage() {
     <main id="main">
       <div class="page-head"><h1>Workers</h1></div>
       <LostConnection connection={connection} />
-      {error !== null && <Failure error={error} retry={refresh} />}
+      {error !== null && <Failure error={error} retry={refresh.now} />}
       {workers === null ? error === null && <Skeleton rows={4} label="Loading workers" /> : workers.length === 0
         ? <Empty title="No workers"><p>Start an agent on a machine that shall train: <code>legoai-agent</code>. Jobs wait until there is one.</p></Empty>
         : <Fleet workers={workers} now={now} refresh={refresh} />}
@@ -38,7 +38,7 @@ export function WorkersPage() {
   );
 }
 
-function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refresh: () => void }) {
+function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refresh: Refresh }) {
   const ready = workers.filter((worker) => worker.state === 'ready');
   const slots = ready.reduce((sum, worker) => sum + worker.slots, 0);
   const used = ready.reduce((sum, worker) => sum + usedSlots(worker), 0);
@@ -62,7 +62,7 @@ function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refr
   );
 }
 
-function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: () => void }) {
+function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: Refresh }) {
   const used = usedSlots(worker);
   const name = format.lastSegment(worker.name);
   return (
@@ -97,11 +97,11 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: (
         {worker.state === 'ready' && (
           <ConfirmButton label="Drain" question={`Drain ${name}?`} confirm="Drain"
             detail="What runs there goes on; it gets no further jobs until this is undone."
-            action={async () => { await drainWorker(worker.name, false); refresh(); }} />
+            action={async () => { await drainWorker(worker.name, false); refresh.now(); }} />
         )}
         {worker.state === 'draining' && (
           <ConfirmButton label="Undrain" question={`Take ${name} back?`} confirm="Undrain" detail="It gets jobs again."
-            action={async () => { await drainWorker(worker.name, true); refresh(); }} />
+            action={async () => { await drainWorker(worker.name, true); refresh.now(); }} />
         )}
       </td>
     </tr>

@@ -22,7 +22,7 @@ export function History({ job, attempts, now }: { job: Job; attempts: Attempt[];
     }
   }, 2000);
   useEffect(refresh, [job.state, job.committed_step, job.epoch]);
-  if (error !== null) return <Failure error={error} retry={refresh} />;
+  if (error !== null) return <Failure error={error} retry={refresh.now} />;
   if (transitions === null) return <Skeleton rows={5} label="Loading the history" />;
   return (
     <>

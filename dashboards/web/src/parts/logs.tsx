@@ -29,7 +29,8 @@ export function Logs({ job, rank }: { job: Job; rank: number | null }) {
       setError(caught);
     }
   }, 1000);
-  useEffect(refresh, [rank, job.version]);
+  useEffect(refresh.now, [rank]);
+  useEffect(refresh, [job.version]);
   useEffect(() => {
     if (isFinal(job.state)) return undefined;
     const timer = window.setInterval(refresh, 2000);
@@ -57,7 +58,7 @@ export function Logs({ job, rank }: { job: Job; rank: number | null }) {
         </label>
         <label><input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
       </header>
-      {error !== null && <Failure error={error} retry={refresh} />}
+      {error !== null && <Failure error={error} retry={refresh.now} />}
       {lines === null ? error === null && <Skeleton rows={6} label="Loading logs" /> : lines.length === 0
         ? <Empty title={rank === null ? 'Nothing was said yet' : `Rank ${rank} has said nothing`} />
         : (
