@@ -18,6 +18,7 @@
 #include "proto/enum_text.h"
 #include "server/store/sqlite_store.h"
 #include "tests/scenarios/checker.h"
+#include "tests/scenarios/checkpoint_checker.h"
 #include "tests/scenarios/clients.h"
 #include "tests/scenarios/told.h"
 #include "tests/service/service_processes.h"
@@ -31,7 +32,7 @@ constexpr int kAgents = 2, kSlots = 2, kClients = 2;
 constexpr int64_t kKeepLatest = 2;
 constexpr size_t kLastWordsBytes = 6000;
 // Generous: it is reached only where a job hangs.
-constexpr double kSettleSeconds = 300;
+constexpr double kSettleSeconds = 300, kIdleSeconds = 60;
 
 const service::ServerTimes kShortLeases = {.lease_ttl = "2s", .heartbeat_interval = "300ms", .replan_grace = "1s"};
 const service::ServerTimes kCalm = {.lease_ttl = "20s", .heartbeat_interval = "500ms", .replan_grace = "1s"};
@@ -187,12 +188,14 @@ class Chaos {
     if (!store.ok()) return Break(absl::StrCat("the store opens: ", std::string(store.status().message())));
     auto view = ReadStore(**store, told_.Requests());
     if (!view.ok()) return Break(absl::StrCat("the store is read: ", std::string(view.status().message())));
-    view_ = *std::move(view);
     const auto add = [&](const std::vector<std::string>& rules) { broken_.insert(broken_.end(), rules.begin(), rules.end()); };
+    add(CheckOnlyAdded(view_, *view));
+    view_ = *std::move(view);
     add(CheckTold(view_, told_));
     add(CheckSlots(view_));
     for (const auto& [name, history] : view_.jobs) {
       add(CheckHistory(history));
+      add(CheckCommits(history));
       add(CheckCheckpoints(history, kKeepLatest, service_.Path("scratch")));
     }
   }
@@ -209,6 +212,9 @@ class Chaos {
       const auto known = told_.Known();
       return std::all_of(known.begin(), known.end(), [](const auto& job) { return IsFinalState(job.second.state); });
     });
+    // Also of attempts that were fenced off while their agent was stopped.
+    if (settled && !options_.stop() && !service::Within(kIdleSeconds, [&] { return service_.Trainers().empty(); }))
+      Break(absl::StrCat("nothing trains once every job has ended: ", service_.Trainers().size(), " trainers do"));
     service_.KillServer();
     Check();
     for (const auto& [name, job] : told_.Known()) {

@@ -1,20 +1,17 @@
 #include "tests/scenarios/checker.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
-#include <optional>
 #include <set>
-#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
-#include "worker/checkpoint/manifest.h"
 
 namespace legoai::scenarios {
 namespace {
 
-namespace fs = std::filesystem;
 using Rules = std::vector<std::string>;
 
 constexpr char kProject[] = "projects/default";
@@ -54,6 +51,8 @@ void CheckTransitions(const JobHistory& history, Rules* rules) {
   const std::string& name = history.job.name();
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   int64_t version = 0, epoch = 0;
+  std::vector<int64_t> leases, attempts;
+  for (const v1::Attempt& attempt : history.attempts) attempts.push_back(attempt.epoch());
   for (const v1::Transition& transition : history.transitions) {
     if (transition.version() <= version) {
       Break(rules, "versions strictly increase: ", name, " has version ", transition.version(), " after ", version);
@@ -67,15 +66,21 @@ void CheckTransitions(const JobHistory& history, Rules* rules) {
     } else if (!MayFollow(state, transition.to())) {
       Break(rules, "states follow the legal table: ", name, " went from ", EnumText(state), " to ", EnumText(transition.to()));
     }
-    if (transition.epoch() < epoch || (transition.to() == v1::LEASED && transition.epoch() == epoch)) {
-      Break(rules, "epochs of leases strictly increase: ", name, " has epoch ", transition.epoch(), " at version ",
-            transition.version(), " after ", epoch);
+    const bool leased = transition.to() == v1::LEASED;
+    if (leased ? transition.epoch() <= epoch : transition.epoch() != epoch) {
+      Break(rules, "epochs strictly increase, with a lease and never without: ", name, " has epoch ", transition.epoch(),
+            " at version ", transition.version(), " after ", epoch);
     }
+    if (leased) leases.push_back(transition.epoch());
     state = transition.to(), version = transition.version(), epoch = transition.epoch();
   }
   if (state != history.job.state()) {
     Break(rules, "a job's state is that of its last transition: ", name, " is ", EnumText(history.job.state()),
           ", and its history ends with ", EnumText(state));
+  }
+  if (leases != attempts) {
+    Break(rules, "every lease is an attempt: ", name, " was leased in epochs ", absl::StrJoin(leases, ", "), ", and tried in ",
+          absl::StrJoin(attempts, ", "));
   }
   if (version > history.job.version()) {
     Break(rules, "versions strictly increase: ", name, " has version ", history.job.version(), ", and its history has ", version);
@@ -84,46 +89,29 @@ void CheckTransitions(const JobHistory& history, Rules* rules) {
 
 void CheckAttempts(const JobHistory& history, Rules* rules) {
   const std::string& name = history.job.name();
-  int64_t epoch = 0, ended = 0, open = 0;
+  int64_t number = 0, ended = 0, open = 0;
   for (const v1::Attempt& attempt : history.attempts) {
-    if (attempt.epoch() <= epoch) {
-      Break(rules, "epochs of leases strictly increase: attempt ", attempt.attempt(), " of ", name, " has epoch ",
-            attempt.epoch(), " after ", epoch);
+    if (attempt.attempt() != ++number) {
+      Break(rules, "attempts are counted: that after ", number - 1, " of ", name, " is attempt ", attempt.attempt());
     }
     if (open > 0 || attempt.start_time_us() < ended) {
       Break(rules, "no job runs twice at once: attempt ", attempt.attempt(), " of ", name, " began before the one before ended");
     }
-    epoch = attempt.epoch(), ended = attempt.end_time_us();
+    if (!IsOpen(attempt) && attempt.end_time_us() < attempt.start_time_us()) {
+      Break(rules, "an attempt begins before it ends: attempt ", attempt.attempt(), " of ", name, " ended before");
+    }
+    ended = attempt.end_time_us();
     open += IsOpen(attempt);
   }
-  if (open > 1) Break(rules, "one open attempt at most: ", name, " has ", open);
-  if ((open == 1) != HasSlots(history.job.state())) {
+  if ((open > 0) != HasSlots(history.job.state())) {
     Break(rules, "an attempt is open exactly while the job has slots: ", name, " is ", EnumText(history.job.state()), " with ",
           open, " open attempts");
   }
-  if (epoch != history.job.epoch() || static_cast<int64_t>(history.attempts.size()) != history.job.attempts()) {
+  const int64_t epoch = history.attempts.empty() ? 0 : history.attempts.back().epoch();
+  if (epoch != history.job.epoch() || number != history.job.attempts()) {
     Break(rules, "every lease is an attempt: ", name, " has epoch ", history.job.epoch(), " and ", history.job.attempts(),
-          " attempts; stored are ", history.attempts.size(), ", the last of epoch ", epoch);
+          " attempts; stored are ", number, ", the last of epoch ", epoch);
   }
-}
-
-// The checkpoint as it will be once its prepared manifest is put in its place, in a folder of our own.
-absl::Status ReadPrepared(const v1::Checkpoint& checkpoint, const std::string& scratch) {
-  const fs::path step = checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step());
-  const fs::path shadow = checkpoint::StepDirectory(scratch, checkpoint.step());
-  std::error_code error;
-  fs::remove_all(scratch, error);
-  fs::create_directories(shadow, error);
-  for (const auto& entry : fs::directory_iterator(step, error)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code link_error;
-    fs::create_symlink(entry.path(), shadow / (name == "manifest.pb.tmp" ? "manifest.pb" : name), link_error);
-  }
-  return checkpoint::ReadManifest(scratch, checkpoint.step(), "").status();
-}
-
-absl::Status ReadCommitted(const v1::Checkpoint& checkpoint) {
-  return checkpoint::ReadManifest(checkpoint.directory(), checkpoint.step(), "").status();
 }
 
 }  // namespace
@@ -174,18 +162,60 @@ Rules CheckHistory(const JobHistory& history) {
 
 Rules CheckSlots(const StoreView& view) {
   Rules rules;
-  std::map<std::string, int64_t> used;
+  // What a worker gives from a time on, and takes back: taken back first where both are at one time.
+  std::map<std::string, std::vector<std::pair<int64_t, int64_t>>> changes;
   for (const auto& [name, history] : view.jobs) {
     for (const v1::Attempt& attempt : history.attempts) {
       for (const v1::Placement& placement : attempt.placements()) {
-        if (IsOpen(attempt)) used[placement.worker()] += placement.slots();
+        changes[placement.worker()].emplace_back(attempt.start_time_us(), placement.slots());
+        if (!IsOpen(attempt)) changes[placement.worker()].emplace_back(attempt.end_time_us(), -placement.slots());
       }
     }
   }
-  for (const auto& [worker, slots] : used) {
+  for (auto& [worker, times] : changes) {
     const auto known = view.slots.find(worker);
     const int64_t has = known == view.slots.end() ? 0 : known->second;
-    if (slots > has) Break(&rules, "slots are given once: ", worker, " has ", has, ", and open attempts hold ", slots);
+    int64_t given = 0, most = 0;
+    std::sort(times.begin(), times.end());
+    for (const auto& [time, slots] : times) most = std::max(most, given += slots);
+    if (most > has) Break(&rules, "slots are given once: ", worker, " has ", has, ", and attempts held ", most, " at a time");
+  }
+  return rules;
+}
+
+namespace {
+
+// Whether `whole` begins with `part`, message by message.
+template <typename Message>
+bool BeginsWith(const std::vector<Message>& whole, const std::vector<Message>& part) {
+  const auto same = [](const Message& a, const Message& b) { return a.SerializeAsString() == b.SerializeAsString(); };
+  return whole.size() >= part.size() && std::equal(part.begin(), part.end(), whole.begin(), same);
+}
+
+}  // namespace
+
+Rules CheckOnlyAdded(const StoreView& before, const StoreView& after) {
+  Rules rules;
+  for (const auto& [name, old] : before.jobs) {
+    const auto found = after.jobs.find(name);
+    if (found == after.jobs.end()) {
+      Break(&rules, "what is stored stays: ", name, " is gone");
+      continue;
+    }
+    const JobHistory& now = found->second;
+    // Only the last attempt may have been under way.
+    std::vector<v1::Attempt> ended = old.attempts;
+    if (!ended.empty() && IsOpen(ended.back())) ended.pop_back();
+    if (!BeginsWith(now.transitions, old.transitions)) Break(&rules, "what is stored stays: transitions of ", name, " changed");
+    if (!BeginsWith(now.attempts, ended)) Break(&rules, "what is stored stays: attempts of ", name, " that had ended changed");
+    if (!BeginsWith(now.checkpoints, old.checkpoints)) Break(&rules, "what is stored stays: checkpoints of ", name, " changed");
+    if (now.job.spec().SerializeAsString() != old.job.spec().SerializeAsString())
+      Break(&rules, "what is stored stays: the submission of ", name, " changed");
+  }
+  for (const auto& [request, job] : before.submissions) {
+    const auto found = after.submissions.find(request);
+    if (found == after.submissions.end() || found->second != job)
+      Break(&rules, "what is stored stays: ", request, " is not of ", job, " any more");
   }
   return rules;
 }
@@ -228,41 +258,29 @@ Rules CheckTold(const StoreView& view, const Told& told) {
     if (known.cancelled && job.state() != v1::CANCELLING && !IsFinalState(job.state())) {
       Break(&rules, "a cancellation that was acknowledged stays: ", name, " is ", EnumText(job.state()));
     }
-    if (!known.retry_of.empty() && job.retry_of() != known.retry_of) {
+    if (job.retry_of() != known.retry_of) {
       Break(&rules, "a retry names what it tries again: ", name, " was told as one of ", known.retry_of, ", stored is ",
             job.retry_of());
     }
-  }
-  return rules;
-}
-
-Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch) {
-  Rules rules;
-  const v1::Job& job = history.job;
-  std::vector<v1::Checkpoint> newest;
-  for (const v1::Checkpoint& checkpoint : history.checkpoints) {
-    if (!newest.empty() && checkpoint.epoch() > newest.back().epoch()) newest.clear();
-    if (newest.empty() || checkpoint.epoch() == newest.back().epoch()) newest.push_back(checkpoint);
-  }
-  const auto earlier = [](const v1::Checkpoint& a, const v1::Checkpoint& b) { return a.step() < b.step(); };
-  std::sort(newest.begin(), newest.end(), earlier);
-  const int64_t last = newest.empty() ? 0 : newest.back().step();
-  if (last != job.committed_step()) {
-    Break(&rules, "the committed step is that of the newest epoch's last checkpoint: ", job.name(), " says ",
-          job.committed_step(), ", stored is ", last);
-  }
-  const size_t demanded = std::min<size_t>(newest.size(), keep_latest);
-  for (size_t i = newest.size() - demanded; i < newest.size(); ++i) {
-    absl::Status read = ReadCommitted(newest[i]);
-    const bool may_be_prepared = i + 1 == newest.size();
-    if (!read.ok() && may_be_prepared && !ReadPrepared(newest[i], scratch).ok()) {
-      read = ReadCommitted(newest[i]);  // it was put in its place meanwhile
-    } else if (may_be_prepared) {
-      continue;
+    if (job.version() == known.version && job.state() != known.state) {
+      Break(&rules, "a version has one state: ", name, " was told ", EnumText(known.state), " at version ", known.version,
+            ", stored is ", EnumText(job.state()));
     }
-    if (!read.ok()) {
-      Break(&rules, "every committed checkpoint loads: step ", newest[i].step(), " of epoch ", newest[i].epoch(), " of ",
-            job.name(), ": ", std::string(read.message()));
+  }
+  for (const auto& [name, history] : view.jobs) {
+    const auto tried = view.jobs.find(history.job.retry_of());
+    if (history.job.retry_of().empty()) continue;
+    if (tried == view.jobs.end() || tried->second.job.spec().SerializeAsString() != history.job.spec().SerializeAsString())
+      Break(&rules, "a retry does the same again: ", name, " is another job than ", history.job.retry_of());
+  }
+  for (const auto& [request, asked] : told.AskedFor()) {
+    const auto stored = view.submissions.find(request);
+    const auto job = stored == view.submissions.end() ? view.jobs.end() : view.jobs.find(stored->second);
+    if (job == view.jobs.end()) continue;  // never came through, or is told above
+    const v1::JobSpec& spec = job->second.job.spec();
+    if (AskedOf(spec) != asked) {
+      Break(&rules, "a job is what was asked for: ", request, " asked for ", asked.Text(), ", and ", job->first, " is ",
+            AskedOf(spec).Text());
     }
   }
   return rules;

@@ -1,6 +1,7 @@
-// Rules that hold whatever was killed: over what clients were told (told.h), what the store holds and what lies on the disk. The
+// Rules that hold whatever was killed: over what clients were told (told.h) and what the store holds; for the
+// checkpoints see checkpoint_checker.h. The
 // legal table of states is written here anew from the design (decisions 22), so that a fault of the service's own table is seen.
-// Each function gives the rules that are broken, as sentences that name the job; none: empty. Pure but for the file system.
+// Each function gives the rules that are broken, as sentences that name the job; none: empty. Pure but for ReadStore.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +32,17 @@ struct StoreView {
 // Everything of the project "projects/default", and the jobs of these request_ids, in one read.
 absl::StatusOr<StoreView> ReadStore(store::Store& store, const std::set<std::string>& requests);
 
-// One job by itself: versions, legal transitions, nothing after a final state, epochs of leases, at most one open attempt.
+// One job by itself: versions, legal transitions, nothing after a final state, an attempt for each epoch, at most one at a time.
 std::vector<std::string> CheckHistory(const JobHistory& history);
 
-// Across jobs: no worker's slots are given twice.
+// Across jobs: no worker's slots are given twice, now or ever before.
 std::vector<std::string> CheckSlots(const StoreView& view);
 
-// No acknowledged job is lost, one job per request_id, and the store is nowhere behind what clients were told.
-std::vector<std::string> CheckTold(const StoreView& view, const Told& told);
+// Of two reads: jobs, their histories and checkpoints are only added to.
+std::vector<std::string> CheckOnlyAdded(const StoreView& before, const StoreView& after);
 
-// Checkpoints that must be there: the last `keep_latest` of the newest epoch that has committed some. The very last may lie
-// prepared beside its place: its verdict came when the trainers were no more, and whoever goes on from it finishes it. `scratch`
-// is a folder for the check's own use.
-std::vector<std::string> CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch);
+// No acknowledged job is lost, one job per request_id, each job is what was asked for, and the store is nowhere behind what
+// clients were told.
+std::vector<std::string> CheckTold(const StoreView& view, const Told& told);
 
 }  // namespace legoai::scenarios

@@ -76,7 +76,7 @@ std::string Client::Any(const std::map<std::string, ToldJob>& known, bool final_
 
 void Client::Create(Sent* sent) {
   const auto before = told_->Known();
-  told_->Sent(sent->request.request_id());
+  told_->Sent(sent->request.request_id(), &sent->request.spec());
   v1::Job job;
   const grpc::Status status = Ask(*stub_, &Stub::CreateJob, sent->request, &job, kAnswerSeconds);
   if (!status.ok()) return Unexpected(absl::StrCat("CreateJob of ", sent->request.request_id()), status);

@@ -1,6 +1,6 @@
 #include "tests/scenarios/told.h"
 
-#include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
@@ -9,9 +9,24 @@ namespace legoai::scenarios {
 
 bool IsFinalState(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED; }
 
-void Told::Sent(const std::string& request_id) {
+bool Asked::operator==(const Asked& other) const {
+  return std::tie(steps, interval, slots, priority, dataset) ==
+         std::tie(other.steps, other.interval, other.slots, other.priority, other.dataset);
+}
+
+std::string Asked::Text() const {
+  return absl::StrCat(steps, " steps saved every ", interval, " on ", slots, " slots of ", dataset, " with priority ", priority);
+}
+
+Asked AskedOf(const v1::JobSpec& spec) {
+  return {spec.recipe().training().steps(), spec.recipe().checkpoint().interval(), spec.resources().slots(),
+          spec.policy().priority(), spec.dataset().uri()};
+}
+
+void Told::Sent(const std::string& request_id, const v1::JobSpec* spec) {
   const std::lock_guard<std::mutex> lock(mutex_);
   requests_.insert(request_id);
+  if (spec != nullptr) asked_.emplace(request_id, AskedOf(*spec));
 }
 
 void Told::Accepted(const std::string& request_id, const v1::Job& job) {
@@ -36,6 +51,11 @@ void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& jo
       broken_.push_back(absl::StrCat("versions never go back: ", job.name(), " was told at version ", known.version,
                                      ", and afterwards at ", job.version()));
     }
+    if (job.epoch() < known.epoch || job.committed_step() < known.committed_step) {
+      broken_.push_back(absl::StrCat("epochs and committed steps never go back: ", job.name(), " was told at epoch ", known.epoch,
+                                     " and step ", known.committed_step, ", and afterwards at ", job.epoch(), " and ",
+                                     job.committed_step()));
+    }
     if (IsFinalState(known.state) && job.state() != known.state) {
       broken_.push_back(absl::StrCat("a final state never changes: ", job.name(), " was told ", EnumText(known.state),
                                      ", and afterwards ", EnumText(job.state())));
@@ -43,11 +63,14 @@ void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& jo
   }
   ToldJob& now = jobs_[job.name()];
   if (job.version() < now.version) return;  // another client was faster
+  if (job.version() == now.version && job.state() != now.state) {
+    broken_.push_back(absl::StrCat("a version has one state: ", job.name(), " was told ", EnumText(now.state), " at version ",
+                                   now.version, ", and also ", EnumText(job.state())));
+  }
   now.state = job.state();
   now.version = job.version();
   now.epoch = job.epoch();
   now.committed_step = job.committed_step();
-  now.steps = job.spec().recipe().training().steps();
   now.retry_of = job.retry_of();
 }
 
@@ -69,6 +92,11 @@ std::set<std::string> Told::Requests() const {
 std::map<std::string, std::string> Told::Acknowledged() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return acknowledged_;
+}
+
+std::map<std::string, Asked> Told::AskedFor() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return asked_;
 }
 
 std::vector<std::string> Told::Broken() const {

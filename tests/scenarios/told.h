@@ -17,17 +17,26 @@ namespace legoai::scenarios {
 struct ToldJob {
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   int64_t version = 0, epoch = 0, committed_step = 0;
-  int64_t steps = 0;       // that were asked for
   bool cancelled = false;  // a cancellation was acknowledged
   std::string retry_of;
 };
 
 bool IsFinalState(v1::JobState state);
 
+// What tells submissions apart: it must be stored as it was asked for.
+struct Asked {
+  int64_t steps = 0, interval = 0, slots = 0, priority = 0;
+  std::string dataset;
+  bool operator==(const Asked& other) const;
+  bool operator!=(const Asked& other) const { return !(*this == other); }
+  std::string Text() const;
+};
+Asked AskedOf(const v1::JobSpec& spec);
+
 class Told {
  public:
-  // Before a submission or a retry is sent: whatever becomes of the call, it may have come through.
-  void Sent(const std::string& request_id);
+  // Before a submission or a retry is sent: whatever becomes of the call, it may have come through. `spec`: of a submission.
+  void Sent(const std::string& request_id, const v1::JobSpec* spec = nullptr);
   // An answer to it. The same request_id must always give the same job.
   void Accepted(const std::string& request_id, const v1::Job& job);
 
@@ -40,11 +49,13 @@ class Told {
 
   std::set<std::string> Requests() const;
   std::map<std::string, std::string> Acknowledged() const;  // request_id -> job
+  std::map<std::string, Asked> AskedFor() const;            // by request_id
   std::vector<std::string> Broken() const;
 
  private:
   mutable std::mutex mutex_;
   std::set<std::string> requests_;
+  std::map<std::string, Asked> asked_;
   std::map<std::string, std::string> acknowledged_;
   std::map<std::string, ToldJob> jobs_;
   std::vector<std::string> broken_;

@@ -1,0 +1,138 @@
+#include "tests/scenarios/checkpoint_checker.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace legoai::scenarios {
+namespace {
+
+namespace fs = std::filesystem;
+using Rules = std::vector<std::string>;
+
+constexpr char kOtherBuilds[] = "";  // are not refused
+// An end may take its time just before, and be stored just after a commit.
+constexpr int64_t kRaceUs = 1'000'000;
+
+absl::Status ReadBytes(checkpoint::CheckpointReader& reader) {
+  const v1::CheckpointManifest manifest = reader.manifest();
+  for (const v1::CheckpointChunk& chunk : manifest.chunks()) {
+    std::vector<char> bytes(chunk.bytes());
+    const checkpoint::Rectangle part = {{chunk.offsets().begin(), chunk.offsets().end()},
+                                        {chunk.sizes().begin(), chunk.sizes().end()}};
+    const std::vector<int64_t> shape(chunk.global_shape().begin(), chunk.global_shape().end());
+    const absl::Status read = reader.ReadRectangle(chunk.name(), chunk.dtype(), shape, part, bytes.data());
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Load(const JobHistory& history, const v1::Checkpoint& checkpoint, const std::string& root) {
+  auto reader = checkpoint::CheckpointReader::Open(root, checkpoint.step(), kOtherBuilds);
+  if (!reader.ok()) return reader.status();
+  if (absl::Status read = ReadBytes(*reader); !read.ok()) return read;
+  const auto digest = checkpoint::ManifestDigest(root, checkpoint.step());
+  if (!digest.ok()) return digest.status();
+  // The first rank's names the manifest, and by its checksums all the rest.
+  if (checkpoint.digests_size() == 0 || *digest != checkpoint.digests(0))
+    return absl::DataLossError(absl::StrCat("its digest ", *digest, " is not the one that was committed"));
+  const int64_t samples = checkpoint.step() * history.job.spec().recipe().training().global_batch_size();
+  if (reader->manifest().next_sample() != samples)
+    return absl::DataLossError(absl::StrCat("goes on with sample ", reader->manifest().next_sample(), " instead of ", samples));
+  return absl::OkStatus();
+}
+
+// As it will be once its prepared manifest is put in its place, in a folder of our own.
+absl::Status LoadPrepared(const JobHistory& history, const v1::Checkpoint& checkpoint, const std::string& scratch) {
+  const fs::path step = checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step());
+  const fs::path shadow = checkpoint::StepDirectory(scratch, checkpoint.step());
+  std::error_code error;
+  fs::remove_all(scratch, error);
+  fs::create_directories(shadow, error);
+  for (const auto& entry : fs::directory_iterator(step, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code link_error;
+    fs::create_symlink(entry.path(), shadow / (name == "manifest.pb.tmp" ? "manifest.pb" : name), link_error);
+  }
+  return Load(history, checkpoint, scratch);
+}
+
+// The checkpoints of the newest epoch that has some; by step.
+std::vector<v1::Checkpoint> OfNewestEpoch(const std::vector<v1::Checkpoint>& all) {
+  int64_t epoch = 0;
+  for (const v1::Checkpoint& checkpoint : all) epoch = std::max(epoch, checkpoint.epoch());
+  std::vector<v1::Checkpoint> newest;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(newest), [&](const auto& one) { return one.epoch() == epoch; });
+  std::sort(newest.begin(), newest.end(), [](const auto& a, const auto& b) { return a.step() < b.step(); });
+  return newest;
+}
+
+// Whether the attempt that it names was under way when it was committed.
+bool WasUnderWay(const JobHistory& history, const v1::Checkpoint& checkpoint) {
+  const size_t index = checkpoint.attempt() - 1;
+  if (index >= history.attempts.size() || history.attempts[index].epoch() != checkpoint.epoch()) return false;
+  const v1::Attempt& attempt = history.attempts[index];
+  if (checkpoint.time_us() < attempt.start_time_us()) return false;
+  if (index + 1 < history.attempts.size()) return checkpoint.time_us() <= history.attempts[index + 1].start_time_us();
+  return !attempt.has_end_time_us() || checkpoint.time_us() <= attempt.end_time_us() + kRaceUs;
+}
+
+}  // namespace
+
+Rules CheckCommits(const JobHistory& history) {
+  Rules rules;
+  const std::string& name = history.job.name();
+  const v1::Checkpoint* last = nullptr;
+  for (const v1::Checkpoint& checkpoint : history.checkpoints) {
+    const std::string what = absl::StrCat("step ", checkpoint.step(), " of epoch ", checkpoint.epoch(), " of ", name);
+    if (last != nullptr && (checkpoint.step() <= last->step() || checkpoint.epoch() < last->epoch()))
+      rules.push_back(
+          absl::StrCat("steps are committed in order: ", what, " after step ", last->step(), " of epoch ", last->epoch()));
+    last = &checkpoint;
+    if (!WasUnderWay(history, checkpoint))
+      rules.push_back(absl::StrCat("nothing is committed but by the attempt under way: ", what));
+  }
+  for (const v1::Attempt& attempt : history.attempts) {
+    int64_t committed = 0;
+    for (const v1::Checkpoint& checkpoint : history.checkpoints) {
+      if (checkpoint.epoch() < attempt.epoch()) committed = std::max(committed, checkpoint.step());
+    }
+    if (attempt.resume_step() != committed)
+      rules.push_back(absl::StrCat("an attempt goes on from the last committed step: attempt ", attempt.attempt(), " of ", name,
+                                   " from ", attempt.resume_step(), ", and ", committed, " was committed"));
+  }
+  const int64_t newest = last == nullptr ? 0 : last->step();
+  if (newest != history.job.committed_step())
+    rules.push_back(absl::StrCat("the committed step is that of the last checkpoint: ", name, " says ",
+                                 history.job.committed_step(), ", stored is ", newest));
+  if (history.job.state() == v1::SUCCEEDED && newest != history.job.spec().recipe().training().steps())
+    rules.push_back(absl::StrCat("a job that succeeded has saved its last step: ", name, " saved ", newest));
+  return rules;
+}
+
+Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch) {
+  Rules rules;
+  const std::vector<v1::Checkpoint> newest = OfNewestEpoch(history.checkpoints);
+  const size_t demanded = std::min<size_t>(newest.size(), keep_latest);
+  for (size_t i = newest.size() - demanded; i < newest.size(); ++i) {
+    const v1::Checkpoint& checkpoint = newest[i];
+    absl::Status loaded = Load(history, checkpoint, checkpoint.directory());
+    if (!loaded.ok() && i + 1 == newest.size()) {
+      const absl::Status prepared = LoadPrepared(history, checkpoint, scratch);
+      // Neither: it may have been put in its place meanwhile.
+      loaded = prepared.ok() ? prepared : Load(history, checkpoint, checkpoint.directory());
+    }
+    if (!loaded.ok())
+      rules.push_back(absl::StrCat("every committed checkpoint loads: step ", checkpoint.step(), " of epoch ", checkpoint.epoch(),
+                                   " of ", history.job.name(), ": ", std::string(loaded.message())));
+  }
+  return rules;
+}
+
+}  // namespace legoai::scenarios

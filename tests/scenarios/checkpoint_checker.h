@@ -1,0 +1,22 @@
+// Rules of checkpoints that hold whatever was killed: over what the store says was committed and what lies on the disk. Written
+// apart from the service, as checker.h. Each function gives the rules that are broken; none: empty.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/scenarios/checker.h"
+
+namespace legoai::scenarios {
+
+// Of the store alone: steps are committed in order, each under the epoch of the attempt that was under way, and an attempt goes
+// on from the last step that was committed before it.
+std::vector<std::string> CheckCommits(const JobHistory& history);
+
+// What must be on the disk: the last `keep_latest` of the newest epoch that has committed some, every byte of them, with the
+// digest that was committed and no sample left out or seen twice. The very last may lie prepared beside its place: its verdict
+// came when the trainers were no more, and whoever goes on from it finishes it. `scratch` is a folder for the check's own use.
+std::vector<std::string> CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch);
+
+}  // namespace legoai::scenarios

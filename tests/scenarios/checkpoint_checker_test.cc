@@ -1,0 +1,145 @@
+// Each fault is put into a history and a folder without one, which break no rule.
+#include "tests/scenarios/checkpoint_checker.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "tests/scenarios/whole_history.h"
+#include "worker/checkpoint/chunk_writer.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace legoai::scenarios {
+namespace {
+
+namespace fs = std::filesystem;
+
+void ExpectBroken(const std::string& rule, const std::function<void(JobHistory*)>& spoil) {
+  JobHistory history = Whole();
+  spoil(&history);
+  EXPECT_TRUE(Says(CheckCommits(history), rule)) << rule;
+}
+
+TEST(CommitsTest, FaultsAreFound) {
+  EXPECT_EQ(CheckCommits(Whole()), std::vector<std::string>());
+  ExpectBroken("committed in order", [](auto* h) { h->checkpoints[4].set_step(40); });
+  ExpectBroken("committed in order", [](auto* h) { std::swap(h->checkpoints[0], h->checkpoints[1]); });
+  ExpectBroken("committed in order", [](auto* h) { h->checkpoints[4].set_epoch(1); });
+  // A zombie: of the old epoch, after the new one began; then of attempts that do not fit or are none.
+  ExpectBroken("by the attempt under way: step 30", [](auto* h) { h->checkpoints[2].set_time_us(201); });
+  ExpectBroken("by the attempt under way: step 40", [](auto* h) { h->checkpoints[3].set_time_us(199); });
+  ExpectBroken("by the attempt under way: step 60", [](auto* h) { h->checkpoints[5].set_time_us(2'000'000); });
+  ExpectBroken("by the attempt under way", [](auto* h) { h->checkpoints[2].set_attempt(2); });
+  ExpectBroken("by the attempt under way", [](auto* h) { h->checkpoints[5].set_attempt(3); });
+  ExpectBroken("by the attempt under way", [](auto* h) { h->checkpoints[5].set_attempt(0); });
+  ExpectBroken("goes on from the last committed step: attempt 2", [](auto* h) { h->attempts[1].set_resume_step(20); });
+  ExpectBroken("goes on from the last committed step: attempt 2", [](auto* h) { h->attempts[1].clear_resume_step(); });
+  ExpectBroken("goes on from the last committed step: attempt 1", [](auto* h) { h->attempts[0].set_resume_step(10); });
+  ExpectBroken("the committed step is that", [](auto* h) { h->job.set_committed_step(70); });
+  ExpectBroken("has saved its last step", [](auto* h) {
+    h->checkpoints.pop_back();
+    h->job.set_committed_step(50);
+  });
+}
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(root_);
+    for (v1::Checkpoint& checkpoint : history_.checkpoints) {
+      checkpoint.set_directory(root_);
+      if (checkpoint.epoch() == 2) Save(&checkpoint, 4 * checkpoint.step());  // of the first epoch nothing is left
+    }
+  }
+
+  void Save(v1::Checkpoint* checkpoint, int64_t next_sample) {
+    const std::string directory = checkpoint::StepDirectory(root_, checkpoint->step());
+    fs::create_directories(directory);
+    std::vector<float> numbers(24);
+    std::iota(numbers.begin(), numbers.end(), checkpoint->step());
+    auto writer = checkpoint::ChunkWriter::Create(directory, 0);
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE(writer->Append("a", v1::FLOAT32, {6, 4}, {{0, 0}, {3, 4}}, numbers.data()).ok());
+    ASSERT_TRUE(writer->Append("a", v1::FLOAT32, {6, 4}, {{3, 0}, {3, 4}}, numbers.data() + 12).ok());
+    ASSERT_TRUE(writer->Finish().ok());
+    v1::CheckpointManifest manifest;
+    manifest.set_step(checkpoint->step());
+    manifest.set_next_sample(next_sample);
+    ASSERT_TRUE(checkpoint::CollectChunks(directory, 1, manifest).ok());
+    const auto digest = checkpoint::PrepareManifest(root_, manifest);
+    ASSERT_TRUE(digest.ok()) << digest.status();
+    checkpoint->clear_digests();
+    checkpoint->add_digests(*digest);
+    ASSERT_TRUE(checkpoint::CommitManifest(root_, checkpoint->step()).ok());
+  }
+
+  std::string File(int64_t step, const std::string& name) { return checkpoint::StepDirectory(root_, step) + "/" + name; }
+  std::string Manifest(int64_t step) { return File(step, "manifest.pb"); }
+  // One bit of the data, the size stays.
+  void Flip(int64_t step) {
+    std::fstream file(File(step, "rank-00000.bin"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(60);
+    const char old = static_cast<char>(file.get());
+    file.seekp(60);
+    file.put(static_cast<char>(old ^ 1));
+  }
+  std::vector<std::string> Check() { return CheckCheckpoints(history_, 2, root_ + "/scratch"); }
+
+  const std::string root_ = ::testing::TempDir() + "/checkpoints";
+  JobHistory history_ = Whole();
+};
+
+TEST_F(CheckpointsTest, TheLastOfTheNewestEpochAreDemanded) {
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  fs::remove_all(checkpoint::StepDirectory(root_, 40));
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  fs::remove(Manifest(50));
+  EXPECT_TRUE(Says(Check(), "step 50 of epoch 2"));
+}
+
+TEST_F(CheckpointsTest, EveryByteIsRead) {
+  for (const int64_t step : {50, 60}) {
+    Flip(step);
+    EXPECT_TRUE(Says(Check(), "step " + std::to_string(step))) << step;
+    Flip(step);
+    EXPECT_EQ(Check(), std::vector<std::string>());
+    fs::resize_file(File(step, "rank-00000.bin"), 95);
+    EXPECT_TRUE(Says(Check(), "step " + std::to_string(step))) << step;
+    Save(&history_.checkpoints[step / 10 - 1], 4 * step);
+  }
+}
+
+TEST_F(CheckpointsTest, AnotherStateThanWasCommittedIsFound) {
+  v1::Checkpoint copy = history_.checkpoints[4];
+  Save(&copy, 4 * 50 + 1);  // whole, but a sample was left out
+  EXPECT_TRUE(Says(Check(), "is not the one that was committed"));
+  history_.checkpoints[4] = copy;
+  EXPECT_TRUE(Says(Check(), "goes on with sample 201 instead of 200"));
+  Save(&history_.checkpoints[4], 4 * 50);
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  history_.checkpoints[4].clear_digests();
+  EXPECT_TRUE(Says(Check(), "is not the one that was committed"));
+}
+
+TEST_F(CheckpointsTest, TheVeryLastMayBePreparedAndMustBeWhole) {
+  fs::rename(Manifest(60), Manifest(60) + ".tmp");
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  Flip(60);
+  EXPECT_TRUE(Says(Check(), "step 60 of epoch 2"));
+  Flip(60);
+  std::ofstream(Manifest(60) + ".tmp") << "torn";
+  EXPECT_TRUE(Says(Check(), "step 60 of epoch 2"));
+  fs::remove_all(checkpoint::StepDirectory(root_, 60));
+  EXPECT_TRUE(Says(Check(), "step 60 of epoch 2"));
+}
+
+TEST_F(CheckpointsTest, OnlyTheVeryLastMayBePrepared) {
+  fs::rename(Manifest(50), Manifest(50) + ".tmp");
+  EXPECT_TRUE(Says(Check(), "step 50 of epoch 2"));
+}
+
+}  // namespace
+}  // namespace legoai::scenarios
