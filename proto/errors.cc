@@ -1,33 +1,24 @@
 #include "proto/errors.h"
 
-#include <google/protobuf/stubs/common.h>
-
-#include <algorithm>
 #include <string>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "proto/utf8.h"
 
 namespace legoai {
 namespace {
-constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.FieldViolation";
 
-// What a user wrote may be any bytes, messages hold UTF-8 only: elsewhere question marks stand for all that is not ASCII.
-std::string Shown(std::string_view text) {
-  std::string shown(text);
-  if (google::protobuf::internal::IsStructurallyValidUTF8(shown.data(), static_cast<int>(shown.size()))) return shown;
-  std::replace_if(shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
-  return shown;
-}
+constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.FieldViolation";
 
 }  // namespace
 
 absl::Status FieldError(std::string_view field, std::string_view value, std::string_view remedy, absl::StatusCode code) {
   if (code == absl::StatusCode::kOk) code = absl::StatusCode::kInvalidArgument;
   v1::FieldViolation violation;
-  violation.set_field(Shown(field));
-  violation.set_value(Shown(value));
-  violation.set_remedy(Shown(remedy));
+  violation.set_field(ToUtf8(field));
+  violation.set_value(ToUtf8(value));
+  violation.set_remedy(ToUtf8(remedy));
   std::string message = violation.field();
   if (!value.empty()) absl::StrAppend(&message, " = ", violation.value());
   absl::Status status(code, absl::StrCat(message, ": ", violation.remedy()));

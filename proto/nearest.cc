@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace legoai {
+namespace {
+
+constexpr size_t kMostCompared = 256;  // bytes: who sends megabytes as a key meant none of ours
+
+}  // namespace
 
 int EditDistance(std::string_view from, std::string_view to) {
   const int rows = from.size() + 1, columns = to.size() + 1;
@@ -23,6 +28,7 @@ int EditDistance(std::string_view from, std::string_view to) {
 }
 
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  word = word.substr(0, kMostCompared);
   const auto nearest = std::min_element(candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
     return EditDistance(word, a) < EditDistance(word, b);
   });

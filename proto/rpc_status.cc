@@ -1,32 +1,20 @@
 #include "proto/rpc_status.h"
 
-#include <google/protobuf/stubs/common.h>
-
-#include <algorithm>
 #include <string>
 
 #include "absl/strings/cord.h"
+#include "proto/utf8.h"
 
 namespace legoai {
-namespace {
-
-std::string Utf8(std::string text) {
-  if (google::protobuf::internal::IsStructurallyValidUTF8(text.data(), static_cast<int>(text.size()))) return text;
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
-  return text;
-}
-
-}  // namespace
 
 google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status rpc;
   rpc.set_code(status.raw_code());
   if (status.ok()) return rpc;
-  rpc.set_message(Utf8(std::string(status.message())));
+  rpc.set_message(ToUtf8(std::string_view(status.message().data(), status.message().size())));
   status.ForEachPayload([&rpc](auto url, const absl::Cord& payload) {
     google::protobuf::Any* detail = rpc.add_details();
-    detail->set_type_url(Utf8(std::string(url)));
+    detail->set_type_url(ToUtf8(std::string_view(url.data(), url.size())));
     detail->set_value(std::string(payload));
   });
   return rpc;

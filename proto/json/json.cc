@@ -1,11 +1,11 @@
 #include "proto/json/json.h"
 
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 
 namespace legoai {
@@ -19,15 +19,15 @@ std::string Reason(const Tree::exception& error) {
   return prefix == std::string::npos ? text : text.substr(prefix + 2);
 }
 
-// Follows the parser through the text and keeps the path of the first key that an object has twice: a tree has no place for the
-// second one.
-class DuplicateKeys {
+// Follows the parser through the text and keeps the first fault that the tree would not show: a key that an object has twice, or
+// too many levels.
+class Follower {
  public:
-  // Called by the parser for every event; `value` is the key where the event is one. Keeps all.
+  // Called by the parser for every event; `value` is the key where the event is one. What is too deep is left out of the tree.
   bool Visit(Tree::parse_event_t event, const Tree& value) {
     switch (event) {
-      case Tree::parse_event_t::object_start: open_.push_back({false, 0, "", {}}); break;
-      case Tree::parse_event_t::array_start: open_.push_back({true, 0, "", {}}); break;
+      case Tree::parse_event_t::object_start: return Enter(false);
+      case Tree::parse_event_t::array_start: return Enter(true);
       case Tree::parse_event_t::key: AddKey(value.get<std::string>()); break;
       case Tree::parse_event_t::value: EndElement(); break;
       case Tree::parse_event_t::object_end:
@@ -39,7 +39,7 @@ class DuplicateKeys {
     return true;
   }
 
-  const std::optional<std::string>& first() const { return first_; }
+  const absl::Status& status() const { return status_; }
 
  private:
   // An object or a list that has begun, with the place in it.
@@ -50,10 +50,19 @@ class DuplicateKeys {
     std::set<std::string> keys;
   };
 
+  bool Enter(bool is_list) {
+    if (open_.size() == kMostNesting) {
+      if (status_.ok()) status_ = FieldError(Path(), "", absl::StrCat("is nested deeper than ", kMostNesting, " levels"));
+      return false;
+    }
+    open_.push_back({is_list, 0, "", {}});
+    return true;
+  }
   void AddKey(std::string key) {
     Open& object = open_.back();
     object.key = std::move(key);
-    if (!object.keys.insert(object.key).second && !first_) first_ = Path();
+    const bool fresh = object.keys.insert(object.key).second;
+    if (!fresh && status_.ok()) status_ = FieldError(Path(), "", "is given twice: keep one of them");
   }
   void EndElement() {
     if (!open_.empty() && open_.back().is_list) ++open_.back().index;
@@ -71,7 +80,7 @@ class DuplicateKeys {
   }
 
   std::vector<Open> open_;
-  std::optional<std::string> first_;
+  absl::Status status_;
 };
 
 }  // namespace
@@ -81,14 +90,14 @@ std::string ToJson(const google::protobuf::Message& message, int indent) {
 }
 
 absl::StatusOr<Tree> ParseJsonTree(std::string_view text) {
-  DuplicateKeys duplicates;
+  Follower follower;
   Tree tree;
   try {
-    tree = Tree::parse(text, [&](int, Tree::parse_event_t event, const Tree& value) { return duplicates.Visit(event, value); });
+    tree = Tree::parse(text, [&](int, Tree::parse_event_t event, const Tree& value) { return follower.Visit(event, value); });
   } catch (const Tree::exception& error) {
     return FieldError("JSON", "", "is not valid: " + Reason(error));
   }
-  if (duplicates.first()) return FieldError(*duplicates.first(), "", "is given twice: keep one of them");
+  if (!follower.status().ok()) return follower.status();
   return tree;
 }
 

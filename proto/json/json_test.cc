@@ -155,6 +155,42 @@ TEST(ParseJsonTree, GivesTheTreeOfAnyText) {
   EXPECT_FALSE(ParseJsonTree("{\"a\":\"\xff\"}").ok()) << "no UTF-8";
 }
 
+// A million levels would end the process of whoever goes through the tree.
+TEST(ParseJsonTree, RefusesWhatIsNestedTooDeep) {
+  const auto nested = [](int levels, const std::string& open, const std::string& close) {
+    std::string text;
+    for (int i = 0; i < levels; ++i) text += open;
+    text += "1";
+    for (int i = 0; i < levels; ++i) text += close;
+    return text;
+  };
+  EXPECT_TRUE(ParseJsonTree(nested(kMostNesting, "[", "]")).ok());
+  for (const int levels : {kMostNesting + 1, kMostNesting + 2, 1'000'000}) {
+    EXPECT_EQ(GetFieldViolation(ParseJsonTree(nested(levels, "[", "]")).status())->remedy(), "is nested deeper than 100 levels");
+    EXPECT_FALSE(ParseJsonTree(nested(levels, R"({"a":)", "}")).ok());
+  }
+  v1::Recipe recipe;
+  const auto violation = Refused(R"({"training":{"steps":[{"a":)" + nested(1'000'000, "[", "]") + "}]}}", &recipe);
+  EXPECT_EQ(violation.field().substr(0, 20), "training.steps[0].a[");
+  EXPECT_EQ(Refused(R"({"unknown":)" + nested(1'000'000, "[", "]") + "}", &recipe).field().substr(0, 8), "unknown[");
+}
+
+TEST(ParseJson, LongKeysAndValuesAreCutInErrors) {
+  v1::Recipe recipe;
+  const std::string megabytes(4 << 20, 'x');
+  const auto violation = Refused("{\"" + megabytes + "\":\"" + megabytes + "\"}", &recipe);
+  EXPECT_EQ(violation.field(), std::string(77, 'x') + "...");
+  EXPECT_EQ(violation.value(), violation.field());
+  std::string accents;
+  for (int i = 0; i < 100; ++i) accents += "é";
+  EXPECT_EQ(Refused(R"({"training":{"steps":")" + accents + R"("}})", &recipe).value(), accents.substr(0, 76) + "...");
+}
+
+TEST(ParseJson, WhatIsNoObjectIsNamedByItsMessage) {
+  v1::Recipe recipe;
+  EXPECT_EQ(ParseJson("[]", &recipe).message(), "Recipe = []: must be a table of keys and values");
+}
+
 TEST(ParseJson, ListsNameTheElement) {
   v1::Device device;
   EXPECT_EQ(Refused(R"({"peak_flops":[{"dtype":"float32"},{"dtype":"fp32"}]})", &device).field(), "peak_flops[1].dtype");

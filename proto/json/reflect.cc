@@ -12,6 +12,7 @@
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/nearest.h"
+#include "proto/utf8.h"
 
 namespace legoai {
 namespace {
@@ -23,10 +24,17 @@ using google::protobuf::Reflection;
 
 std::string Join(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
 
-// A value as the user sees it in an error: text without quotes, long ones cut.
+// Long text is cut, not inside a character.
+std::string Cut(std::string text) {
+  if (text.size() <= 80) return text;
+  size_t end = 77;
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+// A value as the user sees it in an error: text without quotes.
 std::string Shown(const Tree& value) {
-  std::string text = value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Tree::error_handler_t::replace);
-  return text.size() > 80 ? text.substr(0, 77) + "..." : text;
+  return Cut(value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Tree::error_handler_t::replace));
 }
 
 // ---- Messages to trees ----
@@ -68,7 +76,7 @@ Tree MapTree(const Message& message, const FieldDescriptor* field) {
   for (int i = 0; i < r->FieldSize(message, field); ++i) {
     const Message& entry = r->GetRepeatedMessage(message, field, i);
     const Tree key = FieldTree(entry, field->message_type()->map_key(), -1);
-    sorted[Shown(key)] = FieldTree(entry, field->message_type()->map_value(), -1);
+    sorted[key.is_string() ? key.get<std::string>() : key.dump()] = FieldTree(entry, field->message_type()->map_value(), -1);
   }
   Tree tree = Tree::object();
   for (auto& [key, value] : sorted) tree[key] = std::move(value);
@@ -125,6 +133,7 @@ absl::Status Setter::SetText(const Tree& value) const {
   if (field->type() == FieldDescriptor::TYPE_BYTES && !absl::Base64Unescape(value.get_ref<const std::string&>(), &text)) {
     return Error(value, "must be base64");
   }
+  if (field->type() == FieldDescriptor::TYPE_STRING && !IsUtf8(text)) return Error(value, "must be text in UTF-8");
   return Store(std::move(text), &Reflection::SetString, &Reflection::AddString);
 }
 
@@ -215,12 +224,12 @@ absl::Status UnknownKey(const std::string& key, const std::string& path, const T
   for (int i = 0; i < type->field_count(); ++i) keys.push_back(type->field(i)->name());
   const std::vector<std::string> elsewhere = PathsEndingIn(key, root);
   const std::string nearest = elsewhere.empty() ? Join(path, Nearest(key, keys)) : elsewhere.front();
-  return FieldError(Join(path, key), Shown(value), "unknown key; the nearest known one is " + nearest);
+  return FieldError(Join(path, Cut(key)), Shown(value), "unknown key; the nearest known one is " + nearest);
 }
 
 absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor* root, Message* message) {
   const Descriptor* type = message->GetDescriptor();
-  if (!tree.is_object()) return FieldError(path, Shown(tree), "must be a table of keys and values");
+  if (!tree.is_object()) return FieldError(path.empty() ? type->name() : path, Shown(tree), "must be a table of keys and values");
   for (const auto& [key, value] : tree.items()) {
     const FieldDescriptor* field = type->FindFieldByName(key);
     if (!field) return UnknownKey(key, path, value, type, root);

@@ -154,6 +154,7 @@ TEST(ApplyOverride, RefusesWithoutATrace) {
   EXPECT_EQ(refused("training.stepz", "1"), "unknown key; the nearest known one is training.steps");
   EXPECT_EQ(refused("steps", "1"), "unknown key; the nearest known one is training.steps");
   EXPECT_EQ(refused("training", "1"), "is a section: set one of its keys");
+  EXPECT_EQ(refused("model.name", "caf\xe9"), "must be text in UTF-8");
   EXPECT_EQ(refused("training.steps.more", "1"), "training.steps has no keys below it");
   EXPECT_EQ(refused("parallelism.pipeline_parallel_schedule", ""), "must be one of \"GPipe\", \"1F1B\"");
 }
