@@ -1,7 +1,9 @@
-// Kernels of lego::attention: ATen's flash attention of the device, behind one name, so that the fake device (a CPU to ATen)
-// takes the same path as the device it stands for.
+// Kernels of lego::attention: ATen's flash attention of the device (on CUDA, for fp32, memory-efficient attention), behind one
+// name, so that the fake device (a CPU to ATen) takes the same path as the device it stands for.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -59,10 +61,39 @@ ThreeTensors AttentionBackwardCpu(const at::Tensor& grad, const at::Tensor& q, c
   return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, q, k, v, out, lse, 0.0, causal, std::nullopt, scale);
 }
 
+// FlashAttention has no fp32; memory-efficient attention wants a head of keys for each head of queries.
+bool IsFlash(const at::Tensor& q) { return q.scalar_type() != at::kFloat; }
+
+void CheckCudaHeads(const at::Tensor& q) {
+  const int64_t dim = q.size(3);
+  TORCH_CHECK(IsFlash(q) ? dim % 8 == 0 && dim <= 256 : dim % 4 == 0, "attention on CUDA: head_dim ", dim, " of ",
+              q.scalar_type(), " must be a multiple of ", IsFlash(q) ? "8 and at most 256" : "4");
+}
+
+// [batch, kv_heads, seq, head_dim] -> [batch, heads, seq, head_dim]
+at::Tensor RepeatHeads(const at::Tensor& x, int64_t heads) {
+  if (x.size(1) == heads) return x;
+  const int64_t batch = x.size(0), kv_heads = x.size(1), seq = x.size(2), dim = x.size(3);
+  return x.unsqueeze(2).expand({batch, kv_heads, heads / kv_heads, seq, dim}).reshape({batch, heads, seq, dim});
+}
+
+// The gradient of RepeatHeads.
+at::Tensor SumHeads(const at::Tensor& grad, int64_t kv_heads) {
+  if (grad.size(1) == kv_heads) return grad;
+  return grad.reshape({grad.size(0), kv_heads, grad.size(1) / kv_heads, grad.size(2), grad.size(3)}).sum(2);
+}
+
 TwoTensors AttentionCuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
   CheckArguments(q, k, v);
+  CheckCudaHeads(q);
   at::AutoDispatchBelowADInplaceOrView below;
-  auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal, /*return_debug_mask=*/false, scale);
+  if (IsFlash(q)) {
+    auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal, /*return_debug_mask=*/false, scale);
+    return {std::get<0>(result), std::get<1>(result)};
+  }
+  auto result =
+      at::_scaled_dot_product_efficient_attention(q, RepeatHeads(k, q.size(1)), RepeatHeads(v, q.size(1)),
+                                                  /*attn_bias=*/std::nullopt, /*compute_log_sumexp=*/true, 0.0, causal, scale);
   return {std::get<0>(result), std::get<1>(result)};
 }
 
@@ -71,8 +102,15 @@ ThreeTensors AttentionBackwardCuda(const at::Tensor& grad, const at::Tensor& q, 
                                    const at::Tensor& out, const at::Tensor& lse, bool causal, double scale) {
   at::AutoDispatchBelowADInplaceOrView below;
   const at::Tensor none = at::empty({0}, q.options().dtype(at::kLong));
-  return at::_scaled_dot_product_flash_attention_backward(grad, q, k, v, out, lse, at::Tensor(), at::Tensor(), q.size(2),
-                                                          k.size(2), 0.0, causal, none, none, scale);
+  if (IsFlash(q)) {
+    return at::_scaled_dot_product_flash_attention_backward(grad, q, k, v, out, lse, at::Tensor(), at::Tensor(), q.size(2),
+                                                            k.size(2), 0.0, causal, none, none, scale);
+  }
+  const int64_t kv_heads = k.size(1);
+  auto [grad_q, grad_k, grad_v, _] = at::_scaled_dot_product_efficient_attention_backward(
+      grad, q, RepeatHeads(k, q.size(1)), RepeatHeads(v, q.size(1)), /*attn_bias=*/at::Tensor(), out, lse, none, none, 0.0,
+      {true, true, true, false}, causal, scale);
+  return {grad_q, SumHeads(grad_k, kv_heads), SumHeads(grad_v, kv_heads)};
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <vector>
 
+#include "worker/model/dropout_draw.h"
+
 namespace legoai::model {
 namespace {
 
@@ -186,6 +188,28 @@ TEST_F(OpsTest, DropoutsGradientUsesTheSameMask) {
   EXPECT_TRUE(at::allclose(grad * x, out));
   at::Tensor half = DropoutFunction(x.detach().to(at::kBFloat16), rng, samples, 1, 0.4);
   EXPECT_TRUE(at::equal(half == 0, out == 0));
+}
+
+template <class T>
+void ExpectDropoutOfAGpusThreads(at::ScalarType dtype) {
+  const at::Tensor x = Random({3, 37, 11}, dtype), rng = Longs({5, 9}), samples = Longs({7, (int64_t{3} << 32) + 1, 9});
+  at::Tensor out = at::empty_like(x);
+  const DropoutCall<T> call{x.const_data_ptr<T>(),
+                            out.mutable_data_ptr<T>(),
+                            rng.const_data_ptr<int64_t>(),
+                            samples.const_data_ptr<int64_t>(),
+                            3,
+                            37 * 11,
+                            6,
+                            FactorOf(0.3)};
+  for (int64_t block = 0; block < call.Blocks(); ++block) DropBlock(call, block);
+  EXPECT_TRUE(at::equal(out, DropoutFunction(x, rng, samples, 6, 0.3))) << dtype;
+}
+
+// What each thread of the CUDA kernel computes, run here: the same bits.
+TEST_F(OpsTest, DropoutOfAGpusThreadsEqualsTheCpus) {
+  ExpectDropoutOfAGpusThreads<float>(at::kFloat);
+  ExpectDropoutOfAGpusThreads<at::BFloat16>(at::kBFloat16);
 }
 
 TEST_F(OpsTest, DropoutRefusesWhatItCannotDo) {

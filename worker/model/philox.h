@@ -1,9 +1,15 @@
 // Philox 4x32-10, a counter-based generator: 128 bits of counter and 64 bits of key give 128 random bits, with no state
 // (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Initialization and dropout draw from it,
-// so that they are equal in every layout (decisions 10). Torch-free.
+// so that they are equal in every layout (decisions 10). Torch-free; for nvcc as for the host's compiler.
 #pragma once
 
 #include <cstdint>
+
+#ifdef __CUDACC__
+#define LEGOAI_HOST_DEVICE __host__ __device__
+#else
+#define LEGOAI_HOST_DEVICE
+#endif
 
 namespace legoai::model {
 
@@ -15,7 +21,7 @@ struct PhiloxLanes {
 };
 
 template <int L>
-inline void Philox(PhiloxLanes<L>* counter, uint64_t key) {
+LEGOAI_HOST_DEVICE inline void Philox(PhiloxLanes<L>* counter, uint64_t key) {
   uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     for (int lane = 0; lane < L; ++lane) {

@@ -1,0 +1,25 @@
+// What the arguments of lego::dropout must be, on every device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace legoai::model {
+
+// Errors: c10::Error that names the argument.
+inline void CheckDropoutArguments(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p) {
+  TORCH_CHECK(x.dim() >= 1 && samples.dim() == 1 && samples.size(0) == x.size(0), "dropout: ", samples.sizes(), " samples for x ",
+              x.sizes());
+  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16, "dropout: dtype ", x.scalar_type(),
+              "; use float32 or bfloat16");
+  TORCH_CHECK(rng.scalar_type() == at::kLong && rng.numel() == 2 && samples.scalar_type() == at::kLong,
+              "dropout: rng must be int64 [2] and samples int64");
+  TORCH_CHECK(rng.device() == x.device() && samples.device() == x.device(), "dropout: rng is on ", rng.device(), ", samples on ",
+              samples.device(), ", x on ", x.device());
+  TORCH_CHECK(x.is_contiguous() && rng.is_contiguous() && samples.is_contiguous(), "dropout: arguments must be contiguous");
+  TORCH_CHECK(p >= 0 && p < 1, "dropout: probability ", p, " is not in [0, 1)");
+  TORCH_CHECK(site >= 0 && site < 65536, "dropout: site ", site, " is not in [0, 65536)");
+}
+
+}  // namespace legoai::model

@@ -1,0 +1,85 @@
+// The operators on a GPU against the same on the CPU. Skipped where there is none.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+#include <vector>
+
+#include "worker/comm/cuda_plugin.h"
+#include "worker/model/ops.h"
+
+namespace legoai::model {
+namespace {
+
+class OpsCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto plugin = comm::LoadCudaPlugin("worker/comm/cuda/liblegoai_cuda.so");
+    if (!plugin.ok()) GTEST_SKIP() << plugin.status();
+    ASSERT_TRUE((*plugin)->select_device(0).ok());
+    at::manual_seed(7);
+  }
+
+  using Function = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+
+  // Result and gradients of `function` on both devices, max |a - b| / max |b|.
+  static void ExpectNear(const Function& function, const std::vector<at::Tensor>& inputs, double tolerance) {
+    const auto cpu = Run(function, inputs, at::kCPU), cuda = Run(function, inputs, at::kCUDA);
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      ASSERT_EQ(cuda[i].sizes(), cpu[i].sizes());
+      ASSERT_EQ(cuda[i].scalar_type(), cpu[i].scalar_type());
+      const at::Tensor a = cuda[i].cpu().to(at::kDouble), b = cpu[i].to(at::kDouble);
+      EXPECT_LE((a - b).abs().max().item<double>(), tolerance * b.abs().max().item<double>()) << "result " << i;
+    }
+  }
+
+  static std::vector<at::Tensor> Run(const Function& function, const std::vector<at::Tensor>& inputs, at::DeviceType device) {
+    std::vector<at::Tensor> moved;
+    for (const at::Tensor& input : inputs) moved.push_back(input.to(device).detach().set_requires_grad(true));
+    const at::Tensor out = function(moved);
+    std::vector<at::Tensor> results = torch::autograd::grad({out}, moved, {at::cos(out.detach())});
+    results.push_back(out.detach());
+    return results;
+  }
+};
+
+TEST_F(OpsCudaTest, DropoutEqualsTheCpusBitByBit) {
+  const at::Tensor rng = at::arange(5, 7, at::kLong),
+                   samples = at::arange((int64_t{1} << 32) - 2, (int64_t{1} << 32) + 2, at::kLong);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t size : {1, 5, 300, 70001}) {
+      const at::Tensor x = at::randn({4, size}).to(dtype);
+      const at::Tensor cuda = DropoutFunction(x.cuda(), rng.cuda(), samples.cuda(), 9, 0.1);
+      EXPECT_TRUE(at::equal(cuda.cpu(), DropoutFunction(x, rng, samples, 9, 0.1))) << dtype << " " << size;
+    }
+  }
+}
+
+TEST_F(OpsCudaTest, RmsNormIsNearTheCpus) {
+  const Function norm = [](const std::vector<at::Tensor>& in) { return RmsNormFunction(in[0], in[1], 1e-5); };
+  ExpectNear(norm, {at::randn({3, 5, 96}), at::randn({96})}, 1e-5);
+  ExpectNear(norm, {at::randn({3, 5, 96}).to(at::kBFloat16), at::randn({96}).to(at::kBFloat16)}, 3e-2);
+}
+
+TEST_F(OpsCudaTest, AttentionIsNearTheCpus) {
+  const Function attend = [](const std::vector<at::Tensor>& in) {
+    return AttentionFunction(in[0].transpose(1, 2), in[1].transpose(1, 2), in[2].transpose(1, 2), /*causal=*/true, 0.3);
+  };
+  for (const int64_t kv_heads : {4, 2}) {
+    const std::vector<at::Tensor> inputs = {at::randn({2, 33, 4, 16}), at::randn({2, 33, kv_heads, 16}),
+                                            at::randn({2, 33, kv_heads, 16})};
+    ExpectNear(attend, inputs, 1e-4);
+    std::vector<at::Tensor> halves;
+    for (const at::Tensor& input : inputs) halves.push_back(input.to(at::kBFloat16));
+    ExpectNear(attend, halves, 5e-2);
+  }
+}
+
+TEST_F(OpsCudaTest, HeadsThatNoKernelTakesAreRefusedByName) {
+  const at::Tensor q = at::randn({1, 2, 8, 6}).cuda();
+  EXPECT_THROW(AttentionFunction(q, q, q, true, 0.3), c10::Error);
+}
+
+}  // namespace
+}  // namespace legoai::model
