@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -115,6 +116,28 @@ TEST(FlightRecorder, RefusesOtherFiles) {
   std::ofstream(TempPath("text")) << std::string(10000, 'x');
   EXPECT_EQ(ReadFlightRing(TempPath("text"), "").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(FlightDumpFromJson("{\"version\": 1}").ok());
+}
+
+// Whatever a rank that went astray has written over its ring: what is read stays within it.
+TEST(FlightRecorder, ADamagedRingIsReadAsFarAsItGoes) {
+  const std::string path = TempPath("damaged_ring");
+  {
+    auto recorder = MakeRecorder(path, {.shard = 2}, 4);
+    for (int i = 0; i < 4; ++i) recorder->Created(Call("all_gather", 3));
+  }
+  const size_t bytes = std::filesystem::file_size(path), records = bytes - 4 * sizeof(FlightRing::Record);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  // All but the number of each record, which says that it is one.
+  for (int i = 0; i < 4; ++i) {
+    file.seekp(records + i * sizeof(FlightRing::Record) + sizeof(uint64_t));
+    file << std::string(sizeof(FlightRing::Record) - sizeof(uint64_t), '\x7f');
+  }
+  file.close();
+  auto dump = ReadFlightRing(path, "");
+  ASSERT_TRUE(dump.ok()) << dump.status();
+  ASSERT_EQ(dump->entries_size(), 4);
+  EXPECT_EQ(dump->entries(0).input_sizes_size(), 6);
+  EXPECT_EQ(dump->entries(0).dtype(), std::string(16, '\x7f'));
 }
 
 TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -30,6 +31,7 @@ namespace {
 
 constexpr char kMagic[8] = "LEGOFR1";
 constexpr size_t kAlignment = 4096;
+constexpr int64_t kDims = std::size(FlightRing::Record{}.input_sizes);
 
 // "name:0,1,2;..." in the order of the groups' numbers.
 std::string GroupsText(const std::vector<graph::Group>& groups) {
@@ -67,6 +69,12 @@ bool CopyRecord(const FlightRing::Record& shared, uint64_t id, FlightRing::Recor
   return shared_id.load(std::memory_order_relaxed) == id;
 }
 
+// Text of a record or header, which a damaged file need not end.
+template <size_t N>
+std::string Text(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
 v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& dump, const std::string& backend,
                         int64_t timeout_ms) {
   v1::FlightEntry entry;
@@ -76,10 +84,10 @@ v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& 
   entry.set_collective_seq_id(record.collective_sequence);
   entry.set_p2p_seq_id(record.p2p_sequence);
   entry.set_op_id(record.operation);
-  entry.set_profiling_name(absl::StrCat(backend, ":", record.kind));
-  for (int64_t i = 0; i < record.input_dims; ++i) entry.add_input_sizes(record.input_sizes[i]);
-  for (int64_t i = 0; i < record.output_dims; ++i) entry.add_output_sizes(record.output_sizes[i]);
-  entry.set_dtype(record.dtype);
+  entry.set_profiling_name(absl::StrCat(backend, ":", Text(record.kind)));
+  for (int64_t i = 0; i < std::min(record.input_dims, kDims); ++i) entry.add_input_sizes(record.input_sizes[i]);
+  for (int64_t i = 0; i < std::min(record.output_dims, kDims); ++i) entry.add_output_sizes(record.output_sizes[i]);
+  entry.set_dtype(Text(record.dtype));
   entry.set_bytes(record.bytes);
   entry.set_time_created_ns(record.created_ns);
   entry.set_time_started_ns(record.started_ns);
@@ -113,7 +121,11 @@ absl::StatusOr<std::unique_ptr<FlightRing>> FlightRing::Create(const std::string
     return SystemError(path, "cannot reserve", error);
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
-  if (memory == MAP_FAILED) return SystemError(path, "cannot map", errno);
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    unlink(path.c_str());
+    return SystemError(path, "cannot map", error);
+  }
   auto* header = static_cast<Header*>(memory);
   header->rank = rank;
   header->world_size = world_size;
@@ -172,7 +184,8 @@ absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std
   v1::FlightDump dump;
   const auto end = [&] { munmap(memory, info.st_size); };
   if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 || header->records_offset < 0 ||
-      header->records_offset > info.st_size || header->capacity < 1 ||
+      header->records_offset > info.st_size || header->records_offset % alignof(FlightRing::Record) != 0 ||
+      header->capacity < 1 ||
       header->capacity > (info.st_size - header->records_offset) / static_cast<int64_t>(sizeof(FlightRing::Record)) ||
       header->groups_bytes < 0 || header->groups_bytes > header->records_offset - static_cast<int64_t>(sizeof(*header))) {
     end();
@@ -201,7 +214,7 @@ absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std
     if (id != 0 && CopyRecord(records[i], id, &copy)) found.push_back(copy);
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  for (const auto& record : found) *dump.add_entries() = ToEntry(record, dump, header->backend, header->timeout_ms);
+  for (const auto& record : found) *dump.add_entries() = ToEntry(record, dump, Text(header->backend), header->timeout_ms);
   end();
   return dump;
 }
