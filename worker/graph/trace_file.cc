@@ -1,12 +1,15 @@
 #include "worker/graph/trace_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "worker/comm/stream_ids.h"
 
 namespace legoai::graph {
 namespace {
@@ -213,8 +216,31 @@ class Reader {
     Require(next_argument_ == trace_.arguments.size() && next_result_ == trace_.results.size(), "operands left over");
   }
 
+  bool IsArgument(const Instruction& instruction, uint32_t place, Argument::Kind kind) const {
+    return place < instruction.argument_count && trace_.arguments[instruction.first_argument + place].kind == kind;
+  }
+  bool IsInteger(const Instruction& instruction, uint32_t place) const {
+    if (!IsArgument(instruction, place, Argument::Kind::kConstant)) return false;
+    const Argument& argument = trace_.arguments[instruction.first_argument + place];
+    return std::holds_alternative<int64_t>(trace_.constants[argument.index]);
+  }
+
+  // What operands.h reads off by their places.
+  void CheckEffect(const Instruction& instruction) {
+    const std::string& name = trace_.OperatorName(instruction);
+    if (name == "lego::record_event" || name == "lego::wait_event") {
+      Require(IsInteger(instruction, 0) && IsInteger(instruction, 1), "an event without stream and number");
+    } else if (name == "lego::resize_storage_") {
+      Require(IsArgument(instruction, 0, Argument::Kind::kValue) && IsInteger(instruction, 1),
+              "a resize without storage and size");
+    }
+  }
+
   void AddInstruction(int i) {
     Instruction to;
+    Require(proto_.instruction_streams(i) < comm::kStreamCount, "an unknown stream");
+    Require(proto_.instruction_argument_counts(i) <= UINT16_MAX && proto_.instruction_result_counts(i) <= UINT16_MAX,
+            "an instruction with too many operands");
     to.kind = static_cast<Instruction::Kind>(proto_.instruction_kinds(i));
     to.phase = static_cast<Phase>(proto_.instruction_phases(i));
     to.stream = proto_.instruction_streams(i);
@@ -232,6 +258,7 @@ class Reader {
     Require(next_argument_ <= trace_.arguments.size() && next_result_ <= trace_.results.size(), "operands are missing");
     Require(proto_.instruction_phases(i) <= static_cast<uint32_t>(Phase::kOptimizer), "an unknown phase");
     Require(to.module < trace_.modules.size(), "an unknown module");
+    if (broken_ != nullptr) return;
     const auto storages = static_cast<int64_t>(trace_.storages.size());
     switch (to.kind) {
       case Instruction::Kind::kOperator: Require(to.operator_index < trace_.operators.size(), "an unknown operator"); break;
@@ -239,6 +266,7 @@ class Reader {
       case Instruction::Kind::kResize: Require(to.operator_index < storages, "a resize of nothing"); break;
       default: Require(false, "an instruction of unknown kind");
     }
+    if (broken_ == nullptr && to.kind == Instruction::Kind::kOperator) CheckEffect(to);
     trace_.instructions.push_back(to);
   }
 

@@ -3,16 +3,33 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <limits>
+#include <vector>
 
 #include "worker/graph/compare.h"
 #include "worker/graph/program_test_util.h"
+#include "worker/graph/verify.h"
 
 namespace legoai::graph {
 namespace {
 
 using ::testing::HasSubstr;
+
+std::vector<Constant> EveryConstant() {
+  return {std::monostate(),
+          true,
+          int64_t{2},
+          2.0,
+          -0.0,
+          std::numeric_limits<double>::infinity(),
+          std::string("mean"),
+          std::vector<int64_t>{1, -1},
+          std::vector<double>{0.5},
+          std::vector<bool>{true, false},
+          DeviceConstant()};
+}
 
 Trace Everything() {
   Program b;
@@ -26,22 +43,15 @@ Trace Everything() {
   trace.instructions[0].microbatch = 2;
   trace.storages[0].category = Category::kShardedParameter;
   trace.storages.push_back({3, StorageKind::kConstant, Category::kOther, "?2", std::string("\0\1\2", 3)});
-  trace.constants = {std::monostate(),
-                     true,
-                     int64_t{2},
-                     2.0,
-                     -0.0,
-                     std::numeric_limits<double>::infinity(),
-                     std::string("mean"),
-                     std::vector<int64_t>{1, -1},
-                     std::vector<double>{0.5},
-                     std::vector<bool>{true, false},
-                     DeviceConstant()};
-  for (uint32_t i = 0; i < trace.constants.size(); ++i) trace.arguments.push_back({Argument::Kind::kConstant, i});
+  const uint32_t first_constant = trace.constants.size();  // behind those of the event and the resize
+  for (const Constant& constant : EveryConstant()) {
+    trace.arguments.push_back({Argument::Kind::kConstant, static_cast<uint32_t>(trace.constants.size())});
+    trace.constants.push_back(constant);
+  }
   trace.lists = {{0, -1}, {}, {-2, 1}};
   for (auto kind : {Argument::Kind::kList, Argument::Kind::kOptionalList}) trace.arguments.push_back({kind, 2});
   trace.arguments.push_back({Argument::Kind::kUndefined, 0});
-  trace.arguments.push_back({Argument::Kind::kWrappedNumber, 3});
+  trace.arguments.push_back({Argument::Kind::kWrappedNumber, first_constant + 3});
   Instruction last;
   last.first_argument = trace.arguments.size() - 15;
   last.argument_count = 15;
@@ -61,8 +71,10 @@ TEST(TraceFileTest, RoundTrip) {
   EXPECT_EQ(read->Dump(true), trace.Dump(true));
   EXPECT_THAT(Differences(trace, *read), testing::IsEmpty());
   EXPECT_EQ(ToProto(*read, "1.2").SerializeAsString(), ToProto(trace, "1.2").SerializeAsString());
-  EXPECT_EQ(read->constants[4].index(), trace.constants[4].index());
-  EXPECT_TRUE(std::signbit(std::get<double>(read->constants[4])));
+  ASSERT_EQ(read->constants.size(), trace.constants.size());
+  const size_t negative_zero = trace.constants.size() - EveryConstant().size() + 4;
+  EXPECT_EQ(read->constants[negative_zero].index(), trace.constants[negative_zero].index());
+  EXPECT_TRUE(std::signbit(std::get<double>(read->constants[negative_zero])));
   EXPECT_EQ(read->storages[2].contents, trace.storages[2].contents);
   EXPECT_EQ(read->groups[0].ranks, trace.groups[0].ranks);
   EXPECT_EQ(read->warnings, trace.warnings);
@@ -74,7 +86,7 @@ TEST(TraceFileTest, UnknownVersionIsRefused) {
   EXPECT_THAT(FromProto(proto).status().message(), HasSubstr("version 2; this build reads version 1"));
 }
 
-// Whatever number is put into whatever column: a Trace comes out that can be printed, or an error.
+// Whatever number is put into whatever column: a Trace comes out that can be printed and verified, or an error.
 TEST(TraceFileTest, BrokenIndicesAreRefused) {
   const v1::Trace good = ToProto(Everything());
   const auto* descriptor = v1::Trace::descriptor();
@@ -83,11 +95,16 @@ TEST(TraceFileTest, BrokenIndicesAreRefused) {
     const auto* field = descriptor->field(f);
     if (!field->is_repeated() || field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_UINT32) continue;
     for (int i = 0; i < good.GetReflection()->FieldSize(good, field); ++i) {
-      v1::Trace bad = good;
-      bad.GetReflection()->SetRepeatedUInt32(&bad, field, i, 0x7ffffff);
-      const auto trace = FromProto(bad);
-      if (trace.ok()) trace->Dump(true);
-      refused += !trace.ok();
+      for (const uint32_t value : {0u, 1u, 3u, 9u, 0x10000u, 0x7ffffffu}) {
+        v1::Trace bad = good;
+        bad.GetReflection()->SetRepeatedUInt32(&bad, field, i, value);
+        const auto trace = FromProto(bad);
+        refused += !trace.ok();
+        if (!trace.ok()) continue;
+        trace->Dump(true);
+        Races(*trace);
+        BadReads(*trace);
+      }
     }
   }
   EXPECT_GT(refused, 30);
