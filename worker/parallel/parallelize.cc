@@ -21,6 +21,14 @@ void KeepStage(model::LanguageModel& model, const ParallelDims& dims, int64_t ra
   model.KeepLayers(stage == 0, first, last, stage + 1 == dims.pp());
 }
 
+// Initialization writes host memory.
+void Initialize(model::Parameter& p, uint64_t seed) {
+  if (p.spec.Elements() == 0) return;
+  const at::Tensor host = p.master.is_cpu() ? p.master : at::empty(p.spec.sizes, at::TensorOptions().dtype(at::kFloat));
+  model::FillParameter(p.spec, p.init, seed, host);
+  if (!p.master.is_cpu()) p.master.copy_(host);
+}
+
 }  // namespace
 
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const v1::Recipe& recipe,
@@ -53,7 +61,7 @@ void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t s
     graph::CategoryScope category(graph::Category::kShardedParameter);
     for (model::Parameter* p : parallelized.model->Parameters()) {
       p->master = at::empty(p->spec.sizes, at::TensorOptions().device(device).dtype(c10::ScalarType::Float));
-      if (initialize && p->spec.Elements() > 0) model::FillParameter(p->spec, p->init, seed, p->master);
+      if (initialize) Initialize(*p, seed);
     }
   }
   parallelized.data_parallel->AllocateValues(device);

@@ -130,5 +130,19 @@ TEST(Parallelize, Bf16StaysNear) {
   }
 }
 
+// A device whose memory the host cannot write (the meta device stands for a GPU).
+TEST(Parallelize, WeightsOfAnotherDeviceAreInitializedInHostMemory) {
+  const TinyJob test;
+  RunRanks(test.mesh, [&](int64_t, comm::Runtime&) {
+    const v1::Recipe recipe = RecipeOf(test);
+    const auto dims = ParallelDims::Create(recipe, test.model, 1);
+    auto parallelized = Parallelize(*model::BuildModel(test.model), recipe, *dims);
+    EXPECT_TRUE(parallelized.ok()) << parallelized.status();
+    Materialize(*parallelized, at::kMeta, kSeed, /*initialize=*/true);
+    for (const model::Parameter* p : parallelized->model->Parameters()) EXPECT_TRUE(p->master.is_meta()) << p->name();
+    return std::string();
+  });
+}
+
 }  // namespace
 }  // namespace legoai::parallel
