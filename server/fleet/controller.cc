@@ -59,7 +59,7 @@ absl::Status Controller::Begin() {
   const absl::Duration now = options_.steady();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (v1::Worker& worker : workers) workers_[worker.name()] = {.facts = std::move(worker), .heard = now};
+    for (const v1::Worker& worker : workers) workers_[worker.name()] = {.facts = worker, .heard = now};
     for (const auto& [job, attempt] : attempts) {
       const v1::Placement& placement = attempt.placements(0);
       book_.Grant({job, attempt.epoch(), placement.worker(), placement.slots(), now});

@@ -249,6 +249,21 @@ TEST_F(FleetTest, ADrainingWorkerGetsNothingNewAndStaysSoAfterAReconnection) {
   EXPECT_EQ(controller_->Drain("workers/x", false).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(FleetTest, AServerThatIsStartedAnewKnowsItsWorkersByNameAndThatTheyDrain) {
+  TestAgent agent("a");
+  Connect(&agent);
+  ASSERT_TRUE(controller_->Drain("workers/a", false).ok());
+  StopController();
+  StartController();
+  ASSERT_EQ(controller_->Workers().size(), 1);
+  EXPECT_FALSE(controller_->Workers()[0].connected());
+  Connect(&agent);
+  ASSERT_EQ(controller_->Workers().size(), 1);
+  EXPECT_EQ(controller_->Workers()[0].name(), "workers/a");
+  EXPECT_TRUE(controller_->Workers()[0].connected());
+  EXPECT_EQ(controller_->Workers()[0].state(), DRAINING);
+}
+
 TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
   TestAgent agent("a");
   agent.hello.mutable_worker()->set_build_version("0.0.1+other");
