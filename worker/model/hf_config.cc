@@ -81,6 +81,7 @@ class Reader {
 };
 
 constexpr double kMax = 1e30;
+constexpr double kMostParameters = 1e15;  // keeps counts of bytes and operations within 64 bits
 
 // "rope_type", or "type" as older files have it.
 void ReadRopeScaling(const Json& rope, Reader* outer, v1::Model* model) {
@@ -169,6 +170,15 @@ void ReadGpt2(Reader* reader, v1::Model* model) {
   reader->Only("scale_attn_by_inverse_layer_idx", false);
   reader->Only("reorder_and_upcast_attn", false);
   reader->Only("add_cross_attention", false);
+}
+
+// At least as many as the model has; a double, for the keys are free.
+double MostParameters(const v1::Model& m) {
+  const double hidden = static_cast<double>(m.hidden_size()), heads = static_cast<double>(m.num_attention_heads());
+  const double attention = 4 * hidden * heads * static_cast<double>(m.head_dim());
+  const double feed_forward = 3 * hidden * static_cast<double>(m.intermediate_size());
+  const double tables = hidden * (2.0 * static_cast<double>(m.vocab_size()) + static_cast<double>(m.max_position_embeddings()));
+  return tables + static_cast<double>(m.num_hidden_layers()) * (attention + feed_forward);
 }
 
 // "architectures" says what is in the weights; "model_type" stands in where it is absent.
@@ -265,6 +275,10 @@ absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::stri
   }
   reader.NotThere("quantization_config");
   if (!reader.status().ok()) return reader.status();
+  if (const double count = MostParameters(model); count > kMostParameters) {
+    return FieldError("config.json", absl::StrCat(count, " parameters"),
+                      absl::StrCat("is more than a model can have here, ", kMostParameters, ": check the sizes"));
+  }
   return model;
 }
 

@@ -175,6 +175,20 @@ TEST(ParseHfConfig, RefusesWhatCannotBe) {
   EXPECT_EQ(Refusal(Gpt2(), "attn_pdrop", 1.0), "config.json: attn_pdrop = 1.0");
 }
 
+// Each number may pass, and the model's bytes not fit into 64 bits.
+TEST(ParseHfConfig, RefusesMoreThanCanBeCounted) {
+  Json config = Llama();
+  config["hidden_size"] = 1'000'000'000;
+  config["num_attention_heads"] = 1'000'000;
+  config["num_key_value_heads"] = 1'000'000;
+  config["intermediate_size"] = 1'000'000'000;
+  const auto fault = GetFieldViolation(ParseHfConfig(config.dump(), "x").status());
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->field(), "config.json");
+  EXPECT_NE(fault->value().find("parameters"), std::string::npos) << fault->value();
+  EXPECT_NE(fault->remedy().find("check the sizes"), std::string::npos) << fault->remedy();
+}
+
 TEST(ParseHfConfig, RefusesWhatIsNoJson) {
   for (const char* text : {"", "{", "[]", "3", "\xff\xfe"}) {
     EXPECT_EQ(GetFieldViolation(ParseHfConfig(text, "x").status())->field(), "config.json") << text;
