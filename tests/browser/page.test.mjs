@@ -127,6 +127,7 @@ test('a job: live, with charts, plan, history, logs', () => withPage(async (page
   await page.keyboard.press('3');
   await page.waitForSelector('text=has not been heard of for 10 s');
   await page.waitForSelector('text=checkpoints/step-150');
+  assert.match(await page.locator('tr', { hasText: 'FSDP 4' }).first().innerText(), /50 → \d/);
   assert.ok(await page.locator('.timeline li').count() >= 9);
 
   await page.keyboard.press('4');

@@ -33,6 +33,7 @@ test('durations have two units at most', () => {
   assert.equal(format.duration(3725), '1 h 2 min');
   assert.equal(format.duration(86400 * 4 + 3600 * 3 + 59), '4 d 3 h');
   assert.equal(format.duration(86400 + 59), '1 d');
+  assert.equal(format.duration(3725, 1), '1 h');
 });
 
 test('ages are of one unit, and never negative', () => {

@@ -82,14 +82,14 @@ export function seconds(value: number | null | undefined): string {
   return duration(value);
 }
 
-// Two units at most: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h".
-export function duration(value: number | null | undefined): string {
+// Two units at most, or fewer: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h".
+export function duration(value: number | null | undefined, units = 2): string {
   if (absent(value)) return DASH;
   const total = Math.max(0, Math.round(value));
   const parts: [number, string][] = [[Math.floor(total / 86400), 'd'], [Math.floor(total / 3600) % 24, 'h'], [Math.floor(total / 60) % 60, 'min'], [total % 60, 's']];
   const first = parts.findIndex(([n]) => n > 0);
   if (first < 0) return '0 s';
-  return parts.slice(first, first + 2).filter(([n]) => n > 0).map(([n, unit]) => `${n} ${unit}`).join(' ');
+  return parts.slice(first, first + units).filter(([n]) => n > 0).map(([n, unit]) => `${n} ${unit}`).join(' ');
 }
 
 // One unit: "12 s", "5 min", "3 h", "2 d".

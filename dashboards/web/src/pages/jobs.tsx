@@ -151,7 +151,7 @@ function Progress({ job }: { job: Job }) {
       <Meter share={share} label={`Progress of ${job.spec?.display_name || job.name}`} tone={job.state === 'succeeded' ? 'good' : tone} />
       <div class="sub">
         {format.count(progress.step)} / {format.count(progress.steps)}
-        {left !== null && <span> · {format.duration(left)} left</span>}
+        {left !== null && <span> · {format.duration(left, 1)} left</span>}
       </div>
     </div>
   );

@@ -7,6 +7,8 @@ import type { Attempt, Checkpoint, Job, Transition } from '../types';
 import { Badge, Card, Empty, Failure, Skeleton, Time } from './basic';
 import { parallelismText } from './overview';
 
+const SHOWN = 20;
+
 export function History({ job, attempts, now }: { job: Job; attempts: Attempt[]; now: number }) {
   const [transitions, setTransitions] = useState<Transition[] | null>(null);
   const [checkpoints, setCheckpoints] = useState<Checkpoint[]>([]);
@@ -26,7 +28,7 @@ export function History({ job, attempts, now }: { job: Job; attempts: Attempt[];
   if (transitions === null) return <Skeleton rows={5} label="Loading the history" />;
   return (
     <>
-      <Card title="Attempts">{attempts.length ? <Attempts list={attempts} now={now} /> : <Empty title="No attempt yet" />}</Card>
+      <Card title="Attempts">{attempts.length ? <Attempts list={attempts} job={job} now={now} /> : <Empty title="No attempt yet" />}</Card>
       <div class="columns">
         <Card title="States">{transitions.length ? <States list={transitions} now={now} /> : <Empty title="Nothing happened yet" />}</Card>
         <Card title="Checkpoints">{checkpoints.length ? <Checkpoints list={checkpoints} now={now} /> : <Empty title="No checkpoint committed" />}</Card>
@@ -35,7 +37,7 @@ export function History({ job, attempts, now }: { job: Job; attempts: Attempt[];
   );
 }
 
-function Attempts({ list, now }: { list: Attempt[]; now: number }) {
+function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }) {
   return (
     <div class="scroll">
       <table class="list dense">
@@ -53,7 +55,7 @@ function Attempts({ list, now }: { list: Attempt[]; now: number }) {
               <td><Badge state={a.state} /></td>
               <td>{a.placements.map((p) => `${format.lastSegment(p.worker)} ×${p.slots}`).join(', ') || '–'}</td>
               <td>{parallelismText(a.recipe)}</td>
-              <td class="number">{format.count(a.resume_step ?? 0)} → {format.count(a.last_step)}</td>
+              <td class="number">{format.count(a.resume_step ?? 0)} → {format.count(a.last_step ?? (a.end_time_us === null && a.attempt === job.attempts ? job.progress?.step : null))}</td>
               <td class="number"><Time us={a.start_time_us} now={now} /></td>
               <td class="number">{format.duration((a.end_time_us ?? now * 1000) / 1e6 - a.start_time_us / 1e6)}</td>
               <td class="number">{a.epoch}</td>
@@ -79,18 +81,23 @@ function States({ list, now }: { list: Transition[]; now: number }) {
   );
 }
 
+// The server knows all that it has accepted; on disk are the latest, as many as the recipe keeps.
 function Checkpoints({ list, now }: { list: Checkpoint[]; now: number }) {
+  const latest = list.slice(-SHOWN).reverse();
   return (
-    <table class="plain spaced">
-      <thead><tr><th scope="col" class="number">Step</th><th scope="col" class="number">Attempt</th><th scope="col">Where</th><th scope="col" class="number">Committed</th></tr></thead>
-      <tbody>
-        {[...list].reverse().map((c) => (
-          <tr key={c.name}>
-            <td class="number">{format.count(c.step)}</td><td class="number">{c.attempt}</td>
-            <td class="path">{c.directory}/step-{c.step}</td><td class="number"><Time us={c.time_us} now={now} /></td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <>
+      <table class="plain spaced">
+        <thead><tr><th scope="col" class="number">Step</th><th scope="col" class="number">Attempt</th><th scope="col">Where</th><th scope="col" class="number">Committed</th></tr></thead>
+        <tbody>
+          {latest.map((c) => (
+            <tr key={c.name}>
+              <td class="number">{format.count(c.step)}</td><td class="number">{c.attempt}</td>
+              <td class="path">{c.directory}/step-{c.step}</td><td class="number"><Time us={c.time_us} now={now} /></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {list.length > SHOWN && <p class="faint">and {format.plural(list.length - SHOWN, 'earlier one')}</p>}
+    </>
   );
 }
