@@ -183,6 +183,12 @@ test('the keyboard reaches everything', () => withPage(async (page) => {
   assert.match(await page.locator('tr.selected').innerText(), /llama-bible/);
   await page.keyboard.press('Enter');
   await page.waitForSelector('h1:has-text("llama-bible")');
+  await page.focus('#tab-overview');
+  await page.keyboard.press('ArrowRight');
+  await page.waitForSelector('#tab-plan[aria-selected=true]:focus');
+  await page.keyboard.press('ArrowLeft');
+  await page.keyboard.press('ArrowLeft');
+  await page.waitForSelector('#tab-flight[aria-selected=true]:focus');
   await page.keyboard.press('g');
   await page.keyboard.press('w');
   await page.waitForSelector('h1:has-text("Workers")');

@@ -61,6 +61,13 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
   }, [connection]);
   const curves = useCurves(view.name, job);
   const show = (tab: JobTab) => navigate(jobAddress(view.name, tab), true);
+  const onTabKey = (event: KeyboardEvent) => {
+    const by = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? JOB_TABS.length - 1 : 0;
+    if (by === 0) return;
+    const tab = JOB_TABS[(JOB_TABS.indexOf(view.tab) + by) % JOB_TABS.length];
+    show(tab);
+    document.getElementById(`tab-${tab}`)?.focus();
+  };
   useKeys(Object.fromEntries(JOB_TABS.map((tab, i) => [String(i + 1), () => show(tab)])));
   useTitle(job?.spec?.display_name || format.lastSegment(view.name));
 
@@ -74,9 +81,10 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
       {job === null ? error === null && <Skeleton rows={6} label="Loading the job" /> : (
         <>
           <Head job={job} planning={planning} now={now} />
-          <div class="tabs" role="tablist" aria-label="Parts of the job">
+          <div class="tabs" role="tablist" aria-label="Parts of the job" onKeyDown={onTabKey}>
             {JOB_TABS.map((tab) => (
               <button key={tab} type="button" role="tab" id={`tab-${tab}`} aria-controls="panel" aria-selected={view.tab === tab}
+                tabIndex={view.tab === tab ? 0 : -1}
                 onClick={() => show(tab)}>{TAB_TITLES[tab]}</button>
             ))}
           </div>
