@@ -10,10 +10,9 @@
 // no moment is known at which the head fits, all that it could use is kept for it. A job that shares no possible worker with an
 // earlier head (another pool or device type) is a head too.
 //
-// Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs
-// are together at most its slots. What runs on workers that are not in the
-// snapshot counts for nothing; slots that are neither free nor of a running job are never free again, as far as reservations
-// count.
+// Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
+// slots. What runs on workers that are not in the snapshot counts for nothing; slots that are neither free nor of a running job
+// are never free again, as far as reservations count.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +32,7 @@ struct WorkerView {
   int64_t slots = 0;
   int64_t free = 0;
   bool accepts = true;  // ready and connected, not draining
+  bool operator==(const WorkerView&) const = default;
 };
 
 struct WaitingJob {
@@ -49,7 +49,7 @@ struct WaitingJob {
 struct RunningJob {
   std::string name;
   std::map<std::string, int64_t> slots;  // by worker
-  std::optional<absl::Time> expected_end;
+  std::optional<absl::Time> expected_end = {};
 };
 
 struct Snapshot {

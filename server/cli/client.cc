@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/keepalive.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/rpc/grpc_status.h"
 
@@ -82,6 +83,7 @@ struct Client::Connection {
     // Not GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: it also is the time that a connection may take to be made on a busy machine.
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    SetKeepalive(Keepalive(), &arguments);
     channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
     stub = v1::ControlPlane::NewStub(channel);
   }
@@ -209,7 +211,11 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
       const Interrupter interrupter(&context, callbacks.interrupted);
       auto reader = connection_->stub->WatchJob(&context, request);
       v1::WatchJobResponse response;
+      std::string config_json;  // of the first message; others come without
       while (reader->Read(&response)) {
+        v1::Model* const model = response.mutable_job()->mutable_spec()->mutable_model();
+        if (!model->config_json().empty()) config_json = model->config_json();
+        model->set_config_json(config_json);
         answered = true;
         backoff = Backoff();
         request.set_after_version(response.job().version());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
+#include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -205,8 +206,7 @@ absl::Status ApplyRun(store::Transaction& transaction, const v1::Telemetry* begi
     if (fact->fact_case() == v1::Telemetry::kMetrics) touched = true;
     if (fact->has_ended()) {
       effects->lost_attempts += fact->ended().has_error();
-      *effects->ended_leases.emplace_back().mutable_job() = job.name();
-      effects->ended_leases.back().set_epoch(begin->lease().epoch());
+      effects->ended_leases.push_back(begin->lease());
       effects->fenced += end - fact - 1;
       break;
     }
@@ -251,7 +251,7 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
   // Asked again over another stream, when a later one is committed already.
   if (job.has_committed_step() && request.step() <= job.committed_step()) return absl::OkStatus();
   v1::Checkpoint checkpoint;
-  checkpoint.set_name(absl::StrCat(job.name(), "/checkpoints/", request.step()));
+  checkpoint.set_name(FormatCheckpointName(job.name(), request.step()));
   checkpoint.set_step(request.step());
   checkpoint.set_epoch(job.epoch());
   checkpoint.set_attempt(job.attempts());

@@ -1,5 +1,6 @@
 #include "server/fleet/controller.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,20 +12,13 @@ namespace {
 // Expiry and waits that depend on time alone are looked at this often.
 constexpr auto kLookInterval = std::chrono::milliseconds(250);
 
-v1::PlanningProgress ToProto(const planner::PlanProgress& progress) {
-  v1::PlanningProgress proto;
-  proto.set_space(progress.space);
-  proto.set_to_capture(progress.to_capture);
-  proto.set_captured(progress.captured);
-  if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
-  proto.set_elapsed_seconds(progress.elapsed_seconds);
-  return proto;
-}
+// What depends on time alone, such as the grace of a job whose slots are gone, is decided anew after so long.
+constexpr absl::Duration kLongestWithoutDecision = absl::Seconds(2);
 
 }  // namespace
 
 Controller::Controller(ControllerOptions options, store::Store* store, Notifier* notifier)
-    : options_(std::move(options)), store_(store), notifier_(notifier), book_(options_.lease_ttl) {}
+    : options_(std::move(options)), store_(store), notifier_(notifier), book_(options_.lease_ttl), jobs_(store) {}
 
 Controller::~Controller() {
   {
@@ -69,6 +63,7 @@ absl::Status Controller::Begin() {
   status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
     for (v1::Job job : jobs) {
       if (job.state() != v1::PLANNING) continue;
+      jobs_.Changed(job.name());
       const bool restarts = job.attempts() > 0;
       const absl::Status moved = Move(transaction, &job, restarts ? v1::RESTARTING : v1::SUBMITTED,
                                       "the server was started anew while it planned", options_.now_us());
@@ -77,20 +72,26 @@ absl::Status Controller::Begin() {
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
+  jobs_.Begin(jobs);
   planning_ = std::make_unique<Planning>(options_.make_estimator);
   thread_ = std::thread([this] { Work(); });
   return absl::OkStatus();
 }
 
+// At most half of the time it looks: however often it is woken, the rest of the server has a core for itself.
 void Controller::Work() {
+  auto took = std::chrono::steady_clock::duration::zero();
+  std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      woken_.wait_for(lock, kLookInterval, [this] { return wake_ || ending_; });
-      if (ending_) return;
-      wake_ = false;
-    }
+    woken_.wait_for(lock, std::min<std::chrono::steady_clock::duration>(took, kLookInterval), [this] { return ending_; });
+    woken_.wait_for(lock, kLookInterval, [this] { return wake_ || ending_; });
+    if (ending_) return;
+    wake_ = false;
+    lock.unlock();
+    const auto begun = std::chrono::steady_clock::now();
     Step();
+    took = std::chrono::steady_clock::now() - begun;
+    lock.lock();
   }
 }
 
@@ -102,19 +103,29 @@ void Controller::Wake() {
   woken_.notify_all();
 }
 
+void Controller::JobChanged(const std::string& job) {
+  jobs_.Changed(job);
+  Wake();
+}
+
+bool Controller::DescribeWait(v1::Job* job) const { return board_.Describe(job); }
+
 void Controller::Step() {
   ExpireLeases();
-  std::vector<v1::Job> jobs;
-  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
-    auto active = transaction.JobsInStates(ActiveStates());
-    if (!active.ok()) return active.status();
-    jobs = *std::move(active);
-    return absl::OkStatus();
-  });
-  if (!read.ok()) return Say(LogLevel::kError, absl::StrCat("jobs cannot be read: ", read.message()));
-  StopCancelled(jobs);
-  StartPlanning(jobs);
-  ScheduleJobs(jobs);
+  StorePlans();
+  const absl::StatusOr<bool> moved = jobs_.Refresh();
+  if (!moved.ok()) return Say(LogLevel::kError, absl::StrCat("jobs cannot be read: ", moved.status().message()));
+  StopCancelled();
+  std::vector<scheduler::WorkerView> workers = WorkerViews();
+  const absl::Duration now = options_.steady();
+  if (!*moved && workers == decided_workers_ && now - decided_ < kLongestWithoutDecision) return;
+  decided_ = now;
+  Offers offers(Workers());
+  WaitBoard::Waits waits;
+  StartPlanning(&offers, &waits);
+  ScheduleJobs(workers, &offers, &waits);
+  decided_workers_ = std::move(workers);
+  notifier_->JobsChanged(board_.Replace(std::move(waits)));
 }
 
 void Controller::Say(LogLevel level, std::string_view text, std::string_view job, int64_t epoch) {
@@ -134,6 +145,7 @@ absl::Status Controller::Write(const std::function<absl::Status(store::Transacti
 }
 
 void Controller::Apply(const Effects& effects) {
+  for (const std::string& job : effects.changed_jobs) jobs_.Changed(job);
   for (int64_t i = 0; i < effects.lost_attempts && options_.metrics != nullptr; ++i) options_.metrics->AttemptLost();
   if (!effects.ended_leases.empty()) {
     {
@@ -144,6 +156,31 @@ void Controller::Apply(const Effects& effects) {
     Wake();
   }
   for (const std::string& job : effects.changed_jobs) notifier_->JobChanged(job);
+}
+
+absl::StatusOr<bool> Controller::ChangeJob(const ActiveJob& seen,
+                                           const std::function<absl::Status(store::Transaction&, v1::Job*)>& change) {
+  bool changed = false;
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
+    auto job = transaction.GetJob(seen.name);
+    if (!job.ok()) return job.status();
+    changed = *job && (*job)->version() == seen.version;
+    if (!changed) return absl::OkStatus();
+    effects->changed_jobs.push_back(seen.name);
+    return change(transaction, &**job);
+  });
+  if (!status.ok()) return status;
+  return changed;
+}
+
+v1::PlanningProgress Controller::ToProto(const planner::PlanProgress& progress) {
+  v1::PlanningProgress proto;
+  proto.set_space(progress.space);
+  proto.set_to_capture(progress.to_capture);
+  proto.set_captured(progress.captured);
+  if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
+  proto.set_elapsed_seconds(progress.elapsed_seconds);
+  return proto;
 }
 
 absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,

@@ -25,12 +25,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "planner/plan.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "scheduler/scheduler.h"
+#include "server/fleet/active_jobs.h"
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/fleet.h"
 #include "server/fleet/lease_book.h"
+#include "server/fleet/offers.h"
 #include "server/fleet/planning.h"
+#include "server/fleet/wait_board.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
@@ -77,7 +81,8 @@ class Controller : public Fleet {
 
   std::vector<v1::Worker> Workers() const override;
   absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
-  void Wake() override;
+  void JobChanged(const std::string& job) override;
+  bool DescribeWait(v1::Job* job) const override;
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
                                       const std::function<void(const v1::PlanningProgress&)>& progress,
                                       const std::function<bool()>& cancel) override;
@@ -87,8 +92,8 @@ class Controller : public Fleet {
   struct Session {
     std::string worker, instance;
     AgentLink* link = nullptr;
-    std::set<std::pair<std::string, int64_t>> leases;  // whose trainers ran there when it connected
-    int64_t judge_after = 0;                           // once this telemetry is durable, leases that are not among them are lost
+    std::set<std::pair<std::string, int64_t>> leases = {};  // whose trainers ran there when it connected
+    int64_t judge_after = 0;  // once this telemetry is durable, leases that are not among them are lost
     bool judged = false;
     bool broken = false;  // something could not be stored: what comes after it is not taken, but sent again
   };
@@ -100,17 +105,29 @@ class Controller : public Fleet {
   };
   struct PlanUnderWay {
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+    v1::Cluster cluster;
+    std::optional<absl::StatusOr<v1::PlanResult>> result;  // once there is one, until it is stored
+  };
+  // Plans in vain of a job that has a recipe for more slots.
+  struct Refusal {
+    std::map<std::string, int64_t> tries;  // by cluster
+    std::string text;                      // of the last one
   };
 
   // controller.cc: the loop, and what every part uses.
   void Work();
+  void Wake();
   void Step();
   static void Say(LogLevel level, std::string_view text, std::string_view job = "", int64_t epoch = 0);
   absl::Status Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work);  // and what follows from it
   void Apply(const Effects& effects);
+  // Changes the job as it was seen. False, and nothing is done, where it is another by now: the next look sees that.
+  absl::StatusOr<bool> ChangeJob(const ActiveJob& seen, const std::function<absl::Status(store::Transaction&, v1::Job*)>& change);
+  static v1::PlanningProgress ToProto(const planner::PlanProgress& progress);
 
   // controller_agents.cc: sessions.
   absl::Status CheckHello(const v1::Hello& hello) const;
+  absl::StatusOr<v1::Worker> NewFacts(const v1::Hello& hello) const;
   void Welcome(uint64_t session, int64_t acknowledged);
   std::vector<v1::LeaseId> Revoked(const std::string& worker, const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases);
   void JudgeLeases(uint64_t session, int64_t durable);
@@ -119,24 +136,24 @@ class Controller : public Fleet {
 
   // controller_leases.cc: expiry, grants, stops.
   void ExpireLeases();
-  void StopCancelled(const std::vector<v1::Job>& jobs);
-  void ScheduleJobs(const std::vector<v1::Job>& jobs);
+  void StopCancelled();
+  void ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits);
   void GrantLease(const scheduler::Grant& grant);
-  void KeepWaits(const std::vector<scheduler::Wait>& waits, const std::map<std::string, v1::Job>& waiting);
   std::vector<scheduler::WorkerView> WorkerViews() const;
 
   // controller_planning.cc
-  void StartPlanning(const std::vector<v1::Job>& jobs);
-  void TakeUpLostPlans(const std::vector<v1::Job>& jobs);
-  void PlanJob(const v1::Job& job, const v1::Cluster& cluster, std::string_view why);
-  void FinishPlanning(const std::string& job, int64_t slots, const absl::StatusOr<v1::PlanResult>& result);
-  void WaitUnplanned(const v1::Job& job, const std::string& reason);
-  bool MayPlanForFewer(const v1::Job& job, const std::vector<v1::Worker>& workers);
+  void StorePlans();
+  absl::Status StorePlan(const std::string& job, const v1::Cluster& cluster, const absl::StatusOr<v1::PlanResult>& result);
+  void StartPlanning(Offers* offers, WaitBoard::Waits* waits);
+  bool MayPlanForFewer(const ActiveJob& job, Offers* offers);
+  std::string TooLargeText(const ActiveJob& job, Offers* offers) const;
+  bool PlanJob(const ActiveJob& job, const Offer& offer);
 
   const ControllerOptions options_;
   store::Store* const store_;
   Notifier* const notifier_;
 
+  std::mutex facts_mutex_;  // held while a worker's facts are read, stored and taken over; before mutex_
   mutable std::mutex mutex_;
   std::condition_variable woken_;
   bool wake_ = false, ending_ = false;
@@ -144,11 +161,19 @@ class Controller : public Fleet {
   std::map<uint64_t, Session> sessions_;
   std::map<std::string, WorkerEntry> workers_;  // by name
   LeaseBook book_;
-  std::map<std::string, PlanUnderWay> plans_;  // by job
+  std::map<std::string, PlanUnderWay> plans_;  // by job; every job in planning has one
 
-  // Since when a waiting job's gang is larger than any worker. Of the deciding thread alone.
-  std::map<std::string, absl::Duration> too_large_since_;
-  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at leases; of the same thread
+  ActiveJobs jobs_;  // all but Changed() is the deciding thread's
+  WaitBoard board_;
+
+  // Of the deciding thread alone.
+  absl::Duration decided_ = -absl::InfiniteDuration();
+  std::vector<scheduler::WorkerView> decided_workers_;
+  std::map<std::string, absl::Duration> too_large_since_;  // of a waiting job: that its gang is larger than any worker
+  std::map<std::string, Refusal> refusals_;                // by job
+  absl::Duration store_plans_after_ = -absl::InfiniteDuration();
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at leases
+  bool stood_before_ = false;                                                        // the look before that came late, too
 
   std::unique_ptr<Planning> planning_;
   std::thread thread_;

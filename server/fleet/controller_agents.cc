@@ -1,11 +1,10 @@
 // Sessions: what agents say, and what follows from their coming and going.
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "server/fleet/controller.h"
+#include "server/jobs/names.h"
 #include "worker/launch/build_version.h"
 
 namespace legoai::server {
@@ -13,23 +12,15 @@ namespace {
 
 constexpr int64_t kMostSlots = 4096;
 
-bool IsNameCharacter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-}
-
-absl::Status CheckWorkerName(const std::string& name) {
-  const bool prefixed = absl::StartsWith(name, "workers/");
-  const std::string id = prefixed ? name.substr(8) : name;
-  if (prefixed && !id.empty() && id.size() <= 63 && std::all_of(id.begin(), id.end(), IsNameCharacter)) return absl::OkStatus();
-  return FieldError("worker.name", name,
-                    "must be workers/ and 1 to 63 letters, digits, dots, hyphens or underscores: give --name");
-}
-
 }  // namespace
 
 absl::Status Controller::CheckHello(const v1::Hello& hello) const {
   const v1::Worker& worker = hello.worker();
-  if (absl::Status status = CheckWorkerName(worker.name()); !status.ok()) return status;
+  if (!ParseWorkerName("worker.name", worker.name()).ok()) {
+    return FieldError("worker.name", worker.name().substr(0, 200),
+                      "must be workers/ and 1 to 63 letters, digits, dots, hyphens or underscores, the first a letter or digit: "
+                      "give --name");
+  }
   if (worker.build_version() != launch::BuildVersion()) {
     return FieldError(
         "worker.build_version", worker.build_version(),
@@ -40,34 +31,42 @@ absl::Status Controller::CheckHello(const v1::Hello& hello) const {
   if (worker.slots() < 1 || worker.slots() > kMostSlots)
     return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
-  if (worker.pool().empty()) return FieldError("worker.pool", "", "is needed");
+  if (!IsSegment(worker.pool())) {
+    return FieldError("worker.pool", worker.pool().substr(0, 200),
+                      "must be 1 to 63 letters, digits, dots, hyphens or underscores, the first a letter or digit: give --pool");
+  }
   return absl::OkStatus();
+}
+
+// Of the worker whose agent says hello: what it says, and what is known of it already.
+absl::StatusOr<v1::Worker> Controller::NewFacts(const v1::Hello& hello) const {
+  v1::Worker facts = hello.worker();
+  facts.set_state(v1::READY);
+  facts.set_last_seen_time_us(options_.now_us());
+  facts.set_first_seen_time_us(facts.last_seen_time_us());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = workers_.find(facts.name());
+  if (known == workers_.end()) return facts;
+  const WorkerEntry& entry = known->second;
+  const bool alive = entry.session != 0 && options_.steady() - entry.heard < options_.lease_ttl;
+  if (alive && entry.facts.host() != facts.host()) {
+    return FieldError("worker.name", facts.name(),
+                      absl::StrCat("is connected from host ", entry.facts.host(), ": give this agent another --name"),
+                      absl::StatusCode::kAlreadyExists);
+  }
+  facts.set_first_seen_time_us(entry.facts.first_seen_time_us());
+  if (entry.facts.instance() == facts.instance()) facts.set_dropped_metrics(entry.facts.dropped_metrics());
+  if (entry.facts.state() == v1::DRAINING) facts.set_state(v1::DRAINING);
+  return facts;
 }
 
 absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* link) {
   if (absl::Status status = CheckHello(hello); !status.ok()) return status;
-  const int64_t now_us = options_.now_us();
-  v1::Worker facts = hello.worker();
+  std::unique_lock<std::mutex> facts_lock(facts_mutex_);
+  const absl::StatusOr<v1::Worker> found = NewFacts(hello);
+  if (!found.ok()) return found.status();
+  const v1::Worker& facts = *found;
   int64_t acknowledged = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = workers_.find(facts.name());
-    if (known != workers_.end()) {
-      const WorkerEntry& entry = known->second;
-      const bool alive = entry.session != 0 && options_.steady() - entry.heard < options_.lease_ttl;
-      if (alive && entry.facts.host() != facts.host()) {
-        return absl::AlreadyExistsError(
-            absl::StrCat(facts.name(), " is connected from host ", entry.facts.host(), ": give this agent another --name"));
-      }
-      facts.set_first_seen_time_us(entry.facts.first_seen_time_us());
-      if (entry.facts.instance() == facts.instance()) facts.set_dropped_metrics(entry.facts.dropped_metrics());
-      facts.set_state(entry.facts.state() == v1::DRAINING ? v1::DRAINING : v1::READY);
-    } else {
-      facts.set_first_seen_time_us(now_us);
-      facts.set_state(v1::READY);
-    }
-  }
-  facts.set_last_seen_time_us(now_us);
   const absl::Status kept = store_->Write([&](store::Transaction& transaction) -> absl::Status {
     const auto sequence = transaction.TelemetrySequence(facts.instance());
     if (!sequence.ok()) return sequence.status();
@@ -101,6 +100,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
       link->Send(drain);
     }
   }
+  facts_lock.unlock();
   Say(LogLevel::kInfo, absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(),
                                     ", pool ", facts.pool(), ", ", hello.leases_size(), " leases"));
   JudgeLeases(id, acknowledged);
@@ -145,12 +145,12 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
 }
 
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
-  std::string instance;
+  std::string instance, worker;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || found->second.broken || facts.empty()) return;
-    instance = found->second.instance;
+    instance = found->second.instance, worker = found->second.worker;
   }
   int64_t fenced = 0;
   bool left = false;
@@ -160,6 +160,8 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
     return status;
   });
   const int64_t last = facts.back().sequence();
+  if (!written.ok()) Say(LogLevel::kError, absl::StrCat("telemetry of ", worker, " cannot be kept: ", written.message()));
+  if (fenced > 0) Say(LogLevel::kWarning, absl::StrCat(fenced, " facts of leases that are over, from ", worker));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
@@ -167,15 +169,13 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
     if (!written.ok()) {
       // It will be sent again after the reconnection, and so must be what follows: an acknowledgement is for all before it.
       found->second.broken = true;
-      found->second.link->Close(absl::UnavailableError(absl::StrCat("telemetry cannot be kept: ", written.message())));
-      return Say(LogLevel::kError, absl::StrCat("telemetry of ", found->second.worker, " cannot be kept: ", written.message()));
+      return found->second.link->Close(absl::UnavailableError(absl::StrCat("telemetry cannot be kept: ", written.message())));
     }
-    if (left) workers_[found->second.worker].leaves = true;
+    if (left) workers_[worker].leaves = true;
     v1::ToAgent ack;
     ack.mutable_telemetry_ack()->set_sequence(last);
     found->second.link->Send(ack);
     if (options_.metrics != nullptr) options_.metrics->TelemetryRecords(static_cast<int64_t>(facts.size()));
-    if (fenced > 0) Say(LogLevel::kWarning, absl::StrCat(fenced, " facts of leases that are over, from ", found->second.worker));
   }
   JudgeLeases(session, last);
 }
@@ -289,6 +289,7 @@ std::vector<v1::Worker> Controller::Workers() const {
 }
 
 absl::StatusOr<v1::Worker> Controller::Drain(const std::string& name, bool undo) {
+  const std::lock_guard<std::mutex> facts_lock(facts_mutex_);
   v1::Worker facts;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

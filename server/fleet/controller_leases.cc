@@ -4,37 +4,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "server/fleet/controller.h"
+#include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
 namespace {
 
-// Beyond it a job's place in the queue is not kept up to date: every start of a job would rewrite all that wait behind it.
-constexpr int64_t kKeptPositions = 100;
-
 // Between two looks of the deciding thread, on a machine that is merely busy.
 constexpr absl::Duration kLongestLook = absl::Seconds(2);
 
-int64_t StepsLeft(const v1::Job& job) { return job.spec().recipe().training().steps() - job.progress().step(); }
-
-// As long as the steps that are left take, by what was measured, or else predicted.
-std::optional<absl::Duration> TimeLeft(const v1::Job& job) {
-  const double each = job.progress().step_seconds() > 0 ? job.progress().step_seconds() : job.chosen().step_time_seconds();
-  if (!(each > 0) || StepsLeft(job) < 0) return std::nullopt;
-  return absl::Seconds(each * static_cast<double>(StepsLeft(job)));
-}
-
-scheduler::WaitingJob AsWaiting(const v1::Job& job) {
-  return {.name = job.name(),
-          .priority = job.spec().policy().priority(),
-          .restarting = job.state() == v1::RESTARTING,
-          .submitted_us = job.create_time_us(),
-          .slots = job.world_size(),
-          .pool = job.spec().resources().pool(),
-          .device_type = job.spec().resources().device_type(),
-          .expected_run = TimeLeft(job)};
+scheduler::WaitingJob AsWaiting(const ActiveJob& job) {
+  return {.name = job.name,
+          .priority = job.priority,
+          .restarting = job.state == v1::RESTARTING,
+          .submitted_us = job.submitted_us,
+          .slots = job.world_size,
+          .pool = job.wanted.pool(),
+          .device_type = job.wanted.device_type(),
+          .expected_run = job.time_left};
 }
 
 }  // namespace
@@ -46,7 +34,9 @@ void Controller::ExpireLeases() {
     // A server that was stopped, or whose machine slept, has heard nobody meanwhile.
     const auto now = std::chrono::steady_clock::now();
     const absl::Duration pause = absl::FromChrono(now - std::exchange(looked_, now));
-    if (pause > kLongestLook) {
+    // One late look after the other is the server's own slowness: who is silent is to be noticed all the same.
+    const bool stood = pause > kLongestLook, stood_before = std::exchange(stood_before_, stood);
+    if (stood && !stood_before) {
       book_.Excuse(pause);
       for (auto& [name, worker] : workers_) worker.heard += pause;
     }
@@ -63,22 +53,20 @@ void Controller::ExpireLeases() {
   }
 }
 
-void Controller::StopCancelled(const std::vector<v1::Job>& jobs) {
-  for (const v1::Job& job : jobs) {
-    if (job.state() != v1::CANCELLING) continue;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Lease* const lease = book_.Find(job.name(), job.epoch());
-    if (lease == nullptr) continue;  // its end is being written
-    const auto worker = workers_.find(lease->worker);
+void Controller::StopCancelled() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [name, lease] : book_.all()) {
+    const ActiveJob* const job = jobs_.Find(name);
+    if (job == nullptr || job->state != v1::CANCELLING || job->epoch != lease.epoch) continue;
+    const auto worker = workers_.find(lease.worker);
     const uint64_t session = worker == workers_.end() ? 0 : worker->second.session;
-    if (session == 0 || (lease->stop_sent && lease->told_session == session)) continue;
+    if (session == 0 || lease.stop_session == session) continue;
     v1::ToAgent stop;
-    stop.mutable_stop()->mutable_lease()->set_job(job.name());
-    stop.mutable_stop()->mutable_lease()->set_epoch(job.epoch());
-    stop.mutable_stop()->set_reason(job.reason());
+    stop.mutable_stop()->mutable_lease()->set_job(name);
+    stop.mutable_stop()->mutable_lease()->set_epoch(lease.epoch);
+    stop.mutable_stop()->set_reason(job->reason);
     sessions_.at(session).link->Send(stop);
-    lease->stop_sent = true;
-    lease->told_session = session;
+    lease.stop_session = session;
   }
 }
 
@@ -99,33 +87,33 @@ std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
   return views;
 }
 
-void Controller::ScheduleJobs(const std::vector<v1::Job>& jobs) {
+void Controller::ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits) {
   const absl::Time now = absl::FromUnixMicros(options_.now_us());
   scheduler::Snapshot snapshot;
-  std::map<std::string, v1::Job> waiting;
-  snapshot.workers = WorkerViews();
-  for (const v1::Job& job : jobs) {
-    if (job.state() == v1::QUEUED || (job.state() == v1::RESTARTING && job.has_world_size())) {
-      snapshot.waiting.push_back(AsWaiting(job));
-      waiting[job.name()] = job;
-    }
+  snapshot.workers = workers;
+  for (const auto& [name, job] : jobs_.all()) {
+    if (job.state == v1::QUEUED || job.state == v1::RESTARTING) snapshot.waiting.push_back(AsWaiting(job));
   }
-  if (waiting.empty()) return;
-  std::map<std::string, const v1::Job*> by_name;
-  for (const v1::Job& job : jobs) by_name[job.name()] = &job;
+  if (snapshot.waiting.empty()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [name, lease] : book_.all()) {
       scheduler::RunningJob running{.name = name, .slots = {{lease.worker, lease.slots}}};
-      const auto job = by_name.find(name);
-      const auto left = job == by_name.end() ? std::nullopt : TimeLeft(*job->second);
-      if (left) running.expected_end = now + *left;
+      const ActiveJob* const job = jobs_.Find(name);
+      if (job != nullptr && job->time_left) running.expected_end = now + *job->time_left;
       snapshot.running.push_back(std::move(running));
     }
   }
   const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
   for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
-  KeepWaits(decision.waits, waiting);
+  for (const scheduler::Wait& wait : decision.waits) {
+    const ActiveJob& job = *jobs_.Find(wait.job);
+    std::string reason = wait.text;
+    if (wait.why == scheduler::Wait::Why::kTooLarge) absl::StrAppend(&reason, "; ", TooLargeText(job, offers));
+    // What has befallen a restarting job stays its reason.
+    if (job.state == v1::RESTARTING) reason = absl::StrCat(job.reason, "; ", reason);
+    (*waits)[wait.job] = {job.version, std::move(reason), wait.position};
+  }
 }
 
 // The lease is durable before the agent hears of it.
@@ -144,7 +132,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     job.set_epoch(job.epoch() + 1);
     job.set_attempts(job.attempts() + 1);
     attempt = v1::Attempt();
-    attempt.set_name(absl::StrCat(job.name(), "/attempts/", job.attempts()));
+    attempt.set_name(FormatAttemptName(job.name(), job.attempts()));
     attempt.set_attempt(job.attempts());
     attempt.set_epoch(job.epoch());
     *attempt.mutable_recipe() = job.chosen().recipe();
@@ -185,33 +173,6 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   const uint64_t session = worker == workers_.end() ? 0 : worker->second.session;
   book_.Grant({job.name(), job.epoch(), grant.worker, grant.slots, options_.steady(), session});
   SendToWorker(grant.worker, message);
-}
-
-// Why a job waits, and its place, where that has changed.
-void Controller::KeepWaits(const std::vector<scheduler::Wait>& waits, const std::map<std::string, v1::Job>& waiting) {
-  std::vector<std::pair<v1::Job, const scheduler::Wait*>> changed;
-  for (const scheduler::Wait& wait : waits) {
-    const v1::Job& job = waiting.at(wait.job);
-    const bool told = wait.position <= kKeptPositions;
-    // What has befallen a restarting job stays its reason.
-    const bool same = job.state() == v1::RESTARTING ? job.queue_position() == wait.position : job.reason() == wait.text;
-    if (same || (!told && job.queue_position() > kKeptPositions)) continue;
-    changed.push_back({job, &wait});
-  }
-  if (changed.empty()) return;
-  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
-    for (const auto& [seen, wait] : changed) {
-      auto job = transaction.GetJob(seen.name());
-      if (!job.ok()) return job.status();
-      if (!*job || (*job)->version() != seen.version()) continue;  // the next look sees what has become of it
-      (*job)->set_queue_position(wait->position);
-      if ((*job)->state() == v1::QUEUED) (*job)->set_reason(wait->text);
-      effects->changed_jobs.push_back(seen.name());
-      if (absl::Status touched = Touch(transaction, &**job, options_.now_us()); !touched.ok()) return touched;
-    }
-    return absl::OkStatus();
-  });
-  if (!status.ok()) Say(LogLevel::kError, absl::StrCat("the queue cannot be kept: ", status.message()));
 }
 
 }  // namespace legoai::server

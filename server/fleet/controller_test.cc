@@ -143,7 +143,7 @@ TEST_F(FleetTest, ACancelledJobIsStoppedAtItsAgent) {
     return Move(transaction, &now, CANCELLING, "asked by a user", 1);
   });
   ASSERT_TRUE(asked.ok()) << asked;
-  controller_->Wake();
+  controller_->JobChanged(job);
   const auto stop = agent.link.Next([](const v1::ToAgent& message) { return message.has_stop(); }).stop();
   EXPECT_EQ(stop.lease().job(), job);
   EXPECT_FALSE(stop.save());
@@ -294,7 +294,7 @@ TEST_F(FleetTest, APlanUnderWayIsMadeAnewByTheNextServerAndEndsWithItsJob) {
     return Move(transaction, &now, CANCELLED, "asked by a user", 1);
   });
   ASSERT_TRUE(asked.ok()) << asked;
-  controller_->Wake();
+  controller_->JobChanged(job);
   const std::string next = Submit(2);  // it is planned although the plans before it never end by themselves
   AwaitState(next, PLANNING);
   hold_plans_ = false;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/control_plane.pb.h"
+#include "proto/legoai/v1/job.pb.h"
 #include "proto/legoai/v1/worker.pb.h"
 
 namespace legoai::server {
@@ -22,8 +23,12 @@ class Fleet {
   // Durable when it answers. Errors: NotFound.
   virtual absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) = 0;
 
-  // A job was submitted, cancelled, retried: the controller looks at it at once. Returns at once.
-  virtual void Wake() = 0;
+  // A job was submitted, cancelled, retried, and that is durable: the controller looks at it at once. Returns at once.
+  virtual void JobChanged(const std::string& job) = 0;
+
+  // Says why `job`, as it was read from the store, waits, and its place in the queue, as of now: neither is stored. False, and
+  // nothing is done, where nothing is known of that.
+  virtual bool DescribeWait(v1::Job* job) const = 0;
 
   // Both run in lego-sim processes that jobs share; they wait for their turn. Block. `cancel` is asked now and then.
   // Errors: ResourceExhausted where too many wait; Cancelled; those of planner::Plan.

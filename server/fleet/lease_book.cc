@@ -2,7 +2,11 @@
 
 namespace legoai::server {
 
-void LeaseBook::Grant(const Lease& lease) { leases_[lease.job] = lease; }
+void LeaseBook::Grant(const Lease& lease) {
+  if (const auto earlier = leases_.find(lease.job); earlier != leases_.end()) Release(lease.job, earlier->second.epoch);
+  leases_[lease.job] = lease;
+  of_worker_[lease.worker].insert(lease.job);
+}
 
 Lease* LeaseBook::Find(const std::string& job, int64_t epoch) {
   const auto found = leases_.find(job);
@@ -10,7 +14,12 @@ Lease* LeaseBook::Find(const std::string& job, int64_t epoch) {
 }
 
 void LeaseBook::Release(const std::string& job, int64_t epoch) {
-  if (Find(job, epoch) != nullptr) leases_.erase(job);
+  const Lease* const lease = Find(job, epoch);
+  if (lease == nullptr) return;
+  const auto jobs = of_worker_.find(lease->worker);
+  jobs->second.erase(job);
+  if (jobs->second.empty()) of_worker_.erase(jobs);
+  leases_.erase(job);
 }
 
 void LeaseBook::Renew(const std::string& job, int64_t epoch, const std::string& worker, absl::Duration now) {
@@ -32,9 +41,9 @@ std::vector<Lease> LeaseBook::Expired(absl::Duration now) const {
 
 std::vector<Lease> LeaseBook::OfWorker(const std::string& worker) const {
   std::vector<Lease> of_worker;
-  for (const auto& [job, lease] : leases_) {
-    if (lease.worker == worker) of_worker.push_back(lease);
-  }
+  const auto jobs = of_worker_.find(worker);
+  if (jobs == of_worker_.end()) return of_worker;
+  for (const std::string& job : jobs->second) of_worker.push_back(leases_.at(job));
   return of_worker;
 }
 

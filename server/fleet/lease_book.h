@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct Lease {
   int64_t slots = 0;
   absl::Duration renewed;     // when, on the controller's clock
   uint64_t told_session = 0;  // the session in which the agent was told of it
-  bool stop_sent = false;     // the agent was told to stop it, in that session
+  uint64_t stop_session = 0;  // and that in which it was told to stop it; 0: not yet
 };
 
 class LeaseBook {
@@ -38,13 +39,14 @@ class LeaseBook {
 
   std::vector<Lease> Expired(absl::Duration now) const;
   std::vector<Lease> OfWorker(const std::string& worker) const;
-  const std::map<std::string, Lease>& all() const { return leases_; }  // by job
+  std::map<std::string, Lease>& all() { return leases_; }  // by job; not to be added to, or taken from
   int64_t UsedSlots(const std::string& worker) const;
   std::vector<v1::SlotUse> Use(const std::string& worker) const;
 
  private:
   const absl::Duration time_to_live_;
-  std::map<std::string, Lease> leases_;
+  std::map<std::string, Lease> leases_;                     // by job
+  std::map<std::string, std::set<std::string>> of_worker_;  // jobs
 };
 
 }  // namespace legoai::server

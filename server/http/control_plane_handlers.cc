@@ -53,8 +53,8 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
     return control->Plan(*DynamicCastToGenerated<const v1::PlanRequest>(&request), send, cancelled);
   };
   handlers.slow = {"Plan", "Simulate"};
-  handlers.look_at_job = [control](const v1::WatchJobRequest& request, double* planning_seen) {
-    return control->LookAtJob(request, planning_seen);
+  handlers.look_at_job = [control](const v1::WatchJobRequest& request, LiveSeen* seen) {
+    return control->LookAtJob(request, seen);
   };
   handlers.before_scrape = std::move(before_scrape);
   return handlers;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/control_plane.pb.h"
+#include "server/rpc/control_plane.h"
 
 namespace legoai::server {
 
@@ -27,7 +28,7 @@ struct Handlers {
   std::map<std::string, Stream> streams;  // "Plan"
   std::set<std::string> slow;             // of them, those that take seconds: they have threads of their own
   // WatchJob, as one look after another: ControlPlane::LookAtJob.
-  std::function<absl::StatusOr<std::optional<v1::WatchJobResponse>>(const v1::WatchJobRequest& request, double* planning_seen)>
+  std::function<absl::StatusOr<std::optional<v1::WatchJobResponse>>(const v1::WatchJobRequest& request, LiveSeen* seen)>
       look_at_job;
   std::function<void()> before_scrape;  // sets the gauges of Metrics; may be empty
 };

@@ -142,7 +142,7 @@ class HttpServerTest : public testing::Test {
       return absl::OkStatus();
     };
     handlers.slow = {"Plan", "Simulate"};
-    handlers.look_at_job = [this](const v1::WatchJobRequest& request, double*) { return LookAtJob(request); };
+    handlers.look_at_job = [this](const v1::WatchJobRequest& request, LiveSeen*) { return LookAtJob(request); };
     return handlers;
   }
 

@@ -64,7 +64,7 @@ void WatchStream::TryLook() {
 
 // Runs on the pool: of the stream it uses what is the look's own while one is under way.
 WatchStream::Look WatchStream::RunLook(const v1::WatchJobRequest& request) {
-  auto news = handlers_->look_at_job(request, &planning_seen_);
+  auto news = handlers_->look_at_job(request, &seen_);
   if (!news.ok()) return {news.status(), std::nullopt};
   Look look{absl::OkStatus(), *std::move(news)};
   if (look.news) {

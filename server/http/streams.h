@@ -70,7 +70,7 @@ class WatchStream : public EventStream, public std::enable_shared_from_this<Watc
   WorkerPool* const pool_;
   const Handlers* const handlers_;
   v1::WatchJobRequest request_;
-  double planning_seen_ = -1;  // of the look under way, else of the last one
+  LiveSeen seen_;  // of the look under way, else of the last one
   bool looking_ = false, dirty_ = true;
   Clock::time_point last_look_{};
   const std::shared_ptr<std::atomic<bool>> woken_ = std::make_shared<std::atomic<bool>>(false);

@@ -6,7 +6,9 @@ namespace legoai::server {
 
 Notifier::Subscription::~Subscription() {
   const std::lock_guard<std::mutex> lock(notifier_->mutex_);
-  notifier_->subscriptions_.erase(id_);
+  const auto of_job = notifier_->subscriptions_.find(job_);
+  of_job->second.erase(id_);
+  if (of_job->second.empty()) notifier_->subscriptions_.erase(of_job);
 }
 
 std::unique_ptr<Notifier::Subscription> Notifier::Subscribe(const std::string& job, std::function<void()> callback) {
@@ -20,20 +22,30 @@ std::unique_ptr<Notifier::Subscription> Notifier::SubscribeToNames(std::function
 std::unique_ptr<Notifier::Subscription> Notifier::Add(const std::string& job, Callback callback) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t id = next_id_++;
-  subscriptions_[id] = {job, std::move(callback)};
-  return std::unique_ptr<Subscription>(new Subscription(this, id));
+  subscriptions_[job][id] = std::move(callback);
+  return std::unique_ptr<Subscription>(new Subscription(this, job, id));
 }
 
 // Callbacks run under the lock: that is what makes the end of a subscription the end of its calls.
+void Notifier::Call(const std::string& subscribed, const std::string& job) {
+  const auto found = subscriptions_.find(subscribed);
+  if (found == subscriptions_.end()) return;
+  for (const auto& [id, callback] : found->second) callback(job);
+}
+
 void Notifier::Notify(const std::string& job) {
-  for (const auto& [id, subscription] : subscriptions_) {
-    if (subscription.first.empty() || subscription.first == job) subscription.second(job);
-  }
+  Call("", job);
+  if (!job.empty()) Call(job, job);
 }
 
 void Notifier::JobChanged(const std::string& job) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Notify(job);
+}
+
+void Notifier::JobsChanged(const std::vector<std::string>& jobs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& job : jobs) Notify(job);
 }
 
 void Notifier::WorkersChanged() {

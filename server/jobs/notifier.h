@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "proto/legoai/v1/control_plane.pb.h"
 
@@ -27,8 +27,9 @@ class Notifier {
 
    private:
     friend class Notifier;
-    Subscription(Notifier* notifier, uint64_t id) : notifier_(notifier), id_(id) {}
+    Subscription(Notifier* notifier, const std::string& job, uint64_t id) : notifier_(notifier), job_(job), id_(id) {}
     Notifier* const notifier_;
+    const std::string job_;
     const uint64_t id_;
   };
 
@@ -38,6 +39,8 @@ class Notifier {
   std::unique_ptr<Subscription> SubscribeToNames(std::function<void(const std::string& job)> callback);
   // After the change is durable.
   void JobChanged(const std::string& job);
+  // Where something else is said of these jobs now that is not stored: why they wait.
+  void JobsChanged(const std::vector<std::string>& jobs);
   void WorkersChanged();
 
   // Planning's progress is live only: it is nowhere but here.
@@ -48,11 +51,12 @@ class Notifier {
  private:
   using Callback = std::function<void(const std::string&)>;
   std::unique_ptr<Subscription> Add(const std::string& job, Callback callback);
+  void Call(const std::string& subscribed, const std::string& job);
   void Notify(const std::string& job);
 
   mutable std::mutex mutex_;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, std::pair<std::string, Callback>> subscriptions_;
+  std::map<std::string, std::map<uint64_t, Callback>> subscriptions_;  // by job, "" for all
   std::map<std::string, v1::PlanningProgress> planning_;
 };
 

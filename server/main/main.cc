@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
+#include "proto/keepalive.h"
 #include "server/fleet/controller.h"
 #include "server/http/control_plane_handlers.h"
 #include "server/http/http_server.h"
@@ -120,10 +121,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const Endpoint& endpoin
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);        // a second server must see that the port is in use
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);  // an agent whose host is gone is noticed
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server must see that the port is in use
+  SetKeepalive(Keepalive(), &builder);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   const std::string target = absl::StrCat(endpoint.address, ":", endpoint.port);
   builder.AddListeningPort(target, grpc::InsecureServerCredentials(), port);
@@ -158,7 +157,7 @@ absl::Status Serve() {
   Controller controller(options, &measured, &notifier);
   ControlPlane control_plane(&measured, &controller, &notifier, NowUs);
 
-  GrpcControlPlane users(&control_plane);
+  GrpcControlPlane users(&control_plane, {}, &metrics);
   const auto agents = MakeWorkerService(&controller, /*threads=*/8);
   // Agents that come back at once find the leases that the store has.
   if (absl::Status status = controller.Begin(); !status.ok()) return status;

@@ -77,7 +77,8 @@ struct Metrics::Families {
   prometheus::Gauge& http_streams = OneGauge(registry, "legoai_http_streams", "Open streams of server-sent events.");
   prometheus::Family<prometheus::Counter>& grpc =
       Counters(registry, "legoai_grpc_requests_total", "gRPC calls of users by method and code.");
-  Histogram& grpc_seconds = OneHistogram(registry, "legoai_grpc_request_seconds", "Time of gRPC calls of users.", kFast);
+  Histogram& grpc_seconds =
+      OneHistogram(registry, "legoai_grpc_request_seconds", "Time of gRPC calls of users that are no streams.", kFast);
   Histogram& store_write =
       OneHistogram(registry, "legoai_store_write_seconds", "Time of one write transaction until it is durable.", kFast);
   Histogram& heartbeat =
@@ -116,9 +117,9 @@ void Metrics::HttpRequest(std::string_view method, int code, double seconds) {
 }
 void Metrics::HttpStreams(int change) { families_->http_streams.Increment(change); }
 
-void Metrics::GrpcRequest(std::string_view method, std::string_view code, double seconds) {
+void Metrics::GrpcRequest(std::string_view method, std::string_view code, std::optional<double> seconds) {
   families_->grpc.Add({{"method", std::string(method)}, {"code", std::string(code)}}).Increment();
-  families_->grpc_seconds.Observe(seconds);
+  if (seconds) families_->grpc_seconds.Observe(*seconds);
 }
 
 void Metrics::StoreWrite(double seconds) { families_->store_write.Observe(seconds); }

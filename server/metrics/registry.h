@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,8 +28,9 @@ class Metrics {
   // `method`: GET, HEAD, POST; others count as "other". `code`: of the answer.
   void HttpRequest(std::string_view method, int code, double seconds);  // legoai_http_requests_total, legoai_http_request_seconds
   void HttpStreams(int change);                                         // legoai_http_streams
-  // `method`: "CreateJob"; `code`: "OK", "NOT_FOUND".
-  void GrpcRequest(std::string_view method, std::string_view code, double seconds);
+  // `method`: "CreateJob"; `code`: "OK", "NOT_FOUND". legoai_grpc_requests_total, legoai_grpc_request_seconds; streams last as
+  // long as their client likes and are counted without seconds.
+  void GrpcRequest(std::string_view method, std::string_view code, std::optional<double> seconds);
 
   void StoreWrite(double seconds);  // legoai_store_write_seconds: one transaction until it is durable
   void Heartbeat(double seconds);  // legoai_heartbeat_seconds: from an agent's heartbeat until its answer is handed to the stream

@@ -21,6 +21,13 @@
 
 namespace legoai::server {
 
+// What a watch has sent already of that which has no version.
+struct LiveSeen {
+  double planning_seconds = -1;  // of the planning's progress
+  std::string wait;              // why the job waits
+  bool config_json = false;      // sent once: it may be a megabyte, and never changes
+};
+
 class ControlPlane {
  public:
   // None is owned; all must outlive it. `now_us`: microseconds UTC.
@@ -48,9 +55,9 @@ class ControlPlane {
                     const std::function<bool()>& cancelled);
 
   // One look of a watch: what a client that has `after_version` does not have yet; nothing if that is all there is. The front end
-  // looks again when the Notifier says so, and ends the stream after a job in a final state. `planning_seen`: what of the
-  // planning's progress was sent last, kept by the caller from look to look; null: a change of it alone is no news.
-  absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request, double* planning_seen);
+  // looks again when the Notifier says so, and ends the stream after a job in a final state. `seen` is kept by the caller from
+  // look to look; null: a change of what has no version is no news.
+  absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request, LiveSeen* seen);
 
   Notifier& notifier() { return *notifier_; }
 

@@ -45,7 +45,7 @@ class ControlPlaneTest : public ::testing::Test {
     request.set_request_id(request_id);
     return control().RetryJob(request);
   }
-  std::optional<v1::WatchJobResponse> Look(const std::string& name, int64_t after, double* seen = nullptr) {
+  std::optional<v1::WatchJobResponse> Look(const std::string& name, int64_t after, LiveSeen* seen = nullptr) {
     v1::WatchJobRequest request;
     request.set_name(name);
     request.set_after_version(after);
@@ -74,7 +74,7 @@ TEST_F(ControlPlaneTest, ASubmissionIsAJobAtOnce) {
   EXPECT_EQ(job->epoch(), 0);
   EXPECT_GT(job->create_time_us(), 0);
   EXPECT_EQ(job->spec().resources().pool(), "default");
-  EXPECT_EQ(service_.fleet().wakes, 1);
+  EXPECT_EQ(service_.fleet().job_changes, 1);
   EXPECT_EQ(service_.Get(job->name()).SerializeAsString(), job->SerializeAsString());
   v1::ListTransitionsRequest request;
   request.set_parent(job->name());
@@ -93,7 +93,7 @@ TEST_F(ControlPlaneTest, WhatIsOnlyCheckedIsNotKept) {
   EXPECT_EQ(job->name(), "");
   EXPECT_EQ(job->spec().policy().max_restarts(), 3);
   EXPECT_EQ(List().total_size(), 0);
-  EXPECT_EQ(service_.fleet().wakes, 0);
+  EXPECT_EQ(service_.fleet().job_changes, 0);
   request.mutable_spec()->mutable_recipe()->mutable_training()->clear_seq_len();
   ExpectFault(control().CreateJob(request).status(), absl::StatusCode::kInvalidArgument, "spec.recipe.training.seq_len");
 }
@@ -153,12 +153,12 @@ TEST_F(ControlPlaneTest, CancellingAsksWhatRunsToStop) {
     const std::string name = service_.Create().name();
     service_.Move(name, {v1::PLANNING, v1::QUEUED, v1::LEASED});
     service_.Move(name, more);
-    const int wakes = service_.fleet().wakes;
+    const int wakes = service_.fleet().job_changes;
     const auto job = Cancel(name);
     ASSERT_TRUE(job.ok()) << job.status();
     EXPECT_EQ(job->state(), v1::CANCELLING);
     EXPECT_FALSE(job->has_outcome());
-    EXPECT_EQ(service_.fleet().wakes, wakes + 1);
+    EXPECT_EQ(service_.fleet().job_changes, wakes + 1);
     const auto again = Cancel(name, "again");
     ASSERT_TRUE(again.ok());
     EXPECT_EQ(again->SerializeAsString(), job->SerializeAsString()) << "asked once is enough";
@@ -389,7 +389,7 @@ TEST_F(ControlPlaneTest, AWatchSeesEveryChange) {
 TEST_F(ControlPlaneTest, PlanningShowsInAWatchOnceEach) {
   const std::string name = service_.Create().name();
   const int64_t version = service_.Move(name, {v1::PLANNING}).version();
-  double seen = -1;
+  LiveSeen seen;
   EXPECT_FALSE(Look(name, version, &seen));
   v1::PlanningProgress progress;
   progress.set_captured(3);
@@ -402,6 +402,63 @@ TEST_F(ControlPlaneTest, PlanningShowsInAWatchOnceEach) {
   EXPECT_FALSE(Look(name, version, nullptr));
   service_.notifier().ClearPlanning(name);
   EXPECT_FALSE(Look(name, version, &seen));
+}
+
+// Why a job waits is not stored: whoever asks is told as of now.
+TEST_F(ControlPlaneTest, WhyAJobWaitsIsSaidByTheFleetWhereverAJobIsShown) {
+  const v1::Job job = service_.Create();
+  std::string reason = "busy";
+  service_.fleet().describe_wait = [&](v1::Job* it) {
+    if (it->state() != v1::SUBMITTED) return false;
+    it->set_reason(reason);
+    it->set_queue_position(7);
+    return true;
+  };
+  EXPECT_EQ(service_.Get(job.name()).reason(), "busy");
+  EXPECT_EQ(List().jobs(0).queue_position(), 7);
+  LiveSeen seen;
+  auto news = Look(job.name(), 1, &seen);
+  ASSERT_TRUE(news);
+  EXPECT_EQ(news->job().reason(), "busy");
+  EXPECT_FALSE(Look(job.name(), 1, &seen)) << "it has been told";
+  reason = "busier";
+  news = Look(job.name(), 1, &seen);
+  ASSERT_TRUE(news);
+  EXPECT_EQ(news->job().reason(), "busier");
+  EXPECT_EQ(news->job().version(), 1);
+  EXPECT_EQ(news->transitions_size(), 0);
+  EXPECT_FALSE(Look(job.name(), 1, &seen));
+}
+
+TEST_F(ControlPlaneTest, TheModelsConfigIsInTheFirstMessageOfAWatchAlone) {
+  const v1::Job job = service_.Create();
+  ASSERT_FALSE(job.spec().model().config_json().empty());
+  LiveSeen seen;
+  EXPECT_EQ(Look(job.name(), 0, &seen)->job().spec().model().config_json(), job.spec().model().config_json());
+  service_.Move(job.name(), {v1::PLANNING});
+  v1::Job later = Look(job.name(), 1, &seen)->job();
+  EXPECT_EQ(later.spec().model().config_json(), "");
+  later.mutable_spec()->mutable_model()->set_config_json(job.spec().model().config_json());
+  EXPECT_EQ(later.SerializeAsString(), service_.Get(job.name()).SerializeAsString()) << "all else is there";
+  LiveSeen of_another;
+  EXPECT_NE(Look(job.name(), 1, &of_another)->job().spec().model().config_json(), "");
+}
+
+TEST_F(ControlPlaneTest, AWatchOfAJobWithALongHistoryGetsTheLatestOfIt) {
+  const std::string name = service_.Create().name();
+  service_.Write([&](store::Transaction& transaction) -> absl::Status {
+    auto job = transaction.GetJob(name);
+    for (int i = 0; i < 1250; ++i) {
+      for (v1::JobState state : {v1::PLANNING, v1::SUBMITTED}) {
+        if (absl::Status status = Move(transaction, &**job, state, "again", 1); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  });
+  const auto news = Look(name, 0);
+  ASSERT_EQ(news->transitions_size(), 1000);
+  EXPECT_EQ(news->job().version(), 2501);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(news->transitions(i).version(), 1502 + i);
 }
 
 TEST_F(ControlPlaneTest, WorkersAreListedFilteredAndDrained) {

@@ -1,7 +1,10 @@
 #include "server/rpc/grpc_control_plane.h"
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -19,8 +22,9 @@ using grpc::ServerUnaryReactor;
 
 class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
  public:
-  Service(ControlPlane* control, const GrpcLimits& limits)
+  Service(ControlPlane* control, const GrpcLimits& limits, Metrics* metrics)
       : control_(control),
+        metrics_(metrics),
         watches_(limits.watches),
         calls_(limits.call_threads, limits.calls_waiting),
         looks_(limits.watch_threads, std::numeric_limits<size_t>::max()),  // a watch has one look waiting at the most
@@ -31,7 +35,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 // One handler like the other.
 #define LEGOAI_CALL(Name, Answer)                                                                                             \
   ServerUnaryReactor* Name(CallbackServerContext* context, const v1::Name##Request* request, v1::Answer* response) override { \
-    return Call(&calls_, context, request, response, [this](const auto& asked) { return control_->Name(asked); });            \
+    return Call(#Name, &calls_, context, request, response, [this](const auto& asked) { return control_->Name(asked); });     \
   }
   LEGOAI_CALL(CreateJob, Job)
   LEGOAI_CALL(GetJob, Job)
@@ -53,51 +57,67 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   ServerUnaryReactor* Simulate(CallbackServerContext* context, const v1::SimulateRequest* request,
                                v1::Estimate* response) override {
-    return Call(&plans_, context, request, response, [this, context](const auto& asked) {
+    return Call("Simulate", &plans_, context, request, response, [this, context](const auto& asked) {
       return control_->Simulate(asked, [context] { return context->IsCancelled(); });
     });
   }
 
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
-    auto* watch = new WatchReactor(control_, &looks_, &watches_, *request);
+    auto* watch = new WatchReactor(control_, &looks_, &watches_, *request, CountStream("WatchJob"));
     watch->Begin();
     return watch;
   }
 
   grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext*, const v1::PlanRequest* request) override {
-    auto* plan = new PlanReactor(control_, *request);
+    auto* plan = new PlanReactor(control_, *request, CountStream("Plan"));
     plan->Begin(&plans_);
     return plan;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   // Runs `handler` on a thread of `pool`; request, response and context are there until Finish.
   template <typename Request, typename Response, typename Handler>
-  static ServerUnaryReactor* Call(ThreadPool* pool, CallbackServerContext* context, const Request* request, Response* response,
-                                  Handler handler) {
+  ServerUnaryReactor* Call(const char* method, ThreadPool* pool, CallbackServerContext* context, const Request* request,
+                           Response* response, Handler handler) {
     ServerUnaryReactor* reactor = context->DefaultReactor();
+    const Clock::time_point begun = Clock::now();
+    auto end = [this, method, begun, reactor](const absl::Status& status) {
+      // Counted first: who has the answer finds it counted.
+      Count(method, status.code(), std::chrono::duration<double>(Clock::now() - begun).count());
+      reactor->Finish(ToGrpcStatus(status));
+    };
     const bool taken = pool->Post([=] {
-      if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
+      if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
       absl::Status status = CheckKnown(*request, "");
       if (status.ok()) {
         absl::StatusOr<Response> answer = handler(*request);
         status = answer.status();
         if (answer.ok()) *response = *std::move(answer);
       }
-      reactor->Finish(ToGrpcStatus(status));
+      end(status);
     });
-    if (!taken) reactor->Finish(ToGrpcStatus(BusyError("too many calls wait on this server", absl::Seconds(1))));
+    if (!taken) end(BusyError("too many calls wait on this server", absl::Seconds(1)));
     return reactor;
   }
 
+  void Count(const char* method, absl::StatusCode code, std::optional<double> seconds) {
+    if (metrics_ != nullptr) metrics_->GrpcRequest(method, absl::StatusCodeToString(code), seconds);
+  }
+  std::function<void(absl::StatusCode)> CountStream(const char* method) {
+    return [this, method](absl::StatusCode code) { Count(method, code, std::nullopt); };
+  }
+
   ControlPlane* const control_;
+  Metrics* const metrics_;
   WatchSet watches_;
   // Gone before what they work on.
   ThreadPool calls_, looks_, plans_;
 };
 
-GrpcControlPlane::GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits)
-    : service_(std::make_unique<Service>(control, limits)) {}
+GrpcControlPlane::GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits, Metrics* metrics)
+    : service_(std::make_unique<Service>(control, limits, metrics)) {}
 
 GrpcControlPlane::~GrpcControlPlane() = default;
 

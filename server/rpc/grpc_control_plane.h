@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
 
 namespace grpc {
@@ -27,8 +28,9 @@ struct GrpcLimits {
 
 class GrpcControlPlane {
  public:
-  // `control` is not owned and must outlive it.
-  explicit GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits = {});
+  // Neither `control` nor `metrics`, which may be null, is owned; both must outlive it. Every call is counted by its method and
+  // the code of its answer.
+  explicit GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits = {}, Metrics* metrics = nullptr);
   // The grpc::Server must be gone before.
   ~GrpcControlPlane();
 

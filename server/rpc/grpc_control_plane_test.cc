@@ -10,6 +10,7 @@
 #include <chrono>
 #include <future>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -220,11 +221,9 @@ TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
   limits.watch_threads = 1;
   Start(limits);
   v1::CreateJobRequest request = ExampleSubmission();
-  std::string config = testing::ExampleConfig();
-  config.insert(1, "\"note\": \"" + std::string(200000, 'x') + "\", ");
-  request.mutable_spec()->mutable_model()->set_config_json(config);
   v1::Job job;
   ASSERT_TRUE(Create(request, &job).ok());
+  service_.Touch(job.name(), [](v1::Job* it) { it->mutable_chosen()->set_recipe_toml(std::string(200000, 'x')); });
   auto slow_channel = grpc::CreateCustomChannel(service_.address(), grpc::InsecureChannelCredentials(), [] {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -416,6 +415,34 @@ TEST_F(GrpcControlPlaneTest, PlansThatCannotBeAreRefused) {
   const absl::Status status = FromGrpcStatus(reader->Finish());
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_EQ(GetFieldViolation(status)->field(), "global_batch");
+}
+
+// Every method of the service, once, with nothing in the request: it is counted whatever comes of it.
+TEST_F(GrpcControlPlaneTest, EveryCallIsCountedByMethodAndCode) {
+  Start();
+  const auto* methods = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName("legoai.v1.ControlPlane");
+  ASSERT_NE(methods, nullptr);
+  for (int i = 0; i < methods->method_count(); ++i) CallWithBytes(methods->method(i)->name(), "");
+  v1::Job job;
+  ASSERT_TRUE(Create(ExampleSubmission(), &job).ok());
+  service_.Move(job.name(), {v1::CANCELLED});
+  std::vector<v1::WatchJobResponse> all;
+  ASSERT_TRUE(ReadAll(Watch(job.name()), &all).ok());
+  ASSERT_TRUE(absl::IsNotFound(ReadAll(Watch("projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV"), &all)));
+  const std::string text = service_.metrics().Text();
+  const std::set<std::string> without_need = {"GetServerInfo", "ListWorkers"};  // an empty request is a good one
+  auto counted = [&](const std::string& method, const std::string& code) {
+    return text.find("legoai_grpc_requests_total{code=\"" + code + "\",method=\"" + method + "\"} 1\n") != std::string::npos;
+  };
+  for (int i = 0; i < methods->method_count(); ++i) {
+    const std::string method = methods->method(i)->name();
+    EXPECT_TRUE(counted(method, without_need.count(method) ? "OK" : "INVALID_ARGUMENT")) << method << "\n" << text;
+  }
+  EXPECT_TRUE(counted("CreateJob", "OK"));
+  EXPECT_TRUE(counted("WatchJob", "OK"));
+  EXPECT_TRUE(counted("WatchJob", "NOT_FOUND"));
+  const int64_t unary = methods->method_count() - 2 + 1;  // without streams, and the job that was created
+  EXPECT_NE(text.find("legoai_grpc_request_seconds_count " + std::to_string(unary) + "\n"), std::string::npos) << text;
 }
 
 }  // namespace

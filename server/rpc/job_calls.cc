@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -17,6 +18,7 @@ namespace legoai::server {
 namespace {
 
 constexpr size_t kMostReason = 500;
+constexpr int64_t kMostTransitions = 1000;
 
 // The job of an earlier call with this request_id.
 absl::StatusOr<v1::Job> Repeat(store::Transaction& transaction, const store::ReadTransaction::EarlierSubmission& earlier,
@@ -45,6 +47,24 @@ absl::Status Insert(store::Transaction& transaction, const v1::Job& job, const s
   // Somebody else was faster with the same request_id: looked up when the whole runs again.
   if (absl::IsAlreadyExists(status) && submission) return absl::AbortedError(status.message());
   return status.ok() ? transaction.AppendTransition(Birth(job)) : status;
+}
+
+bool IsNews(const LiveSeen& live, const LiveSeen& seen) {
+  return (live.planning_seconds >= 0 && live.planning_seconds != seen.planning_seconds) || live.wait != seen.wait;
+}
+
+// Those after a version; where they are too many for a message the latest of them.
+absl::StatusOr<std::vector<v1::Transition>> LatestTransitions(store::ReadTransaction& transaction, const std::string& job,
+                                                              int64_t after_version) {
+  auto latest = transaction.ListTransitions(job, after_version, kMostTransitions);
+  auto next = latest;
+  while (next.ok() && next->size() == kMostTransitions) {
+    next = transaction.ListTransitions(job, next->back().version(), kMostTransitions);
+    if (!next.ok()) return next.status();
+    latest->erase(latest->begin(), latest->begin() + next->size());
+    latest->insert(latest->end(), next->begin(), next->end());
+  }
+  return latest;
 }
 
 }  // namespace
@@ -78,7 +98,7 @@ absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& parent, const st
   if (!status.ok()) return status;
   if (job.name() == name) {
     notifier_->JobChanged(name);
-    fleet_->Wake();
+    fleet_->JobChanged(name);
   }
   return job;
 }
@@ -132,7 +152,7 @@ absl::StatusOr<v1::Job> ControlPlane::CancelJob(const v1::CancelJobRequest& requ
   if (!status.ok()) return status;
   if (changed) {
     notifier_->JobChanged(job.name());
-    fleet_->Wake();
+    fleet_->JobChanged(job.name());
   }
   return job;
 }
@@ -144,25 +164,29 @@ absl::StatusOr<v1::Job> ControlPlane::GetJob(const v1::GetJobRequest& request) {
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
+  fleet_->DescribeWait(&answer);
   return answer;
 }
 
-absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::LookAtJob(const v1::WatchJobRequest& request,
-                                                                            double* planning_seen) {
-  constexpr int64_t kMostTransitions = 1000;
+absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::LookAtJob(const v1::WatchJobRequest& request, LiveSeen* seen) {
   if (request.after_version() < 0)
     return FieldError("after_version", absl::StrCat(request.after_version()), "must not be negative");
   std::optional<v1::WatchJobResponse> news;
   const absl::Status status =
       ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) -> absl::Status {
+        LiveSeen live;
+        if (fleet_->DescribeWait(&job)) live.wait = job.reason();
         const auto planning = job.state() == v1::PLANNING ? notifier_->Planning(job.name()) : std::nullopt;
-        const bool progress = planning && planning_seen && planning->elapsed_seconds() != *planning_seen;
+        if (planning) live.planning_seconds = planning->elapsed_seconds();
+        const bool is_news = seen != nullptr && IsNews(live, *seen);
         // A final job always is an answer: nothing follows it that could wake a watch which has seen it before.
-        if (job.version() == request.after_version() && !progress && !IsFinal(job.state())) return absl::OkStatus();
+        if (job.version() == request.after_version() && !is_news && !IsFinal(job.state())) return absl::OkStatus();
+        if (seen != nullptr && seen->config_json) job.mutable_spec()->mutable_model()->clear_config_json();
+        live.config_json = true;
+        if (seen != nullptr) *seen = live;
         news.emplace();
         if (planning) *news->mutable_planning() = *planning;
-        if (progress) *planning_seen = planning->elapsed_seconds();
-        const auto transitions = transaction.ListTransitions(job.name(), request.after_version(), kMostTransitions);
+        const auto transitions = LatestTransitions(transaction, job.name(), request.after_version());
         if (!transitions.ok()) return transitions.status();
         for (const v1::Transition& transition : *transitions) *news->add_transitions() = transition;
         *news->mutable_job() = std::move(job);

@@ -90,7 +90,10 @@ absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRe
     return Fill(transaction.ListJobs(query), response.mutable_jobs());
   });
   if (!status.ok()) return status;
-  for (v1::Job& job : *response.mutable_jobs()) Shorten(&job);
+  for (v1::Job& job : *response.mutable_jobs()) {
+    fleet_->DescribeWait(&job);
+    Shorten(&job);
+  }
   if (response.jobs_size() > *size) {
     response.mutable_jobs()->RemoveLast();
     const auto last = ParseJobName("name", response.jobs().rbegin()->name());

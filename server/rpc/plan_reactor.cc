@@ -35,7 +35,12 @@ void PlanReactor::End(const absl::Status& status) {
     end_ = status;
     if (writing_) return;
   }
-  Finish(ToGrpcStatus(status));
+  Finish(status);
+}
+
+void PlanReactor::Finish(const absl::Status& status) {
+  ended_(status.code());
+  ServerWriteReactor::Finish(ToGrpcStatus(status));
 }
 
 void PlanReactor::OnWriteDone(bool ok) {
@@ -53,7 +58,7 @@ void PlanReactor::OnWriteDone(bool ok) {
     }
     if (!writing_ && !end) return;  // Run() goes on, and ends it
   }
-  if (end) return Finish(ToGrpcStatus(*end));
+  if (end) return Finish(*end);
   StartWrite(&response_);
 }
 

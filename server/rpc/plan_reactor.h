@@ -4,8 +4,10 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "proto/legoai/v1/control_plane.pb.h"
@@ -17,8 +19,9 @@ namespace legoai::server {
 // Belongs to gRPC from Begin() on, and deletes itself when the stream is over.
 class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
  public:
-  // `control` is not owned; `request` is copied.
-  PlanReactor(ControlPlane* control, const v1::PlanRequest& request) : control_(control), request_(request) {}
+  // `control` is not owned; `request` is copied. `ended` hears of the code with which the stream ends.
+  PlanReactor(ControlPlane* control, const v1::PlanRequest& request, std::function<void(absl::StatusCode)> ended)
+      : control_(control), request_(request), ended_(std::move(ended)) {}
 
   void Begin(ThreadPool* pool);
 
@@ -32,10 +35,12 @@ class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
   bool Send(const v1::PlanResponse& response);
   // Nothing more is sent but what waits.
   void End(const absl::Status& status);
+  void Finish(const absl::Status& status);
   bool cancelled();
 
   ControlPlane* const control_;
   const v1::PlanRequest request_;
+  const std::function<void(absl::StatusCode)> ended_;
   v1::PlanResponse response_;  // of the write under way
 
   std::mutex mutex_;

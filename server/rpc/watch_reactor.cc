@@ -33,8 +33,9 @@ void WatchSet::EndAll() {
   for (WatchReactor* watch : watches_) watch->End();
 }
 
-WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request)
-    : control_(control), pool_(pool), watches_(watches), request_(request) {}
+WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request,
+                           std::function<void(absl::StatusCode)> ended)
+    : control_(control), pool_(pool), watches_(watches), ended_(std::move(ended)), request_(request) {}
 
 // The subscription comes before the first look: what changes in between is seen by a second one.
 void WatchReactor::Begin() {
@@ -72,7 +73,7 @@ void WatchReactor::Look() {
     closing = !closing_.ok();
   }
   if (closing) return Rest();
-  auto news = control_->LookAtJob(request_, &planning_seen_);
+  auto news = control_->LookAtJob(request_, &seen_);
   if (!news.ok()) Close(news.status());
   if (!news.ok() || !*news) return Rest();
   response_ = **std::move(news);
@@ -87,13 +88,13 @@ void WatchReactor::OnWriteDone(bool ok) {
       const std::lock_guard<std::mutex> lock(mutex_);
       finished_ = true;
     }
-    return Finish(grpc::Status::OK);
+    return Finish(absl::OkStatus());
   }
   Rest();
 }
 
 void WatchReactor::Rest() {
-  grpc::Status end;
+  absl::Status end;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_.ok()) {
@@ -101,12 +102,17 @@ void WatchReactor::Rest() {
       if (!busy_) return;
     } else {
       finished_ = true;
-      end = ToGrpcStatus(closing_);
+      end = closing_;
     }
   }
   // From here on nobody else touches the stream, and nothing of it is touched after Finish.
   if (!end.ok()) return Finish(end);
   pool_->Post([this] { Look(); });
+}
+
+void WatchReactor::Finish(const absl::Status& status) {
+  ended_(status.code());
+  ServerWriteReactor::Finish(ToGrpcStatus(status));
 }
 
 void WatchReactor::Close(const absl::Status& status) {

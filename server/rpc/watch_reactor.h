@@ -38,8 +38,9 @@ class WatchSet {
 // Belongs to gRPC from Begin() on, and deletes itself when the stream is over.
 class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
  public:
-  // None is owned; `request` is copied.
-  WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request);
+  // None is owned; `request` is copied. `ended` hears of the code with which the stream ends.
+  WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request,
+               std::function<void(absl::StatusCode)> ended);
 
   void Begin();
   // Something may have changed. Never blocks.
@@ -57,13 +58,15 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   void Close(const absl::Status& status);
   // After a look or a write: ends the stream, or looks again if something was said meanwhile.
   void Rest();
+  void Finish(const absl::Status& status);
 
   ControlPlane* const control_;
   ThreadPool* const pool_;
   WatchSet* const watches_;
+  const std::function<void(absl::StatusCode)> ended_;
   v1::WatchJobRequest request_;                           // of whoever is under way
   v1::WatchJobResponse response_;                         // the same
-  double planning_seen_ = -1;                             // the same
+  LiveSeen seen_;                                         // the same
   bool registered_ = false;                               // of Begin and OnDone
   std::unique_ptr<Notifier::Subscription> subscription_;  // the same
 

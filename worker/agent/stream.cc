@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "google/rpc/status.pb.h"
+#include "proto/keepalive.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 #include "proto/rpc_status.h"
 
@@ -26,6 +27,7 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& server) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  SetKeepalive(Keepalive(), &arguments);
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -127,7 +127,7 @@ void FleetTest::SetUp() {
   ASSERT_NE(mkdtemp(directory_.data()), nullptr);
   auto store = store::OpenSqliteStore(directory_ + "/store.db");
   ASSERT_TRUE(store.ok()) << store.status();
-  store_ = *std::move(store);
+  store_ = std::make_unique<CountingStore>(*std::move(store));
   StartController();
 }
 
@@ -152,9 +152,9 @@ void FleetTest::StartController() {
   ASSERT_TRUE(begun.ok()) << begun;
 }
 
-std::string FleetTest::Submit(int64_t slots, int64_t min_slots, int64_t max_restarts) {
+v1::Job FleetTest::MakeJob(int64_t slots, int64_t min_slots, int64_t max_restarts) {
   v1::Job job;
-  job.set_name(absl::StrCat("projects/default/jobs/01J0000000000000000000000", ++submitted_));
+  job.set_name(absl::StrCat("projects/default/jobs/01J000", absl::Dec(++submitted_, absl::kZeroPad20)));
   v1::JobSpec& spec = *job.mutable_spec();
   *spec.mutable_model() = *model::ResolveModel("gpt2");
   *spec.mutable_recipe() = parallel::DefaultRecipe();
@@ -171,16 +171,31 @@ std::string FleetTest::Submit(int64_t slots, int64_t min_slots, int64_t max_rest
   job.set_state(v1::SUBMITTED);
   job.set_version(1);
   job.set_create_time_us(NowUs());
-  const absl::Status stored =
-      store_->Write([&](store::Transaction& transaction) { return transaction.InsertJob(job, std::nullopt); });
+  return job;
+}
+
+void FleetTest::Insert(const std::vector<v1::Job>& jobs) {
+  const absl::Status stored = store_->Write([&](store::Transaction& transaction) -> absl::Status {
+    for (const v1::Job& job : jobs) {
+      if (absl::Status status = transaction.InsertJob(job, std::nullopt); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
   EXPECT_TRUE(stored.ok()) << stored;
-  controller_->Wake();
+}
+
+std::string FleetTest::Submit(int64_t slots, int64_t min_slots, int64_t max_restarts) {
+  const v1::Job job = MakeJob(slots, min_slots, max_restarts);
+  Insert({job});
+  controller_->JobChanged(job.name());
   return job.name();
 }
 
 v1::Job FleetTest::Get(const std::string& job) const {
-  const auto found = MustRead<std::optional<v1::Job>>(*store_, [&](auto& read) { return read.GetJob(job); });
-  return found.value_or(v1::Job());
+  auto found = MustRead<std::optional<v1::Job>>(*store_, [&](auto& read) { return read.GetJob(job); });
+  if (!found) return v1::Job();
+  controller_->DescribeWait(&*found);
+  return *found;
 }
 
 v1::Job FleetTest::Await(const std::string& job, const std::function<bool(const v1::Job&)>& wanted) {
@@ -204,7 +219,9 @@ std::vector<v1::JobState> FleetTest::History(const std::string& job) const {
   std::vector<v1::JobState> states;
   for (const v1::Transition& transition : transitions) {
     EXPECT_TRUE(MayFollow(transition.from(), transition.to()));
-    if (!states.empty()) EXPECT_EQ(states.back(), transition.from());
+    if (!states.empty()) {
+      EXPECT_EQ(states.back(), transition.from());
+    }
     EXPECT_FALSE(transition.reason().empty());
     states.push_back(transition.to());
   }

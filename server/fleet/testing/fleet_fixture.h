@@ -48,6 +48,24 @@ struct TestAgent {
   int64_t sequence = 0;
 };
 
+// Counts the transactions that pass through to a real store.
+class CountingStore : public store::Store {
+ public:
+  explicit CountingStore(std::unique_ptr<store::Store> store) : store_(std::move(store)) {}
+  absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
+    ++writes;
+    return store_->Write(work);
+  }
+  absl::Status Read(const std::function<absl::Status(store::ReadTransaction&)>& work) override { return store_->Read(work); }
+  std::string Backend() const override { return store_->Backend(); }
+  int64_t SchemaVersion() const override { return store_->SchemaVersion(); }
+
+  std::atomic<int64_t> writes = 0;
+
+ private:
+  const std::unique_ptr<store::Store> store_;
+};
+
 class FleetTest : public testing::Test {
  protected:
   void SetUp() override;
@@ -56,7 +74,9 @@ class FleetTest : public testing::Test {
   void StartController();
   void StopController() { controller_.reset(); }
 
-  // `slots`: wanted; `min_slots`: at least.
+  // Not stored yet; each is created after the one before. `slots`: wanted; `min_slots`: at least.
+  v1::Job MakeJob(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1);
+  void Insert(const std::vector<v1::Job>& jobs);
   std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1);
   v1::Job Get(const std::string& job) const;
   // Waits until `wanted` holds of the job. Fails the test after a minute.
@@ -75,7 +95,7 @@ class FleetTest : public testing::Test {
   void Beat(TestAgent* agent, const std::vector<v1::LeaseId>& leases);
 
   std::string directory_;
-  std::unique_ptr<store::Store> store_;
+  std::unique_ptr<CountingStore> store_;
   Notifier notifier_;
   std::unique_ptr<Controller> controller_;
   std::atomic<int64_t> skew_seconds_{0};

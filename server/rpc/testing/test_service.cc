@@ -119,13 +119,14 @@ v1::Job TestService::Get(const std::string& name) {
   return job.value_or(v1::Job());
 }
 
-std::string TestService::StartServer(const GrpcLimits& limits) {
+std::string TestService::StartServer(const GrpcLimits& limits, const Keepalive& keepalive) {
   StopServer();
-  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), limits);
+  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), limits, &metrics_);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(address_.empty() ? "127.0.0.1:0" : address_, grpc::InsecureServerCredentials(), &port);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
+  SetKeepalive(keepalive, &builder);
   builder.RegisterService(glue_->service());
   server_ = builder.BuildAndStart();
   EXPECT_NE(server_, nullptr);

@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "proto/keepalive.h"
 #include "server/fleet/fleet.h"
 #include "server/jobs/notifier.h"
+#include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/grpc_control_plane.h"
 #include "server/store/store.h"
@@ -27,7 +29,8 @@ class ScriptedFleet : public Fleet {
  public:
   std::vector<v1::Worker> Workers() const override;
   absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
-  void Wake() override { ++wakes; }
+  void JobChanged(const std::string&) override { ++job_changes; }
+  bool DescribeWait(v1::Job* job) const override { return describe_wait && describe_wait(job); }
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
                                       const std::function<void(const v1::PlanningProgress&)>& progress,
                                       const std::function<bool()>& cancel) override;
@@ -35,7 +38,8 @@ class ScriptedFleet : public Fleet {
 
   void SetWorkers(std::vector<v1::Worker> workers);
 
-  std::atomic<int> wakes = 0;
+  std::atomic<int> job_changes = 0;
+  std::function<bool(v1::Job*)> describe_wait;  // set before it is asked
   // What Plan and Simulate do; set before they are called.
   std::function<absl::StatusOr<v1::PlanResult>(const v1::PlanRequest&, const std::function<void(const v1::PlanningProgress&)>&,
                                                const std::function<bool()>&)>
@@ -56,6 +60,7 @@ class TestService {
   store::Store& store() { return *store_; }
   ScriptedFleet& fleet() { return fleet_; }
   Notifier& notifier() { return notifier_; }
+  Metrics& metrics() { return metrics_; }
 
   // Creates a job that is in order. Fails the test otherwise.
   v1::Job Create(const std::string& display_name = "");
@@ -67,7 +72,7 @@ class TestService {
   v1::Job Get(const std::string& job);
 
   // The gRPC server; "127.0.0.1:PORT". A second start takes the port of the first.
-  std::string StartServer(const GrpcLimits& limits = {});
+  std::string StartServer(const GrpcLimits& limits = {}, const Keepalive& keepalive = {});
   void StopServer();
   const std::string& address() const { return address_; }
 
@@ -78,6 +83,7 @@ class TestService {
   std::unique_ptr<store::Store> store_;
   ScriptedFleet fleet_;
   Notifier notifier_;
+  Metrics metrics_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<GrpcControlPlane> glue_;
   std::unique_ptr<grpc::Server> server_;

@@ -1,0 +1,67 @@
+// The jobs that are not over, as far as decisions need them, kept in memory: only those that have changed are read again, so that
+// a look costs what has changed and not what there is.
+//
+// Thread-safety: Changed() is for every thread, all else for one. gRPC-free.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/legoai/v1/job.pb.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+struct ActiveJob {
+  std::string name;
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  int64_t version = 0;
+  int64_t epoch = 0;
+  std::string reason;
+  v1::Resources wanted;
+  int64_t world_size = 0;  // slots of its recipe; 0: none yet
+  int64_t priority = 0;
+  int64_t submitted_us = 0;
+  std::optional<absl::Duration> time_left;  // as long as its steps will take, by what was measured, or else predicted
+};
+
+class ActiveJobs {
+ public:
+  // By id, which is the order of creation; then by name.
+  struct EarlierFirst {
+    bool operator()(const std::string& a, const std::string& b) const;
+  };
+  using Map = std::map<std::string, ActiveJob, EarlierFirst>;  // by name
+
+  // The store is not owned.
+  explicit ActiveJobs(store::Store* store) : store_(store) {}
+
+  // All that are not over. Call once, before Refresh().
+  void Begin(const std::vector<v1::Job>& jobs);
+  // After its change is durable.
+  void Changed(const std::string& job);
+  // Reads what has changed. True where that may change decisions: a job has come, is over, or is in another state; progress of a
+  // running one is not such. After an error the same is read by the next call.
+  absl::StatusOr<bool> Refresh();
+
+  const Map& all() const { return jobs_; }
+  const ActiveJob* Find(const std::string& job) const;  // null: there is none, or it is over
+
+ private:
+  bool Take(const v1::Job& job);
+
+  store::Store* const store_;
+  Map jobs_;
+  bool begun_anew_ = false;  // since the last Refresh()
+  std::mutex mutex_;
+  std::set<std::string> changed_;  // guarded by mutex_
+};
+
+}  // namespace legoai::server

@@ -1,0 +1,45 @@
+// What connected and ready workers offer to jobs that are to be planned. All slots of a job are on one worker. Made anew for
+// every decision; jobs that want the same are answered from memory. Not thread-safe. gRPC-free.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/job.pb.h"
+#include "proto/legoai/v1/worker.pb.h"
+
+namespace legoai::server {
+
+struct Offer {
+  const v1::Worker* worker = nullptr;  // null: none has min_slots
+  int64_t slots = 0;                   // of it, to plan for
+  int64_t largest = 0;                 // slots of the largest worker of the pool and type; 0: there is none
+};
+
+class Offers {
+ public:
+  explicit Offers(std::vector<v1::Worker> workers) : workers_(std::move(workers)) {}
+
+  // Slots that are free now count if they are enough to begin with; otherwise all that a worker has, for which the job then
+  // waits. Valid as long as this object.
+  const Offer& To(const v1::Resources& wanted);
+
+  // Why there is no worker in To(wanted), with what to do.
+  std::string WhyNone(const v1::Resources& wanted);
+
+ private:
+  Offer Make(const v1::Resources& wanted) const;
+
+  const std::vector<v1::Worker> workers_;
+  std::map<std::string, Offer> made_;  // by what is wanted
+};
+
+// The cluster that a job with this offer is planned for: it gets the share of the host's memory and cores that its slots are of
+// the worker's, since others may hold the rest.
+absl::StatusOr<v1::Cluster> ClusterOf(const Offer& offer);
+
+}  // namespace legoai::server
