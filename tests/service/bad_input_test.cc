@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "proto/legoai/v1/error.pb.h"
+#include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
 
 namespace legoai::service {
@@ -14,8 +15,7 @@ using ::testing::HasSubstr;
 class BadServiceInput : public ServiceTest {
  protected:
   Result StartAnother(const std::string& listen, const std::string& data) {
-    return Wait(StartProgram(
-        {"server/main/legoai-server", "--listen=" + listen, "--http=", "--data=" + data, "--sim=simulator/capture/lego-sim"}));
+    return Wait(StartProgram(ServerCommand(listen, data)));
   }
 };
 

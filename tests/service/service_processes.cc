@@ -46,6 +46,47 @@ std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address) {
   return v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
+std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times) {
+  return {"server/main/legoai-server",
+          "--listen=" + address,
+          "--http=",
+          "--data=" + data,
+          "--sim=simulator/capture/lego-sim",
+          "--lease_ttl=" + times.lease_ttl,
+          "--heartbeat_interval=" + times.heartbeat_interval,
+          "--replan_grace=" + times.replan_grace};
+}
+
+std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots,
+                                      const std::string& runs) {
+  return {"worker/agent/legoai-agent",        "--server=" + server, "--name=" + name,
+          "--slots=" + std::to_string(slots), "--runs=" + runs,     "--trainer=worker/train/legoai-trainer"};
+}
+
+absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, int64_t steps, int64_t interval) {
+  auto model = model::ReadHfConfig(folder + "/config.json");
+  if (!model.ok()) return model.status();
+  auto recipe = parallel::LoadRecipe(folder + "/recipe.toml");
+  if (!recipe.ok()) return recipe.status();
+  recipe->mutable_training()->clear_local_batch_size();
+  recipe->mutable_training()->set_steps(steps);
+  recipe->mutable_checkpoint()->set_interval(interval);
+  recipe->mutable_comm()->set_train_timeout_seconds(10);
+  v1::JobSpec spec;
+  spec.set_display_name("tiny");
+  *spec.mutable_model() = *std::move(model);
+  *spec.mutable_recipe() = *std::move(recipe);
+  spec.mutable_dataset()->set_uri(spec.recipe().training().dataset_path());
+  spec.mutable_resources()->set_slots(slots);
+  spec.mutable_resources()->set_min_slots(1);
+  spec.mutable_planning()->set_budget_seconds(20);
+  for (const char* constraint : {"training.mixed_precision_param=float32", "parallelism.tensor_parallel_degree=1",
+                                 "parallelism.pipeline_parallel_degree=1", "activation_checkpoint.mode=none"}) {
+    spec.mutable_planning()->add_constraints(constraint);
+  }
+  return spec;
+}
+
 ServiceProcesses::ServiceProcesses(const std::string& name)
     : processes_(TemporaryFolder() / (name + "-" + std::to_string(getpid())), name + "-" + std::to_string(getpid())),
       address_("127.0.0.1:" + std::to_string(FreePort())),
@@ -66,9 +107,7 @@ ServiceProcesses::~ServiceProcesses() {
 }
 
 void ServiceProcesses::StartServer(const ServerTimes& times) {
-  server_ = processes_.Start({"server/main/legoai-server", "--listen=" + address_, "--http=", "--data=" + Path("data"),
-                              "--sim=simulator/capture/lego-sim", "--lease_ttl=" + times.lease_ttl,
-                              "--heartbeat_interval=" + times.heartbeat_interval, "--replan_grace=" + times.replan_grace});
+  server_ = processes_.Start(ServerCommand(address_, Path("data"), times));
 }
 
 bool ServiceProcesses::AwaitServer() {
@@ -90,9 +129,7 @@ void ServiceProcesses::Kill(pid_t* process) {
 void ServiceProcesses::KillServer() { Kill(&server_); }
 
 pid_t ServiceProcesses::StartAgent(const std::string& name, int slots) const {
-  return processes_.Start({"worker/agent/legoai-agent", "--server=" + address_, "--name=" + name,
-                           "--slots=" + std::to_string(slots), "--runs=" + Path("runs"),
-                           "--trainer=worker/train/legoai-trainer"});
+  return processes_.Start(AgentCommand(address_, name, slots, Path("runs")));
 }
 
 std::vector<pid_t> ServiceProcesses::Trainers() const {
@@ -104,27 +141,8 @@ std::vector<pid_t> ServiceProcesses::Trainers() const {
 }
 
 absl::StatusOr<v1::JobSpec> ServiceProcesses::TinyJob(int slots, int steps, int interval) const {
-  auto model = model::ReadHfConfig(Path("config.json"));
-  if (!model.ok()) return model.status();
-  auto recipe = parallel::LoadRecipe(Path("recipe.toml"));
-  if (!recipe.ok()) return recipe.status();
-  recipe->mutable_training()->clear_local_batch_size();
-  recipe->mutable_training()->set_steps(steps);
-  recipe->mutable_checkpoint()->set_interval(interval);
-  recipe->mutable_comm()->set_train_timeout_seconds(10);
-  v1::JobSpec spec;
-  spec.set_display_name("tiny");
-  *spec.mutable_model() = *std::move(model);
-  *spec.mutable_recipe() = *std::move(recipe);
-  spec.mutable_dataset()->set_uri(Path("text.txt"));
-  spec.mutable_resources()->set_slots(slots);
-  spec.mutable_resources()->set_min_slots(1);
-  spec.mutable_policy()->set_max_restarts(1000);
-  spec.mutable_planning()->set_budget_seconds(20);
-  for (const char* constraint : {"training.mixed_precision_param=float32", "parallelism.tensor_parallel_degree=1",
-                                 "parallelism.pipeline_parallel_degree=1", "activation_checkpoint.mode=none"}) {
-    spec.mutable_planning()->add_constraints(constraint);
-  }
+  auto spec = service::TinyJob(processes_.folder(), slots, steps, interval);
+  if (spec.ok()) spec->mutable_policy()->set_max_restarts(1000);
   return spec;
 }
 

@@ -30,6 +30,13 @@ struct ServerTimes {
   std::string lease_ttl = "15s", heartbeat_interval = "2s", replan_grace = "30s";
 };
 
+// The programs and their flags. Without HTTP.
+std::vector<std::string> ServerCommand(const std::string& address, const std::string& data, const ServerTimes& times = {});
+std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots, const std::string& runs);
+
+// The tiny model and text of `folder` (marked_processes.h) over up to `slots` slots, saved every `interval` steps.
+absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, int64_t steps, int64_t interval);
+
 class ServiceProcesses {
  public:
   // In a new folder below that of temporary files; `name` is a part of its name.
@@ -54,7 +61,7 @@ class ServiceProcesses {
   static void Kill(pid_t* process);
   std::vector<pid_t> Trainers() const;
 
-  // The tiny model over up to `slots` slots, saved every `interval` steps, with as many restarts as there may be.
+  // With as many restarts as there may be.
   absl::StatusOr<v1::JobSpec> TinyJob(int slots, int steps, int interval) const;
 
   v1::ControlPlane::Stub& stub() const { return *stub_; }

@@ -1,16 +1,12 @@
 #include "tests/service/service_test_fixture.h"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "proto/enum_text.h"
 #include "tests/service/service_processes.h"
-#include "worker/model/hf_config.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::service {
 namespace {
@@ -29,12 +25,7 @@ void ServiceTest::SetUp() {
 }
 
 void ServiceTest::TearDown() {
-  for (const pid_t agent : agents_) {
-    if (agent == 0) continue;
-    kill(agent, SIGCONT);
-    kill(agent, SIGKILL);
-    waitpid(agent, nullptr, 0);
-  }
+  for (pid_t& agent : agents_) Kill(&agent);  // also those that are stopped
   KillServer();
   // Trainers and lego-sim die with their parents, a moment later.
   WaitUntil("the end of all processes", [this] { return Processes().empty(); });
@@ -42,9 +33,7 @@ void ServiceTest::TearDown() {
 }
 
 void ServiceTest::StartServer() {
-  server_ =
-      StartProgram({"server/main/legoai-server", "--listen=" + address_, "--http=", "--data=" + Path("data"),
-                    "--sim=simulator/capture/lego-sim", "--lease_ttl=4s", "--heartbeat_interval=500ms", "--replan_grace=2s"});
+  server_ = StartProgram(ServerCommand(address_, Path("data"), {"4s", "500ms", "2s"}));
   WaitUntil("the server", [this] {
     v1::ServerInfo info;
     return Ended(server_) || Ask(*stub_, &v1::ControlPlane::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok();
@@ -52,21 +41,14 @@ void ServiceTest::StartServer() {
   ASSERT_FALSE(Ended(server_)) << ReadAll(OutputOf(server_, "stderr"));
 }
 
-void ServiceTest::Kill(pid_t* process) {
-  if (*process == 0) return;
-  kill(*process, SIGKILL);
-  waitpid(*process, nullptr, 0);
-  *process = 0;
-}
+void ServiceTest::Kill(pid_t* process) { ServiceProcesses::Kill(process); }
 
 void ServiceTest::KillServer() { Kill(&server_); }
 
 void ServiceTest::Signal(pid_t process, int number) const { EXPECT_EQ(kill(process, number), 0); }
 
 pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots) {
-  const pid_t agent =
-      StartProgram({"worker/agent/legoai-agent", "--server=" + address_, "--name=" + name, "--slots=" + std::to_string(slots),
-                    "--runs=" + Path("runs"), "--trainer=worker/train/legoai-trainer"});
+  const pid_t agent = StartProgram(AgentCommand(address_, name, slots, Path("runs")));
   agents_.push_back(agent);
   WaitUntil("agent " + name, [&] {
     const auto workers = Workers();
@@ -82,24 +64,16 @@ std::string ServiceTest::Submit(int64_t slots, int64_t steps, int64_t interval, 
   v1::CreateJobRequest request;
   request.set_parent("projects/default");
   request.set_request_id("service-test-" + std::to_string(++submitted_));
-  v1::JobSpec& spec = *request.mutable_spec();
-  spec.set_display_name(::testing::UnitTest::GetInstance()->current_test_info()->name());
-  *spec.mutable_model() = *model::ReadHfConfig(Path("config.json"));
-  *spec.mutable_recipe() = *parallel::LoadRecipe(Path("recipe.toml"));
-  v1::Recipe& recipe = *spec.mutable_recipe();
-  recipe.mutable_training()->clear_local_batch_size();
-  recipe.mutable_training()->set_steps(steps);
-  recipe.mutable_checkpoint()->set_interval(interval);
-  recipe.mutable_comm()->set_train_timeout_seconds(10);
-  spec.mutable_dataset()->set_uri(text.empty() ? Path("text.txt") : text);
-  recipe.mutable_training()->set_dataset_path(spec.dataset().uri());
-  spec.mutable_resources()->set_slots(slots);
-  spec.mutable_resources()->set_min_slots(min_slots);
-  spec.mutable_planning()->set_budget_seconds(20);
-  for (const char* constraint : {"training.mixed_precision_param=float32", "parallelism.tensor_parallel_degree=1",
-                                 "parallelism.pipeline_parallel_degree=1", "activation_checkpoint.mode=none"}) {
-    spec.mutable_planning()->add_constraints(constraint);
+  auto spec = TinyJob(folder_, slots, steps, interval);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  if (!spec.ok()) return "";
+  spec->set_display_name(::testing::UnitTest::GetInstance()->current_test_info()->name());
+  spec->mutable_resources()->set_min_slots(min_slots);
+  if (!text.empty()) {
+    spec->mutable_recipe()->mutable_training()->set_dataset_path(text);
+    spec->mutable_dataset()->set_uri(text);
   }
+  *request.mutable_spec() = *std::move(spec);
   v1::Job job;
   const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::CreateJob, request, &job);
   EXPECT_TRUE(status.ok()) << status.error_message();
