@@ -156,6 +156,8 @@ void Client::Retry() {
   const bool may = state == v1::FAILED || state == v1::CANCELLED;
   if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION && !may) return;
   if (!status.ok()) return Unexpected(absl::StrCat("RetryJob of ", name, ", told ", EnumText(state), ","), status);
+  if (state == v1::SUCCEEDED)
+    told_->Break(absl::StrCat("a job that succeeded is not tried again: ", job.name(), " tries ", name));
   retries_[request_id] = name;
   if (job.retry_of() != name)
     told_->Break(absl::StrCat("a retry names what it tries again: ", job.name(), " says ", job.retry_of()));
