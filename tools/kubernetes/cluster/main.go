@@ -1,4 +1,5 @@
-// The parts of a Kubernetes control plane in one program, so that their shared code is compiled and linked once.
+// The parts of a Kubernetes control plane in one program, so that their shared code is compiled and linked once; and "pod", what of
+// the kubelet is needed to start and probe a program as a pod declares it (pod.go).
 // Its first argument says which part to be; the rest are that part's own arguments.
 package main
 
@@ -26,7 +27,7 @@ var services = map[string]func() *cobra.Command{
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: cluster etcd|kubectl|kube-apiserver|kube-controller-manager|kube-scheduler ARGUMENTS")
+		fmt.Fprintln(os.Stderr, "usage: cluster etcd|kubectl|kube-apiserver|kube-controller-manager|kube-scheduler|pod ARGUMENTS")
 		os.Exit(2)
 	}
 	part := os.Args[1]
@@ -40,6 +41,15 @@ func main() {
 	case "kubectl":
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			util.CheckErr(err)
+		}
+	case "pod":
+		if len(os.Args) != 2 {
+			fmt.Fprintln(os.Stderr, "usage: cluster pod environment|arguments|probes <POD.json")
+			os.Exit(2)
+		}
+		if err := pod(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
 	default:
 		fmt.Fprintf(os.Stderr, "cluster: no part is called %q\n", part)
