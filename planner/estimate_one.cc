@@ -6,7 +6,7 @@ namespace legoai::planner {
 namespace {
 
 absl::Status FromSimError(const v1::SimError& error) {
-  const auto code = static_cast<absl::StatusCode>(error.code());
+  const auto code = error.code() == 0 ? absl::StatusCode::kInternal : static_cast<absl::StatusCode>(error.code());
   if (!error.field().empty()) return FieldError(error.field(), error.value(), error.remedy(), code);
   return absl::Status(code, error.message());
 }
@@ -22,7 +22,10 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimato
       return absl::CancelledError("interrupted");
     }
     auto answer = estimator.Wait(absl::Milliseconds(200));
-    if (!answer.ok()) return answer.status();
+    if (!answer.ok()) {
+      estimator.StopAll();
+      return answer.status();
+    }
     if (!*answer) continue;
     if ((*answer)->has_error()) return FromSimError((*answer)->error());
     return (*answer)->estimate();

@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/toml/toml.h"
+#include "simulator/hardware/catalog.h"
 #include "simulator/symbolic/memory_bound.h"
 #include "simulator/symbolic/roofline_estimate.h"
 #include "worker/parallel/legality.h"
@@ -31,12 +34,21 @@ absl::StatusOr<std::vector<Override>> ParseConstraints(const v1::PlanRequest& re
   return overrides;
 }
 
-bool SameText(const v1::Recipe& a, const v1::Recipe& b) { return a.SerializeAsString() == b.SerializeAsString(); }
+template <class Message>
+bool SameText(const Message& a, const Message& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+v1::Recipe WithDefaults(v1::Recipe recipe) {
+  parallel::FillDefaults(&recipe);
+  return recipe;
+}
 
 // Decides candidate by candidate; what all candidates share is done once.
 class Pruner {
  public:
-  Pruner(const v1::PlanRequest& request, const std::function<bool()>& cancel) : request_(request), cancel_(cancel) {}
+  Pruner(const v1::PlanRequest& request, const std::function<bool()>& cancel, const std::function<bool()>& out_of_time)
+      : request_(request), cancel_(cancel), out_of_time_(out_of_time) {}
 
   absl::StatusOr<LegalSpace> Prune() {
     if (absl::Status status = Prepare(); !status.ok()) return status;
@@ -45,6 +57,10 @@ class Pruner {
     space_.size = candidates.size();
     for (const Candidate& candidate : candidates) {
       if (cancel_ && cancel_()) return absl::CancelledError("planning was cancelled");
+      if (out_of_time_ && out_of_time_()) {
+        ++space_.undecided;
+        continue;
+      }
       if (absl::Status status = Decide(candidate, world); !status.ok()) return status;
     }
     Sort();
@@ -73,6 +89,10 @@ class Pruner {
       if (absl::Status status = ApplyOverride(request_.mutable_base(), key, value); !status.ok()) return status;
     }
     parallel::FillDefaults(request_.mutable_base());
+    if (request_.has_resume_from() && !SameText(request_.base().optimizer(), WithDefaults(request_.resume_from()).optimizer())) {
+      return FieldError("--constraint", absl::StrJoin(request_.constraints(), " "),
+                        "asks for another optimizer than the checkpoint was trained with; a resumed job keeps it");
+    }
     return absl::OkStatus();
   }
 
@@ -82,8 +102,13 @@ class Pruner {
     if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param()) {
       return Drop(recipe, "resume_keeps_precision", "a resumed job keeps the checkpoint's precision");
     }
-    if (candidate.tensor > request_.cluster().devices_per_node()) {
+    // Groups of neighbours: they lie inside nodes where the degree divides a node's devices.
+    if (request_.cluster().devices_per_node() % candidate.tensor != 0) {
       return Drop(recipe, "tp_inside_node", "tensor parallel ranks must share a node");
+    }
+    if (!(sim::PeakFlops(request_.cluster().device(), candidate.precision) > 0)) {
+      return Drop(recipe, "device_has_precision",
+                  absl::StrCat("the device names no peak_flops for ", EnumText(candidate.precision)));
     }
     if (auto violation = parallel::FirstViolation(recipe, request_.model(), world)) {
       return Drop(recipe, violation->rule, absl::StrCat(violation->field, " = ", violation->value, ": ", violation->remedy));
@@ -141,7 +166,7 @@ class Pruner {
   }
 
   v1::PlanRequest request_;
-  const std::function<bool()>& cancel_;
+  const std::function<bool()>&cancel_, &out_of_time_;
   std::vector<Override> overrides_;
   LegalSpace space_;
 };
@@ -150,8 +175,9 @@ class Pruner {
 
 int64_t UsableBytes(const v1::Cluster& cluster) { return cluster.device().memory_bytes() - cluster.device().reserve_bytes(); }
 
-absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel) {
-  return Pruner(request, cancel).Prune();
+absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel,
+                                      const std::function<bool()>& out_of_time) {
+  return Pruner(request, cancel, out_of_time).Prune();
 }
 
 }  // namespace legoai::planner

@@ -37,11 +37,13 @@ struct LegalSpace {
   int64_t bounded_out = 0;
   std::vector<BoundedOut> closest;  // the bounded-out with the smallest bounds, all of them if asked for
   std::vector<Survivor> survivors;  // fastest first by the roofline estimate
+  int64_t undecided = 0;            // not looked at before the time was over
 };
 
-// `cancel` is asked for each candidate; it may be empty. Errors: FieldError of a constraint that names an unknown key or
-// contradicts resume_from; Cancelled.
-absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel = {});
+// `cancel` and `out_of_time` are asked for each candidate; they may be empty. Errors: FieldError of a constraint that names an
+// unknown key or contradicts resume_from; Cancelled.
+absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel = {},
+                                      const std::function<bool()>& out_of_time = {});
 
 // Bytes of a device that tensors may take.
 int64_t UsableBytes(const v1::Cluster& cluster);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "planner/headroom.h"
 #include "planner/legal.h"
 #include "proto/errors.h"
+#include "simulator/hardware/catalog.h"
 #include "worker/parallel/recipe.h"
 
 namespace legoai::planner {
@@ -39,7 +41,7 @@ class Run {
       : request_(request), estimator_(estimator), progress_(progress), cancel_(cancel), started_(Clock::now()) {}
 
   absl::StatusOr<v1::PlanResult> Execute() {
-    auto space = PruneSpace(request_, cancel_);
+    auto space = PruneSpace(request_, cancel_, [this] { return OutOfTime(); });
     if (!space.ok()) return space.status();
     space_ = *std::move(space);
     PrepareOrders();
@@ -162,7 +164,7 @@ class Run {
     result.set_captured(fitting_.size() + unfit_.size());
     result.set_captured_unfit(unfit_.size());
     result.set_failed(failed_.size());
-    result.set_not_reached(space_.survivors.size() - finished_);
+    result.set_not_reached(space_.undecided + space_.survivors.size() - finished_);
     std::vector<v1::Estimate> ranked;
     const std::vector<size_t> order = Order();
     for (size_t index : order) ranked.push_back(fitting_[index]);
@@ -249,10 +251,20 @@ class Run {
   std::map<size_t, v1::RejectedRecipe> unfit_, failed_;
 };
 
+// Larger numbers than any job has: products of a few of them fit.
+constexpr int64_t kMost = 1'000'000'000;
+
 absl::Status CheckRequest(const v1::PlanRequest& request) {
-  if (request.global_batch() <= 0)
-    return FieldError("global_batch", absl::StrCat(request.global_batch()), "give a positive number of sequences");
-  if (request.seq_len() <= 0) return FieldError("seq_len", absl::StrCat(request.seq_len()), "give a positive number of tokens");
+  if (request.global_batch() <= 0 || request.global_batch() > kMost) {
+    return FieldError("global_batch", absl::StrCat(request.global_batch()),
+                      absl::StrCat("give a positive number of sequences, at most ", kMost));
+  }
+  if (request.seq_len() <= 0 || request.seq_len() > kMost) {
+    return FieldError("seq_len", absl::StrCat(request.seq_len()),
+                      absl::StrCat("give a positive number of tokens, at most ", kMost));
+  }
+  if (std::isnan(request.budget_seconds())) return FieldError("budget_seconds", "nan", "give seconds, or 0 for no limit");
+  if (absl::Status status = sim::CheckCluster(request.cluster()); !status.ok()) return Annotate(status, "cluster");
   if (request.model().num_hidden_layers() <= 0) return FieldError("model", request.model().name(), "give a model with layers");
   return absl::OkStatus();
 }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "planner/legal.h"
 #include "planner/space.h"
+#include "proto/errors.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/model/catalog.h"
 #include "worker/parallel/legality.h"
@@ -114,6 +117,7 @@ TEST(Plan, AnEndedBudgetCountsWhatItDidNotReach) {
   EXPECT_EQ(estimator.total, 0);
   EXPECT_EQ(result->captured(), 0);
   EXPECT_GT(result->not_reached(), 0);
+  EXPECT_EQ(result->space(), Pruned(*result) + result->bounded_out() + result->not_reached());
 }
 
 TEST(Plan, CanBeCancelled) {
@@ -247,6 +251,16 @@ TEST(Plan, CancellingIsPossibleWhileTheSpaceIsPruned) {
   EXPECT_EQ(asked, 3);
 }
 
+TEST(Plan, PruningEndsWithTheBudget) {
+  int asked = 0;
+  const auto space = PruneSpace(Request(), {}, [&] { return ++asked > 100; });
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_EQ(space->undecided, space->size - 100);
+  int64_t decided = space->bounded_out + static_cast<int64_t>(space->survivors.size());
+  for (const auto& [_, count] : space->pruned) decided += count;
+  EXPECT_EQ(decided, 100);
+}
+
 TEST(Plan, CancellingStopsWhatIsUnderWay) {
   SilentEstimator estimator;
   auto result = Plan(Request(), estimator, {}, [&] { return estimator.under_way > 0; });
@@ -283,6 +297,68 @@ TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
   for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().training().mixed_precision_param(), v1::FLOAT32);
   old->set_global_batch_size(32);
   EXPECT_EQ(Plan(request, estimator).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Plan, AResumedJobKeepsItsOptimizer) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  *request.mutable_resume_from() = parallel::DefaultRecipe();
+  request.mutable_resume_from()->mutable_training()->set_global_batch_size(16);
+  request.mutable_resume_from()->mutable_training()->set_seq_len(2048);
+  request.mutable_resume_from()->mutable_optimizer()->set_lr(0.25);
+  request.add_constraints("optimizer.lr=0.25");
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->ranked(0).recipe().optimizer().lr(), 0.25);
+  request.add_constraints("optimizer.lr=0.5");
+  result = Plan(request, estimator);
+  ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
+}
+
+TEST(Plan, RefusesNumbersThatCannotBe) {
+  ArithmeticEstimator estimator;
+  const auto refused = [&](const std::function<void(v1::PlanRequest&)>& change) -> std::string {
+    v1::PlanRequest request = Request();
+    change(request);
+    const auto violation = GetFieldViolation(Plan(request, estimator).status());
+    return violation ? violation->field() : "accepted";
+  };
+  EXPECT_EQ(refused([](auto& r) { r.set_global_batch(0); }), "global_batch");
+  EXPECT_EQ(refused([](auto& r) { r.set_global_batch(INT64_MAX); }), "global_batch");
+  EXPECT_EQ(refused([](auto& r) { r.set_seq_len(INT64_MAX); }), "seq_len");
+  EXPECT_EQ(refused([](auto& r) { r.set_budget_seconds(std::nan("")); }), "budget_seconds");
+  EXPECT_EQ(refused([](auto& r) { r.mutable_cluster()->mutable_device()->set_host_dispatch_seconds(std::nan("")); }),
+            "device.host_dispatch_seconds");
+}
+
+// Nodes of three: ranks 2 and 3 are neighbours on two of them.
+TEST(LegalSpaceTest, TensorParallelRanksShareANode) {
+  v1::PlanRequest request = Request();
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:3x2").value();
+  request.set_global_batch(18);
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_GT(space->pruned.at("tp_inside_node"), 0);
+  for (const Survivor& survivor : space->survivors) {
+    EXPECT_EQ(survivor.recipe.parallelism().tensor_parallel_degree(), 1) << "the model's heads are not divided by 3";
+  }
+}
+
+// A device without a peak for bfloat16 is no error of the request: those recipes are dropped by name.
+TEST(LegalSpaceTest, DropsPrecisionsThatTheDeviceDoesNotName) {
+  v1::PlanRequest request = Request();
+  auto* peaks = request.mutable_cluster()->mutable_device()->mutable_peak_flops();
+  for (int i = peaks->size(); i-- > 0;) {
+    if (peaks->Get(i).dtype() == v1::BFLOAT16) peaks->DeleteSubrange(i, 1);
+  }
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_EQ(2 * space->pruned.at("device_has_precision"), space->size) << "half of them";
+  ASSERT_FALSE(space->survivors.empty());
+  for (const Survivor& survivor : space->survivors) {
+    EXPECT_EQ(survivor.recipe.training().mixed_precision_param(), v1::FLOAT32);
+  }
 }
 
 // The enumeration against four nested loops over all degrees.

@@ -8,7 +8,8 @@
 
 namespace legoai::sim {
 
-// Seconds for each dispatched instruction, on this core. Errors: Unavailable on a machine too busy to measure it. Not thread-safe: the process has one Runtime.
+// Seconds for each dispatched instruction, on this core. Errors: Unavailable on a machine too busy to measure it. Not
+// thread-safe: the process has one Runtime.
 absl::StatusOr<double> MeasureEagerOverhead();
 
 }  // namespace legoai::sim

@@ -1,4 +1,4 @@
-// lego-sim: answers SimRequests on a socket until it is closed, or one from a file (decisions 16).
+// lego-sim: answers SimRequests on a socket until it is closed (decisions 16).
 //   lego-sim --socket=FD
 #include <ATen/Parallel.h>
 #include <malloc.h>
@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "proto/errors.h"
+#include "proto/utf8.h"
 #include "simulator/capture/estimate.h"
 #include "worker/launch/framing.h"
 
@@ -32,7 +33,7 @@ v1::SimResponse Answer(const v1::SimRequest& request) {
   }
   auto* error = response.mutable_error();
   error->set_code(static_cast<int>(estimate.status().code()));
-  error->set_message(std::string(estimate.status().message()));
+  error->set_message(ToUtf8(std::string(estimate.status().message())));
   if (auto violation = GetFieldViolation(estimate.status())) {
     error->set_field(violation->field());
     error->set_value(violation->value());

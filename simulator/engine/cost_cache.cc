@@ -29,6 +29,7 @@ void CostCache::Key(const graph::Instruction& instruction, std::vector<uint32_t>
       case graph::Argument::Kind::kValue: return add_value(argument.index);
       case graph::Argument::Kind::kList:
       case graph::Argument::Kind::kOptionalList:
+        key->push_back(static_cast<uint32_t>(trace_.lists[argument.index].size()));
         for (int64_t id : trace_.lists[argument.index]) add_value(id);
         return;
       default: key->push_back(argument.index);

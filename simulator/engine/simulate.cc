@@ -1,6 +1,7 @@
 #include "simulator/engine/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 
 #include "absl/strings/str_cat.h"
@@ -259,6 +260,26 @@ class Engine {
   Schedule schedule_;
 };
 
+bool IsTime(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
+
+// A number that is not finite would be an event that never comes.
+absl::Status CheckNumbers(const Program& program) {
+  for (TaskId id = 0; id < program.tasks().size(); ++id) {
+    const Program::Task& task = program.tasks()[id];
+    if (IsTime(task.seconds) && IsTime(task.release)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("task ", id, " takes ", task.seconds, " s from ", task.release, " s on: times must be finite"));
+  }
+  for (Demand demand : program.demands()) {
+    if (demand.resource < program.capacities().size() && IsTime(demand.share)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("a task asks for the share ", demand.share, " of a resource"));
+  }
+  for (double capacity : program.capacities()) {
+    if (!(capacity > 0)) return absl::InvalidArgumentError(absl::StrCat("a resource has the capacity ", capacity));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckWaits(const Program& program) {
   for (auto [task, on] : program.waits()) {
     if (task >= program.tasks().size() || on >= program.tasks().size()) {
@@ -272,6 +293,7 @@ absl::Status CheckWaits(const Program& program) {
 
 absl::StatusOr<Schedule> Simulate(const Program& program, const std::function<std::string(TaskId)>& describe) {
   absl::Status status = CheckWaits(program);
+  if (status.ok()) status = CheckNumbers(program);
   if (!status.ok()) return status;
   Engine engine(program);
   status = engine.Prepare();

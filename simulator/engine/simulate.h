@@ -21,7 +21,8 @@ struct Schedule {
 };
 
 // `describe` names a task in the message of a deadlock; null: its number. Errors: FailedPrecondition for a deadlock, with the
-// queues that stand still and what each waits for; InvalidArgument for a task that joins two others, or a wait for no task.
+// queues that stand still and what each waits for; InvalidArgument for a task that joins two others, a wait for no task, times,
+// shares or capacities that are negative or not finite.
 absl::StatusOr<Schedule> Simulate(const Program& program, const std::function<std::string(TaskId)>& describe = nullptr);
 
 }  // namespace legoai::sim

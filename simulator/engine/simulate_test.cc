@@ -177,6 +177,24 @@ TEST(SimulateTest, RefusesWrongPrograms) {
   EXPECT_EQ(Simulate(Program())->seconds, 0);
 }
 
+// They would be events that never come.
+TEST(SimulateTest, RefusesTimesThatAreNotFinite) {
+  const double nan = std::nan("");
+  for (const double wrong : {nan, static_cast<double>(INFINITY), -1.0}) {
+    Program task, release, share, capacity;
+    task.AddTask(task.AddQueue("q"), wrong);
+    release.AddTask(release.AddQueue("q"), 1, wrong);
+    const uint32_t resource = share.AddResource("r", 1);
+    share.AddTask(share.AddQueue("q"), 1, 0, {{resource, static_cast<float>(wrong)}});
+    for (const Program* program : {&task, &release, &share}) {
+      EXPECT_EQ(Simulate(*program).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+    }
+  }
+  Program program;
+  program.AddResource("r", 0);
+  EXPECT_EQ(Simulate(program).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 // Prints tasks per second; asserts only the result. Eight queues, a wait in four tasks, two shared resources.
 TEST(SimulateTest, AMillionTasks) {
   Program program;

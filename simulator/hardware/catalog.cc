@@ -4,6 +4,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -18,6 +19,68 @@
 
 namespace legoai::sim {
 namespace {
+
+constexpr int64_t kMostDevicesPerNode = 1 << 16, kMostNodes = 1 << 20, kMostBytes = int64_t{1} << 50;
+
+// Keeps the first fault; what is asked later then does nothing.
+class Checker {
+ public:
+  void Whole(const std::string& field, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) Fail(field, absl::StrCat(value), absl::StrCat("must lie between ", least, " and ", most));
+  }
+  // What is divided by.
+  void Positive(const std::string& field, double value) {
+    if (!(value > 0) || !std::isfinite(value)) Fail(field, absl::StrCat(value), "must be a positive, finite number");
+  }
+  void NotNegative(const std::string& field, double value) {
+    if (!(value >= 0) || !std::isfinite(value)) Fail(field, absl::StrCat(value), "must be a finite number and not negative");
+  }
+  void Fail(const std::string& field, const std::string& value, const std::string& remedy) {
+    if (status_.ok()) status_ = FieldError(field, value, remedy);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+void CheckLink(const std::string& field, const v1::Link& link, Checker* check) {
+  check->Positive(field + ".bandwidth_bytes_per_second", link.bandwidth_bytes_per_second());
+  check->Positive(field + ".efficiency", link.efficiency());
+  check->NotNegative(field + ".latency_seconds", link.latency_seconds());
+}
+
+void CheckDevice(const v1::Device& device, Checker* check) {
+  if (device.kind() != v1::CPU && device.kind() != v1::CUDA) {
+    check->Fail("device.kind", v1::DeviceKind_Name(device.kind()), "must be CPU or CUDA");
+  }
+  check->Whole("device.memory_bytes", device.memory_bytes(), 1, kMostBytes);
+  check->Whole("device.reserve_bytes", device.reserve_bytes(), 0, kMostBytes);
+  check->Whole("device.allocation_rounding_bytes", device.allocation_rounding_bytes(), 1, int64_t{1} << 30);
+  check->Positive("device.memory_bandwidth_bytes_per_second", device.memory_bandwidth_bytes_per_second());
+  check->NotNegative("device.kernel_launch_seconds", device.kernel_launch_seconds());
+  check->NotNegative("device.host_dispatch_seconds", device.host_dispatch_seconds());
+  check->NotNegative("device.communication_compute_share", device.communication_compute_share());
+  if (device.peak_flops().empty()) check->Fail("device.peak_flops", "", "give at least one dtype's peak");
+  for (const auto& peak : device.peak_flops()) check->Positive("device.peak_flops.flops_per_second", peak.flops_per_second());
+  for (const auto& efficiency : device.efficiencies()) check->Positive("device.efficiencies.fraction", efficiency.fraction());
+}
+
+void CheckTiers(const v1::Cluster& cluster, Checker* check) {
+  int64_t below = 1;
+  for (const auto& tier : cluster.tiers()) {
+    if (tier.group_size() < below || tier.group_size() % below != 0) {
+      return check->Fail("tiers.group_size", absl::StrCat(tier.group_size()),
+                         absl::StrCat("must be a multiple of the tier below, ", below));
+    }
+    CheckLink("tiers.link", tier.link(), check);
+    below = tier.group_size();
+  }
+  const int64_t devices = cluster.devices_per_node() * cluster.nodes();
+  if (below != devices) {
+    check->Fail("tiers.group_size", absl::StrCat(below), absl::StrCat("the last tier must hold all ", devices, " devices"));
+  }
+}
 
 // The catalog is part of the program: a file that does not parse is a broken build.
 template <class Message, size_t N>
@@ -72,16 +135,21 @@ absl::Status LoadText(const std::string& path, std::string_view field, Message* 
   return absl::OkStatus();
 }
 
-// More ranks than cores: each gets a share of a core. Memory is divided in any case.
+// More ranks than cores: they take turns, in dispatch and communication too. Memory is divided in any case.
 void ShareHost(v1::Cluster* cluster) {
-  int64_t ranks = cluster->devices_per_node();
+  const int64_t ranks = cluster->devices_per_node();
   if (cluster->host_memory_bytes() == 0) cluster->set_host_memory_bytes(HostMemoryBytes());
   if (cluster->host_cores() == 0) cluster->set_host_cores(HostPhysicalCores());
   v1::Device* device = cluster->mutable_device();
   device->set_memory_bytes(cluster->host_memory_bytes() / ranks);
-  double share = std::min(1.0, static_cast<double>(cluster->host_cores()) / ranks);
-  for (auto& peak : *device->mutable_peak_flops()) peak.set_flops_per_second(peak.flops_per_second() * share);
-  device->set_memory_bandwidth_bytes_per_second(device->memory_bandwidth_bytes_per_second() * share);
+  const double turns = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cluster->host_cores()));
+  for (auto& peak : *device->mutable_peak_flops()) peak.set_flops_per_second(peak.flops_per_second() / turns);
+  device->set_memory_bandwidth_bytes_per_second(device->memory_bandwidth_bytes_per_second() / turns);
+  device->set_kernel_launch_seconds(device->kernel_launch_seconds() * turns);
+  device->set_host_dispatch_seconds(device->host_dispatch_seconds() * turns);
+  v1::Link* link = cluster->mutable_tiers(0)->mutable_link();
+  link->set_latency_seconds(link->latency_seconds() * turns);
+  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() / turns);
 }
 
 absl::Status AddTier(std::string_view name, int64_t group_size, const std::string& link_type, v1::Cluster* cluster) {
@@ -100,7 +168,7 @@ bool ParseSizes(std::string_view text, int64_t* per_node, int64_t* nodes) {
   *nodes = 1;
   if (parts.size() > 2 || !absl::SimpleAtoi(parts[0], per_node)) return false;
   if (parts.size() == 2 && !absl::SimpleAtoi(parts[1], nodes)) return false;
-  return *per_node > 0 && *nodes > 0 && *per_node <= (1 << 16) && *nodes <= (1 << 20);
+  return *per_node > 0 && *nodes > 0 && *per_node <= kMostDevicesPerNode && *nodes <= kMostNodes;
 }
 
 absl::StatusOr<v1::Device> DeviceOfType(std::string_view type, const v1::Device* local_cpu) {
@@ -189,37 +257,14 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
 }
 
 absl::Status CheckCluster(const v1::Cluster& cluster) {
-  auto number = [](auto value) { return absl::StrCat(value); };
-  if (cluster.devices_per_node() <= 0)
-    return FieldError("devices_per_node", number(cluster.devices_per_node()), "must be positive");
-  if (cluster.nodes() <= 0) return FieldError("nodes", number(cluster.nodes()), "must be positive");
-  const v1::Device& device = cluster.device();
-  if (device.memory_bytes() <= 0) return FieldError("device.memory_bytes", number(device.memory_bytes()), "must be positive");
-  if (!(device.memory_bandwidth_bytes_per_second() > 0)) {
-    return FieldError("device.memory_bandwidth_bytes_per_second", number(device.memory_bandwidth_bytes_per_second()),
-                      "must be positive");
-  }
-  if (device.peak_flops().empty()) return FieldError("device.peak_flops", "", "give at least one dtype's peak");
-  if (device.allocation_rounding_bytes() <= 0) {
-    return FieldError("device.allocation_rounding_bytes", number(device.allocation_rounding_bytes()), "must be positive");
-  }
-  int64_t below = 1;
-  for (const auto& tier : cluster.tiers()) {
-    if (tier.group_size() < below || tier.group_size() % below != 0) {
-      return FieldError("tiers.group_size", number(tier.group_size()),
-                        absl::StrCat("must be a multiple of the tier below, ", below));
-    }
-    const v1::Link& link = tier.link();
-    if (!(link.bandwidth_bytes_per_second() > 0) || !(link.efficiency() > 0)) {
-      return FieldError("tiers.link", link.type(), "needs a positive bandwidth_bytes_per_second and efficiency");
-    }
-    below = tier.group_size();
-  }
-  int64_t devices = cluster.devices_per_node() * cluster.nodes();
-  if (below != devices) {
-    return FieldError("tiers.group_size", number(below), absl::StrCat("the last tier must hold all ", devices, " devices"));
-  }
-  return absl::OkStatus();
+  Checker check;
+  check.Whole("devices_per_node", cluster.devices_per_node(), 1, kMostDevicesPerNode);
+  check.Whole("nodes", cluster.nodes(), 1, kMostNodes);
+  check.Whole("host_memory_bytes", cluster.host_memory_bytes(), 0, kMostBytes);
+  check.Whole("host_cores", cluster.host_cores(), 0, kMostNodes);
+  CheckDevice(cluster.device(), &check);
+  if (check.status().ok()) CheckTiers(cluster, &check);
+  return check.status();
 }
 
 absl::StatusOr<FreeCluster> FreeSlotsCluster(const std::vector<NodeSlots>& nodes, const v1::Device* local_cpu) {

@@ -19,7 +19,7 @@ namespace legoai::sim {
 const std::vector<v1::Device>& ListDevices();
 const std::vector<v1::Link>& ListLinks();
 
-// Errors: InvalidArgument with the nearest known type.
+// Errors: FieldError with the known types.
 absl::StatusOr<v1::Device> FindDevice(std::string_view type);
 absl::StatusOr<v1::Link> FindLink(std::string_view type);
 
@@ -30,8 +30,8 @@ absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
 double PeakFlops(const v1::Device& device, v1::DType dtype);
 
 // `nodes` nodes of `devices_per_node` devices, joined by the device's node_link and cluster_link. A cpu's ranks share the
-// host: memory is divided among them, and with more ranks than cores each gets the share of a core; a host is taken to be like
-// this one.
+// host: memory is divided among them, and where there are more ranks than cores they take turns, so that all that one of them
+// does takes so much longer; a host is taken to be like this one.
 absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes);
 
 // What a host of CPU ranks has for them; 0: as this one.
@@ -46,8 +46,9 @@ absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t de
 // `local_cpu`: what stands for type "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster".
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu = nullptr);
 
-// What every user of a Cluster may rely on: positive sizes, tiers that divide each other and end with all devices, a device
-// with bandwidth and at least one peak. Errors: FieldError of the field.
+// What every user of a Cluster may rely on: sizes that are positive and not absurd (their products fit), finite numbers, tiers
+// that divide each other and end with all devices, a device with bandwidth and at least one peak. Errors: FieldError of the
+// field.
 absl::Status CheckCluster(const v1::Cluster& cluster);
 
 struct NodeSlots {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
+#include <limits>
 
 #include "proto/errors.h"
 #include "simulator/hardware/host.h"
@@ -74,7 +76,11 @@ TEST(CatalogTest, CpuRanksShareTheHost) {
   EXPECT_EQ(two->device().memory_bytes(), HostMemoryBytes() / 2);
   EXPECT_EQ(many->device().memory_bytes(), HostMemoryBytes() / (4 * cores));
   EXPECT_EQ(many->host_cores(), cores);
-  EXPECT_DOUBLE_EQ(PeakFlops(many->device(), v1::FLOAT32), PeakFlops(*FindDevice("cpu"), v1::FLOAT32) / 4);
+  const v1::Device one = *FindDevice("cpu");
+  EXPECT_DOUBLE_EQ(PeakFlops(many->device(), v1::FLOAT32), PeakFlops(one, v1::FLOAT32) / 4);
+  EXPECT_DOUBLE_EQ(many->device().host_dispatch_seconds(), one.host_dispatch_seconds() * 4);
+  EXPECT_DOUBLE_EQ(many->tiers(0).link().latency_seconds(), FindLink("loopback")->latency_seconds() * 4);
+  EXPECT_DOUBLE_EQ(many->tiers(0).link().bandwidth_bytes_per_second(), FindLink("loopback")->bandwidth_bytes_per_second() / 4);
 }
 
 TEST(CatalogTest, LocalCpuReplacesTheCatalogs) {
@@ -104,6 +110,43 @@ TEST(CatalogTest, TextFileSetsEveryNumber) {
   auto broken = ParseCluster(path);
   ASSERT_FALSE(broken.ok());
   EXPECT_EQ(GetFieldViolation(broken.status())->field(), "tiers.group_size");
+}
+
+// What is not finite would never end in the simulator, and products must fit.
+TEST(CatalogTest, EveryNumberOfAClusterIsChecked) {
+  const v1::Cluster good = ParseCluster("h100-sxm-80:8x2").value();
+  const auto refused = [&](const std::function<void(v1::Cluster&)>& change) -> std::string {
+    v1::Cluster cluster = good;
+    change(cluster);
+    const auto violation = GetFieldViolation(CheckCluster(cluster));
+    return violation ? violation->field() : "accepted";
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(refused([](auto&) {}), "accepted");
+  EXPECT_EQ(refused([](auto& c) { c.set_devices_per_node(int64_t{1} << 40), c.set_nodes(int64_t{1} << 40); }),
+            "devices_per_node");
+  EXPECT_EQ(refused([](auto& c) { c.set_nodes(int64_t{1} << 40); }), "nodes");
+  EXPECT_EQ(refused([](auto& c) { c.set_host_cores(-1); }), "host_cores");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_device()->clear_kind(); }), "device.kind");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_device()->set_reserve_bytes(-1); }), "device.reserve_bytes");
+  EXPECT_EQ(refused([](auto& c) { c.mutable_device()->set_memory_bytes(INT64_MAX); }), "device.memory_bytes");
+  for (const double wrong : {nan, infinity, -1.0}) {
+    SCOPED_TRACE(wrong);
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_memory_bandwidth_bytes_per_second(wrong); }),
+              "device.memory_bandwidth_bytes_per_second");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->mutable_peak_flops(1)->set_flops_per_second(wrong); }),
+              "device.peak_flops.flops_per_second");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->mutable_efficiencies(0)->set_fraction(wrong); }),
+              "device.efficiencies.fraction");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_kernel_launch_seconds(wrong); }), "device.kernel_launch_seconds");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_host_dispatch_seconds(wrong); }), "device.host_dispatch_seconds");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_communication_compute_share(wrong); }),
+              "device.communication_compute_share");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_tiers(1)->mutable_link()->set_latency_seconds(wrong); }),
+              "tiers.link.latency_seconds");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_tiers(0)->mutable_link()->set_bandwidth_bytes_per_second(wrong); }),
+              "tiers.link.bandwidth_bytes_per_second");
+  }
 }
 
 TEST(CatalogTest, FreeSlotsGiveTheLargestHomogeneousCluster) {
