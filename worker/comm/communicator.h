@@ -1,5 +1,5 @@
 // Collectives and point-to-point messages among the ranks of one group, on raw memory. Implementations: Gloo (CPU processes),
-// fake (any world size, nothing moves), NCCL (in the CUDA plugin).
+// NCCL (in the CUDA plugin), and copies for a group of one. A fake Runtime has none: nothing moves.
 //
 // One communicator serves one (group, channel) pair and is used by one thread (or CUDA stream) at a time; a send and a receive
 // of one channel may run on two threads. On CPU a call returns when it is done; on CUDA when it is enqueued on the current

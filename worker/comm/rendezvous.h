@@ -22,8 +22,7 @@ struct RendezvousOptions {
 // The store lives as long as somebody holds it; on rank 0 that includes its server.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const RendezvousOptions& options);
 
-// Runs `call` (an absl::Status function) and turns what Gloo, NCCL and the store throw into Unavailable, or DeadlineExceeded
-// for a time-out, with `what` in front.
+// What Gloo, NCCL and the store throw, as Unavailable, or DeadlineExceeded for a time-out, with `what` in front.
 absl::Status ToStatus(const std::string& what, const std::exception& error);
 
 }  // namespace legoai::comm

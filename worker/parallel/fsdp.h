@@ -47,7 +47,7 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Makes Parameter::value of every parameter; masters must be there. See materialize.h.
+  // Makes Parameter::value of every parameter; masters must be there. See Materialize() in parallelize.h.
   void AllocateValues(c10::Device device);
 
   // Before each microbatch's backward. `last`: this backward completes the step's gradients.
