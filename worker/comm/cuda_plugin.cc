@@ -21,10 +21,9 @@ std::string FindPlugin() {
 }
 
 absl::Status NoGpu(const std::string& why) {
-  return FieldError(
-      "device", "cuda",
-      absl::StrCat("no GPU can be used here (", why, "); train on device cpu, or on a machine with an NVIDIA driver"),
-      absl::StatusCode::kFailedPrecondition);
+  return FieldError("device", "cuda",
+                    absl::StrCat("no GPU can be used here (", why, "); use a machine with a GPU, or device cpu"),
+                    absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -19,8 +19,7 @@ struct CudaPlugin {
   absl::Status (*select_device)(int device) = nullptr;
   std::unique_ptr<Streams> (*make_streams)() = nullptr;
   absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
-  // Bytes of live tensors now, and the most since the start.
-  int64_t (*allocated_bytes)(int device) = nullptr;
+  // The most bytes of live tensors since the start; after the first tensor.
   int64_t (*peak_allocated_bytes)(int device) = nullptr;
 };
 

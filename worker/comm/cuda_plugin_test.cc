@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "proto/errors.h"
 #include "worker/comm/ops.h"
 
 namespace legoai::comm {
@@ -57,8 +58,11 @@ TEST(CudaPlugin, WorksOnAGpuOrSaysWhyNot) {
     return;
   }
   EXPECT_EQ(plugin.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(plugin.status().message().find("cuda"), absl::string_view::npos) << plugin.status();
-  EXPECT_NE(plugin.status().message().find("train on device cpu"), absl::string_view::npos) << plugin.status();
+  const auto fault = GetFieldViolation(plugin.status());
+  ASSERT_TRUE(fault.has_value()) << plugin.status();
+  EXPECT_EQ(fault->field(), "device");
+  EXPECT_EQ(fault->value(), "cuda");
+  EXPECT_NE(fault->remedy().find("use a machine with a GPU, or device cpu"), std::string::npos) << plugin.status();
 }
 
 }  // namespace

@@ -173,6 +173,7 @@ void FlightRing::SetCompleted(uint64_t id, int64_t now_ns) {
 absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std::string& reason) {
   File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() < 0) {
+    if (errno != ENOENT) return SystemError(path, "cannot open", errno);
     return FieldError("flight ring", path, "there is no such file; the rank has not started", absl::StatusCode::kNotFound);
   }
   struct stat info {};

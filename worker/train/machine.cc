@@ -59,14 +59,12 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
     return std::unique_ptr<Machine>(new Machine(c10::Device(c10::kCPU)));
   }
   const auto plugin = comm::LoadCudaPlugin();
-  if (!plugin.ok()) {
-    return FieldError("device", "cuda", absl::StrCat(plugin.status().message(), "; use a machine with a GPU, or device cpu"),
-                      absl::StatusCode::kFailedPrecondition);
-  }
+  if (!plugin.ok()) return plugin.status();
   const int index = static_cast<int>(start.local_rank());
   if (index >= (*plugin)->devices) {
     return FieldError("device", "cuda",
-                      absl::StrCat("rank ", start.rank(), " needs a GPU of its own; this host has ", (*plugin)->devices),
+                      absl::StrCat("rank ", start.rank(), " needs a GPU of its own, and this host has ", (*plugin)->devices,
+                                   "; use no more ranks than that, or device cpu"),
                       absl::StatusCode::kFailedPrecondition);
   }
   if (absl::Status status = (*plugin)->select_device(index); !status.ok()) return status;

@@ -19,20 +19,16 @@ absl::Status SelectDevice(int device) {
   }
 }
 
-const auto& Allocated(int device) {
-  static thread_local c10::CachingDeviceAllocator::DeviceStats stats;
-  stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
-  return stats.requested_bytes[static_cast<size_t>(StatType::AGGREGATE)];
+int64_t PeakAllocatedBytes(int device) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  return stats.requested_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
 }
-int64_t AllocatedBytes(int device) { return Allocated(device).current; }
-int64_t PeakAllocatedBytes(int device) { return Allocated(device).peak; }
 
 }  // namespace
 }  // namespace legoai::comm
 
 extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
   using namespace legoai::comm;
-  static const CudaPlugin plugin{c10::cuda::device_count(), SelectDevice,   MakeCudaStreams,
-                                 MakeNcclFactory,           AllocatedBytes, PeakAllocatedBytes};
+  static const CudaPlugin plugin{c10::cuda::device_count(), SelectDevice, MakeCudaStreams, MakeNcclFactory, PeakAllocatedBytes};
   return &plugin;
 }
