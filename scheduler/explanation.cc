@@ -1,34 +1,9 @@
 #include "scheduler/explanation.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 
 namespace legoai::scheduler {
 namespace {
-
-// What the workers that a job may use have to offer.
-struct Offer {
-  int64_t largest = 0;
-  int64_t most_free = 0;
-  int freest = -1;                    // by name the first that has most_free
-  const Reservation* kept = nullptr;  // of the head that could use one of them
-};
-
-Offer OfferTo(const WaitingJob& job, const Fleet& fleet, const Reservations& reservations) {
-  Offer offer;
-  for (int worker : fleet.Accepting(job)) {
-    const Fleet::Worker& slots = fleet.workers()[worker];
-    offer.largest = std::max(offer.largest, slots.view->slots);
-    if (slots.free > offer.most_free) {
-      offer.most_free = slots.free;
-      offer.freest = worker;
-    }
-    const Reservation* kept = reservations.KeptFor(worker);
-    if (kept != nullptr && (kept->job == &job || offer.kept == nullptr)) offer.kept = kept;
-  }
-  return offer;
-}
 
 std::string WhereText(const WaitingJob& job) {
   return absl::StrCat("pool ", job.pool, job.device_type.empty() ? "" : absl::StrCat(" of type ", job.device_type));
@@ -40,40 +15,40 @@ std::string WantedText(const WaitingJob& job) {
 
 std::string CountText(int64_t slots) { return slots == 0 ? "none is" : slots == 1 ? "1 is" : absl::StrCat(slots, " are"); }
 
-std::string BusyText(const WaitingJob& job, const Offer& offer) {
-  return absl::StrCat(WantedText(job), ", ", offer.most_free > 0 ? "at most " : "", CountText(offer.most_free), " free in ",
+std::string BusyText(const WaitingJob& job, const Fleet::Group& group) {
+  return absl::StrCat(WantedText(job), ", ", group.most_free > 0 ? "at most " : "", CountText(group.most_free), " free in ",
                       WhereText(job));
 }
 
-std::string ReservedText(const WaitingJob& job, const Fleet& fleet, const Reservations& reservations, const Offer& offer) {
-  const Reservation* kept = reservations.KeptFor(offer.freest);
-  return absl::StrCat(WantedText(job), ", ", CountText(offer.most_free), " free on ", fleet.workers()[offer.freest].view->name,
+std::string ReservedText(const WaitingJob& job, const Fleet& fleet, const Reservations& reservations, const Fleet::Group& group) {
+  const Reservation* kept = reservations.KeptFor(group.freest);
+  return absl::StrCat(WantedText(job), ", ", CountText(group.most_free), " free on ", fleet.workers()[group.freest].view->name,
                       " and kept for ", kept->job->name, ", which is before it");
 }
 
 }  // namespace
 
 Wait Explain(absl::Time now, const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, int64_t position) {
-  const Offer offer = OfferTo(job, fleet, reservations);
-  Wait wait{job.name, position, Wait::Why::kBusy, offer.largest, std::nullopt, ""};
-  if (fleet.Accepting(job).empty()) {
+  const Fleet::Group& group = fleet.Accepting(job);
+  Wait wait{job.name, position, Wait::Why::kBusy, group.largest, std::nullopt, ""};
+  if (group.workers.empty()) {
     wait.why = Wait::Why::kNoSuchWorker;
     wait.text = absl::StrCat("no worker of ", WhereText(job), " accepts jobs");
-  } else if (offer.largest < job.slots) {
+  } else if (group.largest < job.slots) {
     wait.why = Wait::Why::kTooLarge;
-    wait.text = absl::StrCat(WantedText(job), ", the largest of ", WhereText(job), " has ", offer.largest);
-  } else if (offer.most_free >= job.slots) {
+    wait.text = absl::StrCat(WantedText(job), ", the largest of ", WhereText(job), " has ", group.largest);
+  } else if (group.most_free >= job.slots) {
     wait.why = Wait::Why::kReserved;
-    wait.text = ReservedText(job, fleet, reservations, offer);
+    wait.text = ReservedText(job, fleet, reservations, group);
   } else {
-    wait.text = BusyText(job, offer);
+    wait.text = BusyText(job, group);
   }
   absl::StrAppend(&wait.text, "; position ", position);
-  const bool head = offer.kept != nullptr && offer.kept->job == &job;
-  if (head && offer.kept->at.has_value() && *offer.kept->at > now) {
-    wait.expected_start = offer.kept->at;
+  const Reservation* kept = reservations.Of(job);
+  if (kept != nullptr && kept->at.has_value() && *kept->at > now) {
+    wait.expected_start = kept->at;
     absl::StrAppend(&wait.text, ", expected to start at ",
-                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", *offer.kept->at, absl::UTCTimeZone()));
+                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", *kept->at, absl::UTCTimeZone()));
   }
   return wait;
 }

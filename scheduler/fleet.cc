@@ -12,9 +12,10 @@ Fleet::Fleet(absl::Time now, const Snapshot& snapshot) {
     const WorkerView& view = *workers_[i].view;
     index[view.name] = i;
     if (!view.accepts) continue;
-    accepting_[{view.pool, ""}].push_back(i);
-    if (!view.device_type.empty()) accepting_[{view.pool, view.device_type}].push_back(i);
+    accepting_[{view.pool, ""}].workers.push_back(i);
+    if (!view.device_type.empty()) accepting_[{view.pool, view.device_type}].workers.push_back(i);
   }
+  for (auto& [of, group] : accepting_) Survey(&group);
   for (const RunningJob& job : snapshot.running) {
     const absl::Time end = std::max(now, job.expected_end.value_or(absl::InfiniteFuture()));
     for (const auto& [worker, slots] : job.slots) {
@@ -23,8 +24,19 @@ Fleet::Fleet(absl::Time now, const Snapshot& snapshot) {
   }
 }
 
-const std::vector<int>& Fleet::Accepting(const WaitingJob& job) const {
-  static const std::vector<int>& none = *new std::vector<int>;
+void Fleet::Survey(Group* group) const {
+  group->most_free = 0;
+  group->freest = -1;
+  for (int worker : group->workers) {
+    group->largest = std::max(group->largest, workers_[worker].view->slots);
+    if (workers_[worker].free <= group->most_free) continue;
+    group->most_free = workers_[worker].free;
+    group->freest = worker;
+  }
+}
+
+const Fleet::Group& Fleet::Accepting(const WaitingJob& job) const {
+  static const Group& none = *new Group;
   const auto found = accepting_.find({job.pool, job.device_type});
   return found == accepting_.end() ? none : found->second;
 }
@@ -32,6 +44,11 @@ const std::vector<int>& Fleet::Accepting(const WaitingJob& job) const {
 void Fleet::Take(int worker, int64_t slots, absl::Time end) {
   workers_[worker].free -= slots;
   workers_[worker].uses.push_back({end, slots});
+  const WorkerView& view = *workers_[worker].view;
+  for (const std::string& type : {std::string(), view.device_type}) {
+    const auto group = accepting_.find({view.pool, type});
+    if (group != accepting_.end() && group->second.freest == worker) Survey(&group->second);
+  }
 }
 
 std::optional<absl::Time> Fleet::FreeAt(int worker, int64_t slots) const {

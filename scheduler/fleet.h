@@ -30,8 +30,14 @@ class Fleet {
 
   const std::vector<Worker>& workers() const { return workers_; }  // by name
 
-  // Indices, ascending, of the workers that accept jobs of this pool and device type, however large they are.
-  const std::vector<int>& Accepting(const WaitingJob& job) const;
+  // The workers that accept jobs of one pool and device type, however large they are.
+  struct Group {
+    std::vector<int> workers;  // indices, ascending
+    int64_t largest = 0;       // slots of one of them
+    int64_t most_free = 0;     // on one of them
+    int freest = -1;           // by name the first with most_free; -1: nothing is free
+  };
+  const Group& Accepting(const WaitingJob& job) const;
 
   // Gives slots of a worker away; there must be as many.
   void Take(int worker, int64_t slots, absl::Time end);
@@ -42,8 +48,10 @@ class Fleet {
   int64_t FreeSlotsAt(int worker, absl::Time at) const;
 
  private:
+  void Survey(Group* group) const;
+
   std::vector<Worker> workers_;
-  std::map<std::pair<std::string, std::string>, std::vector<int>> accepting_;  // by pool and device type, "" is any
+  std::map<std::pair<std::string, std::string>, Group> accepting_;  // by pool and device type, "" is any
 };
 
 }  // namespace legoai::scheduler

@@ -18,8 +18,13 @@ Reservation Reserve(const Fleet& fleet, const WaitingJob& job, const std::vector
 }
 
 void Reservations::Add(const Reservation& reservation, const std::vector<int>& could_use) {
-  reservations_.push_back(reservation);
-  for (int worker : could_use) keeps_[worker] = &reservations_.back();
+  Reservation& kept = reservations_[reservation.job] = reservation;
+  for (int worker : could_use) keeps_[worker] = &kept;
+}
+
+const Reservation* Reservations::Of(const WaitingJob& job) const {
+  const auto found = reservations_.find(&job);
+  return found == reservations_.end() ? nullptr : &found->second;
 }
 
 bool Reservations::Outlasts(int worker, absl::Time end) const {

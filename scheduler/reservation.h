@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -28,6 +28,8 @@ class Reservations {
 
   // The head that could use this worker; null: none. There is one at most.
   const Reservation* KeptFor(int worker) const { return keeps_[worker]; }
+  // What is kept for a job; null: it is no head.
+  const Reservation* Of(const WaitingJob& job) const;
 
   // `could_use` are the workers that the job could ever run on; none of them may be kept for another.
   void Add(const Reservation& reservation, const std::vector<int>& could_use);
@@ -39,8 +41,8 @@ class Reservations {
 
  private:
   bool Outlasts(int worker, absl::Time end) const;
-  std::deque<Reservation> reservations_;  // addresses stay
-  std::vector<Reservation*> keeps_;       // by worker
+  std::map<const WaitingJob*, Reservation> reservations_;  // by head; addresses stay
+  std::vector<Reservation*> keeps_;                        // by worker
 };
 
 }  // namespace legoai::scheduler

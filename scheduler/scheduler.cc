@@ -14,7 +14,9 @@ namespace {
 // The worker with the fewest free slots that fits and where nobody's reservation is hurt; -1: none.
 int BestFit(const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, absl::Time end) {
   int best = -1;
-  for (int worker : fleet.Accepting(job)) {
+  const Fleet::Group& group = fleet.Accepting(job);
+  if (group.most_free < job.slots) return best;
+  for (int worker : group.workers) {
     const int64_t free = fleet.workers()[worker].free;
     if (free < job.slots || (best >= 0 && free >= fleet.workers()[best].free)) continue;
     if (reservations.Allow(worker, job.slots, end)) best = worker;
@@ -25,7 +27,7 @@ int BestFit(const Fleet& fleet, const Reservations& reservations, const WaitingJ
 // Makes the job a head, unless there is no worker large enough or an earlier head could use one of them.
 void KeepFor(const Fleet& fleet, const WaitingJob& job, Reservations* reservations) {
   std::vector<int> could_use;
-  for (int worker : fleet.Accepting(job)) {
+  for (int worker : fleet.Accepting(job).workers) {
     if (fleet.workers()[worker].view->slots < job.slots) continue;
     if (reservations->KeptFor(worker) != nullptr) return;
     could_use.push_back(worker);

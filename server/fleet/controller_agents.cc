@@ -5,15 +5,10 @@
 #include "proto/errors.h"
 #include "server/fleet/controller.h"
 #include "server/jobs/names.h"
+#include "server/jobs/submission.h"
 #include "worker/launch/build_version.h"
 
 namespace legoai::server {
-namespace {
-
-constexpr int64_t kMostSlots = 4096;
-
-}  // namespace
-
 absl::Status Controller::CheckHello(const v1::Hello& hello) const {
   const v1::Worker& worker = hello.worker();
   if (!ParseWorkerName("worker.name", worker.name()).ok()) {

@@ -161,7 +161,9 @@ std::string Controller::TooLargeText(const ActiveJob& job, Offers* offers) const
   if (offer.worker == nullptr) return offers->WhyNone(job.wanted);
   const auto refusal = refusals_.find(job.name);
   if (refusal == refusals_.end()) return "it is planned for fewer slots if they do not come back soon";
-  return absl::StrCat(refusal->second.text, "; it waits for a worker with ", job.world_size,
+  // A restarting job has it as its reason already.
+  const std::string tried = job.state == v1::RESTARTING ? "" : absl::StrCat(refusal->second.text, "; ");
+  return absl::StrCat(tried, "it waits for a worker with ", job.world_size,
                       " slots, or for other slots to be planned for: connect one, or cancel the job");
 }
 

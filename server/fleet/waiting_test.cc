@@ -117,8 +117,8 @@ TEST_F(WaitingTest, APlanForFewerSlotsThatFitsNothingIsNotMadeAgainUntilOtherSlo
   skew_seconds_ = 1100;
   AwaitState(job, RESTARTING);
   Connect(&small);
-  AwaitReason(job, "for 2, no recipe fits");
-  EXPECT_THAT(Get(job).reason(), HasSubstr("it waits for a worker with 8 slots, or for other slots to be planned for"));
+  AwaitReason(job, "it waits for a worker with 8 slots, or for other slots to be planned for");
+  EXPECT_THAT(Get(job).reason(), HasSubstr("for 2, no recipe fits"));
   for (int i = 0; i < 5; ++i) AwaitDecision();
   EXPECT_EQ(Plans(job), 2) << "the first, and once for two slots";
   EXPECT_EQ(Get(job).state(), RESTARTING);

@@ -1,5 +1,5 @@
-// Resource names of the service, in the style of Google's API improvement proposals: "projects/P/jobs/J" with J a ULID (server/store/ulid.h),
-// ".../attempts/N", ".../checkpoints/STEP", "workers/W". gRPC-free. Thread-safety: pure functions.
+// Resource names of the service, in the style of Google's API improvement proposals: "projects/P/jobs/J" with J a ULID
+// (server/store/ulid.h), ".../attempts/N", ".../checkpoints/STEP", "workers/W". gRPC-free. Thread-safety: pure functions.
 //
 // Errors of parsing: FieldError of `field`, which is the path of the name in the request, with the form that is wanted.
 #pragma once

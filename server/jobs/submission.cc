@@ -22,13 +22,12 @@ namespace legoai::server {
 namespace {
 
 constexpr size_t kMostDisplayName = 200;
-constexpr int64_t kMostSlots = 65536;
 constexpr int64_t kMostPriority = 1000;
 constexpr int64_t kMostRestarts = 1000;
 
-absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most) {
+absl::Status CheckRange(const char* field, int64_t value, int64_t least, int64_t most, const char* why = "") {
   if (value >= least && value <= most) return absl::OkStatus();
-  return FieldError(field, absl::StrCat(value), absl::StrCat("must lie between ", least, " and ", most));
+  return FieldError(field, absl::StrCat(value), absl::StrCat("must lie between ", least, " and ", most, why));
 }
 
 bool IsSha256(const std::string& text) {
@@ -68,8 +67,9 @@ absl::Status CheckResources(v1::Resources* resources) {
   if (!resources->has_slots()) resources->set_slots(0);
   if (!resources->has_min_slots()) resources->set_min_slots(1);
   if (!resources->has_pool()) resources->set_pool("default");
-  absl::Status status = CheckRange("spec.resources.slots", resources->slots(), 0, kMostSlots);
-  if (status.ok()) status = CheckRange("spec.resources.min_slots", resources->min_slots(), 1, kMostSlots);
+  constexpr char kOnOneWorker[] = ": all slots of a job are on one worker";
+  absl::Status status = CheckRange("spec.resources.slots", resources->slots(), 0, kMostSlots, kOnOneWorker);
+  if (status.ok()) status = CheckRange("spec.resources.min_slots", resources->min_slots(), 1, kMostSlots, kOnOneWorker);
   if (!status.ok()) return status;
   if (resources->slots() > 0 && resources->min_slots() > resources->slots())
     return FieldError("spec.resources.min_slots", absl::StrCat(resources->min_slots()),

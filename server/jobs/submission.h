@@ -1,6 +1,7 @@
 // What a submission must be before it becomes a job (decisions 19). gRPC-free. Thread-safety: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,9 @@
 #include "proto/legoai/v1/job.pb.h"
 
 namespace legoai::server {
+
+// That a worker has at the most. All slots of a job are on one, so it cannot want more.
+inline constexpr int64_t kMostSlots = 4096;
 
 // The spec of `request` with every default filled in, the model as its config.json or the catalog says. Its parent and request_id
 // are checked too. No file is looked at: the dataset is the agent's to check.

@@ -98,9 +98,10 @@ absl::Status CheckTerms(const std::vector<FilterTerm>& terms, const std::vector<
 }
 
 template <typename Enum>
-absl::Status WrongState(const std::string& value) {
+absl::Status WrongState(const FilterTerm& term, const char* also = "") {
   const auto* type = google::protobuf::GetEnumDescriptor<Enum>();
-  return Wrong(absl::StrCat("state ", value), absl::StrCat("states are ", absl::StrJoin(EnumTexts(type), ", ")));
+  return Wrong(absl::StrCat("state ", term.op, " ", term.value),
+               absl::StrCat("states are ", absl::StrJoin(EnumTexts(type), ", "), also));
 }
 
 // The states that `term` leaves of `states`.
@@ -110,7 +111,7 @@ absl::StatusOr<std::set<v1::JobState>> Narrow(const std::set<v1::JobState>& stat
     for (v1::JobState state : ActiveStates()) named.insert(state);
   } else {
     const auto state = EnumFromText<v1::JobState>(term.value);
-    if (!state) return WrongState<v1::JobState>(term.value + ", or active");
+    if (!state) return WrongState<v1::JobState>(term, ", and active for all that are not final");
     named.insert(*state);
   }
   std::set<v1::JobState> left;
@@ -196,7 +197,7 @@ absl::StatusOr<std::vector<FilterTerm>> ParseWorkerFilter(std::string_view filte
   absl::Status status = CheckTerms(*terms, {{"state", {"=", "!="}}, {"pool", {"=", "!="}}});
   if (!status.ok()) return status;
   for (const FilterTerm& term : *terms) {
-    if (term.field == "state" && !EnumFromText<v1::WorkerState>(term.value)) return WrongState<v1::WorkerState>(term.value);
+    if (term.field == "state" && !EnumFromText<v1::WorkerState>(term.value)) return WrongState<v1::WorkerState>(term);
   }
   return terms;
 }

@@ -1,7 +1,5 @@
 #include "server/rpc/grpc_status.h"
 
-#include <google/protobuf/stubs/common.h>
-
 #include <string>
 
 #include "absl/strings/cord.h"

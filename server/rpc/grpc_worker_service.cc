@@ -18,8 +18,9 @@
 namespace legoai::server {
 namespace {
 
-// An agent keeps far less than this unacknowledged under way; one that does not is cut off.
+// An agent keeps far less than this unacknowledged under way, and takes what is sent to it; one that does not is cut off.
 constexpr size_t kMostWaiting = 20000;
+constexpr size_t kMostOutgoing = 1000;
 constexpr size_t kMostAtOnce = 500;
 // One for each stream at most.
 constexpr size_t kMostTasks = SIZE_MAX;
@@ -39,6 +40,8 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   void Send(const v1::ToAgent& message) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (finished_) return;
+    if (outgoing_.size() >= kMostOutgoing)
+      return FinishOnce(absl::ResourceExhaustedError(absl::StrCat("the agent does not take ", outgoing_.size(), " messages")));
     outgoing_.push_back(message);
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
