@@ -145,7 +145,7 @@ class TrainingDisplay {
 };
 
 const char* CauseText(const launch::TrainOutcome& outcome) {
-  if (outcome.attempt == 0) return "finished before";
+  if (outcome.attempt == 0) return outcome.cause == v1::Exit::STOPPED ? "stopped before it began" : "finished before";
   return outcome.cause == v1::Exit::FINISHED ? "finished" : "stopped";
 }
 

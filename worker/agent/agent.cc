@@ -93,10 +93,22 @@ void Agent::Start(v1::StartAttempt start) {
     }
     lease->Revoke(absl::StrCat("epoch ", id.epoch(), " of the job begins"));
   }
-  if (stops_ > 0) return;  // the goodbye says that nothing runs
+  if (stops_ > 0) return Decline(start);
   const LeaseServices services = {options_, slots_, telemetry_,
                                   commits_, log_,   [this] { Put([](Mail& mail) { mail.changed = true; }); }};
   leases_[{id.job(), id.epoch()}] = std::make_unique<Lease>(std::move(start), services);
+}
+
+// It came when the agent had been asked to end. As an attempt that was asked to stop has ended, so that it goes elsewhere at
+// once.
+void Agent::Decline(const v1::StartAttempt& start) {
+  log_.Write("info", "is told to start it, and ends: it is left to others",
+             {.job = start.lease().job(), .epoch = start.lease().epoch(), .attempt = start.attempt()});
+  v1::Telemetry fact;
+  *fact.mutable_lease() = start.lease();
+  fact.mutable_ended()->set_stopped(true);
+  fact.mutable_ended()->set_last_step(start.resume_step());
+  telemetry_.Add(std::move(fact));
 }
 
 void Agent::Revoke(const v1::LeaseId& id, const std::string& reason) {

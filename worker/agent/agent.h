@@ -63,6 +63,7 @@ class Agent {
   Clock::time_point NextDeadline() const;
   void Handle(v1::ToAgent message);
   void Start(v1::StartAttempt start);
+  void Decline(const v1::StartAttempt& start);
   void Revoke(const v1::LeaseId& id, const std::string& reason);
   Lease* Find(const v1::LeaseId& id);
   void ForgetEnded();

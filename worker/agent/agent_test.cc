@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,8 +14,11 @@
 #include "proto/rpc_status.h"
 #include "worker/agent/testing/agent_fixture.h"
 #include "worker/checkpoint/directory.h"
+#include "worker/comm/flight_analysis.h"
+#include "worker/comm/flight_files.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/run_directory.h"
+#include "worker/launch/testing/rank_stopper.h"
 
 namespace legoai::agent {
 namespace {
@@ -326,6 +330,71 @@ TEST_F(RealTrainersTest, AskedToEndItSavesAndSaysGoodbye) {
   EXPECT_TRUE(AwaitNoTrainers());
 }
 
+// The server had given it a lease before it knew that the agent was asked to end: it hears so at once, and nothing is started.
+TEST_F(RealTrainersTest, WhatItIsToldToStartWhileItEndsIsLeftToOthers) {
+  server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 1));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  Signal(SIGTERM);
+  while (!Logged("is asked to end")) usleep(10'000);
+  v1::ToAgent late = Attempt(7, 1, "01LATE");
+  late.mutable_start()->set_resume_step(4);
+  server_.Send(late);
+  ASSERT_TRUE(AwaitEnd(7));
+  const v1::AttemptEnded ended = *server_.Get().Ended(7);
+  EXPECT_TRUE(ended.stopped());
+  EXPECT_FALSE(ended.has_error());
+  EXPECT_EQ(ended.last_step(), 4);
+  EXPECT_EQ(server_.Get().telemetry.rbegin()->second.lease().job(), "projects/default/jobs/01LATE");
+  EXPECT_FALSE(std::filesystem::exists(EpochFolder(7, "01LATE")));
+  Signal(SIGTERM);
+  EXPECT_EQ(AwaitExit(), 0);
+}
+
+// A text that takes hours to read: whoever asks for an end does not wait for that.
+TEST_F(RealTrainersTest, PreparationsAreStoppedToo) {
+  const std::string endless = folder() + "/endless.txt";
+  std::ofstream(endless) << "a";
+  std::filesystem::resize_file(endless, uintmax_t{1} << 40);
+  const auto attempt = [&](int64_t epoch) {
+    v1::ToAgent message = Attempt(epoch, 2);
+    message.mutable_start()->mutable_dataset()->Clear();
+    message.mutable_start()->mutable_dataset()->set_uri(endless);
+    return message;
+  };
+  const auto begun = [&](int64_t epoch) {
+    return server_.Await([&](const State& state) {
+      if (state.heartbeats.empty()) return false;
+      const auto& leases = state.heartbeats.back().leases();
+      return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) { return lease.epoch() == epoch; });
+    });
+  };
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(attempt(1));
+  ASSERT_TRUE(begun(1));
+  v1::ToAgent stop;
+  *stop.mutable_stop()->mutable_lease() = LeaseOf(1);
+  stop.mutable_stop()->set_reason("cancelled");
+  server_.Send(stop);
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_TRUE(server_.Get().Ended(1)->stopped());
+  server_.Send(attempt(2));
+  ASSERT_TRUE(begun(2));
+  server_.Change([](State& state) { state.revoked = {LeaseOf(2)}; });
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.heartbeats.back().leases_size() == 0; }));
+  server_.Send(attempt(3));  // which has both slots to itself
+  ASSERT_TRUE(begun(3));
+  Signal(SIGTERM);
+  EXPECT_EQ(AwaitExit(), 0);
+  EXPECT_TRUE(server_.Get().Ended(3)->stopped());
+  EXPECT_EQ(server_.Get().goodbyes, 1);
+  for (const auto& [sequence, fact] : server_.Get().telemetry) EXPECT_FALSE(fact.has_started()) << "of " << fact.lease().epoch();
+  EXPECT_THAT(Trainers(), IsEmpty());
+}
+
 // Someone must be able to end it even when the server, whose verdict trainers wait for, is gone.
 TEST_F(RealTrainersTest, ASecondSignalKills) {
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
@@ -392,7 +461,59 @@ TEST_F(RealTrainersTest, ATrainerThatDiesIsReportedWithAllFlightRecords) {
     if (fact.has_flight_dump()) ranks.push_back(fact.flight_dump().rank());
   }
   EXPECT_THAT(ranks, ElementsAre(0, 1));
+  const v1::FlightDump dump = std::find_if(state.telemetry.begin(), state.telemetry.end(), [](const auto& entry) {
+                                return entry.second.flight_dump().rank() == 1;
+                              })->second.flight_dump();
+  EXPECT_EQ(dump.reason(), state.Ended(1)->error().message());
+  EXPECT_EQ(dump.condition().fault(), "failed");
+  EXPECT_EQ(dump.condition().text(), "the process was killed by signal 9 (Killed)");
   EXPECT_TRUE(AwaitNoTrainers());
+}
+
+// Stopped inside of a collective, where the dumps alone cannot tell who of the two holds it up, or before one.
+TEST_F(RealTrainersTest, AStoppedRankIsNamedWithItsCollective) {
+  recipe().mutable_training()->set_steps(1'000'000);
+  recipe().mutable_checkpoint()->set_interval(1'000'000);
+  recipe().mutable_comm()->set_train_timeout_seconds(10);
+  StartAgent();
+  ASSERT_TRUE(AwaitConnection());
+  for (const int64_t epoch : {1, 2}) {
+    server_.Send(Attempt(epoch, 2));
+    ASSERT_TRUE(AwaitStep(3, epoch));
+    const launch::testing::RankStopper stopper(EpochFolder(epoch), {Trainers().at({epoch, 0}), Trainers().at({epoch, 1})});
+    std::optional<v1::FlightEntry> inside;
+    if (epoch == 1) {
+      ASSERT_TRUE(inside = stopper.StopInside());
+    } else {
+      ASSERT_TRUE(stopper.StopOutside());
+    }
+    ASSERT_TRUE(AwaitEnd(epoch));
+    std::vector<v1::FlightDump> dumps;
+    const State state = server_.Get();
+    for (const auto& [sequence, fact] : state.telemetry) {
+      if (fact.has_flight_dump() && fact.lease().epoch() == epoch) dumps.push_back(fact.flight_dump());
+    }
+    EXPECT_THAT(state.Ended(epoch)->error().message(), HasSubstr("rank 1 "));
+    const v1::FlightAnalysis analysis = comm::AnalyzeFlight(dumps, 2);
+    EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+    EXPECT_THAT(analysis.culprits(), ElementsAre(1)) << analysis.DebugString();
+    EXPECT_THAT(analysis.text(), HasSubstr("the process is stopped (SIGSTOP)"));
+    ASSERT_GT(analysis.findings_size(), 0);
+    const v1::FlightFinding& finding = analysis.findings(0);
+    EXPECT_THAT(finding.culprits(), ElementsAre(1));
+    if (inside) {
+      EXPECT_EQ(finding.process_group(), inside->process_group());
+      EXPECT_EQ(finding.sequence(), inside->collective_seq_id());
+      EXPECT_EQ(finding.profiling_name(), inside->profiling_name());
+      EXPECT_THAT(finding.text(), HasSubstr("rank 1 has entered all_reduce"));
+    } else {
+      EXPECT_THAT(finding.missing_ranks(), ElementsAre(1)) << finding.text();
+    }
+    // `lego fr` of the run directory reads the same.
+    const auto read = comm::ReadFlight({EpochFolder(epoch)});
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(comm::AnalyzeFlight(*read, 2).text(), analysis.text());
+  }
 }
 
 // A rank that cannot answer is heard all the same.

@@ -123,6 +123,7 @@ launch::TrainCallbacks Lease::Callbacks() {
   callbacks.rank_log = [this](int64_t rank, const v1::Log& log) {
     TellLog(log.level(), log.text(), rank, static_cast<int64_t>(log.time_unix_seconds() * 1e6));
   };
+  callbacks.flight_dumped = [this](const v1::FlightDump& dump) { TellDump(dump); };
   callbacks.commit = [this](int64_t step, const std::vector<std::string>& digests) { return Commit(step, digests); };
   return callbacks;
 }
@@ -202,16 +203,19 @@ void Lease::TellLog(const std::string& level, const std::string& text, std::opti
 void Lease::TellFlight(const std::string& reason) {
   for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
     auto dump = comm::ReadFlightRing(launch::FlightRingPath(directory_, rank), reason);
-    if (!dump.ok()) continue;  // it has not come so far; the server sees whose is missing
-    // What is oldest says least of a hang.
-    while (dump->ByteSizeLong() > kLargestDumpBytes) {
-      auto& entries = *dump->mutable_entries();
-      entries.DeleteSubrange(0, std::max(1, entries.size() / 8));
-    }
-    v1::Telemetry fact;
-    *fact.mutable_flight_dump() = *std::move(dump);
-    Tell(std::move(fact));
+    if (dump.ok()) TellDump(*std::move(dump));  // else it has not come so far; the server sees whose is missing
   }
+}
+
+void Lease::TellDump(v1::FlightDump dump) {
+  // What is oldest says least of a hang.
+  while (dump.ByteSizeLong() > kLargestDumpBytes) {
+    auto& entries = *dump.mutable_entries();
+    entries.DeleteSubrange(0, std::max(1, entries.size() / 8));
+  }
+  v1::Telemetry fact;
+  *fact.mutable_flight_dump() = std::move(dump);
+  Tell(std::move(fact));
 }
 
 // What ranks wrote to stdout and stderr, which is where a crash leaves its reason.
@@ -233,7 +237,6 @@ void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
     Log("info", absl::StrCat(ended.stopped() ? "has stopped" : "has finished", " at step ", outcome->step));
   } else {
     const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
-    TellFlight(std::string(error.message()));
     TellLastWords();
     *ended.mutable_error() = ToRpcStatus(error);
     ended.set_last_step(last_step_);

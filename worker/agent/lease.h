@@ -68,6 +68,7 @@ class Lease {
   void TellProgress(const v1::Progress& progress);
   void TellLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
   void TellFlight(const std::string& reason);
+  void TellDump(v1::FlightDump dump);
   void TellLastWords();
   void TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
   int64_t Tell(v1::Telemetry fact);

@@ -50,6 +50,10 @@ absl::Status FileError(const std::string& path, const char* what, int error_numb
   return FieldError(path, "", absl::StrCat(what, ": ", std::strerror(error_number), remedy), code);
 }
 
+absl::Status CheckNotCancelled(const Cancel& cancel) {
+  return cancel && cancel() ? absl::CancelledError("given up as asked") : absl::OkStatus();
+}
+
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return FileError(path, "cannot open", errno);

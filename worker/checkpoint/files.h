@@ -18,6 +18,10 @@ namespace legoai::checkpoint {
 // Told of bytes as they are read, or written: the sign that a long piece of work goes on. May be empty.
 using BytesDone = std::function<void(int64_t bytes)>;
 
+// Asked now and then, in the midst of long work, whether to give it up; the work then ends with Cancelled. May be empty.
+using Cancel = std::function<bool()>;
+absl::Status CheckNotCancelled(const Cancel& cancel);
+
 // Bytes that are read or written between two calls of a BytesDone, at the most.
 inline constexpr int64_t kPieceBytes = int64_t{8} << 20;
 

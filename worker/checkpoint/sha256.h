@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::checkpoint {
 
 // 64 hexadecimal digits, lower case.
 std::string Sha256(std::string_view bytes);
 
-// The same of a file's contents. Errors name the path.
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
+// The same of a file's contents. Errors name the path; Cancelled.
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path, const Cancel& cancel = nullptr);
 
 }  // namespace legoai::checkpoint

@@ -17,6 +17,16 @@ TEST(Sha256Test, FileHasTheDigestOfItsContents) {
   std::ofstream(path) << contents;
   EXPECT_EQ(Sha256OfFile(path).value(), Sha256(contents));
   EXPECT_EQ(Sha256OfFile(path + ".none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Sha256OfFile(testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument) << "a folder";
+}
+
+TEST(Sha256Test, GivesUpWhenAsked) {
+  const std::string path = testing::TempDir() + "/sha256_test", contents(3 << 20, 'x');
+  std::ofstream(path) << contents;
+  int asked = 0;
+  EXPECT_EQ(Sha256OfFile(path, [&] { return ++asked == 2; }).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(Sha256OfFile(path, [] { return false; }).value(), Sha256(contents));
 }
 
 }  // namespace

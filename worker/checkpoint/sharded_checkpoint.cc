@@ -112,9 +112,12 @@ absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& 
     status = prepared.status();
     if (prepared.ok()) digest = *std::move(prepared);
   }
-  if (status = Agree(status, callbacks, runtime, device); status.ok()) status = callbacks.vote(digest);
+  if (status = Agree(status, callbacks, runtime, device); status.ok()) {
+    status = callbacks.vote(digest);
+    if (first && status.ok()) return CommitManifest(root, step);
+    if (!absl::IsAborted(status)) return status;
+  }
   if (!first) return status;
-  if (status.ok()) return CommitManifest(root, step);
   const absl::Status abandoned = AbandonCheckpoint(root, step, callbacks.written);
   return abandoned.ok() ? status : abandoned;
 }

@@ -26,8 +26,9 @@ struct ShardedTensor {
   bool on_all_stages = false;  // whether every pipeline stage holds it
 };
 
-// Asked on every rank when everything of step `facts.step` is on the disk. OK: the checkpoint counts. `digest` names the whole
-// checkpoint on rank 0 and is empty elsewhere.
+// Asked on every rank when everything of step `facts.step` is on the disk. OK: the checkpoint counts. Aborted: it does not, and
+// is removed. Another error: nobody knows, and what is on the disk stays, for it may count. `digest` names the whole checkpoint
+// on rank 0 and is empty elsewhere.
 using CommitVote = std::function<absl::Status(const std::string& digest)>;
 
 // How a save speaks with the job around it. Writing takes a rank as long as its disk takes, and no collective should have to wait
@@ -43,7 +44,8 @@ int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runt
 
 // Saves root/step-N. `facts`: all fields of the manifest but the chunks.
 // The answer is the same kind on every rank: OK where committed; the vote's error (Aborted: denied); a rank's own failure, such
-// as a full disk (FieldError, ResourceExhausted), and Aborted on the others. After an error nothing of the step is left.
+// as a full disk (FieldError, ResourceExhausted), and Aborted on the others. After an error nothing of the step is left, but
+// where the vote was not heard.
 absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
                          comm::Runtime& runtime, const SaveCallbacks& callbacks);
 

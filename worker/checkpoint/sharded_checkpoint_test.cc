@@ -140,6 +140,27 @@ TEST(ShardedCheckpoint, ADeniedOneLeavesNothing) {
   EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 3)));
 }
 
+// The launcher died before it could say what the verdict was: it may have been that the checkpoint counts.
+TEST(ShardedCheckpoint, OfWhichNobodyHeardTheVerdictStays) {
+  const std::string root = FreshRoot();
+  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    SaveCallbacks lost;
+    lost.vote = [](const std::string&) { return absl::UnavailableError("the peer is gone"); };
+    EXPECT_TRUE(absl::IsUnavailable(SaveSharded(root, Facts(3), Parts(runtime, true), runtime, lost)));
+    return "";
+  });
+  EXPECT_TRUE(ListCheckpoints(root)->empty());
+  ASSERT_EQ(CommitManifest(root, 3), absl::OkStatus());
+  RunRanks({}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    auto reader = CheckpointReader::Open(root, 3, "test");
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ(LoadSharded(*reader, Parts(runtime, false)), absl::OkStatus());
+    return "";
+  });
+}
+
 // A rank that cannot write (a type that has no place in files) fails with its own reason, the other learns of it, and the
 // checkpoint before it is kept.
 TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -26,6 +27,7 @@ struct Found {
   int64_t time_ns = 0;  // when the first rank came here
   bool mismatch = false;
   bool told_if_needed = false;      // of interest only if others wait behind it
+  bool one_of = false;              // of those whom it may be one is to blame at least, not all
   std::vector<int64_t> candidates;  // one of whom is to blame, if others wait behind it or nothing else is found
 };
 
@@ -50,10 +52,26 @@ const char* Has(const std::vector<int64_t>& ranks) { return ranks.size() == 1 ? 
 using Places = std::vector<FlightWaits::Place>;
 constexpr int64_t kNotQueued = INT64_MAX;
 
+using Conditions = std::map<int64_t, const v1::RankCondition*>;  // by rank
+
+// The ranks that the launcher knows to be the cause: those that failed; without any, those that are stopped or do not answer.
+Conditions KnownCauses(const std::vector<v1::FlightDump>& dumps) {
+  Conditions known;
+  for (const char* fault : {"failed", "unresponsive"}) {
+    for (const v1::FlightDump& dump : dumps) {
+      if (dump.condition().fault() == fault) known[dump.rank()] = &dump.condition();
+    }
+    if (!known.empty()) break;
+  }
+  return known;
+}
+
 class Analyzer {
  public:
   Analyzer(const std::vector<v1::FlightDump>& dumps, int64_t world_size)
-      : world_size_(world_size), history_(GatherFlight(dumps)) {}
+      : world_size_(world_size), history_(GatherFlight(dumps)), known_(KnownCauses(dumps)) {
+    for (const auto& [rank, condition] : known_) waits_.Blame(rank);
+  }
 
   v1::FlightAnalysis Analyze() {
     for (const auto& collective : history_.collectives) LookAt(collective);
@@ -137,17 +155,38 @@ class Analyzer {
       return;
     }
     const auto missing = Missing(collective), unknown = WithoutDump(collective);
-    if (!missing.empty()) {
-      AddMissing(collective, inside, missing);
-    } else if (!unknown.empty() && !any_completed) {
-      AddUnknown(collective, inside, unknown);
+    const bool entered = missing.empty() && (unknown.empty() || any_completed);
+    if (entered) result_.set_matched(result_.matched() + all);
+    Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+    if (IsKnownInside(inside)) {
+      AddStandingStill(std::move(found), Name(collective), inside, missing);
+    } else if (!missing.empty()) {
+      AddMissing(std::move(found), Name(collective), inside, missing);
+    } else if (!entered) {
+      AddUnknown(std::move(found), Name(collective), inside, unknown);
     } else if (any_completed) {
-      AddUnfinished(collective, inside);
-      result_.set_matched(result_.matched() + all);
+      AddUnfinished(std::move(found), Name(collective), inside);
     } else {
-      result_.set_matched(result_.matched() + all);
-      AddUnderWay(collective, inside);
+      AddUnderWay(std::move(found), Name(collective), inside);
     }
+  }
+
+  bool IsKnownInside(const Places& inside) const {
+    return std::any_of(inside.begin(), inside.end(), [&](const auto& place) { return known_.count(place.rank) > 0; });
+  }
+
+  // Of those inside of it some are known to go on no more: the others wait for them, and for who is missing.
+  void AddStandingStill(Found found, const std::string& name, const Places& inside, Places missing) {
+    Places still, waiters;
+    for (const auto& place : inside) (known_.count(place.rank) > 0 ? still : waiters).push_back(place);
+    const auto ranks = RanksOf(still), waiting = RanksOf(waiters);
+    found.finding.set_verdict(kStateMismatch);
+    for (int64_t rank : RanksOf(missing)) found.finding.add_missing_ranks(rank);
+    found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " entered ", name, " and ",
+                                        ranks.size() == 1 ? "stands" : "stand", " still in it",
+                                        waiting.empty() ? "" : absl::StrCat("; ", RankWord(waiting), Wait(waiting), " there")));
+    missing.insert(missing.end(), still.begin(), still.end());
+    AddWait(std::move(found), waiters, missing);
   }
 
   void AddMismatch(const FlightCollective& collective, const FlightMatch& match, const Places& inside) {
@@ -176,32 +215,31 @@ class Analyzer {
     AddWait(std::move(found), waiters, culprits);
   }
 
-  void AddMissing(const FlightCollective& collective, const Places& inside, const Places& missing) {
-    Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+  void AddMissing(Found found, const std::string& name, const Places& inside, const Places& missing) {
     const auto ranks = RanksOf(missing), waiters = RanksOf(inside);
     found.finding.set_verdict(kStateMismatch);
     for (int64_t rank : ranks) found.finding.add_missing_ranks(rank);
-    found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " not entered ", Name(collective), ", in which ",
-                                        RankWord(waiters), Wait(waiters)));
+    found.finding.set_text(
+        absl::StrCat(RankWord(ranks), Has(ranks), " not entered ", name, ", in which ", RankWord(waiters), Wait(waiters)));
     AddWait(std::move(found), inside, missing);
   }
 
-  void AddUnknown(const FlightCollective& collective, const Places& inside, const Places& unknown) {
-    Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+  void AddUnknown(Found found, const std::string& name, const Places& inside, const Places& unknown) {
+    found.one_of = true;
     const auto ranks = RanksOf(unknown), waiters = RanksOf(inside);
     found.finding.set_verdict(kUndecided);
     found.finding.set_text(absl::StrCat(RankWord(ranks), Has(ranks), " left no dump; ", RankWord(waiters), Wait(waiters), " in ",
-                                        Name(collective), ", which all others have entered"));
+                                        name, ", which all others have entered"));
     AddWait(std::move(found), inside, unknown);
   }
 
   // Whoever has completed it is not to blame. Of several that have not, one holds up the others: collectives are made of
   // messages.
-  void AddUnfinished(const FlightCollective& collective, const Places& inside) {
-    Found found = NewFound(collective.group, collective.sequence, collective.parts.front());
+  void AddUnfinished(Found found, const std::string& name, const Places& inside) {
+    found.one_of = true;
     found.candidates = RanksOf(inside);
     found.finding.set_verdict(kStateMismatch);
-    found.finding.set_text(absl::StrCat(RankWord(found.candidates), Has(found.candidates), " not completed ", Name(collective),
+    found.finding.set_text(absl::StrCat(RankWord(found.candidates), Has(found.candidates), " not completed ", name,
                                         ", which others have", inside.size() > 1 ? "; one of them holds it up" : ""));
     if (inside.size() > 1) {
       AddWait(std::move(found), inside, {});
@@ -210,11 +248,8 @@ class Analyzer {
     }
   }
 
-  void AddUnderWay(const FlightCollective& collective, const Places& inside) {
-    AddUnderWay(NewFound(collective.group, collective.sequence, collective.parts.front()), Name(collective), inside);
-  }
-
   void AddUnderWay(Found found, const std::string& name, const Places& inside) {
+    found.one_of = true;
     under_way_.push_back(name);
     found.told_if_needed = true;
     found.candidates = RanksOf(inside);
@@ -276,6 +311,7 @@ class Analyzer {
     const int64_t peer = sends ? channel.to : channel.from;
     const bool has_dump = history_.dumped.count(peer) > 0;
     Found found = NewFound(channel.group, waiter.entry->p2p_seq_id(), waiter);
+    found.one_of = !has_dump;
     found.finding.set_verdict(has_dump ? kStateMismatch : kUndecided);
     if (has_dump) found.finding.add_missing_ranks(peer);
     found.finding.set_text(has_dump ? absl::StrCat("rank ", peer, " does not ", sends ? "receive " : "send ",
@@ -286,8 +322,10 @@ class Analyzer {
   }
 
   void AddUnderWay(const FlightChannel& channel, const FlightPart& send, const FlightPart& receive) {
-    AddUnderWay(NewFound(channel.group, send.entry->p2p_seq_id(), send), MessageName(channel, send),
-                {{send.rank, send.entry->record_id()}, {receive.rank, receive.entry->record_id()}});
+    Found found = NewFound(channel.group, send.entry->p2p_seq_id(), send);
+    const Places inside = {{send.rank, send.entry->record_id()}, {receive.rank, receive.entry->record_id()}};
+    if (IsKnownInside(inside)) return AddStandingStill(std::move(found), MessageName(channel, send), inside, {});
+    AddUnderWay(std::move(found), MessageName(channel, send), inside);
   }
 
   void AddMismatch(const FlightChannel& channel, size_t n, const FlightMatch& match) {
@@ -307,35 +345,76 @@ class Analyzer {
     found_.erase(std::remove_if(found_.begin(), found_.end(),
                                 [&](const Found& one) { return one.told_if_needed && causes.needed.count(one.wait) == 0; }),
                  found_.end());
-    const auto root = [&](const Found& one) {
-      return one.wait >= 0 && (!causes.of_wait[one.wait].empty() || causes.needed.count(one.wait) > 0);
-    };
-    std::set<int64_t> culprits = causes.culprits;
-    for (Found& one : found_) {
-      if (one.mismatch || one.wait < 0) continue;
-      std::set<int64_t> blamed = causes.of_wait[one.wait];
-      if (causes.needed.count(one.wait) > 0) blamed = Suspects(one.candidates, causes.culprits);
-      for (int64_t rank : blamed) one.finding.add_culprits(rank);
-      culprits.insert(blamed.begin(), blamed.end());
+    const std::vector<std::set<int64_t>> blamed = Blamed(causes);
+    for (size_t i = 0; i < found_.size(); ++i) {
+      if (found_[i].mismatch) continue;
+      for (int64_t rank : blamed[i]) found_[i].finding.add_culprits(rank);
     }
+    const auto root = [&](const Found& one) { return one.wait >= 0 && one.finding.culprits_size() > 0; };
     std::stable_sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
       auto order = [&](const Found& one) { return std::make_tuple(!root(one), !one.mismatch, root(one) ? one.time_ns : 0); };
       return order(a) < order(b);
     });
+    std::set<int64_t> culprits;
+    for (const Found& one : found_) {
+      if (one.wait >= 0) culprits.insert(one.finding.culprits().begin(), one.finding.culprits().end());
+    }
+    for (const auto& [rank, condition] : known_) culprits.insert(rank);
     if (culprits.empty() && !found_.empty()) BlameFirst(&culprits);
     for (int64_t rank : culprits) result_.add_culprits(rank);
-    result_.set_verdict(found_.empty() ? kFullyMatched : found_[0].finding.verdict());
-    result_.set_text(found_.empty() ? TextOfNothing() : TextOf(causes, culprits));
+    SetVerdict(causes, culprits);
     for (Found& one : found_) *result_.add_findings() = std::move(one.finding);
   }
 
-  // Of candidates those that are to blame for certain, for something else; if none is, all of them.
-  static std::set<int64_t> Suspects(const std::vector<int64_t>& candidates, const std::set<int64_t>& certain) {
-    std::set<int64_t> suspects;
-    for (int64_t rank : candidates) {
-      if (certain.count(rank) > 0) suspects.insert(rank);
+  void SetVerdict(const FlightWaits::Causes& causes, const std::set<int64_t>& culprits) {
+    const bool named = known_.empty() || (!found_.empty() && found_[0].finding.culprits_size() > 0);
+    result_.set_verdict(!named ? kUndecided : found_.empty() ? kFullyMatched : found_[0].finding.verdict());
+    if (!named) return result_.set_text(absl::StrCat(TextOfKnown(), "; nobody waits in a communication for that", LastOfKnown()));
+    result_.set_text(found_.empty() ? TextOfNothing() : TextOf(causes, culprits));
+    if (!known_.empty()) result_.set_text(absl::StrCat(result_.text(), "; ", TextOfKnown()));
+  }
+
+  // Whom each of what was found blames. Whom the launcher knows to be the cause is the only one; a mismatch speaks for itself.
+  // Where one of several is to blame: who is for certain, for something else; else who is in all such sets, which explains them
+  // all; else all of them.
+  std::vector<std::set<int64_t>> Blamed(const FlightWaits::Causes& causes) const {
+    std::vector<std::set<int64_t>> blamed;
+    std::set<int64_t> certain, common;
+    std::vector<size_t> open;
+    for (const Found& one : found_) {
+      blamed.push_back(one.wait >= 0 ? causes.of_wait[one.wait] : std::set<int64_t>());
+      if (one.wait >= 0 && causes.needed.count(one.wait) > 0) blamed.back() = {one.candidates.begin(), one.candidates.end()};
+      if (!one.one_of) certain.insert(blamed.back().begin(), blamed.back().end());
     }
-    return suspects.empty() ? std::set<int64_t>(candidates.begin(), candidates.end()) : suspects;
+    if (!known_.empty()) {
+      for (auto& ranks : blamed) ranks = Both(ranks, Ranks(known_));
+      return blamed;
+    }
+    for (size_t i = 0; i < found_.size(); ++i) {
+      if (!found_[i].one_of || blamed[i].empty()) continue;
+      if (auto both = Both(blamed[i], certain); !both.empty()) {
+        blamed[i] = std::move(both);
+      } else {
+        common = open.empty() ? blamed[i] : Both(common, blamed[i]);
+        open.push_back(i);
+      }
+    }
+    for (size_t i : open) {
+      if (!common.empty()) blamed[i] = common;
+    }
+    return blamed;
+  }
+
+  static std::set<int64_t> Ranks(const Conditions& conditions) {
+    std::set<int64_t> ranks;
+    for (const auto& [rank, condition] : conditions) ranks.insert(rank);
+    return ranks;
+  }
+
+  static std::set<int64_t> Both(const std::set<int64_t>& a, const std::set<int64_t>& b) {
+    std::set<int64_t> both;
+    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::inserter(both, both.end()));
+    return both;
   }
 
   // Where nobody waits: a mismatch that all got through, or who has not completed something.
@@ -354,11 +433,37 @@ class Analyzer {
     std::string text = first.finding.text();
     std::set<int64_t> others = culprits;
     for (int64_t rank : first.finding.culprits()) others.erase(rank);
-    if (!others.empty())
+    if (!others.empty() && known_.empty())
       absl::StrAppend(&text, "; ", RankWord(ToVector(others)), others.size() == 1 ? " is" : " are", " waited for elsewhere");
     const size_t waiting = waits_.Waiting().size(), told = first.candidates.empty() ? first.waiters : 0;
     if (waiting > told) absl::StrAppend(&text, "; ", waiting, waiting == 1 ? " rank waits" : " ranks wait", " in all");
     return text;
+  }
+
+  // "rank 1 (train, step 21): does not answer: the process is stopped (SIGSTOP)", those of whom the same is known together.
+  std::string TextOfKnown() const {
+    std::map<std::string, std::vector<int64_t>> ranks;
+    for (const auto& [rank, condition] : known_) {
+      const std::string where =
+          condition->phase().empty() ? "" : absl::StrCat(" (", condition->phase(), ", step ", condition->step(), ")");
+      ranks[absl::StrCat(where, ": ", condition->text())].push_back(rank);
+    }
+    return absl::StrJoin(ranks, "; ",
+                         [](std::string* out, const auto& entry) { absl::StrAppend(out, RankWord(entry.second), entry.first); });
+  }
+
+  // What the one rank that is known to be the cause went through last.
+  std::string LastOfKnown() const {
+    const FlightCollective* last = nullptr;
+    int64_t record = -1;
+    for (const FlightCollective& collective : history_.collectives) {
+      for (const FlightPart& part : collective.parts) {
+        if (known_.size() != 1 || known_.count(part.rank) == 0 || part.entry->record_id() <= record) continue;
+        last = &collective;
+        record = part.entry->record_id();
+      }
+    }
+    return last == nullptr ? "" : absl::StrCat("; its last was ", Name(*last));
   }
 
   std::string TextOfNothing() const {
@@ -372,6 +477,7 @@ class Analyzer {
 
   const int64_t world_size_;
   const FlightHistory history_;
+  const Conditions known_;
   FlightWaits waits_;
   std::vector<Found> found_;
   std::set<int64_t> out_of_step_;  // groups

@@ -6,7 +6,12 @@
 // others are inside of ("collective_state_mismatch"): a rank that is missing because it waits itself, in another group or for a
 // message, is not to blame; the chain is followed to a rank that waits for nobody, or has left no dump ("undecided"), or around a
 // circle. It may also end at what all have entered and some, or all, do not complete: one of these froze in the middle of it, and
-// `culprits` are all of these ("undecided" where nobody has completed it; where nobody waits behind that, nothing is found).
+// `culprits` are all of these ("undecided" where nobody has completed it; where nobody waits behind that, nothing is found). Of
+// several such sets, of each of which one rank is to blame, whoever is in all of them is the culprit, if there is anybody.
+//
+// What the launcher knew of the ranks (FlightDump.condition) decides where the dumps cannot: ranks that failed, or without any
+// those that are stopped or do not answer, are the culprits, be they missing in what others wait in, or inside of it. If nobody
+// waits for them, the verdict is "undecided", and the text says what they went through last.
 //
 // What a ring has overwritten counts as done. A message is told from its number only if both rings reach back to their beginning;
 // otherwise only those that are under way are looked at.

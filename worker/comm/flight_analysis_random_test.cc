@@ -60,6 +60,24 @@ Ranks Culprits(const v1::FlightAnalysis& analysis) { return {analysis.culprits()
 class RandomWorlds : public testing::Test {
  protected:
   RandomWorlds() { std::printf("seed %u\n", seed_); }
+  // Once the launcher has seen who is stopped: it alone, with something that it is missing in, or inside of, where others wait.
+  static void ExpectNamed(std::vector<v1::FlightDump> dumps, int64_t rank, bool waited_for) {
+    dumps[rank].mutable_condition()->set_fault("unresponsive");
+    const auto analysis = AnalyzeFlight(dumps, static_cast<int64_t>(dumps.size()));
+    ASSERT_EQ(Culprits(analysis), Ranks({rank})) << analysis.DebugString();
+    if (!waited_for) return;
+    ASSERT_EQ(analysis.verdict(), "collective_state_mismatch") << analysis.DebugString();
+    const v1::FlightFinding& first = analysis.findings(0);
+    ASSERT_EQ(Ranks(first.culprits().begin(), first.culprits().end()), Ranks({rank})) << analysis.DebugString();
+    const auto& missing = first.missing_ranks();
+    const auto& entries = dumps[rank].entries();
+    const bool absent = std::count(missing.begin(), missing.end(), rank) > 0;
+    const bool inside = std::any_of(entries.begin(), entries.end(), [&](const v1::FlightEntry& entry) {
+      const bool same = entry.is_p2p() || entry.collective_seq_id() == first.sequence();  // ranks count their own messages
+      return entry.process_group() == first.process_group() && same && entry.state() == "started";
+    });
+    ASSERT_TRUE(absent || inside) << analysis.DebugString();
+  }
   static constexpr uint32_t kRounds = 1500;
   const uint32_t seed_ = std::random_device{}();
 };
@@ -126,6 +144,7 @@ TEST_F(RandomWorlds, NobodyElseIsBlamedForWhoFrozeWithSeveralStreams) {
     const bool among = culprits.size() > 1 && analysis.text().find("one of them holds it up") != std::string::npos &&
                        std::count(culprits.begin(), culprits.end(), rank) == 1;
     ASSERT_TRUE(culprits.empty() || culprits == Ranks({rank}) || among) << rank << " hangs\n" << analysis.DebugString();
+    ExpectNamed(dumps, rank, !world.stuck().empty());
     if (world.stuck().empty()) continue;
     const bool started = std::count(states.begin(), states.end(), "started") > 0;
     ASSERT_TRUE(started || culprits == Ranks({rank})) << analysis.DebugString();

@@ -180,6 +180,119 @@ TEST(AnalyzeFlight, WhatAllAreInsideOfAndOthersWaitBehindIsUndecided) {
             "ranks 0,1 have entered all_reduce 1 of dp, and none has completed it; one of them holds it up; 1 rank waits in all");
 }
 
+void SetCondition(v1::FlightDump* dump, const std::string& fault, const std::string& text) {
+  dump->mutable_condition()->set_fault(fault);
+  dump->mutable_condition()->set_text(text);
+  dump->mutable_condition()->set_phase("train");
+  dump->mutable_condition()->set_step(21);
+}
+
+constexpr char kStopped[] = "does not answer: the process is stopped (SIGSTOP)";
+
+// Both were stuck in one ring of messages: the dumps say no more, but the launcher saw which process was stopped.
+TEST(AnalyzeFlight, WhoWasStoppedInsideOfWhatAllAreInsideOfIsNamed) {
+  FlightWorld world(2);
+  const int64_t group = world.AddGroup("dp", {0, 1});
+  for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_reduce");
+  auto dumps = world.Run();
+  for (auto& dump : dumps) dump.mutable_entries(2)->set_state("started");
+  SetCondition(&dumps[0], "consequence", "no message for 10s");
+  SetCondition(&dumps[1], "unresponsive", kStopped);
+  const auto analysis = AnalyzeFlight(dumps, 2);
+  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(analysis.text(),
+            "rank 1 has entered all_reduce 3 of dp and stands still in it; rank 0 waits there; rank 1 (train, step 21): does not "
+            "answer: the process is stopped (SIGSTOP)");
+  ASSERT_EQ(analysis.findings_size(), 1);
+  EXPECT_EQ(analysis.findings(0).process_group(), "dp");
+  EXPECT_EQ(analysis.findings(0).sequence(), 3);
+  EXPECT_EQ(analysis.findings(0).profiling_name(), "gloo:all_reduce");
+  EXPECT_EQ(ToRanks(analysis.findings(0).culprits()), Ranks({1}));
+  EXPECT_EQ(analysis.matched(), 3);
+}
+
+TEST(AnalyzeFlight, OfThoseWhoHaveNotCompletedWhoWasStoppedIsToBlame) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_gather");
+  auto dumps = world.Run();
+  for (int rank : {0, 1}) dumps[rank].mutable_entries(0)->set_state("started");
+  SetCondition(&dumps[1], "unresponsive", kStopped);
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(ToRanks(analysis.findings(0).culprits()), Ranks({1}));
+}
+
+// Rank 1 died; the others were asked at once, and rank 2 was still on its way to where 0 waits.
+TEST(AnalyzeFlight, WhoIsMerelyOnItsWayIsNotBlamedBesideWhoFailed) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  world.Hang(1, 0);
+  world.Hang(2, 0);
+  auto dumps = world.Run();
+  EXPECT_EQ(Culprits(AnalyzeFlight(dumps, 3)), Ranks({1, 2}));
+  SetCondition(&dumps[1], "failed", "the process was killed by signal 9 (Killed)");
+  SetCondition(&dumps[2], "unresponsive", "does not answer: the process hangs");
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(ToRanks(analysis.findings(0).culprits()), Ranks({1}));
+  EXPECT_EQ(ToRanks(analysis.findings(0).missing_ranks()), Ranks({1, 2}));
+  EXPECT_EQ(
+      analysis.text(),
+      "ranks 1,2 have not entered all_reduce 1 of dp, in which rank 0 waits; rank 1 (train, step 21): the process was killed "
+      "by signal 9 (Killed)");
+}
+
+// In a checkpoint, say: the others wait for it, but in no collective.
+TEST(AnalyzeFlight, WhoWasStoppedWhereNobodyWaitsIsNamedWithWhatItWentThroughLast) {
+  FlightWorld world(2);
+  const int64_t group = world.AddGroup("dp", {0, 1});
+  for (int i = 0; i < 4; ++i) world.AddCollective(group, "all_gather");
+  auto dumps = world.Run();
+  SetCondition(&dumps[0], "none", "");
+  SetCondition(&dumps[1], "unresponsive", kStopped);
+  const auto analysis = AnalyzeFlight(dumps, 2);
+  EXPECT_EQ(analysis.verdict(), "undecided");
+  EXPECT_EQ(Culprits(analysis), Ranks({1}));
+  EXPECT_EQ(
+      analysis.text(),
+      "rank 1 (train, step 21): does not answer: the process is stopped (SIGSTOP); nobody waits in a communication for that; "
+      "its last was all_gather 4 of dp");
+  EXPECT_EQ(analysis.findings_size(), 0);
+}
+
+// Rank 1 froze in the middle of two at once, with 0 and with 2, behind which 3 and 4 wait: it alone explains both.
+TEST(AnalyzeFlight, OfSeveralSetsWhoIsInAllOfThemIsToBlame) {
+  FlightWorld world(5);
+  world.AddCollective(world.AddGroup("tp", {0, 1}), "all_reduce");
+  world.AddCollective(world.AddGroup("dp", {1, 2}), "all_gather");
+  world.AddCollective(world.AddGroup("dp", {0, 3}), "all_gather");
+  world.AddCollective(world.AddGroup("tp", {2, 4}), "all_reduce");
+  auto dumps = world.Run();
+  for (int rank : {0, 1, 2}) dumps[rank].mutable_entries(0)->set_state("started");
+  dumps[1].mutable_entries(1)->set_state("started");
+  for (int rank : {0, 2}) dumps[rank].mutable_entries()->RemoveLast();
+  for (int rank : {3, 4}) dumps[rank].mutable_entries(0)->set_state("started");
+  const auto analysis = AnalyzeFlight(dumps, 5);
+  EXPECT_EQ(Culprits(analysis), Ranks({1})) << analysis.DebugString();
+  ASSERT_EQ(analysis.findings_size(), 4);
+  for (int i : {0, 1}) EXPECT_EQ(ToRanks(analysis.findings(i).culprits()), Ranks({1}));
+  for (int i : {2, 3}) EXPECT_EQ(analysis.findings(i).culprits_size(), 0);
+}
+
+// Two ranks left no dump; the one that is missing in both groups is to blame, the other one waits in one of them perhaps.
+TEST(AnalyzeFlight, OfRanksWithoutADumpWhoIsMissingEverywhereIsToBlame) {
+  FlightWorld world(4);
+  world.AddCollective(world.AddGroup("dp", {0, 2, 3}), "all_reduce");
+  world.AddCollective(world.AddGroup("tp", {1, 3}), "all_gather");
+  world.Hang(3, 0);
+  auto dumps = world.Run();
+  dumps.resize(2);
+  const auto analysis = AnalyzeFlight(dumps, 4);
+  EXPECT_EQ(analysis.verdict(), "undecided");
+  EXPECT_EQ(Culprits(analysis), Ranks({3})) << analysis.DebugString();
+}
+
 // Rank 1 had started a prefetch before it froze; 0 comes to that only after what it waits in: no circle, rank 1 is to blame.
 TEST(AnalyzeFlight, WhatARankStartedAheadIsNoExcuseForWhatComesBefore) {
   FlightWorld world(2);

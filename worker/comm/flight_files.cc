@@ -56,17 +56,29 @@ absl::StatusOr<v1::FlightDump> ReadAs(const std::string& path, std::string* byte
   return first == '{' ? FlightDumpFromJson(*bytes) : FlightDumpFromPickle(*bytes);
 }
 
+// A JSON dump, if it says what the launcher knew of the rank.
+bool HasCondition(const std::string& json) {
+  const auto dump = ReadFlightFile(json);
+  return dump.ok() && dump->has_condition();
+}
+
 absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
   std::error_code error;
   const fs::path flight = fs::is_directory(fs::path(folder) / "flight", error) ? fs::path(folder) / "flight" : fs::path(folder);
-  std::map<std::string, std::string> by_stem;  // name without extension -> path
+  struct Dump {
+    std::string json, other;
+  };
+  std::map<std::string, Dump> by_stem;  // name without extension
   for (const auto& entry : fs::directory_iterator(flight, error)) {
     if (RankInName(entry.path().string()) < 0 || !entry.is_regular_file(error)) continue;
-    std::string& path = by_stem[entry.path().stem().string()];
-    if (path.empty() || entry.path().extension() != ".json") path = entry.path().string();
+    Dump& dump = by_stem[entry.path().stem().string()];
+    (entry.path().extension() == ".json" ? dump.json : dump.other) = entry.path().string();
   }
   std::vector<std::string> files;
-  for (const auto& [stem, path] : by_stem) files.push_back(path);
+  for (const auto& [stem, dump] : by_stem) {
+    const bool json = dump.other.empty() || (!dump.json.empty() && HasCondition(dump.json));
+    files.push_back(json ? dump.json : dump.other);
+  }
   if (files.empty()) {
     return FieldError("RUN_DIR", folder, "has no flight records; name a run's job.dump_folder, its flight folder, or files",
                       absl::StatusCode::kNotFound);

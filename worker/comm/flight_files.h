@@ -13,9 +13,10 @@ namespace legoai::comm {
 // or follows from its groups. Errors: NotFound, InvalidArgument.
 absl::StatusOr<v1::FlightDump> ReadFlightFile(const std::string& path);
 
-// Reads files and folders: a run's (its flight folder is taken), or any that holds files with ranks in their names; of rank-R and
-// rank-R.json the ring is taken. By rank. Errors: as above; NotFound for a folder without; InvalidArgument for two dumps of one
-// rank.
+// Reads files and folders: a run's (its flight folder is taken), or any that holds files with ranks in their names. Of rank-R and
+// rank-R.json the ring is taken, which may be of a living process; but the JSON if it has the launcher's word on the rank, which
+// was written when something had gone wrong. By rank. Errors: as above; NotFound for a folder without; InvalidArgument for two
+// dumps of one rank.
 absl::StatusOr<std::vector<v1::FlightDump>> ReadFlight(const std::vector<std::string>& places);
 
 }  // namespace legoai::comm

@@ -117,6 +117,28 @@ TEST_F(FlightFiles, OfARunTheFlightFolderIsReadAndRingsBeforeJson) {
   EXPECT_EQ((*both)[1].entries_size(), 0);  // the ring's
 }
 
+TEST_F(FlightFiles, TheLaunchersWordOnARankIsKeptAndItsDumpTaken) {
+  FlightWorld world(2);
+  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  auto dumps = world.Run();
+  v1::RankCondition& condition = *dumps[1].mutable_condition();
+  condition.set_fault("unresponsive");
+  condition.set_text("does not answer");
+  condition.set_process_state("T");
+  condition.set_silent_seconds(10.25);
+  condition.set_phase("train");
+  condition.set_step(21);
+  for (int rank : {0, 1}) {
+    Write("run/flight/rank-" + std::to_string(rank) + ".json", FlightDumpToJson(dumps[rank]));
+    ASSERT_TRUE(FlightRing::Create(Path("run/flight/rank-" + std::to_string(rank)), rank, 2, {}, 4, "gloo", 1000).ok());
+  }
+  const auto read = ReadFlight({Path("run")});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ((*read)[0].entries_size(), 0) << "the ring's";
+  EXPECT_FALSE((*read)[0].has_condition());
+  EXPECT_EQ((*read)[1].DebugString(), dumps[1].DebugString());
+}
+
 TEST_F(FlightFiles, TheRankFollowsFromGroupsWhereNoNameSaysIt) {
   const std::string pickle = Bytes(std::string(kPickles) + "/nccl_trace_rank_0");
   ExpectRefused({Write("trace", pickle)}, {Path("trace"), "does not say of which rank it is", "_rank_N"});

@@ -123,11 +123,30 @@ void RanksFromJson(const Json& config, v1::FlightGroup* group) {
   for (const Json& rank : ranks) group->add_ranks(rank.get<int64_t>());
 }
 
+Json ConditionToJson(const v1::RankCondition& condition) {
+  return {{"fault", condition.fault()},
+          {"text", condition.text()},
+          {"process_state", condition.process_state()},
+          {"silent_seconds", condition.silent_seconds()},
+          {"phase", condition.phase()},
+          {"step", condition.step()}};
+}
+
+void ReadCondition(const Json& json, v1::RankCondition* condition) {
+  condition->set_fault(Text(json, "fault"));
+  condition->set_text(Text(json, "text"));
+  condition->set_process_state(Text(json, "process_state"));
+  condition->set_silent_seconds(json.value("silent_seconds", 0.0));
+  condition->set_phase(Text(json, "phase"));
+  condition->set_step(Integer(json, "step"));
+}
+
 // LegoAI's own: groups have numbers.
 void ReadOwn(const Json& json, v1::FlightDump* dump) {
   dump->set_rank(Integer(json, "rank"));
   dump->set_world_size(Integer(json, "world_size"));
   dump->set_reason(Text(json, "reason"));
+  if (json.contains("condition")) ReadCondition(json.at("condition"), dump->mutable_condition());
   for (const auto& [id, config] : json.at("pg_config").items()) {
     auto* group = dump->add_groups();
     group->set_pg_id(std::stoll(id));
@@ -178,6 +197,7 @@ std::string FlightDumpToJson(const v1::FlightDump& dump) {
   json["rank"] = dump.rank();
   json["world_size"] = dump.world_size();
   json["reason"] = dump.reason();
+  if (dump.has_condition()) json["condition"] = ConditionToJson(dump.condition());
   json["pg_config"] = Json::object();
   for (const auto& group : dump.groups()) {
     json["pg_config"][absl::StrCat(group.pg_id())] = {{"name", absl::StrCat(group.pg_id())},

@@ -44,34 +44,18 @@ absl::StatusOr<std::string> DatasetPath(const std::string& uri) {
   return uri;
 }
 
-absl::StatusOr<v1::Dataset> DatasetFacts(const std::string& uri) {
+absl::StatusOr<v1::Dataset> DatasetFacts(const std::string& uri, const checkpoint::Cancel& cancel) {
   absl::StatusOr<std::string> path = DatasetPath(uri);
   if (!path.ok()) return path.status();
   absl::StatusOr<int64_t> bytes = LengthOf(uri, *path);
   if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(*path);
+  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(*path, cancel);
   if (!digest.ok()) return Annotate(digest.status(), kField);
   v1::Dataset facts;
   facts.set_uri(uri);
   facts.set_bytes(*bytes);
   facts.set_sha256(*digest);
   return facts;
-}
-
-absl::Status CheckDataset(const v1::Dataset& dataset) {
-  absl::StatusOr<std::string> path = DatasetPath(dataset.uri());
-  if (!path.ok()) return path.status();
-  absl::StatusOr<int64_t> bytes = LengthOf(dataset.uri(), *path);
-  if (!bytes.ok()) return bytes.status();
-  constexpr char kOther[] = "; it is not the file that the job was made for";
-  if (*bytes != dataset.bytes())
-    return FieldError(kField, dataset.uri(), absl::StrCat("has ", *bytes, " bytes, expected ", dataset.bytes(), kOther),
-                      absl::StatusCode::kFailedPrecondition);
-  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(*path);
-  if (!digest.ok()) return Annotate(digest.status(), kField);
-  if (*digest == dataset.sha256()) return absl::OkStatus();
-  return FieldError(kField, dataset.uri(), absl::StrCat("has sha256 ", *digest, ", expected ", dataset.sha256(), kOther),
-                    absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace legoai::data

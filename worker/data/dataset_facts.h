@@ -7,16 +7,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/dataset.pb.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::data {
 
 // The path of "file:///data/corpus.txt" or of a plain path. Other schemes are refused by name.
 absl::StatusOr<std::string> DatasetPath(const std::string& uri);
 
-// Reads the whole file for its digest. Errors (field training.dataset_path): not there, not a regular file, empty.
-absl::StatusOr<v1::Dataset> DatasetFacts(const std::string& uri);
-
-// Error unless the file at `dataset.uri` is the one that the facts were taken of.
-absl::Status CheckDataset(const v1::Dataset& dataset);
+// Reads the whole file for its digest. Errors (field training.dataset_path): not there, not a regular file, empty; Cancelled.
+absl::StatusOr<v1::Dataset> DatasetFacts(const std::string& uri, const checkpoint::Cancel& cancel = nullptr);
 
 }  // namespace legoai::data

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "proto/errors.h"
@@ -31,7 +30,6 @@ TEST(DatasetFactsTest, FactsOfAPathAndOfAUri) {
     EXPECT_EQ(facts->uri(), uri);
     EXPECT_EQ(facts->bytes(), 3);
     EXPECT_EQ(facts->sha256(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    EXPECT_TRUE(CheckDataset(*facts).ok());
   }
 }
 
@@ -42,17 +40,6 @@ TEST(DatasetFactsTest, WhatCannotBeTrainedOnIsRefused) {
   ExpectError(DatasetFacts(WriteText("empty.txt", "")).status(), absl::StatusCode::kInvalidArgument, "empty");
   ExpectError(DatasetFacts("s3://bucket/c4").status(), absl::StatusCode::kInvalidArgument, "'s3'");
   ExpectError(DatasetFacts("file://host/c4").status(), absl::StatusCode::kInvalidArgument, "names a host");
-}
-
-TEST(DatasetFactsTest, AnotherFileUnderTheSameNameIsNoticed) {
-  const std::string path = WriteText("changed.txt", "one text");
-  const v1::Dataset facts = DatasetFacts(path).value();
-  WriteText("changed.txt", "two text");
-  ExpectError(CheckDataset(facts), absl::StatusCode::kFailedPrecondition, "sha256");
-  WriteText("changed.txt", "longer text");
-  ExpectError(CheckDataset(facts), absl::StatusCode::kFailedPrecondition, "11 bytes, expected 8");
-  std::filesystem::remove(path);
-  ExpectError(CheckDataset(facts), absl::StatusCode::kNotFound, "no such file");
 }
 
 }  // namespace

@@ -60,9 +60,13 @@ TextDataset::Options OptionsOf(const v1::Training& training) {
           .seed = static_cast<uint64_t>(training.seed())};
 }
 
-double UnigramEntropy(std::span<const int32_t> tokens) {
+absl::StatusOr<double> UnigramEntropy(std::span<const int32_t> tokens, const checkpoint::Cancel& cancel) {
+  constexpr size_t kAskEvery = size_t{1} << 20;
   std::unordered_map<int32_t, int64_t> counts;
-  for (int32_t token : tokens) ++counts[token];
+  for (size_t begin = 0; begin < tokens.size(); begin += kAskEvery) {
+    if (absl::Status status = checkpoint::CheckNotCancelled(cancel); !status.ok()) return status;
+    for (int32_t token : tokens.subspan(begin, std::min(kAskEvery, tokens.size() - begin))) ++counts[token];
+  }
   double entropy = 0;
   for (const auto& [token, count] : counts) {
     const double share = static_cast<double>(count) / static_cast<double>(tokens.size());

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/recipe.pb.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::data {
 
@@ -52,7 +53,7 @@ class TextDataset {
 TextDataset::Options OptionsOf(const v1::Training& training);
 
 // Entropy of the distribution of single tokens, in nats per token: the loss of the best model that looks at no context. 0 for no
-// tokens.
-double UnigramEntropy(std::span<const int32_t> tokens);
+// tokens. Cancelled.
+absl::StatusOr<double> UnigramEntropy(std::span<const int32_t> tokens, const checkpoint::Cancel& cancel = nullptr);
 
 }  // namespace legoai::data

@@ -98,10 +98,10 @@ TEST(TextDatasetTest, TooShortAndOutOfRange) {
 }
 
 TEST(TextDatasetTest, UnigramEntropyOfKnownDistributions) {
-  EXPECT_EQ(UnigramEntropy({}), 0);
-  EXPECT_EQ(UnigramEntropy(std::vector<int32_t>{7, 7, 7}), 0);
-  EXPECT_NEAR(UnigramEntropy(Count(256)), std::log(256), 1e-12);
-  EXPECT_NEAR(UnigramEntropy(std::vector<int32_t>{1, 1, 1, 2}), 0.75 * std::log(4.0 / 3) + 0.25 * std::log(4.0), 1e-12);
+  EXPECT_EQ(UnigramEntropy({}).value(), 0);
+  EXPECT_EQ(UnigramEntropy(std::vector<int32_t>{7, 7, 7}).value(), 0);
+  EXPECT_NEAR(UnigramEntropy(Count(256)).value(), std::log(256), 1e-12);
+  EXPECT_NEAR(UnigramEntropy(std::vector<int32_t>{1, 1, 1, 2}).value(), 0.75 * std::log(4.0 / 3) + 0.25 * std::log(4.0), 1e-12);
 }
 
 }  // namespace

@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/sha256.h"
 #include "worker/data/dataset_facts.h"
@@ -21,28 +24,45 @@ struct Header {
   int64_t count = 0;
 };
 
-absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const Tokenizer& tokenizer) {
+absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const Tokenizer& tokenizer,
+                                              const checkpoint::Cancel& cancel) {
   absl::StatusOr<std::string> path = DatasetPath(dataset.uri());
   if (!path.ok()) return path.status();
   absl::StatusOr<checkpoint::MappedFile> text = checkpoint::MappedFile::Open(*path);
   if (!text.ok()) return text.status();
-  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text->bytes());
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text->bytes(), cancel);
   if (!ids.ok()) return Annotate(ids.status(), *path);
   if (tokenizer.BeginOfText()) ids->insert(ids->begin(), *tokenizer.BeginOfText());
   if (tokenizer.EndOfText()) ids->push_back(*tokenizer.EndOfText());
   return ids;
 }
 
-absl::Status Store(const std::string& path, const std::vector<int32_t>& ids) {
-  absl::Status status = checkpoint::MakeFolders(std::filesystem::path(path).parent_path().string());
-  if (!status.ok()) return status;
-  const std::string unfinished = absl::StrCat(path, ".", getpid());  // several ranks may be at it
-  absl::StatusOr<checkpoint::OutputFile> file = checkpoint::OutputFile::Create(unfinished);
-  if (!file.ok()) return file.status();
+// Two that make the same file at once, be they hosts, processes or threads, write files of their own.
+std::string UnfinishedName(const std::string& path) {
+  std::random_device random;
+  return absl::StrFormat("%s.%d.%08x%08x", path, getpid(), random(), random());
+}
+
+absl::Status WriteIds(checkpoint::OutputFile& file, const std::vector<int32_t>& ids, const checkpoint::Cancel& cancel) {
   Header header;
   header.count = static_cast<int64_t>(ids.size());
-  status = file->WriteAt(0, &header, sizeof(header));
-  if (status.ok()) status = file->WriteAt(sizeof(header), ids.data(), header.count * static_cast<int64_t>(sizeof(int32_t)));
+  absl::Status status = file.WriteAt(0, &header, sizeof(header));
+  constexpr int64_t kPiece = checkpoint::kPieceBytes / sizeof(int32_t);
+  for (int64_t done = 0; status.ok() && done < header.count; done += kPiece) {
+    const int64_t bytes = std::min(kPiece, header.count - done) * static_cast<int64_t>(sizeof(int32_t));
+    status = checkpoint::CheckNotCancelled(cancel);
+    if (status.ok()) status = file.WriteAt(sizeof(header) + done * sizeof(int32_t), ids.data() + done, bytes);
+  }
+  return status;
+}
+
+absl::Status Store(const std::string& path, const std::vector<int32_t>& ids, const checkpoint::Cancel& cancel) {
+  absl::Status status = checkpoint::MakeFolders(std::filesystem::path(path).parent_path().string());
+  if (!status.ok()) return status;
+  const std::string unfinished = UnfinishedName(path);
+  absl::StatusOr<checkpoint::OutputFile> file = checkpoint::OutputFile::Create(unfinished);
+  if (!file.ok()) return file.status();
+  status = WriteIds(*file, ids, cancel);
   if (status.ok()) status = file->Close();
   if (status.ok()) status = checkpoint::RenameFile(unfinished, path);
   std::error_code error;
@@ -67,17 +87,17 @@ std::optional<TokenFile> TokenFile::Map(const std::string& path) {
   return mapped;
 }
 
-absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Tokenizer& tokenizer,
-                                          const std::string& cache_folder) {
+absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Tokenizer& tokenizer, const std::string& cache_folder,
+                                          const checkpoint::Cancel& cancel) {
   const std::string key = checkpoint::Sha256(absl::StrCat(dataset.sha256(), " ", tokenizer.Identity()));
   const std::string path = absl::StrCat(cache_folder, "/tokens-", key.substr(0, 32), ".bin");
   if (!cache_folder.empty()) {
     if (std::optional<TokenFile> cached = Map(path)) return *std::move(cached);
   }
-  absl::StatusOr<std::vector<int32_t>> ids = Tokenize(dataset, tokenizer);
+  absl::StatusOr<std::vector<int32_t>> ids = Tokenize(dataset, tokenizer, cancel);
   if (!ids.ok()) return ids.status();
   if (!cache_folder.empty()) {
-    absl::Status status = Store(path, *ids);
+    absl::Status status = Store(path, *ids, cancel);
     if (!status.ok()) return status;
     if (std::optional<TokenFile> cached = Map(path)) return *std::move(cached);
   }

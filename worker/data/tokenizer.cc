@@ -13,13 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/files.h"
-#include "worker/data/byte_pair_encoding.h"
 #include "worker/checkpoint/sha256.h"
+#include "worker/data/byte_pair_encoding.h"
 
 namespace legoai::data {
 namespace {
 
 constexpr char kField[] = "model.tokenizer_path";
+constexpr size_t kAskEvery = size_t{1} << 16;  // bytes of text: whether to go on
 constexpr char kSpecial[][20] = {"<|begin_of_text|>", "<|end_of_text|>"};
 
 // Llama 3's split pattern. White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
@@ -72,7 +73,7 @@ class Splitter {
         return FieldError("training.dataset_path", absl::StrCat("byte ", pcre2_get_startchar(match.get())),
                           absl::StrCat("not UTF-8 (", Message(result), "); convert the text, or use the byte tokenizer"));
       if (result < 0) return absl::InternalError(absl::StrCat("splitting the text at byte ", at, ": ", Message(result)));
-      visit(text.substr(range[0], range[1] - range[0]));
+      if (absl::Status status = visit(text.substr(range[0], range[1] - range[0])); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
@@ -83,11 +84,6 @@ class Splitter {
 
 class ByteTokenizer : public Tokenizer {
  public:
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    std::vector<int32_t> ids(text.size());
-    for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
-    return ids;
-  }
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (int32_t id : ids) {
@@ -100,6 +96,17 @@ class ByteTokenizer : public Tokenizer {
   const std::string& Identity() const override { return identity_; }
 
  private:
+  absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const override {
+    std::vector<int32_t> ids;
+    ids.reserve(text.size());
+    while (!text.empty()) {
+      if (absl::Status status = checkpoint::CheckNotCancelled(cancel); !status.ok()) return status;
+      for (const char byte : text.substr(0, kAskEvery)) ids.push_back(static_cast<unsigned char>(byte));
+      text.remove_prefix(std::min(text.size(), kAskEvery));
+    }
+    return ids;
+  }
+
   std::string identity_ = "byte";
 };
 
@@ -108,12 +115,6 @@ class TiktokenTokenizer : public Tokenizer {
   TiktokenTokenizer(std::vector<std::string> tokens, std::string identity, Splitter splitter)
       : encoding_(std::move(tokens)), identity_(std::move(identity)), splitter_(std::move(splitter)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    std::vector<int32_t> ids;
-    absl::Status status = splitter_.ForEachPiece(text, [&](std::string_view piece) { encoding_.Encode(piece, ids); });
-    if (!status.ok()) return status;
-    return ids;
-  }
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (int32_t id : ids) {
@@ -129,6 +130,20 @@ class TiktokenTokenizer : public Tokenizer {
   const std::string& Identity() const override { return identity_; }
 
  private:
+  absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const override {
+    std::vector<int32_t> ids;
+    size_t until_asked = 0;  // bytes
+    const absl::Status status = splitter_.ForEachPiece(text, [&](std::string_view piece) {
+      encoding_.Encode(piece, ids);
+      until_asked -= std::min(until_asked, piece.size());
+      if (until_asked > 0) return absl::OkStatus();
+      until_asked = kAskEvery;
+      return checkpoint::CheckNotCancelled(cancel);
+    });
+    if (!status.ok()) return status;
+    return ids;
+  }
+
   int32_t Tokens() const { return static_cast<int32_t>(encoding_.tokens().size()); }
 
   BytePairEncoding encoding_;

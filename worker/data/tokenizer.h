@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::data {
 
@@ -24,8 +25,10 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The ids of the text, without any of begin or end. Errors: text that is not UTF-8 where that is needed.
-  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const = 0;
+  // The ids of the text, without any of begin or end. Errors: text that is not UTF-8 where that is needed; Cancelled.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const checkpoint::Cancel& cancel = nullptr) const {
+    return DoEncode(text, cancel);
+  }
   // Errors: an id that is not in [0, VocabSize()). Ids that end within a character give bytes that are not UTF-8.
   virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;
   // Ids are below this.
@@ -35,6 +38,9 @@ class Tokenizer {
   virtual std::optional<int32_t> EndOfText() const { return std::nullopt; }
   // Equal for equal tokenizers only: "byte", or the SHA-256 of the file.
   virtual const std::string& Identity() const = 0;
+
+ private:
+  virtual absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const = 0;
 };
 
 // `path` is "byte" or a tiktoken file (recipe field model.tokenizer_path, which errors name together with file and line).

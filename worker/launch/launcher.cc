@@ -115,6 +115,7 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
     CheckSilence();
     Advance();
   }
+  TellTrouble();  // if all ended before they could be asked
   return Conclude();
 }
 
@@ -190,10 +191,9 @@ void Launcher::Dispatch(RankProcess& rank, const v1::FromTrainer& message) {
   }
   if (message.has_metrics() && callbacks_.metrics) callbacks_.metrics(rank.rank(), message.metrics());
   if (message.has_log() && callbacks_.log) callbacks_.log(rank.rank(), message.log());
-  if (message.has_flight_dump()) {
+  if (message.has_flight_answer()) {
     rank.answered = true;
-    rank.waits_in = message.flight_dump().waits_in();
-    if (callbacks_.flight_dumped) callbacks_.flight_dumped(rank.rank(), message.flight_dump());
+    rank.waits_in = message.flight_answer().waits_in();
   }
   if (message.has_arrived()) Arrive(rank, message.arrived().meeting());
   if (message.has_checkpoint_ready()) Vote(rank, message.checkpoint_ready());
@@ -280,7 +280,7 @@ void Launcher::Trouble(const absl::Status& reason) {
   EnterPhase(Phase::kAsking);
   timed_out_ = absl::IsDeadlineExceeded(reason);
   v1::ToTrainer message;
-  message.mutable_dump_flight()->set_reason(std::string(reason.message()));
+  message.mutable_flight_question();
   for (auto& rank : ranks_) {
     if (rank->reaped() || rank->socket() < 0 || rank->exit) continue;
     rank->asked = true;
@@ -307,6 +307,15 @@ void Launcher::BlameTheSilent() {
   }
 }
 
+// After the one that is to blame has been found; not where the ranks were killed as asked.
+void Launcher::TellTrouble() {
+  const RankProcess* culprit = Culprit();
+  if (culprit == nullptr || killed_ || discarded_ || std::exchange(told_trouble_, true) || !callbacks_.troubled) return;
+  std::vector<v1::RankCondition> conditions;
+  for (const auto& rank : ranks_) conditions.push_back(rank->Condition(now_));
+  callbacks_.troubled(conditions, culprit->failure);
+}
+
 // From trouble to the end of all processes: ask, terminate, kill. Each phase is left as soon as it has done its work.
 void Launcher::Advance() {
   const auto failed = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->blame != Blame::kNone; });
@@ -325,6 +334,7 @@ void Launcher::Advance() {
     });
     if (waiting && in_phase < options_.answer_timeout) return;
     BlameTheSilent();
+    TellTrouble();
     SignalAll(SIGTERM);
     EnterPhase(Phase::kTerminating);
   } else if (phase_ == Phase::kTerminating && in_phase > options_.stop_grace) {
@@ -354,9 +364,8 @@ bool Launcher::AllReaped() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->reaped(); });
 }
 
-absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
-  if (killed_ && AllReaped()) return absl::CancelledError("killed as asked");
-  if (discarded_ && AllReaped()) return LaunchOutcome{v1::Exit::STOPPED, ranks_[0]->last_progress.step()};
+// Null: nobody has failed.
+const RankProcess* Launcher::Culprit() const {
   const RankProcess* culprit = nullptr;
   for (const auto& rank : ranks_) {
     if (rank->blame == Blame::kNone) continue;
@@ -365,7 +374,13 @@ absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
       culprit = rank.get();
     }
   }
-  if (culprit != nullptr) return culprit->failure;
+  return culprit;
+}
+
+absl::StatusOr<LaunchOutcome> Launcher::Conclude() const {
+  if (killed_ && AllReaped()) return absl::CancelledError("killed as asked");
+  if (discarded_ && AllReaped()) return LaunchOutcome{v1::Exit::STOPPED, ranks_[0]->last_progress.step()};
+  if (const RankProcess* culprit = Culprit()) return culprit->failure;
   return LaunchOutcome{ranks_[0]->exit->cause(), ranks_[0]->exit->step()};
 }
 

@@ -1,7 +1,7 @@
 // Starts the trainer processes of one host and watches them until all have ended (decisions 15). Torch-free.
 //
 // What it guards against: a rank that dies, says it failed, breaks the protocol, or falls silent (stopped, hung). Then every rank
-// is asked for its flight record, the cause is told from its consequences, all are stopped (SIGTERM, after a grace SIGKILL) and
+// is asked what it waits in, the cause is told from its consequences, all are stopped (SIGTERM, after a grace SIGKILL) and
 // reaped, and the answer is one Status that names the rank and the cause. No process stays behind: children die with the thread
 // that runs Run().
 //
@@ -43,7 +43,7 @@ struct LaunchOptions {
   std::string log_directory;    // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
-  absl::Duration answer_timeout = absl::Seconds(10);  // to answer when asked for a flight record; a stopped process gets none
+  absl::Duration answer_timeout = absl::Seconds(10);  // to answer when asked what it waits in; a stopped process gets none
   absl::Duration discard_grace = absl::Seconds(5);    // for ranks that shall stop and save nothing; then they are killed
   absl::Duration stop_grace = absl::Seconds(5);       // between SIGTERM and SIGKILL
   absl::Duration kill_grace = absl::Seconds(60);      // after SIGKILL: a process that a device holds is then left behind, named
@@ -56,7 +56,9 @@ struct LaunchCallbacks {
   std::function<void(int64_t rank, const v1::Progress&)> progress;
   std::function<void(int64_t rank, const v1::StepMetrics&)> metrics;
   std::function<void(int64_t rank, const v1::Log&)> log;
-  std::function<void(int64_t rank, const v1::FlightDumped&)> flight_dumped;
+  // Something has gone wrong, every rank was asked what it does, and none is stopped for it yet: the time to look at the flight
+  // rings. By rank, what each is like; and what Run() will return. Once.
+  std::function<void(const std::vector<v1::RankCondition>& ranks, const absl::Status& failure)> troubled;
   // All ranks have this step on the disk; `digests` by rank. OK: Commit; an error: Deny with its message. Nothing: the verdict is
   // not known yet; it is asked again whenever the launcher looks, and at once after StopPipe::Wake(). Empty: always commits.
   std::function<std::optional<absl::Status>(int64_t step, const std::vector<std::string>& digests)> commit;
@@ -99,6 +101,8 @@ class Launcher {
   void CheckSilence();
   void Trouble(const absl::Status& reason);
   void BlameTheSilent();
+  void TellTrouble();
+  const RankProcess* Culprit() const;
   void EnterPhase(Phase phase);
   void Advance();
   void SignalAll(int signal_number);
@@ -118,7 +122,8 @@ class Launcher {
   std::optional<absl::Duration> discard_since_;  // when the ranks were asked to stop without saving
   bool discarded_ = false;                       // they did not in time, and were killed
   bool timed_out_ = false;                       // the trouble is that somebody waited in vain
-  absl::Duration now_;                           // as the limits count
+  bool told_trouble_ = false;
+  absl::Duration now_;  // as the limits count
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   absl::Duration phase_since_;
 };

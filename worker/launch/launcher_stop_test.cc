@@ -91,7 +91,8 @@ TEST_F(LauncherStopTest, ARankThatWaitsInTheKernelIsNamedAndKilled) {
   options.answer_timeout = absl::Minutes(3);
   const auto outcome = Run(std::move(options), Callbacks());
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 2 (train, step 2): does not answer: the process waits for a disk"));
-  EXPECT_EQ(dumped_.count("flight/rank-0") + dumped_.count("flight/rank-1"), 2u);
+  EXPECT_THAT(Faults(), ::testing::ElementsAre("none", "none", "unresponsive"));
+  EXPECT_EQ(troubled_[2].process_state(), "D");
 }
 
 TEST_F(LauncherStopTest, WhatARankStartedEndsWithIt) {

@@ -117,7 +117,10 @@ TEST_F(LauncherTest, ARankThatIsKilledIsNamed) {
   const auto outcome = Run("die", 1);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): the process was killed by signal 9"));
-  EXPECT_THAT(dumped_, ::testing::ElementsAre("flight/rank-0", "flight/rank-2"));
+  EXPECT_THAT(Faults(), ::testing::ElementsAre("none", "failed", "none"));
+  EXPECT_EQ(troubled_[1].text(), "the process was killed by signal 9 (Killed)");
+  EXPECT_EQ(troubled_[1].process_state(), "");
+  EXPECT_EQ(trouble_, outcome.status());
 }
 
 TEST_F(LauncherTest, ARankThatExitsWithoutAWordIsNamed) {
@@ -131,7 +134,13 @@ TEST_F(LauncherTest, AStoppedRankDoesNotAnswer) {
   const auto outcome = Run("stop_self", 1);
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): does not answer: the process is stopped (SIGSTOP)"));
-  EXPECT_THAT(dumped_, ::testing::ElementsAre("flight/rank-0", "flight/rank-2"));
+  EXPECT_THAT(Faults(), ::testing::ElementsAre("none", "unresponsive", "none"));
+  EXPECT_EQ(troubled_[1].text(), "does not answer: the process is stopped (SIGSTOP)");
+  EXPECT_EQ(troubled_[1].process_state(), "T");
+  EXPECT_EQ(troubled_[1].phase(), "train");
+  EXPECT_EQ(troubled_[1].step(), 2);
+  EXPECT_GT(troubled_[1].silent_seconds(), absl::ToDoubleSeconds(kPatience));
+  EXPECT_EQ(trouble_, outcome.status());
 }
 
 TEST_F(LauncherTest, AFailureKeepsItsFieldAndBeatsItsConsequences) {
@@ -169,6 +178,7 @@ TEST_F(LauncherTest, AHungRankIsToldFromThoseWhoWaitForIt) {
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): hangs, or works longer than the time-out"));
   EXPECT_THAT(outcome.status().message(), HasSubstr("waits in a meeting of all ranks"));
+  EXPECT_THAT(Faults(), ::testing::ElementsAre("none", "hangs", "none"));
 }
 
 TEST_F(LauncherTest, NobodyPassesAMeetingBeforeAllHaveArrived) {

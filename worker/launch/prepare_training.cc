@@ -88,10 +88,10 @@ absl::Status CheckText(const v1::Dataset& wished, const v1::Dataset& found) {
 }
 
 absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims& dims, const std::string& cache_folder,
-                      PreparedTraining* prepared) {
+                      const checkpoint::Cancel& cancel, PreparedTraining* prepared) {
   const v1::Recipe& recipe = prepared->start.recipe();
   const v1::Training& training = recipe.training();
-  auto facts = data::DatasetFacts(training.dataset_path());
+  auto facts = data::DatasetFacts(training.dataset_path(), cancel);
   if (!facts.ok()) return facts.status();
   if (absl::Status status = CheckText(request.dataset, *facts); !status.ok()) return status;
   *prepared->start.mutable_dataset() = *std::move(facts);
@@ -102,12 +102,14 @@ absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims&
     const v1::FieldViolation fault = GetFieldViolation(fits).value_or(v1::FieldViolation());
     return FieldError(fault.field(), recipe.model().tokenizer_path(), absl::StrCat("has ", fault.value(), ", ", fault.remedy()));
   }
-  const auto file = data::TokenFile::Open(prepared->start.dataset(), **tokenizer, cache_folder);
+  const auto file = data::TokenFile::Open(prepared->start.dataset(), **tokenizer, cache_folder, cancel);
   if (!file.ok()) return file.status();
   const auto text = data::TextDataset::Create(file->tokens(), data::OptionsOf(training));
   if (!text.ok()) return text.status();
   prepared->tokens = static_cast<int64_t>(file->tokens().size());
-  prepared->unigram_entropy = data::UnigramEntropy(file->tokens());
+  const auto entropy = data::UnigramEntropy(file->tokens(), cancel);
+  if (!entropy.ok()) return entropy.status();
+  prepared->unigram_entropy = *entropy;
   return data::MakeLayout(0, dims.dp(), dims.local_batch(), dims.global_batch()).status();
 }
 
@@ -153,7 +155,8 @@ absl::Status CheckProgram(const std::string& trainer) {
 
 }  // namespace
 
-absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder) {
+absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
+                                                 const checkpoint::Cancel& cancel) {
   PreparedTraining prepared;
   v1::Start& start = prepared.start;
   const auto dims = parallel::ParallelDims::Create(request.recipe, request.model, request.nproc);
@@ -171,7 +174,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   start.set_model_flops_per_token(model::FlopsPerToken(request.model, dims->seq_len()));
   start.set_peak_flops_per_second(request.peak_flops_per_second);
   prepared.parameters = model::ParameterCount(request.model);
-  if (absl::Status status = ReadText(request, *dims, cache_folder, &prepared); !status.ok()) return status;
+  if (absl::Status status = ReadText(request, *dims, cache_folder, cancel, &prepared); !status.ok()) return status;
   if (absl::Status status = FindCheckpoint(request, &prepared); !status.ok()) return status;
   if (absl::Status status = CheckInitialWeights(prepared); !status.ok()) return status;
   return prepared;

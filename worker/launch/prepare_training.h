@@ -12,6 +12,7 @@
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
+#include "worker/checkpoint/files.h"
 
 namespace legoai::launch {
 
@@ -50,10 +51,11 @@ struct PreparedTraining {
   bool finished = false;              // the last step is saved, and exported where that is wished for
 };
 
-// `cache_folder` keeps the text's tokens; empty: they are not kept.
-// Errors, as FieldErrors: an illegal recipe, a text that is missing, empty, too short or another one, a tokenizer with more ids
-// than the model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot go on as
-// this one (resume.h says what must be the same).
-absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder);
+// `cache_folder` keeps the text's tokens; empty: they are not kept. `cancel` is asked while the text is read, tokenized and
+// counted. Errors, as FieldErrors: an illegal recipe, a text that is missing, empty, too short or another one, a tokenizer with
+// more ids than the model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot
+// go on as this one (resume.h says what must be the same). Cancelled: given up as asked.
+absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
+                                                 const checkpoint::Cancel& cancel = nullptr);
 
 }  // namespace legoai::launch

@@ -7,6 +7,21 @@
 #include "worker/launch/child_process.h"
 
 namespace legoai::launch {
+namespace {
+
+// As in flight_record.proto.
+const char* FaultText(Blame blame) {
+  switch (blame) {
+    case Blame::kNone: return "none";
+    case Blame::kConsequence: return "consequence";
+    case Blame::kHung: return "hangs";
+    case Blame::kUnresponsive: return "unresponsive";
+    case Blame::kCause: return "failed";
+  }
+  return "";
+}
+
+}  // namespace
 
 RankProcess::RankProcess(int64_t rank, pid_t pid, int socket, absl::Duration now, int64_t* failures)
     : last_heard(now),
@@ -37,6 +52,7 @@ void RankProcess::Send(const v1::ToTrainer& message) {
 void RankProcess::Fail(Blame new_blame, const absl::Status& status) {
   if (new_blame <= blame) return;
   blame = new_blame;
+  reason_ = std::string(status.message());
   failure = absl::Status(status.code(), absl::StrCat(Name(), ": ", status.message()));
   status.ForEachPayload([this](absl::string_view url, const absl::Cord& payload) { failure.SetPayload(url, payload); });
   if (failed_as == 0) failed_as = ++*failures_;
@@ -49,6 +65,17 @@ void RankProcess::Ended(int status, bool stopping) {
   if (exit && exit->cause() == v1::Exit::FAILED) return;  // it has said why
   const absl::Status death = absl::UnavailableError(absl::StrCat("the process ", DescribeWaitStatus(status)));
   Fail(stopping ? Blame::kConsequence : Blame::kCause, death);
+}
+
+v1::RankCondition RankProcess::Condition(absl::Duration now) const {
+  v1::RankCondition condition;
+  condition.set_fault(FaultText(blame));
+  condition.set_text(reason_);
+  if (!reaped()) condition.set_process_state(std::string(1, ProcessState(pid_)));
+  condition.set_silent_seconds(absl::ToDoubleSeconds(now - last_heard));
+  condition.set_phase(last_progress.phase());
+  condition.set_step(last_progress.step());
+  return condition;
 }
 
 std::string RankProcess::Name() const {

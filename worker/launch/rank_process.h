@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/legoai/v1/flight_record.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/launch/framing.h"
 
@@ -38,8 +39,10 @@ class RankProcess {
   void Fail(Blame blame, const absl::Status& status);  // the first of the greatest blame is kept
   // Looks at how the process ended. `stopping`: the launcher had begun to stop all ranks.
   void Ended(int status, bool stopping);
-  // "rank 1 (last heard of in step 12)"
+  // "rank 1 (train, step 12)"
   std::string Name() const;
+  // What is known of it now, for its flight record.
+  v1::RankCondition Condition(absl::Duration now) const;
 
   absl::Duration last_heard;  // by the launcher's count
   v1::Progress last_progress;
@@ -50,7 +53,7 @@ class RankProcess {
   std::optional<v1::Exit> exit;
   std::optional<int> wait_status;
   Blame blame = Blame::kNone;
-  absl::Status failure;
+  absl::Status failure;   // begins with its name
   int64_t failed_as = 0;  // 1: the first rank of the job that failed
 
  private:
@@ -58,6 +61,7 @@ class RankProcess {
   const pid_t pid_;
   int socket_;
   int64_t* const failures_;
+  std::string reason_;  // of the failure, without the name
   std::unique_ptr<MessageReader> reader_;
 };
 

@@ -92,11 +92,16 @@ void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& cal
 }
 
 // The rings lie in files: what a rank did is read also of one that was stopped or killed (decisions 26).
-void DumpFlightRings(const v1::Start& start, const std::string& reason) {
-  for (int64_t rank = 0; rank < start.world_size(); ++rank) {
-    const std::string path = FlightRingPath(start.run_directory(), rank);
-    const auto dump = comm::ReadFlightRing(path, reason);
-    if (dump.ok()) checkpoint::ReplaceFile(path + ".json", comm::FlightDumpToJson(*dump)).IgnoreError();
+void DumpFlightRings(const std::string& run_directory, const std::vector<v1::RankCondition>& ranks, const absl::Status& failure,
+                     const TrainCallbacks& callbacks) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string path = FlightRingPath(run_directory, static_cast<int64_t>(rank));
+    auto dump = comm::ReadFlightRing(path, std::string(failure.message()));
+    if (!dump.ok()) continue;  // it has not come so far
+    *dump->mutable_condition() = ranks[rank];
+    const absl::Status kept = checkpoint::ReplaceFile(path + ".json", comm::FlightDumpToJson(*dump));
+    if (!kept.ok()) Warn(callbacks, absl::StrCat("a flight record is not kept: ", kept.message()));
+    if (callbacks.flight_dumped) callbacks.flight_dumped(*dump);
   }
 }
 
@@ -138,6 +143,16 @@ absl::StatusOr<TrainOutcome> FinishedBefore(TrainOutcome outcome, PreparedTraini
   return outcome;
 }
 
+// Asked to stop while it prepared: there is nothing to save.
+absl::StatusOr<TrainOutcome> StoppedBefore(const TrainRequest& request, const std::string& run_directory, StopPipe* stop) {
+  if (stop->Take() == Stop::kKill) return absl::CancelledError("killed as asked, before a rank was started");
+  TrainOutcome outcome;
+  outcome.cause = v1::Exit::STOPPED;
+  if (request.lease) outcome.step = request.lease->resume_step.value_or(0);
+  outcome.run_directory = run_directory;
+  return outcome;
+}
+
 LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
   const v1::CommSection& comm = start.recipe().comm();
   LaunchOptions options;
@@ -173,6 +188,9 @@ class Listener {
     callbacks.log = [this](int64_t rank, const v1::Log& log) {
       if (callbacks_.rank_log) return callbacks_.rank_log(rank, log);
       Log(log.level(), absl::StrCat("rank ", rank, ": ", log.text()));
+    };
+    callbacks.troubled = [this](const std::vector<v1::RankCondition>& ranks, const absl::Status& failure) {
+      DumpFlightRings(directory_.path(), ranks, failure, callbacks_);
     };
     callbacks.commit = callbacks_.commit;
     return callbacks;
@@ -216,7 +234,8 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   // Before anybody asks whether hf/ is there.
   if (absl::Status status = checkpoint::RestoreFolder(HuggingFacePath(path)); !status.ok())
     Warn(callbacks, std::string(status.message()));
-  auto prepared = PrepareTraining(request, TokensPath(path));
+  auto prepared = PrepareTraining(request, TokensPath(path), [stop] { return stop != nullptr && stop->Pending(); });
+  if (absl::IsCancelled(prepared.status())) return StoppedBefore(request, path, stop);
   if (!prepared.ok()) return prepared.status();
   if (callbacks.prepared) callbacks.prepared(*prepared);
   for (const std::string& change : prepared->changes) Warn(callbacks, change);
@@ -242,10 +261,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   const auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
   listener.Finish(&outcome);
   const absl::Status kept = EndAttempt(*directory, *std::move(run), launched);
-  if (!launched.ok()) {
-    DumpFlightRings(prepared->start, std::string(launched.status().message()));
-    return launched.status();
-  }
+  if (!launched.ok()) return launched.status();
   if (!kept.ok())
     return Annotate(kept, absl::StrCat("step ", launched->step, " is done, but how the training ended cannot be noted"));
   outcome.cause = launched->cause;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/flight_record.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/metrics.pb.h"
 #include "worker/launch/prepare_training.h"
@@ -28,6 +29,9 @@ struct TrainCallbacks {
   std::function<void(const v1::StepMetrics&)> metrics;  // as in metrics.jsonl
   std::function<void(const std::string& level, const std::string& text)> log;
   std::function<void(int64_t rank, const v1::Log&)> rank_log;  // what ranks say, if `log` shall not hear of it
+  // Something has gone wrong: what each rank that had come so far was doing, with what the launcher knows of it, one after
+  // another. It is in flight/rank-R.json, too.
+  std::function<void(const v1::FlightDump&)> flight_dumped;
   // As in LaunchCallbacks.
   std::function<std::optional<absl::Status>(int64_t step, const std::vector<std::string>& digests)> commit;
 };
@@ -35,7 +39,7 @@ struct TrainCallbacks {
 struct TrainOutcome {
   v1::Exit::Cause cause = v1::Exit::FINISHED;  // STOPPED: `stop` was asked (exit code 130 of `lego train`)
   int64_t step = 0;                            // optimizer steps done
-  int64_t attempt = 0;                         // 0: there was nothing left to do, and nothing was started
+  int64_t attempt = 0;                         // 0: nothing was started: there was nothing left to do, or it was stopped before
   std::optional<int64_t> resumed_from;
   PreparedTraining prepared;
   std::string run_directory;
@@ -49,6 +53,7 @@ struct TrainOutcome {
 };
 
 // `stop` may be null. Blocks; no process is left when it returns, nor if this process is killed.
+// A stop is heeded while it prepares, too: then nothing is started.
 // Errors: those of PrepareTraining and Launcher::Run; the run directory in use. After a failure run.json has the reason, and
 // flight/rank-R.json what every rank was doing.
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);

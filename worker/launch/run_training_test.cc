@@ -122,6 +122,44 @@ TEST_F(RunTrainingTest, StopsWhenAsked) {
   EXPECT_EQ((*ReadRun(path()))->attempts(0).outcome(), "stopped");
 }
 
+// Wherever preparations are when they are asked to end, they do; and nothing is left of them.
+TEST_F(RunTrainingTest, PreparationsEndWhenAsked) {
+  int64_t asked = 0, all = 0;
+  ASSERT_TRUE(PrepareTraining(request_, "", [&] { return ++all < 0; }).ok());
+  EXPECT_GE(all, 3) << "reading, tokenizing, counting";
+  const std::string cache = folder() + "/cache";
+  for (int64_t until = 1; until <= all; ++until) {
+    asked = 0;
+    const auto prepared = PrepareTraining(request_, "", [&] { return ++asked == until; });
+    EXPECT_EQ(prepared.status().code(), absl::StatusCode::kCancelled) << until;
+    EXPECT_EQ(asked, until);
+  }
+  // With a cache the tokens are written, too.
+  for (bool cancelled = true; cancelled; ++asked) {
+    int64_t left = asked;
+    cancelled = absl::IsCancelled(PrepareTraining(request_, cache, [&] { return left-- == 0; }).status());
+    const bool empty = !std::filesystem::exists(cache) || std::filesystem::is_empty(cache);
+    const std::string first = empty ? "" : std::filesystem::directory_iterator(cache)->path().extension().string();
+    EXPECT_TRUE(empty || first == ".bin") << first;
+    if (!empty && cancelled) std::filesystem::remove_all(cache);
+  }
+  EXPECT_TRUE(std::filesystem::exists(cache));
+}
+
+TEST_F(RunTrainingTest, AStopBeforeAnythingIsStartedStartsNothing) {
+  request_.lease = LeasedAttempt{.attempt = 1, .epoch = 1};
+  stop_.Request(/*save=*/true);
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_EQ(outcome->attempt, 0);
+  EXPECT_TRUE(pids_.empty());
+  EXPECT_FALSE(ReadRun(path())->has_value());
+  stop_.Kill();
+  EXPECT_EQ(Train().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Train().ok()) << "nothing is asked any more";
+}
+
 TEST_F(RunTrainingTest, GoesOnFromTheLatestCheckpoint) {
   MakeCheckpoint(2, std::string(BuildVersion()));
   MakeCheckpoint(4, std::string(BuildVersion()));

@@ -1,6 +1,7 @@
 #include "worker/launch/stop_pipe.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,11 @@ void StopPipe::Kill() { Write('k'); }
 void StopPipe::Wake() { Write('w'); }
 
 void StopPipe::Write(char byte) { [[maybe_unused]] const ssize_t written = write(fds_[1], &byte, 1); }
+
+bool StopPipe::Pending() const {
+  pollfd waiting = {fds_[0], POLLIN, 0};
+  return poll(&waiting, 1, 0) > 0;
+}
 
 std::optional<Stop> StopPipe::Take() {
   char bytes[64];

@@ -22,6 +22,8 @@ class StopPipe {
   // Look again: an answer that the launcher waits for is there (LaunchCallbacks::commit). As safe.
   void Wake();
 
+  // Whether something was asked that nobody has taken yet.
+  bool Pending() const;
   // For poll: readable when there is a request, or it was woken.
   int fd() const { return fds_[0]; }
   // Takes all requests there are, and gives the sharpest. Nothing if there is none.

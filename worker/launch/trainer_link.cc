@@ -80,7 +80,7 @@ void TrainerLink::Listen() {
 
 void TrainerLink::Handle(const v1::ToTrainer& message) {
   if (message.has_stop()) RequestStop(message.stop().save());
-  if (message.has_dump_flight()) DumpFlight(message.dump_flight().reason());
+  if (message.has_flight_question()) AnswerFlightQuestion();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (message.has_met()) met_ = message.met().meeting();
   if (message.has_commit() || message.has_deny()) {
@@ -90,24 +90,23 @@ void TrainerLink::Handle(const v1::ToTrainer& message) {
   changed_.notify_all();
 }
 
-void TrainerLink::DumpFlight(const std::string& reason) {
-  std::function<v1::FlightDumped(const std::string&)> dump;
+void TrainerLink::AnswerFlightQuestion() {
+  std::function<std::string()> waits_in;
   std::string waits_for;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    dump = dump_;
+    waits_in = waits_in_;
     waits_for = waits_for_;
   }
+  if (waits_for.empty() && waits_in) waits_for = waits_in();
   v1::FromTrainer message;
-  if (dump) *message.mutable_flight_dump() = dump(reason);
-  message.mutable_flight_dump()->set_reason(reason);
-  if (!waits_for.empty()) message.mutable_flight_dump()->set_waits_in(waits_for);
+  message.mutable_flight_answer()->set_waits_in(waits_for);
   Send(std::move(message)).IgnoreError();
 }
 
-void TrainerLink::SetFlightDump(std::function<v1::FlightDumped(const std::string&)> dump) {
+void TrainerLink::SetWaitsIn(std::function<std::string()> waits_in) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  dump_ = std::move(dump);
+  waits_in_ = std::move(waits_in);
 }
 
 void TrainerLink::RequestStop(bool save) {

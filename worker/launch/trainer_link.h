@@ -61,14 +61,14 @@ class TrainerLink {
   // denied, with the reason.
   absl::Status AwaitCommit(int64_t step, const std::string& digest);
 
-  // `dump` gets the reason and makes the dump; it runs on the listening thread.
-  void SetFlightDump(std::function<v1::FlightDumped(const std::string& reason)> dump);
+  // `waits_in` names the communication that the rank waits in; empty: none. It runs on the listening thread.
+  void SetWaitsIn(std::function<std::string()> waits_in);
 
  private:
   TrainerLink(int fd, v1::Start start, MessageReader reader);
   void Listen();
   void Handle(const v1::ToTrainer& message);
-  void DumpFlight(const std::string& reason);
+  void AnswerFlightQuestion();
   absl::Status Await(v1::FromTrainer question, const char* what, const std::function<bool()>& answered);
 
   const int fd_;
@@ -85,7 +85,7 @@ class TrainerLink {
   v1::Progress progress_;          // as it was told last, and what was done since
   absl::Time told_;                // when
   const char* waits_for_ = "";
-  std::function<v1::FlightDumped(const std::string&)> dump_;
+  std::function<std::string()> waits_in_;
   std::thread listener_;
 };
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/files.h"
 #include "worker/comm/cpu_memory.h"
 #include "worker/comm/gloo_communicator.h"
 #include "worker/comm/ops.h"
@@ -110,17 +109,14 @@ absl::StatusOr<int64_t> Machine::Max(int64_t value) {
   return result;
 }
 
-v1::FlightDumped DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason) {
-  const std::string ring = launch::FlightRingPath(run_directory, rank), path = ring + ".json";
-  const absl::StatusOr<v1::FlightDump> dump = comm::ReadFlightRing(ring, reason);
-  v1::FlightDumped dumped;
-  if (!dump.ok()) return dumped;
+std::string CommunicationOf(const std::string& run_directory, int64_t rank) {
+  const absl::StatusOr<v1::FlightDump> dump = comm::ReadFlightRing(launch::FlightRingPath(run_directory, rank), "request");
+  std::string waits_in;
+  if (!dump.ok()) return waits_in;
   for (const v1::FlightEntry& entry : dump->entries()) {
-    if (entry.state() == "started")
-      dumped.set_waits_in(absl::StrCat(entry.profiling_name(), " of group ", entry.process_group()));
+    if (entry.state() == "started") waits_in = absl::StrCat(entry.profiling_name(), " of group ", entry.process_group());
   }
-  if (checkpoint::ReplaceFile(path, comm::FlightDumpToJson(*dump)).ok()) dumped.set_path(path);
-  return dumped;
+  return waits_in;
 }
 
 }  // namespace legoai::train

@@ -45,8 +45,8 @@ class Machine {
   std::unique_ptr<comm::RuntimeScope> scope_;
 };
 
-// Writes the flight ring of this rank, as it is now, as JSON beside it; gives the path, and the communication that the rank waits
-// in. From any thread. Empty on failure.
-v1::FlightDumped DumpFlightRing(const std::string& run_directory, int64_t rank, const std::string& reason);
+// The communication that this rank waits in, as its flight ring says, "gloo:all_gather of group dp_shard"; empty: in none. From
+// any thread.
+std::string CommunicationOf(const std::string& run_directory, int64_t rank);
 
 }  // namespace legoai::train

@@ -62,9 +62,7 @@ absl::Status Trainer::SetUp() {
   if (!machine.ok()) return machine.status();
   machine_ = *std::move(machine);
   if (absl::Status status = machine_->Connect(start_, *dims); !status.ok()) return status;
-  link_.SetFlightDump([directory = start_.run_directory(), rank = start_.rank()](const std::string& reason) {
-    return DumpFlightRing(directory, rank, reason);
-  });
+  link_.SetWaitsIn([directory = start_.run_directory(), rank = start_.rank()] { return CommunicationOf(directory, rank); });
   return MakeStep(*dims);
 }
 

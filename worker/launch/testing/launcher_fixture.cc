@@ -43,17 +43,28 @@ LaunchCallbacks LauncherTest::Callbacks() {
     }
     if (progress.step() == stop_at_) stop_.Request(stop_saves_);
   };
-  callbacks.flight_dumped = [this](int64_t rank, const v1::FlightDumped& dump) { dumped_.insert(dump.path()); };
+  callbacks.troubled = [this](const std::vector<v1::RankCondition>& ranks, const absl::Status& failure) {
+    EXPECT_TRUE(troubled_.empty()) << "told once";
+    troubled_ = ranks;
+    trouble_ = failure;
+  };
   return callbacks;
 }
 
 absl::StatusOr<LaunchOutcome> LauncherTest::Run(LaunchOptions options, LaunchCallbacks callbacks) {
   pids_.clear();
+  troubled_.clear();
   auto outcome = Launcher(std::move(options), std::move(callbacks), &stop_).Run();
   for (pid_t pid : pids_) EXPECT_EQ(kill(pid, 0), -1) << pid;
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
   return outcome;
+}
+
+std::vector<std::string> LauncherTest::Faults() const {
+  std::vector<std::string> faults;
+  for (const v1::RankCondition& condition : troubled_) faults.push_back(condition.fault());
+  return faults;
 }
 
 }  // namespace legoai::launch::testing

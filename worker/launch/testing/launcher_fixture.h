@@ -29,6 +29,7 @@ class LauncherTest : public ::testing::Test {
 
   // Also checks that nobody is left: neither running nor as a zombie.
   absl::StatusOr<LaunchOutcome> Run(LaunchOptions options, LaunchCallbacks callbacks);
+  std::vector<std::string> Faults() const;  // as was told when something had gone wrong, by rank
   absl::StatusOr<LaunchOutcome> Run(const std::string& act, int64_t culprit) { return Run(Options(act, culprit), Callbacks()); }
 
   static constexpr absl::Duration kPatience = absl::Minutes(5);
@@ -42,7 +43,8 @@ class LauncherTest : public ::testing::Test {
   std::vector<std::string> logs_;
   std::vector<pid_t> pids_;
   std::map<int64_t, int64_t> last_step_;
-  std::set<std::string> dumped_;
+  std::vector<v1::RankCondition> troubled_;  // what was told of the ranks, and of the failure, when something had gone wrong
+  absl::Status trouble_;
 };
 
 }  // namespace legoai::launch::testing

@@ -56,7 +56,7 @@ void BlockTerm() {
 
 // A process that waits for its child as vfork() does is in state D.
 [[noreturn]] void WaitInKernel(TrainerLink& link) {
-  link.SetFlightDump([](const std::string&) -> v1::FlightDumped { SleepForever(); });
+  link.SetWaitsIn([]() -> std::string { SleepForever(); });
   if (syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr) == 0) SleepForever();
   _exit(1);
 }
@@ -154,11 +154,6 @@ int Run(int argc, char** argv) {
   auto link = TrainerLink::Connect(fd, arguments["build"]);
   if (!link.ok()) return 1;
   const v1::Start& start = (*link)->start();
-  (*link)->SetFlightDump([&](const std::string&) {
-    v1::FlightDumped dumped;
-    dumped.set_path(absl::StrCat("flight/rank-", start.rank()));
-    return dumped;
-  });
   (*link)
       ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port()))
       .IgnoreError();
