@@ -89,7 +89,11 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   std::error_code error;
   if (arguments.Has("server") || (!fs::is_directory(run, error) && IsJob(run))) return OfServer(arguments);
   if (!fs::is_directory(run, error)) {
-    return FieldError("RUN_DIR", run, "is no folder; name a run's job.dump_folder", absl::StatusCode::kNotFound);
+    return FieldError(
+        "RUN_DIR|JOB", run,
+        "is no folder, and not a job's whole id: name a run's job.dump_folder, or for a part of an id give --server "
+        "ADDRESS too",
+        absl::StatusCode::kNotFound);
   }
   const auto steps = checkpoint::ListCheckpoints(root);
   if (!steps.ok()) return steps.status();
@@ -116,7 +120,10 @@ Command CheckpointsCommand() {
   spec.positional = "RUN_DIR|JOB";
   spec.least_positional = spec.most_positional = 1;
   spec.options = {ServerOption()};
-  spec.details = "With --server, or where it is a job's resource name or id, the server is asked.";
+  spec.details =
+      "With --server, or where it is a job's resource name or id, the server is asked. It lists all that it has accepted; on "
+      "disk "
+      "are the\nlatest of them, as checkpoint.keep_latest_k says.";
   spec.example = "lego checkpoints runs/example";
   return {spec, Run};
 }

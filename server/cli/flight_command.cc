@@ -117,6 +117,17 @@ absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& argume
   return std::optional<v1::FlightRecord>(*std::move(record));
 }
 
+absl::StatusOr<std::vector<v1::FlightDump>> OfFiles(const std::vector<std::string>& places) {
+  for (const std::string& place : places) {
+    std::error_code error;
+    if (std::filesystem::exists(place, error)) continue;
+    return FieldError("RUN_DIR|FILES...|JOB", place,
+                      "is no file or folder, and not a job's whole id: for a part of an id give --server ADDRESS too",
+                      absl::StatusCode::kNotFound);
+  }
+  return comm::ReadFlight(places);
+}
+
 // Where and why it was taken.
 std::string OriginText(const v1::FlightRecord& record) {
   return absl::StrCat("attempt ", record.attempt(), ", ", TimeText(record.time_us()), ": ", record.reason(), "\n");
@@ -129,7 +140,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (*record) {
     dumps->assign((*record)->dumps().begin(), (*record)->dumps().end());
   } else {
-    dumps = comm::ReadFlight(arguments.positional());
+    dumps = OfFiles(arguments.positional());
   }
   if (!dumps.ok()) return dumps.status();
   const MergedFlight flight = MergeFlightDumps(*dumps);

@@ -23,14 +23,14 @@ void OnSignal(int) {
 struct sigaction previous[std::size(kSignals)], previous_pipe;
 
 // A signal that is ignored stays so: under nohup a run outlives its terminal.
-void SetHandlers() {
+void SetHandlers(InterruptGuard::ClosedOutput closed_output) {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], nullptr, &previous[i]);
     if (previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
   }
-  action.sa_handler = SIG_IGN;
+  action.sa_handler = closed_output == InterruptGuard::ClosedOutput::kIsIgnored ? SIG_IGN : SIG_DFL;
   sigaction(SIGPIPE, &action, &previous_pipe);
 }
 
@@ -41,10 +41,10 @@ void RestoreHandlers() {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(ClosedOutput closed_output) {
   signals_seen = 0;
   current_pipe = &stop_;
-  SetHandlers();
+  SetHandlers(closed_output);
 }
 
 InterruptGuard::~InterruptGuard() {

@@ -6,11 +6,14 @@
 namespace legoai::cli {
 
 // While it lives, the first signal of SIGINT, SIGTERM or SIGHUP asks for an orderly stop, and the second for one at once. One
-// that was ignored stays ignored (nohup). A terminal or pipe that is gone ends nothing either: SIGPIPE is ignored. One at a time
-// in a process.
+// that was ignored stays ignored (nohup). One at a time in a process.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  // Whether a terminal or pipe that is gone ends the process (SIGPIPE). It must not where work would be lost; who only looks on,
+  // as in `lego watch JOB | head`, has nothing left to do.
+  enum class ClosedOutput { kIsIgnored, kEndsProcess };
+
+  explicit InterruptGuard(ClosedOutput closed_output = ClosedOutput::kIsIgnored);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

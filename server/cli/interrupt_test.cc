@@ -37,5 +37,18 @@ TEST(Interrupt, APipeWithoutReaderEndsNothing) {
   close(fds[1]);
 }
 
+TEST(Interrupt, ALookerOnEndsWithItsReader) {
+  EXPECT_EXIT(
+      {
+        InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
+        int fds[2];
+        if (pipe(fds) != 0) _exit(1);
+        close(fds[0]);
+        (void)!write(fds[1], "x", 1);
+        _exit(2);
+      },
+      testing::KilledBySignal(SIGPIPE), "");
+}
+
 }  // namespace
 }  // namespace legoai::cli

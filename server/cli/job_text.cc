@@ -15,14 +15,11 @@
 namespace legoai::cli {
 namespace {
 
-constexpr size_t kBarWidth = 24;
+constexpr size_t kBarWidth = 12;
 constexpr size_t kNameWidth = 32;
 
 std::string Shortened(const std::string& text, size_t most) {
-  if (text.size() <= most) return text;
-  size_t end = most - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end) + "...";
+  return Width(text) <= most ? text : FirstColumns(text, most - 3) + "...";
 }
 
 std::string Id(const std::string& name) { return name.substr(name.rfind('/') + 1); }
@@ -122,13 +119,14 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
   if (!job.has_progress() || progress.steps() == 0) return job.reason().empty() ? text : absl::StrCat(text, ": ", job.reason());
   const double share = 1.0 * progress.step() / progress.steps();
   absl::StrAppend(&text, "  ", Bar(share, kBarWidth), "  step ", StepText(progress));
-  if (progress.has_loss()) absl::StrAppend(&text, "  loss ", LossText(progress));
-  if (progress.has_validation_loss()) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", progress.validation_loss()));
-  if (progress.has_tokens_per_second()) absl::StrAppend(&text, "  ", CountText(progress.tokens_per_second()), " tokens/s");
-  if (progress.has_step_seconds() && job.state() == v1::RUNNING)
-    absl::StrAppend(&text, "  ", DurationText(progress.step_seconds() * (progress.steps() - progress.step())), " left");
+  // What matters most comes first: a narrow terminal shows no more than fits.
   const bool over = job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::CANCELLED;
   if (!over && !progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
+  if (progress.has_loss()) absl::StrAppend(&text, "  loss ", LossText(progress));
+  if (progress.has_step_seconds() && job.state() == v1::RUNNING)
+    absl::StrAppend(&text, "  ", DurationText(progress.step_seconds() * (progress.steps() - progress.step())), " left");
+  if (progress.has_validation_loss()) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", progress.validation_loss()));
+  if (progress.has_tokens_per_second()) absl::StrAppend(&text, "  ", CountText(progress.tokens_per_second()), " tokens/s");
   return text;
 }
 

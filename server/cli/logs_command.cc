@@ -94,7 +94,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   Follower follower(**client, *request, arguments.format());
   if (absl::Status status = follower.ReadAll(); !status.ok()) return status;
   if (!arguments.Has("follow")) return kDone;
-  InterruptGuard guard;
+  InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
   return follower.Follow(guard);
 }
 

@@ -77,7 +77,9 @@ int RunCommand(const Command& command, const std::vector<std::string>& words) {
     return kDone;
   }
   const auto code = command.run(*arguments);
-  return code.ok() ? *code : Report(command.spec.name, code.status(), CodeOf(code.status()));
+  if (!code.ok()) return Report(command.spec.name, code.status(), CodeOf(code.status()));
+  if (AllPrinted()) return *code;
+  return Report(command.spec.name, absl::DataLossError("the result could not all be written to standard output"), kFailed);
 }
 
 int Main(std::vector<std::string> words) {

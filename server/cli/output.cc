@@ -23,10 +23,8 @@ std::string Scaled(double value, double base, const std::vector<const char*>& un
   return absl::StrFormat("%.*f%s", digits, value, units[unit]);
 }
 
-// Characters, not bytes: all of them are one column wide.
-size_t Width(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
-}
+// Of UTF-8: not a further byte of a character.
+bool BeginsCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 }  // namespace
 
@@ -94,9 +92,18 @@ std::string Table::Text() const {
 
 std::string TreeText(Format format, const Tree& tree) { return format == Format::kYaml ? ToYaml(tree) : tree.dump(2) + "\n"; }
 
+size_t Width(const std::string& text) { return std::count_if(text.begin(), text.end(), BeginsCharacter); }
+
+std::string FirstColumns(const std::string& text, size_t columns) {
+  const auto end = std::find_if(text.begin(), text.end(), [&columns](char c) { return BeginsCharacter(c) && columns-- == 0; });
+  return std::string(text.begin(), end);
+}
+
 void Print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
+
+bool AllPrinted() { return std::ferror(stdout) == 0; }
 
 }  // namespace legoai::cli

@@ -39,7 +39,13 @@ class Table {
 // `tree` in a format that is not the table's.
 std::string TreeText(Format format, const Tree& tree);
 
+// Columns of a terminal that UTF-8 text takes, a character each; and its first `columns`.
+size_t Width(const std::string& text);
+std::string FirstColumns(const std::string& text, size_t columns);
+
 // Writes to standard output.
 void Print(const std::string& text);
+// Whether all of it was written: a disk may be full.
+bool AllPrinted();
 
 }  // namespace legoai::cli

@@ -45,5 +45,13 @@ TEST(Table, AlignsByCharactersNotBytes) {
   EXPECT_EQ(table.Text(), "name     size\n█           1\nabcdef  12345\n");
 }
 
+TEST(Output, ColumnsAreCharacters) {
+  EXPECT_EQ(Width("a█·é"), 4u);
+  EXPECT_EQ(FirstColumns("a█·é", 0), "");
+  EXPECT_EQ(FirstColumns("a█·é", 3), "a█·");
+  EXPECT_EQ(FirstColumns("a█·é", 4), "a█·é");
+  EXPECT_EQ(FirstColumns("a█·é", 99), "a█·é");
+}
+
 }  // namespace
 }  // namespace legoai::cli

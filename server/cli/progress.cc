@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "absl/time/clock.h"
+#include "server/cli/output.h"
 
 namespace legoai::cli {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 // A live line that wraps would not be written over.
 std::string CutToTerminal(const std::string& text) {
   winsize size = {};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || text.size() < size.ws_col) return text;
-  return text.substr(0, size.ws_col - 1);
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return text;
+  return FirstColumns(text, size.ws_col - 1);
 }
 
 }  // namespace

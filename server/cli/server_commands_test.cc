@@ -16,6 +16,7 @@ using testing::Json;
 using testing::ReadAll;
 using testing::Result;
 
+constexpr char kLego[] = "server/cli/lego";
 const std::vector<v1::JobState> kToRunning = {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::STARTING, v1::RUNNING};
 
 class ServerCommands : public testing::LegoTest {
@@ -162,6 +163,13 @@ TEST_F(ServerCommands, AWatchOutlivesTheServer) {
     ASSERT_NE(first, std::string::npos) << change << " in " << result.err;
     EXPECT_EQ(result.err.find(change, first + 1), std::string::npos) << change;
   }
+}
+
+TEST_F(ServerCommands, AFullDiskIsNoSuccess) {
+  service_.Create();
+  const Result list = Wait(StartProgram({"/bin/sh", "-c", std::string(kLego) + " list > /dev/full"}));
+  EXPECT_EQ(list.code, 1);
+  EXPECT_NE(list.err.find("could not all be written"), std::string::npos) << list.err;
 }
 
 TEST_F(ServerCommands, LeavingAWatchLeavesTheJob) {

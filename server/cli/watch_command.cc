@@ -75,7 +75,7 @@ Command MakeCommand(const char* name, const char* summary, const char* details,
 }  // namespace
 
 absl::StatusOr<int> WatchToEnd(Client& client, const std::string& name, Format format) {
-  InterruptGuard guard;
+  InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
   ProgressLine line;
   v1::Job job;
   Client::WatchCallbacks callbacks;
@@ -104,7 +104,7 @@ absl::StatusOr<int> WatchToEnd(Client& client, const std::string& name, Format f
 }
 
 absl::StatusOr<int> WaitForEnd(Client& client, const std::string& name, Format format) {
-  InterruptGuard guard;
+  InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
   ProgressLine line;
   v1::Job job;
   Client::WatchCallbacks callbacks;

@@ -15,7 +15,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -37,6 +36,7 @@
 #include "server/store/sqlite_store.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/processors.h"
+#include "worker/launch/program_help.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
@@ -200,12 +200,14 @@ absl::Status Serve() {
 }  // namespace legoai::server
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
+  legoai::launch::SetProgramHelp(
       "the control plane of LegoAI: plans submitted jobs, gives them workers, keeps what happened.\n"
-      "Example: legoai-server --data=/var/lib/legoai --web=/usr/share/legoai/web");
-  absl::ParseCommandLine(argc, argv);
+      "Example: legoai-server --data=/var/lib/legoai --web=/usr/lib/legoai/web",
+      "server/main/main.cc");
+  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   legoai::server::BlockSignals();
-  const absl::Status status = legoai::server::Serve();
+  const absl::Status status =
+      words.size() > 1 ? legoai::FieldError("argument", words[1], "is none: options begin with --") : legoai::server::Serve();
   if (status.ok()) return 0;
   legoai::server::LogError(std::string(status.message()));
   return legoai::GetFieldViolation(status) ? 2 : 1;

@@ -1,6 +1,10 @@
 #include "server/metrics/registry.h"
 
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -69,6 +73,47 @@ TEST(Metrics, EveryFamilyHasHelpAndType) {
     EXPECT_NE(text.find(std::string("# HELP ") + name + " "), std::string::npos) << name;
     EXPECT_NE(text.find(std::string("# TYPE ") + name + " "), std::string::npos) << name;
   }
+}
+
+// "legoai_jobs{state}": names with their labels in the order of the alphabet.
+std::set<std::string> Printed(const std::string& text) {
+  std::set<std::string> names;
+  for (const auto& [sample, value] : Samples(text)) {
+    const std::string name = std::regex_replace(sample.substr(0, sample.find('{')), std::regex("_(bucket|sum|count)$"), "");
+    const std::string labels = std::regex_replace(sample.substr(name.size()), std::regex("^[^{]*|le=\"[^\"]*\"|=\"[^\"]*\""), "");
+    names.insert(labels == "{}" ? name : name + labels);
+  }
+  return names;
+}
+
+std::set<std::string> Explained(const std::string& text) {
+  const size_t begin = text.find("\n## Metrics\n"), end = text.find("\n## ", begin + 1);
+  const std::string section = text.substr(begin, end - begin);
+  std::set<std::string> names;
+  const std::regex name("`((legoai|process)_[a-z_]+)(\\{([a-z,]+)\\})?`");
+  for (std::sregex_iterator it(section.begin(), section.end(), name), none; it != none; ++it) {
+    std::set<std::string> labels;
+    std::istringstream in((*it)[4]);
+    for (std::string label; std::getline(in, label, ',');) labels.insert(label);
+    std::string all;
+    for (const std::string& label : labels) all += (all.empty() ? "" : ",") + label;
+    names.insert(all.empty() ? (*it)[1].str() : (*it)[1].str() + "{" + all + "}");
+  }
+  return names;
+}
+
+TEST(Metrics, EachIsExplainedToOperators) {
+  Metrics metrics;
+  metrics.SetJobs("queued", 1);
+  metrics.SetWorkers("ready", 1);
+  metrics.SetSlots("free", 1);
+  metrics.HttpRequest("GET", 200, 0.01);
+  metrics.GrpcRequest("GetJob", "OK", 0.01);
+  std::ifstream file("docs/operations.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  // What is said of alerts names some a second time, without labels.
+  const std::set<std::string> explained = Explained(text.substr(0, text.find("\nWorth an alert")) + "\n## ");
+  EXPECT_EQ(Printed(metrics.Text()), explained);
 }
 
 TEST(Metrics, NothingIsLostBetweenThreads) {

@@ -1,7 +1,7 @@
 // The pictures of docs/images, of the whole service with the example job: run by
 //   PAGE=dashboards/web PROGRAMS=SERVER:AGENT:TRAINER:SIM:LEGO node tests/browser/docs_pictures.mjs OUT JOB.toml STEPS
 // where OUT takes the pictures and the job is cut to STEPS steps.
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { openPage, startBrowser } from './browser.mjs';
@@ -42,6 +42,29 @@ await picture('plan', 'light', 1100, `/${first}?tab=plan`, async (page) => {
   await page.click('tbody tr button');
 });
 for (const name of ['king-james-lr-1e-3', 'king-james-seed-7', 'king-james']) await service.lego('cancel', await named(name));
+
+// The trainer of rank 1 of a job of this service: who writes that log.
+function trainerOf(job) {
+  const log = path.join(folder, 'runs', path.basename(job), 'epoch-1/logs/rank-1.log');
+  return readdirSync('/proc').map(Number).find((pid) => {
+    try {
+      return pid > 0 && readlinkSync(`/proc/${pid}/fd/1`) === log;
+    } catch {
+      return false; // of somebody else, or gone
+    }
+  });
+}
+
+// A rank that stands still, as a machine that hangs would make it.
+await submit('king-james-hangs', '--comm.train_timeout_seconds=30', '--policy.max_restarts=0',
+  '--planning.constraints=parallelism.data_parallel_shard_degree=2');
+const hanging = await named('king-james-hangs');
+await picture('flight', 'light', 760, `/${hanging}?tab=flight`, async (page) => {
+  await stepOf(page, 5);
+  process.kill(trainerOf(hanging), 'SIGSTOP');
+  await page.waitForSelector('text=Where every rank stands');
+  await page.waitForSelector('.page-head .badge:has-text("failed")');
+});
 await browser.close();
 console.log(await service.end());
 rmSync(folder, { recursive: true, force: true });

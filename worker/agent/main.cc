@@ -12,7 +12,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/errors.h"
@@ -20,6 +19,7 @@
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
 #include "worker/agent/this_machine.h"
+#include "worker/launch/program_help.h"
 #include "worker/launch/programs.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
@@ -84,7 +84,10 @@ int Main(int argc, char** argv) {
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in all threads to come
-  absl::SetProgramUsageMessage("legoai-agent trains on this machine what a LegoAI server gives it. --runs=DIR is needed.");
+  launch::SetProgramHelp(
+      "trains on this machine what a LegoAI server gives it.\n"
+      "Example: legoai-agent --server=127.0.0.1:7420 --runs=/shared/legoai/runs",
+      "worker/agent/main.cc");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   const JsonLog log(STDERR_FILENO);
   if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);

@@ -37,7 +37,7 @@ function Verdict({ record, now }: { record: FlightRecord; now: number }) {
   return (
     <Card title="Verdict" aside={<span class="faint">attempt {record.attempt}, <Time us={record.time_us} now={now} />: {record.reason}</span>}>
       <p class="verdict">
-        <span class={`badge tone-${fine ? 'good' : 'bad'}`}>{format.words(analysis?.verdict ?? 'undecided')}</span>{' '}
+        <span class={`badge tone-${fine ? 'calm' : 'bad'}`}>{format.words(analysis?.verdict ?? 'undecided')}</span>{' '}
         {analysis?.text}
       </p>
       <dl class="facts">

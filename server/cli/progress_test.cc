@@ -1,0 +1,47 @@
+#include "server/cli/progress.h"
+
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "gtest/gtest.h"
+#include "server/cli/output.h"
+
+namespace legoai::cli {
+namespace {
+
+// What `work` writes to standard error, if that is a terminal of so many columns.
+template <typename Work>
+std::string OnTerminal(unsigned short columns, Work work) {
+  int terminal = -1, program = -1;
+  winsize size = {24, columns, 0, 0};
+  EXPECT_EQ(openpty(&terminal, &program, nullptr, nullptr, &size), 0);
+  const int kept = dup(STDERR_FILENO);
+  dup2(program, STDERR_FILENO);
+  work();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  std::string text(4096, '\0');
+  const ssize_t got = read(terminal, text.data(), text.size());
+  text.resize(std::max<ssize_t>(got, 0));
+  close(program);
+  close(terminal);
+  return text;
+}
+
+TEST(Progress, ALiveLineFillsTheTerminalAndNoMore) {
+  const std::string bar = Bar(0.5, 30), text = "running  " + bar + "  loss 1.2345";
+  auto show = [&text] {
+    ProgressLine line;
+    line.Show(text);
+    line.Clear();
+  };
+  const std::string clear = "\r\033[K";
+  EXPECT_EQ(OnTerminal(80, show), clear + text + clear);
+  EXPECT_EQ(OnTerminal(20, show), clear + "running  " + Bar(1, 10) + clear);
+}
+
+}  // namespace
+}  // namespace legoai::cli
