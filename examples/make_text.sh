@@ -4,7 +4,7 @@
 # references taken off. Usage: examples/make_text.sh [FILE], by default runs/text/king_james.txt; prints the file's path.
 set -euo pipefail
 export LC_ALL=C
-out="${1:-$(dirname "$0")/../runs/text/king_james.txt}"
+out="${1:-$(realpath -m --relative-to=. "$(dirname "$0")/../runs/text/king_james.txt")}"
 # What packages 4.38 give. Another text would train too, but the example's figures are told for this one.
 want=b5c4940bcfeee072c0935b5200d0f9d88a00a0199cb0961d16133458fcdfae5d
 if [ -s "$out" ] && echo "$want  $out" | sha256sum --check --status; then

@@ -1,8 +1,9 @@
-# Sourced by tools/setup and tools/fetch_deps: messages with the time since the start, and long commands that say how far they are.
-progress_started=${progress_started:-$SECONDS}
+# Sourced by the scripts: messages with the time since the start, and long commands that say how far they are. The start is that of
+# the first script: those that it calls go on with its clock.
+export progress_since=${progress_since:-$(date +%s)}
 progress_ticker=""
 
-say() { printf '[%4d s] %s\n' $((SECONDS - progress_started)) "$*" >&2; }
+say() { printf '[%4d s] %s\n' $(($(date +%s) - progress_since)) "$*" >&2; }
 
 die() {
   stop_ticker
