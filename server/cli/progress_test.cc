@@ -23,10 +23,11 @@ std::string OnTerminal(unsigned short columns, Work work) {
   work();
   dup2(kept, STDERR_FILENO);
   close(kept);
-  std::string text(4096, '\0');
-  const ssize_t got = read(terminal, text.data(), text.size());
-  text.resize(std::max<ssize_t>(got, 0));
   close(program);
+  // The kernel passes it on piece by piece; after the last one there is nobody left to write (EIO).
+  std::string text;
+  char part[512];
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof(part))) > 0;) text.append(part, static_cast<size_t>(got));
   close(terminal);
   return text;
 }
