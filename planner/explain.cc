@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "planner/choice.h"
 #include "planner/headroom.h"
 
 namespace legoai::planner {
@@ -62,33 +63,37 @@ std::string Slower(const v1::Estimate& winner, const v1::Estimate& other) {
                       LargestDifference(winner, other));
 }
 
-// What a reader may want to have chosen otherwise, and how a recipe chose.
-struct Choice {
-  const char* question;
-  int64_t (*value)(const v1::Recipe&);
-};
-constexpr Choice kChoices[] = {
-    {"Another checkpointing", [](const v1::Recipe& r) -> int64_t { return r.activation_checkpoint().mode(); }},
-    {"Another tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
-    {"Another number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
-    {"Another split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
-};
+std::string ByEstimate(double ratio) {
+  const double percent = 100 * (ratio - 1);
+  return absl::StrFormat("%.1f %% %s than the fastest one by the closed-form estimate", std::abs(percent),
+                         percent < 0 ? "faster" : "slower");
+}
 
-// The best recipe that decides this choice otherwise; if none fits, the one closest to fitting; if none is known, nothing.
-// `told`: whether it was the second one.
+// The best recipe that decides this choice otherwise; where none that was simulated fits: what was not reached, or, if all are
+// known, the one closest to fitting; if none is known, nothing. `told`: whether it was the second one.
 std::string ExplainChoice(const Choice& choice, const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result,
-                          bool* told) {
+                          const NotReached& not_reached, bool* told) {
   const int64_t chosen = choice.value(ranked[0].recipe());
-  const auto other =
-      std::find_if(ranked.begin(), ranked.end(), [&](const auto& estimate) { return choice.value(estimate.recipe()) != chosen; });
+  auto otherwise = [&](const auto& has_recipe) { return choice.value(has_recipe.recipe()) != chosen; };
+  const auto other = std::find_if(ranked.begin(), ranked.end(), otherwise);
   if (other == ranked.begin() + 1) *told = true;
   if (other != ranked.end()) return absl::StrCat("\n- ", choice.question, ": ", Slower(ranked[0], *other), ".");
+  auto differs = [&](const NotReached::Entry& entry) { return choice.value(*entry.recipe) != chosen; };
+  const auto& entries = not_reached.entries;
+  if (const int64_t count = std::count_if(entries.begin(), entries.end(), differs); count > 0) {
+    const auto& best = *std::find_if(entries.begin(), entries.end(), differs);
+    return absl::StrCat("\n- ", choice.question, ": ", count, " of this kind were not reached within the budget of ",
+                        absl::StrFormat("%g s", not_reached.budget_seconds), "; the best of them, ", Summarize(*best.recipe),
+                        ", is ", ByEstimate(best.relative_time), ".");
+  }
   const auto large = std::find_if(result.rejected().begin(), result.rejected().end(), [&](const auto& rejected) {
-    return rejected.rule() == "out_of_memory" && choice.value(rejected.recipe()) != chosen;
+    return rejected.rule() == "out_of_memory" && otherwise(rejected);
   });
   if (large == result.rejected().end()) return "";
-  return absl::StrCat("\n- ", choice.question, ": none that was simulated fits; ", Summarize(large->recipe()), ": ",
-                      large->reason(), ".");
+  // Failures and what was not even looked at may be of this kind.
+  const bool all_known = result.failed() == 0 && result.not_reached() == static_cast<int64_t>(entries.size());
+  return absl::StrCat("\n- ", choice.question, all_known ? ": none fits; " : ": none that was looked at fits; ",
+                      Summarize(large->recipe()), ": ", large->reason(), ".");
 }
 
 // A winner that fills its device to the brim may fail where the allocator fragments: the fastest that leaves more.
@@ -121,10 +126,10 @@ std::string ExplainNone(const v1::PlanResult& result) {
       ". More devices, a smaller batch or a shorter sequence would help.");
 }
 
-std::string ExplainOthers(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result) {
+std::string ExplainOthers(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached) {
   bool told = false;
   std::string choices;
-  for (const Choice& choice : kChoices) choices += ExplainChoice(choice, ranked, result, &told);
+  for (const Choice& choice : kChoices) choices += ExplainChoice(choice, ranked, result, not_reached, &told);
   std::string text = ExplainHeadroom(ranked);
   if (ranked.size() > 1 && !told) absl::StrAppend(&text, "\n- The next one: ", Slower(ranked[0], ranked[1]), ".");
   text += choices;
@@ -133,13 +138,6 @@ std::string ExplainOthers(const std::vector<v1::Estimate>& ranked, const v1::Pla
                     " of the fastest, which is less than these predictions are sure of.");
   }
   return text;
-}
-
-std::string NotReached(double best) {
-  if (best <= 0) return "";
-  const double percent = 100 * (best - 1);
-  return absl::StrFormat(", of which the best is %.1f %% %s than the fastest one by the closed-form estimate", std::abs(percent),
-                         percent < 0 ? "faster" : "slower");
 }
 
 }  // namespace
@@ -168,12 +166,14 @@ std::string Summarize(const v1::Recipe& recipe) {
   return absl::StrJoin(parts, ", ");
 }
 
-std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, double best_not_reached) {
+std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached) {
   std::string text = ranked.empty() ? ExplainNone(result) : ExplainWinner(ranked[0]);
-  if (!ranked.empty()) text += ExplainOthers(ranked, result);
+  if (!ranked.empty()) text += ExplainOthers(ranked, result, not_reached);
   if (result.not_reached() > 0) {
+    const bool comparable = !ranked.empty() && !not_reached.entries.empty();
     absl::StrAppend(&text, ranked.empty() ? " " : "\n- ", "The budget ended before ", result.not_reached(),
-                    " further recipes that may fit were simulated", NotReached(best_not_reached),
+                    " further recipes that may fit were simulated",
+                    comparable ? ", of which the best is " + ByEstimate(not_reached.entries[0].relative_time) : "",
                     "; a larger --budget-seconds reaches them.");
   }
   return text;

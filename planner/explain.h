@@ -12,11 +12,19 @@ namespace legoai::planner {
 // "shard 8, tp 2, local batch 2 accumulated 4 times, full checkpointing, bfloat16"
 std::string Summarize(const v1::Recipe& recipe);
 
+// What the budget ended before, the fastest by the closed-form estimate first.
+struct NotReached {
+  struct Entry {
+    const v1::Recipe* recipe = nullptr;  // of the caller
+    double relative_time = 1;            // its step time relative to the winner's, by the closed-form estimate
+  };
+  double budget_seconds = 0;
+  std::vector<Entry> entries;
+};
+
 // `ranked`: the estimates of the recipes that fit, best first. `result`: counts and what was rejected. Lines: the winner and
 // where its time and memory go; then, each beginning with "- ", the best that would have decided otherwise, near ties, what was
 // not reached.
-// `best_not_reached`: by the closed-form estimate, the step time of the fastest that was not reached relative to the winner's; 0
-// if there is none.
-std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, double best_not_reached = 0);
+std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached = {});
 
 }  // namespace legoai::planner

@@ -72,8 +72,7 @@ TEST(Explain, WhatEachChoiceWouldCost) {
                                    ResultWith(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "stage 0 needs 90 GiB"));
   EXPECT_THAT(text, HasSubstr("Another tensor parallel degree: shard 2, tp 2,"));
   EXPECT_THAT(text, HasSubstr("is 12.5 % slower, mostly exposed communication (+0.5 s)"));
-  EXPECT_THAT(text,
-              HasSubstr("Another checkpointing: none that was simulated fits; shard 4, local batch 2 accumulated 2 times, full"));
+  EXPECT_THAT(text, HasSubstr("Another checkpointing: none fits; shard 4, local batch 2 accumulated 2 times, full"));
   EXPECT_THAT(text, HasSubstr("stage 0 needs 90 GiB"));
   EXPECT_THAT(text, Not(HasSubstr("Another number of stages")));
   EXPECT_THAT(text, Not(HasSubstr("The next one")));  // told already
@@ -95,9 +94,25 @@ TEST(Explain, WhatWasNotReached) {
   v1::PlanResult result;
   result.set_captured(1);
   result.set_not_reached(7);
-  const std::string text = Explain({MakeEstimate(MakeRecipe(1, v1::AC_NONE), 3, 1, 40)}, result, 1.25);
+  const v1::Recipe same = MakeRecipe(1, v1::AC_NONE);
+  const std::string text = Explain({MakeEstimate(MakeRecipe(1, v1::AC_NONE), 3, 1, 40)}, result, {8, {{&same, 1.25}}});
   EXPECT_THAT(text, HasSubstr("7 further recipes"));
   EXPECT_THAT(text, HasSubstr("25.0 % slower than the fastest one by the closed-form estimate"));
+}
+
+// That the others of a kind do not fit is not said while some of it were not simulated.
+TEST(Explain, AKindThatTheBudgetDidNotReachIsNotCalledTooLarge) {
+  v1::PlanResult result = ResultWith(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "needs at least 90 GiB");
+  result.set_not_reached(3);
+  const v1::Recipe same = MakeRecipe(1, v1::AC_NONE), full = MakeRecipe(2, v1::AC_FULL), slow = MakeRecipe(4, v1::AC_FULL);
+  const std::vector<v1::Estimate> ranked = {MakeEstimate(MakeRecipe(1, v1::AC_NONE), 3, 1, 40)};
+  const std::string text = Explain(ranked, result, {8, {{&same, 1.01}, {&full, 1.25}, {&slow, 1.5}}});
+  EXPECT_THAT(text,
+              HasSubstr("Another checkpointing: 2 of this kind were not reached within the budget of 8 s; the best of them, "
+                        "shard 2, tp 2, local batch 2 accumulated 4 times, full checkpointing, bfloat16, is 25.0 % slower "
+                        "than the fastest one by the closed-form estimate."));
+  EXPECT_THAT(text, Not(HasSubstr("none")));
+  EXPECT_THAT(Explain(ranked, result), HasSubstr("Another checkpointing: none that was looked at fits; shard 4"));
 }
 
 TEST(Explain, NothingFitsOnlyIfThatIsKnown) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/choice.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "planner/legal.h"
@@ -70,9 +71,11 @@ class Run {
                      [&](size_t a, size_t b) { return survivors[a].bound_bytes < survivors[b].bound_bytes; });
   }
 
-  // What to capture next: the fastest by the roofline estimate. If half the budget is gone and nothing fits yet, every other one
+  // What to capture next: the fastest by the roofline estimate. With a budget, one recipe for each choice goes first as soon as
+  // something fits, so that the explanation has a number for it. If half the budget is gone and nothing fits yet, every other one
   // is the smallest by the memory bound: a slow recipe is better than none.
   std::optional<size_t> Next() {
+    if (const auto alternative = NextAlternative()) return alternative;
     const absl::Duration half = -absl::Seconds(request_.budget_seconds() / 2);
     const bool for_memory =
         fitting_.empty() && !unfit_.empty() && TimeLeft(half) < absl::ZeroDuration() && started_count_ % 2 == 0;
@@ -81,6 +84,32 @@ class Run {
     while (at < taken_.size() && taken_[candidate()]) ++at;
     if (at == taken_.size()) return std::nullopt;
     return candidate();
+  }
+
+  // The fastest by the roofline estimate that decides a choice otherwise than the first that fits and needs no more memory than
+  // that one by the bound, so that it is likely to fit; if all of them need more, the smallest.
+  std::optional<size_t> NextAlternative() {
+    if (request_.budget_seconds() <= 0 || fitting_.empty()) return std::nullopt;
+    if (!compared_) compared_ = fitting_.begin()->first;
+    for (; next_choice_ < kChoiceCount; ++next_choice_) {
+      if (const auto found = Alternative(kChoices[next_choice_], space_.survivors[*compared_])) {
+        ++next_choice_;
+        return found;
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<size_t> Alternative(const Choice& choice, const Survivor& compared) const {
+    const int64_t chosen = choice.value(compared.recipe);
+    std::optional<size_t> smallest;
+    for (size_t i = 0; i < taken_.size(); ++i) {
+      const Survivor& survivor = space_.survivors[i];
+      if (taken_[i] || choice.value(survivor.recipe) == chosen) continue;
+      if (survivor.bound_bytes <= compared.bound_bytes) return i;
+      if (!smallest || survivor.bound_bytes < space_.survivors[*smallest].bound_bytes) smallest = i;
+    }
+    return smallest;
   }
 
   void Report() {
@@ -170,7 +199,7 @@ class Run {
     for (size_t index : order) ranked.push_back(fitting_[index]);
     AddRanked(ranked, &result);
     AddRejected(&result);
-    result.set_explanation(Explain(ranked, result, order.empty() ? 0 : BestNotReached(order[0])));
+    result.set_explanation(Explain(ranked, result, order.empty() ? NotReached() : NotReachedFrom(order[0])));
     result.set_seconds(Elapsed());
     return result;
   }
@@ -187,12 +216,15 @@ class Run {
     return order;
   }
 
-  // Of what was not reached, the fastest by the roofline estimate, relative to the same estimate of the winner; 0: none.
-  double BestNotReached(size_t winner) const {
+  NotReached NotReachedFrom(size_t winner) const {
+    NotReached not_reached;
+    not_reached.budget_seconds = request_.budget_seconds();
+    const double best = space_.survivors[winner].roofline_seconds;
     for (size_t i = 0; i < done_.size(); ++i) {
-      if (!done_[i]) return space_.survivors[i].roofline_seconds / space_.survivors[winner].roofline_seconds;
+      const Survivor& survivor = space_.survivors[i];
+      if (!done_[i]) not_reached.entries.push_back({&survivor.recipe, survivor.roofline_seconds / best});
     }
-    return 0;
+    return not_reached;
   }
 
   void AddRanked(const std::vector<v1::Estimate>& estimates, v1::PlanResult* result) const {
@@ -246,6 +278,8 @@ class Run {
   std::vector<bool> taken_, done_;
   std::vector<size_t> smallest_;  // ascending by memory bound
   size_t next_fastest_ = 0, next_smallest_ = 0;
+  std::optional<size_t> compared_;  // the first that was seen to fit; from it alternatives differ
+  size_t next_choice_ = 0;          // of kChoices, the next without an alternative
   int64_t started_count_ = 0, finished_ = 0;
   std::map<size_t, v1::Estimate> fitting_;
   std::map<size_t, v1::RejectedRecipe> unfit_, failed_;

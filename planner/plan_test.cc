@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "planner/choice.h"
 #include "planner/legal.h"
 #include "planner/space.h"
 #include "proto/errors.h"
@@ -173,6 +174,46 @@ TEST(Plan, TheOrderOfAnswersDecidesNothing) {
   for (int i = 1; i < a->ranked_size(); ++i) {
     EXPECT_LE(a->ranked(i).headroom_bytes(), a->ranked(i - 1).headroom_bytes());
   }
+}
+
+// All fit; keeps what it was asked, in this order.
+class RecordingEstimator : public Estimator {
+ public:
+  int64_t Slots() const override { return 1; }
+  absl::Status Start(const v1::SimRequest& request) override {
+    recipes.push_back(request.recipe());
+    id_ = request.id();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
+    v1::SimResponse response;
+    response.set_id(id_);
+    auto* estimate = response.mutable_estimate();
+    *estimate->mutable_recipe() = recipes.back();
+    estimate->set_fits(true);
+    estimate->set_step_time_seconds(static_cast<double>(recipes.size()));
+    estimate->add_stages()->set_capacity_bytes(10);
+    return std::optional<v1::SimResponse>(response);
+  }
+  void StopAll() override {}
+  std::vector<v1::Recipe> recipes;
+
+ private:
+  int64_t id_ = 0;
+};
+
+TEST(Plan, ABudgetBeginsWithAnAlternativeForEachChoice) {
+  RecordingEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(600);
+  const auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_GT(estimator.recipes.size(), kChoiceCount);
+  for (size_t i = 0; i < kChoiceCount; ++i) {
+    EXPECT_NE(kChoices[i].value(estimator.recipes[i + 1]), kChoices[i].value(estimator.recipes[0])) << kChoices[i].question;
+    EXPECT_NE(result->explanation().find(kChoices[i].question), std::string::npos) << result->explanation();
+  }
+  EXPECT_EQ(result->explanation().find("of this kind"), std::string::npos) << result->explanation();
 }
 
 // Never answers.
