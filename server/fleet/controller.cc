@@ -150,7 +150,12 @@ void Controller::Apply(const Effects& effects) {
   if (!effects.ended_leases.empty()) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      for (const v1::LeaseId& lease : effects.ended_leases) book_.Release(lease.job(), lease.epoch());
+      for (const v1::LeaseId& lease : effects.ended_leases) {
+        // Before its slots count as free: what was left to others shall not be given to it again.
+        const Lease* const held = book_.Find(lease.job(), lease.epoch());
+        if (held != nullptr && effects.worker_leaves) workers_[held->worker].leaves = true;
+        book_.Release(lease.job(), lease.epoch());
+      }
     }
     notifier_->WorkersChanged();
     Wake();

@@ -148,10 +148,9 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
     instance = found->second.instance, worker = found->second.worker;
   }
   int64_t fenced = 0;
-  bool left = false;
   const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
     const absl::Status status = ApplyTelemetry(transaction, instance, facts, options_.now_us(), effects);
-    fenced = effects->fenced, left = effects->worker_leaves;
+    fenced = effects->fenced;
     return status;
   });
   const int64_t last = facts.back().sequence();
@@ -166,7 +165,6 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
       found->second.broken = true;
       return found->second.link->Close(absl::UnavailableError(absl::StrCat("telemetry cannot be kept: ", written.message())));
     }
-    if (left) workers_[worker].leaves = true;
     v1::ToAgent ack;
     ack.mutable_telemetry_ack()->set_sequence(last);
     found->second.link->Send(ack);
@@ -235,6 +233,7 @@ void Controller::Goodbye(uint64_t session) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || workers_[found->second.worker].session != session) return;
+    workers_[found->second.worker].leaves = true;
     left = book_.OfWorker(found->second.worker);
   }
   for (const Lease& lease : left) {

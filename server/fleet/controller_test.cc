@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "server/fleet/testing/fleet_fixture.h"
@@ -262,6 +265,44 @@ TEST_F(FleetTest, AServerThatIsStartedAnewKnowsItsWorkersByNameAndThatTheyDrain)
   EXPECT_EQ(controller_->Workers()[0].name(), "workers/a");
   EXPECT_TRUE(controller_->Workers()[0].connected());
   EXPECT_EQ(controller_->Workers()[0].state(), DRAINING);
+}
+
+// Told to start it when it had been asked to end, it leaves it to others; they have it at once. Its slots are free from then on,
+// but not for that job: whoever is told of the change finds it so.
+TEST_F(FleetTest, AWorkerThatLeavesIsGivenNothingMore) {
+  TestAgent leaving("a"), other("b");
+  Connect(&leaving);
+  const std::string job = Submit(2);
+  const v1::LeaseId lease = leaving.link.NextStart().lease();
+  bool told = false;
+  const auto reporter = std::this_thread::get_id();
+  const auto subscription = notifier_.Subscribe(job, [&] {
+    if (std::this_thread::get_id() != reporter || told) return;
+    told = true;
+    // The slots are free, and the report is not through: time for the deciding thread, which may wait for the notifier itself.
+    const auto decided = [](const v1::Job& now) {
+      return now.state() != RESTARTING || now.reason().find("no worker") != std::string::npos;
+    };
+    for (int i = 0; i < 2000 && !decided(Get(job)); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  ReportEnd(&leaving, lease, absl::OkStatus(), /*stopped=*/true, /*step=*/0);
+  EXPECT_TRUE(told);
+  EXPECT_EQ(Get(job).state(), RESTARTING);
+  Connect(&other);
+  EXPECT_EQ(other.link.NextStart().lease().epoch(), 2);
+}
+
+// Between its goodbye and the end of its stream nobody would hear of it.
+TEST_F(FleetTest, AWorkerThatHasSaidGoodbyeIsGivenNothing) {
+  TestAgent leaving("a"), other("b");
+  Connect(&leaving);
+  controller_->Goodbye(leaving.session);
+  const std::string job = Submit(2);
+  AwaitState(job, QUEUED);
+  Connect(&other);
+  const v1::LeaseId lease = other.link.NextStart().lease();
+  EXPECT_EQ(lease.job(), job);
+  EXPECT_EQ(lease.epoch(), 1);
 }
 
 TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
