@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -115,9 +117,23 @@ int64_t NearTies(const std::vector<v1::Estimate>& ranked) {
   return std::count_if(ranked.begin(), ranked.end(), [close](const auto& e) { return e.step_time_seconds() <= close; });
 }
 
-std::string ExplainNone(const v1::PlanResult& result) {
+// The rules that leave nothing, those that drop most first.
+std::string ExplainIllegal(const v1::PlanResult& result, const Reasons& reasons) {
+  std::vector<std::pair<std::string, int64_t>> rules(result.pruned().begin(), result.pruned().end());
+  std::sort(rules.begin(), rules.end(),
+            [](const auto& a, const auto& b) { return std::tie(b.second, a.first) < std::tie(a.second, b.first); });
+  std::string text = absl::StrCat("No recipe of the space is legal for this model, batch and cluster. Of ", result.space(), ":");
+  for (const auto& [rule, count] : rules) {
+    const auto reason = reasons.find(rule);
+    absl::StrAppend(&text, "\n- ", count, " dropped by ", rule,
+                    reason == reasons.end() ? "" : absl::StrCat(", for instance: ", reason->second));
+  }
+  return text;
+}
+
+std::string ExplainNone(const v1::PlanResult& result, const Reasons& reasons) {
   const int64_t legal = result.bounded_out() + result.captured() + result.failed() + result.not_reached();
-  if (legal == 0) return "No recipe of the space is legal for this model, batch and cluster.";
+  if (legal == 0) return ExplainIllegal(result, reasons);
   const bool has_closest = result.rejected_size() > 0 && result.rejected(0).rule() == "out_of_memory";
   if (!has_closest) return "Nothing was simulated to its end.";
   return absl::StrCat(
@@ -166,8 +182,9 @@ std::string Summarize(const v1::Recipe& recipe) {
   return absl::StrJoin(parts, ", ");
 }
 
-std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached) {
-  std::string text = ranked.empty() ? ExplainNone(result) : ExplainWinner(ranked[0]);
+std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached,
+                    const Reasons& reasons) {
+  std::string text = ranked.empty() ? ExplainNone(result, reasons) : ExplainWinner(ranked[0]);
   if (!ranked.empty()) text += ExplainOthers(ranked, result, not_reached);
   if (result.not_reached() > 0) {
     const bool comparable = !ranked.empty() && !not_reached.entries.empty();

@@ -1,6 +1,7 @@
 // Why the winner wins, in words, from the estimates alone.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,13 @@ struct NotReached {
   std::vector<Entry> entries;
 };
 
+// By rule, why one of the recipes that it dropped is not legal.
+using Reasons = std::map<std::string, std::string>;
+
 // `ranked`: the estimates of the recipes that fit, best first. `result`: counts and what was rejected. Lines: the winner and
 // where its time and memory go; then, each beginning with "- ", the best that would have decided otherwise, near ties, what was
 // not reached.
-std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached = {});
+std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached = {},
+                    const Reasons& reasons = {});
 
 }  // namespace legoai::planner

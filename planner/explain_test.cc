@@ -115,6 +115,17 @@ TEST(Explain, AKindThatTheBudgetDidNotReachIsNotCalledTooLarge) {
   EXPECT_THAT(Explain(ranked, result), HasSubstr("Another checkpointing: none that was looked at fits; shard 4"));
 }
 
+TEST(Explain, TheRulesThatLeaveNothingAreNamedTheMostFrequentFirst) {
+  v1::PlanResult result;
+  result.set_space(12);
+  (*result.mutable_pruned())["a_rule"] = 3;
+  (*result.mutable_pruned())["the_rule"] = 7;
+  (*result.mutable_pruned())["other_rule"] = 2;
+  EXPECT_EQ(Explain({}, result, {}, {{"the_rule", "key = 3: must be 1"}}),
+            "No recipe of the space is legal for this model, batch and cluster. Of 12:\n"
+            "- 7 dropped by the_rule, for instance: key = 3: must be 1\n- 3 dropped by a_rule\n- 2 dropped by other_rule");
+}
+
 TEST(Explain, NothingFitsOnlyIfThatIsKnown) {
   v1::PlanResult result = ResultWith(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "needs 90 GiB");
   EXPECT_THAT(Explain({}, result), StartsWith("Nothing fits. The closest is shard 4"));

@@ -1,6 +1,7 @@
 #include "planner/legal.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/json/reflect.h"
 #include "proto/toml/toml.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/symbolic/memory_bound.h"
@@ -20,6 +22,7 @@ namespace legoai::planner {
 namespace {
 
 constexpr size_t kClosestKept = 20;
+constexpr char kConstraint[] = "constraint", kSomethingElse[] = "a constraint asks for something else";
 
 using Override = std::pair<std::string, std::string>;
 
@@ -29,6 +32,10 @@ absl::StatusOr<std::vector<Override>> ParseConstraints(const v1::PlanRequest& re
     std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
     if (parts.size() != 2)
       return FieldError("--constraint", text, "write KEY=VALUE, for instance parallelism.tensor_parallel_degree=2");
+    v1::Recipe recipe = parallel::DefaultRecipe();
+    if (absl::Status status = ApplyOverride(&recipe, parts[0], parts[1]); !status.ok()) return status;
+    if (const auto fault = GetFieldViolation(parallel::CheckRecipe(recipe)))
+      return FieldError("--constraint", text, fault->remedy());
     overrides.emplace_back(parts[0], parts[1]);
   }
   return overrides;
@@ -63,6 +70,7 @@ class Pruner {
       }
       if (absl::Status status = Decide(candidate, world); !status.ok()) return status;
     }
+    if (space_.undecided == 0 && space_.pruned.count(kConstraint) > 0) space_.reasons[kConstraint] = Unmet(candidates);
     Sort();
     return std::move(space_);
   }
@@ -72,6 +80,7 @@ class Pruner {
     auto overrides = ParseConstraints(request_);
     if (!overrides.ok()) return overrides.status();
     overrides_ = *std::move(overrides);
+    met_.assign(overrides_.size(), false);
     if (request_.has_resume_from()) {
       const auto& old = request_.resume_from().training();
       if (old.global_batch_size() != request_.global_batch()) {
@@ -98,7 +107,7 @@ class Pruner {
 
   absl::Status Decide(const Candidate& candidate, int64_t world) {
     v1::Recipe recipe = ToRecipe(candidate, request_);
-    if (!MeetsConstraints(recipe)) return Drop(recipe, "constraint", "a constraint asks for something else");
+    if (!MeetsConstraints(recipe)) return Drop(recipe, kConstraint, kSomethingElse);
     if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param()) {
       return Drop(recipe, "resume_keeps_precision", "a resumed job keeps the checkpoint's precision");
     }
@@ -139,16 +148,46 @@ class Pruner {
     return largest;
   }
 
-  bool MeetsConstraints(const v1::Recipe& recipe) const {
-    for (const auto& [key, value] : overrides_) {
+  bool MeetsConstraints(const v1::Recipe& recipe) {
+    bool all = true;
+    for (size_t i = 0; i < overrides_.size(); ++i) {
       v1::Recipe wanted = recipe;
-      if (!ApplyOverride(&wanted, key, value).ok() || !SameText(wanted, recipe)) return false;
+      const bool met = ApplyOverride(&wanted, overrides_[i].first, overrides_[i].second).ok() && SameText(wanted, recipe);
+      if (met) met_[i] = true;
+      all = all && met;
     }
-    return true;
+    return all;
+  }
+
+  // What no recipe has, and what they have instead.
+  std::string Unmet(const std::vector<Candidate>& candidates) const {
+    std::vector<std::string> unmet;
+    for (size_t i = 0; i < overrides_.size(); ++i) {
+      const auto& [key, value] = overrides_[i];
+      if (met_[i]) continue;
+      unmet.push_back(absl::StrCat("none has ", key, "=", value, ": use one of ", Values(key, candidates)));
+    }
+    return unmet.empty() ? kSomethingElse : absl::StrJoin(unmet, "; ");
+  }
+
+  // The values of a key that is in all recipes, "1, 2, 4".
+  std::string Values(const std::string& key, const std::vector<Candidate>& candidates) const {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(key, absl::MaxSplits('.', 1));
+    const auto* section = v1::Recipe::descriptor()->FindFieldByName(parts.first);
+    const auto* field = section->message_type()->FindFieldByName(parts.second);
+    std::set<Tree> values;
+    for (const Candidate& candidate : candidates) {
+      const v1::Recipe recipe = ToRecipe(candidate, request_);
+      values.insert(ToTree(recipe.GetReflection()->GetMessage(recipe, section), field));
+    }
+    return absl::StrJoin(values, ", ", [](std::string* out, const Tree& value) {
+      absl::StrAppend(out, value.is_string() ? value.get<std::string>() : value.dump());
+    });
   }
 
   absl::Status Drop(v1::Recipe& recipe, const std::string& rule, std::string reason) {
     ++space_.pruned[rule];
+    space_.reasons.emplace(rule, reason);
     if (request_.all_rejected()) space_.pruned_candidates.push_back({std::move(recipe), rule, std::move(reason)});
     return absl::OkStatus();
   }
@@ -168,6 +207,7 @@ class Pruner {
   v1::PlanRequest request_;
   const std::function<bool()>&cancel_, &out_of_time_;
   std::vector<Override> overrides_;
+  std::vector<bool> met_;  // of overrides_, by some candidate
   LegalSpace space_;
 };
 

@@ -33,6 +33,7 @@ struct PrunedCandidate {
 struct LegalSpace {
   int64_t size = 0;
   std::map<std::string, int64_t> pruned;           // by rule
+  std::map<std::string, std::string> reasons;      // by rule, of the first that it pruned
   std::vector<PrunedCandidate> pruned_candidates;  // only if asked for
   int64_t bounded_out = 0;
   std::vector<BoundedOut> closest;  // the bounded-out with the smallest bounds, all of them if asked for
@@ -41,7 +42,7 @@ struct LegalSpace {
 };
 
 // `cancel` and `out_of_time` are asked for each candidate; they may be empty. Errors: FieldError of a constraint that names an
-// unknown key or contradicts resume_from; Cancelled.
+// unknown key or a value that is not supported, or contradicts resume_from; Cancelled.
 absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel = {},
                                       const std::function<bool()>& out_of_time = {});
 

@@ -199,7 +199,7 @@ class Run {
     for (size_t index : order) ranked.push_back(fitting_[index]);
     AddRanked(ranked, &result);
     AddRejected(&result);
-    result.set_explanation(Explain(ranked, result, order.empty() ? NotReached() : NotReachedFrom(order[0])));
+    result.set_explanation(Explain(ranked, result, order.empty() ? NotReached() : NotReachedFrom(order[0]), space_.reasons));
     result.set_seconds(Elapsed());
     return result;
   }

@@ -309,6 +309,39 @@ TEST(Plan, CancellingStopsWhatIsUnderWay) {
   EXPECT_EQ(estimator.under_way, 0);
 }
 
+TEST(Plan, ConstraintsThatNoRecipeMeetsNameTheValuesThatThereAre) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  request.add_constraints("parallelism.tensor_parallel_degree=3");
+  request.add_constraints("training.local_batch_size=5");
+  request.add_constraints("parallelism.pipeline_parallel_degree=1");
+  const auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->pruned().at("constraint"), result->space());
+  EXPECT_NE(result->explanation().find("none has parallelism.tensor_parallel_degree=3: use one of 1, 2, 4, 8; none has "
+                                       "training.local_batch_size=5: use one of 1, 2, 4, 8, 16"),
+            std::string::npos)
+      << result->explanation();
+  request = Request();
+  request.add_constraints("activation_checkpoint.mode=selective");
+  const auto violation = GetFieldViolation(Plan(request, estimator).status());
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->value(), "activation_checkpoint.mode=selective");
+  EXPECT_NE(violation->remedy().find("not supported"), std::string::npos);
+}
+
+TEST(Plan, WhereNothingIsLegalTheRulesAreNamed) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  *request.mutable_model() = model::ResolveModel("gpt2").value();
+  const auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NE(result->explanation().find("dropped by sequence_within_positions, for instance: training.seq_len = 2048: must be at "
+                                       "most 1024"),
+            std::string::npos)
+      << result->explanation();
+}
+
 TEST(Plan, ConstraintsBindAndWrongOnesAreErrors) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();

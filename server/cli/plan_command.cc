@@ -141,11 +141,10 @@ absl::Status NothingReached(const v1::PlanResult& result) {
                                                   " recipes that may fit was simulated; give a larger --budget-seconds"));
 }
 
-// The rules leave nothing, and what the call binds is among them.
-absl::Status OverConstrained(const v1::PlanRequest& request, const v1::PlanResult& result) {
-  return FieldError("--constraint", absl::StrJoin(request.constraints(), " "),
-                    absl::StrCat("none of the recipes has this and is legal: ", PlanCountsText(result),
-                                 "leave a constraint out, or change its value"));
+// The rules leave nothing: the call asks for what cannot be, with or without constraints.
+absl::Status NothingLegal(const v1::PlanRequest& request, const v1::PlanResult& result) {
+  if (!result.pruned().contains(kConstraintRule)) return FieldError("--model", result.model(), result.explanation());
+  return FieldError("--constraint", absl::StrJoin(request.constraints(), " "), result.explanation());
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
@@ -158,7 +157,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
   if (result->not_reached() > 0 && result->captured() == 0) return NothingReached(*result);
   const int64_t legal = result->captured() + result->bounded_out() + result->not_reached() + result->failed();
-  if (legal == 0 && result->pruned().contains(kConstraintRule)) return OverConstrained(*request, *result);
+  if (legal == 0) return NothingLegal(*request, *result);
   const bool found = result->ranked_size() > 0;
   if (found && !out->empty()) {
     if (absl::Status status = checkpoint::WriteFile(*out, result->ranked(0).recipe_toml()); !status.ok()) return status;

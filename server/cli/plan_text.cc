@@ -36,8 +36,7 @@ std::string RejectedTable(const v1::PlanResult& result, bool all) {
   return table.Text();
 }
 
-}  // namespace
-
+// "92 recipes in 3.1 s: 92 simulated and fit", with a line break.
 std::string PlanCountsText(const v1::PlanResult& result) {
   std::string text = absl::StrCat(WithCommas(result.space()), " recipes in ", absl::StrFormat("%.1f s", result.seconds()), ": ");
   std::vector<std::string> parts;
@@ -54,6 +53,8 @@ std::string PlanCountsText(const v1::PlanResult& result) {
   }
   return text + absl::StrJoin(parts, ", ") + "\n";
 }
+
+}  // namespace
 
 std::string PlanText(const v1::PlanResult& result, bool all_rejected) {
   std::string text = absl::StrCat(result.model(), " on ", result.cluster(), ", global batch ", result.global_batch(),

@@ -14,7 +14,4 @@ inline constexpr char kFailedRule[] = "failed";
 // Rejected recipes are shown where they matter: all of them, or a few where nothing fits or something failed.
 std::string PlanText(const v1::PlanResult& result, bool all_rejected);
 
-// "92 recipes in 3.1 s: 92 simulated and fit", with a line break.
-std::string PlanCountsText(const v1::PlanResult& result);
-
 }  // namespace legoai::cli

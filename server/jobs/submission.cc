@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "server/jobs/job_legality.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "simulator/hardware/catalog.h"
@@ -144,6 +145,7 @@ absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request)
   if (status.ok()) status = CheckResources(spec.mutable_resources());
   if (status.ok()) status = CheckPlanning(spec.recipe(), spec.mutable_planning());
   if (status.ok()) status = CheckPolicy(spec.mutable_policy());
+  if (status.ok()) status = CheckLegal(spec);
   if (!status.ok()) return status;
   return spec;
 }

@@ -164,6 +164,71 @@ TEST(Submission, RecipesAreChecked) {
       "spec.recipe.activation_checkpoint.mode", "no value");
 }
 
+Change Constrained(std::vector<std::string> constraints) {
+  return [constraints](auto* r) {
+    for (const auto& constraint : constraints) Spec(r)->mutable_planning()->add_constraints(constraint);
+  };
+}
+
+// What `lego train` would refuse on any number of ranks.
+TEST(Submission, JobsThatNoRecipeCanTrainAreRefused) {
+  ExpectFault(
+      [](auto* r) {
+        Spec(r)->mutable_model()->clear_config_json();
+        Spec(r)->mutable_model()->set_name("gpt2");
+        Training(r)->set_seq_len(2048);
+      },
+      "spec.recipe.training.seq_len", "at most 1024");
+  auto config = [](const char* from, const char* to) {
+    return [=](auto* r) {
+      std::string* text = Spec(r)->mutable_model()->mutable_config_json();
+      text->replace(text->find(from), std::string(from).size(), to);
+    };
+  };
+  ExpectFault(config("\"vocab_size\": 256", "\"vocab_size\": 100"), "spec.recipe.model.tokenizer_path", "vocab_size of 100");
+  ExpectFault(
+      [&](auto* r) {
+        config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true")(r);
+        Constrained({"optimizer.lr=0.1", "parallelism.pipeline_parallel_degree=2"})(r);
+      },
+      "spec.planning.constraints[1]", "ties its embedding");
+}
+
+TEST(Submission, ConstraintsThatNoRecipeMeetsAreRefused) {
+  const std::string first = "spec.planning.constraints[0]";
+  ExpectFault(Constrained({"parallelism.tensor_parallel_degree=3"}), first, "use one of 1, 2, 4");
+  ExpectFault(Constrained({"parallelism.pipeline_parallel_degree=3"}), first, "2 layers");
+  ExpectFault(Constrained({"parallelism.data_parallel_shard_degree=-1"}), first, "give a number");
+  ExpectFault(Constrained({"activation_checkpoint.mode=selective"}), first, "not supported");
+  ExpectFault(Constrained({"training.local_batch_size=3"}), "spec.recipe.training.global_batch_size", "multiple of 3");
+  ExpectFault(Constrained({"parallelism.pipeline_parallel_microbatch_size=2", "training.local_batch_size=1"}), first,
+              "must divide");
+  ExpectFault(Constrained({"parallelism.data_parallel_shard_degree=4096", "parallelism.tensor_parallel_degree=4096",
+                           "parallelism.data_parallel_replicate_degree=1000000000"}),
+              "spec.planning.constraints", "more than 4096 ranks");
+  ExpectFault(
+      [](auto* r) {
+        Spec(r)->mutable_resources()->set_slots(2);
+        Constrained({"parallelism.data_parallel_shard_degree=4"})(r);
+      },
+      "spec.planning.constraints", "more than 2 ranks");
+}
+
+// Nothing is refused of what the planner may find.
+TEST(Submission, ConstraintsThatSomeRecipeMeetsAreTaken) {
+  for (const std::vector<std::string>& constraints : std::vector<std::vector<std::string>>{
+           {"parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2"},
+           {"parallelism.pipeline_parallel_microbatch_size=2"},
+           {"parallelism.pipeline_parallel_microbatch_size=2", "training.local_batch_size=4"},
+           {"parallelism.data_parallel_shard_degree=4", "activation_checkpoint.mode=full"},
+           {"parallelism.data_parallel_replicate_degree=2", "parallelism.data_parallel_shard_degree=2"},
+           {"training.local_batch_size=4", "training.mixed_precision_param=float32"}}) {
+    v1::CreateJobRequest request = ExampleSubmission();
+    Constrained(constraints)(&request);
+    EXPECT_TRUE(CheckSubmission(request).ok()) << constraints[0] << ": " << CheckSubmission(request).status();
+  }
+}
+
 TEST(Submission, DatasetsAreNamedForAllHosts) {
   ExpectFault([](auto* r) { Spec(r)->mutable_dataset()->clear_uri(); }, "spec.dataset.uri");
   ExpectFault([](auto* r) { Spec(r)->mutable_dataset()->set_uri("corpus.txt"); }, "spec.dataset.uri", "absolute");
