@@ -200,6 +200,8 @@ class Run {
     AddRanked(ranked, &result);
     AddRejected(&result);
     result.set_explanation(Explain(ranked, result, order.empty() ? NotReached() : NotReachedFrom(order[0]), space_.reasons));
+    const std::string assumed = sim::AssumedEfficiencies(request_.cluster().device());
+    if (!ranked.empty() && !assumed.empty()) absl::StrAppend(result.mutable_explanation(), "\n", assumed);
     result.set_seconds(Elapsed());
     return result;
   }

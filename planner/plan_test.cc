@@ -109,6 +109,14 @@ TEST(Plan, RanksWhatFitsByStepTime) {
   }
 }
 
+TEST(Plan, SaysThatTimesAreNotCalibrated) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  EXPECT_NE(Plan(request, estimator)->explanation().find("assumes for h100-sxm-80, not calibrated"), std::string::npos);
+  for (auto& efficiency : *request.mutable_cluster()->mutable_device()->mutable_efficiencies()) efficiency.set_source("measured");
+  EXPECT_EQ(Plan(request, estimator)->explanation().find("calibrated"), std::string::npos);
+}
+
 TEST(Plan, AnEndedBudgetCountsWhatItDidNotReach) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();

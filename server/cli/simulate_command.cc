@@ -18,6 +18,7 @@
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
+#include "simulator/hardware/catalog.h"
 
 namespace legoai::cli {
 namespace {
@@ -63,7 +64,7 @@ std::string StageText(const v1::StageEstimate& stage) {
   return text + table.Text();
 }
 
-std::string EstimateText(const v1::Estimate& estimate) {
+std::string EstimateText(const v1::SimRequest& request, const v1::Estimate& estimate) {
   std::string text =
       absl::StrCat(estimate.model(), " (", CountText(estimate.parameters()), " parameters) on ", estimate.cluster(), " (",
                    estimate.world_size(), estimate.world_size() == 1 ? " rank" : " ranks", ")\n",
@@ -81,6 +82,8 @@ std::string EstimateText(const v1::Estimate& estimate) {
   }
   absl::StrAppend(&text, WithCommas(estimate.operators()), " operators captured in ", SecondsText(estimate.capture_seconds()),
                   ", simulated in ", SecondsText(estimate.simulate_seconds()), "; ", models, "\n");
+  const std::string assumed = sim::AssumedEfficiencies(request.cluster().device());
+  if (request.cost_mode() == v1::COST_ROOFLINE && !assumed.empty()) absl::StrAppend(&text, assumed, "\n");
   return text;
 }
 
@@ -122,7 +125,8 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto estimate = arguments.Has("server") ? SimulateOnServer(arguments, *request, &guard)
                                                 : EstimateOne(*request, [&] { return guard.interrupted(); });
   if (!estimate.ok()) return estimate.status();
-  Print(arguments.format() == Format::kTable ? EstimateText(*estimate) : TreeText(arguments.format(), ToTree(*estimate)));
+  Print(arguments.format() == Format::kTable ? EstimateText(*request, *estimate)
+                                             : TreeText(arguments.format(), ToTree(*estimate)));
   for (const std::string& path : {request->chrome_trace_path(), request->memory_timeline_path()}) {
     if (!path.empty()) std::fprintf(stderr, "wrote %s (open it in ui.perfetto.dev or chrome://tracing)\n", path.c_str());
   }

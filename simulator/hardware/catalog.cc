@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -171,6 +172,25 @@ bool ParseSizes(std::string_view text, int64_t* per_node, int64_t* nodes) {
   return *per_node > 0 && *nodes > 0 && *per_node <= kMostDevicesPerNode && *nodes <= kMostNodes;
 }
 
+// How many devices one NVLink switch of the catalog's servers joins: NVIDIA's HGX A100 boards come with up to 16, HGX H100, H200
+// and B200 boards with 8 (their data sheets). 0: not known.
+int64_t LargestNode(const v1::Device& device) {
+  if (device.node_link() == "nvlink3") return 16;
+  return device.node_link() == "nvlink4" || device.node_link() == "nvlink5" ? 8 : 0;
+}
+
+// "h100-sxm-80:64" is meant as 64 devices more often than as one node of them.
+absl::Status CheckNodeSize(std::string_view text, const v1::Device& device, int64_t per_node, int64_t nodes) {
+  const int64_t largest = LargestNode(device);
+  if (largest == 0 || per_node <= largest) return absl::OkStatus();
+  const std::string meant = nodes == 1 && per_node % largest == 0 ? absl::StrCat("; ", per_node, " devices are ", device.type(),
+                                                                                 ":", largest, "x", per_node / largest)
+                                                                  : "";
+  return FieldError("--cluster", text,
+                    absl::StrCat("asks for ", per_node, " devices in one node, and ", device.node_link(), " joins at most ",
+                                 largest, " of ", device.type(), meant, ". A machine of another shape goes as a .txtpb file"));
+}
+
 absl::StatusOr<v1::Device> DeviceOfType(std::string_view type, const v1::Device* local_cpu) {
   if (local_cpu != nullptr && type == local_cpu->type()) return *local_cpu;
   return Find(ListDevices(), "--cluster", type);
@@ -231,6 +251,14 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
   return 0;
 }
 
+std::string AssumedEfficiencies(const v1::Device& device) {
+  const bool assumed = std::any_of(device.efficiencies().begin(), device.efficiencies().end(),
+                                   [](const auto& efficiency) { return absl::StartsWith(efficiency.source(), "assumption"); });
+  if (!assumed) return "";
+  return absl::StrCat("Times are roofline estimates with efficiencies that the catalog assumes for ", device.type(),
+                      ", not calibrated by measurements of this cluster (docs/recipe.md, Figures).");
+}
+
 absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes) {
   return FillCluster(device, devices_per_node, nodes, v1::Cluster());
 }
@@ -253,6 +281,7 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
     return FieldError("--cluster", text,
                       "write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16, or the path of a .txtpb file");
   }
+  if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
   return MakeCluster(*device, per_node, nodes);
 }
 

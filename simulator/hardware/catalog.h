@@ -29,6 +29,9 @@ absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
 // In FLOP/s; 0 if the device names none for `dtype`.
 double PeakFlops(const v1::Device& device, v1::DType dtype);
 
+// One sentence for whoever reads times of `device`, if some of its efficiencies are assumptions by their source; else empty.
+std::string AssumedEfficiencies(const v1::Device& device);
+
 // `nodes` nodes of `devices_per_node` devices, joined by the device's node_link and cluster_link. A cpu's ranks share the
 // host: memory is divided among them, and where there are more ranks than cores they take turns, so that all that one of them
 // does takes so much longer; a host is taken to be like this one.
@@ -43,7 +46,8 @@ struct HostShare {
 absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host);
 
 // "h100-sxm-80:8x16" (type, devices a node, nodes; cli.md), or the path of a text-format file of the Cluster message.
-// `local_cpu`: what stands for type "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster".
+// `local_cpu`: what stands for type "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster",
+// also of more devices a node than NVLink joins in servers of that type.
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu = nullptr);
 
 // What every user of a Cluster may rely on: sizes that are positive and not absurd (their products fit), finite numbers, tiers

@@ -69,6 +69,26 @@ TEST(CatalogTest, WrongFormsNameFieldAndRemedy) {
   }
 }
 
+TEST(CatalogTest, NodesLargerThanNvlinkJoinsAreRefused) {
+  for (const char* text : {"h100-sxm-80:64", "h200:64x1", "h100-sxm-96:9x2", "b200:16", "a100-sxm-80:32"}) {
+    const auto violation = GetFieldViolation(ParseCluster(text).status());
+    ASSERT_TRUE(violation) << text;
+    EXPECT_EQ(violation->field(), "--cluster");
+    EXPECT_EQ(violation->value(), text);
+  }
+  EXPECT_NE(GetFieldViolation(ParseCluster("h100-sxm-80:64").status())->remedy().find("h100-sxm-80:8x8"), std::string::npos);
+  for (const char* text : {"h100-sxm-80:8x8", "a100-sxm-80:16", "h100-pcie-80:10", "cpu:64"}) {
+    EXPECT_TRUE(ParseCluster(text).ok()) << text;
+  }
+}
+
+TEST(CatalogTest, TimesThatRestOnAssumptionsSaySo) {
+  v1::Device device = *FindDevice("h100-sxm-80");
+  EXPECT_NE(AssumedEfficiencies(device).find("the catalog assumes for h100-sxm-80, not calibrated"), std::string::npos);
+  for (auto& efficiency : *device.mutable_efficiencies()) efficiency.set_source("measured");
+  EXPECT_EQ(AssumedEfficiencies(device), "");
+}
+
 TEST(CatalogTest, CpuRanksShareTheHost) {
   int64_t cores = HostPhysicalCores();
   auto two = ParseCluster("cpu:2x1"), many = ParseCluster("cpu:" + std::to_string(4 * cores) + "x1");
