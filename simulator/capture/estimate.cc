@@ -49,17 +49,17 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
   return absl::OkStatus();
 }
 
-// FLOPs that matrix products and attention really do on all ranks of a step, recomputation included.
-absl::StatusOr<double> HardwareFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
+// FLOPs that all ranks of a step do once more in recomputation, counted as those of the model are.
+absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
   double flops = 0;
   for (const CapturedStage& stage : stages) {
     auto rows = ResolveOperators(stage.trace);
     if (!rows.ok()) return rows.status();
     for (const graph::Instruction& instruction : stage.trace.instructions) {
-      if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
-      const OperatorRow& row = *(*rows)[instruction.operator_index];
-      if (row.op_class != OpClass::kMatmul && row.op_class != OpClass::kAttention) continue;
-      flops += FactsOf(graph::InstructionView(stage.trace, instruction), row).flops;
+      const bool counts =
+          instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
+      if (!counts) continue;
+      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), *(*rows)[instruction.operator_index]);
     }
   }
   return flops * static_cast<double>(ranks_per_stage);
@@ -122,10 +122,11 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));
   if (peak > 0) {
-    auto hardware_flops = HardwareFlops(stages, dims.world_size() / dims.pp());
-    if (!hardware_flops.ok()) return hardware_flops.status();
-    estimate->set_mfu(estimate->model_flops_per_token() * tokens / seconds / world / peak);
-    estimate->set_hfu(*hardware_flops / seconds / world / peak);
+    const auto recomputed = RecomputedFlops(stages, dims.world_size() / dims.pp());
+    if (!recomputed.ok()) return recomputed.status();
+    const double model_flops = estimate->model_flops_per_token() * tokens;
+    estimate->set_mfu(model_flops / seconds / world / peak);
+    estimate->set_hfu((model_flops + *recomputed) / seconds / world / peak);
   }
   *estimate->mutable_breakdown() = step.breakdown;
   for (const auto& share : step.cost_models) *estimate->add_cost_models() = share;

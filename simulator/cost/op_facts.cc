@@ -36,8 +36,11 @@ double MatmulFlops(const InstructionView& op) {
   return 2.0 * static_cast<double>(graph::Elements(a)) * static_cast<double>(operands.back()->sizes.back());
 }
 
+// Whether what a causal mask saves is deducted.
+enum class Mask { kDeducted, kCounted };
+
 // q, k [batch, heads, seq, head_dim] begin at argument `first`; the first boolean constant says whether it is causal.
-double AttentionFlops(const InstructionView& op, int first, double per_pair) {
+double AttentionFlops(const InstructionView& op, int first, double per_pair, Mask mask) {
   const graph::Value *q_value = op.Input(first), *k_value = op.Input(first + 1);
   if (q_value == nullptr || k_value == nullptr) return 0;
   const Geometry &q = op.GeometryOf(*q_value), &k = op.GeometryOf(*k_value);
@@ -47,7 +50,7 @@ double AttentionFlops(const InstructionView& op, int first, double per_pair) {
     if (auto flag = op.Constant<bool>(i)) causal = *flag;
   }
   double length = static_cast<double>(q.sizes[2]), pairs = length * static_cast<double>(k.sizes[2]);
-  if (causal && q.sizes[2] == k.sizes[2]) pairs = length * (length + 1) / 2;
+  if (mask == Mask::kDeducted && causal && q.sizes[2] == k.sizes[2]) pairs = length * (length + 1) / 2;
   return per_pair * static_cast<double>(q.sizes[0] * q.sizes[1] * q.sizes[3]) * pairs;
 }
 
@@ -120,11 +123,11 @@ v1::DType ArithmeticDType(const InstructionView& op) {
   return found == v1::DTYPE_UNSPECIFIED ? v1::FLOAT32 : found;
 }
 
-double FlopsOf(const InstructionView& op, const OperatorRow& row, int64_t largest) {
+double FlopsOf(const InstructionView& op, const OperatorRow& row, int64_t largest, Mask mask = Mask::kDeducted) {
   switch (row.flops) {
     case FlopRule::kMatmul: return MatmulFlops(op);
-    case FlopRule::kAttention: return AttentionFlops(op, 0, 4);
-    case FlopRule::kAttentionBackward: return AttentionFlops(op, 1, 10);
+    case FlopRule::kAttention: return AttentionFlops(op, 0, 4, mask);
+    case FlopRule::kAttentionBackward: return AttentionFlops(op, 1, 10, mask);
     case FlopRule::kPerElement: return row.flops_per_element * static_cast<double>(largest);
   }
   return 0;
@@ -169,6 +172,11 @@ OpFacts FactsOf(const InstructionView& op, const OperatorRow& row) {
   facts.written_bytes = traffic.written;
   facts.flops = FlopsOf(op, row, traffic.largest);
   return facts;
+}
+
+double ConventionalFlops(const InstructionView& op, const OperatorRow& row) {
+  if (row.op_class != OpClass::kMatmul && row.op_class != OpClass::kAttention) return 0;
+  return FlopsOf(op, row, 0, Mask::kCounted);
 }
 
 std::string SignatureOf(const InstructionView& op) {

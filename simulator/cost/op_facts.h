@@ -27,6 +27,9 @@ struct OpFacts {
 // backward (it recomputes the scores), where a causal mask on equal lengths leaves seq (seq + 1) / 2 pairs.
 OpFacts FactsOf(const graph::InstructionView& instruction, const OperatorRow& row);
 
+// As model::FlopsPerToken counts: of matrix products and attention only, the half that a causal mask saves not deducted.
+double ConventionalFlops(const graph::InstructionView& instruction, const OperatorRow& row);
+
 // Bytes of the distinct elements of a geometry.
 int64_t DistinctBytes(const graph::Geometry& geometry);
 

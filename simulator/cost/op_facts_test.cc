@@ -18,6 +18,11 @@ OpFacts Facts(const TraceBuilder& builder) {
   return FactsOf(op, *row);
 }
 
+double Conventional(const TraceBuilder& builder) {
+  graph::InstructionView op(builder.trace(), builder.trace().instructions.back());
+  return ConventionalFlops(op, *FindOperator(op.name()));
+}
+
 TEST(OperatorTableTest, NamesAreUniqueAndOverloadsShareARow) {
   std::set<std::string_view> names;
   for (const auto& row : OperatorTable()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
@@ -61,6 +66,7 @@ TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
   auto q = b.New(v1::BFLOAT16, {batch, heads, seq, dim}), k = b.New(v1::BFLOAT16, {batch, kv_heads, seq, dim}),
        v = b.New(v1::BFLOAT16, {batch, kv_heads, seq, dim}), out = b.New(v1::BFLOAT16, {batch, heads, seq, dim}),
        lse = b.New(v1::FLOAT32, {batch, heads, seq});
+  const double unmasked = batch * heads * seq * seq * 4 * dim;
   for (bool causal : {false, true}) {
     double forward = 0;
     for (int64_t i = 0; i < seq; ++i) {
@@ -68,6 +74,7 @@ TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
     }
     b.Op("lego::attention", {q, k, v, causal, 0.3}, {out, lse});
     EXPECT_EQ(Facts(b).flops, forward);
+    EXPECT_EQ(Conventional(b), unmasked);
     b.Op("lego::attention_backward", {out, q, k, v, out, lse, causal, 0.3}, {q, k, v});
     EXPECT_EQ(Facts(b).flops, forward * 2.5);
   }
