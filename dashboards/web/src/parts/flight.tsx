@@ -16,7 +16,7 @@ export function Flight({ job, now }: { job: Job; now: number }) {
     if (error instanceof ApiError && error.code === 404) {
       return (
         <Card title="Flight record">
-          <Empty title="No flight record">One is taken when a job makes no progress, when a trainer is lost, or on request.</Empty>
+          <Empty title="No flight record">One is taken when a job makes no progress, or when a trainer is lost.</Empty>
         </Card>
       );
     }
