@@ -68,14 +68,14 @@ TEST_F(JobFile, TheExampleCanBeSubmittedAsItIs) {
 TEST_F(JobFile, OwnSectionsStandBesideTheRecipe) {
   const std::string path = Write(
       "[resources]\nslots = 2\npool = \"small\"\n[planning]\nobjective = \"step_time\"\nconstraints = "
-      "[\"parallelism.tensor_parallel_degree=2\"]\nbudget_seconds = 3.5\n[policy]\npriority = -4\n");
+      "[\"parallelism.data_parallel_shard_degree=2\"]\nbudget_seconds = 3.5\n[policy]\npriority = -4\n");
   const auto spec = ReadJobFile(path, {{"resources.min_slots", "2"}, {"training.steps", "7"}, {"policy.max_restarts", "0"}});
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->resources().slots(), 2);
   EXPECT_EQ(spec->resources().min_slots(), 2);
   EXPECT_EQ(spec->resources().pool(), "small");
   EXPECT_EQ(spec->planning().objective(), v1::STEP_TIME);
-  EXPECT_EQ(spec->planning().constraints(0), "parallelism.tensor_parallel_degree=2");
+  EXPECT_EQ(spec->planning().constraints(0), "parallelism.data_parallel_shard_degree=2");
   EXPECT_EQ(spec->planning().budget_seconds(), 3.5);
   EXPECT_EQ(spec->policy().priority(), -4);
   EXPECT_TRUE(spec->policy().has_max_restarts());

@@ -14,8 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -92,6 +95,21 @@ void BlockTerm() {
   SleepForever();
 }
 
+// Whether another child of this process' parent is stopped.
+bool ASiblingIsStopped() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream stat(entry.path() / "stat");
+    std::string text;
+    if (!std::isdigit(entry.path().filename().string()[0]) || !std::getline(stat, text)) continue;
+    char state = 0;
+    int parent = 0;
+    // The name, in parentheses, may hold anything.
+    if (std::sscanf(text.c_str() + text.rfind(')') + 1, " %c %d", &state, &parent) == 2 && state == 'T' && parent == getppid())
+      return true;
+  }
+  return false;
+}
+
 // Comes back where the act is survived.
 int Act(const std::string& act, TrainerLink& link, int fd) {
   if (act == "die") raise(SIGKILL);
@@ -161,8 +179,10 @@ int Run(int argc, char** argv) {
   const int64_t steps = std::atoi(arguments["steps"].c_str()), meet = std::atoi(arguments["meet"].c_str());
   for (int64_t step = 1; step <= steps; ++step) {
     absl::SleepFor(absl::Milliseconds(10));
-    if (!culprit && step == 3 && arguments["act"] == "die_slowly")
+    if (!culprit && step == 3 && arguments["act"] == "die_slowly") {
+      while (!ASiblingIsStopped()) absl::SleepFor(absl::Milliseconds(1));  // it has closed its connection before
       return Fail(**link, absl::UnavailableError("connection closed by peer"));
+    }
     if (culprit && step == 3) {
       (*link)->SendLog("info", "acts").IgnoreError();
       if (const int code = Act(arguments["act"], **link, fd); code != 0) return code;
