@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
+#include "server/fleet/kept_checkpoints.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 
@@ -183,6 +184,8 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
       head.set_time_us(now_us);
       return transaction.PutFlightRecord(job->name(), head, &fact.flight_dump());
     }
+    case v1::Telemetry::kDirectoryKept: return KeepOnly(transaction, *job, fact.directory_kept(), now_us);
+    case v1::Telemetry::kEarlierRemoved: return RemoveEarlier(transaction, *job, now_us);
     case v1::Telemetry::FACT_NOT_SET: return absl::OkStatus();
   }
   return absl::OkStatus();
@@ -256,7 +259,7 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
   checkpoint.set_epoch(job.epoch());
   checkpoint.set_attempt(job.attempts());
   checkpoint.set_directory(request.directory());
-  *checkpoint.mutable_digests() = request.digests();
+  checkpoint.set_digest(request.digest());
   checkpoint.set_time_us(now_us);
   job.set_committed_step(request.step());
   effects->changed_jobs.push_back(job.name());

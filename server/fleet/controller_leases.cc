@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/explain.h"
 #include "server/fleet/controller.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
@@ -160,6 +161,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     *start.mutable_recipe() = attempt.recipe();
     *start.mutable_dataset() = job.spec().dataset();
     start.set_world_size(attempt.world_size());
+    start.set_recipe_text(planner::Summarize(attempt.recipe()));
     *start.mutable_placement() = placement;
     effects->changed_jobs.push_back(job.name());
     if (absl::Status put = transaction.PutAttempt(job.name(), attempt); !put.ok()) return put;

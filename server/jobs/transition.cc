@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
@@ -24,6 +25,19 @@ const std::map<v1::JobState, std::vector<v1::JobState>>& Followers() {
       {CANCELLING, {CANCELLED, SUCCEEDED, FAILED}},
   };
   return *followers;
+}
+
+// What a reader of the job's log looks for beside what its trainers say: where it runs, and why it does not any more.
+absl::Status AppendLine(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {
+  const v1::JobState state = job.state();
+  if (state != v1::LEASED && state != v1::RESTARTING && state != v1::CANCELLING && !IsFinal(state)) return absl::OkStatus();
+  v1::LogLine line;
+  line.set_attempt(job.attempts());
+  line.set_epoch(job.epoch());
+  line.set_level(state == v1::FAILED ? "error" : state == v1::RESTARTING ? "warning" : "info");
+  line.set_text(absl::StrCat("job ", StateText(state), job.reason().empty() ? "" : ": ", job.reason()));
+  line.set_time_us(now_us);
+  return transaction.AppendLog(job.name(), std::move(line));
 }
 
 }  // namespace
@@ -67,7 +81,8 @@ absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to
   transition.set_reason(job->reason());
   transition.set_epoch(job->epoch());
   transition.set_time_us(now_us);
-  return transaction.AppendTransition(transition);
+  if (absl::Status status = transaction.AppendTransition(transition); !status.ok()) return status;
+  return AppendLine(transaction, *job, now_us);
 }
 
 absl::Status Touch(store::Transaction& transaction, v1::Job* job, int64_t now_us) {

@@ -22,8 +22,9 @@ std::vector<v1::JobState> ActiveStates();   // all that are not final
 std::string StateText(v1::JobState state);  // "queued"
 
 // Changes `job`, as it was read in this transaction, to `to`: next version, update time (start and end times where they fall
-// due), reason, a row of the history. `job` is the job afterwards; the caller may have changed other fields of it before. Errors:
-// FailedPrecondition for a state that may not follow; those of Transaction::UpdateJob.
+// due), reason, a row of the history, and where it matters to people a line of the log. `job` is the job afterwards; the caller
+// may have changed other fields of it before. Errors: FailedPrecondition for a state that may not follow; those of
+// Transaction::UpdateJob.
 absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to, std::string_view reason, int64_t now_us);
 
 // Stores other changes of `job` (progress, reason, queue position) under its next version, without a row of the history.

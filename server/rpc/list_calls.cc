@@ -133,7 +133,9 @@ absl::StatusOr<v1::ListAttemptsResponse> ControlPlane::ListAttempts(const v1::Li
 absl::StatusOr<v1::ListCheckpointsResponse> ControlPlane::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
   v1::ListCheckpointsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    return Fill(transaction.ListCheckpoints(job.name()), response.mutable_checkpoints());
+    auto checkpoints = transaction.ListCheckpoints(job.name());
+    if (checkpoints.ok()) std::erase_if(*checkpoints, [](const v1::Checkpoint& one) { return one.has_remove_time_us(); });
+    return Fill(std::move(checkpoints), response.mutable_checkpoints());
   });
   return Answer(status, std::move(response));
 }

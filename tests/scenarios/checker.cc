@@ -192,6 +192,12 @@ bool BeginsWith(const std::vector<Message>& whole, const std::vector<Message>& p
   return whole.size() >= part.size() && std::equal(part.begin(), part.end(), whole.begin(), same);
 }
 
+// As they were committed: when their files were removed is added later.
+std::vector<v1::Checkpoint> AsCommitted(std::vector<v1::Checkpoint> checkpoints) {
+  for (v1::Checkpoint& checkpoint : checkpoints) checkpoint.clear_remove_time_us();
+  return checkpoints;
+}
+
 }  // namespace
 
 Rules CheckOnlyAdded(const StoreView& before, const StoreView& after) {
@@ -208,7 +214,8 @@ Rules CheckOnlyAdded(const StoreView& before, const StoreView& after) {
     if (!ended.empty() && IsOpen(ended.back())) ended.pop_back();
     if (!BeginsWith(now.transitions, old.transitions)) Break(&rules, "what is stored stays: transitions of ", name, " changed");
     if (!BeginsWith(now.attempts, ended)) Break(&rules, "what is stored stays: attempts of ", name, " that had ended changed");
-    if (!BeginsWith(now.checkpoints, old.checkpoints)) Break(&rules, "what is stored stays: checkpoints of ", name, " changed");
+    if (!BeginsWith(AsCommitted(now.checkpoints), AsCommitted(old.checkpoints)))
+      Break(&rules, "what is stored stays: checkpoints of ", name, " changed");
     if (now.job.spec().SerializeAsString() != old.job.spec().SerializeAsString())
       Break(&rules, "what is stored stays: the submission of ", name, " changed");
   }

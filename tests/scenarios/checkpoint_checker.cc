@@ -39,8 +39,7 @@ absl::Status Load(const JobHistory& history, const v1::Checkpoint& checkpoint, c
   if (absl::Status read = ReadBytes(*reader); !read.ok()) return read;
   const auto digest = checkpoint::ManifestDigest(root, checkpoint.step());
   if (!digest.ok()) return digest.status();
-  // The first rank's names the manifest, and by its checksums all the rest.
-  if (checkpoint.digests_size() == 0 || *digest != checkpoint.digests(0))
+  if (*digest != checkpoint.digest())
     return absl::DataLossError(absl::StrCat("its digest ", *digest, " is not the one that was committed"));
   const int64_t samples = checkpoint.step() * history.job.spec().recipe().training().global_batch_size();
   if (reader->manifest().next_sample() != samples)
@@ -122,6 +121,9 @@ Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std
   const size_t demanded = std::min<size_t>(newest.size(), keep_latest);
   for (size_t i = newest.size() - demanded; i < newest.size(); ++i) {
     const v1::Checkpoint& checkpoint = newest[i];
+    if (checkpoint.has_remove_time_us())
+      rules.push_back(absl::StrCat("what is to be kept is listed: step ", checkpoint.step(), " of epoch ", checkpoint.epoch(),
+                                   " of ", history.job.name(), " is not"));
     absl::Status loaded = Load(history, checkpoint, checkpoint.directory());
     if (!loaded.ok() && i + 1 == newest.size()) {
       const absl::Status prepared = LoadPrepared(history, checkpoint, scratch);

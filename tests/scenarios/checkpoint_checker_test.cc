@@ -71,8 +71,7 @@ class CheckpointsTest : public ::testing::Test {
     ASSERT_TRUE(checkpoint::CollectChunks(directory, 1, manifest).ok());
     const auto digest = checkpoint::PrepareManifest(root_, manifest);
     ASSERT_TRUE(digest.ok()) << digest.status();
-    checkpoint->clear_digests();
-    checkpoint->add_digests(*digest);
+    checkpoint->set_digest(*digest);
     ASSERT_TRUE(checkpoint::CommitManifest(root_, checkpoint->step()).ok());
   }
 
@@ -96,6 +95,9 @@ TEST_F(CheckpointsTest, TheLastOfTheNewestEpochAreDemanded) {
   EXPECT_EQ(Check(), std::vector<std::string>());
   fs::remove_all(checkpoint::StepDirectory(root_, 40));
   EXPECT_EQ(Check(), std::vector<std::string>());
+  history_.checkpoints[4].set_remove_time_us(7);
+  EXPECT_TRUE(Says(Check(), "is listed: step 50 of epoch 2"));
+  history_.checkpoints[4].clear_remove_time_us();
   fs::remove(Manifest(50));
   EXPECT_TRUE(Says(Check(), "step 50 of epoch 2"));
 }
@@ -120,7 +122,7 @@ TEST_F(CheckpointsTest, AnotherStateThanWasCommittedIsFound) {
   EXPECT_TRUE(Says(Check(), "goes on with sample 201 instead of 200"));
   Save(&history_.checkpoints[4], 4 * 50);
   EXPECT_EQ(Check(), std::vector<std::string>());
-  history_.checkpoints[4].clear_digests();
+  history_.checkpoints[4].clear_digest();
   EXPECT_TRUE(Says(Check(), "is not the one that was committed"));
 }
 

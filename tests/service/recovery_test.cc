@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "tests/service/service_test_fixture.h"
+#include "worker/checkpoint/directory.h"
 
 namespace legoai::service {
 namespace {
@@ -18,6 +19,18 @@ class RecoveryTest : public ServiceTest {
     return *losses;
   }
 
+  // Of every directory that is listed, what is listed is what is there.
+  void ExpectCheckpointsAsListed(const std::string& job) {
+    std::map<std::string, std::vector<int64_t>> listed;
+    for (const v1::Checkpoint& checkpoint : Checkpoints(job)) listed[checkpoint.directory()].push_back(checkpoint.step());
+    ASSERT_FALSE(listed.empty());
+    for (const auto& [directory, steps] : listed) {
+      const auto there = checkpoint::ListCheckpoints(directory);
+      ASSERT_TRUE(there.ok()) << there.status();
+      EXPECT_EQ(*there, steps) << directory;
+    }
+  }
+
  private:
   std::map<int64_t, double> TrainUndisturbed() {
     const std::string job = Submit(2, kSteps, kInterval);
@@ -25,6 +38,8 @@ class RecoveryTest : public ServiceTest {
     EXPECT_EQ(Attempts(job).size(), 1);
     const auto losses = Losses(job);
     EXPECT_EQ(losses.size(), kSteps);
+    EXPECT_EQ(Checkpoints(job).size(), 10) << "of fifteen, checkpoint.keep_latest_k";
+    ExpectCheckpointsAsListed(job);
     return losses;
   }
 };
@@ -44,6 +59,7 @@ TEST_F(RecoveryTest, AServerThatIsKilledLosesNothingAndTrainersGoOn) {
   AwaitSuccess(job);
   EXPECT_EQ(Attempts(job).size(), 1);
   ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
 }
 
 TEST_F(RecoveryTest, ATrainerThatIsKilledIsStartedAgain) {
@@ -59,6 +75,7 @@ TEST_F(RecoveryTest, ATrainerThatIsKilledIsStartedAgain) {
   EXPECT_NE(attempts[0].error().message().find("rank 1"), std::string::npos) << attempts[0].error().message();
   EXPECT_GE(attempts[1].resume_step(), kInterval);
   ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
 }
 
 TEST_F(RecoveryTest, AnAgentThatIsKilledGoesOnWhenItIsBack) {
@@ -74,6 +91,7 @@ TEST_F(RecoveryTest, AnAgentThatIsKilledGoesOnWhenItIsBack) {
   ASSERT_EQ(Attempts(job).size(), 2);
   EXPECT_EQ(Attempts(job)[0].state(), "lost");
   ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
 }
 
 TEST_F(RecoveryTest, AStoppedAgentIsReplacedByAnotherAndFencedOff) {
@@ -95,6 +113,7 @@ TEST_F(RecoveryTest, AStoppedAgentIsReplacedByAnotherAndFencedOff) {
     if (checkpoint.step() > resumed) EXPECT_EQ(checkpoint.epoch(), 2) << checkpoint.step();
   }
   ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
 }
 
 TEST_F(RecoveryTest, AStoppedAgentThatGoesOnEndsItsTrainersAndGetsTheJobAgain) {
@@ -108,6 +127,7 @@ TEST_F(RecoveryTest, AStoppedAgentThatGoesOnEndsItsTrainersAndGetsTheJobAgain) {
   AwaitSuccess(job);
   EXPECT_EQ(Attempts(job).size(), 2);
   ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
 }
 
 TEST_F(RecoveryTest, FewerSlotsAfterTheRestartArePlannedAnewAndNoSampleIsLostOrSeenTwice) {
@@ -125,6 +145,7 @@ TEST_F(RecoveryTest, FewerSlotsAfterTheRestartArePlannedAnewAndNoSampleIsLostOrS
   EXPECT_EQ(attempts[1].world_size(), 1);
   // The same samples in the same steps, summed in another order.
   ExpectUndisturbed(job, undisturbed, 1e-3);
+  ExpectCheckpointsAsListed(job);
 }
 
 }  // namespace

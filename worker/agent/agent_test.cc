@@ -93,8 +93,7 @@ TEST_F(RealTrainersTest, AWholeAttempt) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(state.commit_requests[i].step(), 2 * i + 2);
     EXPECT_EQ(state.commit_requests[i].directory(), Checkpoints(3));
-    EXPECT_EQ(state.commit_requests[i].digests_size(), 2);
-    EXPECT_EQ(state.commit_requests[i].digests(0).size(), 64u);
+    EXPECT_EQ(state.commit_requests[i].digest().size(), 64u);
   }
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(3)), ElementsAre(2, 4, 6));
   EXPECT_THAT(state.heartbeats.back().leases(), IsEmpty()) << "how it ended is known";

@@ -11,6 +11,7 @@
 #include "worker/agent/attempt_request.h"
 #include "worker/agent/epoch_directory.h"
 #include "worker/agent/log_tail.h"
+#include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_ring.h"
 #include "worker/launch/run_directory.h"
 
@@ -36,10 +37,10 @@ std::string AsUtf8(std::string text) {
 
 }  // namespace
 
-Lease::Lease(v1::StartAttempt start, const LeaseServices& services) : start_(std::move(start)), services_(services) {
+Lease::Lease(v1::StartAttempt start, const LeaseServices& services)
+    : start_(std::move(start)), services_(services), step_lines_(start_.recipe().training().steps()) {
   directory_ = EpochDirectory(services_.options.runs, id()).value_or("");
-  Log("info", absl::StrCat("begins with ", start_.placement().slots(), " slots",
-                           start_.has_resume_step() ? absl::StrCat(", from step ", start_.resume_step()) : ""));
+  TellLog("info", BeginText(start_, directory_), std::nullopt, NowUs());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -100,6 +101,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (!slots.ok()) return slots.status();
   request->processors = services_.slots.ProcessorsOf(*slots);
   last_step_ = start_.resume_step();
+  if (start_.has_resume_step()) TellKept(start_.resume_directory());
   auto outcome = launch::RunTraining(*request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
   return outcome;
@@ -118,6 +120,7 @@ launch::TrainCallbacks Lease::Callbacks() {
     v1::Telemetry fact;
     *fact.mutable_metrics() = metrics;
     Tell(std::move(fact));
+    if (step_lines_.Wants(metrics, NowUs())) TellLog("info", StepText(metrics), 0, NowUs());
   };
   callbacks.log = [this](const std::string& level, const std::string& text) { TellLog(level, text, std::nullopt, NowUs()); };
   callbacks.rank_log = [this](int64_t rank, const v1::Log& log) {
@@ -134,7 +137,7 @@ std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::s
     v1::CommitRequest request;
     *request.mutable_lease() = id();
     request.set_step(step);
-    request.mutable_digests()->Assign(digests.begin(), digests.end());
+    if (!digests.empty()) request.set_digest(digests[0]);  // rank 0 writes the manifest
     request.set_directory(launch::CheckpointsPath(directory_));
     question_ = services_.commits.Ask(std::move(request), [this] { stop_.Wake(); });
   }
@@ -146,6 +149,7 @@ std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::s
 
 std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdict) {
   if (verdict.commit) {
+    TellLog("info", absl::StrCat("the checkpoint of step ", step, " is committed"), std::nullopt, NowUs());
     Committed();
     return absl::OkStatus();
   }
@@ -161,11 +165,26 @@ std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdi
 // Once there are as many checkpoints of this epoch as are to be kept, those of earlier ones are in nobody's interest.
 void Lease::Committed() {
   const int64_t keep = start_.recipe().checkpoint().keep_latest_k();
+  kept_changes_ = keep > 0;
   if (keep < 1 || ++commits_ != keep) return;
+  // Before its end is told, after which nothing more of the lease is believed.
+  v1::Telemetry fact;
+  fact.mutable_earlier_removed();
+  Tell(std::move(fact));
   Errand([this] {
     const absl::Status removed = RemoveEarlierCheckpoints(services_.options.runs, id());
     if (!removed.ok()) Log("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()));
   });
+}
+
+// What the folder holds is looked up, not counted: a trainer or an agent that died may have removed more than was told.
+void Lease::TellKept(const std::string& directory) {
+  const absl::StatusOr<std::vector<int64_t>> steps = checkpoint::ListCheckpoints(directory);
+  if (!steps.ok()) return Log("warning", absl::StrCat("what is left of checkpoints is not known: ", steps.status().message()));
+  v1::Telemetry fact;
+  fact.mutable_directory_kept()->set_directory(directory);
+  fact.mutable_directory_kept()->mutable_steps()->Assign(steps->begin(), steps->end());
+  Tell(std::move(fact));
 }
 
 void Lease::TellStarted(const launch::PreparedTraining& prepared) {
@@ -177,6 +196,8 @@ void Lease::TellStarted(const launch::PreparedTraining& prepared) {
 
 void Lease::TellProgress(const v1::Progress& progress) {
   last_step_ = std::max(last_step_, progress.step());
+  // Rank 0, whose progress this is, removes what is too old while it saves.
+  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false)) TellKept(launch::CheckpointsPath(directory_));
   const int64_t now = NowUs();
   const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps();
   if (same && now >= told_progress_us_ && now - told_progress_us_ < kProgressEveryUs) return;
@@ -228,19 +249,24 @@ void Lease::TellLastWords() {
 
 void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   if (revoked_) return Log("info", "has ended, revoked");
+  if (kept_changes_) TellKept(launch::CheckpointsPath(directory_));
+  const std::string attempt = absl::StrCat("attempt ", start_.attempt());
   v1::Telemetry fact;
   v1::AttemptEnded& ended = *fact.mutable_ended();
   if (outcome.ok()) {
     ended.set_stopped(outcome->cause == v1::Exit::STOPPED);
     ended.set_last_step(outcome->step);
     if (!outcome->hf_directory.empty()) ended.set_hf_directory(outcome->hf_directory);
-    Log("info", absl::StrCat(ended.stopped() ? "has stopped" : "has finished", " at step ", outcome->step));
+    if (ended.has_hf_directory())
+      TellLog("info", absl::StrCat("the weights are exported to ", ended.hf_directory()), std::nullopt, NowUs());
+    TellLog("info", absl::StrCat(attempt, ended.stopped() ? " has stopped" : " has finished", " at step ", outcome->step),
+            std::nullopt, NowUs());
   } else {
     const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
     TellLastWords();
     *ended.mutable_error() = ToRpcStatus(error);
     ended.set_last_step(last_step_);
-    Log("error", std::string(error.message()));
+    TellLog("error", absl::StrCat(attempt, " has failed: ", error.message()), std::nullopt, NowUs());
   }
   ended_fact_ = Tell(std::move(fact));
 }

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/worker_service.pb.h"
+#include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_desk.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
@@ -64,6 +65,7 @@ class Lease {
   std::optional<absl::Status> Commit(int64_t step, const std::vector<std::string>& digests);
   std::optional<absl::Status> Heed(int64_t step, const CommitVerdict& verdict);
   void Committed();
+  void TellKept(const std::string& directory);
   void TellStarted(const launch::PreparedTraining& prepared);
   void TellProgress(const v1::Progress& progress);
   void TellLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
@@ -84,7 +86,9 @@ class Lease {
   // Of the lease's thread alone.
   std::optional<int64_t> question_;  // at the commit desk
   int64_t commits_ = 0, last_step_ = 0;
+  bool kept_changes_ = false;   // a checkpoint was committed; its trainers may still be removing older ones
   std::string killed_because_;  // of a reason of its own; empty: it was not
+  StepLines step_lines_;
   v1::Progress told_progress_;
   int64_t told_progress_us_ = 0;
   std::atomic<int> errands_running_{0};

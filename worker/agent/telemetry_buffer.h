@@ -2,7 +2,7 @@
 //
 // Facts are numbered from 1 for the life of the agent's process. Metrics, log lines and progress may be dropped, the oldest
 // first, when there are more bytes of them than the limit: an agent whose server is away must not grow without bound. When an
-// attempt began, how it ended, and flight records are never dropped.
+// attempt began, how it ended, which checkpoints are left, and flight records are never dropped: there are few of them.
 #pragma once
 
 #include <cstdint>

@@ -273,7 +273,7 @@ v1::CommitAnswer FleetTest::Commit(TestAgent* agent, const v1::LeaseId& lease, i
   request.set_id(step);
   *request.mutable_lease() = lease;
   request.set_step(step);
-  request.add_digests("d");
+  request.set_digest("d");
   request.set_directory(absl::StrCat("/runs/epoch-", lease.epoch()));
   controller_->CommitRequest(agent->session, request);
   return agent->link.Next([](const v1::ToAgent& message) { return message.has_commit(); }).commit();

@@ -1,0 +1,132 @@
+// What the server itself adds to the log of a job, and which checkpoints it still lists.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+#include "server/fleet/testing/fleet_fixture.h"
+#include "server/jobs/transition.h"
+
+namespace legoai::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class JobLogTest : public FleetTest {
+ protected:
+  std::vector<v1::LogLine> Lines(const std::string& job) {
+    std::vector<v1::LogLine> lines;
+    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
+      auto found = transaction.ListLogs({.job = job, .limit = 1000});
+      if (found.ok()) lines = *std::move(found);
+      return found.status();
+    });
+    EXPECT_TRUE(read.ok()) << read;
+    return lines;
+  }
+  std::vector<std::string> Texts(const std::string& job) {
+    std::vector<std::string> texts;
+    for (const v1::LogLine& line : Lines(job)) {
+      EXPECT_FALSE(line.has_rank());
+      texts.push_back(absl::StrCat(line.attempt(), " ", line.level(), " ", line.text()));
+    }
+    return texts;
+  }
+  // "epoch:step" of those that are not gone.
+  std::vector<std::string> Kept(const std::string& job) {
+    std::vector<std::string> kept;
+    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
+      auto found = transaction.ListCheckpoints(job);
+      if (!found.ok()) return found.status();
+      for (const v1::Checkpoint& one : *found) {
+        if (!one.has_remove_time_us()) kept.push_back(absl::StrCat(one.epoch(), ":", one.step()));
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(read.ok()) << read;
+    return kept;
+  }
+  void ReportKept(TestAgent* agent, const v1::LeaseId& lease, int64_t epoch, const std::vector<int64_t>& steps) {
+    Report(agent, lease, [&](v1::Telemetry* fact) {
+      fact->mutable_directory_kept()->set_directory(absl::StrCat("/runs/epoch-", epoch));
+      for (const int64_t step : steps) fact->mutable_directory_kept()->add_steps(step);
+    });
+  }
+};
+
+TEST_F(JobLogTest, WhereItRunsAndWhyItGoesOnElsewhere) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  const v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_THAT(start.recipe_text(), HasSubstr("local batch"));
+  ReportStep(&agent, start.lease(), 1);
+  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"));
+  ReportEnd(&agent, agent.link.NextStart().lease(), absl::OkStatus(), /*stopped=*/false, 10);
+  EXPECT_THAT(Texts(job),
+              ElementsAre("1 info job leased: 2 slots of workers/a", "1 warning job restarting: rank 1 died; begins anew",
+                          "2 info job leased: 2 slots of workers/a", "2 info job succeeded: finished at step 10"));
+}
+
+TEST_F(JobLogTest, WhyItFailedAtOnce) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  ReportEnd(&agent, agent.link.NextStart().lease(),
+            FieldError("training.dataset_path", "/x", "does not exist", absl::StatusCode::kNotFound));
+  ASSERT_EQ(Texts(job).size(), 2u);
+  EXPECT_THAT(Texts(job)[1], HasSubstr("1 error job failed: "));
+  EXPECT_THAT(Texts(job)[1], HasSubstr("/x"));
+}
+
+TEST_F(JobLogTest, WhyItWasCancelledBeforeAnythingRan) {
+  const std::string job = Submit(2);
+  const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
+    v1::Job now = **transaction.GetJob(job);
+    return Move(transaction, &now, v1::CANCELLED, "asked by a user", 1);
+  });
+  ASSERT_TRUE(asked.ok()) << asked;
+  EXPECT_THAT(Texts(job), ElementsAre("0 info job cancelled: asked by a user"));
+}
+
+TEST_F(JobLogTest, CheckpointsThatAreRemovedAreNotListed) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  v1::LeaseId lease = agent.link.NextStart().lease();
+  for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(Commit(&agent, lease, step).commit());
+  ReportKept(&agent, lease, 1, {});
+  EXPECT_THAT(Kept(job), ElementsAre("1:1", "1:2", "1:3")) << "it says nothing";
+  // The word of step 1's removal was lost; that of step 2's comes when step 3 is committed already.
+  ReportKept(&agent, lease, 1, {2});
+  EXPECT_THAT(Kept(job), ElementsAre("1:2", "1:3"));
+  EXPECT_TRUE(Commit(&agent, lease, 4).commit());
+  ReportKept(&agent, lease, 1, {3, 4});
+  EXPECT_THAT(Kept(job), ElementsAre("1:3", "1:4"));
+  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
+
+  const v1::LeaseId fenced = lease;
+  v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 4);
+  EXPECT_EQ(start.resume_directory(), "/runs/epoch-1");
+  lease = start.lease();
+  ReportKept(&agent, fenced, 1, {4});
+  EXPECT_THAT(Kept(job), ElementsAre("1:3", "1:4")) << "of an epoch that is over";
+  ReportKept(&agent, lease, 1, {4});
+  EXPECT_THAT(Kept(job), ElementsAre("1:4"));
+  Report(&agent, lease, [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
+  EXPECT_THAT(Kept(job), ElementsAre("1:4")) << "the job goes on from it";
+  EXPECT_TRUE(Commit(&agent, lease, 6).commit());
+  EXPECT_TRUE(Commit(&agent, lease, 8).commit());
+  ReportKept(&agent, lease, 2, {6, 8});
+  EXPECT_THAT(Kept(job), ElementsAre("1:4", "2:6", "2:8"));
+  Report(&agent, lease, [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
+  EXPECT_THAT(Kept(job), ElementsAre("2:6", "2:8"));
+  EXPECT_EQ(Get(job).committed_step(), 8);
+}
+
+}  // namespace
+}  // namespace legoai::server

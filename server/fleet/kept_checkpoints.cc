@@ -1,0 +1,37 @@
+#include "server/fleet/kept_checkpoints.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+namespace legoai::server {
+namespace {
+
+absl::Status MarkGone(store::Transaction& transaction, const v1::Job& job, int64_t now_us,
+                      const std::function<bool(const v1::Checkpoint&)>& gone) {
+  auto checkpoints = transaction.ListCheckpoints(job.name());
+  if (!checkpoints.ok()) return checkpoints.status();
+  for (v1::Checkpoint& checkpoint : *checkpoints) {
+    const bool latest = job.has_committed_step() && checkpoint.step() == job.committed_step();
+    if (checkpoint.has_remove_time_us() || latest || !gone(checkpoint)) continue;
+    checkpoint.set_remove_time_us(now_us);
+    if (absl::Status put = transaction.PutCheckpoint(job.name(), checkpoint); !put.ok()) return put;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status KeepOnly(store::Transaction& transaction, const v1::Job& job, const v1::DirectoryKept& kept, int64_t now_us) {
+  if (kept.steps().empty()) return absl::OkStatus();
+  const std::set<int64_t> steps(kept.steps().begin(), kept.steps().end());
+  return MarkGone(transaction, job, now_us, [&](const v1::Checkpoint& one) {
+    return one.directory() == kept.directory() && one.step() < *steps.rbegin() && steps.count(one.step()) == 0;
+  });
+}
+
+absl::Status RemoveEarlier(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {
+  return MarkGone(transaction, job, now_us, [&](const v1::Checkpoint& one) { return one.epoch() < job.epoch(); });
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,59 @@
+#include "worker/agent/attempt_log.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace legoai::agent {
+namespace {
+
+TEST(AttemptLog, HowAnAttemptBegins) {
+  v1::StartAttempt start;
+  start.set_attempt(1);
+  start.set_world_size(1);
+  start.mutable_placement()->set_worker("workers/a");
+  EXPECT_EQ(BeginText(start, "/runs/j/epoch-1"), "attempt 1 begins: 1 rank of workers/a, in /runs/j/epoch-1, from the beginning");
+  start.set_attempt(3);
+  start.set_world_size(8);
+  start.set_recipe_text("shard 8, bfloat16");
+  start.set_resume_step(40);
+  EXPECT_EQ(BeginText(start, "/runs/j/epoch-4"),
+            "attempt 3 begins: 8 ranks of workers/a (shard 8, bfloat16), in /runs/j/epoch-4, from step 40");
+}
+
+TEST(AttemptLog, AStepWithAllThatIsKnownOfIt) {
+  v1::StepMetrics metrics;
+  metrics.set_step(7);
+  metrics.set_tokens_per_second(999.6);
+  EXPECT_EQ(StepText(metrics), "step: 7  tps: 1,000");
+  metrics.set_loss(2.5);
+  metrics.set_grad_norm(0.125);
+  metrics.set_peak_memory_bytes(int64_t{3} << 29);
+  metrics.set_tokens_per_second(1234567);
+  metrics.set_mfu(0.5);
+  metrics.set_validation_loss(3);
+  EXPECT_EQ(StepText(metrics),
+            "step: 7  loss: 2.5000  grad_norm: 0.1250  memory: 1.50GiB  tps: 1,234,567  mfu: 50.00%  validation_loss: 3.0000");
+}
+
+TEST(AttemptLog, OneLineASecondAndAllThatMatter) {
+  StepLines lines(1000);
+  std::vector<int64_t> told;
+  for (int64_t step = 1; step <= 1000; ++step) {
+    v1::StepMetrics metrics;
+    metrics.set_step(step);
+    if (step == 137) metrics.set_validation_loss(1);
+    // Ten steps a second, and once the clock is set back by an hour.
+    if (lines.Wants(metrics, 4'000'000'000 + 100'000 * step - (step >= 500 ? 3'600'000'000 : 0))) told.push_back(step);
+  }
+  ASSERT_GT(told.size(), 100u);
+  EXPECT_LT(told.size(), 105u);
+  EXPECT_EQ(std::vector<int64_t>(told.begin(), told.begin() + 3), (std::vector<int64_t>{1, 11, 21}));
+  EXPECT_EQ(std::count(told.begin(), told.end(), 137), 1);
+  EXPECT_EQ(std::count(told.begin(), told.end(), 500), 1);
+  EXPECT_EQ(told.back(), 1000);
+}
+
+}  // namespace
+}  // namespace legoai::agent
