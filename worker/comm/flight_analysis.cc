@@ -51,6 +51,9 @@ const char* Has(const std::vector<int64_t>& ranks) { return ranks.size() == 1 ? 
 
 using Places = std::vector<FlightWaits::Place>;
 constexpr int64_t kNotQueued = INT64_MAX;
+constexpr char kNotAlarmed[] =
+    "; nobody is to blame for that so far: ranks in order are at different points when they are read, and whoever hangs is named "
+    "when comm.train_timeout_seconds are over";
 
 using Conditions = std::map<int64_t, const v1::RankCondition*>;  // by rank
 
@@ -66,10 +69,19 @@ Conditions KnownCauses(const std::vector<v1::FlightDump>& dumps) {
   return known;
 }
 
+// Whether somebody has said that something is wrong. Where every dump was taken on request, of ranks of which the launcher knows
+// no ill, they are at different points because they were read one after another, or go on at their own pace.
+bool IsAlarmed(const std::vector<v1::FlightDump>& dumps) {
+  return std::any_of(dumps.begin(), dumps.end(), [](const v1::FlightDump& dump) {
+    const bool on_request = dump.reason() == "read" || dump.reason() == "request";
+    return !on_request || (dump.has_condition() && dump.condition().fault() != "none");
+  });
+}
+
 class Analyzer {
  public:
   Analyzer(const std::vector<v1::FlightDump>& dumps, int64_t world_size)
-      : world_size_(world_size), history_(GatherFlight(dumps)), known_(KnownCauses(dumps)) {
+      : world_size_(world_size), history_(GatherFlight(dumps)), known_(KnownCauses(dumps)), alarmed_(IsAlarmed(dumps)) {
     for (const auto& [rank, condition] : known_) waits_.Blame(rank);
   }
 
@@ -348,6 +360,10 @@ class Analyzer {
     const std::vector<std::set<int64_t>> blamed = Blamed(causes);
     for (size_t i = 0; i < found_.size(); ++i) {
       if (found_[i].mismatch) continue;
+      if (!alarmed_) {
+        found_[i].finding.set_verdict(kUndecided);
+        continue;
+      }
       for (int64_t rank : blamed[i]) found_[i].finding.add_culprits(rank);
     }
     const auto root = [&](const Found& one) { return one.wait >= 0 && one.finding.culprits_size() > 0; };
@@ -420,12 +436,14 @@ class Analyzer {
   // Where nobody waits: a mismatch that all got through, or who has not completed something.
   void BlameFirst(std::set<int64_t>* culprits) {
     Found& first = found_[0];
+    if (!alarmed_ && !first.mismatch) return;
     for (int64_t rank : first.candidates) first.finding.add_culprits(rank);
     culprits->insert(first.finding.culprits().begin(), first.finding.culprits().end());
   }
 
   std::string TextOf(const FlightWaits::Causes& causes, const std::set<int64_t>& culprits) const {
     const Found& first = found_[0];
+    if (!alarmed_ && !first.mismatch) return absl::StrCat(first.finding.text(), kNotAlarmed);
     if (first.wait < 0) return first.finding.text();
     if (causes.circle.count(first.wait) > 0) {
       return absl::StrCat(RankWord(ToVector(culprits)), " wait for one another: ", first.finding.text());
@@ -478,6 +496,7 @@ class Analyzer {
   const int64_t world_size_;
   const FlightHistory history_;
   const Conditions known_;
+  const bool alarmed_;
   FlightWaits waits_;
   std::vector<Found> found_;
   std::set<int64_t> out_of_step_;  // groups

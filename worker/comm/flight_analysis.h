@@ -13,6 +13,10 @@
 // those that are stopped or do not answer, are the culprits, be they missing in what others wait in, or inside of it. If nobody
 // waits for them, the verdict is "undecided", and the text says what they went through last.
 //
+// Dumps that were taken on request ("read", "request"), of ranks of which the launcher knows no ill, name nobody for not being
+// where others are: that they are at different points when they are read says nothing ("undecided"). What was entered differently
+// is wrong there too.
+//
 // What a ring has overwritten counts as done. A message is told from its number only if both rings reach back to their beginning;
 // otherwise only those that are under way are looked at.
 #pragma once

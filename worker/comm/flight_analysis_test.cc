@@ -156,6 +156,17 @@ TEST(AnalyzeFlight, DumpsThatAreMissingAreTold) {
             "as far as the dumps of 2 of 3 ranks tell, every collective was entered alike and nobody waits");
 }
 
+TEST(AnalyzeFlight, WhoEnteredSomethingElseIsBlamedOnRequestToo) {
+  FlightWorld world(3);
+  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  world.Alter(2, 0, [](v1::FlightEntry* entry) { entry->set_dtype("Half"); });
+  auto dumps = world.Run();
+  for (auto& dump : dumps) dump.set_reason("read");
+  const auto analysis = AnalyzeFlight(dumps, 3);
+  EXPECT_EQ(analysis.verdict(), "collective_dtype_mismatch");
+  EXPECT_EQ(Culprits(analysis), Ranks({2}));
+}
+
 TEST(AnalyzeFlight, NobodyIsToBlameWhereAllAreInside) {
   FlightWorld world(2);
   world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
@@ -241,6 +252,35 @@ TEST(AnalyzeFlight, WhoIsMerelyOnItsWayIsNotBlamedBesideWhoFailed) {
       analysis.text(),
       "ranks 1,2 have not entered all_reduce 1 of dp, in which rank 0 waits; rank 1 (train, step 21): the process was killed "
       "by signal 9 (Killed)");
+}
+
+// Rings of a run that trains, read one after another: ranks are at different points, and nobody has said that one hangs.
+TEST(AnalyzeFlight, OfRanksThatWereReadOnRequestNobodyIsBlamedForBeingBehind) {
+  FlightWorld world(3);
+  const int64_t group = world.AddGroup("dp", {0, 1, 2});
+  for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_reduce");
+  world.Hang(1, 2);
+  for (const char* reason : {"read", "request"}) {
+    auto dumps = world.Run();
+    for (auto& dump : dumps) dump.set_reason(reason);
+    for (bool told : {false, true}) {
+      if (told) SetCondition(&dumps[1], "none", "");
+      const auto analysis = AnalyzeFlight(dumps, 3);
+      EXPECT_EQ(analysis.verdict(), "undecided");
+      EXPECT_EQ(Culprits(analysis), Ranks());
+      ASSERT_EQ(analysis.findings_size(), 1);
+      EXPECT_EQ(analysis.findings(0).verdict(), "undecided");
+      EXPECT_EQ(ToRanks(analysis.findings(0).missing_ranks()), Ranks({1}));
+      EXPECT_EQ(ToRanks(analysis.findings(0).culprits()), Ranks());
+      EXPECT_EQ(
+          analysis.text(),
+          "rank 1 has not entered all_reduce 3 of dp, in which ranks 0,2 wait; nobody is to blame for that so far: ranks in "
+          "order are at different points when they are read, and whoever hangs is named when comm.train_timeout_seconds are "
+          "over");
+    }
+    SetCondition(&dumps[1], "unresponsive", kStopped);
+    EXPECT_EQ(Culprits(AnalyzeFlight(dumps, 3)), Ranks({1}));
+  }
 }
 
 // In a checkpoint, say: the others wait for it, but in no collective.

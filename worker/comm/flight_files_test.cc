@@ -152,8 +152,9 @@ TEST_F(FlightFiles, TheRankFollowsFromGroupsWhereNoNameSaysIt) {
 TEST_F(FlightFiles, GroupsOfPyTorchMayHaveAnyName) {
   const auto dump = ReadFlightFile(Write("trace_rank-5", R"({"version": "2.10",
     "pg_config": {"a3f09b": {"name": "a3f09b", "desc": "mesh_dp", "ranks": "[4, 5]"}},
-    "entries": [{"pg_id": 7, "process_group": ["a3f09b", "mesh_dp"], "profiling_name": "nccl:barrier", "state": "scheduled"},
-                {"pg_id": 8, "process_group": ["gone", "undefined"], "profiling_name": "nccl:barrier", "state": "scheduled"}]})"));
+    "entries": [
+      {"pg_id": 7, "process_group": ["a3f09b", "mesh_dp"], "profiling_name": "nccl:barrier", "state": "scheduled"},
+      {"pg_id": 8, "process_group": ["gone", "undefined"], "profiling_name": "nccl:barrier", "state": "scheduled"}]})"));
   ASSERT_TRUE(dump.ok()) << dump.status();
   EXPECT_EQ(dump->rank(), 5);
   EXPECT_EQ(dump->entries(0).pg_id(), dump->groups(0).pg_id());
