@@ -115,10 +115,15 @@ std::vector<std::string> StorageDifferences(const Trace& a, const Trace& b, int6
   const size_t count = std::min(a.storages.size(), b.storages.size());
   for (size_t i = 0; i < count && static_cast<int64_t>(lines.size()) < limit; ++i) {
     const Storage &left = a.storages[i], &right = b.storages[i];
-    if (left.category != right.category || left.name != right.name || left.bytes != right.bytes) {
-      lines.push_back(absl::StrCat("storage s", i, ": ", left.name, " ", left.bytes, " bytes, category ",
-                                   static_cast<int>(left.category), " | ", right.name, " ", right.bytes, " bytes, category ",
-                                   static_cast<int>(right.category)));
+    const bool alike = left.kind == right.kind && left.category == right.category && left.name == right.name;
+    if (alike && left.bytes == right.bytes && left.contents != right.contents) {
+      lines.push_back(absl::StrCat("storage s", i, ": constants of different contents"));
+    } else if (!alike || left.bytes != right.bytes) {
+      const auto text = [](const Storage& storage) {
+        return absl::StrCat(storage.name, " ", storage.bytes, " bytes, kind ", static_cast<int>(storage.kind), ", category ",
+                            static_cast<int>(storage.category));
+      };
+      lines.push_back(absl::StrCat("storage s", i, ": ", text(left), " | ", text(right)));
     }
   }
   return lines;

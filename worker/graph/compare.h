@@ -1,7 +1,8 @@
 // Is one Trace the same program as another? Torch-free; pure functions.
 //
 // Two Traces are equal when their instructions have equal signatures (operator, geometries, constants, stream, phase, action;
-// Trace::Line without ids), the same module and microbatch, and are wired alike (storage ids, bound names, categories).
+// Trace::Line without ids), the same module and microbatch, and are wired alike (storage ids, bound names, kinds, categories,
+// contents of constants).
 #pragma once
 
 #include <cstdint>

@@ -54,6 +54,17 @@ TEST(DifferencesTest, ModuleAndCategoryAndOutputsCount) {
   EXPECT_THAT(Differences(a, b), ElementsAre("+ output loss"));
 }
 
+TEST(DifferencesTest, KindsOfStoragesAndContentsOfConstantsCount) {
+  Trace a = Chain({"a"});
+  a.storages.push_back({4, StorageKind::kConstant, Category::kOther, "?2", "abcd"});
+  Trace b = a;
+  b.storages[2].contents = "abce";
+  EXPECT_THAT(Differences(a, b), ElementsAre("storage s2: constants of different contents"));
+  b = a;
+  b.storages[2].kind = StorageKind::kExternal;
+  EXPECT_THAT(Differences(a, b), ElementsAre(StartsWith("storage s2: ?2 4 bytes, kind ")));
+}
+
 TEST(DifferencesTest, HopelesslyDifferentProgramsAreCutShort) {
   EXPECT_THAT(Differences(Chain(std::vector<std::string>(3000, "a")), Chain(std::vector<std::string>(3000, "b"))),
               ElementsAre(HasSubstr("from instruction 0")));
