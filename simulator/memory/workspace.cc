@@ -70,17 +70,45 @@ int64_t CpuFlashBackward(const InstructionView& op, int first, int64_t threads) 
   return rows < 32 ? bytes : bytes + threads * OneDnnBlocks(columns, q->sizes[3], rows, true);
 }
 
-// FlashAttention-2's backward on CUDA: the query gradient and the row sums in fp32, lengths padded to 128; with fewer key heads
-// than query heads, key and value gradients for every query head.
-int64_t CudaFlashBackward(const InstructionView& op, int first) {
+// Attention on CUDA is what worker/model/attention_kernels.cc calls: FlashAttention-2 takes 16-bit types alone (PyTorch 2.11,
+// ATen/native/transformers/cuda/sdp_utils.cpp, check_dtypes_low_precision; on H100 too), fp32 goes to memory-efficient attention,
+// which wants a key head for each query head.
+int64_t Repeated(const Geometry& q, const Geometry& k) {
+  if (k.sizes[1] == q.sizes[1]) return 0;
+  return k.sizes[0] * q.sizes[1] * k.sizes[2] * k.sizes[3] * graph::ElementBytes(k.dtype);
+}
+
+// Keys and values for every query head. Neither kernel takes anything besides: fp32 results are their own accumulators.
+int64_t CudaForward(const InstructionView& op, int first) {
+  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
+  if (q == nullptr || k == nullptr || q->sizes.size() != 4 || IsReduced(*q)) return 0;
+  return 2 * Repeated(*q, *k);
+}
+
+// The query gradient and the row sums in fp32, lengths padded to 128; with fewer key heads than query heads, key and value
+// gradients for every query head.
+int64_t CudaFlashBackward(const Geometry& q, const Geometry& k) {
+  int64_t padded = (q.sizes[2] + 127) / 128 * 128, rows = q.sizes[0] * q.sizes[1] * padded;
+  return rows * ((q.sizes[3] + 31) / 32 * 32) * 4 + rows * 4 + 2 * Repeated(q, k);
+}
+
+// PyTorch 2.11, ATen/native/transformers/cuda/attention_backward.cu and mem_eff_attention/kernel_backward.h: fp32 kernels do not
+// compute delta themselves, so grad * out, its row sums and these once more in order of heads; then, beside delta, an accumulator
+// of the query gradient in blocks of at most 128 rows and 64 columns (kNeedsAccumGradQ). Keys and values for every query head,
+// and so their gradients, which stand where the results are counted until they are summed.
+int64_t CudaEfficientBackward(const Geometry& q, const Geometry& k) {
+  int64_t rows = q.sizes[0] * q.sizes[1] * q.sizes[2], delta = rows * 4, product = graph::Elements(q) * 4;
+  int64_t blocks = q.sizes[0] * q.sizes[1] * ((q.sizes[2] + 127) / 128) * ((q.sizes[3] + 63) / 64);
+  int64_t accumulator = blocks * (128 * 64 * 4 + 16);
+  int64_t heads = Repeated(q, k);
+  if (heads > 0) heads = 4 * heads - 2 * graph::Elements(k) * graph::ElementBytes(k.dtype);
+  return std::max(product + 2 * delta, delta + accumulator) + heads;
+}
+
+int64_t CudaBackward(const InstructionView& op, int first) {
   const Geometry *q = Input(op, first), *k = Input(op, first + 1);
   if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
-  int64_t padded = (q->sizes[2] + 127) / 128 * 128, rows = q->sizes[0] * q->sizes[1] * padded;
-  int64_t bytes = rows * ((q->sizes[3] + 31) / 32 * 32) * 4 + rows * 4;
-  if (k->sizes[1] < q->sizes[1]) {
-    bytes += 2 * k->sizes[0] * q->sizes[1] * k->sizes[2] * k->sizes[3] * graph::ElementBytes(k->dtype);
-  }
-  return bytes;
+  return IsReduced(*q) ? CudaFlashBackward(*q, *k) : CudaEfficientBackward(*q, *k);
 }
 
 // aten::native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight, bias, mask) on CPU: partial sums of both
@@ -124,9 +152,9 @@ int64_t WorkspaceBytes(const InstructionView& op, const OperatorRow& row, const 
   switch (row.workspace) {
     case WorkspaceRule::kNone: return 0;
     case WorkspaceRule::kFlashAttention:
-    case WorkspaceRule::kAttention: return cpu ? CpuFlashForward(op, 0, context.threads) : 0;
+    case WorkspaceRule::kAttention: return cpu ? CpuFlashForward(op, 0, context.threads) : CudaForward(op, 0);
     case WorkspaceRule::kFlashAttentionBackward:
-    case WorkspaceRule::kAttentionBackward: return cpu ? CpuFlashBackward(op, 1, context.threads) : CudaFlashBackward(op, 1);
+    case WorkspaceRule::kAttentionBackward: return cpu ? CpuFlashBackward(op, 1, context.threads) : CudaBackward(op, 1);
     case WorkspaceRule::kLayerNormBackward: return LayerNormBackward(op, context);
     case WorkspaceRule::kRmsNormBackward: return RmsNormBackward(op, context);
     case WorkspaceRule::kEmbeddingBackward: return EmbeddingBackward(op, context);

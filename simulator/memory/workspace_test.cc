@@ -97,6 +97,31 @@ TEST_F(WorkspaceTest, Attention) {
   }
 }
 
+// By hand, from what PyTorch's sources allocate (workspace.cc names them): 2 sequences of 256 tokens, 4 query heads of 64.
+TEST_F(WorkspaceTest, AttentionOnCudaTakesTheKernelOfItsType) {
+  constexpr int64_t kQuery = 2 * 4 * 256 * 64, kRows = 2 * 4 * 256;
+  auto bytes = [](const char* name, v1::DType dtype, int64_t kv_heads) {
+    TraceBuilder b;
+    auto q = b.New(dtype, {2, 4, 256, 64}), k = b.New(dtype, {2, kv_heads, 256, 64}), lse = b.New(v1::FLOAT32, {2, 4, 256});
+    if (std::string(name) == "lego::attention") {
+      b.Op(name, {q, k, k, true, 0.1}, {});
+    } else {
+      b.Op(name, {q, q, k, k, q, lse, true, 0.1}, {});
+    }
+    return WorkspaceBytes(graph::InstructionView(b.trace(), b.trace().instructions.back()), *FindOperator(name), {v1::CUDA, 1});
+  };
+  for (const int64_t kv_heads : {4, 2}) EXPECT_EQ(bytes("lego::attention", v1::BFLOAT16, kv_heads), 0);
+  EXPECT_EQ(bytes("lego::attention", v1::FLOAT32, 4), 0);
+  EXPECT_EQ(bytes("lego::attention", v1::FLOAT32, 2), 2 * kQuery * 4);  // keys and values of four heads
+  EXPECT_EQ(bytes("lego::attention_backward", v1::BFLOAT16, 4), kQuery * 4 + kRows * 4);
+  EXPECT_EQ(bytes("lego::attention_backward", v1::BFLOAT16, 2), kQuery * 4 + kRows * 4 + 2 * kQuery * 2);
+  // Blocks of 128 rows with 16 bytes in front of each, and delta; the product of fp32 output and gradient is as large.
+  const int64_t alone = std::max(kQuery * 4 + 2 * kRows * 4, kQuery * 4 + kRows / 128 * 16 + kRows * 4);
+  EXPECT_EQ(bytes("lego::attention_backward", v1::FLOAT32, 4), alone);
+  // Four tensors of all heads, where the results are two of half of them.
+  EXPECT_EQ(bytes("lego::attention_backward", v1::FLOAT32, 2), alone + 4 * kQuery * 4 - 2 * (kQuery / 2) * 4);
+}
+
 TEST_F(WorkspaceTest, Norms) {
   for (auto dtype : {at::kFloat, at::kBFloat16}) {
     auto options = at::TensorOptions().dtype(dtype);
