@@ -47,7 +47,10 @@ double AttentionFlops(const InstructionView& op, int first, double per_pair, Mas
   if (q.sizes.size() != 4 || k.sizes.size() != 4) return 0;
   bool causal = false;
   for (int i = first; i < op.argument_count(); ++i) {
-    if (auto flag = op.Constant<bool>(i)) causal = *flag;
+    auto flag = op.Constant<bool>(i);
+    if (!flag) continue;
+    causal = *flag;
+    break;
   }
   double length = static_cast<double>(q.sizes[2]), pairs = length * static_cast<double>(k.sizes[2]);
   if (mask == Mask::kDeducted && causal && q.sizes[2] == k.sizes[2]) pairs = length * (length + 1) / 2;

@@ -77,6 +77,8 @@ TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
     EXPECT_EQ(Conventional(b), unmasked);
     b.Op("lego::attention_backward", {out, q, k, v, out, lse, causal, 0.3}, {q, k, v});
     EXPECT_EQ(Facts(b).flops, forward * 2.5);
+    b.Op("lego::attention", {q, k, v, causal, 0.3, !causal}, {out, lse});  // what a later flag says is not of the mask
+    EXPECT_EQ(Facts(b).flops, forward);
   }
 }
 
