@@ -7,22 +7,20 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sin.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include "proto/errors.h"
+#include "worker/comm/cpu_memory.h"
 #include "worker/graph/annotation.h"
 #include "worker/graph/recorder.h"
 #include "worker/model/layers.h"
-#include "worker/parallel/testing/counting_allocator.h"
 #include "worker/parallel/testing/tiny_model.h"
 
 namespace legoai::parallel {
 namespace {
 
 using at::Tensor;
-using testing::CountingAllocator;
 using testing::MakeTinyModel;
 
 constexpr int64_t kBatch = 2, kSeq = 5;
@@ -82,15 +80,15 @@ TEST(ActivationCheckpoint, EachMicrobatchIsRecomputedWithItsOwnContext) {
 }
 
 TEST(ActivationCheckpoint, ABlockKeepsItsInputOnly) {
-  CountingAllocator allocator;
+  comm::InstallCpuMemoryCounter();
   for (bool checkpoint : {false, true}) {
     auto model = Make(checkpoint);
     model->context().rng = at::full({2}, 3, at::kLong);
     model->context().samples = at::arange(kBatch, at::kLong);
     Tensor x = at::ones({kBatch, kSeq, 6}).set_requires_grad(true);
-    const int64_t before = allocator.live();
+    const int64_t before = comm::CpuLiveBytes();
     Tensor y = (*model->layers()[1].module)(x);
-    const int64_t kept = allocator.live() - before;
+    const int64_t kept = comm::CpuLiveBytes() - before;
     if (checkpoint) {
       EXPECT_EQ(kept, static_cast<int64_t>(y.nbytes())) << "the output alone: the input was there";
     } else {
@@ -106,21 +104,21 @@ TEST(ActivationCheckpoint, ABlockKeepsItsInputOnly) {
     const int64_t seed_bytes = static_cast<int64_t>(seed.nbytes());
     y.backward(seed);
     y.reset();
-    EXPECT_EQ(allocator.live() - before, gradients + seed_bytes);
+    EXPECT_EQ(comm::CpuLiveBytes() - before, gradients + seed_bytes);
   }
 }
 
 TEST(ActivationCheckpoint, PeakOfADeepModelFalls) {
-  CountingAllocator allocator;
+  comm::InstallCpuMemoryCounter();
   int64_t peaks[2];
   for (bool checkpoint : {false, true}) {
     auto model = Make(checkpoint, {.hidden = 40, .blocks = 12});
     int64_t gradients = 0;
     for (const auto* p : model->Parameters()) gradients += p->value.nbytes();
-    const int64_t before = allocator.live();
-    allocator.ResetPeak();
+    const int64_t before = comm::CpuLiveBytes();
+    comm::ResetCpuPeakBytes();
     Forward(*model, 0).backward();
-    peaks[checkpoint] = allocator.peak() - before - gradients;
+    peaks[checkpoint] = comm::CpuPeakBytes() - before - gradients;
   }
   EXPECT_LT(peaks[1], peaks[0] / 2);
 }
@@ -201,12 +199,12 @@ TEST(ActivationCheckpoint, WithoutGradientNothingIsKept) {
 }
 
 TEST(ActivationCheckpoint, AForwardThatIsDroppedLeavesNothing) {
-  CountingAllocator allocator;
+  comm::InstallCpuMemoryCounter();
   auto model = Make(true);
   Forward(*model, 0);  // makes the scratch that stays
-  const int64_t before = allocator.live();
+  const int64_t before = comm::CpuLiveBytes();
   for (int i = 0; i < 3; ++i) Forward(*model, 0);
-  EXPECT_EQ(allocator.live(), before);
+  EXPECT_EQ(comm::CpuLiveBytes(), before);
 }
 
 TEST(ActivationCheckpoint, AnInputChangedInPlaceIsRefused) {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "worker/comm/cpu_memory.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/parallel/activation_checkpoint.h"
-#include "worker/parallel/testing/counting_allocator.h"
 #include "worker/parallel/testing/tiny_model.h"
 
 namespace legoai::parallel {
@@ -308,16 +308,16 @@ TEST(DataParallel, NothingIsLeftBehindByAStep) {
     const Case test{.microbatches = 2, .checkpoint = checkpoint};
     const Mesh mesh{.shard = 2};
     RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) {
-      testing::CountingAllocator allocator;
+      comm::InstallCpuMemoryCounter();
       Trainer trainer(test, mesh, rank);
       std::vector<int64_t> live, peak;
       for (int64_t step = 0; step < 4; ++step) {
-        allocator.ResetPeak();
+        comm::ResetCpuPeakBytes();
         trainer.ForwardBackward(step);
         trainer.Update();
         EXPECT_TRUE(runtime.Drain().ok());
-        live.push_back(allocator.live());
-        peak.push_back(allocator.peak());
+        live.push_back(comm::CpuLiveBytes());
+        peak.push_back(comm::CpuPeakBytes());
       }
       EXPECT_EQ(live[1], live[3]);
       EXPECT_EQ(peak[1], peak[2]);
