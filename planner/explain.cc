@@ -55,8 +55,8 @@ std::string ExplainWinner(const v1::Estimate& winner) {
                       Share(parts.exposed_communication_seconds(), step), " exposed communication, ",
                       Share(parts.bubble_seconds(), step), " pipeline bubble, ", Share(parts.launch_seconds(), step), " launch, ",
                       Share(parts.optimizer_seconds(), step), " optimizer. Its fullest device takes ",
-                      GiB(stage.peak_allocated_bytes()), " of ", GiB(UsableBytes(stage)), " usable, at ", stage.peak_at(), ".",
-                      CostModels(winner));
+                      BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)), " usable, at ",
+                      stage.peak_at(), ".", CostModels(winner));
 }
 
 std::string Slower(const v1::Estimate& winner, const v1::Estimate& other) {

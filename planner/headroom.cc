@@ -1,6 +1,8 @@
 #include "planner/headroom.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_format.h"
 
@@ -15,6 +17,13 @@ const v1::StageEstimate& FullestStage(const v1::Estimate& estimate) {
                            [](const auto& a, const auto& b) { return HeadroomBytes(a) < HeadroomBytes(b); });
 }
 
-std::string GiB(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
+std::string BytesText(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; std::abs(value) >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  const int digits = unit == 0 ? 0 : std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0;
+  return absl::StrFormat("%.*f %s", digits, value, kUnits[unit]);
+}
 
 }  // namespace legoai::planner

@@ -15,7 +15,7 @@ int64_t HeadroomBytes(const v1::StageEstimate& stage);
 // The stage with the smallest headroom. `estimate` has at least one.
 const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
 
-// "1.50 GiB"
-std::string GiB(int64_t bytes);
+// "145 MiB", "1.50 GiB": three digits, as `lego` and the page write sizes.
+std::string BytesText(int64_t bytes);
 
 }  // namespace legoai::planner

@@ -175,8 +175,8 @@ class Run {
     }
     const auto& stage = FullestStage(estimate);
     auto rejected = Reject(recipe, "out_of_memory",
-                           absl::StrCat("stage ", stage.stage(), " needs ", GiB(stage.peak_allocated_bytes()), " at ",
-                                        stage.peak_at(), ", ", GiB(UsableBytes(stage)), " are usable"));
+                           absl::StrCat("stage ", stage.stage(), " needs ", BytesText(stage.peak_allocated_bytes()), " at ",
+                                        stage.peak_at(), ", ", BytesText(UsableBytes(stage)), " are usable"));
     rejected.set_peak_memory_bytes(stage.peak_allocated_bytes());
     unfit_[response.id()] = std::move(rejected);
   }
@@ -253,8 +253,8 @@ class Run {
     for (auto& [_, rejected] : unfit_) by_memory.push_back(std::move(rejected));
     for (const auto& bounded : space_.closest) {
       auto rejected = Reject(bounded.recipe, "out_of_memory",
-                             absl::StrCat("needs at least ", GiB(bounded.bound_bytes), " by the closed-form bound, ",
-                                          GiB(UsableBytes(request_.cluster())), " are usable"));
+                             absl::StrCat("needs at least ", BytesText(bounded.bound_bytes), " by the closed-form bound, ",
+                                          BytesText(UsableBytes(request_.cluster())), " are usable"));
       rejected.set_peak_memory_bytes(bounded.bound_bytes);
       rejected.set_is_bound(true);
       by_memory.push_back(std::move(rejected));
