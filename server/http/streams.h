@@ -32,8 +32,8 @@ class EventStream {
 
  protected:
   void Send(const std::string& event, const std::string& id, const std::string& data);
-  // A client that takes nothing gets nothing new: what it misses is in the next look.
-  bool IsSlow() const { return exchange_->PendingBytes() > (1 << 20); }
+  // A client gets nothing new before it has taken what it was sent: then the newest, and not every version between.
+  bool IsSlow() const { return exchange_->PendingBytes() > 0; }
 
   const std::shared_ptr<Exchange> exchange_;
   bool over_ = false;
