@@ -166,8 +166,8 @@ absl::StatusOr<std::vector<FilterTerm>> ParseFilter(std::string_view filter) {
 absl::StatusOr<JobFilter> ParseJobFilter(std::string_view filter) {
   const auto terms = ParseFilter(filter);
   if (!terms.ok()) return terms.status();
-  absl::Status status =
-      CheckTerms(*terms, {{"state", {"=", "!="}}, {"display_name", {":"}}, {"create_time_us", {"<", "<=", ">", ">="}}});
+  absl::Status status = CheckTerms(
+      *terms, {{"state", {"=", "!="}}, {"display_name", {":"}}, {"text", {":"}}, {"create_time_us", {"<", "<=", ">", ">="}}});
   if (!status.ok()) return status;
   JobFilter result;
   std::set<v1::JobState> all = {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED};
@@ -178,9 +178,10 @@ absl::StatusOr<JobFilter> ParseJobFilter(std::string_view filter) {
       auto left = Narrow(states, term);
       if (!left.ok()) return left.status();
       states = *std::move(left);
-    } else if (term.field == "display_name") {
-      if (!result.query.display_name_contains.empty()) return Wrong(term.field, "may be there once");
-      result.query.display_name_contains = term.value;
+    } else if (term.field == "display_name" || term.field == "text") {
+      std::string& part = term.field == "text" ? result.query.text_contains : result.query.display_name_contains;
+      if (!part.empty()) return Wrong(term.field, "may be there once");
+      part = term.value;
     } else if (absl::Status status = NarrowTime(term, &result.query, &result.nothing); !status.ok()) {
       return status;
     }

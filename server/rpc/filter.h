@@ -24,10 +24,10 @@ struct FilterTerm {
 // An empty filter has no terms.
 absl::StatusOr<std::vector<FilterTerm>> ParseFilter(std::string_view filter);
 
-// Narrows a query by what `filter` says. Fields: state (= !=; also "active": not final), display_name (:), create_time_us
-// (ordered).
+// Narrows a query by what `filter` says. Fields: state (= !=; also "active": not final), display_name (:), text (: in the
+// display name or the id), create_time_us (ordered).
 struct JobFilter {
-  store::JobQuery query;  // states, display_name_contains, created_from_us, created_until_us are set
+  store::JobQuery query;  // states, display_name_contains, text_contains, created_from_us, created_until_us are set
   bool nothing = false;   // no job can match: terms exclude each other
 };
 absl::StatusOr<JobFilter> ParseJobFilter(std::string_view filter);

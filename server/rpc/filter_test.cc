@@ -46,19 +46,22 @@ TEST(Filter, WhatIsNoFilterIsRefused) {
   ExpectFault(ParseJobFilter("create_time_us >= yesterday").status(), "microseconds");
   ExpectFault(ParseJobFilter("create_time_us < 99999999999999999999").status(), "microseconds");
   ExpectFault(ParseJobFilter("display_name : a AND display_name : b").status(), "once");
+  ExpectFault(ParseJobFilter("text : a AND text : b").status(), "once");
+  ExpectFault(ParseJobFilter("text = a").status(), "operators of text");
   ExpectFault(ParseWorkerFilter("state = running").status(), "ready");
   ExpectFault(ParseWorkerFilter("host = a").status(), "pool");
 }
 
 TEST(Filter, JobTermsBecomeAQuery) {
   const auto filter = ParseJobFilter(
-      "state = active AND state != queued AND display_name : Llama AND create_time_us > 5 AND "
+      "state = active AND state != queued AND display_name : Llama AND text : 01jd AND create_time_us > 5 AND "
       "create_time_us >= 3 AND create_time_us <= 9 AND create_time_us < 20");
   ASSERT_TRUE(filter.ok()) << filter.status();
   EXPECT_FALSE(filter->nothing);
   EXPECT_EQ(filter->query.states.size(), ActiveStates().size() - 1);
   for (v1::JobState state : filter->query.states) EXPECT_TRUE(!IsFinal(state) && state != v1::QUEUED);
   EXPECT_EQ(filter->query.display_name_contains, "Llama");
+  EXPECT_EQ(filter->query.text_contains, "01jd");
   EXPECT_EQ(filter->query.created_from_us, 6);
   EXPECT_EQ(filter->query.created_until_us, 10);
   EXPECT_TRUE(ParseJobFilter("")->query.states.empty());

@@ -105,6 +105,7 @@ class Operations {
   JobQuery Query() {
     JobQuery query{.project = ProjectOf(Number(2)), .states = States(), .limit = Number(10) - 1};
     query.display_name_contains = std::vector<std::string>{"", "", "A", "%", "_b", "none"}[static_cast<size_t>(Number(6))];
+    if (Number(3) == 0) query.text_contains = std::vector<std::string>{"a", "1", "0003", "b"}[static_cast<size_t>(Number(4))];
     if (Number(2) == 0) query.before_id = JobId(JobNumber());
     if (Number(3) == 0) query.created_from_us = CreateTime(JobNumber());
     if (Number(3) == 0) query.created_until_us = CreateTime(JobNumber());

@@ -205,6 +205,25 @@ TEST_P(StoreContract, NamesContainTextNotPatterns) {
   EXPECT_THAT(lists.List(), ElementsAre(19, 13, 1));
 }
 
+TEST_P(StoreContract, TextIsInTheNameOrInTheId) {
+  Lists lists(store());
+  lists.query.text_contains = JobId(17);
+  EXPECT_THAT(lists.List(), ElementsAre(17));
+  lists.query.text_contains = "0028";
+  EXPECT_THAT(lists.List(), ElementsAre(28));
+  lists.query.text_contains = "gpt_2 1";
+  EXPECT_THAT(lists.List(), ElementsAre(19, 17, 15, 13, 11, 1));
+  lists.query.text_contains = "13";
+  EXPECT_EQ(lists.Count(), 1);
+  lists.query.states = {v1::QUEUED};
+  EXPECT_THAT(lists.List(), IsEmpty());
+  EXPECT_EQ(lists.Count(), 0);
+  lists.query.text_contains = "012";
+  EXPECT_THAT(lists.List(), ElementsAre(12));
+  lists.query.display_name_contains = "gpt";
+  EXPECT_THAT(lists.List(), IsEmpty());
+}
+
 TEST_P(StoreContract, CreatedFromInclusiveUntilExclusive) {
   Lists lists(store());
   lists.query.created_from_us = CreateTime(10);

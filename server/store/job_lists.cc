@@ -18,9 +18,11 @@ constexpr char kAfterAll[] = "~";
 struct Filter {
   explicit Filter(const JobQuery& query)
       : until_us(query.created_until_us == 0 ? std::numeric_limits<int64_t>::max() : query.created_until_us),
-        name(absl::AsciiStrToLower(query.display_name_contains)) {}
+        name(absl::AsciiStrToLower(query.display_name_contains)),
+        text(absl::AsciiStrToLower(query.text_contains)),
+        id_text(absl::AsciiStrToUpper(query.text_contains)) {}
   int64_t until_us;
-  std::string name;
+  std::string name, text, id_text;
 };
 
 using Page = std::vector<std::pair<std::string, int64_t>>;  // ULID and number
@@ -36,8 +38,10 @@ absl::Status AddPageInState(Database& database, const JobQuery& query, const std
   return AddPage(
       database.Query("SELECT ulid, id FROM jobs INDEXED BY jobs_by_project_and_state"
                      " WHERE project = ?1 AND state = ?2 AND ulid < ?3 AND create_time_us >= ?4 AND create_time_us < ?5"
-                     " AND instr(folded_name, ?6) > 0 ORDER BY ulid DESC LIMIT MAX(?7, 0)",
-                     query.project, state, before, query.created_from_us, filter.until_us, filter.name, query.limit),
+                     " AND instr(folded_name, ?6) > 0 AND (instr(folded_name, ?7) > 0 OR instr(ulid, ?8) > 0)"
+                     " ORDER BY ulid DESC LIMIT MAX(?9, 0)",
+                     query.project, state, before, query.created_from_us, filter.until_us, filter.name, filter.text,
+                     filter.id_text, query.limit),
       page);
 }
 
@@ -50,8 +54,10 @@ absl::StatusOr<Page> FindPage(Database& database, const JobQuery& query) {
     const absl::Status status =
         AddPage(database.Query("SELECT ulid, id FROM jobs INDEXED BY jobs_by_project"
                                " WHERE project = ?1 AND ulid < ?2 AND create_time_us >= ?3 AND create_time_us < ?4"
-                               " AND instr(folded_name, ?5) > 0 ORDER BY ulid DESC LIMIT MAX(?6, 0)",
-                               query.project, before, query.created_from_us, filter.until_us, filter.name, query.limit),
+                               " AND instr(folded_name, ?5) > 0 AND (instr(folded_name, ?6) > 0 OR instr(ulid, ?7) > 0)"
+                               " ORDER BY ulid DESC LIMIT MAX(?8, 0)",
+                               query.project, before, query.created_from_us, filter.until_us, filter.name, filter.text,
+                               filter.id_text, query.limit),
                 page);
     if (!status.ok()) return status;
     return page;
@@ -87,15 +93,16 @@ absl::StatusOr<std::vector<v1::Job>> SqliteTransaction::ListJobs(const JobQuery&
 // Where nothing but project and state is asked for, the count is kept; otherwise index entries are counted.
 absl::StatusOr<int64_t> SqliteTransaction::CountJobs(const JobQuery& query) {
   const Filter filter(query);
-  const bool of_all = filter.name.empty() && query.created_from_us <= 0 && query.created_until_us == 0;
+  const bool of_all = filter.name.empty() && filter.text.empty() && query.created_from_us <= 0 && query.created_until_us == 0;
   if (query.states.empty() && of_all) {
     return Number(database_.Query("SELECT SUM(jobs) FROM job_counts WHERE project = ?1", query.project));
   }
   if (query.states.empty()) {
     return Number(
         database_.Query("SELECT COUNT(*) FROM jobs INDEXED BY jobs_by_project"
-                        " WHERE project = ?1 AND create_time_us >= ?2 AND create_time_us < ?3 AND instr(folded_name, ?4) > 0",
-                        query.project, query.created_from_us, filter.until_us, filter.name));
+                        " WHERE project = ?1 AND create_time_us >= ?2 AND create_time_us < ?3 AND instr(folded_name, ?4) > 0"
+                        " AND (instr(folded_name, ?5) > 0 OR instr(ulid, ?6) > 0)",
+                        query.project, query.created_from_us, filter.until_us, filter.name, filter.text, filter.id_text));
   }
   int64_t count = 0;
   for (v1::JobState state : std::set<v1::JobState>(query.states.begin(), query.states.end())) {
@@ -103,8 +110,9 @@ absl::StatusOr<int64_t> SqliteTransaction::CountJobs(const JobQuery& query) {
         of_all ? Number(database_.Query("SELECT jobs FROM job_counts WHERE project = ?1 AND state = ?2", query.project, state))
                : Number(database_.Query(
                      "SELECT COUNT(*) FROM jobs INDEXED BY jobs_by_project_and_state WHERE project = ?1 AND state = ?2"
-                     " AND create_time_us >= ?3 AND create_time_us < ?4 AND instr(folded_name, ?5) > 0",
-                     query.project, state, query.created_from_us, filter.until_us, filter.name));
+                     " AND create_time_us >= ?3 AND create_time_us < ?4 AND instr(folded_name, ?5) > 0"
+                     " AND (instr(folded_name, ?6) > 0 OR instr(ulid, ?7) > 0)",
+                     query.project, state, query.created_from_us, filter.until_us, filter.name, filter.text, filter.id_text));
     if (!in_state.ok()) return in_state;
     count += *in_state;
   }

@@ -37,7 +37,9 @@ bool Selects(const JobQuery& query, const v1::Job& job) {
                        (query.created_until_us == 0 || job.create_time_us() < query.created_until_us);
   const std::string name = absl::AsciiStrToLower(job.spec().display_name());
   return Project(job) == query.project && in_state && in_time &&
-         name.find(absl::AsciiStrToLower(query.display_name_contains)) != std::string::npos;
+         name.find(absl::AsciiStrToLower(query.display_name_contains)) != std::string::npos &&
+         (name.find(absl::AsciiStrToLower(query.text_contains)) != std::string::npos ||
+          Id(job).find(absl::AsciiStrToUpper(query.text_contains)) != std::string::npos);
 }
 
 }  // namespace

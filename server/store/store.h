@@ -31,6 +31,7 @@ struct JobQuery {
   std::string project = {};                // resource name: "projects/default"
   std::vector<v1::JobState> states = {};   // empty: all
   std::string display_name_contains = {};  // without regard to case of ASCII letters; empty: all
+  std::string text_contains = {};          // the same, in the display name or in the id
   int64_t created_from_us = 0;             // inclusive
   int64_t created_until_us = 0;            // exclusive; 0: no limit
   std::string before_id = {};              // the ULID of a job: those created before it; empty: from the latest
