@@ -65,6 +65,10 @@ void FillOldJobs(TestService& service, int64_t jobs) {
 
 void SetChosen(v1::Job* job, const v1::PlanResult& plan) {
   *job->mutable_chosen() = plan.ranked(0);
+  v1::Training* asked = job->mutable_spec()->mutable_recipe()->mutable_training();
+  asked->set_global_batch_size(plan.global_batch());
+  asked->set_seq_len(plan.seq_len());
+  asked->set_steps(kSteps);
   job->set_world_size(kSlots);
 }
 

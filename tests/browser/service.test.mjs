@@ -53,7 +53,7 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   assert.ok(Number(loss) < Math.log(256) && Number(heldOut) < Math.log(256) && Number(entropy) > 2, label);
   const compared = () => page.locator('section', { hasText: 'Predicted beside measured' }).innerText();
   await page.waitForFunction(() => document.querySelectorAll('.plain td:last-child')[1]?.textContent.includes('%'));
-  assert.match(await compared(), /step time\s+[\d.]+ (µs|ms|s)\s+[\d.]+ (µs|ms|s)\s+[+−±]/);
+  assert.match(await compared(), /step time\s+[\d.]+ (us|ms|s)\s+[\d.]+ (us|ms|s)\s+[+−±]/);
   assert.match(await compared(), /peak memory\s+[\d.,]+ (KiB|MiB)\s+[\d.,]+ (KiB|MiB)\s+[+−±]/);
 
   await page.keyboard.press('2');

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { beganAgain, doneShare, measuredSoFar, mergePoints, parts, predictionError, secondsLeft } from './curve';
+import { beganAgain, doneShare, marksOf, measuredSoFar, mergePoints, parts, predictionError, secondsLeft } from './curve';
 import { flightRows } from './flight';
-import type { FlightRecord, Job, StepMetrics } from './types';
+import type { Attempt, Checkpoint, FlightRecord, Job, StepMetrics } from './types';
 
 const point = (attempt: number, step: number) => ({ attempt, step }) as StepMetrics;
 const steps = (points: StepMetrics[]) => points.map((p) => `${p.attempt}:${p.step}`).join(' ');
@@ -41,6 +41,14 @@ test('what an attempt took so far leaves out its first step and other attempts',
   assert.deepEqual(measuredSoFar(points, 2), { stepSeconds: 2, peakBytes: 12 });
   assert.deepEqual(measuredSoFar(points.slice(0, 4), 2), { stepSeconds: 2, peakBytes: 12 });
   assert.deepEqual(measuredSoFar(points, 3), { stepSeconds: null, peakBytes: null });
+});
+
+test('marks are where attempts began again, and the checkpoints', () => {
+  const attempts = [{ attempt: 1, resume_step: null }, { attempt: 2, resume_step: 50 }, { attempt: 3, resume_step: null }] as Attempt[];
+  const marks = marksOf(attempts, [{ step: 50 }, { step: 100 }] as Checkpoint[]);
+  assert.deepEqual(marks.map((mark) => `${mark.step} ${mark.kind}: ${mark.text}`), [
+    '0 restart: attempt 3 goes on from step 0', '50 restart: attempt 2 goes on from step 50', '50 checkpoint: committed checkpoint',
+    '100 checkpoint: committed checkpoint']);
 });
 
 test('parts of a whole add up and come in order', () => {

@@ -1,5 +1,5 @@
 // A job's curves as the page keeps them between looks at the server.
-import type { Job, StepMetrics } from './types';
+import type { Attempt, Checkpoint, Job, StepMetrics } from './types';
 
 // `known` and newer points as one curve, ascending by step. Where a restarted attempt begins again before the end of what is known,
 // its steps replace those from there on.
@@ -65,4 +65,19 @@ export function parts(values: object): { key: string; value: number; share: numb
   const list = Object.entries(values as Record<string, number>).filter(([, value]) => value > 0);
   const total = list.reduce((sum, [, value]) => sum + value, 0);
   return list.map(([key, value]) => ({ key, value, share: value / total })).sort((a, b) => b.value - a.value);
+}
+
+// What happened at a step of a curve.
+export interface Mark {
+  kind: 'restart' | 'checkpoint';
+  step: number;
+  text: string;
+}
+
+// Where attempts after the first began, and the checkpoints; ascending by step.
+export function marksOf(attempts: Attempt[], checkpoints: Checkpoint[]): Mark[] {
+  const restarts = attempts.filter((a) => a.attempt > 1).map((a): Mark => (
+    { kind: 'restart', step: a.resume_step ?? 0, text: `attempt ${a.attempt} goes on from step ${a.resume_step ?? 0}` }));
+  const saved = checkpoints.map((c): Mark => ({ kind: 'checkpoint', step: c.step, text: 'committed checkpoint' }));
+  return [...restarts, ...saved].sort((a, b) => a.step - b.step);
 }

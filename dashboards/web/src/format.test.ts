@@ -2,29 +2,39 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as format from './format';
 
+// The numbers of server/cli/output_test.cc, as the command line writes them.
 test('bytes have binary units and three digits', () => {
   assert.equal(format.bytes(0), '0 B');
-  assert.equal(format.bytes(1023), '1,023 B');
-  assert.equal(format.bytes(1024), '1 KiB');
-  assert.equal(format.bytes(1.5 * 2 ** 30), '1.5 GiB');
+  assert.equal(format.bytes(1023), '1023 B');
+  assert.equal(format.bytes(1024), '1.00 KiB');
+  assert.equal(format.bytes(1.5 * 2 ** 30), '1.50 GiB');
+  assert.equal(format.bytes(80 * 2 ** 30), '80.0 GiB');
   assert.equal(format.bytes(123.4 * 2 ** 20), '123 MiB');
   assert.equal(format.bytes(null), '–');
 });
 
 test('rates have decimal prefixes', () => {
-  assert.equal(format.rate(12345, 'B/s'), '12.3 kB/s');
+  assert.equal(format.rate(12345, 'B/s'), '12.3 KB/s');
   assert.equal(format.rate(989e12, 'FLOP/s'), '989 TFLOP/s');
   assert.equal(format.rate(7, 'B/s'), '7 B/s');
   assert.equal(format.rate(undefined, 'B/s'), '–');
+  assert.equal(format.large(1283), '1.28 K');
+  assert.equal(format.large(577), '577');
 });
 
 test('seconds keep their unit at every size', () => {
-  assert.equal(format.seconds(0), '0 s');
-  assert.equal(format.seconds(0.0000023), '2.3 µs');
+  assert.equal(format.seconds(0.0000023), '2.30 us');
   assert.equal(format.seconds(0.01234), '12.3 ms');
-  assert.equal(format.seconds(3.5), '3.5 s');
-  assert.equal(format.seconds(100), '1 min 40 s');
+  assert.equal(format.seconds(0.4726), '473 ms');
+  assert.equal(format.seconds(3.5), '3.500 s');
+  assert.equal(format.seconds(34.5), '34.50 s');
+  assert.equal(format.seconds(100), '100.0 s');
   assert.equal(format.seconds(NaN), '–');
+});
+
+test('ticks say no zeros behind the point', () => {
+  assert.deepEqual(['1.50 GiB', '80.0 GiB', '500 ms', '1.00 K', '0 us', '0', '2.000 s', '10.05', '100'].map(format.tick),
+    ['1.5 GiB', '80 GiB', '500 ms', '1 K', '0', '0', '2 s', '10.05', '100']);
 });
 
 test('durations have two units at most', () => {
@@ -48,17 +58,18 @@ test('ages are of one unit, and never negative', () => {
 });
 
 test('percents and their signs', () => {
-  assert.equal(format.percent(0.4567), '46 %');
+  assert.equal(format.percent(0.4567), '45.7 %');
   assert.equal(format.percent(0.0456), '4.6 %');
   assert.equal(format.signedPercent(-0.031), '−3.1 %');
-  assert.equal(format.signedPercent(0.2), '+20 %');
+  assert.equal(format.signedPercent(0.2), '+20.0 %');
 });
 
 test('ranks are listed in runs', () => {
   assert.equal(format.ranks([]), '');
-  assert.equal(format.ranks([3]), '3');
-  assert.equal(format.ranks([7, 5, 6, 1, 5]), '1, 5–7');
-  assert.equal(format.ranks([0, 1, 3, 4, 5, 9]), '0, 1, 3–5, 9');
+  assert.equal(format.ranks([3]), 'rank 3');
+  assert.equal(format.ranks([3, 3]), 'rank 3');
+  assert.equal(format.ranks([7, 5, 6, 1, 5]), 'ranks 1, 5–7');
+  assert.equal(format.ranks([0, 1, 3, 4, 5, 9]), 'ranks 0, 1, 3–5, 9');
 });
 
 test('counts are plural where they are', () => {

@@ -1,16 +1,18 @@
-// Numbers as people read them: short, always with their unit. What is absent is a dash, never a zero.
+// Numbers as people read them: short, always with their unit, by the rules of the command line (server/cli/output.cc), so that the
+// same thing is the same text in both. What is absent is a dash, never a zero.
 
 const DASH = '–';
 
-// Three significant digits, without trailing zeros after the point.
-function short(value: number): string {
-  if (value === 0) return '0';
+// `value` in the largest of `units` (each `base` times the one before) that leaves at least 1; three digits.
+function scaled(value: number, base: number, units: string[]): string {
+  let unit = 0;
+  while (Math.abs(value) >= base && unit + 1 < units.length) {
+    value /= base;
+    ++unit;
+  }
   const size = Math.abs(value);
-  if (size >= 1000) return Math.round(value).toLocaleString('en-US');
-  const digits = size >= 100 ? 0 : size >= 10 ? 1 : 2;
-  if (size < 0.01) return Number(value.toPrecision(3)).toString();
-  const text = value.toFixed(digits);
-  return text.includes('.') ? text.replace(/\.?0+$/, '') : text;
+  const digits = unit === 0 && Number.isInteger(value) ? 0 : size < 10 ? 2 : size < 100 ? 1 : 0;
+  return value.toFixed(digits) + units[unit];
 }
 
 function absent(value: number | null | undefined): value is null | undefined {
@@ -25,41 +27,23 @@ export function plural(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-// Binary units, as memory has them.
+// Binary units, as memory has them: "145 MiB", "1.50 GiB".
 export function bytes(value: number | null | undefined): string {
-  if (absent(value)) return DASH;
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-  let scaled = value;
-  let unit = 0;
-  while (Math.abs(scaled) >= 1024 && unit < units.length - 1) {
-    scaled /= 1024;
-    ++unit;
-  }
-  return `${short(scaled)} ${units[unit]}`;
+  return absent(value) ? DASH : scaled(value, 1024, [' B', ' KiB', ' MiB', ' GiB', ' TiB']);
 }
 
-// Decimal prefixes: "12.3 k", "4 M".
-function prefixed(value: number): string {
-  const prefixes = ['', ' k', ' M', ' G', ' T', ' P'];
-  let scaled = value;
-  let prefix = 0;
-  while (Math.abs(scaled) >= 1000 && prefix < prefixes.length - 1) {
-    scaled /= 1000;
-    ++prefix;
-  }
-  return short(scaled) + prefixes[prefix];
+// "1.28 K", "8.03 B".
+export function large(value: number | null | undefined): string {
+  return absent(value) ? DASH : scaled(value, 1000, ['', ' K', ' M', ' B', ' T']);
 }
 
+// "11.3 GB/s", "989 TFLOP/s".
 export function rate(value: number | null | undefined, unit: string): string {
-  if (absent(value)) return DASH;
-  const text = prefixed(value);
-  return text.includes(' ') ? text + unit : `${text} ${unit}`;
+  return absent(value) ? DASH : scaled(value, 1000, ['', 'K', 'M', 'G', 'T', 'P'].map((prefix) => ` ${prefix}${unit}`));
 }
 
 export function percent(value: number | null | undefined): string {
-  if (absent(value)) return DASH;
-  const share = 100 * value;
-  return `${Math.abs(share) >= 10 || share === 0 ? share.toFixed(0) : share.toFixed(1)} %`;
+  return absent(value) ? DASH : `${(100 * value).toFixed(1)} %`;
 }
 
 export function signedPercent(value: number | null | undefined): string {
@@ -68,18 +52,20 @@ export function signedPercent(value: number | null | undefined): string {
 }
 
 export function loss(value: number | null | undefined): string {
-  return absent(value) ? DASH : value.toFixed(3);
+  return absent(value) ? DASH : value.toFixed(4);
 }
 
-// What one thing took: "1.25 ms", "3.4 s", "2 min 5 s".
+// What one thing took: "473 ms", "3.200 s".
 export function seconds(value: number | null | undefined): string {
   if (absent(value)) return DASH;
-  const size = Math.abs(value);
-  if (size === 0) return '0 s';
-  if (size < 1e-3) return `${short(value * 1e6)} µs`;
-  if (size < 1) return `${short(value * 1e3)} ms`;
-  if (size < 100) return `${short(value)} s`;
-  return duration(value);
+  if (value >= 1) return `${value.toFixed(value < 10 ? 3 : value < 100 ? 2 : 1)} s`;
+  return scaled(value * 1e6, 1000, [' us', ' ms', ' s']);
+}
+
+// At an axis: without zeros that say nothing.
+export function tick(text: string): string {
+  const short = text.replace(/(\.\d*?)0+(?!\d)/, '$1').replace(/\.(?!\d)/, '');
+  return /^0\D*$/.test(short) ? '0' : short;
 }
 
 // Two units at most, or fewer: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h".
@@ -118,17 +104,21 @@ export function clock(us: number): string {
   return new Date(us / 1000).toLocaleTimeString('en-GB', { hour12: false });
 }
 
-// "2, 5-7, 9": ranks as people list them.
+// "rank 2", "ranks 2, 5–7, 9"; empty where there are none.
 export function ranks(list: number[]): string {
+  return list.length === 0 ? '' : `${new Set(list).size === 1 ? 'rank' : 'ranks'} ${runs(list)}`;
+}
+
+function runs(list: number[]): string {
   const sorted = [...new Set(list)].sort((a, b) => a - b);
-  const runs: string[] = [];
+  const found: string[] = [];
   for (let i = 0; i < sorted.length; ) {
     let end = i;
     while (end + 1 < sorted.length && sorted[end + 1] === sorted[end] + 1) ++end;
-    runs.push(end > i + 1 ? `${sorted[i]}–${sorted[end]}` : sorted.slice(i, end + 1).join(', '));
+    found.push(end > i + 1 ? `${sorted[i]}–${sorted[end]}` : sorted.slice(i, end + 1).join(', '));
     i = end + 1;
   }
-  return runs.join(', ');
+  return found.join(', ');
 }
 
 // "sharded_parameter" -> "sharded parameter".

@@ -39,7 +39,7 @@ function useTheme(): [Theme, () => void] {
 }
 
 const HELP: [string, string][] = [
-  ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['/', 'filter by name'], ['n, p', 'next, previous page'],
+  ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['/', 'search by name or id'], ['n, p', 'next, previous page'],
   ['1 … 5', 'tabs of a job'], ['g j', 'jobs'], ['g w', 'workers'], ['t', 'light or dark'], ['?', 'this help'],
 ];
 

@@ -115,6 +115,7 @@ export interface Job {
     recipe: Recipe | null;
     dataset: { uri: string } | null;
     resources: { slots: number | null; min_slots: number | null; pool: string | null; device_type: string | null } | null;
+    planning: { constraints: string[] } | null;
     policy: { priority: number | null; max_restarts: number | null } | null;
   } | null;
   state: JobState;

@@ -22,6 +22,7 @@ test('what an address cannot mean is left out', () => {
   assert.deepEqual(parse('/?state=sleeping&size=17&page=4'), { kind: 'jobs', state: '', text: '', size: 50, page: 1, token: '' });
   assert.deepEqual(parse('/jobs'), { kind: 'jobs', state: '', text: '', size: 50, page: 1, token: '' });
   assert.deepEqual(parse('/nowhere/at/all'), { kind: 'unknown', path: '/nowhere/at/all' });
+  assert.deepEqual(parse('/projects/default/jobs/100%'), { kind: 'unknown', path: '/projects/default/jobs/100%' });
 });
 
 test('the view of a job survives its address', () => {
@@ -37,6 +38,7 @@ test('the view of a job survives its address', () => {
 test('filters are what ListJobs takes', () => {
   assert.equal(jobsFilter('', ''), '');
   assert.equal(jobsFilter('running', ''), 'state = running');
-  assert.equal(jobsFilter('active', ' llama '), 'state = active AND display_name : "llama"');
-  assert.equal(jobsFilter('', 'a"b\\c'), 'display_name : "a\\"b\\\\c"');
+  assert.equal(jobsFilter('active', ' llama '), 'state = active AND text : "llama"');
+  assert.equal(jobsFilter('', 'a"b\\c'), 'text : "a\\"b\\\\c"');
+  assert.equal(jobsFilter('', ' projects/default/jobs/01JD0000000000000000000000 '), 'text : "01JD0000000000000000000000"');
 });

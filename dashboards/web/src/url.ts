@@ -28,10 +28,11 @@ export type View = JobsView | JobView | { kind: 'workers' } | { kind: 'unknown';
 export function parseView(path: string, search: string): View {
   const query = new URLSearchParams(search);
   const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(path);
-  if (job) {
+  const name = job && decoded(job[1]);
+  if (name) {
     const tab = JOB_TABS.find((known) => known === query.get('tab')) ?? 'overview';
     const rank = query.get('rank');
-    return { kind: 'job', name: decodeURIComponent(job[1]), tab, rank: rank !== null && /^\d+$/.test(rank) ? Number(rank) : null };
+    return { kind: 'job', name, tab, rank: rank !== null && /^\d+$/.test(rank) ? Number(rank) : null };
   }
   if (path === '/workers') return { kind: 'workers' };
   if (path !== '/' && path !== '/jobs') return { kind: 'unknown', path };
@@ -47,6 +48,15 @@ export function parseView(path: string, search: string): View {
     page: token && Number.isInteger(page) && page > 1 ? page : 1,
     token,
   };
+}
+
+// null: a per cent sign that is followed by no two digits.
+function decoded(path: string): string | null {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return null;
+  }
 }
 
 export function jobsAddress(view: Partial<JobsView>): string {
@@ -70,10 +80,12 @@ export function jobAddress(name: string, tab: JobTab = 'overview', rank: number 
   return `/${name.split('/').map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 
-// The filter of ListJobs. In quoted text a backslash protects quotes and itself.
+// The filter of ListJobs. `text` is a part of a name or an id, or a whole resource name as `lego` prints it. In quoted text a
+// backslash protects quotes and itself.
 export function jobsFilter(state: string, text: string): string {
   const terms = [];
   if (state) terms.push(`state = ${state}`);
-  if (text.trim()) terms.push(`display_name : "${text.trim().replace(/[\\"]/g, '\\$&')}"`);
+  const part = text.trim().replace(/^projects\/[^/]+\/jobs\//, '');
+  if (part) terms.push(`text : "${part.replace(/[\\"]/g, '\\$&')}"`);
   return terms.join(' AND ');
 }

@@ -13,7 +13,7 @@ import { Logs } from '../parts/logs';
 import { Overview } from '../parts/overview';
 import { Plan } from '../parts/plan';
 import type { Attempt, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
-import { JOB_TABS, jobAddress, type JobTab, type JobView } from '../url';
+import { JOB_TABS, jobAddress, jobsAddress, type JobTab, type JobView } from '../url';
 
 const TAB_TITLES: Record<JobTab, string> = {
   overview: 'Overview', plan: 'Plan', history: 'History', logs: 'Logs', flight: 'Flight record',
@@ -37,7 +37,9 @@ function useCurves(name: string, job: Job | null) {
       setError(caught);
     }
   }, 2000);
-  useEffect(refresh, [job?.version]);
+  useEffect(() => {
+    if (job !== null) refresh();
+  }, [job?.version]);
   return { points, attempts, error, refresh };
 }
 
@@ -46,14 +48,19 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
   const [job, setJob] = useState<Job | null>(null);
   const [planning, setPlanning] = useState<PlanningProgress | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const connection = useEvents(`/v1/${view.name}:watch`, {
+  const code = error instanceof ApiError ? error.code : null;
+  const missing = code === 404 || code === 400; // 400: it cannot be the name of a job
+  const connection = useEvents(missing ? null : `/v1/${view.name}:watch`, {
     job: (data) => {
       const news = JSON.parse(data) as WatchJobResponse;
       setJob(news.job);
       setPlanning(news.planning);
       setError(null);
     },
-    failure: (data) => setError(new ApiError(0, JSON.parse(data).error.message)),
+    failure: (data) => {
+      const failure = JSON.parse(data).error;
+      setError(new ApiError(failure.code, failure.message, failure.details));
+    },
   });
   // EventSource keeps the reason of a refusal to itself: a plain call tells.
   useEffect(() => {
@@ -69,16 +76,15 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
     document.getElementById(`tab-${tab}`)?.focus();
   };
   useKeys(Object.fromEntries(JOB_TABS.map((tab, i) => [String(i + 1), () => show(tab)])));
-  useTitle(job?.spec?.display_name || format.lastSegment(view.name));
+  useTitle(missing ? 'No such job' : job?.spec?.display_name || format.lastSegment(view.name));
 
-  if (error instanceof ApiError && error.code === 404) {
-    return <main id="main"><Empty title="There is no such job"><p><code>{view.name}</code> · <a href="/">all jobs</a></p></Empty></main>;
-  }
+  if (missing) return <NoSuchJob id={format.lastSegment(view.name)} />;
+  const unreachable = code === 0;
   return (
     <main id="main">
-      <LostConnection connection={job !== null && isFinal(job.state) ? 'open' : connection} />
-      {error !== null && <Failure error={error} />}
-      {job === null ? error === null && <Skeleton rows={6} label="Loading the job" /> : (
+      <LostConnection connection={job === null ? (unreachable ? 'lost' : 'open') : isFinal(job.state) ? 'open' : connection} />
+      {error !== null && !unreachable && <Failure error={error} />}
+      {job === null ? (error === null || unreachable) && <Skeleton rows={6} label="Loading the job" /> : (
         <>
           <Head job={job} planning={planning} now={now} />
           <div class="tabs" role="tablist" aria-label="Parts of the job" onKeyDown={onTabKey}>
@@ -99,6 +105,17 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
           </div>
         </>
       )}
+    </main>
+  );
+}
+
+function NoSuchJob({ id }: { id: string }) {
+  return (
+    <main id="main">
+      <Empty title="There is no such job">
+        <p>No job has the id <code>{id}</code>.</p>
+        <p><a href={jobsAddress({ text: id })}>Search for it</a> · <a href="/">All jobs</a></p>
+      </Empty>
     </main>
   );
 }
@@ -168,7 +185,7 @@ function Stats({ job, now }: { job: Job; now: number }) {
       <Stat label={isFinal(job.state) ? 'Took' : 'Time left'} value={isFinal(job.state) ? format.duration(ran) : format.duration(left)}
         note={job.start_time_us === null ? 'not started' : isFinal(job.state) ? <>ended <Time us={job.end_time_us} now={now} /></> : `running for ${format.duration(ran)}`} />
       <Stat label="Loss" value={format.loss(progress?.loss)} note={`held-out ${format.loss(progress?.validation_loss)}`} title="nats per token" />
-      <Stat label="Tokens/s" value={format.rate(progress?.tokens_per_second, '').trim()} note={`${format.seconds(progress?.step_seconds)} a step`} />
+      <Stat label="Tokens/s" value={format.large(progress?.tokens_per_second)} note={`${format.seconds(progress?.step_seconds)} a step`} />
       <Stat label="Peak memory" value={format.bytes(progress?.peak_memory_bytes)} note="largest of all ranks" />
       <Stat label="Slots" value={slotsText(job)}
         note={`${format.plural(job.attempts, 'attempt')}, ${format.plural(job.restarts, 'restart')}`} />

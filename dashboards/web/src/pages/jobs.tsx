@@ -71,7 +71,7 @@ export function JobsPage({ view }: { view: JobsView }) {
             <table class="list jobs" aria-label="Jobs, the latest created first" aria-busy={busy}>
               <thead>
                 <tr>
-                  <th scope="col">State</th><th scope="col">Job</th><th scope="col">Progress</th>
+                  <th scope="col">State</th><th scope="col">Job</th><th scope="col">Id</th><th scope="col">Progress</th>
                   <th scope="col" class="number">Loss</th><th scope="col" class="number">Tokens/s</th>
                   <th scope="col" class="number">Slots</th><th scope="col" class="number">Age</th>
                 </tr>
@@ -108,8 +108,8 @@ function Filters({ view, search }: { view: JobsView; search: preact.RefObject<HT
         </select>
       </label>
       <label class="grow">
-        <span class="hidden">Name contains</span>
-        <input ref={search} type="search" placeholder="name contains …  ( / )" value={text}
+        <span class="hidden">Name or id contains</span>
+        <input ref={search} type="search" placeholder="name or id contains …  ( / )" value={text}
           onInput={(event) => type(event.currentTarget.value)}
           onKeyDown={(event) => event.key === 'Escape' && event.currentTarget.blur()} />
       </label>
@@ -121,7 +121,7 @@ function Row({ job, now, selected }: { job: Job; now: number; selected: boolean 
   const name = job.spec?.display_name || format.lastSegment(job.name);
   return (
     <tr class={selected ? 'selected' : ''} aria-selected={selected}
-      onClick={(event) => !(event.target as Element).closest('a') && navigate(jobAddress(job.name))}>
+      onClick={(event) => !(event.target as Element).closest('a, .id') && navigate(jobAddress(job.name))}>
       <td data-label="State">
         <Badge state={job.state} />
         {job.queue_position !== null && <span class="faint"> no. {job.queue_position}</span>}
@@ -131,9 +131,10 @@ function Row({ job, now, selected }: { job: Job; now: number; selected: boolean 
         <a class="name" href={jobAddress(job.name)}>{name}</a>
         <div class="sub">{job.spec?.model?.name ?? '–'}</div>
       </td>
+      <td data-label="Id"><code class="id" title="a click selects it whole">{format.lastSegment(job.name)}</code></td>
       <td data-label="Progress"><Progress job={job} /></td>
       <td data-label="Loss" class="number">{format.loss(job.progress?.loss)}</td>
-      <td data-label="Tokens/s" class="number">{format.rate(job.progress?.tokens_per_second, '').trim()}</td>
+      <td data-label="Tokens/s" class="number">{format.large(job.progress?.tokens_per_second)}</td>
       <td data-label="Slots" class="number">{slotsText(job)}</td>
       <td data-label="Age" class="number"><Time us={job.create_time_us} now={now} bare /></td>
     </tr>

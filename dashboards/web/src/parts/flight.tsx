@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { ApiError, getFlightRecord } from '../api';
 import { flightRows } from '../flight';
 import * as format from '../format';
-import type { FlightRecord, Job } from '../types';
+import type { FlightFinding, FlightRecord, Job } from '../types';
 import { Card, Empty, Failure, Skeleton, Time } from './basic';
 
 export function Flight({ job, now }: { job: Job; now: number }) {
@@ -31,20 +31,34 @@ export function Flight({ job, now }: { job: Job; now: number }) {
   );
 }
 
+// "all_gather 17 of dp_shard": the collective without the name of its back end.
+function collectiveText(finding: FlightFinding): string {
+  return `${finding.profiling_name.replace(/^[a-z]+:/, '')} ${finding.sequence} of ${finding.process_group}`;
+}
+
+// Who and where, before any table.
+function headline(record: FlightRecord): string {
+  const blamed = format.ranks(record.analysis?.culprits ?? []);
+  const finding = record.analysis?.findings[0];
+  const where = finding ? `, at ${collectiveText(finding)}` : '';
+  if (!blamed) return finding ? `No rank is blamed${where}` : 'No rank is blamed';
+  return `${blamed[0].toUpperCase()}${blamed.slice(1)} ${blamed.startsWith('ranks') ? 'are' : 'is'} blamed${where}`;
+}
+
 function Verdict({ record, now }: { record: FlightRecord; now: number }) {
   const analysis = record.analysis;
   const fine = analysis?.verdict === 'fully_matched';
   return (
     <Card title="Verdict" aside={<span class="faint">attempt {record.attempt}, <Time us={record.time_us} now={now} />: {record.reason}</span>}>
+      <p class="headline">{headline(record)}</p>
       <p class="verdict">
         <span class={`badge tone-${fine ? 'calm' : 'bad'}`}>{format.words(analysis?.verdict ?? 'undecided')}</span>{' '}
         {analysis?.text}
       </p>
       <dl class="facts">
-        <div><dt>culprits</dt><dd>{analysis && analysis.culprits.length ? `rank ${format.ranks(analysis.culprits)}` : 'none'}</dd></div>
-        <div><dt>matched collectives</dt><dd>{format.count(analysis?.matched)}</dd></div>
+        <div><dt>matched before that</dt><dd>{format.plural(analysis?.matched ?? 0, 'collective')}</dd></div>
         {analysis && analysis.ranks_without_dump.length > 0 && (
-          <div><dt>ranks without a dump</dt><dd>{format.ranks(analysis.ranks_without_dump)}</dd></div>
+          <div><dt>without a dump</dt><dd>{format.ranks(analysis.ranks_without_dump)}</dd></div>
         )}
       </dl>
     </Card>
@@ -56,13 +70,13 @@ function Findings({ record }: { record: FlightRecord }) {
     <Card title="Findings">
       <div class="scroll">
         <table class="list dense">
-          <thead><tr><th scope="col">Group</th><th scope="col">Collective</th><th scope="col" class="number">Number</th><th scope="col">Verdict</th>
-            <th scope="col">Missing</th><th scope="col">Blamed</th><th scope="col">What</th></tr></thead>
+          <thead><tr><th scope="col">Blamed</th><th scope="col">Collective</th><th scope="col">Not in it</th><th scope="col">Verdict</th>
+            <th scope="col">What</th></tr></thead>
           <tbody>
             {record.analysis!.findings.map((f, i) => (
               <tr key={i}>
-                <td>{f.process_group}</td><td><code>{f.profiling_name}</code></td><td class="number">{f.sequence}</td><td>{format.words(f.verdict)}</td>
-                <td>{format.ranks(f.missing_ranks) || '–'}</td><td>{format.ranks(f.culprits) || '–'}</td><td class="prose">{f.text}</td>
+                <td class="nowrap">{format.ranks(f.culprits) || 'no rank'}</td><td>{collectiveText(f)}</td>
+                <td>{format.ranks(f.missing_ranks) || 'no rank'}</td><td>{format.words(f.verdict)}</td><td class="prose">{f.text}</td>
               </tr>
             ))}
           </tbody>
@@ -78,19 +92,19 @@ function RankTable({ record }: { record: FlightRecord }) {
     <Card title="Where every rank stands">
       <div class="scroll">
         <table class="list dense">
-          <thead><tr><th scope="col" class="number tight">Rank</th><th scope="col">Group</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th>
-            <th scope="col">State</th><th scope="col" class="number">Behind</th><th scope="col" class="number">Recorded</th><th scope="col">Dump taken for</th></tr></thead>
+          <thead><tr><th scope="col">Rank</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th><th scope="col">Group</th>
+            <th scope="col">State</th><th scope="col" class="number">Behind by</th><th scope="col" class="number">Recorded</th><th scope="col">Dump taken for</th></tr></thead>
           <tbody>
             {rows.map((row) => (
               <tr key={row.rank} class={row.culprit ? 'blamed' : ''}>
-                <td class="number">{row.culprit && <span class="badge tone-bad">blamed</span>} {row.rank}</td>
+                <td class="nowrap">rank {row.rank} {row.culprit && <span class="badge tone-bad">blamed</span>}</td>
                 {row.last === null
                   ? <td colSpan={7} class="faint">no dump</td>
                   : (
                     <>
-                      <td>{row.last.process_group}</td><td><code>{row.last.profiling_name}</code></td>
-                      <td class="number">{row.last.collective_seq_id}</td><td>{row.last.state}</td>
-                      <td class="number">{row.behind === 0 ? '–' : format.count(row.behind)}</td>
+                      <td><code>{row.last.profiling_name}</code></td><td class="number">{row.last.collective_seq_id}</td>
+                      <td>{row.last.process_group}</td><td>{row.last.state}</td>
+                      <td class="number">{row.behind === 0 ? '–' : format.plural(row.behind, 'collective')}</td>
                       <td class="number">{format.count(row.entries)}</td><td>{row.reason}</td>
                     </>
                   )}

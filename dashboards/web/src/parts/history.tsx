@@ -3,9 +3,9 @@ import { useEffect, useState } from 'preact/hooks';
 import { listCheckpoints, listTransitions } from '../api';
 import * as format from '../format';
 import { useThrottled } from '../live';
+import { parallelismText } from '../recipe';
 import type { Attempt, Checkpoint, Job, Transition } from '../types';
 import { Badge, Card, Empty, Failure, Skeleton, Time } from './basic';
-import { parallelismText } from './overview';
 
 const SHOWN = 20;
 

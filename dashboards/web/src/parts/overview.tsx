@@ -1,8 +1,10 @@
 // Curves of the job, and what was predicted beside what was measured.
-import { useMemo } from 'preact/hooks';
-import { columns, measuredSoFar, predictionError } from '../curve';
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { listCheckpoints } from '../api';
+import { columns, marksOf, measuredSoFar, predictionError } from '../curve';
 import * as format from '../format';
-import type { Attempt, Job, StepMetrics } from '../types';
+import { notPlanned, recipeFacts } from '../recipe';
+import type { Attempt, Checkpoint, Job, StepMetrics } from '../types';
 import { Card, Empty, Failure, StackedBar } from './basic';
 import { Chart } from './chart';
 
@@ -22,20 +24,22 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
       {error !== null && <Failure error={error} />}
       {points.length === 0
         ? <Card title="Curves"><Empty title="No step is done yet">Curves are drawn as soon as the job reports steps.</Empty></Card>
-        : <Curves job={job} points={points} attempt={attempt} theme={theme} />}
+        : <Curves job={job} points={points} attempts={attempts} theme={theme} />}
       <div class="columns">
         <div>
           <Card title="Predicted beside measured"><Compared attempt={attempt} job={job} points={points} /></Card>
-          <Card title="Recipe"><RecipeFacts job={job} /></Card>
+          <Card title="Recipe" aside={job.chosen === null && <span class="faint">{notPlanned(job)}; what was asked for:</span>}>
+            <RecipeFacts job={job} />
+          </Card>
         </div>
         <div>
           <Card title="One step, predicted">
             {job.chosen?.breakdown
               ? <StackedBar values={job.chosen.breakdown} show={format.seconds} label="Step time" />
-              : <Empty title="Not planned yet" />}
+              : <Empty title={notPlanned(job)} />}
           </Card>
           <Card title="Memory at its peak, predicted">
-            {memory ? <StackedBar values={memory} show={format.bytes} label="Memory by category" /> : <Empty title="Not planned yet" />}
+            {memory ? <StackedBar values={memory} show={format.bytes} label="Memory by category" /> : <Empty title={notPlanned(job)} />}
           </Card>
         </div>
       </div>
@@ -43,7 +47,19 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
   );
 }
 
-function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics[]; attempt: Attempt | null; theme: string }) {
+// Those that are on disk, asked for again when another one is committed.
+function useCheckpoints(job: Job): Checkpoint[] {
+  const [checkpoints, setCheckpoints] = useState<Checkpoint[]>([]);
+  useEffect(() => {
+    if (job.committed_step !== null) listCheckpoints(job.name).then(setCheckpoints, () => {}); // the curves' own call tells what is wrong
+  }, [job.name, job.committed_step, job.epoch]);
+  return checkpoints;
+}
+
+function Curves({ job, points, attempts, theme }: { job: Job; points: StepMetrics[]; attempts: Attempt[]; theme: string }) {
+  const attempt = attempts.length ? attempts[attempts.length - 1] : null;
+  const checkpoints = useCheckpoints(job);
+  const marks = useMemo(() => marksOf(attempts, checkpoints), [attempts, checkpoints]);
   const data = useMemo(
     () => columns(points, ['loss', 'validation_loss', 'tokens_per_second', 'peak_memory_bytes', 'step_seconds', 'data_seconds']), [points]);
   const [steps, loss, heldOut, rate, memory, stepSeconds, dataSeconds] = data;
@@ -55,12 +71,12 @@ function Curves({ job, points, attempt, theme }: { job: Job; points: StepMetrics
   const common = { steps, theme };
   return (
     <div class="charts">
-      <Chart {...common} title="Loss (nats per token)" show={format.loss} tick={(v) => String(Number(v.toFixed(3)))} curves={[
+      <Chart {...common} title="Loss (nats per token)" show={format.loss} tick={(v) => String(Number(v.toFixed(3)))} marks={marks} curves={[
         { label: 'train', colour: '--curve-1', values: loss },
         { label: 'held-out', colour: '--curve-2', values: heldOut, dots: true },
         ...(entropy !== null ? [{ label: 'unigram entropy', colour: '--curve-3', values: entropyLevel, dashed: true }] : []),
       ]} />
-      <Chart {...common} title="Throughput (tokens per second)" fromZero show={(v) => format.rate(v, '').trim()} curves={[
+      <Chart {...common} title="Throughput (tokens per second)" fromZero show={format.large} curves={[
         { label: 'tokens/s', colour: '--curve-1', values: rate },
       ]} />
       <Chart {...common} title="Time of a step" fromZero show={format.seconds} curves={[
@@ -105,29 +121,8 @@ function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job;
 }
 
 function RecipeFacts({ job }: { job: Job }) {
-  const recipe = job.chosen?.recipe ?? job.spec?.recipe ?? null;
-  if (!recipe) return <Empty title="Not planned yet" />;
-  const training = recipe.training;
-  const facts: [string, string][] = [
-    ['model', job.spec?.model?.name ?? '–'],
-    ['parallelism', parallelismText(recipe)],
-    ['batch', `${format.count(training?.global_batch_size)} × ${format.count(training?.seq_len)} tokens, ${format.count(training?.local_batch_size)} a rank`],
-    ['precision', training?.mixed_precision_param ?? '–'],
-    ['checkpointing', recipe.activation_checkpoint?.mode ?? 'none'],
-    ['dataset', job.spec?.dataset?.uri || (training?.dataset_path ?? '–')],
-  ];
+  const facts = recipeFacts(job);
   if (job.committed_step !== null) facts.push(['last checkpoint', `step ${format.count(job.committed_step)}`]);
   if (job.hf_directory) facts.push(['exported model', job.hf_directory]);
   return <dl class="facts">{facts.map(([key, value]) => <div key={key}><dt>{key}</dt><dd>{value}</dd></div>)}</dl>;
-}
-
-// "FSDP 4 · TP 2 · PP 2 (1F1B)": degrees above one.
-export function parallelismText(recipe: NonNullable<Job['spec']>['recipe']): string {
-  const p = recipe?.parallelism;
-  if (!p) return 'one device';
-  const parts = [
-    [p.data_parallel_replicate_degree, 'DP'], [p.data_parallel_shard_degree, 'FSDP'], [p.tensor_parallel_degree, 'TP'],
-    [p.pipeline_parallel_degree, 'PP'],
-  ].filter(([degree]) => degree !== null && Number(degree) > 1).map(([degree, name]) => `${name} ${degree}`);
-  return parts.length ? parts.join(' · ') : 'one device';
 }

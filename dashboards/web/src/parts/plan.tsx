@@ -1,11 +1,10 @@
 // How the recipe was found: the ranking, what was left out and why.
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, getPlan } from '../api';
-import { parts } from '../curve';
 import * as format from '../format';
-import type { Job, PlanResult, RankedRecipe, Recipe } from '../types';
-import { Card, Empty, Failure, Skeleton, StackedBar, colourOf } from './basic';
-import { parallelismText } from './overview';
+import { accumulation, notPlanned, parallelismText, recipeText } from '../recipe';
+import type { Job, PlanResult, RankedRecipe } from '../types';
+import { Card, Empty, Failure, Skeleton, StackedBar } from './basic';
 
 export function Plan({ job }: { job: Job }) {
   const [plan, setPlan] = useState<PlanResult | null>(null);
@@ -15,7 +14,7 @@ export function Plan({ job }: { job: Job }) {
     getPlan(job.name).then((got) => { setPlan(got); setError(null); }, setError);
   }, [job.name, planned, job.epoch]);
   if (plan === null) {
-    if (error instanceof ApiError && error.code === 404) return <Card title="Plan"><Empty title="Not planned yet" /></Card>;
+    if (error instanceof ApiError && error.code === 404) return <Card title="Plan"><Empty title={notPlanned(job)} /></Card>;
     return error !== null ? <Failure error={error} /> : <Skeleton rows={5} label="Loading the plan" />;
   }
   return (
@@ -37,10 +36,11 @@ function Ranking({ plan, chosen }: { plan: PlanResult; chosen: RankedRecipe | nu
         <table class="list dense">
           <thead>
             <tr>
-              <th scope="col" class="number tight">Rank</th><th scope="col">Parallelism</th><th scope="col">Batch a rank</th><th scope="col">Precision</th>
-              <th scope="col">Recompute</th><th scope="col" class="number">Step</th><th scope="col" class="number">Slower</th>
-              <th scope="col" class="number">Tokens/s each</th><th scope="col" class="number">MFU</th><th scope="col" class="number">Peak</th>
-              <th scope="col" class="number">Headroom</th><th scope="col">Step is</th>
+              <th scope="col" class="number tight">Rank</th><th scope="col">Parallelism</th><th scope="col" class="number">Local batch</th>
+              <th scope="col" class="number" title="passes forward and backward in one step">Accumulated</th><th scope="col">Checkpointing</th>
+              <th scope="col">Precision</th><th scope="col" class="number">Step time</th><th scope="col" class="number">Slower</th>
+              <th scope="col" class="number">Tokens/s/device</th><th scope="col" class="number">MFU</th><th scope="col" class="number">Peak memory</th>
+              <th scope="col" class="number">Headroom</th>
             </tr>
           </thead>
           <tbody>
@@ -63,17 +63,17 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
         <td class="number">
           <button type="button" class="quiet small" aria-expanded={open} aria-label={`Details of rank ${r.rank}`}>{open ? '▾' : '▸'}</button> {r.rank}
         </td>
-        <td class="nowrap">{parallelismText(r.recipe)}{scheduleText(r.recipe)}{chosen && <span class="badge tone-good">chosen</span>}</td>
+        <td class="layout">{parallelismText(r.recipe)} {chosen && <span class="badge tone-good">chosen</span>}</td>
         <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
-        <td>{r.recipe?.training?.mixed_precision_param ?? '–'}</td>
+        <td class="number">{format.count(accumulation(r.recipe))}</td>
         <td>{r.recipe?.activation_checkpoint?.mode ?? 'none'}</td>
+        <td>{r.recipe?.training?.mixed_precision_param ?? '–'}</td>
         <td class="number">{format.seconds(r.step_time_seconds)}</td>
         <td class="number">{r.step_time_seconds === best ? '–' : format.signedPercent(r.step_time_seconds / best - 1)}</td>
-        <td class="number">{format.rate(r.tokens_per_second_per_gpu, '').trim()}</td>
+        <td class="number">{format.count(Math.floor(r.tokens_per_second_per_gpu))}</td>
         <td class="number">{format.percent(r.mfu)}</td>
         <td class="number">{format.bytes(r.peak_memory_bytes)}</td>
         <td class="number">{format.bytes(r.headroom_bytes)}</td>
-        <td><MiniBar values={r.breakdown ?? {}} /></td>
       </tr>
       {open && (
         <tr class="detail">
@@ -88,19 +88,6 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
       )}
     </>
   );
-}
-
-function scheduleText(recipe: Recipe | null): string {
-  const p = recipe?.parallelism;
-  return p && (p.pipeline_parallel_degree ?? 1) > 1 ? ` (${p.pipeline_parallel_schedule ?? '1F1B'}, microbatch ${p.pipeline_parallel_microbatch_size ?? 1}) ` : ' ';
-}
-
-function MiniBar({ values }: { values: object }) {
-  const list = parts(values);
-  const text = list.map((p) => `${format.words(p.key.replace(/_seconds$/, ''))} ${format.percent(p.share)}`).join(', ');
-  return <div class="stack mini" role="img" aria-label={text} title={text}>
-    {list.map((p) => <div key={p.key} class={`stack-part ${colourOf(p.key)}`} style={{ flexGrow: 100 * p.share }} />)}
-  </div>;
 }
 
 function LeftOut({ plan }: { plan: PlanResult }) {
@@ -125,14 +112,13 @@ function LeftOut({ plan }: { plan: PlanResult }) {
       {plan.rejected.length > 0 && (
         <div class="scroll">
           <table class="list dense">
-            <thead><tr><th scope="col">Rejected</th><th scope="col">Batch a rank</th><th scope="col">Rule</th><th scope="col">Why</th><th scope="col" class="number">Peak</th></tr></thead>
+            <thead><tr><th scope="col">Rejected</th><th scope="col">Rule</th><th scope="col" class="number">Memory</th><th scope="col">Why</th></tr></thead>
             <tbody>
               {plan.rejected.map((r, i) => (
                 <tr key={i}>
-                  <td class="nowrap">{parallelismText(r.recipe)}{scheduleText(r.recipe)}</td>
-                  <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
-                  <td><code>{r.rule}</code></td><td class="prose">{r.reason}</td>
+                  <td class="layout">{recipeText(r.recipe)}</td><td><code>{r.rule}</code></td>
                   <td class="number">{r.peak_memory_bytes === null ? '–' : `${r.is_bound ? '≥ ' : ''}${format.bytes(r.peak_memory_bytes)}`}</td>
+                  <td class="prose">{r.reason}</td>
                 </tr>
               ))}
             </tbody>
