@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 #include "server/fleet/controller.h"
+#include "server/metrics/log.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/thread_pool.h"
 
@@ -30,7 +31,8 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
                public AgentLink,
                public std::enable_shared_from_this<Stream> {
  public:
-  Stream(Controller* controller, ThreadPool* writers) : controller_(controller), writers_(writers) {}
+  Stream(Controller* controller, ThreadPool* writers, grpc::CallbackServerContext* context)
+      : controller_(controller), writers_(writers), context_(context) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -38,12 +40,19 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   }
 
   void Send(const v1::ToAgent& message) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (finished_) return;
-    if (outgoing_.size() >= kMostOutgoing)
-      return FinishOnce(absl::ResourceExhaustedError(absl::StrCat("the agent does not take ", outgoing_.size(), " messages")));
-    outgoing_.push_back(message);
-    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_ || cut_off_) return;
+      if (outgoing_.size() < kMostOutgoing) {
+        outgoing_.push_back(message);
+        if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+        return;
+      }
+      cut_off_ = true;
+    }
+    // A status would wait behind the messages: the agent hears of it by the end of the stream alone.
+    LogWarning("an agent that does not take its messages is cut off", {}, {{"messages", static_cast<int64_t>(kMostOutgoing)}});
+    context_->TryCancel();
   }
 
   void Close(const absl::Status& status) override {
@@ -61,8 +70,12 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   void OnReadDone(bool ok) override {
     if (!ok) {
       const std::lock_guard<std::mutex> lock(mutex_);
-      return FinishOnce(absl::OkStatus());
+      return FinishOnce(said_goodbye_
+                            ? absl::OkStatus()
+                            : absl::InvalidArgumentError("the stream ended without a goodbye, or with bytes that are no "
+                                                         "message of an agent"));
     }
+    said_goodbye_ = said_goodbye_ || incoming_.has_goodbye();
     Take(std::move(incoming_));
     incoming_ = v1::FromAgent();
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -138,42 +151,51 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   }
 
   void Handle(const std::vector<v1::FromAgent>& messages) {
+    if (refused_) return;
     const v1::FromAgent& first = messages.front();
     if (session_ == 0) return Greet(first);
     if (first.has_heartbeat())
       return controller_->Heartbeat(session_, first.heartbeat());  // it came before the greeting was done
     if (first.has_commit_request()) return controller_->CommitRequest(session_, first.commit_request());
     if (first.has_goodbye()) return controller_->Goodbye(session_);
-    if (!first.has_telemetry()) return Close(absl::InvalidArgumentError("a second hello, or a message without content"));
+    if (!first.has_telemetry()) return Refuse(absl::InvalidArgumentError("a second hello, or a message without content"));
     std::vector<v1::Telemetry> facts;
     for (const v1::FromAgent& message : messages) facts.push_back(message.telemetry());
     controller_->Telemetry(session_, facts);
   }
 
   void Greet(const v1::FromAgent& message) {
-    if (!message.has_hello()) return Close(absl::InvalidArgumentError("the first message of an agent must be hello"));
+    if (!message.has_hello()) return Refuse(absl::InvalidArgumentError("the first message of an agent must be hello"));
     const auto session = controller_->Connect(message.hello(), this);
-    if (!session.ok()) return Close(session.status());
+    if (!session.ok()) return Refuse(session.status());
     session_ = *session;
+  }
+
+  void Refuse(const absl::Status& status) {
+    refused_ = true;
+    Close(status);
   }
 
   Controller* const controller_;
   ThreadPool* const writers_;
-  std::shared_ptr<Stream> self_;  // gRPC's share
+  grpc::CallbackServerContext* const context_;  // until OnDone
+  std::shared_ptr<Stream> self_;                // gRPC's share
   v1::FromAgent incoming_;
+  bool said_goodbye_ = false;  // where it is read
+  bool refused_ = false;       // where it is handled: nothing that it sends counts any more
   std::atomic<uint64_t> session_{0};
   std::mutex mutex_;
   std::deque<v1::ToAgent> outgoing_;  // the first one is being written
   std::deque<v1::FromAgent> waiting_;
-  bool scheduled_ = false, finished_ = false, done_ = false;
+  bool scheduled_ = false, cut_off_ = false, finished_ = false, done_ = false;
 };
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
   WorkerServiceImpl(Controller* controller, int threads) : controller_(controller), writers_(threads, kMostTasks) {}
 
-  grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext*) override {
-    auto stream = std::make_shared<Stream>(controller_, &writers_);
+  grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext* context) override {
+    auto stream = std::make_shared<Stream>(controller_, &writers_, context);
     stream->Begin();
     return stream.get();
   }

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/fleet/controller.h"
@@ -48,12 +49,13 @@ struct TestAgent {
   int64_t sequence = 0;
 };
 
-// Counts the transactions that pass through to a real store.
+// Counts the transactions that pass through to a real store, and can hold them up.
 class CountingStore : public store::Store {
  public:
   explicit CountingStore(std::unique_ptr<store::Store> store) : store_(std::move(store)) {}
   absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
     ++writes;
+    while (hold_writes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return store_->Write(work);
   }
   absl::Status Read(const std::function<absl::Status(store::ReadTransaction&)>& work) override { return store_->Read(work); }
@@ -61,6 +63,7 @@ class CountingStore : public store::Store {
   int64_t SchemaVersion() const override { return store_->SchemaVersion(); }
 
   std::atomic<int64_t> writes = 0;
+  std::atomic<bool> hold_writes = false;  // as a disk does that stands still
 
  private:
   const std::unique_ptr<store::Store> store_;
