@@ -169,7 +169,8 @@ TEST_F(Lego, InterruptedPlansLeaveNoProcess) {
     testing::WaitUntil("a simulation", [&] { return testing::Ended(lego) || Processes().size() > 1; });
     kill(lego, signal_number);
     const Result result = Wait(lego);
-    EXPECT_EQ(result.code, signal_number == SIGKILL ? 128 + SIGKILL : 130) << result.err;
+    EXPECT_EQ(result.code, signal_number == SIGKILL ? -1 : 130) << result.err;
+    EXPECT_EQ(result.signal, signal_number == SIGKILL ? SIGKILL : 0);
     EXPECT_EQ(result.out, "");
     if (signal_number == SIGKILL) {
       testing::WaitUntil("the end of the simulators", [&] { return Processes().empty(); });

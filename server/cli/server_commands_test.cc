@@ -1,9 +1,14 @@
 // The commands that talk to a server, as processes against a real one: handlers, store and gRPC, with a scripted fleet.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/cli/testing/lego_process.h"
@@ -18,6 +23,40 @@ using testing::Result;
 
 constexpr char kLego[] = "server/cli/lego";
 const std::vector<v1::JobState> kToRunning = {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::STARTING, v1::RUNNING};
+
+// Whether the process has a handler of its own for the signal by now.
+bool Catches(pid_t pid, int signal) {
+  const std::string status = ReadAll("/proc/" + std::to_string(pid) + "/status"), name = "SigCgt:";
+  const size_t at = status.find(name);
+  return at != std::string::npos && (std::stoull(status.substr(at + name.size()), nullptr, 16) >> (signal - 1) & 1) != 0;
+}
+
+// A terminal of the test's own, for a program to write to.
+class Terminal {
+ public:
+  Terminal() {
+    char name[64] = "";
+    winsize size = {24, 80, 0, 0};
+    EXPECT_EQ(openpty(&reader_, &writer_, name, nullptr, &size), 0);
+    fcntl(reader_, F_SETFL, O_NONBLOCK);
+    name_ = name;
+  }
+  ~Terminal() {
+    close(reader_);
+    close(writer_);
+  }
+  const std::string& name() const { return name_; }
+  // All that was written so far.
+  const std::string& Text() {
+    char part[512];
+    for (ssize_t got = 0; (got = read(reader_, part, sizeof(part))) > 0;) text_.append(part, static_cast<size_t>(got));
+    return text_;
+  }
+
+ private:
+  int reader_ = -1, writer_ = -1;
+  std::string name_, text_;
+};
 
 class ServerCommands : public testing::LegoTest {
  protected:
@@ -178,14 +217,37 @@ TEST_F(ServerCommands, LeavingAWatchLeavesTheJob) {
   for (const char* command : {"watch", "wait"}) {
     const pid_t watch = Start({command, Id(job), "--server", service_.address()});
     if (std::string(command) == "watch") WaitForText(watch, "running");
+    testing::WaitUntil("a handler for Ctrl-C", [&] { return testing::Ended(watch) || Catches(watch, SIGINT); });
     kill(watch, SIGINT);
     const Result result = Wait(watch);
-    if (result.code == 128 + SIGINT) continue;  // the signal came before the command was ready for it
+    EXPECT_EQ(result.signal, 0) << "the signal ended " << command << ", which is to end by itself";
     EXPECT_EQ(result.code, 130) << result.err;
     EXPECT_NE(result.err.find("watch it again: lego watch " + Id(job) + " --server " + service_.address()), std::string::npos)
         << result.err;
   }
   EXPECT_EQ(service_.Get(job.name()).state(), v1::RUNNING);
+}
+
+TEST_F(ServerCommands, AWatchOnATerminalHasABarThatGrows) {
+  const v1::Job job = service_.Create();
+  service_.Move(job.name(), kToRunning);
+  Terminal terminal;
+  const pid_t watch =
+      StartProgram({"/bin/sh", "-c", std::string("exec ") + kLego + " watch " + Id(job) + " 2>" + terminal.name()});
+  const auto await = [&](const std::string& text) {
+    testing::WaitUntil(text, [&] { return testing::Ended(watch) || terminal.Text().find(text) != std::string::npos; });
+  };
+  for (const auto& [step, bar] : {std::pair(3, "███·········"), {6, "██████······"}}) {
+    service_.Touch(job.name(), [step = step](v1::Job* it) {
+      it->mutable_progress()->set_step(step);
+      it->mutable_progress()->set_steps(12);
+    });
+    await("\r\033[Krunning  " + std::string(bar) + "  step " + std::to_string(step) + "/12");
+  }
+  service_.Move(job.name(), {v1::SUCCEEDED});
+  await("succeeded");  // else its last lines would not fit into the terminal
+  EXPECT_EQ(Wait(watch).code, 0) << terminal.Text();
+  EXPECT_NE(terminal.Text().find("running  ██████······  step 6/12"), std::string::npos) << terminal.Text();
 }
 
 TEST_F(ServerCommands, WatchesAsJsonAreLines) {
@@ -227,7 +289,8 @@ TEST_F(ServerCommands, LogsAreReadAndFollowed) {
   };
   for (int i = 0; i < 20; ++i) append("line-" + std::to_string(i) + ".", i % 2);
   const Result all = Run({"logs", Id(job)});
-  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 20);
+  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 1 + 20) << "where it is leased, and what was appended";
+  EXPECT_NE(all.out.find("job leased"), std::string::npos) << all.out;
   const Result tail = Run({"logs", Id(job), "--tail", "3", "-o", "json"});
   EXPECT_EQ(std::count(tail.out.begin(), tail.out.end(), '\n'), 3);
   EXPECT_EQ(Json::parse(tail.out.substr(0, tail.out.find('\n')))["text"], "line-17.");
@@ -240,7 +303,8 @@ TEST_F(ServerCommands, LogsAreReadAndFollowed) {
   service_.Move(job.name(), {v1::SUCCEEDED});
   const Result followed = Wait(follow);
   EXPECT_EQ(followed.code, 0) << followed.err;
-  EXPECT_EQ(std::count(followed.out.begin(), followed.out.end(), '\n'), 3) << followed.out;
+  EXPECT_EQ(std::count(followed.out.begin(), followed.out.end(), '\n'), 4) << followed.out;
+  EXPECT_NE(followed.out.find("job succeeded"), std::string::npos);
   EXPECT_NE(followed.out.find("the last word"), std::string::npos);
 }
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# help_test.sh PROGRAM:FLAG ...: each program's --help lists its own flags with FLAG among them and nothing of libraries, its --version is
-# the release, and a word too many is refused (exit code 2).
+# help_test.sh PROGRAM:FLAG:ADDRESS... ...: each program's --help lists its own flags with FLAG among them and nothing of libraries, its flags
+# ADDRESS are loopback addresses where nobody gives others, its --version is the release, and a word too many is refused (exit code 2).
 set -euo pipefail
 failed() { echo "$1"; exit 1; }
 for one in "$@"; do
-  program=${one%%:*}
+  IFS=: read -r program flag addresses <<<"$one"
   help=$("$program" --help || true)
-  grep -q -- "--${one#*:} " <<<"$help" || failed "$program --help has no --${one#*:}: $help"
+  grep -q -- "--$flag " <<<"$help" || failed "$program --help has no --$flag: $help"
   ! grep -qi "No flags matched\|absl/" <<<"$help" || failed "$program --help: $help"
+  for address in ${addresses//:/ }; do
+    tr -s '[:space:]' ' ' <<<"$help" | grep -qE -- "--$address \([^)]*\); default: \"127\.0\.0\.1:[0-9]+\";" ||
+      failed "$program --$address is open to others unless it is told otherwise: $help"
+  done
   version=$("$program" --version || true)
   grep -qx "$(cat VERSION)+[0-9a-f]*" <<<"$version" || failed "$program --version: $version"
   code=0

@@ -79,7 +79,7 @@ TEST_F(BadProcess, WhenTheCommandIsKilledItsRanksGoWithIt) {
   EXPECT_NE(Trainer(0), 0);
   EXPECT_NE(Trainer(1), 0);
   kill(pid, SIGKILL);
-  EXPECT_EQ(Wait(pid).code, 128 + SIGKILL);
+  EXPECT_EQ(Wait(pid).signal, SIGKILL);
   WaitUntilAllAreGone();
   // Its lock on the folder is gone too, and the checkpoints are whole.
   const Json checkpoints = Json::parse(Run({"checkpoints", Path("run"), "-o", "json"}).out);

@@ -49,8 +49,8 @@ pid_t LegoTest::Start(std::vector<std::string> words, int64_t file_limit_bytes) 
 Result LegoTest::Wait(pid_t pid) const {
   int status = 0;
   WaitUntil("the end of lego", [&] { return waitpid(pid, &status, WNOHANG) != 0; });
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(OutputOf(pid, "stdout")),
-          ReadAll(OutputOf(pid, "stderr"))};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+          ReadAll(OutputOf(pid, "stdout")), ReadAll(OutputOf(pid, "stderr"))};
 }
 
 void LegoTest::ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const {

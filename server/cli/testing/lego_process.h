@@ -21,7 +21,8 @@ namespace legoai::cli::testing {
 using Json = nlohmann::json;
 
 struct Result {
-  int code = -1;  // 128 + the signal where one ended it
+  int code = -1;   // -1: a signal ended it
+  int signal = 0;  // that one
   std::string out, err;
 };
 
