@@ -33,6 +33,7 @@ constexpr int64_t kKeepLatest = 2;
 constexpr size_t kLastWordsBytes = 6000;
 // Generous: it is reached only where a job hangs.
 constexpr double kSettleSeconds = 300, kIdleSeconds = 60;
+constexpr double kLongestRoundSeconds = 15;  // a longer one is told of, and breaks no rule: the machine may be busy
 
 const service::ServerTimes kShortLeases = {.lease_ttl = "2s", .heartbeat_interval = "300ms", .replan_grace = "1s"};
 const service::ServerTimes kCalm = {.lease_ttl = "20s", .heartbeat_interval = "500ms", .replan_grace = "1s"};
@@ -69,8 +70,9 @@ class Chaos {
     if (broken_.empty() && !options_.stop()) Settle();
     if (options_.stop()) return {"stopped"};
     if (broken_.empty()) {
-      options_.say(absl::StrCat("seed ", options_.seed, ": ", options_.rounds, " rounds, no rule broken; ", harm_.Text(), "; ",
-                                CallsText(calls_), "; ", ViewText(view_)));
+      options_.say(absl::StrCat("seed ", options_.seed, ": ", options_.rounds, " rounds, ", long_rounds_, " of them longer than ",
+                                kLongestRoundSeconds, " s, no rule broken; ", harm_.Text(), "; ", CallsText(calls_), "; ",
+                                ViewText(view_)));
     } else {
       service_.KeepFolder();
       broken_.push_back(
@@ -125,8 +127,10 @@ class Chaos {
     harm_.Add(harm), calls_.Add(calls);
     Check();
     const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-    options_.say(absl::StrFormat("round %d, %.1f s: %s; %s; %s; %s", round, seconds, harm.Text(), CallsText(calls),
-                                 ViewText(view_), broken_.empty() ? "all rules hold" : "BROKEN"));
+    const bool is_long = seconds > kLongestRoundSeconds;
+    long_rounds_ += is_long;
+    options_.say(absl::StrFormat("round %d, %.1f s%s: %s; %s; %s; %s", round, seconds, is_long ? " (TOO LONG)" : "", harm.Text(),
+                                 CallsText(calls), ViewText(view_), broken_.empty() ? "all rules hold" : "BROKEN"));
   }
 
   void DoHarm(Clock::time_point end, Harm* harm) {
@@ -247,6 +251,7 @@ class Chaos {
   std::vector<Agent> agents_;
   StoreView view_;
   Harm harm_;
+  int long_rounds_ = 0;
   Calls calls_;
   std::vector<std::string> broken_;
 };

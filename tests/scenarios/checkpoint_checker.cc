@@ -1,8 +1,9 @@
 #include "tests/scenarios/checkpoint_checker.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
-#include <iterator>
+#include <map>
 #include <system_error>
 
 #include "absl/status/status.h"
@@ -62,14 +63,28 @@ absl::Status LoadPrepared(const JobHistory& history, const v1::Checkpoint& check
   return Load(history, checkpoint, scratch);
 }
 
-// The checkpoints of the newest epoch that has some; by step.
-std::vector<v1::Checkpoint> OfNewestEpoch(const std::vector<v1::Checkpoint>& all) {
-  int64_t epoch = 0;
-  for (const v1::Checkpoint& checkpoint : all) epoch = std::max(epoch, checkpoint.epoch());
-  std::vector<v1::Checkpoint> newest;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(newest), [&](const auto& one) { return one.epoch() == epoch; });
-  std::sort(newest.begin(), newest.end(), [](const auto& a, const auto& b) { return a.step() < b.step(); });
-  return newest;
+std::string Text(const JobHistory& history, const v1::Checkpoint& checkpoint) {
+  return absl::StrCat("step ", checkpoint.step(), " of epoch ", checkpoint.epoch(), " of ", history.job.name());
+}
+
+// `demanded`: nobody may have removed it. `last`: nothing was committed in its epoch after it.
+void CheckOne(const JobHistory& history, const v1::Checkpoint& checkpoint, bool demanded, bool last, const std::string& scratch,
+              Rules* rules) {
+  if (checkpoint.has_remove_time_us() && !demanded) return;
+  if (checkpoint.has_remove_time_us())
+    rules->push_back(absl::StrCat("what is to be kept is listed: ", Text(history, checkpoint), " is not"));
+  absl::Status loaded = Load(history, checkpoint, checkpoint.directory());
+  if (!loaded.ok() && last) {
+    const absl::Status prepared = LoadPrepared(history, checkpoint, scratch);
+    // Neither: it may have been put in its place meanwhile.
+    loaded = prepared.ok() ? prepared : Load(history, checkpoint, checkpoint.directory());
+  }
+  // What may be removed loses its manifest first, and the server hears of it afterwards.
+  const bool removed =
+      !demanded && !fs::exists(checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step()) + "/manifest.pb");
+  if (!loaded.ok() && !removed)
+    rules->push_back(
+        absl::StrCat("every committed checkpoint loads: ", Text(history, checkpoint), ": ", std::string(loaded.message())));
 }
 
 // Whether the attempt that it names was under way when it was committed.
@@ -89,7 +104,7 @@ Rules CheckCommits(const JobHistory& history) {
   const std::string& name = history.job.name();
   const v1::Checkpoint* last = nullptr;
   for (const v1::Checkpoint& checkpoint : history.checkpoints) {
-    const std::string what = absl::StrCat("step ", checkpoint.step(), " of epoch ", checkpoint.epoch(), " of ", name);
+    const std::string what = Text(history, checkpoint);
     if (last != nullptr && (checkpoint.step() <= last->step() || checkpoint.epoch() < last->epoch()))
       rules.push_back(
           absl::StrCat("steps are committed in order: ", what, " after step ", last->step(), " of epoch ", last->epoch()));
@@ -117,22 +132,16 @@ Rules CheckCommits(const JobHistory& history) {
 
 Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch) {
   Rules rules;
-  const std::vector<v1::Checkpoint> newest = OfNewestEpoch(history.checkpoints);
-  const size_t demanded = std::min<size_t>(newest.size(), keep_latest);
-  for (size_t i = newest.size() - demanded; i < newest.size(); ++i) {
-    const v1::Checkpoint& checkpoint = newest[i];
-    if (checkpoint.has_remove_time_us())
-      rules.push_back(absl::StrCat("what is to be kept is listed: step ", checkpoint.step(), " of epoch ", checkpoint.epoch(),
-                                   " of ", history.job.name(), " is not"));
-    absl::Status loaded = Load(history, checkpoint, checkpoint.directory());
-    if (!loaded.ok() && i + 1 == newest.size()) {
-      const absl::Status prepared = LoadPrepared(history, checkpoint, scratch);
-      // Neither: it may have been put in its place meanwhile.
-      loaded = prepared.ok() ? prepared : Load(history, checkpoint, checkpoint.directory());
-    }
-    if (!loaded.ok())
-      rules.push_back(absl::StrCat("every committed checkpoint loads: step ", checkpoint.step(), " of epoch ", checkpoint.epoch(),
-                                   " of ", history.job.name(), ": ", std::string(loaded.message())));
+  std::map<int64_t, std::vector<const v1::Checkpoint*>> epochs;
+  for (const v1::Checkpoint& checkpoint : history.checkpoints) epochs[checkpoint.epoch()].push_back(&checkpoint);
+  const size_t most = keep_latest > 0 ? static_cast<size_t>(keep_latest) : SIZE_MAX;
+  bool needed = true;  // no later epoch has as many as are to be kept
+  for (auto epoch = epochs.rbegin(); epoch != epochs.rend(); ++epoch) {
+    const auto& saved = epoch->second;
+    const size_t demanded = needed ? std::min(saved.size(), most) : 0;
+    for (size_t i = 0; i < saved.size(); ++i)
+      CheckOne(history, *saved[i], i + demanded >= saved.size(), i + 1 == saved.size(), scratch, &rules);
+    needed = needed && saved.size() < most;
   }
   return rules;
 }

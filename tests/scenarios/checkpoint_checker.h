@@ -14,9 +14,11 @@ namespace legoai::scenarios {
 // on from the last step that was committed before it.
 std::vector<std::string> CheckCommits(const JobHistory& history);
 
-// What must be on the disk: the last `keep_latest` of the newest epoch that has committed some, every byte of them, with the
-// digest that was committed and no sample left out or seen twice. The very last may lie prepared beside its place: its verdict
-// came when the trainers were no more, and whoever goes on from it finishes it. `scratch` is a folder for the check's own use.
+// What must be on the disk: of the newest epoch that has committed some the last `keep_latest` (0: all), and of each before it
+// as long as no later one has committed as many; all others that are listed, unless they were removed a moment ago. Every byte of
+// them is read, and they have the digest that was committed and no sample left out or seen twice. The last of an epoch may lie
+// prepared beside its place: its verdict came when the trainers were no more, and whoever goes on from it finishes it. `scratch`
+// is a folder for the check's own use.
 std::vector<std::string> CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch);
 
 }  // namespace legoai::scenarios

@@ -138,6 +138,33 @@ TEST_F(CheckpointsTest, TheVeryLastMayBePreparedAndMustBeWhole) {
   EXPECT_TRUE(Says(Check(), "step 60 of epoch 2"));
 }
 
+TEST_F(CheckpointsTest, WhatIsListedAndThereMustBeWholeThoughItIsNotDemanded) {
+  Flip(40);
+  EXPECT_TRUE(Says(Check(), "step 40 of epoch 2"));
+  history_.checkpoints[3].set_remove_time_us(7);
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  history_.checkpoints[3].clear_remove_time_us();
+  fs::remove(Manifest(40));  // its removal has begun
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  Save(&history_.checkpoints[1], 4 * 20);
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  Flip(20);
+  EXPECT_TRUE(Says(Check(), "step 20 of epoch 1"));
+}
+
+TEST_F(CheckpointsTest, EarlierEpochsAreDemandedUntilALaterOneHasAsManyAsAreKept) {
+  history_.checkpoints.resize(4);  // one of the second epoch
+  EXPECT_TRUE(Says(Check(), "step 20 of epoch 1"));
+  EXPECT_TRUE(Says(Check(), "step 30 of epoch 1"));
+  EXPECT_FALSE(Says(Check(), "step 10 of epoch 1"));
+  for (const int i : {1, 2}) Save(&history_.checkpoints[i], 4 * history_.checkpoints[i].step());
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  history_.checkpoints[2].set_remove_time_us(7);
+  EXPECT_TRUE(Says(Check(), "is listed: step 30 of epoch 1"));
+  history_.checkpoints[2].clear_remove_time_us();
+  EXPECT_TRUE(Says(CheckCheckpoints(history_, 0, root_ + "/scratch"), "step 10 of epoch 1")) << "all are kept";
+}
+
 TEST_F(CheckpointsTest, OnlyTheVeryLastMayBePrepared) {
   fs::rename(Manifest(50), Manifest(50) + ".tmp");
   EXPECT_TRUE(Says(Check(), "step 50 of epoch 2"));
