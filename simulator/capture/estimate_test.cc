@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "simulator/hardware/catalog.h"
 #include "worker/parallel/recipe.h"
 
@@ -64,6 +66,50 @@ TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
     EXPECT_LE(recomputed, kLayers * block * (1 + 1e-9));
     EXPECT_GE(recomputed, kLayers * (block - last) * (1 - 1e-9));
   }
+}
+
+// Of the stage that needs most, wherever it lies: a large vocabulary makes it the last one, which holds the logits; otherwise it
+// is the first one, which holds the activations of more microbatches.
+TEST(EstimateRecipe, FitsToTheByteIsDecidedByTheFullestStage) {
+  struct Layout {
+    int64_t pp, vocabulary, fullest;
+  };
+  constexpr int64_t kReserve = 123'457;
+  for (const Layout& l : {Layout{1, 128, 0}, {2, 16, 0}, {2, 4096, 1}}) {
+    SCOPED_TRACE(testing::Message() << "pp " << l.pp << " vocabulary " << l.vocabulary);
+    v1::SimRequest request = Request(l.pp == 1 ? "h100-sxm-80:1x1" : "h100-sxm-80:2x1", 1, 1, l.pp, v1::AC_NONE);
+    request.mutable_model()->set_vocab_size(l.vocabulary);
+    v1::Device& device = *request.mutable_cluster()->mutable_device();
+    device.set_reserve_bytes(kReserve);
+    const auto roomy = EstimateRecipe(request);
+    ASSERT_TRUE(roomy.ok()) << roomy.status();
+    EXPECT_TRUE(roomy->fits());
+    ASSERT_EQ(roomy->stages_size(), l.pp);
+    const int64_t largest = roomy->stages(l.fullest).peak_allocated_bytes();
+    for (const auto& stage : roomy->stages()) {
+      EXPECT_TRUE(stage.stage() == l.fullest || stage.peak_allocated_bytes() < largest) << stage.DebugString();
+    }
+    device.set_memory_bytes(largest + kReserve);
+    EXPECT_TRUE(EstimateRecipe(request)->fits());
+    device.set_memory_bytes(largest + kReserve - 1);
+    EXPECT_FALSE(EstimateRecipe(request)->fits());
+  }
+}
+
+// Every storage takes whole blocks of the device.
+TEST(EstimateRecipe, WhatIsAllocatedIsRoundedAsTheDeviceDoes) {
+  v1::SimRequest request = Request("h100-sxm-80:1x1", 1, 1, 1, v1::AC_NONE);
+  v1::Device& device = *request.mutable_cluster()->mutable_device();
+  ASSERT_EQ(device.allocation_rounding_bytes(), 512);
+  const auto stage_with = [&](int64_t rounding_bytes) {
+    device.set_allocation_rounding_bytes(rounding_bytes);
+    return EstimateRecipe(request)->stages(0);
+  };
+  const v1::StageEstimate exact = stage_with(1), rounded = stage_with(512);
+  EXPECT_EQ(exact.peak_allocated_bytes(), exact.peak_requested_bytes());
+  EXPECT_EQ(rounded.peak_requested_bytes(), exact.peak_requested_bytes());
+  EXPECT_EQ(rounded.peak_allocated_bytes() % 512, 0);
+  EXPECT_GT(rounded.peak_allocated_bytes(), rounded.peak_requested_bytes() + 512) << "not only the sum is rounded";
 }
 
 }  // namespace

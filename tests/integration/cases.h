@@ -1,6 +1,8 @@
 // The recipes that parity, capture, execution and memory are shown on: one list for all of them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@ struct Case {
   v1::Model model;
   v1::Recipe recipe;
   int64_t world_size = 1;
+  std::optional<int64_t> dropout_seed;  // if another than the recipe's seed, which the weights begin with
 };
 
 // Small models of the real architectures, with sizes that no degree divides evenly where that is legal.

@@ -160,7 +160,7 @@ void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel
     }
   }
   auto* rng = inputs.rng.mutable_data_ptr<int64_t>();
-  rng[0] = test_case.recipe.training().seed();
+  rng[0] = test_case.dropout_seed.value_or(test_case.recipe.training().seed());
   rng[1] = step;
   *inputs.learning_rate.mutable_data_ptr<float>() = 1e-3f / (1 + 0.1f * step);
 }

@@ -73,7 +73,8 @@ class RunTrainingTest : public testing::TinyRun {
   }
 };
 
-TEST_F(RunTrainingTest, KeepsRecipeMetricsAndAttempts) {
+TEST_F(RunTrainingTest, KeepsRecipeSeedMetricsAndAttempts) {
+  recipe().mutable_training()->set_seed(29);
   const auto outcome = Train();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
@@ -97,6 +98,7 @@ TEST_F(RunTrainingTest, KeepsRecipeMetricsAndAttempts) {
   EXPECT_EQ((*run)->attempts(1).outcome(), "finished");
   EXPECT_EQ((*run)->attempts(1).last_step(), 5);
   EXPECT_EQ((*run)->build_version(), BuildVersion());
+  EXPECT_EQ((*run)->seed(), 29);
   EXPECT_EQ((*run)->dataset().bytes(), 2000);
   EXPECT_EQ(LatestOfEachStep(*ReadMetrics(path())).front().attempt(), 2);
 }
