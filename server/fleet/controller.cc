@@ -112,6 +112,7 @@ bool Controller::DescribeWait(v1::Job* job) const { return board_.Describe(job);
 
 void Controller::Step() {
   ExpireLeases();
+  ForgetWorkers();
   StorePlans();
   const absl::StatusOr<bool> moved = jobs_.Refresh();
   if (!moved.ok()) return Say(LogLevel::kError, absl::StrCat("jobs cannot be read: ", moved.status().message()));

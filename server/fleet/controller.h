@@ -46,6 +46,7 @@ struct ControllerOptions {
   absl::Duration lease_ttl = absl::Seconds(15);          // without a heartbeat; then the slots are free and the job restarts
   absl::Duration heartbeat_interval = absl::Seconds(2);  // told to agents
   absl::Duration replan_grace = absl::Seconds(30);  // how long a job waits for slots that are gone before it is planned for fewer
+  absl::Duration forget_workers = absl::Hours(168);  // how long one that is lost stays listed
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   std::function<int64_t()> now_us;         // microseconds UTC
   std::function<absl::Duration()> steady;  // monotonic
@@ -131,6 +132,8 @@ class Controller : public Fleet {
   void Welcome(uint64_t session, int64_t acknowledged);
   std::vector<v1::LeaseId> Revoked(const std::string& worker, const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases);
   void JudgeLeases(uint64_t session, int64_t durable);
+  void ForgetWorkers();
+  std::vector<std::string> LongLost() const;                                 // names of workers
   void SendToWorker(const std::string& worker, const v1::ToAgent& message);  // holds mutex_
   v1::Worker Facts(const WorkerEntry& entry) const;                          // holds mutex_
 
@@ -139,6 +142,7 @@ class Controller : public Fleet {
   void StopCancelled();
   void ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits);
   void GrantLease(const scheduler::Grant& grant);
+  void LeaveLease(const Lease& lease);
   std::vector<scheduler::WorkerView> WorkerViews() const;
 
   // controller_planning.cc
@@ -172,6 +176,7 @@ class Controller : public Fleet {
   std::map<std::string, absl::Duration> too_large_since_;  // of a waiting job: that its gang is larger than any worker
   std::map<std::string, Refusal> refusals_;                // by job
   absl::Duration store_plans_after_ = -absl::InfiniteDuration();
+  absl::Duration forget_after_ = -absl::InfiniteDuration();                          // the next look for workers to be forgotten
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at leases
   bool stood_before_ = false;                                                        // the look before that came late, too
 

@@ -1,5 +1,7 @@
 // Sessions: what agents say, and what follows from their coming and going.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -9,6 +11,12 @@
 #include "worker/launch/build_version.h"
 
 namespace legoai::server {
+namespace {
+
+constexpr absl::Duration kForgetInterval = absl::Minutes(1);  // between two looks for workers to be forgotten
+
+}  // namespace
+
 absl::Status Controller::CheckHello(const v1::Hello& hello) const {
   const v1::Worker& worker = hello.worker();
   if (!ParseWorkerName("worker.name", worker.name()).ok()) {
@@ -233,16 +241,10 @@ void Controller::Goodbye(uint64_t session) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || workers_[found->second.worker].session != session) return;
-    workers_[found->second.worker].leaves = true;
+    workers_[found->second.worker].leaves = true;  // a grant that is under way sees it
     left = book_.OfWorker(found->second.worker);
   }
-  for (const Lease& lease : left) {
-    const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
-      return LoseAttempt(transaction, lease.job, lease.epoch, absl::StrCat(lease.worker, " has left"), options_.now_us(),
-                         effects);
-    });
-    if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
-  }
+  for (const Lease& lease : left) LeaveLease(lease);
 }
 
 void Controller::Disconnected(uint64_t session) {
@@ -259,6 +261,37 @@ void Controller::Disconnected(uint64_t session) {
   Say(LogLevel::kInfo, absl::StrCat(worker, " has disconnected"));
   notifier_->WorkersChanged();
   Wake();
+}
+
+std::vector<std::string> Controller::LongLost() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::string> lost;
+  for (const auto& [name, entry] : workers_) {
+    const bool silent = entry.session == 0 && options_.steady() - entry.heard > options_.forget_workers;
+    if (silent && book_.OfWorker(name).empty()) lost.push_back(name);
+  }
+  return lost;
+}
+
+// Machines that are gone for good are not listed for ever.
+void Controller::ForgetWorkers() {
+  if (options_.steady() < forget_after_) return;
+  forget_after_ = options_.steady() + kForgetInterval;
+  if (LongLost().empty()) return;
+  const std::lock_guard<std::mutex> facts_lock(facts_mutex_);  // none of them connects meanwhile
+  const std::vector<std::string> lost = LongLost();
+  const absl::Status forgotten = store_->Write([&](store::Transaction& transaction) {
+    absl::Status status;
+    for (const std::string& name : lost) status.Update(transaction.DeleteWorker(name));
+    return status;
+  });
+  if (!forgotten.ok()) return Say(LogLevel::kError, absl::StrCat("lost workers are listed on: ", forgotten.message()));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const std::string& name : lost) workers_.erase(name);
+  }
+  for (const std::string& name : lost) Say(LogLevel::kInfo, absl::StrCat(name, " is forgotten: it was lost for long"));
+  notifier_->WorkersChanged();
 }
 
 void Controller::SendToWorker(const std::string& worker, const v1::ToAgent& message) {

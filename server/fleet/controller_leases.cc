@@ -165,16 +165,28 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     *start.mutable_placement() = placement;
     effects->changed_jobs.push_back(job.name());
     if (absl::Status put = transaction.PutAttempt(job.name(), attempt); !put.ok()) return put;
-    return Move(transaction, &job, v1::LEASED, absl::StrCat(grant.slots, " slots of ", grant.worker), now_us);
+    return Move(transaction, &job, v1::LEASED, SlotsText(grant.slots, grant.worker, job.spec().resources()), now_us);
   });
   if (!status.ok()) return Say(LogLevel::kWarning, absl::StrCat("no lease: ", status.message()), grant.job, job.epoch());
-  Say(LogLevel::kInfo, absl::StrCat("leased ", grant.slots, " slots of ", grant.worker), grant.job, job.epoch());
+  Say(LogLevel::kInfo, absl::StrCat("leased: ", job.reason()), grant.job, job.epoch());
   if (options_.metrics != nullptr) options_.metrics->Lease();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto worker = workers_.find(grant.worker);
-  const uint64_t session = worker == workers_.end() ? 0 : worker->second.session;
-  book_.Grant({job.name(), job.epoch(), grant.worker, grant.slots, options_.steady(), session});
-  SendToWorker(grant.worker, message);
+  Lease lease{job.name(), job.epoch(), grant.worker, grant.slots, options_.steady()};
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const WorkerEntry& worker = workers_.at(grant.worker);
+    lease.told_session = worker.session;
+    book_.Grant(lease);
+    if (!worker.leaves) return SendToWorker(grant.worker, message);
+  }
+  LeaveLease(lease);  // the goodbye came while this was stored
+}
+
+// Its worker leaves, and starts nothing more: nobody need wait until the lease expires.
+void Controller::LeaveLease(const Lease& lease) {
+  const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
+    return LoseAttempt(transaction, lease.job, lease.epoch, absl::StrCat(lease.worker, " has left"), options_.now_us(), effects);
+  });
+  if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
 }
 
 }  // namespace legoai::server

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/explain.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/controller.h"
 #include "server/jobs/transition.h"
@@ -102,7 +103,10 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
     }
     *job.mutable_chosen() = result->ranked(0);
     job.set_world_size(slots);
-    return Move(transaction, &job, v1::QUEUED, absl::StrCat("its recipe is chosen of ", result->space()), now_us);
+    return Move(
+        transaction, &job, v1::QUEUED,
+        absl::StrCat("its recipe is the fastest that fits of ", result->space(), ": ", planner::Summarize(job.chosen().recipe())),
+        now_us);
   });
   if (!status.ok()) return status;
   if (result.ok() && options_.metrics != nullptr) options_.metrics->Planning(result->seconds());
@@ -177,7 +181,7 @@ bool Controller::PlanJob(const ActiveJob& seen, const Offer& offer) {
   const auto refusal = refusals_.find(name);
   if (refusal != refusals_.end() && refusal->second.tries[cluster->SerializeAsString()] >= kMostTries) return false;
   const std::string why = absl::StrCat(seen.state == v1::SUBMITTED ? "" : "its slots are gone: ", "ranks recipes for ",
-                                       offer.slots, " slots of ", offer.worker->name());
+                                       SlotsText(offer.slots, offer.worker->name(), seen.wanted));
   v1::Job job;
   const absl::StatusOr<bool> moved = ChangeJob(seen, [&](store::Transaction& transaction, v1::Job* stored) {
     const absl::Status status = Move(transaction, stored, v1::PLANNING, why, options_.now_us());

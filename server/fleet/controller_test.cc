@@ -205,6 +205,26 @@ TEST_F(FleetTest, RanksThatDieAreStartedAgainAsOftenAsThePolicyAllowsWithoutANew
   EXPECT_EQ(Attempts(job).size(), 4);
 }
 
+TEST_F(FleetTest, WithoutRestartsTheFirstFailureIsTheLast) {
+  TestAgent agent("a");
+  const std::string job = Submit(2, 1, /*max_restarts=*/0);
+  Connect(&agent);
+  ReportEnd(&agent, agent.link.NextStart().lease(), absl::UnavailableError("rank 1 died"));
+  EXPECT_EQ(Get(job).state(), FAILED);
+  EXPECT_EQ(Get(job).reason(), "an attempt has failed, and policy.max_restarts is 0: rank 1 died");
+}
+
+TEST_F(FleetTest, AJobThatIsContentWithFewerSlotsThanItAskedForSaysSo) {
+  TestAgent agent("a");
+  const std::string job = Submit(8);
+  Connect(&agent);
+  const v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_EQ(start.world_size(), 2);
+  EXPECT_EQ(Get(job).reason(), "2 slots of workers/a (8 were asked for)");
+  ReportStep(&agent, start.lease(), 1);
+  EXPECT_EQ(Get(job).reason(), "trains on 2 slots (8 were asked for)");
+}
+
 TEST_F(FleetTest, AGangThatNoWorkerCanGiveAnyMoreIsPlannedForFewerSlots) {
   TestAgent large("a", 4), small("b", 2);
   const std::string job = Submit(4, 2);
@@ -303,6 +323,54 @@ TEST_F(FleetTest, AWorkerThatHasSaidGoodbyeIsGivenNothing) {
   const v1::LeaseId lease = other.link.NextStart().lease();
   EXPECT_EQ(lease.job(), job);
   EXPECT_EQ(lease.epoch(), 1);
+}
+
+TEST_F(FleetTest, AWorkerThatIsLostForLongIsForgotten) {
+  constexpr int64_t kDay = 24 * 3600;
+  TestAgent gone("a"), silent("b"), late("c");
+  Connect(&gone);
+  Connect(&silent);
+  controller_->Disconnected(gone.session);
+  const auto names = [&] {
+    std::string last_letters;
+    for (const v1::Worker& worker : controller_->Workers()) last_letters += worker.name().back();
+    return last_letters;
+  };
+  skew_seconds_ = 6 * kDay;
+  Connect(&late);
+  EXPECT_EQ(names(), "abc");
+  EXPECT_EQ(controller_->Workers()[0].state(), LOST);
+  controller_->Disconnected(late.session);
+  skew_seconds_ = 8 * kDay;
+  for (int i = 0; i < 12000 && names() != "bc"; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(names(), "bc") << "one is connected, one is lost for two days";
+  EXPECT_EQ(controller_->Drain("workers/a", false).status().code(), absl::StatusCode::kNotFound);
+  StopController();
+  StartController();
+  EXPECT_EQ(names(), "bc") << "the store has forgotten it, too";
+  Connect(&gone);
+  EXPECT_EQ(names(), "abc");
+}
+
+// The lease is stored, and the goodbye comes before the agent can be told of it: nobody would renew it, or end it.
+TEST_F(FleetTest, AGoodbyeInTheInstantOfAGrantEndsTheLease) {
+  TestAgent leaving("a"), other("b");
+  Connect(&leaving);
+  const v1::Job made = MakeJob(2);
+  const std::string job = made.name();
+  std::atomic<bool> said = false;
+  store_->written = [&] {
+    if (said || Get(job).state() != LEASED) return;
+    said = true;
+    controller_->Goodbye(leaving.session);
+  };
+  Insert({made});
+  controller_->JobChanged(job);
+  EXPECT_THAT(AwaitState(job, RESTARTING).reason(), HasSubstr("workers/a has left; begins anew"));
+  EXPECT_TRUE(said);
+  EXPECT_EQ(Attempts(job)[0].state(), "lost");
+  Connect(&other);
+  EXPECT_EQ(other.link.NextStart().lease().epoch(), 2);
 }
 
 TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {

@@ -48,8 +48,14 @@ std::string Offers::WhyNone(const v1::Resources& wanted) {
                         wanted.device_type().empty() ? "another resources.pool" : "another resources.pool or device_type");
   }
   return absl::StrCat("resources.min_slots is ", wanted.min_slots(), " and the largest worker of ", of, " has ", largest,
-                      " slots; all slots of a job are on one worker: connect a worker with at least ", wanted.min_slots(),
+                      largest == 1 ? " slot" : " slots",
+                      "; all slots of a job are on one worker: connect a worker with at least ", wanted.min_slots(),
                       " slots, or cancel the job and submit it with a smaller resources.min_slots");
+}
+
+std::string SlotsText(int64_t slots, const std::string& worker, const v1::Resources& wanted) {
+  return absl::StrCat(slots, slots == 1 ? " slot of " : " slots of ", worker,
+                      slots < wanted.slots() ? absl::StrCat(" (", wanted.slots(), " were asked for)") : "");
 }
 
 absl::StatusOr<v1::Cluster> ClusterOf(const Offer& offer) {

@@ -38,6 +38,9 @@ class Offers {
   std::map<std::string, Offer> made_;  // by what is wanted
 };
 
+// "2 slots of workers/a", with " (8 were asked for)" where a job that wanted more is content with so many.
+std::string SlotsText(int64_t slots, const std::string& worker, const v1::Resources& wanted);
+
 // The cluster that a job with this offer is planned for: it gets the share of the host's memory and cores that its slots are of
 // the worker's, since others may hold the rest.
 absl::StatusOr<v1::Cluster> ClusterOf(const Offer& offer);

@@ -63,7 +63,7 @@ TEST_F(WaitingTest, ReasonsOfTenThousandSubmittedJobsAreExactAndNeverStored) {
   for (int i = 0; i < kTimes; ++i) {
     TestAgent agent("a", 1);
     Connect(&agent);
-    AwaitReason(jobs.back(), "resources.min_slots is 2 and the largest worker of pool default has 1 slots");
+    AwaitReason(jobs.back(), "resources.min_slots is 2 and the largest worker of pool default has 1 slot;");
     AwaitReason(jobs.front(), "connect a worker with at least 2 slots");
     controller_->Disconnected(agent.session);
     AwaitReason(jobs.back(), "no worker of pool default is connected and ready: start an agent");

@@ -27,10 +27,11 @@ const std::map<v1::JobState, std::vector<v1::JobState>>& Followers() {
   return *followers;
 }
 
-// What a reader of the job's log looks for beside what its trainers say: where it runs, and why it does not any more.
+// What a reader of the job's log looks for beside what its agent and trainers say: what it is planned for, where it runs, and why
+// it does not any more. That trainers are started, and train, is said by the agent.
 absl::Status AppendLine(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {
   const v1::JobState state = job.state();
-  if (state != v1::LEASED && state != v1::RESTARTING && state != v1::CANCELLING && !IsFinal(state)) return absl::OkStatus();
+  if (state == v1::STARTING || state == v1::RUNNING) return absl::OkStatus();
   v1::LogLine line;
   line.set_attempt(job.attempts());
   line.set_epoch(job.epoch());

@@ -49,6 +49,7 @@ ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may b
 ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents tell that they live");
 ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30),
           "how long a job waits for slots that are gone before it is planned for fewer");
+ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a worker that is lost stays listed");
 
 namespace legoai::server {
 namespace {
@@ -150,6 +151,7 @@ absl::Status Serve() {
   options.lease_ttl = absl::GetFlag(FLAGS_lease_ttl);
   options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
   options.replan_grace = absl::GetFlag(FLAGS_replan_grace);
+  options.forget_workers = absl::GetFlag(FLAGS_forget_workers);
   options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(*sim); };
   options.now_us = NowUs;
   options.steady = Steady;

@@ -27,9 +27,6 @@ class AgentLogTest : public testing::AgentTest {
  protected:
   AgentLogTest() : AgentTest("worker/train/legoai-trainer") {}
 
-  bool AwaitEnd(int64_t epoch) {
-    return server_.Await([&](const State& state) { return state.Ended(epoch).has_value(); });
-  }
   // Of one epoch: "level [rank: ]text".
   std::vector<std::string> Lines(int64_t epoch) {
     std::vector<std::string> lines;

@@ -10,8 +10,6 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "proto/errors.h"
-#include "proto/rpc_status.h"
 #include "worker/agent/testing/agent_fixture.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_analysis.h"
@@ -33,9 +31,6 @@ class RealTrainersTest : public testing::AgentTest {
  protected:
   RealTrainersTest() : AgentTest("worker/train/legoai-trainer") {}
 
-  bool AwaitEnd(int64_t epoch) {
-    return server_.Await([&](const State& state) { return state.Ended(epoch).has_value(); });
-  }
   bool AwaitStep(int64_t step, int64_t epoch = 0) {
     return server_.Await([&](const State& state) {
       const auto metrics = state.Metrics(epoch);
@@ -352,48 +347,6 @@ TEST_F(RealTrainersTest, WhatItIsToldToStartWhileItEndsIsLeftToOthers) {
   EXPECT_EQ(AwaitExit(), 0);
 }
 
-// A text that takes hours to read: whoever asks for an end does not wait for that.
-TEST_F(RealTrainersTest, PreparationsAreStoppedToo) {
-  const std::string endless = folder() + "/endless.txt";
-  std::ofstream(endless) << "a";
-  std::filesystem::resize_file(endless, uintmax_t{1} << 40);
-  const auto attempt = [&](int64_t epoch) {
-    v1::ToAgent message = Attempt(epoch, 2);
-    message.mutable_start()->mutable_dataset()->Clear();
-    message.mutable_start()->mutable_dataset()->set_uri(endless);
-    return message;
-  };
-  const auto begun = [&](int64_t epoch) {
-    return server_.Await([&](const State& state) {
-      if (state.heartbeats.empty()) return false;
-      const auto& leases = state.heartbeats.back().leases();
-      return std::any_of(leases.begin(), leases.end(), [&](const auto& lease) { return lease.epoch() == epoch; });
-    });
-  };
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(attempt(1));
-  ASSERT_TRUE(begun(1));
-  v1::ToAgent stop;
-  *stop.mutable_stop()->mutable_lease() = LeaseOf(1);
-  stop.mutable_stop()->set_reason("cancelled");
-  server_.Send(stop);
-  ASSERT_TRUE(AwaitEnd(1));
-  EXPECT_TRUE(server_.Get().Ended(1)->stopped());
-  server_.Send(attempt(2));
-  ASSERT_TRUE(begun(2));
-  server_.Change([](State& state) { state.revoked = {LeaseOf(2)}; });
-  ASSERT_TRUE(server_.Await([](const State& state) { return state.heartbeats.back().leases_size() == 0; }));
-  server_.Send(attempt(3));  // which has both slots to itself
-  ASSERT_TRUE(begun(3));
-  Signal(SIGTERM);
-  EXPECT_EQ(AwaitExit(), 0);
-  EXPECT_TRUE(server_.Get().Ended(3)->stopped());
-  EXPECT_EQ(server_.Get().goodbyes, 1);
-  for (const auto& [sequence, fact] : server_.Get().telemetry) EXPECT_FALSE(fact.has_started()) << "of " << fact.lease().epoch();
-  EXPECT_THAT(Trainers(), IsEmpty());
-}
-
 // Someone must be able to end it even when the server, whose verdict trainers wait for, is gone.
 TEST_F(RealTrainersTest, ASecondSignalKills) {
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
@@ -539,40 +492,6 @@ TEST_F(RealTrainersTest, FlightRecordsOfStoppedRanksAreCollected) {
   EXPECT_GT(dumps[1].entries_size(), 0);
   server_.Change([](State& state) { state.revoked = {LeaseOf(1)}; });
   EXPECT_TRUE(AwaitNoTrainers()) << "stopped processes are killed like others";
-}
-
-TEST_F(RealTrainersTest, WhatCannotBeTrainedIsRefusedByField) {
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  const auto field_of = [&](v1::ToAgent attempt) {
-    server_.Send(attempt);
-    EXPECT_TRUE(AwaitEnd(attempt.start().lease().epoch()));
-    const auto ended = server_.Get().Ended(attempt.start().lease().epoch());
-    const auto violation = GetFieldViolation(FromRpcStatus(ended->error()));
-    return violation ? violation->field() : "none: " + ended->error().message();
-  };
-  v1::ToAgent attempt = Attempt(1, 2);
-  attempt.mutable_start()->mutable_dataset()->set_sha256(std::string(64, '0'));
-  EXPECT_EQ(field_of(attempt), "dataset.sha256");
-  attempt = Attempt(2, 2);
-  attempt.mutable_start()->mutable_dataset()->set_uri(folder() + "/none.txt");
-  EXPECT_EQ(field_of(attempt), "training.dataset_path");
-  attempt = Attempt(3, 4);
-  EXPECT_EQ(field_of(attempt), "placement.slots") << "it has two";
-  attempt = Attempt(4, 2);
-  attempt.mutable_start()->mutable_placement()->set_first_rank(2);
-  EXPECT_EQ(field_of(attempt), "placement");
-  attempt = Attempt(5, 2, "..");
-  EXPECT_EQ(field_of(attempt), "lease.job");
-  attempt = Attempt(6, 2);
-  attempt.mutable_start()->mutable_recipe()->mutable_parallelism()->set_tensor_parallel_degree(3);
-  EXPECT_EQ(field_of(attempt), "parallelism");
-  attempt = Attempt(7, 2);
-  attempt.mutable_start()->set_resume_step(4);
-  attempt.mutable_start()->set_resume_directory(folder() + "/nowhere");
-  EXPECT_EQ(field_of(attempt), folder() + "/nowhere/step-4");
-  EXPECT_THAT(server_.Get().Ended(7)->error().message(), HasSubstr("the checkpoint of step 4 is not in"));
-  EXPECT_THAT(Trainers(), IsEmpty());
 }
 
 TEST_F(RealTrainersTest, ARefusalOfTheServerEndsTheAgent) {

@@ -37,6 +37,14 @@ TEST(AttemptLog, AStepWithAllThatIsKnownOfIt) {
             "step: 7  loss: 2.5000  grad_norm: 0.1250  memory: 1.50GiB  tps: 1,234,567  mfu: 50.00%  validation_loss: 3.0000");
 }
 
+TEST(AttemptLog, SmallPeaksAreReadable) {
+  v1::StepMetrics metrics;
+  metrics.set_peak_memory_bytes(int64_t{100} << 20);
+  EXPECT_EQ(StepText(metrics), "step: 0  memory: 100.0MiB  tps: 0");
+  metrics.set_peak_memory_bytes(300'000);
+  EXPECT_EQ(StepText(metrics), "step: 0  memory: 0.3MiB  tps: 0");
+}
+
 TEST(AttemptLog, OneLineASecondAndAllThatMatter) {
   StepLines lines(1000);
   std::vector<int64_t> told;

@@ -1,13 +1,12 @@
 #include "worker/agent/lease.h"
 
-#include <google/protobuf/stubs/common.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/rpc_status.h"
+#include "proto/utf8.h"
 #include "worker/agent/attempt_request.h"
 #include "worker/agent/epoch_directory.h"
 #include "worker/agent/log_tail.h"
@@ -26,14 +25,6 @@ constexpr size_t kLastLines = 20;  // of a rank's output after a failure
 constexpr int64_t kLastBytes = 8 * 1024;
 
 int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
-
-// Ranks may write any bytes, and messages hold UTF-8 only: question marks stand for what is not ASCII in such a line.
-std::string AsUtf8(std::string text) {
-  if (google::protobuf::internal::IsStructurallyValidUTF8(text.data(), static_cast<int>(text.size()))) return text;
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
-  return text;
-}
 
 }  // namespace
 
@@ -216,7 +207,7 @@ void Lease::TellLog(const std::string& level, const std::string& text, std::opti
   line.set_epoch(id().epoch());
   if (rank) line.set_rank(*rank);
   line.set_level(level);
-  line.set_text(AsUtf8(text.substr(0, kLongestLogText)));
+  line.set_text(ToUtf8(text.substr(0, kLongestLogText)));  // ranks may write any bytes
   line.set_time_us(time_us);
   Tell(std::move(fact));
 }

@@ -49,14 +49,16 @@ struct TestAgent {
   int64_t sequence = 0;
 };
 
-// Counts the transactions that pass through to a real store, and can hold them up.
+// Counts the transactions that pass through to a real store, can hold them up, and tells when one is durable.
 class CountingStore : public store::Store {
  public:
   explicit CountingStore(std::unique_ptr<store::Store> store) : store_(std::move(store)) {}
   absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
     ++writes;
     while (hold_writes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return store_->Write(work);
+    const absl::Status status = store_->Write(work);
+    if (written) written();
+    return status;
   }
   absl::Status Read(const std::function<absl::Status(store::ReadTransaction&)>& work) override { return store_->Read(work); }
   std::string Backend() const override { return store_->Backend(); }
@@ -64,6 +66,7 @@ class CountingStore : public store::Store {
 
   std::atomic<int64_t> writes = 0;
   std::atomic<bool> hold_writes = false;  // as a disk does that stands still
+  std::function<void()> written = {};  // before the writer hears of it, on its thread; to be set while nobody writes
 
  private:
   const std::unique_ptr<store::Store> store_;

@@ -77,6 +77,10 @@ bool AgentTest::AwaitConnection() {
   return server_.Await([](const ScriptedServer::State& state) { return state.connections > 0; });
 }
 
+bool AgentTest::AwaitEnd(int64_t epoch) {
+  return server_.Await([&](const ScriptedServer::State& state) { return state.Ended(epoch).has_value(); });
+}
+
 v1::LeaseId AgentTest::LeaseOf(int64_t epoch, const std::string& job) {
   v1::LeaseId lease;
   lease.set_job("projects/default/jobs/" + job);

@@ -30,6 +30,9 @@ class AgentTest : public launch::testing::TinyRun {
   // Whether the agent holds its session.
   bool AwaitConnection();
 
+  // Until the server knows how the attempt of this epoch ended.
+  bool AwaitEnd(int64_t epoch);
+
   // A StartAttempt of `world` ranks with recipe() under `epoch`, for which nothing was committed yet.
   v1::ToAgent Attempt(int64_t epoch, int64_t world, const std::string& job = "01JOB") const;
   static v1::LeaseId LeaseOf(int64_t epoch, const std::string& job = "01JOB");
