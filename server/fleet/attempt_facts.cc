@@ -46,15 +46,14 @@ std::optional<double> Median(std::vector<double> values) {
 
 // What the attempt's own reports say in the end, beside what was predicted.
 absl::Status Measure(store::Transaction& transaction, const v1::Job& job, v1::Attempt* attempt) {
-  const auto metrics = transaction.ListMetrics(job.name(), 0);
-  if (!metrics.ok()) return metrics.status();
   std::vector<double> seconds;
   int64_t peak = 0;
-  for (const v1::StepMetrics& report : *metrics) {
-    if (report.attempt() != attempt->attempt()) continue;
+  const absl::Status read = transaction.ForEachMetrics(job.name(), attempt->resume_step(), [&](const v1::StepMetrics& report) {
+    if (report.attempt() != attempt->attempt()) return;
     seconds.push_back(report.step_seconds());
     peak = std::max(peak, report.peak_memory_bytes());
-  }
+  });
+  if (!read.ok()) return read;
   if (!seconds.empty()) seconds.erase(seconds.begin());  // the first warms up
   if (const auto median = Median(std::move(seconds))) attempt->set_measured_step_seconds(*median);
   if (peak > 0) attempt->set_measured_peak_memory_bytes(peak);

@@ -1,8 +1,6 @@
 #include "server/rpc/downsample.h"
 
 #include <cmath>
-#include <set>
-#include <utility>
 
 namespace legoai::server {
 namespace {
@@ -12,14 +10,14 @@ struct Point {
 };
 
 // A point without a finite loss takes the height of the one before: it decides nothing.
-std::vector<Point> LossCurve(const std::vector<v1::StepMetrics>& points) {
-  std::vector<Point> curve;
+std::vector<Point> LossCurve(const std::vector<CurvePoint>& curve) {
+  std::vector<Point> points;
   double height = 0;
-  for (const v1::StepMetrics& point : points) {
-    if (point.has_loss() && std::isfinite(point.loss())) height = point.loss();
-    curve.push_back({static_cast<double>(point.step()), height});
+  for (const CurvePoint& point : curve) {
+    if (std::isfinite(point.loss)) height = point.loss;
+    points.push_back({point.step, height});
   }
-  return curve;
+  return points;
 }
 
 Point Mean(const std::vector<Point>& curve, size_t begin, size_t end) {
@@ -64,18 +62,20 @@ std::vector<size_t> Thin(const std::vector<size_t>& all, size_t count) {
 
 }  // namespace
 
-std::vector<v1::StepMetrics> Downsample(std::vector<v1::StepMetrics> points, size_t most) {
-  if (points.size() <= most) return points;
+std::set<size_t> Downsample(const std::vector<CurvePoint>& curve, size_t most) {
+  std::set<size_t> chosen;
+  if (curve.size() <= most) {
+    for (size_t i = 0; i < curve.size(); ++i) chosen.insert(chosen.end(), i);
+    return chosen;
+  }
   std::vector<size_t> held_out;
-  for (size_t i = 1; i + 1 < points.size(); ++i) {
-    if (points[i].has_validation_loss()) held_out.push_back(i);
+  for (size_t i = 1; i + 1 < curve.size(); ++i) {
+    if (curve[i].held_out) held_out.push_back(i);
   }
   held_out = Thin(held_out, most - 2);
-  std::set<size_t> chosen = LargestTriangles(LossCurve(points), most - held_out.size());
+  chosen = LargestTriangles(LossCurve(curve), most - held_out.size());
   chosen.insert(held_out.begin(), held_out.end());
-  std::vector<v1::StepMetrics> kept;
-  for (size_t i : chosen) kept.push_back(std::move(points[i]));
-  return kept;
+  return chosen;
 }
 
 }  // namespace legoai::server

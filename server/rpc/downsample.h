@@ -4,14 +4,20 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <vector>
-
-#include "proto/legoai/v1/metrics.pb.h"
 
 namespace legoai::server {
 
-// At most `most` (at least 2) of `points`, which ascend by step, in their order. All of them where they are few enough. Where
+// What the choice looks at of one step's report.
+struct CurvePoint {
+  double step = 0;
+  double loss = 0;  // not finite: it has none
+  bool held_out = false;
+};
+
+// Places of at most `most` (at least 2) points of `curve`, which ascends by step. All of them where they are few enough. Where
 // there are more held-out losses than that, they are thinned out evenly; the last one stays.
-std::vector<v1::StepMetrics> Downsample(std::vector<v1::StepMetrics> points, size_t most);
+std::set<size_t> Downsample(const std::vector<CurvePoint>& curve, size_t most);
 
 }  // namespace legoai::server

@@ -1,6 +1,8 @@
 // The calls of ControlPlane that list jobs, and what belongs to a job.
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +66,12 @@ void Analyze(v1::FlightRecord* record) {
   int64_t world_size = 0;
   for (const v1::FlightDump& dump : record->dumps()) world_size = std::max(world_size, dump.world_size());
   *record->mutable_analysis() = comm::AnalyzeFlight({record->dumps().begin(), record->dumps().end()}, world_size);
+}
+
+CurvePoint AsCurvePoint(const v1::StepMetrics& metrics) {
+  return {.step = static_cast<double>(metrics.step()),
+          .loss = metrics.has_loss() ? metrics.loss() : std::numeric_limits<double>::quiet_NaN(),
+          .held_out = metrics.has_validation_loss()};
 }
 
 }  // namespace
@@ -166,18 +174,22 @@ absl::StatusOr<v1::QueryMetricsResponse> ControlPlane::QueryMetrics(const v1::Qu
   if (request.max_points() < 0) return FieldError("max_points", absl::StrCat(request.max_points()), "must not be negative");
   if (request.after_step() < 0) return FieldError("after_step", absl::StrCat(request.after_step()), "must not be negative");
   const int64_t most = request.max_points() == 0 ? kMostPoints : std::clamp<int64_t>(request.max_points(), 2, kMostPoints);
-  std::vector<v1::StepMetrics> points;
+  v1::QueryMetricsResponse response;
   const absl::Status status =
       ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) -> absl::Status {
-        auto rows = transaction.ListMetrics(job.name(), request.after_step());
-        if (rows.ok()) points = *std::move(rows);
-        return rows.status();
+        // Of millions of reports only what the choice looks at is kept; then those that are chosen are read.
+        std::vector<CurvePoint> curve;
+        const absl::Status read = transaction.ForEachMetrics(
+            job.name(), request.after_step(), [&](const v1::StepMetrics& one) { curve.push_back(AsCurvePoint(one)); });
+        if (!read.ok()) return read;
+        response.set_steps(static_cast<int64_t>(curve.size()));
+        const std::set<size_t> chosen = Downsample(curve, static_cast<size_t>(most));
+        size_t place = 0;
+        return transaction.ForEachMetrics(job.name(), request.after_step(), [&](const v1::StepMetrics& one) {
+          if (chosen.count(place++) > 0) *response.add_points() = one;
+        });
       });
-  if (!status.ok()) return status;
-  v1::QueryMetricsResponse response;
-  response.set_steps(static_cast<int64_t>(points.size()));
-  for (v1::StepMetrics& point : Downsample(std::move(points), most)) *response.add_points() = std::move(point);
-  return response;
+  return Answer(status, std::move(response));
 }
 
 absl::StatusOr<v1::ListLogsResponse> ControlPlane::ListLogs(const v1::ListLogsRequest& request) {

@@ -95,7 +95,7 @@ TEST_P(StoreContract, MetricsAreThoseOfTheTrainingAsItWentInTheEnd) {
   const auto list = [&](int64_t after) {
     std::vector<std::pair<int64_t, double>> points;
     for (const auto& m :
-         Read<std::vector<v1::StepMetrics>>([&](ReadTransaction& t) { return t.ListMetrics(JobName(1), after); })) {
+         Read<std::vector<v1::StepMetrics>>([&](ReadTransaction& t) { return ListMetrics(t, JobName(1), after); })) {
       points.emplace_back(m.step(), m.loss());
     }
     return points;
@@ -153,6 +153,40 @@ TEST_P(StoreContract, LogLinesAreNumberedPerJob) {
   Reopen();
   ASSERT_TRUE(Write([&](Transaction& t) { return t.AppendLog(JobName(2), {}); }).ok());
   EXPECT_THAT(list({.job = JobName(2)}), ElementsAre(1, 2));
+}
+
+TEST_P(StoreContract, TheOldestLinesOfALongLogGo) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  ASSERT_TRUE(Insert(MakeJob(2)).ok());
+  const auto append = [&](int64_t number, int64_t lines) {
+    ASSERT_TRUE(Write([&](Transaction& t) {
+                  absl::Status status;
+                  v1::LogLine line;
+                  line.set_rank(0);
+                  for (int64_t i = 0; i < lines && status.ok(); ++i) status = t.AppendLog(JobName(number), line);
+                  return status;
+                }).ok());
+  };
+  const auto first = [&](int64_t number, int64_t limit) {
+    return Read<std::vector<v1::LogLine>>(
+        [&](ReadTransaction& t) { return t.ListLogs({.job = JobName(number), .limit = limit}); });
+  };
+  append(2, 1);
+  append(1, kLogLines + kLogPiece - 1);
+  EXPECT_EQ(first(1, 1)[0].sequence(), 1);
+  EXPECT_EQ(first(1, 1)[0].text(), "");
+  append(1, 1);
+  const auto lines = first(1, kLogLines + kLogPiece);
+  ASSERT_EQ(lines.size(), kLogLines + 1);
+  EXPECT_EQ(lines[0].sequence(), kLogPiece);
+  EXPECT_FALSE(lines[0].has_rank());
+  EXPECT_EQ(lines[0].text(), "the first 1000 lines were removed: of a job's log the latest 100000 are kept");
+  EXPECT_EQ(lines[1].sequence(), kLogPiece + 1);
+  EXPECT_EQ(lines.back().sequence(), kLogLines + kLogPiece);
+  append(1, kLogPiece);
+  EXPECT_EQ(first(1, 1)[0].sequence(), 2 * kLogPiece);
+  EXPECT_EQ(first(1, 2)[1].sequence(), 2 * kLogPiece + 1);
+  EXPECT_EQ(first(2, 10).size(), 1u) << "of another job";
 }
 
 TEST_P(StoreContract, FlightRecordGathersDumpsOfTheLatestAttempt) {

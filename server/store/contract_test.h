@@ -12,6 +12,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/store/store.h"
@@ -58,6 +59,10 @@ class StoreContract : public testing::TestWithParam<Backend> {
   std::string folder_;
   std::unique_ptr<Store> store_;
 };
+
+// All of ForEachMetrics().
+absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(ReadTransaction& transaction, const std::string& job,
+                                                         int64_t after_step);
 
 // A job of project "default" with an id that grows with `number`, created `number` seconds after some moment.
 v1::Job MakeJob(int64_t number, v1::JobState state = v1::SUBMITTED, const std::string& project = "projects/default");

@@ -104,12 +104,12 @@ absl::StatusOr<std::vector<v1::Checkpoint>> Oracle::ListCheckpoints(const std::s
 }
 absl::StatusOr<std::optional<v1::PlanResult>> Oracle::GetPlan(const std::string& job) { return records_[job].plan; }
 
-absl::StatusOr<std::vector<v1::StepMetrics>> Oracle::ListMetrics(const std::string& job, int64_t after_step) {
-  std::vector<v1::StepMetrics> metrics;
+absl::Status Oracle::ForEachMetrics(const std::string& job, int64_t after_step,
+                                    const std::function<void(const v1::StepMetrics&)>& take) {
   for (const v1::StepMetrics& entry : launch::LatestOfEachStep(Values(records_[job].metrics))) {
-    if (entry.step() > after_step) metrics.push_back(entry);
+    if (entry.step() > after_step) take(entry);
   }
-  return metrics;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<v1::LogLine>> Oracle::ListLogs(const LogQuery& query) {

@@ -53,7 +53,7 @@ void RunAll(Transaction& t) {
   EXPECT_TRUE(t.ListAttempts(job.name()).ok());
   EXPECT_TRUE(t.ListCheckpoints(job.name()).ok());
   EXPECT_TRUE(t.GetPlan(job.name()).ok());
-  EXPECT_TRUE(t.ListMetrics(job.name(), 0).ok());
+  EXPECT_TRUE(t.ForEachMetrics(job.name(), 0, [](const v1::StepMetrics&) {}).ok());
   for (bool tail : {false, true}) EXPECT_TRUE(t.ListLogs({.job = job.name(), .tail = tail}).ok());
   EXPECT_TRUE(t.GetFlightRecord(job.name()).ok());
   EXPECT_TRUE(t.GetWorker("w").ok());

@@ -4,6 +4,7 @@
 // The methods are in files by what they keep: jobs.cc, job_lists.cc, attempts.cc, telemetry.cc, flight_records.cc, workers.cc.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ class SqliteTransaction final : public Transaction {
   absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) override;
   absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) override;
   absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) override;
-  absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(const std::string& job, int64_t after_step) override;
+  absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
+                              const std::function<void(const v1::StepMetrics&)>& take) override;
   absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) override;
   absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(const std::string& job) override;
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override;

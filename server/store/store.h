@@ -38,6 +38,10 @@ struct JobQuery {
   int64_t limit = 50;                      // none where it is not positive
 };
 
+// Of a job's log the latest lines are kept, at least so many, and fewer than a piece more. Those before them are removed a piece
+// at a time, and a line in the place of the last of them says so.
+constexpr int64_t kLogLines = 100'000, kLogPiece = 1'000;
+
 struct LogQuery {
   std::string job = {};  // resource name, here and below
   int64_t after_sequence = 0;
@@ -72,8 +76,10 @@ class ReadTransaction {
   virtual absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) = 0;        // ascending
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) = 0;  // by step, then epoch
   virtual absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) = 0;
-  // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending.
-  virtual absl::StatusOr<std::vector<v1::StepMetrics>> ListMetrics(const std::string& job, int64_t after_step) = 0;
+  // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending. One
+  // after the other, since there may be millions.
+  virtual absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
+                                      const std::function<void(const v1::StepMetrics&)>& take) = 0;
   virtual absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) = 0;
   virtual absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(
       const std::string& job) = 0;                                    // of the latest attempt with one
@@ -97,7 +103,8 @@ class Transaction : public ReadTransaction {
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
   // By (attempt, step); a report that is there stays.
   virtual absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) = 0;
-  virtual absl::Status AppendLog(const std::string& job, v1::LogLine line) = 0;  // gives it the job's next sequence
+  // Gives it the job's next sequence. The oldest lines beyond kLogLines go.
+  virtual absl::Status AppendLog(const std::string& job, v1::LogLine line) = 0;
   // Adds one rank's dump to the record of an attempt, and replaces its reason, time and analysis; `dump` may be null.
   // A rank's later dump replaces its earlier one. Dumps in `head` are left out.
   virtual absl::Status PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) = 0;

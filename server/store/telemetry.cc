@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
@@ -35,6 +36,29 @@ absl::StatusOr<std::vector<Stretch>> Stretches(Database& database, int64_t job) 
   return stretches;
 }
 
+absl::Status PutLog(Database& database, int64_t job, const v1::LogLine& line) {
+  const std::optional<int64_t> rank = line.has_rank() ? std::optional(line.rank()) : std::nullopt;
+  return database.Run("INSERT INTO logs (job, sequence, attempt, rank, value) VALUES (?1, ?2, ?3, ?4, ?5)", job, line.sequence(),
+                      line.attempt(), rank, line);
+}
+
+// All up to `last`, in whose place it is said.
+absl::Status RemoveLog(Database& database, int64_t job, int64_t last) {
+  v1::LogLine line;
+  {
+    Statement row = database.Query("SELECT value FROM logs WHERE job = ?1 AND sequence = ?2", job, last);
+    if (row.Next()) line = row.Message<v1::LogLine>(0);
+    if (!row.status().ok()) return row.status();
+  }
+  absl::Status status = database.Run("DELETE FROM logs WHERE job = ?1 AND sequence <= ?2", job, last);
+  if (!status.ok()) return status;
+  line.set_sequence(last);
+  line.clear_rank();
+  line.set_level("info");
+  line.set_text(absl::StrCat("the first ", last, " lines were removed: of a job's log the latest ", kLogLines, " are kept"));
+  return PutLog(database, job, line);
+}
+
 }  // namespace
 
 absl::Status SqliteTransaction::AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) {
@@ -45,10 +69,10 @@ absl::Status SqliteTransaction::AppendMetrics(const std::string& job, const v1::
 }
 
 // The stretches follow each other: an attempt's ends where or before a later one's begins.
-absl::StatusOr<std::vector<v1::StepMetrics>> SqliteTransaction::ListMetrics(const std::string& job, int64_t after_step) {
-  std::vector<v1::StepMetrics> metrics;
+absl::Status SqliteTransaction::ForEachMetrics(const std::string& job, int64_t after_step,
+                                               const std::function<void(const v1::StepMetrics&)>& take) {
   const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (absl::IsNotFound(number.status())) return metrics;
+  if (absl::IsNotFound(number.status())) return absl::OkStatus();
   if (!number.ok()) return number.status();
   const absl::StatusOr<std::vector<Stretch>> stretches = Stretches(database_, *number);
   if (!stretches.ok()) return stretches.status();
@@ -56,10 +80,10 @@ absl::StatusOr<std::vector<v1::StepMetrics>> SqliteTransaction::ListMetrics(cons
     Statement rows =
         database_.Query("SELECT value FROM metrics WHERE job = ?1 AND attempt = ?2 AND step > ?3 AND step < ?4 ORDER BY step",
                         *number, stretch.attempt, after_step, stretch.until_step);
-    while (rows.Next()) metrics.push_back(rows.Message<v1::StepMetrics>(0));
+    while (rows.Next()) take(rows.Message<v1::StepMetrics>(0));
     if (!rows.status().ok()) return rows.status();
   }
-  return metrics;
+  return absl::OkStatus();
 }
 
 absl::Status SqliteTransaction::AppendLog(const std::string& job, v1::LogLine line) {
@@ -70,9 +94,10 @@ absl::Status SqliteTransaction::AppendLog(const std::string& job, v1::LogLine li
     line.set_sequence(last.Next() ? last.Int(0) + 1 : 1);
     if (!last.status().ok()) return last.status();
   }
-  const std::optional<int64_t> rank = line.has_rank() ? std::optional(line.rank()) : std::nullopt;
-  return database_.Run("INSERT INTO logs (job, sequence, attempt, rank, value) VALUES (?1, ?2, ?3, ?4, ?5)", *number,
-                       line.sequence(), line.attempt(), rank, line);
+  absl::Status status = PutLog(database_, *number, line);
+  if (status.ok() && line.sequence() > kLogLines && line.sequence() % kLogPiece == 0)
+    status = RemoveLog(database_, *number, line.sequence() - kLogLines);
+  return status;
 }
 
 absl::StatusOr<std::vector<v1::LogLine>> SqliteTransaction::ListLogs(const LogQuery& query) {

@@ -233,7 +233,12 @@ std::vector<v1::Attempt> FleetTest::Attempts(const std::string& job) const {
 }
 
 std::vector<v1::StepMetrics> FleetTest::Metrics(const std::string& job) const {
-  return MustRead<std::vector<v1::StepMetrics>>(*store_, [&](auto& read) { return read.ListMetrics(job, 0); });
+  return MustRead<std::vector<v1::StepMetrics>>(*store_, [&](auto& read) -> absl::StatusOr<std::vector<v1::StepMetrics>> {
+    std::vector<v1::StepMetrics> metrics;
+    const absl::Status status = read.ForEachMetrics(job, 0, [&](const v1::StepMetrics& one) { metrics.push_back(one); });
+    if (!status.ok()) return status;
+    return metrics;
+  });
 }
 
 void FleetTest::Connect(TestAgent* agent) {
