@@ -63,7 +63,8 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   call.request.accept_other_build = arguments.Has("accept-other-build");
   call.request.device = device;
   if (device == "cpu")
-    call.request.peak_flops_per_second = sim::PeakFlops(cluster->device(), recipe->training().mixed_precision_param());
+    call.request.peak_flops_per_second =
+        sim::PeakFlops(cluster->device(), recipe->training().mixed_precision_param()) / sim::RanksPerCore(*cluster);
   call.request.model = *std::move(model);
   call.request.recipe = *std::move(recipe);
   call.cluster = *std::move(cluster);

@@ -78,24 +78,20 @@ absl::Status CheckBenchmark(const v1::SimRequest& request) {
   return FieldError("--benchmark", device.type(), "only operators of type cpu can be measured on this machine");
 }
 
-// The cluster as measured here, and the table of its operators' times.
+// The cluster as measured here, and the table of its operators' times, of ranks with a core each.
 absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, v1::Cluster* cluster) {
   const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
   auto benchmark = BenchmarkOperators(traces, std::min(ranks, cores));
   if (!benchmark.ok()) return benchmark.status();
-  // Ranks that share a core take turns, in communication too.
-  const double turns = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cores));
-  cluster->mutable_device()->set_host_dispatch_seconds(benchmark->dispatch_seconds * turns);
-  BenchmarkTable table;
-  for (const auto& [signature, seconds] : benchmark->operators.entries()) table.Set(signature, seconds * turns);
-  if (ranks == 1) return table;
+  cluster->mutable_device()->set_host_dispatch_seconds(benchmark->dispatch_seconds);
+  if (ranks == 1) return std::move(benchmark->operators);
   auto link = MeasureNodeLink();
   if (!link.ok()) return link.status();
-  const double measured_turns = cores == 1 ? 2 : 1;  // two ranks were measured
-  link->set_latency_seconds(link->latency_seconds() * turns / measured_turns);
-  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() / turns * measured_turns);
+  const double turns = cores == 1 ? 2 : 1;  // two ranks were measured
+  link->set_latency_seconds(link->latency_seconds() / turns);
+  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() * turns);
   *cluster->mutable_tiers(0)->mutable_link() = *link;
-  return table;
+  return std::move(benchmark->operators);
 }
 
 absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
@@ -117,7 +113,8 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
                      const parallel::ParallelDims& dims, v1::Estimate* estimate) {
   const double seconds = step.step_seconds, world = static_cast<double>(dims.world_size());
   const double tokens = static_cast<double>(dims.global_batch() * dims.seq_len());
-  const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param());
+  const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param()) /
+                      RanksPerCore(request.cluster());
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <set>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -30,12 +32,49 @@ struct Messages {
 };
 using MessageKey = std::tuple<int64_t, int64_t, int64_t>;
 
+// What a stage's rank asks of resources for one busy thread.
+using Demands = std::vector<Demand>;
+
+// By stage. A rank of a CPU host has the core that it is pinned to (the launcher's rank mod cores), or its part of the cores
+// where there are more of them; any other device computes for itself.
+std::vector<Demands> AddComputeResources(const std::vector<StageTrace>& stages, const v1::Cluster& cluster, Program* program) {
+  const int64_t per_node = std::max<int64_t>(1, cluster.devices_per_node()),
+                world = per_node * std::max<int64_t>(1, cluster.nodes());
+  const int64_t cores = cluster.device().kind() == v1::CPU && cluster.host_cores() > 0 ? cluster.host_cores() : per_node;
+  std::vector<Demands> demands(stages.size());
+  if (cores >= per_node) {
+    const double capacity = static_cast<double>(cores) / static_cast<double>(per_node);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      demands[i].push_back({program->AddResource(absl::StrCat("stage ", stages[i].stage, ", compute"), capacity), 1});
+    }
+    return demands;
+  }
+  // Cores on which equally many ranks of each stage take turns are alike: one resource stands for them.
+  std::map<std::pair<int64_t, int64_t>, std::vector<float>> ranks_on;  // (node, core) -> ranks, by stage
+  for (int64_t rank = 0; rank < world; ++rank) {
+    std::vector<float>& ranks = ranks_on[{rank / per_node, rank % per_node % cores}];
+    ranks.resize(stages.size());
+    ++ranks[rank * static_cast<int64_t>(stages.size()) / world];  // the pipeline is the outermost dimension of the mesh
+  }
+  std::set<std::vector<float>> kinds;
+  for (const auto& [_, ranks] : ranks_on) {
+    if (!kinds.insert(ranks).second) continue;
+    const uint32_t core = program->AddResource(absl::StrCat("core ", kinds.size() - 1), 1);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      if (ranks[i] > 0) demands[i].push_back({core, ranks[i]});
+    }
+  }
+  return demands;
+}
+
 class StageLowering {
  public:
-  StageLowering(uint32_t index, const StageTrace& stage, const v1::Cluster& cluster, const ComputeCostModel& compute,
-                const CollectiveCostModel& collectives, std::map<MessageKey, Messages>* messages, LoweredStep* out)
+  StageLowering(uint32_t index, const StageTrace& stage, Demands thread, const v1::Cluster& cluster,
+                const ComputeCostModel& compute, const CollectiveCostModel& collectives, std::map<MessageKey, Messages>* messages,
+                LoweredStep* out)
       : index_(index),
         stage_(stage),
+        thread_(std::move(thread)),
         trace_(*stage.trace),
         device_(cluster.device()),
         on_cpu_(cluster.device().kind() == v1::CPU),
@@ -43,10 +82,7 @@ class StageLowering {
         collectives_(collectives),
         messages_(messages),
         out_(out) {
-    double cores = 1;
-    if (on_cpu_) cores = std::max(1.0, static_cast<double>(cluster.host_cores()) / cluster.devices_per_node());
     std::string prefix = absl::StrCat("stage ", stage.stage, ", ");
-    compute_ = out->program.AddResource(prefix + "compute", cores);
     for (const auto& tier : cluster.tiers()) {
       links_out_.push_back(out->program.AddResource(absl::StrCat(prefix, tier.name(), " out"), 1));
       links_in_.push_back(out->program.AddResource(absl::StrCat(prefix, tier.name(), " in"), 1));
@@ -121,7 +157,7 @@ class StageLowering {
     }
     TaskId id = AddTask(i, instruction.stream, cost->seconds + dispatch, TaskKind::kCompute);
     out_->tasks[id].dispatch_seconds = static_cast<float>(dispatch);
-    out_->program.AddDemand({compute_, 1});
+    AddComputeDemands(1);
     return absl::OkStatus();
   }
 
@@ -170,8 +206,13 @@ class StageLowering {
     return found->second;
   }
 
+  // Of the task added last, which takes `share` of what a computing thread takes.
+  void AddComputeDemands(double share) {
+    for (const Demand& demand : thread_) out_->program.AddDemand({demand.resource, demand.share * static_cast<float>(share)});
+  }
+
   void AddCommunicationDemands(int tier, bool out, bool in) {
-    out_->program.AddDemand({compute_, static_cast<float>(device_.communication_compute_share())});
+    AddComputeDemands(device_.communication_compute_share());
     if (tier < 0) return;
     if (out) out_->program.AddDemand({links_out_[tier], 1});
     if (in) out_->program.AddDemand({links_in_[tier], 1});
@@ -204,6 +245,7 @@ class StageLowering {
 
   const uint32_t index_;
   const StageTrace& stage_;
+  const Demands thread_;
   const graph::Trace& trace_;
   const v1::Device& device_;
   const bool on_cpu_;
@@ -211,7 +253,6 @@ class StageLowering {
   const CollectiveCostModel& collectives_;
   std::map<MessageKey, Messages>* messages_;
   LoweredStep* out_;
-  uint32_t compute_ = 0;
   std::vector<uint32_t> links_out_, links_in_, queues_;
   std::vector<std::vector<TaskId>> pending_;    // by stream: what its next task waits for
   std::unordered_map<int64_t, TaskId> events_;  // what the latest record of an event stands behind
@@ -241,10 +282,12 @@ absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, c
   LoweredStep step;
   step.compute.resize(stages.size());
   std::map<MessageKey, Messages> messages;
+  std::vector<Demands> threads = AddComputeResources(stages, cluster, &step.program);
   for (uint32_t i = 0; i < stages.size(); ++i) {
     auto rows = ResolveOperators(*stages[i].trace);
     if (!rows.ok()) return rows.status();
-    absl::Status status = StageLowering(i, stages[i], cluster, compute, collectives, &messages, &step).Run(*rows);
+    StageLowering lowering(i, stages[i], std::move(threads[i]), cluster, compute, collectives, &messages, &step);
+    absl::Status status = lowering.Run(*rows);
     if (!status.ok()) return status;
   }
   absl::Status status = JoinMessages(messages, &step.program);

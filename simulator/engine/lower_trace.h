@@ -2,14 +2,15 @@
 // become waits; the two ends of a message become joint tasks.
 //
 // One Trace for each pipeline stage (of one rank of it: the ranks of a stage do the same). Of each rank:
-// - compute is a resource of capacity 1; operators ask for all of it, running communication for the device's
+// - compute is a resource of capacity 1 on a GPU; operators ask for all of it, running communication for the device's
 //   communication_compute_share, so operators slow down while communication runs beside them;
 // - each tier's link has a direction out and one in: a collective asks for both, at the outermost tier that its group spans; a
 //   message asks for its sender's way out and its receiver's way in. Collectives that overlap on one tier share it.
 // CUDA: the host dispatches instructions one after the other, host_dispatch_seconds each (kCheapDispatch of that for views, sizes
 // and events), and nothing starts before it was dispatched. CPU: the compute stream is the dispatching thread, so dispatch is
-// part of its operators' time, and a side stream's task waits for what that thread did before; the cores of the host are shared
-// by its ranks, and by a rank's operators and its communication (decisions 23).
+// part of its operators' time, and a side stream's task waits for what that thread did before. The cores of a host are shared by
+// its ranks of all stages, pinned to them in turn as the launcher does it, and by a rank's operators and its communication
+// (decisions 23): costs are those of a core that one thread has for itself, and where more want it they take turns.
 //
 // Torch-free. Thread-safety: pure functions. Units: seconds.
 #pragma once

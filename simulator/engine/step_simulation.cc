@@ -39,7 +39,8 @@ class StageAccount {
     if (info.kind == TaskKind::kCommunication) {
       exposed_ += seconds;
     } else if (info.kind == TaskKind::kCompute) {
-      double dispatch = std::min<double>(info.dispatch_seconds, seconds);
+      const double alone = step_.program.tasks()[id].seconds;  // others may have slowed it
+      double dispatch = alone > 0 ? std::min<double>(info.dispatch_seconds / alone, 1) * seconds : 0;
       launch_ += dispatch;
       bool optimizer = trace_.instructions[info.instruction].phase == graph::Phase::kOptimizer;
       (optimizer ? optimizer_ : compute_) += seconds - dispatch;

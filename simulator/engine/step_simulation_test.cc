@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "worker/comm/stream_ids.h"
 #include "worker/graph/trace_builder.h"
 
@@ -203,6 +205,55 @@ TEST(StepSimulationTest, OnACpuCommunicationTakesTheRanksCore) {
   v1::Cluster spare = TestCluster(v1::CPU, 2);
   spare.set_host_cores(4);
   EXPECT_NEAR(RunStep({&b}, spare, model).step_seconds, 10 + 4 + 4 + 3, 1e-9);
+}
+
+// A pipeline on one core: whichever stage has work takes it, so nothing but the sum of all work counts.
+TEST(StepSimulationTest, RanksOfAllStagesShareTheCoresOfTheHost) {
+  TableModel model({{"aten::mm", 1.0}, {"aten::bmm", 2.0}});
+  constexpr int kStages = 4, kMicrobatches = 8;
+  std::vector<TraceBuilder> builders;
+  for (int s = 0; s < kStages; ++s) builders.push_back(Stage(s, kStages, OneForwardOneBackward(s, kStages, kMicrobatches)));
+  std::vector<const TraceBuilder*> pipeline;
+  for (const auto& builder : builders) pipeline.push_back(&builder);
+  v1::Cluster host = TestCluster(v1::CPU, kStages, 1e18);
+  EXPECT_NEAR(RunStep(pipeline, host, model).step_seconds, 3 * (kMicrobatches + kStages - 1), 1e-6);
+  host.set_host_cores(1);
+  EXPECT_NEAR(RunStep(pipeline, host, model).step_seconds, 3 * kMicrobatches * kStages, 1e-6);
+  // Ranks of one stage, all alike: they take turns.
+  TraceBuilder b;
+  auto x = b.New(v1::FLOAT32, {4}, graph::StorageKind::kExternal);
+  b.Op("aten::mm", {x, x}, {x});
+  v1::Cluster three = TestCluster(v1::CPU, 3);
+  three.set_host_cores(2);
+  EXPECT_NEAR(RunStep({&b}, three, model).step_seconds, 2, 1e-9);  // two of them on the first core
+}
+
+// No world is done before its cores could have done its work, nor later than one core would do all of it.
+TEST(StepSimulationTest, AStepTakesAtLeastTheWorkOfItsRanksDividedByTheCores) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  for (int i = 0; i < 200; ++i) {
+    const int stages = draw(1, 5), ranks = stages * draw(1, 4), cores = draw(1, ranks + 1), microbatches = draw(1, 6);
+    const double forward = draw(1, 9), backward = draw(1, 9);
+    SCOPED_TRACE(testing::Message() << stages << " stages, " << ranks << " ranks, " << cores << " cores, " << microbatches
+                                    << " microbatches");
+    const bool gpipe = draw(0, 1);
+    std::vector<TraceBuilder> builders;
+    for (int s = 0; s < stages; ++s) {
+      builders.push_back(Stage(s, stages, gpipe ? GPipe(microbatches) : OneForwardOneBackward(s, stages, microbatches)));
+    }
+    std::vector<const TraceBuilder*> pipeline;
+    for (const auto& builder : builders) pipeline.push_back(&builder);
+    v1::Cluster host = TestCluster(v1::CPU, ranks, 1e18);
+    host.set_host_cores(cores);
+    const double seconds = RunStep(pipeline, host, TableModel({{"aten::mm", forward}, {"aten::bmm", backward}})).step_seconds;
+    const double rank_seconds = microbatches * (forward + backward), work = ranks * rank_seconds;
+    EXPECT_GE(seconds, work / cores - 1e-6 * work);
+    EXPECT_GE(seconds, rank_seconds - 1e-6 * work);
+    EXPECT_LE(seconds, work + 1e-6 * work);
+  }
 }
 
 TEST(StepSimulationTest, OnACpuSideWorkStartsWhenTheThreadPostsIt) {

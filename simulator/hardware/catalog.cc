@@ -136,21 +136,11 @@ absl::Status LoadText(const std::string& path, std::string_view field, Message* 
   return absl::OkStatus();
 }
 
-// More ranks than cores: they take turns, in dispatch and communication too. Memory is divided in any case.
+// The engine lets ranks share the cores (simulator/engine/lower_trace.h); memory is divided here.
 void ShareHost(v1::Cluster* cluster) {
-  const int64_t ranks = cluster->devices_per_node();
   if (cluster->host_memory_bytes() == 0) cluster->set_host_memory_bytes(HostMemoryBytes());
   if (cluster->host_cores() == 0) cluster->set_host_cores(HostPhysicalCores());
-  v1::Device* device = cluster->mutable_device();
-  device->set_memory_bytes(cluster->host_memory_bytes() / ranks);
-  const double turns = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cluster->host_cores()));
-  for (auto& peak : *device->mutable_peak_flops()) peak.set_flops_per_second(peak.flops_per_second() / turns);
-  device->set_memory_bandwidth_bytes_per_second(device->memory_bandwidth_bytes_per_second() / turns);
-  device->set_kernel_launch_seconds(device->kernel_launch_seconds() * turns);
-  device->set_host_dispatch_seconds(device->host_dispatch_seconds() * turns);
-  v1::Link* link = cluster->mutable_tiers(0)->mutable_link();
-  link->set_latency_seconds(link->latency_seconds() * turns);
-  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() / turns);
+  cluster->mutable_device()->set_memory_bytes(cluster->host_memory_bytes() / cluster->devices_per_node());
 }
 
 absl::Status AddTier(std::string_view name, int64_t group_size, const std::string& link_type, v1::Cluster* cluster) {
@@ -249,6 +239,11 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
     if (peak.dtype() == dtype) return peak.flops_per_second();
   }
   return 0;
+}
+
+double RanksPerCore(const v1::Cluster& cluster) {
+  if (cluster.device().kind() != v1::CPU || cluster.host_cores() <= 0) return 1;
+  return std::max(1.0, static_cast<double>(cluster.devices_per_node()) / static_cast<double>(cluster.host_cores()));
 }
 
 std::string AssumedEfficiencies(const v1::Device& device) {

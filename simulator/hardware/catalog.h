@@ -29,12 +29,15 @@ absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
 // In FLOP/s; 0 if the device names none for `dtype`.
 double PeakFlops(const v1::Device& device, v1::DType dtype);
 
+// How many ranks take turns on a core of a CPU host; 1 where each has one for itself, and on other devices. A device's figures
+// are those of a rank that is alone on its core.
+double RanksPerCore(const v1::Cluster& cluster);
+
 // One sentence for whoever reads times of `device`, if some of its efficiencies are assumptions by their source; else empty.
 std::string AssumedEfficiencies(const v1::Device& device);
 
 // `nodes` nodes of `devices_per_node` devices, joined by the device's node_link and cluster_link. A cpu's ranks share the
-// host: memory is divided among them, and where there are more ranks than cores they take turns, so that all that one of them
-// does takes so much longer; a host is taken to be like this one.
+// host, which is taken to be like this one: its memory is divided among them; see RanksPerCore for its cores.
 absl::StatusOr<v1::Cluster> MakeCluster(const v1::Device& device, int64_t devices_per_node, int64_t nodes);
 
 // What a host of CPU ranks has for them; 0: as this one.

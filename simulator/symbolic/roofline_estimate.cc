@@ -5,6 +5,7 @@
 
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
+#include "simulator/hardware/catalog.h"
 
 namespace legoai::sim {
 namespace {
@@ -153,9 +154,12 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const para
     estimate.optimizer_seconds = std::max(estimate.optimizer_seconds, one.optimizer());
     microbatches = static_cast<double>(one.microbatches());
   }
-  estimate.compute_seconds = microbatches * (slowest - blocking);
-  estimate.communication_seconds = microbatches * blocking + exposed;
-  estimate.bubble_seconds = static_cast<double>(dims.pp() - 1) * slowest;
+  // Ranks that share a core take turns; while a stage of theirs has nothing to do, the others go on in its place.
+  const double turns = RanksPerCore(cluster), others = (turns - 1) * microbatches;
+  estimate.compute_seconds = turns * microbatches * (slowest - blocking);
+  estimate.communication_seconds = turns * (microbatches * blocking + exposed);
+  estimate.bubble_seconds = std::max(0.0, static_cast<double>(dims.pp() - 1) - others) * slowest;
+  estimate.optimizer_seconds *= turns;
   estimate.step_seconds =
       estimate.compute_seconds + estimate.communication_seconds + estimate.bubble_seconds + estimate.optimizer_seconds;
   return estimate;

@@ -66,6 +66,26 @@ TEST(RooflineEstimateTest, BubbleShrinksWithMicrobatches) {
   }
 }
 
+// Twice as many ranks on the same cores do the same work in the same time, at best.
+TEST(RooflineEstimateTest, RanksThatShareACoreTakeTurns) {
+  Job job;
+  job.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  job.recipe.mutable_training()->set_seq_len(128);
+  auto estimate = [&](int64_t cores, int64_t stages) {
+    job.recipe.mutable_training()->set_local_batch_size(4);
+    job.recipe.mutable_parallelism()->set_pipeline_parallel_degree(stages);
+    const auto cluster = MakeHostCluster(*FindDevice("cpu"), 4, {.memory_bytes = int64_t{1} << 40, .cores = cores});
+    const auto dims = parallel::ParallelDims::Create(job.recipe, job.model, 4);
+    EXPECT_TRUE(dims.ok()) << dims.status();
+    return *EstimateStep(job.model, *dims, job.recipe, *cluster);
+  };
+  EXPECT_NEAR(estimate(2, 1).step_seconds, 2 * estimate(4, 1).step_seconds, 1e-9);
+  const RooflineEstimate own = estimate(4, 4), shared = estimate(1, 4);
+  EXPECT_GT(own.bubble_seconds, 0);
+  EXPECT_EQ(shared.bubble_seconds, 0);  // somebody always works
+  EXPECT_GE(shared.step_seconds, own.step_seconds);
+}
+
 TEST(RooflineEstimateTest, AWorldLargerThanTheClusterIsRefused) {
   Job job;
   auto dims = parallel::ParallelDims::Create(job.recipe, job.model, 16);
