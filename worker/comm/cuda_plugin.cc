@@ -32,12 +32,15 @@ absl::StatusOr<const CudaPlugin*> LoadCudaPlugin(const std::string& path) {
   static const CudaPlugin* loaded = nullptr;
   if (loaded != nullptr) return loaded;
   void* library = dlopen((path.empty() ? FindPlugin() : path).c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) return NoGpu(dlerror());
+  if (library == nullptr) {
+    return NoGpu(absl::StrCat(dlerror(), "; `tools/fetch_deps gpu` brings CUDA's libraries, the build of",
+                              " //worker/comm/cuda:liblegoai_cuda.so the plugin"));
+  }
   using Entry = const CudaPlugin* (*)();
   auto entry = reinterpret_cast<Entry>(dlsym(library, "legoai_cuda_plugin"));
   if (entry == nullptr) return NoGpu("the plugin has no entry point; rebuild it with this version");
   const CudaPlugin* plugin = entry();
-  if (plugin->devices == 0) return NoGpu("the driver shows no device");
+  if (plugin->devices == 0) return NoGpu("the driver shows no device; CUDA 13 needs driver 580 or newer");
   return loaded = plugin;
 }
 
