@@ -50,6 +50,13 @@ void MarksArePassed(const CudaPlugin& plugin) {
   EXPECT_TRUE(mark->Passed());
 }
 
+TEST(CudaPlugin, AMissingLibraryIsNamedWithItsRemedy) {
+  const absl::Status missing = LoadCudaPlugin("no/such/library.so").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(missing.message().find("no/such/library.so"), std::string::npos) << missing;
+  EXPECT_NE(missing.message().find("`tools/fetch_deps gpu`"), std::string::npos) << missing;
+}
+
 TEST(CudaPlugin, WorksOnAGpuOrSaysWhyNot) {
   auto plugin = LoadCudaPlugin(kPlugin);
   if (plugin.ok()) {
