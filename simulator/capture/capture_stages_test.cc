@@ -26,7 +26,7 @@ namespace {
 using ::testing::IsEmpty;
 
 struct Case {
-  std::string name;
+  std::string name = {};
   int64_t shard = 1, tp = 1, pp = 1;
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
   int64_t microbatches = 8, rows = 1, layers = 5;

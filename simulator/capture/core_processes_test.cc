@@ -24,7 +24,9 @@ TEST(RunOnCoresTest, EachCoreIsAProcessOnOneProcessorOfItsOwn) {
   }
   EXPECT_NE((*results)[0][1], (*results)[1][1]);
   EXPECT_NE((*results)[0][1], getpid());
-  if (allowed.size() > 1) EXPECT_NE((*results)[0][3], (*results)[1][3]);
+  if (allowed.size() > 1) {
+    EXPECT_NE((*results)[0][3], (*results)[1][3]);
+  }
 }
 
 TEST(RunOnCoresTest, LongResultsComeWhole) {

@@ -1,10 +1,12 @@
-// The frame of a benchmark over recipes: rows as a table, or with --json as {"rows": [...]}; failures end it with a message.
+// The frame of a benchmark: rows as a table, or with --json as {"rows": [...]}; failures end it with a message.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,13 @@ namespace legoai::integration {
 inline double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
+}
+
+// Nearest rank.
+inline double Quantile(std::vector<double> values, double share) {
+  if (values.empty()) throw std::runtime_error("nothing was measured");
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(std::ceil(share * static_cast<double>(values.size()))) - 1];
 }
 
 // Prints as rows come. Not thread-safe.
@@ -41,18 +50,25 @@ class Rows {
   int count_ = 0;
 };
 
-// Usage of every benchmark: NAME [--json | PART_OF_A_RECIPE'S_NAME]. `run(rows, part)` adds the rows.
+// `run(rows)` adds the rows. Gives the exit code of `program`.
+template <class Run>
+int AddRows(const char* program, bool json, Run run) {
+  try {
+    Rows rows(json);
+    run(rows);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program, error.what());
+    return 1;
+  }
+}
+
+// Usage of every benchmark over recipes: NAME [--json | PART_OF_A_RECIPE'S_NAME]. `run(rows, part)` adds the rows.
 template <class Run>
 int BenchMain(int argc, char** argv, Run run) {
   const bool json = argc > 1 && std::strcmp(argv[1], "--json") == 0;
-  try {
-    Rows rows(json);
-    run(rows, std::string(argc > 1 && !json ? argv[1] : ""));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
+  const std::string part = argc > 1 && !json ? argv[1] : "";
+  return AddRows(argv[0], json, [&](Rows& rows) { run(rows, part); });
 }
 
 }  // namespace legoai::integration

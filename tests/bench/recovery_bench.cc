@@ -2,11 +2,7 @@
 // started again at once; leases and heartbeats are those of a service as it is installed.
 #include <signal.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -33,12 +29,6 @@ using Stub = v1::ControlPlane::Stub;
 constexpr int kSlots = 2, kInterval = 20;
 constexpr int kSteps = 10'000'000;        // never done
 constexpr double kPatienceSeconds = 120;  // beyond it the benchmark ends with a message
-
-// Nearest rank.
-double Quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(std::ceil(share * static_cast<double>(values.size()))) - 1];
-}
 
 class Recovery {
  public:
@@ -126,29 +116,23 @@ class Recovery {
   std::string name_;
 };
 
-}  // namespace
-
-int Main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const int rounds = absl::GetFlag(FLAGS_rounds);
-  try {
-    if (rounds < 1) throw std::runtime_error("--rounds must be at least 1");
-    Rows rows(absl::GetFlag(FLAGS_json));
-    rows.Note(absl::StrFormat("%-8s %6s %12s %12s", "what", "rounds", "p50_seconds", "p99_seconds"));
-    Recovery recovery;
-    recovery.Measure(
-        rows, "trainer", [&] { recovery.KillTrainer(); }, /*restarts=*/true, rounds);
-    recovery.Measure(
-        rows, "agent", [&] { recovery.KillAgent(); }, /*restarts=*/true, rounds);
-    recovery.Measure(
-        rows, "server", [&] { recovery.KillServer(); }, /*restarts=*/false, rounds);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
+void MeasureAll(Rows& rows, int rounds) {
+  if (rounds < 1) throw std::runtime_error("--rounds must be at least 1");
+  rows.Note(absl::StrFormat("%-8s %6s %12s %12s", "what", "rounds", "p50_seconds", "p99_seconds"));
+  Recovery recovery;
+  recovery.Measure(
+      rows, "trainer", [&] { recovery.KillTrainer(); }, /*restarts=*/true, rounds);
+  recovery.Measure(
+      rows, "agent", [&] { recovery.KillAgent(); }, /*restarts=*/true, rounds);
+  recovery.Measure(
+      rows, "server", [&] { recovery.KillServer(); }, /*restarts=*/false, rounds);
 }
 
+}  // namespace
 }  // namespace legoai::integration
 
-int main(int argc, char** argv) { return legoai::integration::Main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace legoai::integration;
+  absl::ParseCommandLine(argc, argv);
+  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [](Rows& rows) { MeasureAll(rows, absl::GetFlag(FLAGS_rounds)); });
+}

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
-#include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -43,13 +41,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point begun) { return std::chrono::duration<double>(Clock::now() - begun).count(); }
-
-// Nearest rank.
-double Quantile(std::vector<double> values, double share) {
-  if (values.empty()) throw std::runtime_error("nothing was measured");
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(std::ceil(share * static_cast<double>(values.size()))) - 1];
-}
 
 void Check(const absl::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
@@ -355,19 +346,10 @@ class Load {
 };
 
 }  // namespace
-
-int Main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  try {
-    Rows rows(absl::GetFlag(FLAGS_json));
-    Load(rows).Run();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-    return 1;
-  }
-}
-
 }  // namespace legoai::integration
 
-int main(int argc, char** argv) { return legoai::integration::Main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace legoai::integration;
+  absl::ParseCommandLine(argc, argv);
+  return AddRows(argv[0], absl::GetFlag(FLAGS_json), [](Rows& rows) { Load(rows).Run(); });
+}
