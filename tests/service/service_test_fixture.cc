@@ -6,7 +6,11 @@
 #include <cmath>
 
 #include "proto/enum_text.h"
+#include "server/store/sqlite_store.h"
+#include "tests/scenarios/checker.h"
+#include "tests/scenarios/checkpoint_checker.h"
 #include "tests/service/service_processes.h"
+#include "worker/checkpoint/directory.h"
 
 namespace legoai::service {
 namespace {
@@ -19,6 +23,7 @@ using cli::testing::WaitUntil;
 
 void ServiceTest::SetUp() {
   LegoTest::SetUp();
+  PrepareFolder();
   address_ = "127.0.0.1:" + std::to_string(FreePort());
   stub_ = MakeStub(address_);
   StartServer();
@@ -61,19 +66,23 @@ pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots) {
 }
 
 std::string ServiceTest::Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots, const std::string& text) {
-  v1::CreateJobRequest request;
-  request.set_parent("projects/default");
-  request.set_request_id("service-test-" + std::to_string(++submitted_));
   auto spec = TinyJob(folder_, slots, steps, interval);
   EXPECT_TRUE(spec.ok()) << spec.status();
   if (!spec.ok()) return "";
-  spec->set_display_name(::testing::UnitTest::GetInstance()->current_test_info()->name());
   spec->mutable_resources()->set_min_slots(min_slots);
   if (!text.empty()) {
     spec->mutable_recipe()->mutable_training()->set_dataset_path(text);
     spec->mutable_dataset()->set_uri(text);
   }
-  *request.mutable_spec() = *std::move(spec);
+  return Submit(*std::move(spec));
+}
+
+std::string ServiceTest::Submit(v1::JobSpec spec) {
+  v1::CreateJobRequest request;
+  request.set_parent("projects/default");
+  request.set_request_id("service-test-" + std::to_string(++submitted_));
+  spec.set_display_name(::testing::UnitTest::GetInstance()->current_test_info()->name());
+  *request.mutable_spec() = std::move(spec);
   v1::Job job;
   const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::CreateJob, request, &job);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -153,6 +162,32 @@ void ServiceTest::ExpectUndisturbed(const std::string& job, const std::map<int64
   for (const auto& [step, loss] : undisturbed) {
     ASSERT_EQ(losses.count(step), 1) << "step " << step;
     EXPECT_NEAR(losses.at(step), loss, tolerance * std::abs(loss)) << "step " << step;
+  }
+}
+
+void ServiceTest::ExpectCheckpointsAsListed(const std::string& job) {
+  std::map<std::string, std::vector<int64_t>> listed;
+  for (const v1::Checkpoint& checkpoint : Checkpoints(job)) listed[checkpoint.directory()].push_back(checkpoint.step());
+  ASSERT_FALSE(listed.empty());
+  for (const auto& [directory, steps] : listed) {
+    const auto there = checkpoint::ListCheckpoints(directory);
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_EQ(*there, steps) << directory;
+  }
+}
+
+void ServiceTest::ExpectSoundHistory(const std::string& job) {
+  KillServer();
+  const auto store = store::OpenSqliteStore(Path("data") + "/legoai.db");
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto view = scenarios::ReadStore(**store, {});
+  ASSERT_TRUE(view.ok()) << view.status();
+  ASSERT_EQ(view->jobs.count(job), 1);
+  const scenarios::JobHistory& history = view->jobs.at(job);
+  const int64_t kept = history.job.spec().recipe().checkpoint().keep_latest_k();
+  for (const auto& rules : {scenarios::CheckHistory(history), scenarios::CheckCommits(history),
+                            scenarios::CheckCheckpoints(history, kept, Path("scratch"))}) {
+    for (const std::string& rule : rules) ADD_FAILURE() << rule;
   }
 }
 

@@ -21,6 +21,8 @@ class ServiceTest : public cli::testing::LegoTest {
  protected:
   void SetUp() override;
   void TearDown() override;
+  // Called when the folder is there, and before anything is started: the process has one thread, unless a test ran before.
+  virtual void PrepareFolder() {}
 
   // On the same port and store each time; returns when it answers.
   void StartServer();
@@ -33,6 +35,7 @@ class ServiceTest : public cli::testing::LegoTest {
   // A job of the tiny model over `slots` slots; it saves every `interval` steps.
   // `text`: the dataset; empty: the folder's own.
   std::string Submit(int64_t slots, int64_t steps, int64_t interval, int64_t min_slots = 1, const std::string& text = "");
+  std::string Submit(v1::JobSpec spec);
   v1::Job Get(const std::string& job);
   // Waits until it holds; fails the test after five minutes, and with what the server and agents have said.
   v1::Job Await(const std::string& job, const std::string& what, const std::function<bool(const v1::Job&)>& wanted);
@@ -45,6 +48,11 @@ class ServiceTest : public cli::testing::LegoTest {
   std::vector<v1::Worker> Workers();
   // Every step once, and what training without trouble gives, within `tolerance` of each loss.
   void ExpectUndisturbed(const std::string& job, const std::map<int64_t, double>& undisturbed, double tolerance);
+  // Of every directory of checkpoints that is listed, what is listed is what is there.
+  void ExpectCheckpointsAsListed(const std::string& job);
+  // Kills the server and looks at what it left: legal transitions, one attempt at a time, each from the last committed step
+  // before it, nothing committed but by the attempt under way, and that can be read to the last byte.
+  void ExpectSoundHistory(const std::string& job);
 
   const std::string& address() const { return address_; }
 

@@ -1,0 +1,133 @@
+// What users ask of a service of real processes besides training: plans and simulations, health, workers out of use, and jobs
+// that cannot fit.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/impl/codegen/sync_stream.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/service/service_test_fixture.h"
+
+namespace legoai::service {
+namespace {
+
+using cli::testing::Json;
+using cli::testing::Result;
+using ::testing::HasSubstr;
+
+class ServiceCallsTest : public ServiceTest {
+ protected:
+  // The same call, here and with --server: both succeed, and say the same but for the seconds that it took.
+  Json ExpectTheSame(std::vector<std::string> call) {
+    call.insert(call.end(), {"-o", "json"});
+    const Result here = Run(call);
+    EXPECT_EQ(here.code, 0) << here.err;
+    call.insert(call.end(), {"--server", address()});
+    const Result there = Run(call);
+    EXPECT_EQ(there.code, 0) << there.err;
+    Json said = Json::parse(here.out, nullptr, false), of_server = Json::parse(there.out, nullptr, false);
+    for (Json* json : {&said, &of_server}) {
+      for (const char* seconds : {"seconds", "capture_seconds", "simulate_seconds"}) json->erase(seconds);
+    }
+    EXPECT_EQ(said, of_server) << Json::diff(said, of_server).dump(1);
+    return said;
+  }
+};
+
+TEST_F(ServiceCallsTest, PlansAndSimulationsAreTheSameHereAndOnTheServer) {
+  const std::vector<std::string> cases = {"--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"};
+  std::vector<std::string> simulate = {"simulate"}, plan = {"plan",
+                                                            "--budget-seconds",
+                                                            "0",
+                                                            "--rejected",
+                                                            "all",
+                                                            "--constraint",
+                                                            "training.mixed_precision_param=float32"};
+  simulate.insert(simulate.end(), cases.begin(), cases.end());
+  const Json estimate = ExpectTheSame(simulate);
+  EXPECT_GT(estimate["step_time_seconds"], 0.0);
+  plan.insert(plan.end(), cases.begin(), cases.end());
+  const Json result = ExpectTheSame(plan);
+  EXPECT_EQ(result["not_reached"], 0) << "all was looked at: what comes of it does not depend on time";
+  EXPECT_GE(result["captured"], 2);
+  EXPECT_GE(result["ranked"].size(), 2u);
+}
+
+// With bytes as they are on the wire: those two are gRPC's own services, of which no code is generated here.
+TEST_F(ServiceCallsTest, HealthAndReflectionAnswer) {
+  using grpc::internal::RpcMethod;
+  const auto channel = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
+  const auto text = [](const grpc::ByteBuffer& buffer) {
+    grpc::Slice slice;
+    return buffer.DumpToSingleSlice(&slice).ok() ? std::string(slice.begin(), slice.end()) : std::string();
+  };
+  const auto bytes = [](const std::string& of) {
+    const grpc::Slice slice(of);
+    return grpc::ByteBuffer(&slice, 1);
+  };
+  grpc::ClientContext context;
+  grpc::ByteBuffer answer;
+  const grpc::Status health = grpc::internal::BlockingUnaryCall(
+      channel.get(), RpcMethod("/grpc.health.v1.Health/Check", RpcMethod::NORMAL_RPC), &context, bytes(""), &answer);
+  EXPECT_TRUE(health.ok()) << health.error_message();
+  EXPECT_EQ(text(answer), std::string("\x08\x01")) << "field 1, status, is SERVING";
+
+  grpc::ClientContext stream_context;
+  const std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> reflection(
+      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+          channel.get(), RpcMethod("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", RpcMethod::BIDI_STREAMING),
+          &stream_context));
+  EXPECT_TRUE(reflection->Write(bytes(std::string("\x3a\x00", 2)))) << "field 7, list_services";
+  grpc::ByteBuffer listed;
+  ASSERT_TRUE(reflection->Read(&listed));
+  for (const char* service : {"legoai.v1.ControlPlane", "legoai.v1.WorkerService", "grpc.health.v1.Health"}) {
+    EXPECT_THAT(text(listed), HasSubstr(service));
+  }
+  reflection->WritesDone();
+  while (reflection->Read(&listed)) {
+  }
+  const grpc::Status status = reflection->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(ServiceCallsTest, AWorkerThatDrainsEndsItsJobAndTakesTheNextWhenItMay) {
+  StartAgent("a", 2);
+  const std::string job = Submit(2, 300, 20);
+  AwaitCommit(job, 20);
+  const Result drained = Run({"workers", "a", "--drain", "--server", address()});
+  EXPECT_EQ(drained.code, 0) << drained.err;
+  EXPECT_THAT(drained.out, HasSubstr("draining"));
+  const std::string next = Submit(2, 20, 20);
+  AwaitSuccess(job);
+  EXPECT_EQ(Attempts(job).size(), 1);
+  const v1::Job waits =
+      Await(next, "a reason", [](const v1::Job& now) { return now.state() != v1::SUBMITTED || !now.reason().empty(); });
+  EXPECT_EQ(waits.state(), v1::SUBMITTED);
+  EXPECT_THAT(waits.reason(), HasSubstr("no worker of pool default"));
+  ASSERT_EQ(Workers().size(), 1);
+  EXPECT_EQ(Workers()[0].state(), v1::DRAINING);
+  EXPECT_EQ(Workers()[0].used_size(), 0);
+  EXPECT_EQ(Run({"workers", "a", "--undrain", "--server", address()}).code, 0);
+  AwaitSuccess(next);
+}
+
+// Of four terabytes with its gradients and the optimizer's state.
+TEST_F(ServiceCallsTest, AModelThatDoesNotFitIntoTheWorkersMemoryFailsWithTheRemedy) {
+  StartAgent("a", 2);
+  cli::testing::Write(Path("large.json"), R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 256,
+      "hidden_size": 65536, "intermediate_size": 262144, "num_hidden_layers": 4, "num_attention_heads": 512,
+      "num_key_value_heads": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+      "tie_word_embeddings": false, "hidden_act": "silu"})");
+  const Result submitted = Run({"submit", Path("recipe.toml"), "--wait", "--server", address(),
+                                "--model.name=" + Path("large.json"), "--planning.constraints=activation_checkpoint.mode=none"});
+  EXPECT_EQ(submitted.code, 1) << submitted.err;
+  for (const char* part : {" failed: no recipe fits: Nothing fits. The closest is ", "usable",
+                           "More devices, a smaller batch or a shorter sequence would help."}) {
+    EXPECT_THAT(submitted.out, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace legoai::service
