@@ -48,7 +48,7 @@ TEST_F(BadServiceInput, DataThatTheAgentDoesNotSeeFailTheJobAndNameTheField) {
   EXPECT_EQ(Attempts(job).size(), 1);
   const Result logs = Run({"logs", job, "--server", address()});
   EXPECT_EQ(logs.code, 0) << logs.err;
-  for (const char* part : {"job leased: 2 slots of workers/a", "attempt 1 begins: 2 ranks of workers/a (shard 2, ",
+  for (const char* part : {"job leased: 2 slots of workers/a", "attempt 1 begins: 2 ranks of workers/a (",
                            "error: attempt 1 has failed: ", "error: job failed: "}) {
     EXPECT_THAT(logs.out, HasSubstr(part));
   }
