@@ -70,6 +70,24 @@ TEST_F(Lego, CatalogsAndVersion) {
   }
 }
 
+TEST_F(Lego, BashCompletesCommandsAndTheirOptions) {
+  const std::string script = Path("completion.bash");
+  Write(script, Run({"completion", "bash"}).out);
+  const Result parsed = Wait(StartProgram({"/bin/bash", "-n", script}));
+  EXPECT_EQ(parsed.code, 0) << parsed.err;
+  const auto completed = [&](const std::string& words, int word) {
+    const Result result = Wait(StartProgram({"/bin/bash", "-c",
+                                             "source " + script + "; COMP_WORDS=(" + words +
+                                                 "); COMP_CWORD=" + std::to_string(word) + "; _lego; echo ${COMPREPLY[@]}"}));
+    EXPECT_EQ(result.err, "");
+    return result.out;
+  };
+  EXPECT_EQ(completed("lego pla", 1), "plan\n");
+  EXPECT_EQ(completed("lego simulate --mem", 2), "--memory-timeline\n");
+  EXPECT_EQ(completed("lego plan -o ya", 3), "yaml\n");
+  EXPECT_EQ(completed("lego plan --recipe " + Path("recipe"), 3), Path("recipe.toml") + "\n");
+}
+
 TEST_F(Lego, BadRecipesAreRefusedByNameBeforeAnythingStarts) {
   const std::string recipe = Path("recipe.toml");
   ExpectError({"train", recipe, "--training.local_bach_size=2"}, 2, {"training.local_bach_size", "training.local_batch_size"});
@@ -180,6 +198,26 @@ TEST_F(Lego, InterruptedPlansLeaveNoProcess) {
     }
     EXPECT_FALSE(fs::exists(Path("winner.toml")));
   }
+}
+
+// The simulator is stopped, so that it cannot be done before the interrupt.
+TEST_F(Lego, InterruptedSimulationsLeaveNoProcess) {
+  const pid_t lego = Start({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"});
+  pid_t simulator = 0;
+  testing::WaitUntil("a simulator", [&] {
+    for (const testing::Process& process : Processes()) {
+      if (process.program == "lego-sim") simulator = process.pid;
+    }
+    return simulator != 0 || testing::Ended(lego);
+  });
+  ASSERT_NE(simulator, 0) << Wait(lego).err;
+  kill(simulator, SIGSTOP);
+  kill(lego, SIGINT);
+  const Result result = Wait(lego);
+  EXPECT_EQ(result.code, 130) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("interrupted"), std::string::npos) << result.err;
+  EXPECT_TRUE(Processes().empty());
 }
 
 TEST_F(Lego, ABudgetThatReachesNothingIsAnErrorAndNotAMisfit) {

@@ -132,8 +132,12 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   }
   if (estimate->fits()) return kDone;
   const auto& stage = planner::FullestStage(*estimate);
-  std::fprintf(stderr, "lego simulate: does not fit: stage %lld needs %s, %s are usable\n", static_cast<long long>(stage.stage()),
-               BytesText(stage.peak_allocated_bytes()).c_str(), BytesText(planner::UsableBytes(stage)).c_str());
+  std::fprintf(stderr,
+               "lego simulate: does not fit: stage %lld needs %s, %s are usable; more devices to shard over, full checkpointing, "
+               "a smaller "
+               "local batch or a shorter sequence would help, and `lego plan` finds what fits\n",
+               static_cast<long long>(stage.stage()), BytesText(stage.peak_allocated_bytes()).c_str(),
+               BytesText(planner::UsableBytes(stage)).c_str());
   return kNothingFits;
 }
 

@@ -1,5 +1,5 @@
-// How long the capture of a training step takes, and the memory of its Trace: models of the catalog, FSDP over many ranks, all by
-// this one process. Asserts nothing about time.
+// How long it takes to capture a training step and to simulate it, memory and time, and the memory of its Trace: models of the
+// catalog, FSDP over many H100s, all by this one process. Asserts nothing about time.
 //
 // Usage: capture_bench [--json] [model world]...  (default: llama3-8b 8, llama3-70b 128)
 #include <ATen/Parallel.h>
@@ -12,7 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "simulator/capture/capture.h"
+#include "simulator/engine/step_simulation.h"
+#include "simulator/hardware/catalog.h"
+#include "simulator/memory/memory_simulator.h"
 #include "worker/model/catalog.h"
 #include "worker/parallel/parallel_dims.h"
 #include "worker/parallel/recipe.h"
@@ -33,37 +37,69 @@ v1::Recipe FsdpRecipe(int64_t world) {
   return recipe;
 }
 
+absl::StatusOr<v1::Cluster> ClusterOf(int64_t world) {
+  constexpr int64_t kPerNode = 8;
+  const auto device = FindDevice("h100-sxm-80");
+  if (!device.ok()) return device.status();
+  return MakeCluster(*device, std::min(world, kPerNode), std::max<int64_t>(1, world / kPerNode));
+}
+
+// Gives the seconds that it took.
+absl::StatusOr<double> Simulate(const graph::Trace& trace, const v1::Cluster& cluster) {
+  const absl::Time start = absl::Now();
+  const auto memory = SimulateMemory(trace, MemoryOptionsOf(cluster.device()));
+  if (!memory.ok()) return memory.status();
+  const auto roofline = RooflineModel::Create(cluster.device());
+  if (!roofline.ok()) return roofline.status();
+  const std::vector<StageTrace> stages = {{&trace, 0, 0}};
+  const auto step = SimulateStep(stages, cluster, **roofline, CollectiveCostModel(cluster));
+  if (!step.ok()) return step.status();
+  return absl::ToDoubleSeconds(absl::Now() - start);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 absl::Status Measure(const std::string& name, int64_t world, const char* separator, bool json) {
   auto model = model::ResolveModel(name);
   if (!model.ok()) return model.status();
   const v1::Recipe recipe = FsdpRecipe(world);
   auto dims = parallel::ParallelDims::Create(recipe, *model, world);
   if (!dims.ok()) return dims.status();
-  std::vector<double> build, capture;
+  const auto cluster = ClusterOf(world);
+  if (!cluster.ok()) return cluster.status();
+  std::vector<double> build, capture, simulate, both;
   int64_t operators = 0, instructions = 0, bytes = 0;
   for (int i = 0; i < kRepeats; ++i) {
     auto result = CaptureStep(*model, recipe, *dims, /*rank=*/0);
     if (!result.ok()) return result.status();
     build.push_back(result->build_seconds);
     capture.push_back(result->capture_seconds);
+    const auto simulated = Simulate(result->trace, *cluster);
+    if (!simulated.ok()) return simulated.status();
+    simulate.push_back(*simulated);
+    both.push_back(capture.back() + simulate.back());
     operators = result->trace.OperatorCount();
     instructions = result->trace.instructions.size();
     bytes = result->trace.ResidentBytes();
   }
-  std::sort(build.begin(), build.end());
-  std::sort(capture.begin(), capture.end());
-  const double seconds = capture[kRepeats / 2], per_operator = seconds / operators * 1e6;
+  const double seconds = Median(capture), per_operator = seconds / operators * 1e6;
   const double per_instruction = static_cast<double>(bytes) / instructions;
   if (json) {
     std::printf(
-        "%s{\"model\": \"%s\", \"world_size\": %lld, \"build_seconds\": %.6f, \"capture_seconds\": %.6f, \"operators\": %lld, "
+        "%s{\"model\": \"%s\", \"world_size\": %lld, \"build_seconds\": %.6f, \"capture_seconds\": %.6f, "
+        "\"simulate_seconds\": %.6f, \"capture_and_simulate_seconds\": %.6f, \"operators\": %lld, "
         "\"microseconds_per_operator\": %.3f, \"bytes_per_instruction\": %.1f}",
-        separator, name.c_str(), static_cast<long long>(world), build[kRepeats / 2], seconds, static_cast<long long>(operators),
-        per_operator, per_instruction);
+        separator, name.c_str(), static_cast<long long>(world), Median(build), seconds, Median(simulate), Median(both),
+        static_cast<long long>(operators), per_operator, per_instruction);
   } else {
-    std::printf("%-12s world %4lld  build %.3f s  capture %.3f s  %lld operators, %.2f us each; %.0f bytes per instruction\n",
-                name.c_str(), static_cast<long long>(world), build[kRepeats / 2], seconds, static_cast<long long>(operators),
-                per_operator, per_instruction);
+    std::printf(
+        "%-12s world %4lld  build %.3f s  capture %.3f s + simulate %.3f s = %.3f s  %lld operators, %.2f us each to capture; "
+        "%.0f bytes per instruction\n",
+        name.c_str(), static_cast<long long>(world), Median(build), seconds, Median(simulate), Median(both),
+        static_cast<long long>(operators), per_operator, per_instruction);
   }
   return absl::OkStatus();
 }

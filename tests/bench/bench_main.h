@@ -1,4 +1,4 @@
-// The frame of a benchmark: rows as a table, or with --json as {"rows": [...]}; failures end it with a message.
+// The frame of a benchmark: rows as a table, or with --json as {"rows": [...], summaries}; failures end it with a message.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +32,16 @@ class Rows {
     if (json_) std::printf("{\"rows\": [");
   }
   ~Rows() {
-    if (json_) std::printf("]}\n");
+    if (json_) std::printf("]%s}\n", summary_.c_str());
   }
   // `json`: the row's members; `text`: its line.
   void Add(const std::string& json, const std::string& text) {
     if (json_) std::printf("%s{%s}", count_++ == 0 ? "" : ", ", json.c_str());
+    Note(text);
+  }
+  // What is said of rows together. `json`: a member beside "rows"; `text`: a line below them.
+  void Summarize(const std::string& json, const std::string& text) {
+    summary_ += ", " + json;
     Note(text);
   }
   // A line that only the table has.
@@ -48,6 +53,7 @@ class Rows {
  private:
   const bool json_;
   int count_ = 0;
+  std::string summary_;
 };
 
 // `run(rows)` adds the rows. Gives the exit code of `program`.

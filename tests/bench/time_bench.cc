@@ -126,8 +126,10 @@ void RunAll(Rows& rows, const std::string& part) {
       errors.push_back(std::abs(times.Error()));
     }
     if (errors.empty()) continue;
-    rows.Note(absl::StrFormat("error: median %.1f %%, worst %.1f %%", Median(errors) * 100,
-                              *std::max_element(errors.begin(), errors.end()) * 100));
+    const double median = Median(errors), worst = *std::max_element(errors.begin(), errors.end());
+    rows.Summarize(absl::StrFormat("\"%s\": {\"cores\": %d, \"recipes\": %d, \"median_error\": %.4f, \"worst_error\": %.4f}",
+                                   larger ? "worlds_beyond_cores" : "worlds_within_cores", cores, errors.size(), median, worst),
+                   absl::StrFormat("error: median %.1f %%, worst %.1f %%", median * 100, worst * 100));
   }
 }
 

@@ -153,22 +153,31 @@ TEST_F(BadInput, AClusterWithoutRoomNamesTheClosestRecipe) {
     google::protobuf::TextFormat::PrintToString(*cluster, &text);
     Write(Path("small.txtpb"), text);
     const Result planned = Run({"plan", "--recipe", Path("recipe.toml"), "--cluster", Path("small.txtpb"), "--budget-seconds",
-                                "0", "-o", "json", "--out", Path("winner.toml")});
+                                "0", "--rejected", "all", "-o", "json", "--out", Path("winner.toml")});
     EXPECT_EQ(planned.code, 3) << planned.err;
     const Json json = Json::parse(planned.out);
     EXPECT_TRUE(json["ranked"].empty());
     ASSERT_FALSE(json["rejected"].empty());
     int64_t before = bytes;
     for (const Json& rejected : json["rejected"]) {
+      if (rejected["rule"] != "out_of_memory") continue;
       EXPECT_GE(rejected["peak_memory_bytes"], before) << "the closest first";
       before = rejected["peak_memory_bytes"];
     }
-    EXPECT_NE(planned.err.find("closest"), std::string::npos) << planned.err;
+    cli::testing::ExpectAllRejected(json);
+    const Json& closest = json["rejected"][0];
+    const std::string batch = "local batch " + closest["recipe"]["training"]["local_batch_size"].dump();
+    for (const std::string& part : {std::string("Nothing fits. The closest is "), batch, closest["reason"].get<std::string>(),
+                                    std::string("More devices, a smaller batch or a shorter sequence would help")}) {
+      EXPECT_NE(planned.err.find(part), std::string::npos) << part << " is not in " << planned.err;
+    }
     EXPECT_FALSE(fs::exists(Path("winner.toml"))) << "a recipe that does not fit";
     const Result simulated = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", Path("small.txtpb"), "-o", "json"});
     EXPECT_EQ(simulated.code, 3) << simulated.err;
     EXPECT_EQ(Json::parse(simulated.out)["fits"], false);
-    EXPECT_NE(simulated.err.find("does not fit: stage 0 needs"), std::string::npos) << simulated.err;
+    for (const char* part : {"does not fit: stage 0 needs", "full checkpointing, a smaller local batch or a shorter sequence"}) {
+      EXPECT_NE(simulated.err.find(part), std::string::npos) << simulated.err;
+    }
   }
 }
 

@@ -162,6 +162,52 @@ TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
   EXPECT_EQ(norm, Tensor("run", 60, "model.norm.weight", {16}));
 }
 
+// Nothing has been learned by the first evaluation, so each of 256 bytes is as likely; and every layout finds the same.
+TEST_F(TrainerTest, EveryLayoutFindsTheSameHeldOutLoss) {
+  recipe().mutable_training()->set_steps(3);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_validation()->set_enable(true);
+  recipe().mutable_validation()->set_freq(1);
+  struct Layout {
+    const char* name;
+    int64_t shard, tp, pp;
+  };
+  std::vector<double> expected;
+  for (const Layout& l : {Layout{"one", 1, 1, 1}, {"fsdp2", 2, 1, 1}, {"tp2", 1, 2, 1}, {"pp2", 1, 1, 2}}) {
+    SCOPED_TRACE(l.name);
+    recipe().mutable_parallelism()->set_data_parallel_shard_degree(l.shard);
+    recipe().mutable_parallelism()->set_tensor_parallel_degree(l.tp);
+    recipe().mutable_parallelism()->set_pipeline_parallel_degree(l.pp);
+    const auto outcome = Train(l.name, l.shard * l.tp * l.pp);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    std::vector<double> losses;
+    for (const auto& entry : outcome->metrics) losses.push_back(entry.validation_loss());
+    ASSERT_EQ(losses.size(), 3u);
+    if (expected.empty()) expected = losses;
+    EXPECT_NEAR(losses[0], std::log(256), 0.1);
+    EXPECT_LT(losses[2], losses[0] - 1e-3);
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << i;
+  }
+}
+
+// Where all sequences are alike, the loss of a step, which is that before its update, is the held-out loss after the step before.
+TEST_F(TrainerTest, TheHeldOutLossIsThatOfTheUpdatedModel) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "abcdefghijklmnop";
+  WriteText(text);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_validation()->set_enable(true);
+  recipe().mutable_validation()->set_freq(1);
+  const auto outcome = Train("run", 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto& steps = outcome->metrics;
+  ASSERT_EQ(steps.size(), 6u);
+  for (size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].loss(), steps[i - 1].validation_loss(), 1e-5 * steps[i].loss()) << i;
+    EXPECT_LT(steps[i].loss(), steps[i - 1].loss() - 1e-3) << i;
+  }
+}
+
 // Stopped, gone on in another layout, stopped, gone on in a third: the losses are those of a run in one piece.
 // No stop comes too late: what is asked when a step is reported reaches the ranks before the second checkpoint after it, since
 // they wait for the launcher at every one.

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -23,6 +25,19 @@ void WaitUntil(const std::string& what, const std::function<bool()>& condition) 
     usleep(kPollMicroseconds);
   }
   FAIL() << "waited in vain for: " << what;
+}
+
+void ExpectAllRejected(const Json& plan) {
+  std::map<std::string, int64_t> expected = plan["pruned"].get<std::map<std::string, int64_t>>(), listed;
+  expected["out_of_memory"] = plan["bounded_out"].get<int64_t>() + plan["captured_unfit"].get<int64_t>();
+  expected["failed"] = plan["failed"];
+  std::erase_if(expected, [](const auto& rule) { return rule.second == 0; });
+  std::set<std::string> recipes;
+  for (const Json& rejected : plan["rejected"]) {
+    ++listed[rejected["rule"]];
+    EXPECT_TRUE(recipes.insert(rejected["recipe"].dump()).second) << "twice: " << rejected;
+  }
+  EXPECT_EQ(listed, expected);
 }
 
 void LegoTest::SetUp() {

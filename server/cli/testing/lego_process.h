@@ -29,6 +29,9 @@ struct Result {
 // Waits until `condition` holds, and fails the test after five minutes. Conditions on what a process does ask for its end too.
 void WaitUntil(const std::string& what, const std::function<bool()>& condition);
 
+// That the JSON of `plan --rejected all` lists every recipe that its counts say was dropped, each once, by its rule.
+void ExpectAllRejected(const Json& plan);
+
 class LegoTest : public ::testing::Test {
  protected:
   void SetUp() override;
