@@ -363,8 +363,8 @@ void Server::ReplyFile(const Shared& exchange) {
 absl::Status CheckHandlers(const google::protobuf::ServiceDescriptor* service, const Handlers& handlers) {
   for (int i = 0; i < service->method_count(); ++i) {
     const std::string& name = service->method(i)->name();
-    const bool known = name == "WatchJob" ? handlers.look_at_job && handlers.unary.count("GetJob")
-                                          : handlers.unary.count(name) || handlers.streams.count(name);
+    const bool known =
+        name == "WatchJob" ? handlers.look_at_job != nullptr : handlers.unary.count(name) || handlers.streams.count(name);
     if (!known) return absl::InternalError(absl::StrCat("no handler for ", service->method(i)->full_name()));
   }
   return absl::OkStatus();

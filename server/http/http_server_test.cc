@@ -155,7 +155,8 @@ class HttpServerTest : public testing::Test {
   absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (request.name() != kJob) return absl::NotFoundError("there is no such job");
-    if (job_.version() <= request.after_version()) return std::nullopt;
+    // As the service does it: a final job always is an answer.
+    if (job_.version() <= request.after_version() && job_.state() == v1::RUNNING) return std::nullopt;
     v1::WatchJobResponse response;
     *response.mutable_job() = job_;
     return response;

@@ -66,26 +66,16 @@ void WatchStream::TryLook() {
 WatchStream::Look WatchStream::RunLook(const v1::WatchJobRequest& request) {
   auto news = handlers_->look_at_job(request, &seen_);
   if (!news.ok()) return {news.status(), std::nullopt};
-  Look look{absl::OkStatus(), *std::move(news)};
-  if (look.news) {
-    look.final = IsFinalState(look.news->job().state());
-  } else {
-    v1::GetJobRequest get;
-    get.set_name(request.name());
-    v1::Job job;
-    look.status = handlers_->unary.at("GetJob")(
-        get, [] { return false; }, &job);
-    look.final = IsFinalState(job.state());
-  }
-  return look;
+  return {absl::OkStatus(), *std::move(news)};
 }
 
 void WatchStream::OnLook(Look look) {
   looking_ = false;
   if (over()) return;
   if (!look.status.ok()) return Fail(look.status);
-  const bool seen_all = !look.news && look.final;
-  if (seen_all && !exchange_->streaming()) {
+  const bool final = look.news && IsFinalState(look.news->job().state());
+  // A final job is news whatever the client has seen of it.
+  if (final && !exchange_->streaming() && look.news->job().version() == request_.after_version()) {
     over_ = true;
     return exchange_->Reply(204, "", "");
   }
@@ -94,7 +84,7 @@ void WatchStream::OnLook(Look look) {
     request_.set_after_version(look.news->job().version());
     Send("job", std::to_string(look.news->job().version()), ToJson(*look.news, -1));
   }
-  if (look.final) {
+  if (final) {
     Send("end", "", "{}");
     over_ = true;
     exchange_->EndEvents();

@@ -57,7 +57,6 @@ class WatchStream : public EventStream, public std::enable_shared_from_this<Watc
   struct Look {
     absl::Status status;
     std::optional<v1::WatchJobResponse> news;
-    bool final = false;
   };
 
   void Wake();
