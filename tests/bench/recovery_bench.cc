@@ -81,14 +81,24 @@ class Recovery {
       return job.state() == v1::RUNNING && job.committed_step() > committed;
     });
     const auto begun = Clock::now();
-    const int64_t begun_us = absl::ToUnixMicros(absl::Now());
+    const double begun_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
     kill();
     Await("a step after the end of the " + what, [&](const v1::Job& job) {
       if (job.state() != v1::RUNNING) return false;
-      return restarts ? job.attempts() > before.attempts()
-                      : job.progress().step() > before.progress().step() && job.progress().update_time_us() > begun_us;
+      return restarts ? job.attempts() > before.attempts() : HasStepAfter(before.progress().step(), begun_seconds);
     });
     return std::chrono::duration<double>(Clock::now() - begun).count();
+  }
+
+  // Whether a step was done after that time: some before it may be told only afterwards.
+  bool HasStepAfter(int64_t step, double unix_seconds) {
+    v1::QueryMetricsRequest request;
+    request.set_name(name_);
+    request.set_after_step(step);
+    v1::QueryMetricsResponse response;
+    service::Ask(service_.stub(), &Stub::QueryMetrics, request, &response);
+    // The last one is always among them.
+    return !response.points().empty() && response.points().rbegin()->time_unix_seconds() > unix_seconds;
   }
 
   // While the server is away: a job in no state.

@@ -1,34 +1,54 @@
 // Whatever is killed or stopped, the job goes on from its last committed checkpoint and ends as if nothing had been.
 #include <signal.h>
 
+#include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
-#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::service {
 namespace {
 
 using cli::testing::WaitUntil;
 
-constexpr int64_t kSteps = 300, kInterval = 20;
+constexpr int64_t kSteps = 300, kInterval = 20, kGlobalBatch = 4;
 
 class RecoveryTest : public ServiceTest {
  protected:
+  // A restart is not a beginning: from the last commit before it, which is one at least.
+  void ExpectWentOn(const std::string& job) {
+    const auto attempts = Attempts(job);
+    ASSERT_EQ(attempts.size(), 2);
+    EXPECT_EQ(attempts[0].resume_step(), 0);
+    EXPECT_GE(attempts[1].resume_step(), kInterval);
+    ExpectSoundHistory(job);
+  }
+
   // The losses of the same job without trouble: every test's folder has the same text, model and seed.
   const std::map<int64_t, double>& Undisturbed() {
     static const auto* const losses = new std::map<int64_t, double>(TrainUndisturbed());
     return *losses;
   }
 
-  // Of every directory that is listed, what is listed is what is there.
-  void ExpectCheckpointsAsListed(const std::string& job) {
-    std::map<std::string, std::vector<int64_t>> listed;
-    for (const v1::Checkpoint& checkpoint : Checkpoints(job)) listed[checkpoint.directory()].push_back(checkpoint.step());
-    ASSERT_FALSE(listed.empty());
-    for (const auto& [directory, steps] : listed) {
-      const auto there = checkpoint::ListCheckpoints(directory);
-      ASSERT_TRUE(there.ok()) << there.status();
-      EXPECT_EQ(*there, steps) << directory;
+  // The first attempt's checkpoints, up to the one that the second went on from, were written by two ranks that share the
+  // samples, and the others by one; all say that after N steps N global batches have been seen.
+  void ExpectSavedByTwoThenByOne(const std::string& job, int64_t resumed) {
+    int64_t saved = 0;
+    for (const v1::Checkpoint& checkpoint : Checkpoints(job)) {
+      SCOPED_TRACE(checkpoint.name());
+      EXPECT_EQ(checkpoint.step(), saved += kInterval);
+      const bool first = checkpoint.step() <= resumed;
+      EXPECT_EQ(checkpoint.epoch(), first ? 1 : 2);
+      const auto reader = checkpoint::CheckpointReader::Open(checkpoint.directory(), checkpoint.step(), "");
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      const v1::Training& training = reader->manifest().recipe().training();
+      const auto layout = parallel::ParallelDims::Create(reader->manifest().recipe(), reader->manifest().model(), first ? 2 : 1);
+      ASSERT_TRUE(layout.ok()) << layout.status();
+      EXPECT_EQ(layout->dp(), first ? 2 : 1);
+      EXPECT_EQ(reader->manifest().next_sample(), checkpoint.step() * kGlobalBatch);
+      EXPECT_EQ(training.global_batch_size(), kGlobalBatch);
     }
+    EXPECT_EQ(saved, kSteps);
   }
 
  private:
@@ -60,6 +80,7 @@ TEST_F(RecoveryTest, AServerThatIsKilledLosesNothingAndTrainersGoOn) {
   EXPECT_EQ(Attempts(job).size(), 1);
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
+  ExpectSoundHistory(job);
 }
 
 TEST_F(RecoveryTest, ATrainerThatIsKilledIsStartedAgain) {
@@ -73,9 +94,9 @@ TEST_F(RecoveryTest, ATrainerThatIsKilledIsStartedAgain) {
   ASSERT_EQ(attempts.size(), 2);
   EXPECT_EQ(attempts[0].state(), "failed");
   EXPECT_NE(attempts[0].error().message().find("rank 1"), std::string::npos) << attempts[0].error().message();
-  EXPECT_GE(attempts[1].resume_step(), kInterval);
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
+  ExpectWentOn(job);
 }
 
 TEST_F(RecoveryTest, AnAgentThatIsKilledGoesOnWhenItIsBack) {
@@ -92,6 +113,7 @@ TEST_F(RecoveryTest, AnAgentThatIsKilledGoesOnWhenItIsBack) {
   EXPECT_EQ(Attempts(job)[0].state(), "lost");
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
+  ExpectWentOn(job);
 }
 
 TEST_F(RecoveryTest, AStoppedAgentIsReplacedByAnotherAndFencedOff) {
@@ -110,10 +132,13 @@ TEST_F(RecoveryTest, AStoppedAgentIsReplacedByAnotherAndFencedOff) {
   // Nothing of the old epoch was committed after the new one began.
   const int64_t resumed = attempts[1].resume_step();
   for (const v1::Checkpoint& checkpoint : Checkpoints(job)) {
-    if (checkpoint.step() > resumed) EXPECT_EQ(checkpoint.epoch(), 2) << checkpoint.step();
+    if (checkpoint.step() > resumed) {
+      EXPECT_EQ(checkpoint.epoch(), 2) << checkpoint.step();
+    }
   }
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
+  ExpectWentOn(job);
 }
 
 TEST_F(RecoveryTest, AStoppedAgentThatGoesOnEndsItsTrainersAndGetsTheJobAgain) {
@@ -125,15 +150,18 @@ TEST_F(RecoveryTest, AStoppedAgentThatGoesOnEndsItsTrainersAndGetsTheJobAgain) {
   Await(job, "the end of its lease", [](const v1::Job& now) { return now.state() == v1::RESTARTING; });
   Signal(agent, SIGCONT);
   AwaitSuccess(job);
-  EXPECT_EQ(Attempts(job).size(), 2);
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
+  ExpectWentOn(job);
 }
 
 TEST_F(RecoveryTest, FewerSlotsAfterTheRestartArePlannedAnewAndNoSampleIsLostOrSeenTwice) {
   pid_t large = StartAgent("a", 2);
   const auto& undisturbed = Undisturbed();
-  const std::string job = Submit(2, kSteps, kInterval);
+  auto spec = TinyJob(folder_, 2, kSteps, kInterval);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  spec->mutable_recipe()->mutable_checkpoint()->set_keep_latest_k(0);  // all are looked at in the end
+  const std::string job = Submit(*std::move(spec));
   AwaitCommit(job, kInterval);
   Kill(&large);
   agents_.clear();
@@ -146,6 +174,8 @@ TEST_F(RecoveryTest, FewerSlotsAfterTheRestartArePlannedAnewAndNoSampleIsLostOrS
   // The same samples in the same steps, summed in another order.
   ExpectUndisturbed(job, undisturbed, 1e-3);
   ExpectCheckpointsAsListed(job);
+  ExpectSavedByTwoThenByOne(job, attempts[1].resume_step());
+  ExpectWentOn(job);
 }
 
 }  // namespace
