@@ -16,13 +16,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+constexpr int64_t kSteps = 1000, kInterval = 20;
+
 class HangTest : public ServiceTest {
  protected:
   // A job of two ranks that trains.
   void Begin() {
     StartAgent("a", 2);
-    job_ = Submit(2, 1000, 20);
-    AwaitCommit(job_, 20);
+    job_ = Submit(2, kSteps, kInterval);
+    AwaitCommit(job_, kInterval);
     run_directory_ = absl::StrCat(Path("runs"), job_.substr(job_.rfind('/')), "/epoch-1");
     ASSERT_TRUE(Trainer(0) != 0 && Trainer(1) != 0);
     stopper_.emplace(run_directory_, std::array<pid_t, 2>{Trainer(0), Trainer(1)});
@@ -56,6 +58,14 @@ class HangTest : public ServiceTest {
     }
   }
 
+  // The job goes on from its last commit, and ends.
+  void ExpectRecovery() {
+    AwaitSuccess(job_);
+    const auto attempts = Attempts(job_);
+    ASSERT_EQ(attempts.size(), 2);
+    EXPECT_GE(attempts[1].resume_step(), kInterval);
+  }
+
   std::string job_, run_directory_;
   std::optional<launch::testing::RankStopper> stopper_;
 };
@@ -79,8 +89,13 @@ TEST_F(HangTest, ARankThatIsStoppedInsideOfACollectiveIsNamedWithIt) {
                                      " and stands still in it; rank 0 waits")));
   EXPECT_THAT(record.analysis().text(), HasSubstr("the process is stopped (SIGSTOP)"));
   ExpectCommandSays(record.analysis());
-  AwaitSuccess(job_);
-  EXPECT_EQ(Losses(job_).size(), 1000);
+  ExpectRecovery();
+  const std::string undisturbed = Submit(2, kSteps, kInterval);
+  AwaitSuccess(undisturbed);
+  ASSERT_EQ(Attempts(undisturbed).size(), 1);
+  ASSERT_EQ(Losses(undisturbed).size(), kSteps);
+  ExpectUndisturbed(job_, Losses(undisturbed), 0);
+  ExpectSoundHistory(job_);
 }
 
 TEST_F(HangTest, ARankThatIsStoppedBeforeACollectiveIsNamedWithIt) {
@@ -98,7 +113,8 @@ TEST_F(HangTest, ARankThatIsStoppedBeforeACollectiveIsNamedWithIt) {
   EXPECT_THAT(record.analysis().text(), HasSubstr("rank 1 has not entered "));
   EXPECT_THAT(record.analysis().text(), HasSubstr("the process is stopped (SIGSTOP)"));
   ExpectCommandSays(record.analysis());
-  AwaitSuccess(job_);
+  ExpectRecovery();
+  ExpectSoundHistory(job_);
 }
 
 }  // namespace
