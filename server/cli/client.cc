@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "proto/keepalive.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "server/jobs/job_states.h"
 #include "server/rpc/grpc_status.h"
 
 namespace legoai::cli {
@@ -69,8 +70,6 @@ class Backoff {
  private:
   absl::Duration pause_ = kShortestPause;
 };
-
-bool IsOver(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED; }
 
 }  // namespace
 
@@ -219,7 +218,7 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
         answered = true;
         backoff = Backoff();
         request.set_after_version(response.job().version());
-        over = IsOver(response.job().state());
+        over = server::IsFinal(response.job().state());
         callbacks.news(response);
       }
       status = reader->Finish();

@@ -9,6 +9,7 @@
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
+#include "server/jobs/job_states.h"
 
 namespace legoai::cli {
 namespace {
@@ -28,7 +29,7 @@ absl::StatusOr<bool> IsOver(Client& client, const std::string& name) {
   request.set_name(name);
   const auto job = client.GetJob(request);
   if (!job.ok()) return job.status();
-  return job->state() == v1::SUCCEEDED || job->state() == v1::FAILED || job->state() == v1::CANCELLED;
+  return server::IsFinal(job->state());
 }
 
 // Reads page after page. Lines that come after the look at the job's state are read once more, so that none of the last is

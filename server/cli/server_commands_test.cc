@@ -109,6 +109,7 @@ TEST_F(ServerCommands, AJobFromSubmissionToItsEnd) {
   const Result submitted = Run({"submit", Path("recipe.toml"), "--name", "my job", "--policy.priority=3"});
   ASSERT_EQ(submitted.code, 0) << submitted.err;
   EXPECT_EQ(submitted.out.rfind("submitted projects/default/jobs/", 0), 0u) << submitted.out;
+  EXPECT_NE(submitted.err.find("job.dump_folder is for `lego train`"), std::string::npos) << submitted.err;
   const Json jobs = RunJson({"list"});
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_EQ(jobs[0]["state"], "submitted");

@@ -46,6 +46,9 @@ absl::StatusOr<v1::CreateJobRequest> ReadRequest(const Arguments& arguments) {
   if (request.spec().dataset().sha256().empty()) {
     std::fprintf(stderr, "note: %s is not visible here; the workers look for it\n", request.spec().dataset().uri().c_str());
   }
+  if (request.spec().recipe().job().has_dump_folder()) {
+    std::fprintf(stderr, "note: job.dump_folder is for `lego train`; a submitted job's folders are in --runs of the agents\n");
+  }
   return request;
 }
 

@@ -5,13 +5,12 @@
 #include "nlohmann/json.hpp"
 #include "proto/json/json.h"
 #include "server/http/http_error.h"
+#include "server/jobs/job_states.h"
 
 namespace legoai::server {
 namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(200);
-
-bool IsFinalState(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED; }
 
 }  // namespace
 
@@ -73,7 +72,7 @@ void WatchStream::OnLook(Look look) {
   looking_ = false;
   if (over()) return;
   if (!look.status.ok()) return Fail(look.status);
-  const bool final = look.news && IsFinalState(look.news->job().state());
+  const bool final = look.news && IsFinal(look.news->job().state());
   // A final job is news whatever the client has seen of it.
   if (final && !exchange_->streaming() && look.news->job().version() == request_.after_version()) {
     over_ = true;

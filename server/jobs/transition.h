@@ -1,25 +1,15 @@
-// The state machine of a job: which state may follow which, and the one way in which a job is changed (decisions 22). gRPC-free.
-// Thread-safety: pure functions, and functions of the transaction that is given.
+// The one way in which a job is changed (decisions 22). gRPC-free. Thread-safety: functions of the transaction that is given.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/legoai/v1/job.pb.h"
+#include "server/jobs/job_states.h"
 #include "server/store/store.h"
 
 namespace legoai::server {
-
-// Succeeded, failed, cancelled: nothing follows.
-bool IsFinal(v1::JobState state);
-// Has slots, or may still have them: leased, starting, running, cancelling.
-bool HoldsLease(v1::JobState state);
-bool MayFollow(v1::JobState from, v1::JobState to);
-std::vector<v1::JobState> ActiveStates();   // all that are not final
-std::string StateText(v1::JobState state);  // "queued"
 
 // Changes `job`, as it was read in this transaction, to `to`: next version, update time (start and end times where they fall
 // due), reason, a row of the history, and where it matters to people a line of the log. `job` is the job afterwards; the caller
