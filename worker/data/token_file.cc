@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -35,6 +36,25 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const 
   if (tokenizer.BeginOfText()) ids->insert(ids->begin(), *tokenizer.BeginOfText());
   if (tokenizer.EndOfText()) ids->push_back(*tokenizer.EndOfText());
   return ids;
+}
+
+// Files are named PREFIX, 32 digits of a digest, SUFFIX.
+constexpr std::string_view kPrefix = "tokens-", kSuffix = ".bin";
+constexpr std::chrono::hours kLongestPause(1);  // between two writes of a file that is being made
+
+// What a process that was killed has left half made.
+void RemoveAbandoned(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> abandoned;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const size_t suffix = name.find(absl::StrCat(std::string(kSuffix), "."));
+    std::error_code gone;
+    const auto written = entry->last_write_time(gone);
+    const bool old = !gone && std::filesystem::file_time_type::clock::now() - written > kLongestPause;
+    if (name.rfind(kPrefix, 0) == 0 && suffix != std::string::npos && old) abandoned.push_back(entry->path());
+  }
+  for (const auto& path : abandoned) std::filesystem::remove(path, error);
 }
 
 // Two that make the same file at once, be they hosts, processes or threads, write files of their own.
@@ -90,8 +110,9 @@ std::optional<TokenFile> TokenFile::Map(const std::string& path) {
 absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Tokenizer& tokenizer, const std::string& cache_folder,
                                           const checkpoint::Cancel& cancel) {
   const std::string key = checkpoint::Sha256(absl::StrCat(dataset.sha256(), " ", tokenizer.Identity()));
-  const std::string path = absl::StrCat(cache_folder, "/tokens-", key.substr(0, 32), ".bin");
+  const std::string path = absl::StrCat(cache_folder, "/", std::string(kPrefix), key.substr(0, 32), std::string(kSuffix));
   if (!cache_folder.empty()) {
+    RemoveAbandoned(cache_folder);
     if (std::optional<TokenFile> cached = Map(path)) return *std::move(cached);
   }
   absl::StatusOr<std::vector<int32_t>> ids = Tokenize(dataset, tokenizer, cancel);

@@ -2,8 +2,8 @@
 //
 // With a cache folder the ids are kept there in a file named by the digests of text and tokenizer and mapped: the ranks of a host
 // share one copy in memory, and a second run does not tokenize again. The file gets its name when it is whole, and has
-// one of its own until then, so whoever makes it at the same time, on this host or another, does not disturb the others. Without
-// a cache folder the ids are in memory. The text is one document:
+// one of its own until then, so whoever makes it at the same time, on this host or another, does not disturb the others; one that
+// was left half made is removed after an hour. Without a cache folder the ids are in memory. The text is one document:
 // <|begin_of_text|> and <|end_of_text|> around it where the tokenizer has them. Thread-safety: const access from several threads
 // is safe.
 #pragma once

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "worker/data/dataset_facts.h"
@@ -66,6 +67,26 @@ TEST(TokenFileTest, TornCacheIsMadeAgain) {
     EXPECT_EQ(TokenFile::Open(dataset, *tokenizer, folder + "/cache").value().tokens().size(), 3u);
     EXPECT_EQ(checkpoint::ReadFile(path).value(), whole);
   }
+}
+
+TEST(TokenFileTest, WhatAKilledProcessLeftHalfMadeIsRemoved) {
+  namespace fs = std::filesystem;
+  const std::string folder = Folder(), cache = folder + "/cache";
+  fs::create_directories(cache);
+  const std::string digits(32, 'a');
+  const std::vector<std::string> names = {"tokens-" + digits + ".bin.7.0123456789abcdef", "tokens-" + digits + ".bin",
+                                          "other.bin.7"};
+  for (const std::string& name : names) {
+    ASSERT_TRUE(checkpoint::WriteFile(cache + "/" + name, "half").ok());
+    fs::last_write_time(cache + "/" + name, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  const std::string young = cache + "/tokens-" + digits + ".bin.8.0123456789abcdef";
+  ASSERT_TRUE(checkpoint::WriteFile(young, "half").ok());
+  ASSERT_TRUE(TokenFile::Open(Text(folder, "abc"), *LoadTokenizer("byte").value(), cache).ok());
+  EXPECT_FALSE(fs::exists(cache + "/" + names[0]));
+  EXPECT_TRUE(fs::exists(cache + "/" + names[1]));
+  EXPECT_TRUE(fs::exists(cache + "/" + names[2]));
+  EXPECT_TRUE(fs::exists(young)) << "somebody is making it";
 }
 
 TEST(TokenFileTest, CacheThatCannotBeWrittenIsAnError) {
