@@ -43,7 +43,7 @@ async function withPage(work) {
 test('a job from its submission to its end', () => withPage(async (page) => {
   await page.goto(service.base);
   await page.waitForSelector('text=No jobs yet');
-  await service.lego('submit', writeTinyJob(folder, 'tiny', 100), '--name=tiny-fox');
+  const [job] = /projects\/\S+/.exec(await service.lego('submit', writeTinyJob(folder, 'tiny', 100), '--name=tiny-fox'));
   await page.getByRole('link', { name: 'tiny-fox' }).click();  // it appears without a reload
   await page.waitForSelector('.page-head .badge:has-text("succeeded")');
   await page.waitForFunction(() => document.querySelectorAll('.chart canvas').length === 4);
@@ -56,15 +56,23 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   assert.match(await compared(), /step time\s+[\d.]+ (us|ms|s)\s+[\d.]+ (us|ms|s)\s+[+−±]/);
   assert.match(await compared(), /peak memory\s+[\d.,]+ (KiB|MiB)\s+[\d.,]+ (KiB|MiB)\s+[+−±]/);
 
+  const memory = await page.locator('[role=img][aria-label^="Memory by category"]').getAttribute('aria-label');
+  for (const category of ['activation', 'optimizer state', 'parameter']) assert.match(memory, new RegExp(`${category} [\\d.,]+ [KMG]iB`));
+
   await page.keyboard.press('2');
   await page.waitForSelector('.badge:has-text("chosen")');
+  assert.match(await page.locator('.explanation').innerText(), /^The fastest recipe that fits is .+ s a step, of which \d+ % compute/);
+  const plan = await (await fetch(`${service.base}/v1/${job}/plan`)).json();
+  assert.ok(plan.ranked.length >= 1 && plan.space > plan.ranked.length);
+  const rows = (header) => page.locator('table', { has: page.locator('th', { hasText: header }) }).locator('tbody tr').count();
+  assert.deepEqual([await rows('MFU'), await rows('Why')], [plan.ranked.length, plan.rejected.length]);
   await page.keyboard.press('3');
   await page.waitForSelector('text=step-100');
   for (const state of ['submitted', 'planning', 'queued', 'leased', 'running', 'succeeded']) {
     assert.ok(await page.locator('.timeline .badge', { hasText: state }).count() >= 1, state);
   }
   await page.keyboard.press('4');
-  await page.waitForSelector('.log, .empty-title:has-text("Nothing was said yet")');
+  await page.waitForSelector('.log:has-text("is committed")');
   await page.keyboard.press('5');
   await page.waitForSelector('text=No flight record');
 }));
