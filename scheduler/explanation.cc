@@ -6,7 +6,8 @@ namespace legoai::scheduler {
 namespace {
 
 std::string WhereText(const WaitingJob& job) {
-  return absl::StrCat("pool ", job.pool, job.device_type.empty() ? "" : absl::StrCat(" of type ", job.device_type));
+  return absl::StrCat("pool ", job.pool, job.device_type.empty() ? "" : absl::StrCat(" of type ", job.device_type),
+                      job.kinds.empty() ? "" : " of the kind that it is planned for");
 }
 
 std::string WantedText(const WaitingJob& job) {

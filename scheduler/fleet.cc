@@ -3,19 +3,28 @@
 #include <algorithm>
 
 namespace legoai::scheduler {
+namespace {
+
+bool Suits(const WorkerView& worker, const WaitingJob& job) {
+  return worker.accepts && worker.pool == job.pool && (job.device_type.empty() || worker.device_type == job.device_type) &&
+         (job.kinds.empty() || std::find(job.kinds.begin(), job.kinds.end(), worker.kind) != job.kinds.end());
+}
+
+}  // namespace
 
 Fleet::Fleet(absl::Time now, const Snapshot& snapshot) {
   for (const WorkerView& view : snapshot.workers) workers_.push_back({&view, view.free, {}});
   std::sort(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) { return a.view->name < b.view->name; });
   std::map<std::string, int> index;
-  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
-    const WorkerView& view = *workers_[i].view;
-    index[view.name] = i;
-    if (!view.accepts) continue;
-    accepting_[{view.pool, ""}].workers.push_back(i);
-    if (!view.device_type.empty()) accepting_[{view.pool, view.device_type}].workers.push_back(i);
+  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) index[workers_[i].view->name] = i;
+  for (const WaitingJob& job : snapshot.waiting) {
+    const auto [group, is_new] = accepting_.try_emplace(WantedBy(job));
+    if (!is_new) continue;
+    for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
+      if (Suits(*workers_[i].view, job)) group->second.workers.push_back(i);
+    }
+    Survey(&group->second);
   }
-  for (auto& [of, group] : accepting_) Survey(&group);
   for (const RunningJob& job : snapshot.running) {
     const absl::Time end = std::max(now, job.expected_end.value_or(absl::InfiniteFuture()));
     for (const auto& [worker, slots] : job.slots) {
@@ -35,19 +44,13 @@ void Fleet::Survey(Group* group) const {
   }
 }
 
-const Fleet::Group& Fleet::Accepting(const WaitingJob& job) const {
-  static const Group& none = *new Group;
-  const auto found = accepting_.find({job.pool, job.device_type});
-  return found == accepting_.end() ? none : found->second;
-}
+const Fleet::Group& Fleet::Accepting(const WaitingJob& job) const { return accepting_.at(WantedBy(job)); }
 
 void Fleet::Take(int worker, int64_t slots, absl::Time end) {
   workers_[worker].free -= slots;
   workers_[worker].uses.push_back({end, slots});
-  const WorkerView& view = *workers_[worker].view;
-  for (const std::string& type : {std::string(), view.device_type}) {
-    const auto group = accepting_.find({view.pool, type});
-    if (group != accepting_.end() && group->second.freest == worker) Survey(&group->second);
+  for (auto& [wanted, group] : accepting_) {
+    if (group.freest == worker) Survey(&group);
   }
 }
 

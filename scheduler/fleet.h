@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -30,14 +30,14 @@ class Fleet {
 
   const std::vector<Worker>& workers() const { return workers_; }  // by name
 
-  // The workers that accept jobs of one pool and device type, however large they are.
+  // The workers that accept jobs of one pool, device type and set of kinds, however large they are.
   struct Group {
     std::vector<int> workers;  // indices, ascending
     int64_t largest = 0;       // slots of one of them
     int64_t most_free = 0;     // on one of them
     int freest = -1;           // by name the first with most_free; -1: nothing is free
   };
-  const Group& Accepting(const WaitingJob& job) const;
+  const Group& Accepting(const WaitingJob& job) const;  // of the snapshot
 
   // Gives slots of a worker away; there must be as many.
   void Take(int worker, int64_t slots, absl::Time end);
@@ -48,10 +48,13 @@ class Fleet {
   int64_t FreeSlotsAt(int worker, absl::Time at) const;
 
  private:
+  using Wanted = std::tuple<std::string, std::string, std::vector<std::string>>;  // pool, device type, kinds; empty is any
+
+  static Wanted WantedBy(const WaitingJob& job) { return {job.pool, job.device_type, job.kinds}; }
   void Survey(Group* group) const;
 
   std::vector<Worker> workers_;
-  std::map<std::pair<std::string, std::string>, Group> accepting_;  // by pool and device type, "" is any
+  std::map<Wanted, Group> accepting_;
 };
 
 }  // namespace legoai::scheduler

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "scheduler/explanation.h"
 #include "scheduler/fleet.h"
@@ -11,14 +12,17 @@
 namespace legoai::scheduler {
 namespace {
 
-// The worker with the fewest free slots that fits and where nobody's reservation is hurt; -1: none.
+// The worker that fits and where nobody's reservation is hurt: of the job's kind rather than of another, then with the fewest
+// free slots; -1: none.
 int BestFit(const Fleet& fleet, const Reservations& reservations, const WaitingJob& job, absl::Time end) {
   int best = -1;
   const Fleet::Group& group = fleet.Accepting(job);
   if (group.most_free < job.slots) return best;
+  const auto order = [&](int worker) {
+    return std::pair(fleet.workers()[worker].view->kind != job.kind, fleet.workers()[worker].free);
+  };
   for (int worker : group.workers) {
-    const int64_t free = fleet.workers()[worker].free;
-    if (free < job.slots || (best >= 0 && free >= fleet.workers()[best].free)) continue;
+    if (fleet.workers()[worker].free < job.slots || (best >= 0 && order(best) <= order(worker))) continue;
     if (reservations.Allow(worker, job.slots, end)) best = worker;
   }
   return best;

@@ -2,13 +2,16 @@
 // network; whoever calls it applies what it decides, and calls it again when something has changed. Torch-free. Thread-safe.
 //
 // The queue of a pool: larger priority first; of equals those that were running before and lost their slots, then the earlier
-// submitted, then by name. A job gets all of its slots at once (a gang) or none, and all on one worker: the one with the fewest
-// free slots that fits, then by name. The first job that does not fit is the head: it gets a reservation, the slots and the
-// moment at which it will fit as far as the ends of running jobs are known. Later jobs are started (backfill) only where that
-// delays it by nothing: on slots that the reservation leaves over, or if they are expected to end before it begins. A running job
-// without a known end never ends, as far as reservations count; one that runs past its expected end may end at any moment. Where
-// no moment is known at which the head fits, all that it could use is kept for it. A job that shares no possible worker with an
-// earlier head (another pool or device type) is a head too.
+// submitted, then by name. A job gets all of its slots at once (a gang) or none, and all on one worker: one of the kind that its
+// recipe was chosen for, if there is one that fits; of those the one with the fewest free slots, then by name. The first job that
+// does not fit is the head: it gets a reservation, the slots and the moment at which it will fit as far as the ends of running
+// jobs are known. Later jobs are started (backfill) only where that delays it by nothing: on slots that the reservation leaves
+// over, or if they are expected to end before it begins. That "never" is one of expectations: a later job that was started since
+// it should have ended in time, and takes longer, delays the head by what it takes longer; nothing runs so long that it is
+// stopped for a head. So expected_run should rather be too long, and expected_end rather too early. A running job without a known
+// end never ends, as far as reservations count; one that runs past its expected end may end at any moment. Where no moment is
+// known at which the head fits, all that it could use is kept for it. A job that shares no possible worker with an earlier head
+// (another pool or device type) is a head too.
 //
 // Names are unique; slots of a job are at least 1; a worker's free slots and those of running jobs are together at most its
 // slots. What runs on workers that are not in the snapshot counts for nothing; slots that are neither free nor of a running job
@@ -31,7 +34,8 @@ struct WorkerView {
   std::string device_type;
   int64_t slots = 0;
   int64_t free = 0;
-  bool accepts = true;  // ready and connected, not draining
+  bool accepts = true;    // ready and connected, not draining
+  std::string kind = {};  // workers of the same run the same recipe equally well
   bool operator==(const WorkerView&) const = default;
 };
 
@@ -42,8 +46,10 @@ struct WaitingJob {
   int64_t submitted_us = 0;
   int64_t slots = 1;  // the world size of its recipe
   std::string pool;
-  std::string device_type;                     // empty: any
-  std::optional<absl::Duration> expected_run;  // unknown: it never ends, as far as backfill counts
+  std::string device_type;                          // empty: any
+  std::string kind = {};                            // that its recipe was chosen for
+  std::vector<std::string> kinds = {};              // it can have no others; empty: any, and its recipe is to be chosen anew
+  std::optional<absl::Duration> expected_run = {};  // unknown: it never ends, as far as backfill counts
 };
 
 struct RunningJob {

@@ -52,6 +52,7 @@ class Generator {
     worker.name = "w" + std::to_string(i);
     worker.pool = Pick({"default", "default", "default", "big"});
     worker.device_type = Pick({"cpu", "h100"});
+    worker.kind = Pick({"x", "y", "z"});
     worker.slots = worker.free = Uniform(1, most_slots);
     worker.accepts = Uniform(0, 9) > 0;
     if (Uniform(0, 9) == 0) --worker.free;  // used by nobody knows whom
@@ -81,6 +82,8 @@ class Generator {
     job.slots = Uniform(1, Uniform(1, most_slots + 1));
     job.pool = Pick({"default", "default", "default", "big", "none"});
     job.device_type = Pick({"", "", "cpu", "h100"});
+    job.kind = Pick({"", "x", "y", "gone"});
+    if (Uniform(0, 3) == 0) job.kinds = {job.kind, "z"};
     if (Uniform(0, 3) > 0) job.expected_run = absl::Seconds(Uniform(0, 6));
     snapshot->waiting.push_back(job);
   }
@@ -91,7 +94,8 @@ class Generator {
 auto Rank(const WaitingJob& job) { return std::make_tuple(-job.priority, job.restarting ? 0 : 1, job.submitted_us, job.name); }
 
 bool MayUse(const WaitingJob& job, const WorkerView& worker) {
-  return worker.accepts && worker.pool == job.pool && (job.device_type.empty() || worker.device_type == job.device_type);
+  return worker.accepts && worker.pool == job.pool && (job.device_type.empty() || worker.device_type == job.device_type) &&
+         (job.kinds.empty() || std::count(job.kinds.begin(), job.kinds.end(), worker.kind) > 0);
 }
 
 // The rules of scheduler.h, looking again and again at everything there is.
@@ -110,7 +114,7 @@ class BruteForce {
     for (const WaitingJob& job : waiting_) {
       const WorkerView* best = nullptr;
       for (const WorkerView& worker : workers_) {
-        if (Fits(job, worker) && (best == nullptr || worker.free < best->free)) best = &worker;
+        if (Fits(job, worker) && (best == nullptr || Better(job, worker, *best))) best = &worker;
       }
       if (best != nullptr) {
         Start(job, best->name);
@@ -133,6 +137,11 @@ class BruteForce {
     std::string worker;  // "": nowhere
     absl::Time at = kNever;
   };
+
+  static bool Better(const WaitingJob& job, const WorkerView& one, const WorkerView& other) {
+    if ((one.kind == job.kind) != (other.kind == job.kind)) return one.kind == job.kind;
+    return one.free < other.free;
+  }
 
   static absl::Time EndOf(const WaitingJob& job) { return job.expected_run.has_value() ? kNow + *job.expected_run : kNever; }
 

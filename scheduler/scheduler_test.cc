@@ -111,6 +111,23 @@ TEST(Fitting, PoolTypeAndReadinessCount) {
   EXPECT_EQ(Grants(Schedule(kNow, {{other_pool, other_type, draining}, {job}, {}})), "a@w2");
 }
 
+TEST(Fitting, TheKindThatItWasPlannedForFirstThenAnyOther) {
+  std::vector<WorkerView> workers = {Worker("w1", 8, 8), Worker("w2", 8, 4), Worker("w3", 8, 2)};
+  workers[0].kind = workers[1].kind = "fast";
+  workers[2].kind = "slow";
+  WaitingJob job = Job("a", 2);
+  job.kind = "fast";
+  EXPECT_EQ(Grants(Schedule(kNow, {workers, {job}, {}})), "a@w2") << "the fewest free slots of its kind";
+  workers[0].free = workers[1].free = 1;
+  EXPECT_EQ(Grants(Schedule(kNow, {workers, {job}, {}})), "a@w3");
+  job.kinds = {"fast"};
+  const Decision decision = Schedule(kNow, {workers, {job}, {}});
+  EXPECT_EQ(Texts(decision), Strings{"a: 2 slots are wanted on one worker, at most 1 is free in pool default of the kind that it "
+                                     "is planned for; position 1"});
+  // It keeps nothing that it cannot have.
+  EXPECT_EQ(Grants(Schedule(kNow, {workers, {job, Job("b", 2)}, {}})), "b@w3");
+}
+
 TEST(Waits, NoSuchWorker) {
   WaitingJob typed = Job("typed", 1);
   typed.device_type = "h100-sxm-80";

@@ -1,5 +1,6 @@
 #include "server/fleet/active_jobs.h"
 
+#include <algorithm>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -11,11 +12,22 @@ namespace {
 
 std::string_view Id(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
-std::optional<absl::Duration> TimeLeft(const v1::Job& job) {
-  const int64_t steps = job.spec().recipe().training().steps() - job.progress().step();
-  const double each = job.progress().step_seconds() > 0 ? job.progress().step_seconds() : job.chosen().step_time_seconds();
+// `paced`: seconds from one step's report to the next one's, on average; 0: not known. What is lost with an attempt is done
+// again, as slowly as is predicted now or was measured before.
+std::optional<absl::Duration> TimeLeft(const v1::Job& job, double paced) {
+  const bool runs = job.state() == v1::RUNNING;
+  const int64_t done = runs ? job.progress().step() : job.committed_step();
+  const int64_t steps = job.spec().recipe().training().steps() - done;
+  const double each = std::max(job.progress().step_seconds(), runs ? paced : job.chosen().step_time_seconds());
   if (!(each > 0) || steps < 0) return std::nullopt;
   return absl::Seconds(each * static_cast<double>(steps));
+}
+
+// Seconds a step between two reports.
+double Pace(const v1::Job& job, const ActiveJob& now) {
+  const int64_t steps = job.progress().step() - now.first_step;
+  if (now.first_report_us == 0 || steps <= 0) return 0;
+  return static_cast<double>(job.progress().update_time_us() - now.first_report_us) / 1e6 / static_cast<double>(steps);
 }
 
 ActiveJob AsActive(const v1::Job& job) {
@@ -27,8 +39,7 @@ ActiveJob AsActive(const v1::Job& job) {
           .wanted = job.spec().resources(),
           .world_size = job.world_size(),
           .priority = job.spec().policy().priority(),
-          .submitted_us = job.create_time_us(),
-          .time_left = TimeLeft(job)};
+          .submitted_us = job.create_time_us()};
 }
 
 }  // namespace
@@ -74,10 +85,26 @@ absl::StatusOr<bool> ActiveJobs::Refresh() {
   return moved;
 }
 
+void ActiveJobs::Measure(const v1::Job& job, const ActiveJob& before, ActiveJob* now) {
+  if (before.epoch == now->epoch) {
+    now->leased_us = before.leased_us;
+    now->first_step = before.first_step, now->first_report_us = before.first_report_us;
+  }
+  if (job.state() == v1::LEASED && now->leased_us == 0) now->leased_us = job.update_time_us();
+  if (job.state() == v1::RUNNING && now->first_report_us == 0) {
+    now->first_step = job.progress().step(), now->first_report_us = job.progress().update_time_us();
+    if (now->leased_us > 0) {
+      longest_start_ = std::max(longest_start_, absl::Microseconds(now->first_report_us - now->leased_us));
+    }
+  }
+  now->time_left = TimeLeft(job, Pace(job, *now));
+}
+
 bool ActiveJobs::Take(const v1::Job& job) {
   if (IsFinal(job.state())) return jobs_.erase(job.name()) > 0;
   const auto [place, is_new] = jobs_.try_emplace(job.name());
   ActiveJob now = AsActive(job);
+  Measure(job, place->second, &now);
   const bool moved =
       is_new || place->second.state != now.state || (now.version != place->second.version && !HoldsLease(now.state));
   place->second = std::move(now);

@@ -29,7 +29,11 @@ struct ActiveJob {
   int64_t world_size = 0;  // slots of its recipe; 0: none yet
   int64_t priority = 0;
   int64_t submitted_us = 0;
-  std::optional<absl::Duration> time_left;  // as long as its steps will take, by what was measured, or else predicted
+  // As long as its steps will take: while it runs by what was measured, pauses for saving and evaluation included.
+  std::optional<absl::Duration> time_left = {};
+  // Of the latest lease; 0: not seen.
+  int64_t leased_us = 0;
+  int64_t first_step = 0, first_report_us = 0;  // the first report of steps that was seen
 };
 
 class ActiveJobs {
@@ -53,13 +57,17 @@ class ActiveJobs {
 
   const Map& all() const { return jobs_; }
   const ActiveJob* Find(const std::string& job) const;  // null: there is none, or it is over
+  // From a lease to the first report of steps: the longest that was seen.
+  absl::Duration longest_start() const { return longest_start_; }
 
  private:
   bool Take(const v1::Job& job);
+  void Measure(const v1::Job& job, const ActiveJob& before, ActiveJob* now);
 
   store::Store* const store_;
   Map jobs_;
   bool begun_anew_ = false;  // since the last Refresh()
+  absl::Duration longest_start_;
   std::mutex mutex_;
   std::set<std::string> changed_;  // guarded by mutex_
 };

@@ -42,6 +42,11 @@ absl::Status Controller::Begin() {
     if (!known.ok()) return known.status();
     jobs = *std::move(active), workers = *std::move(known);
     for (const v1::Job& job : jobs) {
+      if (job.has_world_size()) {
+        const auto plan = read.GetPlan(job.name());
+        if (!plan.ok()) return plan.status();
+        if (*plan) planned_[job.name()].kind = KindOf((*plan)->cluster());
+      }
       if (!HoldsLease(job.state())) continue;
       auto of_job = read.ListAttempts(job.name());
       if (!of_job.ok()) return of_job.status();
@@ -56,7 +61,12 @@ absl::Status Controller::Begin() {
     for (const v1::Worker& worker : workers) workers_[worker.name()] = {.facts = worker, .heard = now};
     for (const auto& [job, attempt] : attempts) {
       const v1::Placement& placement = attempt.placements(0);
-      book_.Grant({job, attempt.epoch(), placement.worker(), placement.slots(), now});
+      book_.Grant({.job = job,
+                   .epoch = attempt.epoch(),
+                   .worker = placement.worker(),
+                   .slots = placement.slots(),
+                   .renewed = now,
+                   .attempt = attempt.attempt()});
     }
   }
   // A plan that was under way is made anew.
@@ -115,7 +125,7 @@ void Controller::Step() {
   ForgetWorkers();
   StorePlans();
   const absl::StatusOr<bool> moved = jobs_.Refresh();
-  if (!moved.ok()) return Say(LogLevel::kError, absl::StrCat("jobs cannot be read: ", moved.status().message()));
+  if (!moved.ok()) return LogError(absl::StrCat("jobs cannot be read: ", moved.status().message()));
   StopCancelled();
   std::vector<scheduler::WorkerView> workers = WorkerViews();
   const absl::Duration now = options_.steady();
@@ -123,16 +133,13 @@ void Controller::Step() {
   decided_ = now;
   Offers offers(Workers());
   WaitBoard::Waits waits;
-  StartPlanning(&offers, &waits);
-  ScheduleJobs(workers, &offers, &waits);
+  StartPlanning(ScheduleJobs(workers, &offers, &waits), &offers, &waits);
   decided_workers_ = std::move(workers);
   notifier_->JobsChanged(board_.Replace(std::move(waits)));
 }
 
-void Controller::Say(LogLevel level, std::string_view text, std::string_view job, int64_t epoch) {
-  LogFields fields{.job = job};
-  if (epoch > 0) fields.epoch = epoch;
-  Log(level, text, fields);
+LogFields Controller::About(const Lease& lease) {
+  return {.job = lease.job, .attempt = lease.attempt, .epoch = lease.epoch, .worker = lease.worker};
 }
 
 absl::Status Controller::Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work) {

@@ -107,19 +107,35 @@ class Controller : public Fleet {
   struct PlanUnderWay {
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
     v1::Cluster cluster;
+    std::string keeps;                                     // its slots on this worker are kept until it is stored; empty: on none
     std::optional<absl::StatusOr<v1::PlanResult>> result;  // once there is one, until it is stored
   };
-  // Plans in vain of a job that has a recipe for more slots.
+  // Plans in vain of a job that has a recipe for other slots.
   struct Refusal {
-    std::map<std::string, int64_t> tries;  // by cluster
+    std::map<std::string, int64_t> tries;  // by name of the cluster
     std::string text;                      // of the last one
+    bool Refuses(const std::string& cluster) const;
   };
+  // What a job's recipe was chosen for, and how often that was changed since it last ran because other slots were free.
+  struct Planned {
+    std::string kind;
+    int64_t moves = 0;
+  };
+  struct ToPlan {
+    const ActiveJob* job = nullptr;
+    const v1::Worker* worker = nullptr;  // for slots like its
+    int64_t slots = 0;
+    std::string because = {};  // "its slots are gone: ", of a job that has a recipe
+    bool moves = false;        // those slots are free, and are kept for it
+  };
+  // Of the workers of each pool that accept jobs: the largest of each kind.
+  using Kinds = std::map<std::string, std::map<std::string, int64_t>>;
 
   // controller.cc: the loop, and what every part uses.
   void Work();
   void Wake();
   void Step();
-  static void Say(LogLevel level, std::string_view text, std::string_view job = "", int64_t epoch = 0);
+  static LogFields About(const Lease& lease);                                                  // valid as long as it
   absl::Status Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work);  // and what follows from it
   void Apply(const Effects& effects);
   // Changes the job as it was seen. False, and nothing is done, where it is another by now: the next look sees that.
@@ -140,7 +156,9 @@ class Controller : public Fleet {
   // controller_leases.cc: expiry, grants, stops.
   void ExpireLeases();
   void StopCancelled();
-  void ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits);
+  std::vector<ToPlan> ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits);
+  scheduler::WaitingJob AsWaiting(const ActiveJob& job, const Kinds& kinds) const;
+  std::optional<ToPlan> PlanAnew(const scheduler::Grant& grant, const Offers& offers) const;
   void GrantLease(const scheduler::Grant& grant);
   void LeaveLease(const Lease& lease);
   std::vector<scheduler::WorkerView> WorkerViews() const;
@@ -148,10 +166,11 @@ class Controller : public Fleet {
   // controller_planning.cc
   void StorePlans();
   absl::Status StorePlan(const std::string& job, const v1::Cluster& cluster, const absl::StatusOr<v1::PlanResult>& result);
-  void StartPlanning(Offers* offers, WaitBoard::Waits* waits);
+  void StartPlanning(std::vector<ToPlan> to_plan, Offers* offers, WaitBoard::Waits* waits);
+  bool PlannerIsBusy();
   bool MayPlanForFewer(const ActiveJob& job, Offers* offers);
   std::string TooLargeText(const ActiveJob& job, Offers* offers) const;
-  bool PlanJob(const ActiveJob& job, const Offer& offer);
+  bool PlanJob(const ToPlan& next);
 
   const ControllerOptions options_;
   store::Store* const store_;
@@ -175,6 +194,7 @@ class Controller : public Fleet {
   std::vector<scheduler::WorkerView> decided_workers_;
   std::map<std::string, absl::Duration> too_large_since_;  // of a waiting job: that its gang is larger than any worker
   std::map<std::string, Refusal> refusals_;                // by job
+  std::map<std::string, Planned> planned_;                 // by job, of those that have a recipe
   absl::Duration store_plans_after_ = -absl::InfiniteDuration();
   absl::Duration forget_after_ = -absl::InfiniteDuration();                          // the next look for workers to be forgotten
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at leases

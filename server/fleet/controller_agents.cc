@@ -104,8 +104,9 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
     }
   }
   facts_lock.unlock();
-  Say(LogLevel::kInfo, absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(),
-                                    ", pool ", facts.pool(), ", ", hello.leases_size(), " leases"));
+  LogInfo(absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(), ", pool ",
+                       facts.pool(), ", ", hello.leases_size(), " leases"),
+          {.worker = facts.name()});
   JudgeLeases(id, acknowledged);
   notifier_->WorkersChanged();
   Wake();
@@ -162,8 +163,8 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
     return status;
   });
   const int64_t last = facts.back().sequence();
-  if (!written.ok()) Say(LogLevel::kError, absl::StrCat("telemetry of ", worker, " cannot be kept: ", written.message()));
-  if (fenced > 0) Say(LogLevel::kWarning, absl::StrCat(fenced, " facts of leases that are over, from ", worker));
+  if (!written.ok()) LogError(absl::StrCat("telemetry cannot be kept: ", written.message()), {.worker = worker});
+  if (fenced > 0) LogWarning(absl::StrCat(fenced, " facts of leases that are over"), {.worker = worker});
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
@@ -182,18 +183,24 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
 }
 
 void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& request) {
+  Lease asked{.job = request.lease().job(), .epoch = request.lease().epoch()};
+  LogFields about;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || found->second.broken) return;
+    asked.worker = found->second.worker;
+    const Lease* const held = book_.Find(asked.job, asked.epoch);
+    about = About(asked);
+    about.attempt = held == nullptr ? std::nullopt : std::optional(held->attempt);
   }
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
     return CommitCheckpoint(transaction, request, options_.now_us(), effects);
   });
-  Say(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
+  Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
       status.ok() ? absl::StrCat("step ", request.step(), " is committed")
                   : absl::StrCat("step ", request.step(), " is not committed: ", status.message()),
-      request.lease().job(), request.lease().epoch());
+      about);
   if (status.ok() && options_.metrics != nullptr) options_.metrics->CheckpointCommitted();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sessions_.find(session);
@@ -227,11 +234,11 @@ void Controller::JudgeLeases(uint64_t session, int64_t durable) {
   }
   for (const Lease& lease : lost) {
     const std::string reason = absl::StrCat("the agent of ", lease.worker, " has come back without its trainers");
-    Say(LogLevel::kWarning, reason, lease.job, lease.epoch);
+    LogWarning(reason, About(lease));
     const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
       return LoseAttempt(transaction, lease.job, lease.epoch, reason, options_.now_us(), effects);
     });
-    if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
+    if (!status.ok()) LogError(std::string(status.message()), About(lease));
   }
 }
 
@@ -258,7 +265,7 @@ void Controller::Disconnected(uint64_t session) {
     if (entry.session == session) entry.session = 0;
     sessions_.erase(found);
   }
-  Say(LogLevel::kInfo, absl::StrCat(worker, " has disconnected"));
+  LogInfo(absl::StrCat(worker, " has disconnected"), {.worker = worker});
   notifier_->WorkersChanged();
   Wake();
 }
@@ -285,12 +292,12 @@ void Controller::ForgetWorkers() {
     for (const std::string& name : lost) status.Update(transaction.DeleteWorker(name));
     return status;
   });
-  if (!forgotten.ok()) return Say(LogLevel::kError, absl::StrCat("lost workers are listed on: ", forgotten.message()));
+  if (!forgotten.ok()) return LogError(absl::StrCat("lost workers are listed on: ", forgotten.message()));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const std::string& name : lost) workers_.erase(name);
   }
-  for (const std::string& name : lost) Say(LogLevel::kInfo, absl::StrCat(name, " is forgotten: it was lost for long"));
+  for (const std::string& name : lost) LogInfo(absl::StrCat(name, " is forgotten: it was lost for long"), {.worker = name});
   notifier_->WorkersChanged();
 }
 

@@ -15,16 +15,9 @@ namespace {
 // Between two looks of the deciding thread, on a machine that is merely busy.
 constexpr absl::Duration kLongestLook = absl::Seconds(2);
 
-scheduler::WaitingJob AsWaiting(const ActiveJob& job) {
-  return {.name = job.name,
-          .priority = job.priority,
-          .restarting = job.state == v1::RESTARTING,
-          .submitted_us = job.submitted_us,
-          .slots = job.world_size,
-          .pool = job.wanted.pool(),
-          .device_type = job.wanted.device_type(),
-          .expected_run = job.time_left};
-}
+// So often a job is planned again because slots of another kind are free, before it waits for those that it is planned for: where
+// two kinds are free by turns, it still starts.
+constexpr int64_t kMostMoves = 2;
 
 }  // namespace
 
@@ -46,11 +39,11 @@ void Controller::ExpireLeases() {
   for (const Lease& lease : expired) {
     const std::string reason =
         absl::StrCat("nothing was heard of ", lease.worker, " for ", absl::FormatDuration(options_.lease_ttl));
-    Say(LogLevel::kWarning, absl::StrCat("the lease has expired: ", reason), lease.job, lease.epoch);
+    LogWarning(absl::StrCat("the lease has expired: ", reason), About(lease));
     const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
       return LoseAttempt(transaction, lease.job, lease.epoch, reason, options_.now_us(), effects);
     });
-    if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
+    if (!status.ok()) LogError(std::string(status.message()), About(lease));
   }
 }
 
@@ -75,6 +68,10 @@ void Controller::StopCancelled() {
 std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const absl::Duration now = options_.steady();
+  std::map<std::string, int64_t> kept;  // for jobs that are being planned for them
+  for (const auto& [job, plan] : plans_) {
+    if (!*plan.cancelled) kept[plan.keeps] += plan.cluster.devices_per_node();
+  }
   std::vector<scheduler::WorkerView> views;
   for (const auto& [name, entry] : workers_) {
     const bool heard = now - entry.heard < 2.5 * options_.heartbeat_interval + absl::Seconds(1);
@@ -82,43 +79,108 @@ std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
                      .pool = entry.facts.pool(),
                      .device_type = entry.facts.device().type(),
                      .slots = entry.facts.slots(),
-                     .free = std::max<int64_t>(0, entry.facts.slots() - book_.UsedSlots(name)),
-                     .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY});
+                     .free = std::max<int64_t>(0, entry.facts.slots() - book_.UsedSlots(name) - kept[name]),
+                     .accepts = entry.session != 0 && heard && !entry.leaves && entry.facts.state() == v1::READY,
+                     .kind = SlotKind(entry.facts)});
   }
   return views;
 }
 
-void Controller::ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits) {
+scheduler::WaitingJob Controller::AsWaiting(const ActiveJob& job, const Kinds& kinds) const {
+  scheduler::WaitingJob waiting = {.name = job.name,
+                                   .priority = job.priority,
+                                   .restarting = job.epoch > 0,
+                                   .submitted_us = job.submitted_us,
+                                   .slots = job.world_size,
+                                   .pool = job.wanted.pool(),
+                                   .device_type = job.wanted.device_type()};
+  if (job.time_left) waiting.expected_run = *job.time_left + jobs_.longest_start();
+  const auto planned = planned_.find(job.name);
+  const auto there = kinds.find(waiting.pool);
+  if (planned == planned_.end() || there == kinds.end()) return waiting;
+  waiting.kind = planned->second.kind;
+  const auto own = there->second.find(waiting.kind);
+  const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= job.world_size;
+  const auto refusal = refusals_.find(job.name);
+  std::vector<std::string> possible = {waiting.kind};
+  bool all = !stays;
+  for (const auto& [kind, largest] : there->second) {
+    const bool refused = refusal != refusals_.end() && refusal->second.Refuses(ClusterName(kind, job.world_size));
+    if (kind == waiting.kind) continue;
+    if (!stays && !refused) possible.push_back(kind);
+    all = all && !refused;
+  }
+  if (!all) waiting.kinds = std::move(possible);
+  return waiting;
+}
+
+// What becomes of slots that a job was given and its recipe was not chosen for (decisions 19); nothing: they are its own.
+std::optional<Controller::ToPlan> Controller::PlanAnew(const scheduler::Grant& grant, const Offers& offers) const {
+  const auto planned = planned_.find(grant.job);
+  const v1::Worker* const worker = offers.Find(grant.worker);
+  if (planned == planned_.end() || worker == nullptr) return std::nullopt;
+  const std::string kind = SlotKind(*worker);
+  if (kind == planned->second.kind) return std::nullopt;
+  return ToPlan{
+      jobs_.Find(grant.job), worker, grant.slots,
+      absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": "),
+      /*moves=*/true};
+}
+
+// Gives those that are to be planned again for the slots that they could have.
+std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers,
+                                                         WaitBoard::Waits* waits) {
   const absl::Time now = absl::FromUnixMicros(options_.now_us());
   scheduler::Snapshot snapshot;
   snapshot.workers = workers;
-  for (const auto& [name, job] : jobs_.all()) {
-    if (job.state == v1::QUEUED || job.state == v1::RESTARTING) snapshot.waiting.push_back(AsWaiting(job));
+  Kinds kinds;
+  for (const scheduler::WorkerView& worker : workers) {
+    int64_t& largest = kinds[worker.pool][worker.kind];
+    if (worker.accepts) largest = std::max(largest, worker.slots);
   }
-  if (snapshot.waiting.empty()) return;
+  for (const auto& [name, job] : jobs_.all()) {
+    if (job.state == v1::QUEUED || job.state == v1::RESTARTING) snapshot.waiting.push_back(AsWaiting(job, kinds));
+  }
+  if (snapshot.waiting.empty()) return {};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [name, lease] : book_.all()) {
       scheduler::RunningJob running{.name = name, .slots = {{lease.worker, lease.slots}}};
       const ActiveJob* const job = jobs_.Find(name);
-      if (job != nullptr && job->time_left) running.expected_end = now + *job->time_left;
+      if (job != nullptr && job->time_left) running.expected_end = now + *job->time_left;  // of one that starts: the earliest
       snapshot.running.push_back(std::move(running));
     }
   }
   const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
-  for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
+  std::vector<ToPlan> moves;
+  for (const scheduler::Grant& grant : decision.grants) {
+    auto move = PlanAnew(grant, *offers);
+    if (move) {
+      moves.push_back(*std::move(move));
+    } else {
+      GrantLease(grant);
+    }
+  }
   for (const scheduler::Wait& wait : decision.waits) {
     const ActiveJob& job = *jobs_.Find(wait.job);
     std::string reason = wait.text;
-    if (wait.why == scheduler::Wait::Why::kTooLarge) absl::StrAppend(&reason, "; ", TooLargeText(job, offers));
+    const bool refused = wait.why == scheduler::Wait::Why::kNoSuchWorker && refusals_.count(wait.job) > 0;
+    if (wait.why == scheduler::Wait::Why::kTooLarge || refused) absl::StrAppend(&reason, "; ", TooLargeText(job, offers));
     // What has befallen a restarting job stays its reason.
     if (job.state == v1::RESTARTING) reason = absl::StrCat(job.reason, "; ", reason);
     (*waits)[wait.job] = {job.version, std::move(reason), wait.position};
   }
+  return moves;
 }
 
 // The lease is durable before the agent hears of it.
 void Controller::GrantLease(const scheduler::Grant& grant) {
+  const auto planned = planned_.find(grant.job);
+  {
+    // Since the decision, an agent of other facts may have connected under the worker's name.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (planned != planned_.end() && SlotKind(workers_.at(grant.worker).facts) != planned->second.kind) return;
+  }
   v1::Job job;
   v1::Attempt attempt;
   v1::ToAgent message;
@@ -167,10 +229,16 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     if (absl::Status put = transaction.PutAttempt(job.name(), attempt); !put.ok()) return put;
     return Move(transaction, &job, v1::LEASED, SlotsText(grant.slots, grant.worker, job.spec().resources()), now_us);
   });
-  if (!status.ok()) return Say(LogLevel::kWarning, absl::StrCat("no lease: ", status.message()), grant.job, job.epoch());
-  Say(LogLevel::kInfo, absl::StrCat("leased: ", job.reason()), grant.job, job.epoch());
+  if (!status.ok()) return LogWarning(absl::StrCat("no lease: ", status.message()), {.job = grant.job, .worker = grant.worker});
+  if (planned != planned_.end()) planned->second.moves = 0;
   if (options_.metrics != nullptr) options_.metrics->Lease();
-  Lease lease{job.name(), job.epoch(), grant.worker, grant.slots, options_.steady()};
+  Lease lease{.job = job.name(),
+              .epoch = job.epoch(),
+              .worker = grant.worker,
+              .slots = grant.slots,
+              .renewed = options_.steady(),
+              .attempt = attempt.attempt()};
+  LogInfo(absl::StrCat("leased: ", job.reason()), About(lease));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const WorkerEntry& worker = workers_.at(grant.worker);
@@ -186,7 +254,7 @@ void Controller::LeaveLease(const Lease& lease) {
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
     return LoseAttempt(transaction, lease.job, lease.epoch, absl::StrCat(lease.worker, " has left"), options_.now_us(), effects);
   });
-  if (!status.ok()) Say(LogLevel::kError, std::string(status.message()), lease.job, lease.epoch);
+  if (!status.ok()) LogError(std::string(status.message()), About(lease));
 }
 
 }  // namespace legoai::server

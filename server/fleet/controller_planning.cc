@@ -1,5 +1,7 @@
 // Jobs get a recipe: for the slots that are free now, or that their pool has; again for fewer where slots are gone for good.
+#include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,9 +13,6 @@
 
 namespace legoai::server {
 namespace {
-
-// That wait for the planner or are with it: those behind them keep their place, and users' own plans theirs.
-constexpr int64_t kMostPlans = 4;
 
 // In vain, of one job for the same slots, before it is left to wait for those that it has a recipe for.
 constexpr int64_t kMostTries = 3;
@@ -53,6 +52,11 @@ bool MayPass(const absl::Status& failure) {
 
 }  // namespace
 
+bool Controller::Refusal::Refuses(const std::string& cluster) const {
+  const auto found = tries.find(cluster);
+  return found != tries.end() && found->second >= kMostTries;
+}
+
 // What the planner has found becomes the jobs' as soon as the store takes it.
 void Controller::StorePlans() {
   if (options_.steady() < store_plans_after_) return;
@@ -67,10 +71,10 @@ void Controller::StorePlans() {
     const absl::Status stored = StorePlan(job, plan.cluster, *plan.result);
     if (!stored.ok()) {
       store_plans_after_ = options_.steady() + kStoreAgain;
-      Say(LogLevel::kError, absl::StrCat("its plan cannot be stored, and is kept: ", stored.message()), job);
+      LogError(absl::StrCat("its plan cannot be stored, and is kept: ", stored.message()), {.job = job});
       continue;
     }
-    Say(LogLevel::kInfo, "planned", job);
+    LogInfo("planned", {.job = job});
     const std::lock_guard<std::mutex> lock(mutex_);
     plans_.erase(job);
   }
@@ -88,14 +92,16 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
     v1::Job job = **stored;
     effects->changed_jobs.push_back(name);
     absl::Status failure = result.status();
+    if (result.ok() && result->ranked().empty()) failure = NoRecipe(job, *result);
+    if (!failure.ok() && job.has_world_size() && MayPass(failure)) {
+      passing = failure;  // it keeps the plan that its recipe is of
+      return Move(transaction, &job, job.attempts() > 0 ? v1::RESTARTING : v1::QUEUED,
+                  absl::StrCat("waits for its ", job.world_size(), " slots: for ",
+                               slots == job.world_size() ? cluster.name() : absl::StrCat(slots), ", ", failure.message()),
+                  now_us);
+    }
     if (result.ok()) {
       if (absl::Status put = transaction.PutPlan(name, *result); !put.ok()) return put;
-      if (result->ranked().empty()) failure = NoRecipe(job, *result);
-    }
-    if (!failure.ok() && job.has_world_size() && MayPass(failure)) {
-      passing = failure;
-      return Move(transaction, &job, job.attempts() > 0 ? v1::RESTARTING : v1::QUEUED,
-                  absl::StrCat("waits for its ", job.world_size(), " slots: for ", slots, ", ", failure.message()), now_us);
     }
     if (!failure.ok()) {
       *job.mutable_outcome()->mutable_error() = ToRpcStatus(failure);
@@ -112,37 +118,58 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
   if (result.ok() && options_.metrics != nullptr) options_.metrics->Planning(result->seconds());
   if (passing.ok()) {
     refusals_.erase(name);
+    planned_[name].kind = KindOf(cluster.name());
   } else {
     Refusal& refusal = refusals_[name];
-    refusal.tries[cluster.SerializeAsString()] += absl::IsResourceExhausted(passing) ? kMostTries : 1;
+    refusal.tries[cluster.name()] += absl::IsResourceExhausted(passing) ? kMostTries : 1;
     refusal.text = absl::StrCat("for ", slots, ", ", passing.message());
   }
   return absl::OkStatus();
 }
 
-void Controller::StartPlanning(Offers* offers, WaitBoard::Waits* waits) {
+// One job at a time is with the planner, so that the next is always the first of those that wait then; users' own plans take
+// turns with them.
+bool Controller::PlannerIsBusy() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bool busy = false;
+  for (auto& [name, plan] : plans_) {
+    const ActiveJob* const job = jobs_.Find(name);
+    if (job == nullptr || job->state != v1::PLANNING) *plan.cancelled = true;  // the job was
+    busy = busy || !(*plan.cancelled || plan.result);
+  }
+  return busy;
+}
+
+// `to_plan` comes from ScheduleJobs.
+void Controller::StartPlanning(std::vector<ToPlan> to_plan, Offers* offers, WaitBoard::Waits* waits) {
   const auto is_over = [this](const auto& entry) { return jobs_.Find(entry.first) == nullptr; };
   std::erase_if(too_large_since_, is_over);
   std::erase_if(refusals_, is_over);
-  int64_t under_way = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& [name, plan] : plans_) {
-      const ActiveJob* const job = jobs_.Find(name);
-      if (job == nullptr || job->state != v1::PLANNING) *plan.cancelled = true;  // the job was
-      under_way += !*plan.cancelled;
+  std::erase_if(planned_, is_over);
+  for (const auto& [name, job] : jobs_.all()) {
+    const bool for_fewer = job.state != v1::SUBMITTED && MayPlanForFewer(job, offers);
+    if (job.state != v1::SUBMITTED && !for_fewer) continue;
+    const Offer& offer = offers->To(job.wanted);
+    if (offer.worker != nullptr) {
+      to_plan.push_back({&job, offer.worker, offer.slots, for_fewer ? "its slots are gone: " : ""});
+    } else if (!for_fewer) {
+      (*waits)[name] = {job.version, offers->WhyNone(job.wanted), 0};
     }
   }
-  for (const auto& [name, job] : jobs_.all()) {
-    const Offer* offer = nullptr;
-    if (job.state == v1::SUBMITTED) {
-      offer = &offers->To(job.wanted);
-      if (offer->worker == nullptr) (*waits)[name] = {job.version, offers->WhyNone(job.wanted), 0};
-    } else if (MayPlanForFewer(job, offers)) {
-      offer = &offers->To(job.wanted);
+  // As the scheduler takes them.
+  std::stable_sort(to_plan.begin(), to_plan.end(), [](const ToPlan& a, const ToPlan& b) {
+    const auto order = [](const ActiveJob& job) { return std::tuple(-job.priority, job.epoch == 0, job.submitted_us); };
+    return order(*a.job) < order(*b.job);
+  });
+  bool busy = PlannerIsBusy();
+  for (const ToPlan& next : to_plan) {
+    if (!busy && PlanJob(next)) {
+      busy = true;
+    } else {
+      const auto refusal = refusals_.find(next.job->name);
+      const std::string why = refusal == refusals_.end() ? "waits for the planner" : refusal->second.text;
+      waits->insert({next.job->name, {next.job->version, absl::StrCat(next.because, why), 0}});
     }
-    if (offer == nullptr || offer->worker == nullptr || under_way >= kMostPlans) continue;
-    under_way += PlanJob(job, *offer);
   }
 }
 
@@ -171,33 +198,38 @@ std::string Controller::TooLargeText(const ActiveJob& job, Offers* offers) const
                       " slots, or for other slots to be planned for: connect one, or cancel the job");
 }
 
-bool Controller::PlanJob(const ActiveJob& seen, const Offer& offer) {
+bool Controller::PlanJob(const ToPlan& next) {
+  const ActiveJob& seen = *next.job;
   const std::string& name = seen.name;
-  const auto cluster = ClusterOf(offer);
+  const auto cluster = ClusterOf(*next.worker, next.slots);
   if (!cluster.ok()) {
-    Say(LogLevel::kError, absl::StrCat("no plan: ", cluster.status().message()), name);
+    LogError(absl::StrCat("no plan: ", cluster.status().message()), {.job = name, .worker = next.worker->name()});
+    refusals_[name].tries[ClusterName(SlotKind(*next.worker), next.slots)] = kMostTries;
+    refusals_[name].text = std::string(cluster.status().message());
     return false;
   }
   const auto refusal = refusals_.find(name);
-  if (refusal != refusals_.end() && refusal->second.tries[cluster->SerializeAsString()] >= kMostTries) return false;
-  const std::string why = absl::StrCat(seen.state == v1::SUBMITTED ? "" : "its slots are gone: ", "ranks recipes for ",
-                                       SlotsText(offer.slots, offer.worker->name(), seen.wanted));
+  if (refusal != refusals_.end() && refusal->second.Refuses(cluster->name())) return false;
+  const std::string why =
+      absl::StrCat(next.because, "ranks recipes for ", SlotsText(next.slots, next.worker->name(), seen.wanted));
   v1::Job job;
   const absl::StatusOr<bool> moved = ChangeJob(seen, [&](store::Transaction& transaction, v1::Job* stored) {
     const absl::Status status = Move(transaction, stored, v1::PLANNING, why, options_.now_us());
     job = *stored;
     return status;
   });
-  if (!moved.ok()) Say(LogLevel::kError, absl::StrCat("no plan: ", moved.status().message()), name);
+  if (!moved.ok()) LogError(absl::StrCat("no plan: ", moved.status().message()), {.job = name});
   if (!moved.ok() || !*moved) return false;
   std::shared_ptr<std::atomic<bool>> cancelled;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     PlanUnderWay& plan = plans_[name] = PlanUnderWay();
     plan.cluster = *cluster;
+    if (next.moves) plan.keeps = next.worker->name();
     cancelled = plan.cancelled;
   }
-  Say(LogLevel::kInfo, why, name);
+  LogInfo(why, {.job = name, .worker = next.worker->name()});
+  if (next.moves) ++planned_[name].moves;
   planning_->PlanLater(
       RequestOf(job, *cluster),
       [this, name](const planner::PlanProgress& progress) { notifier_->SetPlanning(name, ToProto(progress)); },

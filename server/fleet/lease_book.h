@@ -17,11 +17,12 @@ namespace legoai::server {
 struct Lease {
   std::string job;
   int64_t epoch = 0;
-  std::string worker;
+  std::string worker = {};
   int64_t slots = 0;
-  absl::Duration renewed;     // when, on the controller's clock
-  uint64_t told_session = 0;  // the session in which the agent was told of it
-  uint64_t stop_session = 0;  // and that in which it was told to stop it; 0: not yet
+  absl::Duration renewed = {};  // when, on the controller's clock
+  uint64_t told_session = 0;    // the session in which the agent was told of it
+  uint64_t stop_session = 0;    // and that in which it was told to stop it; 0: not yet
+  int64_t attempt = 0;          // of the job
 };
 
 class LeaseBook {

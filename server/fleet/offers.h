@@ -28,6 +28,8 @@ class Offers {
   // waits. Valid as long as this object.
   const Offer& To(const v1::Resources& wanted);
 
+  const v1::Worker* Find(const std::string& worker) const;  // null: there is none of this name
+
   // Why there is no worker in To(wanted), with what to do.
   std::string WhyNone(const v1::Resources& wanted);
 
@@ -41,8 +43,17 @@ class Offers {
 // "2 slots of workers/a", with " (8 were asked for)" where a job that wanted more is content with so many.
 std::string SlotsText(int64_t slots, const std::string& worker, const v1::Resources& wanted);
 
-// The cluster that a job with this offer is planned for: it gets the share of the host's memory and cores that its slots are of
-// the worker's, since others may hold the rest.
-absl::StatusOr<v1::Cluster> ClusterOf(const Offer& offer);
+// All of a worker that a plan depends on, as text: "cpu (3.94 GiB, 1 core, 55 GFLOP/s and 8 GB/s a slot)". Speeds are rounded, so
+// that machines which are alike but for their measurement are of one kind. Where the names of two workers' kinds are equal, what
+// was planned for slots of one is valid for as many of the other.
+std::string SlotKind(const v1::Worker& worker);
+
+// "2 slots of cpu (...)", and what was put there.
+std::string ClusterName(const std::string& kind, int64_t slots);
+std::string KindOf(const std::string& cluster_name);
+
+// The cluster that a job is planned for, which ClusterName names: it gets the share of the host's memory and cores that its slots
+// are of the worker's, since others may hold the rest. Of memory, what every worker of the kind has.
+absl::StatusOr<v1::Cluster> ClusterOf(const v1::Worker& worker, int64_t slots);
 
 }  // namespace legoai::server

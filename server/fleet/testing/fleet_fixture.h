@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "server/fleet/controller.h"
+#include "server/jobs/testing/legal_transitions.h"
 #include "server/store/store.h"
 
 namespace legoai::server {
@@ -29,6 +30,7 @@ class RecordingLink : public AgentLink {
 
   // The next message for which `wanted` holds; others before it are dropped. Fails the test after a minute.
   v1::ToAgent Next(const std::function<bool(const v1::ToAgent&)>& wanted);
+  bool Has(const std::function<bool(const v1::ToAgent&)>& wanted) const;  // a message that was sent, and is not taken yet
   v1::StartAttempt NextStart();
   std::optional<absl::Status> closed() const;
 
@@ -49,13 +51,16 @@ struct TestAgent {
   int64_t sequence = 0;
 };
 
-// Counts the transactions that pass through to a real store, can hold them up, and tells when one is durable.
+// Counts the transactions that pass through to a real store and tells when one is durable; it can hold them up, or refuse them as
+// one whose disk is full does.
 class CountingStore : public store::Store {
  public:
   explicit CountingStore(std::unique_ptr<store::Store> store) : store_(std::move(store)) {}
   absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
     ++writes;
     while (hold_writes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (space == 0) return absl::ResourceExhaustedError("the disk is full");
+    --space;
     const absl::Status status = store_->Write(work);
     if (written) written();
     return status;
@@ -65,8 +70,9 @@ class CountingStore : public store::Store {
   int64_t SchemaVersion() const override { return store_->SchemaVersion(); }
 
   std::atomic<int64_t> writes = 0;
-  std::atomic<bool> hold_writes = false;  // as a disk does that stands still
-  std::function<void()> written = {};  // before the writer hears of it, on its thread; to be set while nobody writes
+  std::atomic<bool> hold_writes = false;   // as a disk does that stands still
+  std::atomic<int64_t> space = INT64_MAX;  // for so many transactions
+  std::function<void()> written = {};      // before the writer hears of it, on its thread; to be set while nobody writes
 
  private:
   const std::unique_ptr<store::Store> store_;
@@ -96,6 +102,8 @@ class FleetTest : public testing::Test {
   void Connect(TestAgent* agent);
   void Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill);
   void ReportStep(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
+  // Without waiting for the answer.
+  void AskForCommit(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
   void ReportEnd(TestAgent* agent, const v1::LeaseId& lease, const absl::Status& error, bool stopped = false, int64_t step = 10);
   v1::CommitAnswer Commit(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
   void Beat(TestAgent* agent, const std::vector<v1::LeaseId>& leases);
