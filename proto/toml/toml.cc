@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 
@@ -112,6 +113,17 @@ absl::StatusOr<Tree> ParseTree(std::string_view text) {
   }
 }
 
+// Takes the key away that an error names; of a list the whole list. False: it names none that is there.
+bool Remove(const std::string& path, Tree* tree) {
+  const std::vector<std::string> keys = absl::StrSplit(path.substr(0, path.find('[')), '.');
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!tree->is_object() || !tree->contains(keys[i])) return false;
+    if (i + 1 == keys.size()) return tree->erase(keys[i]) == 1;
+    tree = &(*tree)[keys[i]];
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string ToToml(const google::protobuf::Message& message) {
@@ -127,6 +139,23 @@ absl::Status ParseToml(std::string_view text, google::protobuf::Message* message
   if (absl::Status status = MergeTree(*tree, fresh.get()); !status.ok()) return status;
   message->GetReflection()->Swap(message, fresh.get());
   return absl::OkStatus();
+}
+
+std::vector<absl::Status> ReadToml(std::string_view text, google::protobuf::Message* message) {
+  auto tree = ParseTree(text);
+  if (!tree.ok()) return {tree.status()};
+  std::vector<absl::Status> faults;
+  for (;;) {
+    const std::unique_ptr<google::protobuf::Message> fresh(message->New());
+    const absl::Status status = MergeTree(*tree, fresh.get());
+    if (status.ok()) {
+      message->GetReflection()->Swap(message, fresh.get());
+      return faults;
+    }
+    faults.push_back(status);
+    const auto violation = GetFieldViolation(status);
+    if (!violation || !Remove(violation->field(), &*tree)) return faults;
+  }
 }
 
 absl::Status ApplyOverride(google::protobuf::Message* message, const std::string& path, const std::string& value) {

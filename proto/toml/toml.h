@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -16,6 +17,10 @@ std::string ToToml(const google::protobuf::Message& message);
 
 // Replaces `message` by what `text` says; on an error, which names the field or the line, `message` stays as it was.
 absl::Status ParseToml(std::string_view text, google::protobuf::Message* message);
+
+// The same for all that is wrong: `message` becomes what the keys without fault say, and each of the others is an error of its
+// own, by section. Text that is no TOML is one error, and `message` stays as it was.
+std::vector<absl::Status> ReadToml(std::string_view text, google::protobuf::Message* message);
 
 // Sets one key as the command line does: `--training.local_batch_size=2` is ("training.local_batch_size", "2"). Text stands
 // without quotes, lists with commas. On an error `message` stays as it was.

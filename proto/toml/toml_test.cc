@@ -159,5 +159,39 @@ TEST(ApplyOverride, RefusesWithoutATrace) {
   EXPECT_EQ(refused("parallelism.pipeline_parallel_schedule", ""), "must be one of \"GPipe\", \"1F1B\"");
 }
 
+// Each key at fault with its remedy, after all of them what the others say.
+TEST(ReadToml, GoesOnAfterAFault) {
+  v1::Recipe recipe;
+  const auto faults =
+      ReadToml("[nothing]\na = 1\n[training]\nstepz = 3\nseq_len = 64\nsteps = \"ten\"\n[job]\ndump_folder = \"a\"\n", &recipe);
+  ASSERT_EQ(faults.size(), 3u);
+  EXPECT_EQ(GetFieldViolation(faults[0])->field(), "nothing");
+  EXPECT_EQ(GetFieldViolation(faults[1])->field(), "training.steps");
+  EXPECT_EQ(GetFieldViolation(faults[2])->field(), "training.stepz");
+  EXPECT_EQ(recipe.training().seq_len(), 64);
+  EXPECT_EQ(recipe.job().dump_folder(), "a");
+  EXPECT_FALSE(recipe.training().has_steps());
+}
+
+TEST(ReadToml, OfAListTheWholeIsLeftOut) {
+  v1::Cluster cluster;
+  const auto faults = ReadToml("name = \"c\"\n[device]\nsources = [\"s\", 3]\ntype = \"x\"\n", &cluster);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(GetFieldViolation(faults[0])->field(), "device.sources[1]");
+  EXPECT_EQ(cluster.device().type(), "x");
+  EXPECT_EQ(cluster.device().sources_size(), 0);
+}
+
+// A name that the error cannot give whole, and text that is none: what is known is said.
+TEST(ReadToml, EndsWhereTheKeyCannotBeNamed) {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_steps(3);
+  EXPECT_EQ(ReadToml("[training]\n\"a.b\" = 1\nseq_len = 64\n", &recipe).size(), 1u);
+  EXPECT_EQ(ReadToml("[training\n", &recipe).size(), 1u);
+  EXPECT_EQ(recipe.training().steps(), 3) << "stays as it was";
+  EXPECT_TRUE(ReadToml("[training]\nsteps = 4\n", &recipe).empty());
+  EXPECT_EQ(recipe.training().steps(), 4);
+}
+
 }  // namespace
 }  // namespace legoai

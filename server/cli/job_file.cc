@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "proto/toml/toml.h"
+#include "proto/faults.h"
 #include "worker/data/dataset_facts.h"
 #include "worker/model/catalog.h"
 
@@ -84,10 +84,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 absl::StatusOr<v1::JobSpec> Parse(const std::string& text, const parallel::Overrides& overrides) {
   JobFileType type;
   const auto file = type.New();
-  if (absl::Status status = ParseToml(text, file.get()); !status.ok()) return status;
-  for (const auto& [key, value] : overrides) {
-    if (absl::Status status = ApplyOverride(file.get(), key, value); !status.ok()) return status;
-  }
+  std::vector<absl::Status> faults = parallel::ReadRecipeToml(text, overrides, file.get());
   v1::JobSpec spec;
   spec.mutable_recipe()->ParseFromString(file->SerializeAsString());
   spec.mutable_recipe()->DiscardUnknownFields();
@@ -97,6 +94,8 @@ absl::StatusOr<v1::JobSpec> Parse(const std::string& text, const parallel::Overr
     const auto* to = v1::JobSpec::descriptor()->FindFieldByName(name);
     spec.GetReflection()->MutableMessage(&spec, to)->CopyFrom(file->GetReflection()->GetMessage(*file, from));
   }
+  for (absl::Status& fault : parallel::RecipeFaults(spec.recipe())) faults.push_back(std::move(fault));
+  if (!faults.empty()) return AllFaults(faults);
   return spec;
 }
 
@@ -147,7 +146,6 @@ absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path, const parallel:
   if (!text.ok()) return text.status();
   auto spec = Parse(*text, overrides);
   absl::Status status = spec.status();
-  if (status.ok()) status = parallel::CheckRecipe(spec->recipe());
   if (status.ok()) status = ReadModel(&*spec);
   if (status.ok()) status = ReadDataset(&*spec);
   if (!status.ok()) return Annotate(status, path);

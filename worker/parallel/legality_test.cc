@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/catalog.h"
 #include "worker/parallel/testing/small_job.h"
 
 namespace legoai::parallel {
@@ -107,6 +108,28 @@ TEST(FirstViolation, PpWithUntiedEmbeddings) {
   model.set_tie_word_embeddings(true);
   EXPECT_EQ(Verdict(Degrees(1, 1, 1, 2), model, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
   EXPECT_EQ(Verdict(Degrees(1, 2, 1, 1), model, 2), "legal");
+}
+
+// What README.md and docs/recipe.md say of them.
+TEST(FirstViolation, ModelsThatTakeNotEveryTechnique) {
+  auto verdict = [](const std::string& name, int64_t tp, int64_t pp, int64_t seq_len = 1024) {
+    v1::Recipe recipe = Degrees(1, -1, tp, pp);
+    recipe.mutable_training()->set_seq_len(seq_len);
+    const auto model = model::ResolveModel(name);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return Verdict(recipe, *model, 4);
+  };
+  for (const char* name : {"gpt2", "gpt2-xl"}) {
+    EXPECT_EQ(verdict(name, 1, 1), "legal");
+    EXPECT_EQ(verdict(name, 2, 1), "tp_supports_architecture: parallelism.tensor_parallel_degree = 2");
+    EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+    EXPECT_EQ(verdict(name, 1, 1, 1025), "sequence_within_positions: training.seq_len = 1025");
+  }
+  for (const char* name : {"llama3-1b", "llama3-3b"}) {
+    EXPECT_EQ(verdict(name, 2, 1), "legal");
+    EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+  }
+  EXPECT_EQ(verdict("llama3-8b", 2, 2), "legal");
 }
 
 TEST(FirstViolation, PpWithoutReshard) {

@@ -6,13 +6,16 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/faults.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/options.pb.h"
 #include "proto/toml/toml.h"
+#include "worker/parallel/torchtitan.h"
 
 namespace legoai::parallel {
 namespace {
@@ -43,7 +46,7 @@ v1::Recipe MakeDefaultRecipe() {
 // The largest count of anything: keeps products with a world size inside int64.
 constexpr int64_t kMost = 1'000'000'000;
 
-// Collects the first key at fault; later checks then do nothing.
+// Collects what is at fault, of a key the first.
 class Checker {
  public:
   void Whole(const char* field, int64_t value, int64_t least, int64_t most = kMost) {
@@ -69,12 +72,13 @@ class Checker {
     Fail(field, value, absl::StrCat(choices.size() == 1 ? "must be " : "must be one of ", list));
   }
   void Fail(const std::string& field, const std::string& value, const std::string& remedy) {
-    if (status_.ok()) status_ = FieldError(field, value, remedy);
+    if (fields_.insert(field).second) faults_.push_back(FieldError(field, value, remedy));
   }
-  const absl::Status& status() const { return status_; }
+  const std::vector<absl::Status>& faults() const { return faults_; }
 
  private:
-  absl::Status status_;
+  std::set<std::string> fields_;
+  std::vector<absl::Status> faults_;
 };
 
 void CheckTraining(const v1::Training& t, Checker* check) {
@@ -174,7 +178,7 @@ void FillDefaults(v1::Recipe* recipe) {
   recipe->Swap(&full);
 }
 
-absl::Status CheckRecipe(const v1::Recipe& recipe) {
+std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {
   v1::Recipe full = recipe;
   FillDefaults(&full);
   Checker check;
@@ -183,17 +187,29 @@ absl::Status CheckRecipe(const v1::Recipe& recipe) {
   CheckSupported(full, &check);
   CheckOptimizer(full.optimizer(), full.lr_scheduler(), &check);
   CheckRest(full, &check);
-  return check.status();
+  return check.faults();
+}
+
+absl::Status CheckRecipe(const v1::Recipe& recipe) {
+  const std::vector<absl::Status> faults = RecipeFaults(recipe);
+  return faults.empty() ? absl::OkStatus() : faults.front();
+}
+
+std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Overrides& overrides,
+                                         google::protobuf::Message* message) {
+  std::vector<absl::Status> faults = ReadToml(text, message);
+  for (const auto& [key, value] : overrides) {
+    if (absl::Status status = ApplyOverride(message, key, value); !status.ok()) faults.push_back(std::move(status));
+  }
+  for (absl::Status& fault : faults) fault = KnowingTorchTitan(fault);
+  return faults;
 }
 
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides) {
   v1::Recipe recipe;
-  absl::Status status = ParseToml(text, &recipe);
-  for (const auto& [key, value] : overrides) {
-    if (status.ok()) status = ApplyOverride(&recipe, key, value);
-  }
-  if (status.ok()) status = CheckRecipe(recipe);
-  if (!status.ok()) return status;
+  std::vector<absl::Status> faults = ReadRecipeToml(text, overrides, &recipe);
+  for (absl::Status& fault : RecipeFaults(recipe)) faults.push_back(std::move(fault));
+  if (!faults.empty()) return AllFaults(faults);
   FillDefaults(&recipe);
   return recipe;
 }

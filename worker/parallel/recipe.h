@@ -23,8 +23,15 @@ void FillDefaults(v1::Recipe* recipe);
 
 // Every key within its range and supported. Unset keys count as their defaults. Errors: FieldError of the first key at fault.
 absl::Status CheckRecipe(const v1::Recipe& recipe);
+// The same of all keys at fault.
+std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe);
 
-// TOML to a recipe with defaults, checked. Errors: FieldError; of LoadRecipe also for a file that cannot be read (NotFound).
+// Reads a file with a recipe's sections into `message`, a Recipe or what has more sections, and sets the keys of the command
+// line. Gives all that cannot be read (proto/toml/toml.h), of TorchTitan's keys with what becomes of them here.
+std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Overrides& overrides, google::protobuf::Message* message);
+
+// TOML to a recipe with defaults, checked. Errors: FieldErrors of all keys at fault (proto/faults.h); of LoadRecipe also for a
+// file that cannot be read (NotFound).
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides = {});
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides = {});
 

@@ -1,0 +1,22 @@
+// What becomes of TorchTitan's keys that a recipe does not have: one table, which docs/recipe.md shows too. Torch-free.
+// Thread-safety: safe to call from several threads.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace legoai::parallel {
+
+struct TorchTitanKey {
+  const char* key;     // "training.batch_size", or a whole section: "profiling"
+  const char* remedy;  // what to write instead, or why it can go
+};
+
+// None of them is a key of a recipe. By section, as TorchTitan has them.
+const std::vector<TorchTitanKey>& TorchTitanKeys();
+
+// The error about an unknown key, with the table's remedy if it is TorchTitan's; any other status as it is.
+absl::Status KnowingTorchTitan(const absl::Status& status);
+
+}  // namespace legoai::parallel
