@@ -229,6 +229,13 @@ class Run {
     return not_reached;
   }
 
+  // Without a text there is nothing that its default tokenizer would be meant for.
+  static std::string FileText(v1::Recipe recipe) {
+    const bool meant = recipe.training().has_dataset_path() || recipe.model().tokenizer_path() != "byte";
+    if (!meant) recipe.mutable_model()->clear_tokenizer_path();
+    return parallel::RecipeToToml(recipe);
+  }
+
   void AddRanked(const std::vector<v1::Estimate>& estimates, v1::PlanResult* result) const {
     const size_t top = request_.top() > 0 ? request_.top() : kDefaultTop;
     for (size_t i = 0; i < std::min(top, estimates.size()); ++i) {
@@ -237,7 +244,7 @@ class Run {
       auto* ranked = result->add_ranked();
       ranked->set_rank(i + 1);
       *ranked->mutable_recipe() = estimate.recipe();
-      ranked->set_recipe_toml(parallel::RecipeToToml(estimate.recipe()));
+      ranked->set_recipe_toml(FileText(estimate.recipe()));
       ranked->set_step_time_seconds(estimate.step_time_seconds());
       ranked->set_tokens_per_second_per_gpu(estimate.tokens_per_second_per_gpu());
       ranked->set_mfu(estimate.mfu());

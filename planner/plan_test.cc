@@ -103,6 +103,7 @@ TEST(Plan, RanksWhatFitsByStepTime) {
     EXPECT_EQ(ranked.headroom_bytes(), 40);
     EXPECT_NE(ranked.recipe().parallelism().pipeline_parallel_schedule(), v1::GPIPE);
     EXPECT_GE(ranked.step_time_seconds(), result->ranked(std::max(i - 1, 0)).step_time_seconds());
+    EXPECT_EQ(ranked.recipe_toml().find("tokenizer_path"), std::string::npos) << "there is no text that it would be for";
     auto read = parallel::ParseRecipe(ranked.recipe_toml());
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->SerializeAsString(), ranked.recipe().SerializeAsString());

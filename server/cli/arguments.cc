@@ -19,6 +19,8 @@ absl::Status UnknownOption(const CommandSpec& spec, const std::string& name) {
   std::vector<std::string> known;
   for (const Option& option : AllOptions(spec)) known.push_back("--" + option.name);
   const std::string word = "--" + name;
+  if (name == "json" || name == "yaml" || name == "table")
+    return FieldError(word, "", absl::StrCat("unknown option; write -o ", name));
   return FieldError(
       word, "", absl::StrCat("unknown option; did you mean ", Nearest(word, known), "? `lego ", spec.name, " --help` lists all"));
 }
@@ -123,8 +125,11 @@ absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::v
     return FieldError(spec.positional, "", absl::StrCat("is needed. Example: ", spec.example));
   }
   if (count > spec.most_positional) {
-    return FieldError("lego " + spec.name, arguments.positional_[spec.most_positional],
-                      absl::StrCat("is one word too many. Example: ", spec.example));
+    const std::string takes =
+        spec.most_positional == 1 ? absl::StrCat(": it takes one ", spec.positional, " at a time") : std::string();
+    return FieldError(spec.positional.empty() ? "lego " + spec.name : spec.positional,
+                      arguments.positional_[spec.most_positional],
+                      absl::StrCat("is one word too many", takes, ". Example: ", spec.example));
   }
   return arguments;
 }
@@ -177,7 +182,8 @@ std::string HelpText(const CommandSpec& spec) {
     absl::StrAppend(&text, absl::StrFormat("  %-26s ", left), Wrap(option.help, 90, 29), "\n");
   }
   if (spec.recipe_keys) {
-    absl::StrAppend(&text, absl::StrFormat("  %-26s ", "--SECTION.KEY=VALUE"), "a key of the recipe, which wins over the file\n");
+    absl::StrAppend(&text, absl::StrFormat("  %-26s ", "--SECTION.KEY=VALUE"),
+                    "a key of the recipe, which wins over the file; the values of a list stand between commas\n");
   }
   if (!spec.details.empty()) absl::StrAppend(&text, "\n", spec.details, "\n");
   absl::StrAppend(&text, "\nexample:\n  ", spec.example, "\n");

@@ -61,13 +61,11 @@ void AddRow(const Tree& tree, Table* table) {
 
 // What a server has committed of a job.
 absl::StatusOr<int> OfServer(const Arguments& arguments) {
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  const auto name = FindJobName(**client, arguments.positional()[0]);
-  if (!name.ok()) return name.status();
+  const auto job = FindNamedJob(arguments);
+  if (!job.ok()) return job.status();
   v1::ListCheckpointsRequest request;
-  request.set_parent(*name);
-  const auto response = (*client)->ListCheckpoints(request);
+  request.set_parent(job->name);
+  const auto response = job->client->ListCheckpoints(request);
   if (!response.ok()) return response.status();
   Tree list = Tree::array();
   Table table({"step", "attempt", "epoch", "<committed", "<in"});
@@ -79,7 +77,7 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
   if (arguments.format() != Format::kTable) {
     Print(TreeText(arguments.format(), list));
   } else {
-    Print(table.empty() ? "no committed checkpoints of " + *name + "\n" : table.Text());
+    Print(table.empty() ? "no committed checkpoints of " + job->name + "\n" : table.Text());
   }
   return kDone;
 }
@@ -87,14 +85,9 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const std::string run = arguments.positional()[0], root = launch::CheckpointsPath(run);
   std::error_code error;
-  if (arguments.Has("server") || (!fs::is_directory(run, error) && IsJob(run))) return OfServer(arguments);
-  if (!fs::is_directory(run, error)) {
-    return FieldError(
-        "RUN_DIR|JOB", run,
-        "is no folder, and not a job's whole id: name a run's job.dump_folder, or for a part of an id give --server "
-        "ADDRESS too",
-        absl::StatusCode::kNotFound);
-  }
+  if (MeansJob(arguments)) return OfServer(arguments);
+  if (!fs::is_directory(run, error))
+    return FieldError("RUN_DIR|JOB", run, "is no folder; name a run's job.dump_folder, or a job", absl::StatusCode::kNotFound);
   const auto steps = checkpoint::ListCheckpoints(root);
   if (!steps.ok()) return steps.status();
   Tree list = Tree::array();
@@ -121,9 +114,8 @@ Command CheckpointsCommand() {
   spec.least_positional = spec.most_positional = 1;
   spec.options = {ServerOption()};
   spec.details =
-      "With --server, or where it is a job's resource name or id, the server is asked. It lists all that it has accepted; on "
-      "disk "
-      "are the\nlatest of them, as checkpoint.keep_latest_k says.";
+      "A word that is no folder, or any with --server, is a job, of which the server lists what it has accepted and is still "
+      "there.";
   spec.example = "lego checkpoints runs/example";
   return {spec, Run};
 }

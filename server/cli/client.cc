@@ -38,8 +38,9 @@ bool IsAway(const grpc::Status& status) {
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   if (!IsAway(status)) return server::FromGrpcStatus(status);
-  return absl::UnavailableError(absl::StrCat(
-      "no server at ", address, ": start one with legoai-server, or give --server ADDRESS (", status.error_message(), ")"));
+  return absl::UnavailableError(absl::StrCat("no server at ", address,
+                                             ": start one with ./quickstart or legoai-server, or give --server ADDRESS (",
+                                             status.error_message(), ")"));
 }
 
 // Cancels a call as soon as `interrupted` says so, for as long as it lives.

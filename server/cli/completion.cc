@@ -1,14 +1,61 @@
 #include "server/cli/completion.h"
 
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "proto/errors.h"
+#include "proto/legoai/v1/recipe.pb.h"
 #include "server/cli/arguments.h"
 #include "server/cli/output.h"
+#include "simulator/hardware/catalog.h"
+#include "worker/model/catalog.h"
 
 namespace legoai::cli {
 namespace {
+
+// What may follow an option: the choices in its help, models and clusters of the catalogs.
+std::vector<std::string> ValuesOf(const Option& option) {
+  std::vector<std::string> values;
+  if (option.name == "model") {
+    for (const v1::Model& model : model::Catalog()) values.push_back(model.name());
+  } else if (option.name == "cluster") {
+    for (const v1::Device& device : sim::ListDevices()) values.push_back(device.type() + ":");
+  } else if (absl::StrContains(option.value, '|')) {
+    values = absl::StrSplit(option.value, '|');
+  }
+  return values;
+}
+
+// Every option that has known values, once.
+std::map<std::string, std::vector<std::string>> ValuesByOption(const std::vector<CommandSpec>& commands) {
+  std::map<std::string, std::vector<std::string>> all;
+  for (const CommandSpec& spec : commands) {
+    for (const Option& option : AllOptions(spec)) {
+      if (auto values = ValuesOf(option); !values.empty()) all[option.name] = std::move(values);
+    }
+  }
+  return all;
+}
+
+// "--training.steps=" of every key, and "--training." of every section.
+std::vector<std::string> KeyWords(bool sections) {
+  std::vector<std::string> words;
+  const auto* recipe = v1::Recipe::descriptor();
+  for (int i = 0; i < recipe->field_count(); ++i) {
+    const std::string section = "--" + recipe->field(i)->name() + ".";
+    if (sections) words.push_back(section);
+    const auto* type = recipe->field(i)->message_type();
+    for (int k = 0; !sections && k < type->field_count(); ++k) words.push_back(section + type->field(k)->name() + "=");
+  }
+  return words;
+}
+
+bool TakesJob(const CommandSpec& spec) { return absl::EndsWith(spec.positional, "JOB"); }
 
 std::vector<std::string> OptionWords(const CommandSpec& spec) {
   std::vector<std::string> words;
@@ -22,20 +69,37 @@ std::vector<std::string> Names(const std::vector<CommandSpec>& commands) {
   return names;
 }
 
-// Bash: after the command its options where a word begins with a dash, files otherwise.
+// The ids of jobs, of the command as it was called; a server that does not answer is not waited for.
+constexpr char kJobs[] = "list 2>/dev/null | awk 'NR > 1 { print $1 }'";
+
+std::string Words(const std::vector<std::string>& words) { return absl::StrJoin(words, " "); }
+
+// What follows an option first; then, by the command, its options, keys of a recipe, jobs, files.
 std::string BashScript(const std::vector<CommandSpec>& commands) {
   std::string script = absl::StrCat(
-      "_lego() {\n  local word=${COMP_WORDS[COMP_CWORD]} options=\n",
-      "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"", absl::StrJoin(Names(commands), " "),
+      "_lego() {\n  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options= keys= jobs=\n",
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"", Words(Names(commands)),
       " help\" -- \"$word\")); return; fi\n",
-      "  if [ \"${COMP_WORDS[COMP_CWORD-1]}\" = --output ] || [ \"${COMP_WORDS[COMP_CWORD-1]}\" = -o ]; then\n",
-      "    COMPREPLY=($(compgen -W \"table json yaml\" -- \"$word\")); return\n  fi\n", "  case ${COMP_WORDS[1]} in\n");
-  for (const CommandSpec& spec : commands) {
-    absl::StrAppend(&script, "    ", spec.name, ") options=\"", absl::StrJoin(OptionWords(spec), " "), "\" ;;\n");
+      "  if [ \"$word\" = = ]; then word=; elif [ \"$previous\" = = ]; then previous=${COMP_WORDS[COMP_CWORD-2]}; fi\n",
+      "  case $previous in\n    -o) previous=--output ;;\n  esac\n  case $previous in\n");
+  for (const auto& [option, values] : ValuesByOption(commands)) {
+    absl::StrAppend(&script, "    --", option, ") COMPREPLY=($(compgen -W \"", Words(values), "\" -- \"$word\"))");
+    if (option == "cluster") script += "; compopt -o nospace";
+    if (option == "cluster" || option == "model") script += "; COMPREPLY+=($(compgen -f -- \"$word\"))";
+    script += "; return ;;\n";
   }
-  return script +
-         "  esac\n  if [ \"${word#-}\" != \"$word\" ]; then COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
-         "  else COMPREPLY=($(compgen -f -- \"$word\")); fi\n}\ncomplete -o filenames -F _lego lego ./lego\n";
+  script += "  esac\n  case ${COMP_WORDS[1]} in\n";
+  for (const CommandSpec& spec : commands) {
+    absl::StrAppend(&script, "    ", spec.name, ") options=\"", Words(OptionWords(spec)), "\"", spec.recipe_keys ? " keys=1" : "",
+                    TakesJob(spec) ? " jobs=1" : "", " ;;\n");
+  }
+  return absl::StrCat(script, "  esac\n  case $word in\n    --*.*) [ \"$keys\" ] && COMPREPLY=($(compgen -W \"",
+                      Words(KeyWords(false)), "\" -- \"$word\")); compopt -o nospace; return ;;\n",
+                      "    -*) COMPREPLY=($(compgen -W \"$options ${keys:+", Words(KeyWords(true)), "}\" -- \"$word\"))\n",
+                      "      case ${COMPREPLY[0]} in *.) compopt -o nospace ;; esac; return ;;\n  esac\n  COMPREPLY=($(compgen "
+                      "-f -- \"$word\"))\n",
+                      "  if [ \"$jobs\" ]; then COMPREPLY+=($(compgen -W \"$(timeout 2 \"${COMP_WORDS[0]}\" ", kJobs,
+                      ")\" -- \"$word\")); fi\n}\ncomplete -o filenames -F _lego lego ./lego\n");
 }
 
 std::string Quoted(const std::string& text) { return "'" + absl::StrReplaceAll(text, {{"'", "'\\''"}}) + "'"; }
@@ -45,9 +109,17 @@ std::string ZshScript(const std::vector<CommandSpec>& commands) {
   for (const CommandSpec& spec : commands) {
     absl::StrAppend(&script, "    ", Quoted(absl::StrCat(spec.name, ":", absl::StrReplaceAll(spec.summary, {{":", ","}}))), "\n");
   }
-  script += "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n  case ${words[2]} in\n";
+  script += "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n  case ${words[CURRENT-1]} in\n";
+  for (const auto& [option, values] : ValuesByOption(commands)) {
+    absl::StrAppend(&script, "    --", option, option == "output" ? "|-o" : "", ") compadd -- ", Words(values),
+                    option == "model" || option == "cluster" ? "; _files" : "", "; return ;;\n");
+  }
+  script += "  esac\n  case ${words[2]} in\n";
   for (const CommandSpec& spec : commands) {
-    absl::StrAppend(&script, "    ", spec.name, ") compadd -- ", absl::StrJoin(OptionWords(spec), " "), " ;;\n");
+    absl::StrAppend(&script, "    ", spec.name, ") compadd -- ", Words(OptionWords(spec)));
+    if (spec.recipe_keys) absl::StrAppend(&script, "; compadd -S '' -- ", Words(KeyWords(false)));
+    if (TakesJob(spec)) absl::StrAppend(&script, "; compadd -- $(timeout 2 ${words[1]} ", kJobs, ")");
+    script += " ;;\n";
   }
   return script + "  esac\n  _files\n}\ncompdef _lego lego ./lego\n";
 }
@@ -61,8 +133,16 @@ std::string FishScript(const std::vector<CommandSpec>& commands) {
                     "\n");
     const std::string condition = "-n '__fish_seen_subcommand_from " + spec.name + "'";
     for (const Option& option : spec.options) {
+      const std::vector<std::string> values = ValuesOf(option);
       absl::StrAppend(&script, "complete -c lego ", condition, " -l ", option.name, option.value.empty() ? "" : " -r", " -d ",
-                      FishQuoted(option.help), "\n");
+                      FishQuoted(option.help), values.empty() ? "" : " -a " + FishQuoted(Words(values)), "\n");
+    }
+    if (spec.recipe_keys) {
+      absl::StrAppend(&script, "complete -c lego ", condition, " -a ", FishQuoted(Words(KeyWords(false))), "\n");
+    }
+    if (TakesJob(spec)) {
+      absl::StrAppend(&script, "complete -c lego ", condition, " -a ", FishQuoted(absl::StrCat("(timeout 2 lego ", kJobs, ")")),
+                      "\n");
     }
   }
   return script + "complete -c lego -s o -l output -x -a 'table json yaml'\ncomplete -c lego -s h -l help\n";
@@ -80,7 +160,7 @@ absl::StatusOr<std::string> CompletionScript(const std::string& shell, const std
 Command CompletionCommand(std::vector<CommandSpec> commands) {
   CommandSpec spec;
   spec.name = "completion";
-  spec.summary = "Prints a script that completes commands and options in a shell.";
+  spec.summary = "Prints a script that completes commands, options, models, clusters, recipe keys and jobs in a shell.";
   spec.positional = "bash|zsh|fish";
   spec.least_positional = spec.most_positional = 1;
   spec.example = "source <(lego completion bash)";

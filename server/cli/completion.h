@@ -1,4 +1,5 @@
-// `lego completion SHELL`: completion of commands and options, written from the commands themselves.
+// `lego completion SHELL`: completion of commands, options and their values, recipe keys and jobs, written from the commands
+// themselves, the catalogs and the recipe's schema; jobs are asked of the server when they are needed.
 #pragma once
 
 #include <string>

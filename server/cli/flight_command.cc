@@ -101,18 +101,12 @@ std::string AnalysisText(const v1::FlightAnalysis& analysis) {
 
 // The record that a server has of a job; nothing where files are meant.
 absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& arguments) {
-  const std::vector<std::string>& places = arguments.positional();
-  std::error_code error;
-  const bool named = places.size() == 1 && !std::filesystem::exists(places[0], error) && IsJob(places[0]);
-  if (!arguments.Has("server") && !named) return std::optional<v1::FlightRecord>();
-  if (places.size() != 1) return FieldError("JOB", places[1], "is one word too many: with --server there is one job");
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  const auto name = FindJobName(**client, places[0]);
-  if (!name.ok()) return name.status();
+  if (!MeansJob(arguments)) return std::optional<v1::FlightRecord>();
+  const auto job = FindNamedJob(arguments);
+  if (!job.ok()) return job.status();
   v1::GetFlightRecordRequest request;
-  request.set_name(*name);
-  auto record = (*client)->GetFlightRecord(request);
+  request.set_name(job->name);
+  auto record = job->client->GetFlightRecord(request);
   if (!record.ok()) return record.status();
   return std::optional<v1::FlightRecord>(*std::move(record));
 }
@@ -121,9 +115,7 @@ absl::StatusOr<std::vector<v1::FlightDump>> OfFiles(const std::vector<std::strin
   for (const std::string& place : places) {
     std::error_code error;
     if (std::filesystem::exists(place, error)) continue;
-    return FieldError("RUN_DIR|FILES...|JOB", place,
-                      "is no file or folder, and not a job's whole id: for a part of an id give --server ADDRESS too",
-                      absl::StatusCode::kNotFound);
+    return FieldError("RUN_DIR|FILES...|JOB", place, "is no file or folder", absl::StatusCode::kNotFound);
   }
   return comm::ReadFlight(places);
 }
@@ -179,8 +171,8 @@ Command FlightCommand() {
   spec.options = {{"all", "", "every operation, the completed ones too"}, ServerOption()};
   spec.details =
       "Reads rings (flight/rank-R), which can be read of a living or a dead process, JSON dumps, and PyTorch's JSON and "
-      "pickle files (..._rank_R).\nWith --server, or where it is a job's resource name or id: the latest record that the server "
-      "has.";
+      "pickle files (..._rank_R).\nA word that is no file or folder, or any with --server, is a job: the latest record that the "
+      "server has of it, which is taken when a\nrank hangs or dies. Of a run that is in order nobody is blamed for being behind.";
   spec.example = "lego fr runs/example";
   return {spec, Run};
 }

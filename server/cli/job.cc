@@ -28,6 +28,13 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
   return model::ResolveModel(recipe->model().name());
 }
 
+std::string WarmUpNote(const v1::Recipe& recipe) {
+  const int64_t warmup = recipe.lr_scheduler().warmup_steps(), steps = recipe.training().steps();
+  if (warmup < steps) return "";
+  return absl::StrCat("note: the whole run is warm-up of the learning rate: lr_scheduler.warmup_steps = ", warmup,
+                      ", training.steps = ", steps);
+}
+
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option) {
   const std::string path = arguments.Text(option);
   if (path.empty()) return path;

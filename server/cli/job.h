@@ -21,6 +21,9 @@ absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& 
 // --model if it is given, which the recipe then names too; otherwise the recipe's. Errors: neither names one.
 absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* recipe);
 
+// Where the whole run is warm-up, a line that says so; otherwise empty.
+std::string WarmUpNote(const v1::Recipe& recipe);
+
 // The absolute path that the option names, of a file to be written; empty where it is not given. Errors: no such folder, which
 // must be known before the work.
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option);

@@ -115,7 +115,7 @@ Command OfOneJob(const std::string& name, const std::string& summary, std::vecto
   spec.least_positional = spec.most_positional = 1;
   spec.options = std::move(options);
   spec.options.push_back(ServerOption());
-  spec.details = "JOB is a resource name, an id, or the beginning or end of one.";
+  spec.details = "JOB is a resource name, an id, the beginning or end of one, or the job's name.";
   spec.example = absl::StrCat("lego ", name, " 01JD5W");
   return {spec, [run = std::move(run)](const Arguments& arguments) -> absl::StatusOr<int> {
             const auto client = ConnectTo(arguments);

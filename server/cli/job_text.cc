@@ -107,7 +107,7 @@ std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField
   return text + AttemptsTable(attempts);
 }
 
-std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* planning) {
+std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* planning, std::optional<double> seconds_per_step) {
   const v1::JobProgress& progress = job.progress();
   if (planning) {
     std::string text = absl::StrCat("planning: ", WithCommas(planning->space()), " recipes, ", WithCommas(planning->captured()),
@@ -123,8 +123,10 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
   const bool over = job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::CANCELLED;
   if (!over && !progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
   if (progress.has_loss()) absl::StrAppend(&text, "  loss ", LossText(progress));
-  if (progress.has_step_seconds() && job.state() == v1::RUNNING)
-    absl::StrAppend(&text, "  ", DurationText(progress.step_seconds() * (progress.steps() - progress.step())), " left");
+  if (progress.has_step_seconds() && job.state() == v1::RUNNING) {
+    const double each = seconds_per_step.value_or(progress.step_seconds());
+    absl::StrAppend(&text, "  ", DurationText(each * static_cast<double>(progress.steps() - progress.step())), " left");
+  }
   if (progress.has_validation_loss()) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", progress.validation_loss()));
   if (progress.has_tokens_per_second()) absl::StrAppend(&text, "  ", CountText(progress.tokens_per_second()), " tokens/s");
   return text;

@@ -4,6 +4,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/legoai/v1/control_plane.pb.h"
@@ -22,8 +23,10 @@ std::string MeasuredText(const v1::Attempt& attempt);
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
 // Everything about one, with its attempts.
 std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts);
-// One line: what it does now, with a bar while it trains. `now_us` for what is left.
-std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* planning);
+// One line: what it does now, with a bar while it trains. `seconds_per_step`: what the time that is left is told from, rather
+// than from the latest step.
+std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* planning,
+                         std::optional<double> seconds_per_step = std::nullopt);
 // How it ended, or how it stands.
 std::string OutcomeText(const v1::Job& job);
 std::string TransitionText(const v1::Transition& transition);

@@ -98,6 +98,11 @@ TEST_F(Lego, BadRecipesAreRefusedByNameBeforeAnythingStarts) {
   ExpectError({"train", recipe, "--training.dataset_path=" + Path("empty.txt")}, 2, {"training.dataset_path", "empty"});
   ExpectError({"train", recipe, "--training.seq_len=1000000"}, 2, {"seq_len"});
   ExpectError({"train", Path("missing.toml")}, 2, {"missing.toml"});
+  // Another trainer's file: everything at once.
+  Write(Path("titan.toml"), "[training]\ncompile = true\nbatch_size = 8\n[profiling]\nenable_profiling = true\n");
+  ExpectError({"train", Path("titan.toml")}, 2,
+              {"titan.toml: 3 faults:\n", "\n  profiling: remove the section",
+               "\n  training.batch_size = 8: is training.local_batch_size", "\n  training.compile = true: remove it"});
   EXPECT_FALSE(fs::exists(folder_ / "run/metrics.jsonl"));
 }
 
@@ -234,6 +239,14 @@ TEST_F(Lego, NothingFitsIsExitCodeThreeWithTheClosest) {
   EXPECT_EQ(Keys(json["rejected"][0]), (std::set<std::string>{"recipe", "rule", "reason", "peak_memory_bytes", "is_bound"}));
   EXPECT_NE(planned.err.find("closest"), std::string::npos) << planned.err;
   EXPECT_FALSE(fs::exists(folder_ / "winner.toml"));
+  // The table says so too, and once.
+  const Result table =
+      Run({"plan", "--model", "llama3-405b", "--cluster", "a100-sxm-40:1x1", "--global-batch", "1", "--seq", "128"});
+  EXPECT_EQ(table.code, 3);
+  const std::string all = table.out + table.err;
+  const size_t said = all.find("Nothing fits.");
+  EXPECT_NE(said, std::string::npos) << all;
+  EXPECT_EQ(all.find("Nothing fits.", said + 1), std::string::npos) << all;
 }
 
 TEST_F(Lego, PlanRefusesWhatCannotBe) {
@@ -258,6 +271,9 @@ TEST_F(Lego, TrainsResumesAndIsLookedAt) {
   const std::string recipe = Path("recipe.toml");
   const Result dry = Run({"train", recipe, "--nproc", "2", "--dry-run"});
   ASSERT_EQ(dry.code, 0) << dry.err;
+  EXPECT_EQ(dry.err.find("warm-up"), std::string::npos) << dry.err;
+  const Result brief = Run({"train", recipe, "--nproc", "2", "--dry-run", "--training.steps=2"});
+  EXPECT_NE(brief.err.find("the whole run is warm-up of the learning rate"), std::string::npos) << brief.err;
   EXPECT_FALSE(fs::exists(folder_ / "run"));
   const Result first = Run({"train", recipe, "--nproc", "2", "--training.steps=3", "-o", "json"});
   ASSERT_EQ(first.code, 0) << first.err;
@@ -271,6 +287,7 @@ TEST_F(Lego, TrainsResumesAndIsLookedAt) {
   EXPECT_EQ(json["step"], 6);
   EXPECT_GT(json["predicted_step_seconds"], 0.0);
   EXPECT_GT(json["peak_memory_bytes"][0], 0);
+  EXPECT_NE(second.err.find("predicting: "), std::string::npos) << second.err;
 
   const Json checkpoints = Json::parse(Run({"checkpoints", Path("run"), "-o", "json"}).out);
   ASSERT_EQ(checkpoints.size(), 2u);

@@ -147,6 +147,11 @@ absl::Status NothingLegal(const v1::PlanRequest& request, const v1::PlanResult& 
   return FieldError("--constraint", absl::StrJoin(request.constraints(), " "), result.explanation());
 }
 
+const char* MissingForTraining(const v1::PlanResult& result) {
+  if (result.ranked(0).recipe().training().has_dataset_path()) return "";
+  return "; to train with it, give it training.dataset_path, and model.tokenizer_path unless its tokens are bytes";
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
@@ -161,12 +166,13 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   const bool found = result->ranked_size() > 0;
   if (found && !out->empty()) {
     if (absl::Status status = checkpoint::WriteFile(*out, result->ranked(0).recipe_toml()); !status.ok()) return status;
-    std::fprintf(stderr, "wrote the recipe of rank 1 to %s\n", arguments.Text("out").c_str());
+    std::fprintf(stderr, "wrote the recipe of rank 1 to %s%s\n", arguments.Text("out").c_str(), MissingForTraining(*result));
   }
   Print(arguments.format() == Format::kTable ? PlanText(*result, request->all_rejected())
                                              : TreeText(arguments.format(), ToTree(*result)));
   if (found) return kDone;
-  std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
+  // The table has said it.
+  if (arguments.format() != Format::kTable) std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
   return kNothingFits;
 }
 

@@ -28,9 +28,12 @@ void ProgressLine::Show(const std::string& text) {
     shown_ = CutToTerminal(text);
     std::fprintf(stderr, "\r\033[K%s", shown_.c_str());
     std::fflush(stderr);
+  } else if (text == written_) {
+    held_back_.clear();
   } else if (now - last_ >= pause_) {
     std::fprintf(stderr, "%s\n", text.c_str());
     last_ = now;
+    written_ = text;
     held_back_.clear();
   } else {
     held_back_ = text;

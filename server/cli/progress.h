@@ -16,7 +16,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Replaces the line.
+  // Replaces the line. Where there is none to write over, what was written last is not written again.
   void Show(const std::string& text);
   // The same, of something that passes: only where there is a line to write over.
   void ShowPassing(const std::string& text) {
@@ -34,6 +34,7 @@ class ProgressLine {
   const absl::Duration pause_;
   absl::Time last_ = absl::InfinitePast();
   std::string shown_;
+  std::string written_;    // the last line where standard error is no terminal
   std::string held_back_;  // the last line, if it came too soon after another
 };
 

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -42,6 +43,33 @@ TEST(Progress, ALiveLineFillsTheTerminalAndNoMore) {
   const std::string clear = "\r\033[K";
   EXPECT_EQ(OnTerminal(80, show), clear + text + clear);
   EXPECT_EQ(OnTerminal(20, show), clear + "running  " + Bar(1, 10) + clear);
+}
+
+// What `work` writes to standard error, if that is a file.
+template <typename Work>
+std::string InFile(Work work) {
+  std::FILE* file = std::tmpfile();
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  work();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  std::rewind(file);
+  char text[512] = {};
+  std::string all(text, std::fread(text, 1, sizeof(text), file));
+  std::fclose(file);
+  return all;
+}
+
+TEST(Progress, AFileHasNoLineTwice) {
+  const auto show = [](absl::Duration pause) {
+    return InFile([pause] {
+      ProgressLine line(pause);
+      for (const char* text : {"one", "one", "two", "two", "one", "one"}) line.Show(text);
+    });
+  };
+  EXPECT_EQ(show(absl::ZeroDuration()), "one\ntwo\none\n");
+  EXPECT_EQ(show(absl::Hours(1)), "one\n") << "the last is what was written last";
 }
 
 }  // namespace

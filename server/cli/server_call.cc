@@ -1,6 +1,9 @@
 #include "server/cli/server_call.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -8,6 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "server/jobs/names.h"
 
@@ -30,6 +35,20 @@ absl::Status CheckAddress(const std::string& source, const std::string& address)
 // Ids are in capitals; who types one may not be.
 std::string OfDefaultProject(const std::string& id) { return server::FormatJobName("default", absl::AsciiStrToUpper(id)); }
 
+// "01J... (running, my job)".
+std::string Described(const v1::Job& job) {
+  const std::string& name = job.spec().display_name();
+  return absl::StrCat(IdOf(job.name()), " (", EnumText(job.state()), name.empty() ? "" : ", ", name, ")");
+}
+
+std::string DescribedAll(const std::vector<const v1::Job*>& jobs) {
+  constexpr size_t kMost = 10;
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < std::min(kMost, jobs.size()); ++i) lines.push_back(Described(*jobs[i]));
+  if (jobs.size() > kMost) lines.push_back(absl::StrCat("and ", jobs.size() - kMost, " more"));
+  return absl::StrJoin(lines, "\n  ");
+}
+
 absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& text) {
   v1::ListJobsRequest request;
   request.set_parent(kParent);
@@ -40,17 +59,17 @@ absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& t
   std::vector<const v1::Job*> found;
   for (const v1::Job& job : jobs->jobs()) {
     const std::string id = IdOf(job.name());
-    if (absl::StartsWith(id, part) || absl::EndsWith(id, part)) found.push_back(&job);
+    const bool meant = absl::StartsWith(id, part) || absl::EndsWith(id, part) || job.spec().display_name() == text;
+    if (meant) found.push_back(&job);
   }
   if (found.size() == 1) return found[0]->name();
   if (found.empty())
-    return FieldError(
-        "JOB", text,
-        absl::StrCat("is neither the beginning nor the end of an id of the latest ", kLatest, " jobs; `lego list` shows them"),
-        absl::StatusCode::kNotFound);
+    return FieldError("JOB", text,
+                      absl::StrCat("is neither the name nor the beginning or end of an id of the latest ", kLatest,
+                                   " jobs; `lego list` shows them"),
+                      absl::StatusCode::kNotFound);
   return FieldError("JOB", text,
-                    absl::StrCat("fits ", found.size(), " jobs, ", IdOf(found[0]->name()), " and ", IdOf(found[1]->name()),
-                                 " among them; give more of it"));
+                    absl::StrCat("fits ", found.size(), " jobs; give more of the id of one:\n  ", DescribedAll(found)));
 }
 
 }  // namespace
@@ -73,6 +92,26 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
   auto address = ServerAddress(arguments);
   if (!address.ok()) return address.status();
   return std::make_unique<Client>(*address);
+}
+
+bool MeansJob(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.positional();
+  std::error_code error;
+  if (arguments.Has("server")) return true;
+  if (words.size() != 1 || std::filesystem::exists(words[0], error)) return false;
+  return IsJob(words[0]) || words[0].find('/') == std::string::npos;
+}
+
+absl::StatusOr<NamedJob> FindNamedJob(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.positional();
+  if (words.size() != 1) return FieldError("JOB", words[1], "is one word too many: with --server there is one job");
+  auto client = ConnectTo(arguments);
+  if (!client.ok()) return client.status();
+  auto name = FindJobName(**client, words[0]);
+  if (!name.ok() && !arguments.Has("server") && !IsJob(words[0]))
+    return Annotate(name.status(), absl::StrCat("there is no file or folder ", words[0], " here, so a job is meant"));
+  if (!name.ok()) return name.status();
+  return NamedJob{*std::move(client), *std::move(name)};
 }
 
 bool IsJob(const std::string& text) {

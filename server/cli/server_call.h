@@ -19,12 +19,23 @@ Option ServerOption();
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 
-// The resource name of a job: `text` is one, or an id of projects/default, or the beginning or end of an id that fits one alone
-// of the latest 1,000 jobs. Errors (field JOB): none, or several.
+// The resource name of a job: `text` is one, or an id of projects/default, or, of one alone of the latest 1,000 jobs, the
+// beginning or end of the id, or the name that people gave it. Errors (field JOB): none, or several, which are listed.
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text);
 
 // Whether `text` can be nothing but a job: a resource name, or a whole id.
 bool IsJob(const std::string& text);
+
+// Of commands that take files or a job: a job is meant with --server, and where the only word is no file or folder, and no path
+// that could be one.
+bool MeansJob(const Arguments& arguments);
+
+struct NamedJob {
+  std::unique_ptr<Client> client;
+  std::string name;
+};
+// That job, and the server that has it.
+absl::StatusOr<NamedJob> FindNamedJob(const Arguments& arguments);
 
 // "01J..." of a resource name.
 std::string IdOf(const std::string& job_name);

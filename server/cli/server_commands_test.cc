@@ -91,7 +91,8 @@ class ServerCommands : public testing::LegoTest {
 TEST_F(ServerCommands, WithoutAServerTheLineSaysWhatToDo) {
   service_.StopServer();
   for (const char* command : {"list", "workers"}) {
-    ExpectError({command}, 1, {"no server at " + service_.address() + ": start one with legoai-server, or give --server"});
+    ExpectError({command}, 1,
+                {"no server at " + service_.address() + ": start one with ./quickstart or legoai-server, or give --server"});
   }
   ExpectError({"watch", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 1, {"no server at"});
   ExpectError({"submit", Path("recipe.toml")}, 1, {"no server at"});
@@ -157,6 +158,11 @@ TEST_F(ServerCommands, BadSubmissionsAreRefusedInTheFilesTerms) {
   testing::Write(Path("other.json"), R"({"architectures": ["MambaForCausalLM"], "model_type": "mamba"})");
   ExpectError({"submit", recipe, "--model.name=" + Path("other.json")}, 2, {"MambaForCausalLM"});
   EXPECT_EQ(RunJson({"submit", recipe, "--check"})["spec"]["policy"]["max_restarts"], 3);
+  const Result brief = Run({"submit", recipe, "--check", "--training.steps=2"});
+  EXPECT_NE(brief.err.find("the whole run is warm-up"), std::string::npos) << brief.err;
+  const std::string constraints = "parallelism.tensor_parallel_degree=1,training.local_batch_size=4";
+  EXPECT_EQ(RunJson({"submit", recipe, "--check", "--planning.constraints=" + constraints})["spec"]["planning"]["constraints"],
+            Json::array({"parallelism.tensor_parallel_degree=1", "training.local_batch_size=4"}));
   EXPECT_EQ(RunJson({"list"}).size(), 0u);
   EXPECT_EQ(Run({"submit", recipe, "--request-id", "my-request"}).code, 0);
   EXPECT_EQ(Run({"submit", recipe, "--request-id", "my-request"}).code, 0);
@@ -170,8 +176,14 @@ TEST_F(ServerCommands, BadSubmissionsAreRefusedInTheFilesTerms) {
 TEST_F(ServerCommands, PartsOfIdsMustBeUnique) {
   service_.Create();
   service_.Create();
-  ExpectError({"get", "01"}, 2, {"JOB", "fits 2 jobs", "give more of it"});
+  ExpectError({"get", "01"}, 2, {"JOB", "fits 2 jobs; give more of the id of one"});
   ExpectError({"get", "ZZZZ"}, 2, {"JOB", "lego list"});
+  // Names are good as long as one job has it; otherwise the ids are listed.
+  const v1::Job first = service_.Create("Bible");
+  EXPECT_EQ(RunJson({"get", "Bible"})["name"], first.name());
+  const v1::Job second = service_.Create("Bible");
+  ExpectError({"get", "Bible"}, 2,
+              {"fits 2 jobs", Id(first) + " (submitted, Bible)", Id(second) + " (submitted, Bible)", "more of the id"});
   ExpectError({"get", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 2, {"there is no such job"});
   ExpectError({"get", "projects/default/jobs/x"}, 2, {"JOB"});
   ExpectError({"list", "--filter", "state = runing"}, 2, {"filter", "running"});
@@ -329,7 +341,7 @@ TEST_F(ServerCommands, WorkersAreShownAndDrained) {
 }
 
 TEST_F(ServerCommands, CheckpointsAndFlightRecordsOfAJob) {
-  const v1::Job job = service_.Create();
+  const v1::Job job = service_.Create("my job");
   ExpectError({"fr", Id(job)}, 2, {"no flight record"});
   service_.Write([&](store::Transaction& transaction) -> absl::Status {
     v1::Checkpoint checkpoint;
@@ -355,7 +367,14 @@ TEST_F(ServerCommands, CheckpointsAndFlightRecordsOfAJob) {
   ASSERT_EQ(listed.size(), 1u) << "one is gone";
   EXPECT_EQ(listed[0]["step"], 100);
   EXPECT_NE(Run({"checkpoints", job.name()}).out.find("/data/run/checkpoints"), std::string::npos);
-  EXPECT_NE(Run({"fr", Id(job)}).out.find("rank 1 has not entered all_gather 17"), std::string::npos);
+  for (const std::string& word : {Id(job), Suffix(job), std::string("my job")}) {
+    EXPECT_NE(Run({"fr", word}).out.find("rank 1 has not entered all_gather 17"), std::string::npos) << word;
+    EXPECT_NE(Run({"checkpoints", word}).out.find("/data/run/checkpoints"), std::string::npos) << word;
+  }
+  for (const char* command : {"fr", "checkpoints"}) {
+    ExpectError({command, "nothing"}, 2, {"there is no file or folder nothing here, so a job is meant", "lego list"});
+    ExpectError({command, "runs/nothing"}, 2, {"runs/nothing", "is no "});
+  }
   const Json record = RunJson({"fr", Suffix(job), "--server", service_.address()});
   EXPECT_EQ(record["analysis"]["verdict"], "collective_state_mismatch");
   EXPECT_EQ(record["world_size"], 2);

@@ -17,6 +17,7 @@
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/cli/progress.h"
 #include "server/cli/server_call.h"
 #include "simulator/hardware/catalog.h"
 
@@ -122,8 +123,12 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
   InterruptGuard guard;
+  ProgressLine line;
+  line.ShowPassing(arguments.Has("benchmark") ? "the step is captured, and its operators are timed on this machine"
+                                              : "the step is captured and simulated");
   const auto estimate = arguments.Has("server") ? SimulateOnServer(arguments, *request, &guard)
                                                 : EstimateOne(*request, [&] { return guard.interrupted(); });
+  line.Clear();
   if (!estimate.ok()) return estimate.status();
   Print(arguments.format() == Format::kTable ? EstimateText(*request, *estimate)
                                              : TreeText(arguments.format(), ToTree(*estimate)));

@@ -9,10 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "server/cli/job.h"
 #include "server/cli/job_file.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
 #include "server/cli/watch_command.h"
+#include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
 namespace {
@@ -43,6 +45,9 @@ absl::StatusOr<v1::CreateJobRequest> ReadRequest(const Arguments& arguments) {
   request.set_request_id(arguments.Has("request-id") ? arguments.Text("request-id") : NewRequestId());
   request.set_validate_only(arguments.Has("check"));
   *request.mutable_spec() = *std::move(spec);
+  v1::Recipe recipe = request.spec().recipe();
+  parallel::FillDefaults(&recipe);
+  if (const std::string note = WarmUpNote(recipe); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   if (request.spec().dataset().sha256().empty()) {
     std::fprintf(stderr, "note: %s is not visible here; the workers look for it\n", request.spec().dataset().uri().c_str());
   }
@@ -98,7 +103,9 @@ Command SubmitCommand() {
                   ServerOption()};
   spec.recipe_keys = true;
   spec.details =
-      "JOB.toml has the sections of a recipe beside [resources], [planning] and [policy]; paths in it are made absolute.";
+      "JOB.toml has the sections of a recipe beside [resources], [planning] and [policy]; paths in it are made absolute.\n"
+      "A list on the command line has commas: --planning.constraints=parallelism.tensor_parallel_degree=1,"
+      "training.local_batch_size=4";
   spec.example = "lego submit examples/job.toml --watch";
   return {spec, Run};
 }

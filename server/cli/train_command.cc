@@ -15,6 +15,7 @@
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/cli/pace.h"
 #include "server/cli/progress.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
@@ -123,8 +124,6 @@ class TrainingDisplay {
 
  private:
   void Show(const v1::StepMetrics& metrics) {
-    const absl::Time now = absl::Now();
-    if (shown_step_ == 0) first_step_ = metrics.step(), first_time_ = now;
     shown_step_ = metrics.step();
     std::string text = absl::StrCat("step ", metrics.step(), "/", steps_);
     if (metrics.has_loss()) absl::StrAppend(&text, absl::StrFormat("  loss %.4f", metrics.loss()));
@@ -132,16 +131,15 @@ class TrainingDisplay {
     if (held_out_) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", *held_out_));
     absl::StrAppend(&text, "  ", CountText(metrics.tokens_per_second()), " tokens/s");
     if (metrics.has_mfu()) absl::StrAppend(&text, "  MFU ", PercentText(metrics.mfu()));
-    const int64_t done = metrics.step() - first_step_;
-    const double each = done > 0 ? absl::ToDoubleSeconds(now - first_time_) / done : metrics.step_seconds();
+    const double each = pace_.Observe(metrics.step(), metrics.step_seconds(), absl::Now());
     absl::StrAppend(&text, "  ", DurationText(each * (steps_ - metrics.step())), " left");
     line_.Show(text);
   }
 
   ProgressLine line_;
   std::string run_directory_;
-  int64_t steps_ = 0, first_step_ = 0, shown_step_ = 0;
-  absl::Time first_time_;
+  int64_t steps_ = 0, shown_step_ = 0;
+  Pace pace_;
   std::optional<double> held_out_;
 };
 
@@ -206,7 +204,10 @@ absl::StatusOr<std::optional<v1::Estimate>> Predict(const Arguments& arguments, 
   *request.mutable_cluster() = call.cluster;
   *request.mutable_recipe() = call.request.recipe;
   request.set_cost_mode(v1::COST_BENCHMARK);  // the machine that trains is the one at hand
+  ProgressLine line;
+  line.Show("predicting: the step is captured, and its operators are timed on this machine");
   auto estimate = EstimateOne(request, [&] { return guard->interrupted(); });
+  line.Clear();
   if (!estimate.ok()) return Annotate(estimate.status(), "--predict");
   return std::optional<v1::Estimate>(*std::move(estimate));
 }
@@ -248,6 +249,7 @@ absl::Status WithAdvice(const absl::Status& failure, const std::string& run_dire
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto call = ReadCall(arguments);
   if (!call.ok()) return call.status();
+  if (const std::string note = WarmUpNote(call->request.recipe); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   InterruptGuard guard;
   const auto predicted = Predict(arguments, *call, &guard);
   if (!predicted.ok()) return predicted.status();

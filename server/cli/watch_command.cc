@@ -1,12 +1,15 @@
 #include "server/cli/watch_command.h"
 
 #include <cstdio>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
+#include "server/cli/pace.h"
 #include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"
@@ -50,6 +53,14 @@ void PrintMeasured(Client& client, const std::string& name) {
   if (attempts.ok() && !attempts->attempts().empty()) Print(MeasuredText(*attempts->attempts().rbegin()));
 }
 
+std::optional<double> SecondsPerStep(const v1::Job& job, Pace* pace) {
+  const v1::JobProgress& progress = job.progress();
+  if (job.state() == v1::RUNNING && progress.has_step_seconds())
+    return pace->Observe(progress.step(), progress.step_seconds(), absl::Now());
+  pace->Forget();
+  return std::nullopt;
+}
+
 template <typename Follow>
 absl::StatusOr<int> Run(const Arguments& arguments, Follow follow) {
   const auto client = ConnectTo(arguments);
@@ -77,6 +88,7 @@ Command MakeCommand(const char* name, const char* summary, const char* details,
 absl::StatusOr<int> WatchToEnd(Client& client, const std::string& name, Format format) {
   InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
   ProgressLine line;
+  Pace pace;
   v1::Job job;
   Client::WatchCallbacks callbacks;
   callbacks.news = [&](const v1::WatchJobResponse& news) {
@@ -86,7 +98,7 @@ absl::StatusOr<int> WatchToEnd(Client& client, const std::string& name, Format f
       line.Note(TransitionText(transition));
       if (transition.to() == v1::QUEUED) ShowPlan(client, name, &line);
     }
-    line.Show(ProgressText(job, news.has_planning() ? &news.planning() : nullptr));
+    line.Show(ProgressText(job, news.has_planning() ? &news.planning() : nullptr, SecondsPerStep(job, &pace)));
   };
   callbacks.away = [&](const absl::Status& status) {
     line.ShowPassing(absl::StrCat(std::string(status.message()), "; trying again"));
@@ -118,16 +130,17 @@ absl::StatusOr<int> WaitForEnd(Client& client, const std::string& name, Format f
 }
 
 Command WatchCommand() {
-  return MakeCommand(
-      "watch", "Shows a job live, to its end. Ctrl-C leaves it running. The exit code is 0 if it succeeded, 1 otherwise.",
-      "JOB is a resource name, an id, or the beginning or end of one. When the server goes away, the watch goes on as "
-      "soon as it is back.",
-      WatchToEnd);
+  return MakeCommand("watch",
+                     "Shows a job live, to its end. Ctrl-C leaves it running. The exit code is 0 if it succeeded, 1 otherwise.",
+                     "JOB is a resource name, an id, the beginning or end of one, or the job's name. When the server goes away, "
+                     "the watch goes on as "
+                     "soon as it is back.",
+                     WatchToEnd);
 }
 
 Command WaitCommand() {
   return MakeCommand("wait", "Waits for the end of a job. The exit code is 0 if it succeeded, 1 otherwise.",
-                     "JOB is a resource name, an id, or the beginning or end of one.", WaitForEnd);
+                     "JOB is a resource name, an id, the beginning or end of one, or the job's name.", WaitForEnd);
 }
 
 }  // namespace legoai::cli
