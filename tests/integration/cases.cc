@@ -6,6 +6,7 @@ namespace legoai::integration {
 namespace {
 
 constexpr int64_t kGlobalBatch = 8, kSequence = 16;
+constexpr double kMaxNorm = 0.5;  // below the gradients' norms, so that they are clipped
 
 struct Layout {
   const char* name;
@@ -26,6 +27,7 @@ Case Make(const Layout& layout, const v1::Model& model) {
   training->set_global_batch_size(kGlobalBatch);
   training->set_local_batch_size(kGlobalBatch / (layout.replicate * layout.shard));
   training->set_seq_len(kSequence);
+  training->set_max_norm(kMaxNorm);
   training->set_mixed_precision_param(v1::FLOAT32);
   training->set_seed(17);
   auto* parallelism = recipe.mutable_parallelism();
@@ -92,6 +94,13 @@ v1::Model TinyGpt2() {
   return model;
 }
 
+v1::Model UntiedGpt2() {
+  v1::Model model = TinyGpt2();
+  model.set_name("tiny-gpt2-untied");
+  model.set_tie_word_embeddings(false);
+  return model;
+}
+
 Case Reference(const Case& test_case) {
   Case reference = test_case;
   reference.name = test_case.name + " on one process";
@@ -140,6 +149,10 @@ std::vector<Case> ParityCases() {
     cases.push_back(test_case);
     cases.push_back(Checkpointed(test_case));
   }
+  // Not on the list, but legal.
+  cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
+  cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));
+  cases.push_back(Checkpointed(Make({.name = "gpt2_untied_pp2", .pp = 2}, UntiedGpt2())));
   return cases;
 }
 

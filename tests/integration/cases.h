@@ -22,11 +22,12 @@ struct Case {
 // Small models of the real architectures, with sizes that no degree divides evenly where that is legal.
 v1::Model TinyLlama();
 v1::Model TinyGpt2();
+v1::Model UntiedGpt2();
 
 // The same training on one process: what a case is compared with.
 Case Reference(const Case& test_case);
 
-// Everything of the parity list. GPT-2 with its dropout on.
+// Everything that parity is promised for, and layouts that a planner may choose besides. GPT-2 with its dropout on.
 std::vector<Case> ParityCases();
 
 }  // namespace legoai::integration

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace legoai::graph {
 namespace {
@@ -129,6 +130,20 @@ std::vector<std::string> StorageDifferences(const Trace& a, const Trace& b, int6
   return lines;
 }
 
+// Instructions name a group by its number.
+std::vector<std::string> GroupDifferences(const Trace& a, const Trace& b) {
+  const auto text = [](const Trace& trace, size_t i) {
+    if (i >= trace.groups.size()) return std::string("none");
+    return absl::StrCat(trace.groups[i].name, " of ranks ", absl::StrJoin(trace.groups[i].ranks, ", "));
+  };
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < std::max(a.groups.size(), b.groups.size()); ++i) {
+    const std::string left = text(a, i), right = text(b, i);
+    if (left != right) lines.push_back(absl::StrCat("group ", i, ": ", left, " | ", right));
+  }
+  return lines;
+}
+
 std::vector<std::string> BindingDifferences(const char* what, const std::map<std::string, uint32_t>& a,
                                             const std::map<std::string, uint32_t>& b) {
   std::vector<std::string> lines;
@@ -154,6 +169,7 @@ std::vector<std::string> Differences(const Trace& a, const Trace& b, int64_t lim
   auto append = [&](std::vector<std::string> more) { lines.insert(lines.end(), more.begin(), more.end()); };
   append(InstructionWiring(a, b, limit));
   append(StorageDifferences(a, b, limit));
+  append(GroupDifferences(a, b));
   append(BindingDifferences("input", a.inputs, b.inputs));
   append(BindingDifferences("output", a.outputs, b.outputs));
   if (static_cast<int64_t>(lines.size()) > limit) lines.resize(limit);

@@ -2,7 +2,7 @@
 //
 // Two Traces are equal when their instructions have equal signatures (operator, geometries, constants, stream, phase, action;
 // Trace::Line without ids), the same module and microbatch, and are wired alike (storage ids, bound names, kinds, categories,
-// contents of constants).
+// contents of constants) to the same groups of ranks.
 #pragma once
 
 #include <cstdint>

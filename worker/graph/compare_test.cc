@@ -65,6 +65,19 @@ TEST(DifferencesTest, KindsOfStoragesAndContentsOfConstantsCount) {
   EXPECT_THAT(Differences(a, b), ElementsAre(StartsWith("storage s2: ?2 4 bytes, kind ")));
 }
 
+TEST(DifferencesTest, GroupsCountByNameAndRanks) {
+  Trace a = Chain({"a"});
+  a.groups = {{"world", {0, 1, 2, 3}}, {"tp", {0, 1}}};
+  Trace b = a;
+  EXPECT_THAT(Differences(a, b), IsEmpty());
+  b.groups[1].ranks = {0, 2};
+  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of ranks 0, 1 | tp of ranks 0, 2"));
+  b.groups[1] = {"dp", {0, 1}};
+  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of ranks 0, 1 | dp of ranks 0, 1"));
+  b.groups.pop_back();
+  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of ranks 0, 1 | none"));
+}
+
 TEST(DifferencesTest, HopelesslyDifferentProgramsAreCutShort) {
   EXPECT_THAT(Differences(Chain(std::vector<std::string>(3000, "a")), Chain(std::vector<std::string>(3000, "b"))),
               ElementsAre(HasSubstr("from instruction 0")));
