@@ -59,7 +59,7 @@ function trainerOf(job) {
 await submit('king-james-hangs', '--comm.train_timeout_seconds=30', '--policy.max_restarts=0',
   '--planning.constraints=parallelism.data_parallel_shard_degree=2');
 const hanging = await named('king-james-hangs');
-await picture('flight', 'light', 760, `/${hanging}?tab=flight`, async (page) => {
+await picture('flight', 'light', 860, `/${hanging}?tab=flight`, async (page) => {
   await stepOf(page, 5);
   process.kill(trainerOf(hanging), 'SIGSTOP');
   await page.waitForSelector('text=Where every rank stands');
