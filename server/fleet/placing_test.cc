@@ -26,13 +26,6 @@ struct SlowAgent : TestAgent {
 
 class PlacingTest : public FleetTest {
  protected:
-  int64_t Plans(const std::string& job) {
-    const std::vector<v1::JobState> states = History(job);
-    return std::count(states.begin(), states.end(), PLANNING);
-  }
-  v1::Job AwaitReason(const std::string& job, const std::string& part) {
-    return Await(job, [&](const v1::Job& now) { return now.reason().find(part) != std::string::npos; });
-  }
   std::string SubmitWith(int64_t slots, const std::function<void(v1::JobSpec*)>& change) {
     v1::Job job = MakeJob(slots, slots);
     change(job.mutable_spec());
@@ -50,14 +43,6 @@ class PlacingTest : public FleetTest {
     controller_->JobChanged(job.name());
     AwaitReason(job.name(), "position 1");
     return job.name();
-  }
-  // The controller has decided anew since this was called.
-  void AwaitDecision() {
-    v1::Job probe = MakeJob(1, 1);
-    probe.mutable_spec()->mutable_resources()->set_pool(absl::StrCat("probe-", submitted_));
-    Insert({probe});
-    controller_->JobChanged(probe.name());
-    AwaitReason(probe.name(), probe.spec().resources().pool());
   }
   std::string PlannedFor(const std::string& job) {
     std::string cluster;

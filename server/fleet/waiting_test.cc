@@ -38,21 +38,6 @@ class WaitingTest : public FleetTest {
     for (const std::string& name : names) rows += Get(name).version() - 1;
     return rows;
   }
-  int64_t Plans(const std::string& job) {
-    const std::vector<v1::JobState> states = History(job);
-    return std::count(states.begin(), states.end(), PLANNING);
-  }
-  void AwaitReason(const std::string& job, const std::string& part) {
-    Await(job, [&](const v1::Job& now) { return now.reason().find(part) != std::string::npos; });
-  }
-  // The controller has decided anew since this was called.
-  void AwaitDecision() {
-    v1::Job probe = MakeJob(1, 1);
-    probe.mutable_spec()->mutable_resources()->set_pool(absl::StrCat("probe-", submitted_));
-    Insert({probe});
-    controller_->JobChanged(probe.name());
-    AwaitReason(probe.name(), probe.spec().resources().pool());
-  }
 };
 
 TEST_F(WaitingTest, ReasonsOfTenThousandSubmittedJobsAreExactAndNeverStored) {

@@ -222,6 +222,23 @@ v1::Job FleetTest::AwaitState(const std::string& job, v1::JobState state) {
   return Await(job, [&](const v1::Job& now) { return now.state() == state; });
 }
 
+v1::Job FleetTest::AwaitReason(const std::string& job, const std::string& part) {
+  return Await(job, [&](const v1::Job& now) { return now.reason().find(part) != std::string::npos; });
+}
+
+void FleetTest::AwaitDecision() {
+  v1::Job probe = MakeJob(1, 1);
+  probe.mutable_spec()->mutable_resources()->set_pool(absl::StrCat("probe-", submitted_));
+  Insert({probe});
+  controller_->JobChanged(probe.name());
+  AwaitReason(probe.name(), probe.spec().resources().pool());
+}
+
+int64_t FleetTest::Plans(const std::string& job) const {
+  const std::vector<v1::JobState> states = History(job);
+  return std::count(states.begin(), states.end(), v1::PLANNING);
+}
+
 std::vector<v1::JobState> FleetTest::History(const std::string& job) const {
   const auto transitions =
       MustRead<std::vector<v1::Transition>>(*store_, [&](auto& read) { return read.ListTransitions(job, 0, 1000); });

@@ -94,8 +94,11 @@ class FleetTest : public testing::Test {
   // Waits until `wanted` holds of the job. Fails the test after a minute.
   v1::Job Await(const std::string& job, const std::function<bool(const v1::Job&)>& wanted);
   v1::Job AwaitState(const std::string& job, v1::JobState state);
+  v1::Job AwaitReason(const std::string& job, const std::string& part);
+  void AwaitDecision();  // the controller has decided anew since this was called
   // The states through which it went, in order; each change is legal.
   std::vector<v1::JobState> History(const std::string& job) const;
+  int64_t Plans(const std::string& job) const;  // so often it was planned
   std::vector<v1::Attempt> Attempts(const std::string& job) const;
   std::vector<v1::StepMetrics> Metrics(const std::string& job) const;
 
