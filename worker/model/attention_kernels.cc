@@ -35,6 +35,7 @@ at::Tensor EmptyBySequence(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
 
+// The CPU's, and CUDA's but for the strides of lse and, in fp32, its padding.
 TwoTensors AttentionMeta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
   CheckArguments(q, k, v);
   return {at::empty_like(q.transpose(1, 2)).transpose(1, 2),
@@ -77,10 +78,12 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t heads) {
   return x.unsqueeze(2).expand({batch, kv_heads, heads / kv_heads, seq, dim}).reshape({batch, heads, seq, dim});
 }
 
-// The gradient of RepeatHeads.
+// The gradient of RepeatHeads. It lies by sequence, as `grad` does and as Meta says: else operators behind it would copy on CUDA
+// that do not in a capture.
 at::Tensor SumHeads(const at::Tensor& grad, int64_t kv_heads) {
-  if (grad.size(1) == kv_heads) return grad;
-  return grad.reshape({grad.size(0), kv_heads, grad.size(1) / kv_heads, grad.size(2), grad.size(3)}).sum(2);
+  const int64_t batch = grad.size(0), heads = grad.size(1), seq = grad.size(2), dim = grad.size(3);
+  if (heads == kv_heads) return grad;
+  return grad.transpose(1, 2).reshape({batch, seq, kv_heads, heads / kv_heads, dim}).sum(3).transpose(1, 2);
 }
 
 TwoTensors AttentionCuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {

@@ -86,9 +86,10 @@ absl::StatusOr<v1::Model> ResolveModel(const std::string& name_or_path) {
   }
   std::error_code ignored;
   if (!name_or_path.empty() && std::filesystem::exists(name_or_path, ignored)) return ReadHfConfig(name_or_path);
-  return FieldError("model.name", name_or_path,
-                    "is neither a path nor a name of the catalog (`lego models`); the nearest name is " + Nearest(name_or_path, names),
-                    absl::StatusCode::kNotFound);
+  return FieldError(
+      "model.name", name_or_path,
+      "is neither a path nor a name of the catalog (`lego models`); the nearest name is " + Nearest(name_or_path, names),
+      absl::StatusCode::kNotFound);
 }
 
 }  // namespace legoai::model

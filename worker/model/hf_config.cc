@@ -39,11 +39,12 @@ class Reader {
     }
     return value->get<double>();
   }
+  // To transformers null is false, whatever the default.
   bool Boolean(const char* key, bool otherwise) {
-    const Json* value = Find(key);
-    if (!value) return otherwise;
-    if (!value->is_boolean()) Fail(key, "must be true or false");
-    return value->is_boolean() ? value->get<bool>() : otherwise;
+    if (!json_.contains(key)) return otherwise;
+    const Json& value = json_[key];
+    if (!value.is_boolean()) Fail(key, "must be true or false");
+    return value.is_boolean() ? value.get<bool>() : otherwise;
   }
   // Refuses any other value of a key that would change the model. A missing key has the value `only`.
   void Only(const char* key, const Json& only) {
@@ -83,14 +84,21 @@ class Reader {
 constexpr double kMax = 1e30;
 constexpr double kMostParameters = 1e15;  // keeps counts of bytes and operations within 64 bits
 
-// "rope_type", or "type" as older files have it.
+// "rope_type", or "type" as older files have it. Without either an object may hold no more than rope_theta: transformers reads
+// no scaling without its kind.
 void ReadRopeScaling(const Json& rope, Reader* outer, v1::Model* model) {
-  const Json* type = rope.contains("rope_type") ? &rope["rope_type"] : rope.contains("type") ? &rope["type"] : nullptr;
-  if (!type || *type == "default") return;
   Reader reader(rope);
-  if (*type != "llama3") {
-    reader.Fail(rope.contains("rope_type") ? "rope_type" : "type", "is not supported: only \"default\" and \"llama3\" are");
+  reader.Only("partial_rotary_factor", 1.0);
+  const Json *type = reader.Find("rope_type"), *older = reader.Find("type");
+  if (type && older && *type != *older) reader.Fail("type", "differs from rope_type: leave one of them out");
+  if (!type && !older && rope.size() > rope.count("rope_theta")) {
+    reader.Fail("rope_type", "is missing: give \"llama3\" or \"default\"");
   }
+  const std::string key = type ? "rope_type" : "type";
+  if (!type) type = older;
+  outer->Adopt(reader.status());
+  if (!type || *type == "default") return;
+  if (*type != "llama3") reader.Fail(key, "is not supported: only \"default\" and \"llama3\" are");
   v1::RopeScaling* scaling = model->mutable_rope_scaling();
   scaling->set_factor(reader.Real("factor", 1, kMax));
   scaling->set_low_freq_factor(reader.Real("low_freq_factor", 1e-6, kMax));
@@ -102,17 +110,26 @@ void ReadRopeScaling(const Json& rope, Reader* outer, v1::Model* model) {
   outer->Adopt(reader.status());
 }
 
-// rope_theta and rope_scaling; transformers 5 writes both into rope_parameters.
+// rope_theta and rope_scaling; transformers 5 writes both into rope_parameters. Which of two that differ is read depends on the
+// version of transformers.
 void ReadRope(Reader* reader, v1::Model* model) {
-  const char* key = reader->Find("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const Json* rope = reader->Find(key);
-  model->set_rope_theta(reader->Real("rope_theta", 1, kMax, 10000.0));
+  const Json *newer = reader->Find("rope_parameters"), *older = reader->Find("rope_scaling");
+  if (newer && older && nlohmann::json(*newer) != nlohmann::json(*older)) {
+    return reader->Fail("rope_scaling", "differs from rope_parameters: leave one of them out");
+  }
+  const char* key = newer ? "rope_parameters" : "rope_scaling";
+  const Json* rope = newer ? newer : older;
+  const double beside = reader->Real("rope_theta", 1, kMax, 10000.0);
+  model->set_rope_theta(beside);
   if (!rope) return;
   if (!rope->is_object()) return reader->Fail(key, "must be an object");
   ReadRopeScaling(*rope, reader, model);
   Reader inside(*rope);
-  model->set_rope_theta(inside.Real("rope_theta", 1, kMax, model->rope_theta()));
+  model->set_rope_theta(inside.Real("rope_theta", 1, kMax, beside));
   reader->Adopt(inside.status());
+  if (model->rope_theta() != beside && (older || reader->Find("rope_theta"))) {
+    reader->Fail("rope_theta", absl::StrCat("differs from that in ", key, ", ", model->rope_theta(), ": make them equal"));
+  }
 }
 
 void ReadLlama(Reader* reader, v1::Model* model) {
@@ -136,6 +153,8 @@ void ReadLlama(Reader* reader, v1::Model* model) {
   model->set_initializer_range(reader->Real("initializer_range", 0, kMax, 0.02));
   model->set_tie_word_embeddings(reader->Boolean("tie_word_embeddings", false));
   ReadRope(reader, model);
+  reader->Only("model_type", "llama");
+  reader->Only("partial_rotary_factor", 1.0);
   reader->Only("hidden_act", "silu");
   reader->Only("attention_bias", false);
   reader->Only("mlp_bias", false);
@@ -162,6 +181,12 @@ void ReadGpt2(Reader* reader, v1::Model* model) {
   model->set_embd_pdrop(reader->Real("embd_pdrop", 0, below_one, 0.1));
   model->set_attn_pdrop(reader->Real("attn_pdrop", 0, below_one, 0.1));
   model->set_resid_pdrop(reader->Real("resid_pdrop", 0, below_one, 0.1));
+  reader->Only("model_type", "gpt2");
+  // transformers reads these names of the sizes too.
+  reader->Only("hidden_size", model->hidden_size());
+  reader->Only("num_hidden_layers", model->num_hidden_layers());
+  reader->Only("num_attention_heads", heads);
+  reader->Only("max_position_embeddings", model->max_position_embeddings());
   // Two names of one function.
   if (!reader->Find("activation_function") || *reader->Find("activation_function") != "gelu_pytorch_tanh") {
     reader->Only("activation_function", "gelu_new");
@@ -274,6 +299,7 @@ absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::stri
     reader.Fail("architectures", "is not supported: LlamaForCausalLM and GPT2LMHeadModel are");
   }
   reader.NotThere("quantization_config");
+  reader.Only("pruned_heads", Json::object());
   if (!reader.status().ok()) return reader.status();
   if (const double count = MostParameters(model); count > kMostParameters) {
     return FieldError("config.json", absl::StrCat(count, " parameters"),

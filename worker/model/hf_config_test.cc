@@ -146,6 +146,8 @@ TEST(ParseHfConfig, MissingKeysAreNamed) {
 
 TEST(ParseHfConfig, RefusesWhatIsNotSupportedByName) {
   EXPECT_EQ(Refusal(Llama(), "architectures", {"MistralForCausalLM"}), "config.json: architectures = [\"MistralForCausalLM\"]");
+  EXPECT_EQ(Refusal(Llama(), "model_type", "mistral"), "config.json: model_type = mistral");
+  EXPECT_EQ(Refusal(Gpt2(), "model_type", "llama"), "config.json: model_type = llama");
   EXPECT_EQ(Refusal(Llama(), "attention_bias", true), "config.json: attention_bias = true");
   EXPECT_EQ(Refusal(Llama(), "mlp_bias", true), "config.json: mlp_bias = true");
   EXPECT_EQ(Refusal(Llama(), "hidden_act", "gelu"), "config.json: hidden_act = gelu");
@@ -153,11 +155,45 @@ TEST(ParseHfConfig, RefusesWhatIsNotSupportedByName) {
   EXPECT_EQ(Refusal(Llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}), "config.json: rope_type = yarn");
   EXPECT_EQ(Refusal(Llama(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}), "config.json: type = linear");
   EXPECT_EQ(Refusal(Llama(), "quantization_config", {{"bits", 4}}), "config.json: quantization_config = {\"bits\":4}");
+  EXPECT_EQ(Refusal(Llama(), "partial_rotary_factor", 0.5), "config.json: partial_rotary_factor = 0.5");
+  EXPECT_EQ(Refusal(Llama(), "pruned_heads", {{"0", {1}}}), "config.json: pruned_heads = {\"0\":[1]}");
+  EXPECT_EQ(Refusal(Gpt2(), "pruned_heads", {{"0", {1}}}), "config.json: pruned_heads = {\"0\":[1]}");
   EXPECT_EQ(Refusal(Gpt2(), "activation_function", "relu"), "config.json: activation_function = relu");
+  EXPECT_EQ(Refusal(Gpt2(), "activation_function", "gelu"), "config.json: activation_function = gelu");
   EXPECT_EQ(Refusal(Gpt2(), "scale_attn_weights", false), "config.json: scale_attn_weights = false");
   EXPECT_EQ(Refusal(Gpt2(), "scale_attn_by_inverse_layer_idx", true), "config.json: scale_attn_by_inverse_layer_idx = true");
   EXPECT_EQ(Refusal(Gpt2(), "reorder_and_upcast_attn", true), "config.json: reorder_and_upcast_attn = true");
   EXPECT_EQ(Refusal(Gpt2(), "add_cross_attention", true), "config.json: add_cross_attention = true");
+}
+
+// transformers refuses these, or reads one of two values: the other one, or another one in another version.
+TEST(ParseHfConfig, RefusesWhatTransformersReadsOtherwise) {
+  const Json scaling = Llama()["rope_scaling"];
+  const auto with = [&](const std::string& key, const Json& value) {
+    Json changed = scaling;
+    value.is_null() ? void(changed.erase(key)) : void(changed[key] = value);
+    return changed;
+  };
+  EXPECT_EQ(Refusal(Llama(), "rope_scaling", with("rope_type", nullptr)), "config.json: rope_type = ");
+  EXPECT_EQ(Refusal(Llama(), "rope_scaling", with("type", "default")), "config.json: type = default");
+  EXPECT_EQ(Refusal(Llama(), "rope_scaling", with("partial_rotary_factor", 0.5)), "config.json: partial_rotary_factor = 0.5");
+  EXPECT_EQ(Refusal(Llama(), "rope_scaling", with("rope_theta", 20000.0)), "config.json: rope_theta = 500000.0");
+  EXPECT_EQ(Refusal(Llama(), "rope_parameters", with("factor", 4.0)).substr(0, 25), "config.json: rope_scaling");
+  EXPECT_EQ(Refusal(Llama(), "rope_parameters", scaling), "accepted");
+  EXPECT_EQ(Refusal(Llama(), "rope_scaling", with("type", "llama3")), "accepted");
+  EXPECT_EQ(Refusal(Llama(), "rope_scaling", with("rope_theta", 500000.0)), "accepted");
+
+  // The names of Llama's sizes, which GPT-2 has too; null, which is no default.
+  EXPECT_EQ(Refusal(Gpt2(), "hidden_size", 512), "config.json: hidden_size = 512");
+  EXPECT_EQ(Refusal(Gpt2(), "num_hidden_layers", 6), "config.json: num_hidden_layers = 6");
+  EXPECT_EQ(Refusal(Gpt2(), "num_attention_heads", 8), "config.json: num_attention_heads = 8");
+  EXPECT_EQ(Refusal(Gpt2(), "max_position_embeddings", 512), "config.json: max_position_embeddings = 512");
+  EXPECT_EQ(Refusal(Gpt2(), "hidden_size", 768), "accepted");
+  Json null_tie = Gpt2();
+  null_tie["tie_word_embeddings"] = nullptr;
+  const auto violation = GetFieldViolation(ParseHfConfig(null_tie.dump(), "x").status());
+  ASSERT_TRUE(violation.has_value());
+  EXPECT_EQ(violation->field(), "config.json: tie_word_embeddings");
 }
 
 TEST(ParseHfConfig, RefusesWhatCannotBe) {

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "worker/checkpoint/files.h"
 #include "worker/checkpoint/rectangle.h"
 #include "worker/checkpoint/safetensors.h"
@@ -70,6 +72,19 @@ std::string HexOfSha256(EVP_MD_CTX* context) {
   return hex;
 }
 
+// Exports the folder's weights with `config` to a new folder.
+std::string Export(const std::string& folder, const v1::Model& config, const std::string& out) {
+  const auto weights = HfWeights::Open(folder, config);
+  EXPECT_TRUE(weights.ok()) << weights.status();
+  if (!weights.ok()) return out;
+  EXPECT_EQ(ExportHfFolder(config, out,
+                           [&](const std::string& name, const std::vector<int64_t>& shape, float* data) {
+                             return weights->Load(parallel::Unsharded(name, shape), data);
+                           }),
+            absl::OkStatus());
+  return out;
+}
+
 // As digest_of() of the script: name, a zero byte, contents, in the order of names.
 std::string DigestOf(const std::string& folder) {
   std::set<std::string> names;
@@ -89,15 +104,7 @@ std::string DigestOf(const std::string& folder) {
 TEST_P(HfTruthTest, ExportEqualsWhatTransformersWroteAndLoaded) {
   const auto config = ReadHfConfig(Folder());
   ASSERT_TRUE(config.ok()) << config.status();
-  const auto weights = HfWeights::Open(Folder(), *config);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const std::string out = testing::TempDir() + "/export-" + GetParam();
-  ASSERT_EQ(ExportHfFolder(*config, out,
-                           [&](const std::string& name, const std::vector<int64_t>& shape, float* data) {
-                             return weights->Load(parallel::Unsharded(name, shape), data);
-                           }),
-            absl::OkStatus());
-
+  const std::string out = Export(Folder(), *config, testing::TempDir() + "/export-" + GetParam());
   EXPECT_EQ(checkpoint::ReadFile(out + "/config.json").value(), checkpoint::ReadFile(Folder() + "/config.json").value());
   const auto theirs = checkpoint::SafetensorsReader::Open(Folder()), ours = checkpoint::SafetensorsReader::Open(out);
   ASSERT_TRUE(theirs.ok() && ours.ok()) << theirs.status() << ours.status();
@@ -109,16 +116,30 @@ TEST_P(HfTruthTest, ExportEqualsWhatTransformersWroteAndLoaded) {
     EXPECT_EQ(mine.shape, yours.shape);
     EXPECT_TRUE(ours->Bytes(mine.name).value() == theirs->Bytes(yours.name).value()) << mine.name;
   }
-  // These very bytes gave transformers the recorded logits.
-  EXPECT_EQ(DigestOf(out) + "\n", checkpoint::ReadFile(Folder() + "/export.sha256").value());
+  // These very bytes gave transformers the recorded logits, and so did those with a config.json as composed for the catalog.
+  const std::string as_read = DigestOf(out);
+  v1::Model composed = *config;
+  composed.clear_config_json();
+  const std::string other = Export(Folder(), composed, testing::TempDir() + "/composed-" + GetParam());
+  EXPECT_EQ(absl::StrCat(as_read, "\n", DigestOf(other), "\n"), checkpoint::ReadFile(Folder() + "/export.sha256").value());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HfTruthTest, testing::Values("llama-gqa", "llama-rope-scaled", "llama-tied", "gpt2"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+constexpr const char* kModels[] = {"gpt2",       "gpt2-untied",     "llama-gqa", "llama-narrow-heads", "llama-rope-scaled",
+                                   "llama-tied", "llama-wide-heads"};
+
+TEST(HfTruth, EveryRecordedModelIsCompared) {
+  std::set<std::string> recorded;
+  for (const auto& entry : std::filesystem::directory_iterator("worker/model/testdata")) {
+    if (entry.is_directory()) recorded.insert(entry.path().filename());
+  }
+  EXPECT_EQ(recorded, std::set<std::string>(std::begin(kModels), std::end(kModels)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HfTruthTest, testing::ValuesIn(kModels), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 }  // namespace
 }  // namespace legoai::model

@@ -84,8 +84,7 @@ std::vector<HfTensor> Gpt2Tensors(const v1::Model& m) {
 }
 
 // What older versions of transformers saved beside the parameters.
-bool IsKnownBuffer(const std::string& name, const v1::Model& model) {
-  if (model.tie_word_embeddings() && name == "lm_head.weight") return true;
+bool IsKnownBuffer(const std::string& name) {
   return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias") ||
          absl::EndsWith(name, ".rotary_emb.inv_freq");
 }
@@ -164,10 +163,24 @@ absl::Status HfWeights::Check(const v1::Model& model) {
     }
     expected.push_back(stored);
   }
+  const std::string embedding = expected.front();
   std::sort(places_.begin(), places_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::sort(expected.begin(), expected.end());
   for (const TensorInfo& info : reader_.tensors()) {
-    if (std::binary_search(expected.begin(), expected.end(), info.name) || IsKnownBuffer(info.name, model)) continue;
+    if (std::binary_search(expected.begin(), expected.end(), info.name) || IsKnownBuffer(info.name)) continue;
+    if (model.tie_word_embeddings() && info.name == "lm_head.weight") {
+      // Some versions of transformers take the embedding for it, others untie the two.
+      const v1::DType tied = (*reader_.Find(embedding))->dtype;
+      if (info.dtype != tied) {
+        return WeightsError(info.name, std::string(checkpoint::SafetensorsName(info.dtype)),
+                            absl::StrCat("is of another type than ", embedding, " (", std::string(checkpoint::SafetensorsName(tied)),
+                                         "), to which config.json ties it: remove the tensor"));
+      }
+      if (*reader_.Bytes(info.name) == *reader_.Bytes(embedding)) continue;
+      return WeightsError(info.name, ShapeText(info.shape),
+                          absl::StrCat("differs from ", embedding,
+                                       ", to which config.json ties it: set tie_word_embeddings to false or remove the tensor"));
+    }
     return WeightsError(info.name, ShapeText(info.shape), "the model has no such tensor; check config.json");
   }
   return absl::OkStatus();

@@ -38,7 +38,8 @@ std::vector<HfTensor> HfTensors(const v1::Model& model);
 class HfWeights {
  public:
   // Opens `path` (a folder or a .safetensors file) and checks every name and shape against the model. Tolerated besides: a
-  // tied lm_head, buffers that older versions saved, and GPT-2 names without "transformer.", as the released files have them.
+  // tied lm_head equal to the embedding, buffers that older versions saved, and GPT-2 names without "transformer.", as the
+  // released files have them.
   static absl::StatusOr<HfWeights> Open(const std::string& path, const v1::Model& model);
 
   // Reads the part that `spec` names, converted to fp32, row-major. `out` holds spec.Elements().

@@ -86,8 +86,9 @@ TEST(HfWeightsTest, SplitsAndTurnsTheFusedProjectionOfGpt2) {
   }
 }
 
-// A file that fits a model but for what `change` does to its tensors.
-std::string WriteFile(const v1::Model& config, const std::function<void(std::map<std::string, TensorSpec>*)>& change) {
+// A file that fits a model but for what `change` does to its tensors. All bytes are 0x3c, those of lm_head are `head`.
+std::string WriteFile(const v1::Model& config, const std::function<void(std::map<std::string, TensorSpec>*)>& change,
+                      char head = '\x3c') {
   std::map<std::string, TensorSpec> tensors;
   for (const HfTensor& tensor : HfTensors(config)) tensors[tensor.name] = {tensor.name, v1::FLOAT32, tensor.shape};
   change(&tensors);
@@ -99,7 +100,8 @@ std::string WriteFile(const v1::Model& config, const std::function<void(std::map
   for (const TensorSpec& spec : specs) {
     int64_t bytes = spec.dtype == v1::FLOAT32 ? 4 : spec.dtype == v1::INT64 ? 8 : 2;
     for (int64_t size : spec.shape) bytes *= size;
-    EXPECT_EQ(writer->Write(spec.name, std::string(bytes, '\x3c').data(), bytes), absl::OkStatus());
+    const char value = spec.name == "lm_head.weight" ? head : '\x3c';
+    EXPECT_EQ(writer->Write(spec.name, std::string(bytes, value).data(), bytes), absl::OkStatus());
   }
   EXPECT_EQ(writer->Finish(), absl::OkStatus());
   return path;
@@ -132,6 +134,18 @@ TEST(HfWeightsTest, RefusesWeightsThatDoNotFit) {
   ExpectRefused(WriteFile(config, [](Tensors* t) { (*t)["lm_head.weight"].dtype = v1::INT64; }), config,
                 "weights: lm_head.weight", "I64: must be F32, BF16 or F16");
   EXPECT_TRUE(absl::IsNotFound(HfWeights::Open(testing::TempDir() + "/nowhere", config).status()));
+}
+
+TEST(HfWeightsTest, TakesATiedHeadThatEqualsTheEmbeddingOnly) {
+  const v1::Model config = Config("llama-tied");
+  const auto with_head = [](auto* tensors) { (*tensors)["lm_head.weight"] = {"lm_head.weight", v1::FLOAT32, {61, 32}}; };
+  const auto same = HfWeights::Open(WriteFile(config, with_head), config);
+  EXPECT_TRUE(same.ok()) << same.status();
+  ExpectRefused(WriteFile(config, with_head, '\x3d'), config, "weights: lm_head.weight",
+                "differs from model.embed_tokens.weight");
+  const auto of_another_type = [](auto* tensors) { (*tensors)["lm_head.weight"] = {"lm_head.weight", v1::FLOAT16, {61, 32}}; };
+  ExpectRefused(WriteFile(config, of_another_type), config, "weights: lm_head.weight",
+                "is of another type than model.embed_tokens.weight (F32)");
 }
 
 TEST(HfWeightsTest, ReadsHalfPrecision) {

@@ -8,9 +8,10 @@
 //       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
 //   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p) -> Tensor
 //
-// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel; Meta gives exactly the CPU's strides. The operators
-// have no autograd kernel; the functions below do. Errors: c10::Error on sizes or dtypes that do not fit. Results do not depend on
-// the number of threads.
+// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel. Meta gives exactly the CPU's sizes and strides;
+// CUDA gives the same but for lse, which attention_backward alone reads: dense there, and of fp32 attention padded to 32 tokens
+// (simulator/memory/result_bytes.h counts that). The operators have no autograd kernel; the functions below do. Errors:
+// c10::Error on sizes or dtypes that do not fit. Results do not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +26,9 @@ at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double
 
 // softmax(scale * q k^T) v without materializing the product. q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq,
 // head_dim] with kv_heads a divisor of heads (query head h reads kv head h / (heads / kv_heads)); last stride 1. Result
-// [batch, heads, seq, head_dim], on CPU with the memory layout of q. Saves q, k, v, the result and lse (fp32). CUDA: FlashAttention
-// for bf16 (head_dim a multiple of 8, at most 256), ATen's memory-efficient attention for fp32 (head_dim a multiple of 4).
+// [batch, heads, seq, head_dim], on CPU with the memory layout of q. Saves q, k, v, the result and lse (fp32). On CUDA:
+// FlashAttention for bf16 (head_dim a multiple of 8, at most 256), ATen's memory-efficient attention for fp32 (head_dim a
+// multiple of 4).
 at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale);
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p). Dimension 0 of x (contiguous; fp32 or bf16) is the

@@ -1,9 +1,11 @@
 // The operators on a GPU against the same on the CPU. Skipped where there is none.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "worker/comm/cuda_plugin.h"
@@ -73,6 +75,38 @@ TEST_F(OpsCudaTest, AttentionIsNearTheCpus) {
     std::vector<at::Tensor> halves;
     for (const at::Tensor& input : inputs) halves.push_back(input.to(at::kBFloat16));
     ExpectNear(attend, halves, 5e-2);
+  }
+}
+
+// The result and the three gradients of lego::attention.
+std::vector<at::Tensor> Attend(int64_t kv_heads, at::TensorOptions options) {
+  using at::Tensor;
+  using Forward = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, bool, double);
+  using Backward = std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                                      const Tensor&, bool, double);
+  auto& operators = c10::Dispatcher::singleton();
+  const auto forward = operators.findSchemaOrThrow("lego::attention", "").typed<Forward>();
+  const auto backward = operators.findSchemaOrThrow("lego::attention_backward", "").typed<Backward>();
+  auto make = [&](int64_t heads) { return at::zeros({2, 33, heads, 16}, options).transpose(1, 2); };
+  const Tensor q = make(4), k = make(kv_heads), v = make(kv_heads);
+  const auto [out, lse] = forward.call(q, k, v, true, 0.3);
+  const auto [grad_q, grad_k, grad_v] = backward.call(out, q, k, v, out, lse, true, 0.3);
+  return {out, grad_q, grad_k, grad_v};
+}
+
+// A capture takes Meta's word for what later operators find.
+TEST_F(OpsCudaTest, AttentionLiesAsMetaSays) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t kv_heads : {4, 2}) {
+      SCOPED_TRACE(testing::Message() << dtype << ", " << kv_heads << " heads of keys");
+      const auto cuda = Attend(kv_heads, at::device(at::kCUDA).dtype(dtype));
+      const auto meta = Attend(kv_heads, at::device(at::kMeta).dtype(dtype));
+      for (size_t i = 0; i < cuda.size(); ++i) {
+        EXPECT_EQ(cuda[i].sizes(), meta[i].sizes()) << "result " << i;
+        EXPECT_EQ(cuda[i].strides(), meta[i].strides()) << "result " << i;
+        EXPECT_EQ(cuda[i].scalar_type(), meta[i].scalar_type()) << "result " << i;
+      }
+    }
   }
 }
 

@@ -1,6 +1,8 @@
-// Reads a Hugging Face folder into a model and writes it again: reexport FOLDER OUTPUT. What testdata/record_hf_reference.py
+// Reads a Hugging Face folder into a model and writes it again: reexport FOLDER OUTPUT [composed]. With the third argument
+// config.json is not the one that was read but composed, as for a model of the catalog. What testdata/record_hf_reference.py
 // gives to transformers.
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 #include "worker/model/hf_config.h"
@@ -9,11 +11,12 @@
 namespace legoai::model {
 namespace {
 
-absl::Status Reexport(const std::string& folder, const std::string& output) {
+absl::Status Reexport(const std::string& folder, const std::string& output, bool composed) {
   absl::StatusOr<v1::Model> model = ReadHfConfig(folder);
   if (!model.ok()) return model.status();
   absl::StatusOr<HfWeights> weights = HfWeights::Open(folder, *model);
   if (!weights.ok()) return weights.status();
+  if (composed) model->clear_config_json();
   return ExportHfFolder(*model, output, [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
     return weights->Load(parallel::Unsharded(name, shape), out);
   });
@@ -23,11 +26,12 @@ absl::Status Reexport(const std::string& folder, const std::string& output) {
 }  // namespace legoai::model
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: reexport FOLDER OUTPUT\n");
+  const bool composed = argc == 4 && std::string_view(argv[3]) == "composed";
+  if (argc != 3 && !composed) {
+    std::fprintf(stderr, "usage: reexport FOLDER OUTPUT [composed]\n");
     return 2;
   }
-  const absl::Status status = legoai::model::Reexport(argv[1], argv[2]);
+  const absl::Status status = legoai::model::Reexport(argv[1], argv[2], composed);
   if (!status.ok()) std::fprintf(stderr, "reexport: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }
