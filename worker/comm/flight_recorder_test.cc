@@ -84,8 +84,9 @@ TEST(FlightRecorder, ReadsWhatPyTorchWrites) {
       FlightDumpFromJson(R"({"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
     "pg_status": {"0": {"last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 2}},
     "entries": [{"frames": [{"name": "f", "filename": "a.py", "line": 1}], "record_id": 0, "pg_id": 0,
-      "process_group": ["0", "default_pg"], "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1, "profiling_name": "nccl:all_reduce",
-      "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]], "input_dtypes": ["Float"], "output_sizes": [[3, 4]],
+      "process_group": ["0", "default_pg"], "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1,
+      "profiling_name": "nccl:all_reduce", "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]],
+      "input_dtypes": ["Float"], "output_sizes": [[3, 4]],
       "output_dtypes": ["Float"], "state": "completed", "time_discovered_started_ns": null,
       "time_discovered_completed_ns": 1724779239975811724, "retired": true, "timeout_ms": 600000, "is_p2p": false}]})");
   ASSERT_TRUE(dump.ok()) << dump.status();

@@ -180,10 +180,10 @@ class GlooCommunicator : public Communicator {
   int64_t Wrap(int64_t block) const { return (block % size() + size()) % size(); }
 
   // One step of a ring: to the next rank, from the one before.
-  void Exchange(char* send, int64_t send_bytes, char* receive, int64_t receive_bytes) {
+  void Exchange(const char* send, int64_t send_bytes, char* receive, int64_t receive_bytes) {
     const auto slot = gloo::Slot::build(kRing, ring_++);
     auto in = context_->createUnboundBuffer(receive, receive_bytes);
-    auto out = context_->createUnboundBuffer(send, send_bytes);
+    auto out = context_->createUnboundBuffer(const_cast<char*>(send), send_bytes);
     if (send_bytes > 0) out->send(static_cast<int>(Wrap(rank() + 1)), slot, 0, send_bytes);
     if (receive_bytes > 0) in->recv(static_cast<int>(Wrap(rank() - 1)), slot, 0, receive_bytes);
     if (receive_bytes > 0) in->waitRecv(timeout_);
@@ -201,7 +201,7 @@ class GlooCommunicator : public Communicator {
   // Block b starts at rank b, gathers each rank's part on its way around, is whole at rank b - 1, and goes around once more.
   void RingAllReduce(char* data, int64_t count, int64_t element, Reduce reduce) {
     const Begin begin = [&](int64_t block) { return count * block / size() * element; };
-    incoming_.resize((count / size() + 1) * element);
+    Reserve(incoming_, (count / size() + 1) * element);
     for (int64_t step = 0; step < size() - 1; ++step) {
       const int64_t send = Wrap(rank() - step), receive = Wrap(rank() - step - 1);
       const int64_t bytes = begin(receive + 1) - begin(receive);
@@ -211,18 +211,22 @@ class GlooCommunicator : public Communicator {
     RingAllGather(data, Wrap(rank() + 1), begin);
   }
 
-  // Block b starts at rank b+1 and gathers each rank's part on its way to b.
+  // Never smaller again: what a vector grows by is zeroed, each time.
+  static void Reserve(std::vector<char>& buffer, int64_t bytes) {
+    if (static_cast<int64_t>(buffer.size()) < bytes) buffer.resize(bytes);
+  }
+
+  // Block b starts at rank b+1 and gathers each rank's part on its way to b. Nothing is copied: the first block is sent from
+  // where it lies, and the last sum is made where it belongs.
   void RingReduceScatter(char* out, const char* in, int64_t count, int64_t element, Reduce reduce) {
-    const int64_t bytes = count * element;
+    const int64_t bytes = count * element, last = size() - 2;
     if (bytes == 0) return;
-    outgoing_.resize(bytes);
-    incoming_.resize(bytes);
-    std::memcpy(outgoing_.data(), in + bytes * Wrap(rank() - 1), bytes);
-    for (int64_t step = 0; step < size() - 1; ++step) {
-      Exchange(outgoing_.data(), bytes, incoming_.data(), bytes);
-      reduce(outgoing_.data(), incoming_.data(), in + bytes * Wrap(rank() - step - 2), count);
+    Reserve(incoming_, bytes);
+    if (last > 0) Reserve(outgoing_, bytes);
+    for (int64_t step = 0; step <= last; ++step) {
+      Exchange(step == 0 ? in + bytes * Wrap(rank() - 1) : outgoing_.data(), bytes, incoming_.data(), bytes);
+      reduce(step == last ? out : outgoing_.data(), incoming_.data(), in + bytes * Wrap(rank() - step - 2), count);
     }
-    std::memcpy(out, outgoing_.data(), bytes);
   }
 
   std::string name_;

@@ -26,10 +26,14 @@ TEST(Collectives, GiveWhatTheirNamesSay) {
         AllGatherInto(gathered, at::full({3}, double(rank), dtype), group);
         for (int64_t i = 0; i < world * 3; ++i) EXPECT_EQ(At(gathered, i), i / 3);
 
-        auto part = at::empty({2}, dtype);
-        ReduceScatterInto(part, at::arange(world * 2, dtype) * (rank + 1), group);
         const int64_t ranks = world * (world + 1) / 2;
-        for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(At(part, i), (rank * 2 + i) * ranks);
+        for (int64_t count : {2, 5, 1}) {  // what a communicator keeps from one call does not matter to the next
+          auto part = at::empty({count}, dtype);
+          const auto parts = at::arange(world * count, dtype) * (rank + 1), before = parts.clone();
+          ReduceScatterInto(part, parts, group);
+          for (int64_t i = 0; i < count; ++i) EXPECT_EQ(At(part, i), (rank * count + i) * ranks);
+          for (int64_t i = 0; i < world * count; ++i) EXPECT_EQ(At(parts, i), At(before, i));
+        }
 
         auto sum = at::full({5}, double(rank + 1), dtype);
         AllReduce(sum, group);

@@ -21,8 +21,10 @@
 
 namespace legoai::comm {
 
-// Communicators of a group are kept apart by channel, so that streams never share one. Both ends of a pipeline message use the
-// same channel: kSendNext meets kRecvPrevious.
+// Communicators of a group are kept apart by channel: each stream has its own, but that both ends of a pipeline message must use
+// the same one, so kSendNext meets kRecvPrevious, and a stage in the middle uses it from two streams. NCCL carries out what is
+// asked of one communicator in the order of asking, whatever the streams (NVIDIA/nccl issue 592): the rule under which
+// CheckLowered (pipeline/lowering.h) looks for ranks that block each other.
 int64_t ChannelOfStream(int64_t stream);
 
 // Makes the communicator of (group, channel), in the same order on every rank.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "worker/comm/cpu_kernels.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/trainer.h"
@@ -49,4 +50,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace legoai::train
 
-int main(int argc, char** argv) { return legoai::train::Main(argc, argv); }
+int main(int argc, char** argv) {
+  legoai::comm::UseKnownCpuKernels();
+  return legoai::train::Main(argc, argv);
+}

@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 
+#include "worker/comm/cpu_kernels.h"
 #include "worker/comm/gloo_communicator.h"
 
 namespace legoai::comm::testing {
@@ -55,6 +56,7 @@ std::string ReadAll(int fd) {
   // A test that is killed leaves no ranks behind.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
+  UseKnownCpuKernels();
   at::set_num_threads(1);
   int code = 0;
   try {

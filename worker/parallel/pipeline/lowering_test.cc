@@ -46,6 +46,16 @@ TEST(Lowering, StreamsAreThoseOfTheMessages) {
   EXPECT_EQ(StreamOfLink(Link::kReceiveNext), comm::kRecvNext);
 }
 
+TEST(Lowering, LargePipelinesEnd) {
+  for (v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
+    for (int64_t stages : {8, 13, 32}) {
+      for (int64_t microbatches : {int64_t{1}, stages - 1, stages, 4 * stages + 1}) {
+        EXPECT_TRUE(CheckLowered(LowerAll(kind, stages, microbatches)).ok()) << kind << " " << stages << " " << microbatches;
+      }
+    }
+  }
+}
+
 TEST(Lowering, PropertiesOfManySizes) {
   for (v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
     for (int64_t stages = 1; stages <= 7; ++stages) {

@@ -91,14 +91,10 @@ void StageRunner::Perform(const LoweredAction& action) {
   }
 }
 
-// Backward needs it as forward does: checkpointing runs layers again.
-void StageRunner::SetContext(int64_t microbatch) {
+void StageRunner::Forward(int64_t microbatch) {
+  // What checkpointing runs again in backward keeps this context (activation_checkpoint.cc).
   model_->context().rng = inputs_->rng;
   model_->context().samples = Rows(inputs_->samples, microbatch, options_.microbatches);
-}
-
-void StageRunner::Forward(int64_t microbatch) {
-  SetContext(microbatch);
   Microbatch& current = microbatches_[microbatch];
   Tensor output = (*model_)(first() ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
   if (last()) {
@@ -115,7 +111,6 @@ void StageRunner::Forward(int64_t microbatch) {
 }
 
 void StageRunner::Backward(const LoweredAction& action) {
-  SetContext(action.microbatch);
   if (hooks_.before_backward) hooks_.before_backward(action.reduce_gradients);
   Microbatch& current = microbatches_[action.microbatch];
   Tensor gradient = last() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);

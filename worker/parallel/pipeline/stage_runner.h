@@ -66,7 +66,6 @@ class StageRunner {
 
   at::Tensor Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs);
   void Perform(const LoweredAction& action);
-  void SetContext(int64_t microbatch);
   void Forward(int64_t microbatch);
   void Backward(const LoweredAction& action);
   void PostReceive(const LoweredAction& action);
