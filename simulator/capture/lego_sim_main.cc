@@ -16,6 +16,7 @@
 #include "proto/errors.h"
 #include "proto/utf8.h"
 #include "simulator/capture/estimate.h"
+#include "worker/comm/cpu_kernels.h"
 #include "worker/launch/framing.h"
 
 namespace legoai::sim {
@@ -64,6 +65,7 @@ int main(int argc, char** argv) {
   // Requests take and give back the same hundreds of megabytes: they are kept, not asked of the system each time.
   mallopt(M_MMAP_THRESHOLD, legoai::sim::kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, legoai::sim::kKeptBytes);
+  legoai::comm::UseKnownCpuKernels();
   at::set_num_threads(1);
   int fd = -1;
   for (int i = 1; i < argc; ++i) {

@@ -32,6 +32,7 @@
 #include "simulator/capture/node_link.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "worker/comm/cpu_kernels.h"
 #include "worker/model/ops.h"
 
 namespace legoai::sim {
@@ -196,6 +197,7 @@ v1::Device MakeDevice(const Measured& measured, int64_t cores) {
 
 int main() {
   using namespace legoai::sim;
+  legoai::comm::UseKnownCpuKernels();
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
   const int64_t cores = HostPhysicalCores();
   auto measured = MeasureAllCores(cores);

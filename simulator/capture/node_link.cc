@@ -79,7 +79,7 @@ absl::StatusOr<Times> MeasurePair() {
 }  // namespace
 
 absl::StatusOr<v1::Link> MeasureNodeLink() {
-  constexpr int kTries = 3;
+  constexpr int kTries = 10;
   for (int i = 0; i < kTries; ++i) {
     auto times = MeasurePair();
     if (!times.ok()) return times.status();

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "worker/comm/communicator.h"
@@ -87,23 +88,28 @@ absl::StatusOr<std::unique_ptr<graph::Executor>> MakeExecutor(const graph::Trace
   return executor;
 }
 
-absl::StatusOr<std::vector<double>> TimeRuns(graph::Executor& executor, size_t instructions) {
+absl::StatusOr<std::vector<double>> TimeRuns(graph::Executor& executor) {
   constexpr int kWarmUp = 2, kRuns = 5;
   std::vector<std::vector<double>> runs(kRuns);
   for (int i = -kWarmUp; i < kRuns; ++i) {
     absl::Status status = i < 0 ? executor.Run() : executor.RunTimed(&runs[i]);
     if (!status.ok()) return status;
   }
-  std::vector<double> medians(instructions), one(kRuns);
-  for (size_t i = 0; i < instructions; ++i) {
-    for (int run = 0; run < kRuns; ++run) one[run] = runs[run][i];
-    std::nth_element(one.begin(), one.begin() + kRuns / 2, one.end());
-    medians[i] = one[kRuns / 2];
-  }
-  return medians;
+  return TypicalSeconds(std::move(runs));
 }
 
 }  // namespace
+
+std::vector<double> TypicalSeconds(std::vector<std::vector<double>> runs) {
+  auto whole = [](const std::vector<double>& run) { return std::accumulate(run.begin(), run.end(), 0.0); };
+  std::sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) { return whole(a) < whole(b); });
+  const size_t out = runs.size() / 4, in = runs.size() - 2 * out;
+  std::vector<double> seconds(runs.front().size());
+  for (size_t run = out; run < out + in; ++run) {
+    for (size_t i = 0; i < seconds.size(); ++i) seconds[i] += runs[run][i] / static_cast<double>(in);
+  }
+  return seconds;
+}
 
 absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank) {
   auto echo = [](const graph::Group& group, int64_t rank, int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
@@ -114,7 +120,7 @@ absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_
   comm::RuntimeScope scope(runtime->get());
   auto executor = MakeExecutor(trace);
   if (!executor.ok()) return executor.status();
-  return TimeRuns(**executor, trace.instructions.size());
+  return TimeRuns(**executor);
 }
 
 }  // namespace legoai::sim

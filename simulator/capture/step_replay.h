@@ -13,8 +13,13 @@
 
 namespace legoai::sim {
 
-// `rank`: whose step it is. Median seconds by instruction; 0 for views and what is no operator. Errors: Internal, naming the
-// operator that failed.
+// `rank`: whose step it is. Seconds by instruction (TypicalSeconds); 0 for views and what is no operator. Errors: Internal,
+// naming the operator that failed.
 absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank);
+
+// Of some runs of a step, seconds by instruction: the mean over the half of the runs whose whole time is in the middle. So they
+// add up to a typical run, and a run that another process slowed does not count. Medians by instruction would add up to less:
+// what takes long now and then (a cache miss, a page, an interrupt) takes it at another place each time. `runs` is not empty.
+std::vector<double> TypicalSeconds(std::vector<std::vector<double>> runs);
 
 }  // namespace legoai::sim

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <vector>
+
 #include "worker/graph/trace_builder.h"
 
 namespace legoai::sim {
@@ -19,6 +22,21 @@ TEST(StepReplayTest, TimesEveryOperatorWhereItStands) {
   EXPECT_GT((*seconds)[1], 0);
   EXPECT_GT((*seconds)[0], (*seconds)[1]);  // two million times the arithmetic
   EXPECT_GT((*seconds)[2], (*seconds)[1]);
+}
+
+TEST(StepReplayTest, TypicalSecondsAddUpToATypicalRun) {
+  // Ten operators of one second, of which another takes six in each run.
+  std::vector<std::vector<double>> runs(5, std::vector<double>(10, 1));
+  for (size_t run = 0; run < runs.size(); ++run) runs[run][2 * run] = 6;
+  auto sum = [](const std::vector<double>& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); };
+  EXPECT_NEAR(sum(TypicalSeconds(runs)), 15, 1e-9);
+  // What runs at the ends are like does not matter.
+  for (double& seconds : runs[3]) seconds *= 100;
+  for (double& seconds : runs[1]) seconds /= 100;
+  EXPECT_NEAR(sum(TypicalSeconds(runs)), 15, 1e-9);
+  EXPECT_NEAR(TypicalSeconds(runs)[0], (6 + 1 + 1) / 3.0, 1e-9);
+  EXPECT_NEAR(TypicalSeconds(runs)[1], 1, 1e-9);
+  EXPECT_EQ(TypicalSeconds({{1, 2}}), (std::vector<double>{1, 2}));
 }
 
 TEST(StepReplayTest, AnOperatorThatFailsIsNamed) {

@@ -50,6 +50,9 @@ enum class WorkspaceRule : uint8_t {
   kForeachNorm,
 };
 
+// Whose results take other bytes on CUDA than the CPU's kernels give them: simulator/memory/result_bytes.h.
+enum class ResultRule : uint8_t { kAsRecorded, kAttention, kLayerNorm };
+
 struct OperatorRow {
   std::string_view name = {};  // "aten::add"
   OpClass op_class = OpClass::kElementwise;
@@ -57,6 +60,7 @@ struct OperatorRow {
   Traffic traffic = Traffic::kAll;
   FlopRule flops = FlopRule::kPerElement;
   WorkspaceRule workspace = WorkspaceRule::kNone;
+  ResultRule results = ResultRule::kAsRecorded;
 };
 
 const std::vector<OperatorRow>& OperatorTable();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <map>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -289,34 +288,6 @@ absl::Status CheckCluster(const v1::Cluster& cluster) {
   CheckDevice(cluster.device(), &check);
   if (check.status().ok()) CheckTiers(cluster, &check);
   return check.status();
-}
-
-absl::StatusOr<FreeCluster> FreeSlotsCluster(const std::vector<NodeSlots>& nodes, const v1::Device* local_cpu) {
-  std::map<int64_t, int64_t> nodes_with;  // free slots -> nodes
-  std::string type;
-  for (const auto& node : nodes) {
-    if (node.free <= 0) continue;
-    if (type.empty()) type = node.device_type;
-    if (node.device_type != type) {
-      return FieldError("nodes", absl::StrCat(type, ", ", node.device_type), "plan for nodes of one device type at a time");
-    }
-    ++nodes_with[node.free];
-  }
-  if (type.empty()) return FieldError("nodes", "", "no slot is free; wait or add nodes", absl::StatusCode::kResourceExhausted);
-  int64_t best_per_node = 0, best_nodes = 0, count = 0;
-  for (auto it = nodes_with.rbegin(); it != nodes_with.rend(); ++it) {
-    count += it->second;
-    if (it->first * count > best_per_node * best_nodes) best_per_node = it->first, best_nodes = count;
-  }
-  auto device = DeviceOfType(type, local_cpu);
-  if (!device.ok()) return device.status();
-  auto cluster = MakeCluster(*device, best_per_node, best_nodes);
-  if (!cluster.ok()) return cluster.status();
-  FreeCluster result{*std::move(cluster), {}};
-  for (const auto& node : nodes) {
-    if (node.free >= best_per_node) result.nodes.push_back(node.node);
-  }
-  return result;
 }
 
 }  // namespace legoai::sim

@@ -58,19 +58,4 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
 // field.
 absl::Status CheckCluster(const v1::Cluster& cluster);
 
-struct NodeSlots {
-  std::string node;
-  std::string device_type;
-  int64_t free = 0;
-};
-
-struct FreeCluster {
-  v1::Cluster cluster;
-  std::vector<std::string> nodes;  // which nodes, in the order given; `cluster.devices_per_node` slots of each
-};
-
-// The largest homogeneous cluster that free slots allow: of all counts d per node, the d with the most slots in nodes that have
-// at least d free; of equals the largest d, as links inside a node are faster. All nodes must be of one type.
-absl::StatusOr<FreeCluster> FreeSlotsCluster(const std::vector<NodeSlots>& nodes, const v1::Device* local_cpu = nullptr);
-
 }  // namespace legoai::sim

@@ -190,18 +190,5 @@ TEST(CatalogTest, EveryNumberOfAClusterIsChecked) {
   }
 }
 
-TEST(CatalogTest, FreeSlotsGiveTheLargestHomogeneousCluster) {
-  auto cluster = FreeSlotsCluster({{"a", "h200", 8}, {"b", "h200", 3}, {"c", "h200", 8}, {"d", "h200", 0}, {"e", "h200", 4}});
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_EQ(cluster->cluster.devices_per_node(), 8);
-  EXPECT_EQ(cluster->cluster.nodes(), 2);
-  EXPECT_EQ(cluster->nodes, (std::vector<std::string>{"a", "c"}));
-  auto small = FreeSlotsCluster({{"a", "h200", 5}, {"b", "h200", 4}, {"c", "h200", 4}});
-  EXPECT_EQ(small->cluster.devices_per_node(), 4);
-  EXPECT_EQ(small->cluster.nodes(), 3);
-  EXPECT_EQ(FreeSlotsCluster({{"a", "h200", 0}}).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_FALSE(FreeSlotsCluster({{"a", "h200", 1}, {"b", "b200", 1}}).ok());
-}
-
 }  // namespace
 }  // namespace legoai::sim

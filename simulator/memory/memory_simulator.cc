@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "simulator/memory/result_bytes.h"
 #include "simulator/memory/workspace.h"
 
 namespace legoai::sim {
@@ -64,10 +65,8 @@ class Replay {
     peak_categories_.back() = workspace;
   }
 
-  void Mention(uint32_t value) {
-    uint32_t id = trace_.values[value].storage;
-    if (bytes_[id] == kUnborn) Resize(id, trace_.storages[id].bytes);
-  }
+  bool Unborn(uint32_t value) const { return bytes_[trace_.values[value].storage] == kUnborn; }
+  int64_t RecordedBytes(uint32_t value) const { return trace_.storages[trace_.values[value].storage].bytes; }
 
   absl::Status Step(uint32_t index) {
     const Instruction& instruction = trace_.instructions[index];
@@ -80,10 +79,14 @@ class Replay {
       case Instruction::Kind::kOperator: break;
     }
     InstructionView op(trace_, instruction);
-    auto mention = [this](int, uint32_t value) { Mention(value); };
-    op.ForEachInput(mention);
-    op.ForEachResult(mention);
     const OperatorRow& row = *rows_[instruction.operator_index];
+    op.ForEachInput([this](int, uint32_t value) {
+      if (Unborn(value)) Resize(trace_.values[value].storage, RecordedBytes(value));
+    });
+    op.ForEachResult([&](int place, uint32_t value) {
+      if (!Unborn(value)) return;
+      Resize(trace_.values[value].storage, ResultBytes(op, row, place, RecordedBytes(value), options_.kind));
+    });
     if (row.op_class == OpClass::kControl) ResizeOperator(op);
     Peak(index, WorkspaceBytes(op, row, {options_.kind, options_.threads}));
     return absl::OkStatus();

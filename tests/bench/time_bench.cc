@@ -1,6 +1,7 @@
 // Predicted and measured step time on this machine's CPU, one thread for each rank: the benchmark mode of the simulator beside
 // the median of real steps, for the recipes of tests/integration/cases.h with the models made larger (their own are bound by
-// dispatch alone). Worlds larger than the cores are listed apart: their ranks take turns.
+// dispatch alone). Both are the median of three, taken in turns, for the speed of a machine may change from one second to the
+// next. Worlds larger than the cores are listed apart: their ranks take turns.
 //
 // Usage: time_bench [--json | PART_OF_A_NAME]. Asserts nothing. Worth reading only on a machine that is otherwise idle.
 #include <sched.h>
@@ -79,8 +80,8 @@ double Predict(const Case& test_case) {
   return Must(sim::EstimateRecipe(request)).step_time_seconds();
 }
 
-Times Run(const Case& test_case) {
-  Times times;
+double MeasureOnce(const Case& test_case) {
+  double slowest = 0;
   const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
     const double seconds = Measure(test_case, rank, dims);
     return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
@@ -89,9 +90,13 @@ Times Run(const Case& test_case) {
     double seconds = 0;
     if (bytes.size() != sizeof seconds) throw std::runtime_error(test_case.name + ": a rank failed");
     std::memcpy(&seconds, bytes.data(), sizeof seconds);
-    times.measured = std::max(times.measured, seconds);
+    slowest = std::max(slowest, seconds);
   }
-  // In a process of its own, so that this one stays without threads and can go on forking.
+  return slowest;
+}
+
+// In a process of its own, so that this one stays without threads and can go on forking.
+double PredictOnce(const Case& test_case) {
   Case alone = test_case;
   alone.recipe = Reference(test_case).recipe;
   alone.world_size = 1;
@@ -101,8 +106,19 @@ Times Run(const Case& test_case) {
   });
   if (predicted.size() != 1 || predicted[0].size() != sizeof(double))
     throw std::runtime_error(test_case.name + ": no prediction");
-  std::memcpy(&times.predicted, predicted[0].data(), sizeof(double));
-  return times;
+  double seconds = 0;
+  std::memcpy(&seconds, predicted[0].data(), sizeof seconds);
+  return seconds;
+}
+
+Times Run(const Case& test_case) {
+  constexpr int kRounds = 3;
+  std::vector<double> measured, predicted;
+  for (int round = 0; round < kRounds; ++round) {
+    measured.push_back(MeasureOnce(test_case));
+    predicted.push_back(PredictOnce(test_case));
+  }
+  return {.predicted = Median(std::move(predicted)), .measured = Median(std::move(measured))};
 }
 
 void AddRow(Rows& rows, const Case& test_case, const Times& times) {
