@@ -3,7 +3,14 @@ import { build } from 'esbuild';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 
-const common = { bundle: true, format: 'esm', jsx: 'automatic', jsxImportSource: 'preact', logLevel: 'warning', target: 'es2022' };
+const common = {
+  bundle: true,
+  format: 'esm',
+  jsx: 'automatic',
+  jsxImportSource: 'preact',
+  logLevel: 'warning',
+  target: 'es2022'
+};
 
 async function buildTests() {
   const tests = readdirSync('src').filter((name) => name.endsWith('.test.ts')).map((name) => `src/${name}`);

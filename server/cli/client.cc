@@ -26,6 +26,7 @@ constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
 constexpr absl::Duration kShortestPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr int64_t kPage = 1000;  // rows, the most that a server gives at once
 // Records of all ranks of a large job.
 constexpr int kMostReceived = 512 << 20;
 
@@ -124,6 +125,20 @@ absl::StatusOr<Response> Client::Call(Method method, const Request& request, boo
   }
 }
 
+template <typename Request, typename Response, typename Method>
+absl::StatusOr<Response> Client::CallForAll(Method method, Request request) {
+  Response whole;
+  request.set_page_size(kPage);
+  do {
+    auto page = Call<Request, Response>(method, request);
+    if (!page.ok()) return page;
+    request.set_page_token(page->next_page_token());
+    whole.MergeFrom(*page);
+  } while (!request.page_token().empty());
+  whole.clear_next_page_token();
+  return whole;
+}
+
 using Stub = v1::ControlPlane::Stub;
 
 absl::StatusOr<v1::Job> Client::CreateJob(const v1::CreateJobRequest& request) {
@@ -142,10 +157,10 @@ absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest&
   return Call<v1::ListJobsRequest, v1::ListJobsResponse>(&Stub::ListJobs, request);
 }
 absl::StatusOr<v1::ListAttemptsResponse> Client::ListAttempts(const v1::ListAttemptsRequest& request) {
-  return Call<v1::ListAttemptsRequest, v1::ListAttemptsResponse>(&Stub::ListAttempts, request);
+  return CallForAll<v1::ListAttemptsRequest, v1::ListAttemptsResponse>(&Stub::ListAttempts, request);
 }
 absl::StatusOr<v1::ListCheckpointsResponse> Client::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
-  return Call<v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>(&Stub::ListCheckpoints, request);
+  return CallForAll<v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>(&Stub::ListCheckpoints, request);
 }
 absl::StatusOr<v1::PlanResult> Client::GetPlan(const v1::GetPlanRequest& request) {
   return Call<v1::GetPlanRequest, v1::PlanResult>(&Stub::GetPlan, request);
@@ -157,7 +172,7 @@ absl::StatusOr<v1::FlightRecord> Client::GetFlightRecord(const v1::GetFlightReco
   return Call<v1::GetFlightRecordRequest, v1::FlightRecord>(&Stub::GetFlightRecord, request);
 }
 absl::StatusOr<v1::ListWorkersResponse> Client::ListWorkers(const v1::ListWorkersRequest& request) {
-  return Call<v1::ListWorkersRequest, v1::ListWorkersResponse>(&Stub::ListWorkers, request);
+  return CallForAll<v1::ListWorkersRequest, v1::ListWorkersResponse>(&Stub::ListWorkers, request);
 }
 absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request) {
   return Call<v1::GetWorkerRequest, v1::Worker>(&Stub::GetWorker, request);

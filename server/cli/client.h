@@ -29,12 +29,14 @@ class Client {
   absl::StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
+  // These follow the pages: the whole list in one answer, without a token.
   absl::StatusOr<v1::ListAttemptsResponse> ListAttempts(const v1::ListAttemptsRequest& request);
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(const v1::ListCheckpointsRequest& request);
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
+
   absl::StatusOr<v1::PlanResult> GetPlan(const v1::GetPlanRequest& request);
   absl::StatusOr<v1::ListLogsResponse> ListLogs(const v1::ListLogsRequest& request);
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
-  absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
   // `interrupted` is asked now and then, here and below; then Cancelled.
@@ -58,6 +60,8 @@ class Client {
   struct Connection;
   template <typename Request, typename Response, typename Method>
   absl::StatusOr<Response> Call(Method method, const Request& request, bool repeatable = true);
+  template <typename Request, typename Response, typename Method>
+  absl::StatusOr<Response> CallForAll(Method method, Request request);
 
   const std::string address_;
   const absl::Duration patience_;

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -69,6 +70,14 @@ std::vector<std::string> Names(const std::vector<CommandSpec>& commands) {
   return names;
 }
 
+bool TakesFiles(const CommandSpec& spec) { return spec.positional != "JOB" && spec.positional != "NAME"; }
+
+// Words of which one must follow the command: "bash|zsh|fish".
+std::string Choices(const CommandSpec& spec) {
+  const bool choices = absl::StrContains(spec.positional, '|') && absl::AsciiStrToLower(spec.positional) == spec.positional;
+  return choices ? absl::StrReplaceAll(spec.positional, {{"|", " "}}) : "";
+}
+
 // The ids of jobs, of the command as it was called; a server that does not answer is not waited for.
 constexpr char kJobs[] = "list 2>/dev/null | awk 'NR > 1 { print $1 }'";
 
@@ -77,7 +86,7 @@ std::string Words(const std::vector<std::string>& words) { return absl::StrJoin(
 // What follows an option first; then, by the command, its options, keys of a recipe, jobs, files.
 std::string BashScript(const std::vector<CommandSpec>& commands) {
   std::string script = absl::StrCat(
-      "_lego() {\n  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options= keys= jobs=\n",
+      "_lego() {\n  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options= keys= jobs= files=1\n",
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"", Words(Names(commands)),
       " help\" -- \"$word\")); return; fi\n",
       "  if [ \"$word\" = = ]; then word=; elif [ \"$previous\" = = ]; then previous=${COMP_WORDS[COMP_CWORD-2]}; fi\n",
@@ -91,37 +100,54 @@ std::string BashScript(const std::vector<CommandSpec>& commands) {
   script += "  esac\n  case ${COMP_WORDS[1]} in\n";
   for (const CommandSpec& spec : commands) {
     absl::StrAppend(&script, "    ", spec.name, ") options=\"", Words(OptionWords(spec)), "\"", spec.recipe_keys ? " keys=1" : "",
-                    TakesJob(spec) ? " jobs=1" : "", " ;;\n");
+                    TakesJob(spec) ? " jobs=1" : "", TakesFiles(spec) ? "" : " files=");
+    if (!Choices(spec).empty()) {
+      absl::StrAppend(&script, "; [[ $word = -* ]] || { COMPREPLY=($(compgen -W \"", Choices(spec),
+                      "\" -- \"$word\")); return; }");
+    }
+    script += " ;;\n";
   }
   return absl::StrCat(script, "  esac\n  case $word in\n    --*.*) [ \"$keys\" ] && COMPREPLY=($(compgen -W \"",
                       Words(KeyWords(false)), "\" -- \"$word\")); compopt -o nospace; return ;;\n",
                       "    -*) COMPREPLY=($(compgen -W \"$options ${keys:+", Words(KeyWords(true)), "}\" -- \"$word\"))\n",
-                      "      case ${COMPREPLY[0]} in *.) compopt -o nospace ;; esac; return ;;\n  esac\n  COMPREPLY=($(compgen "
-                      "-f -- \"$word\"))\n",
+                      "      case ${COMPREPLY[0]} in *.) compopt -o nospace ;; esac; return ;;\n  esac\n",
+                      "  if [ \"$files\" ]; then COMPREPLY=($(compgen -f -- \"$word\")); fi\n",
                       "  if [ \"$jobs\" ]; then COMPREPLY+=($(compgen -W \"$(timeout 2 \"${COMP_WORDS[0]}\" ", kJobs,
                       ")\" -- \"$word\")); fi\n}\ncomplete -o filenames -F _lego lego ./lego\n");
 }
 
 std::string Quoted(const std::string& text) { return "'" + absl::StrReplaceAll(text, {{"'", "'\\''"}}) + "'"; }
 
+// As in bash. What follows "--option=" is completed as what follows "--option ". The last line serves both a file that is sourced
+// and one in a folder of $fpath, which is read when the first word is completed.
 std::string ZshScript(const std::vector<CommandSpec>& commands) {
-  std::string script = "#compdef lego\n_lego() {\n  local -a commands=(\n";
+  std::string script = "#compdef lego\n_lego() {\n  local option= keys= jobs= files=1\n  local -a options commands=(\n";
   for (const CommandSpec& spec : commands) {
-    absl::StrAppend(&script, "    ", Quoted(absl::StrCat(spec.name, ":", absl::StrReplaceAll(spec.summary, {{":", ","}}))), "\n");
+    absl::StrAppend(&script, "    ", Quoted(absl::StrCat(spec.name, ":", absl::StrReplaceAll(spec.summary, {{":", "\\:"}}))),
+                    "\n");
   }
-  script += "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n  case ${words[CURRENT-1]} in\n";
+  script +=
+      "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
+      "  if [[ $PREFIX == --*=* ]]; then option=${PREFIX%%=*}; compset -P 1 '*='; else option=${words[CURRENT-1]}; fi\n"
+      "  case $option in\n";
   for (const auto& [option, values] : ValuesByOption(commands)) {
-    absl::StrAppend(&script, "    --", option, option == "output" ? "|-o" : "", ") compadd -- ", Words(values),
-                    option == "model" || option == "cluster" ? "; _files" : "", "; return ;;\n");
+    absl::StrAppend(&script, "    --", option, option == "output" ? "|-o" : "", ") compadd", option == "cluster" ? " -S ''" : "",
+                    " -- ", Words(values), option == "model" || option == "cluster" ? "; _files" : "", "; return ;;\n");
   }
   script += "  esac\n  case ${words[2]} in\n";
   for (const CommandSpec& spec : commands) {
-    absl::StrAppend(&script, "    ", spec.name, ") compadd -- ", Words(OptionWords(spec)));
-    if (spec.recipe_keys) absl::StrAppend(&script, "; compadd -S '' -- ", Words(KeyWords(false)));
-    if (TakesJob(spec)) absl::StrAppend(&script, "; compadd -- $(timeout 2 ${words[1]} ", kJobs, ")");
+    absl::StrAppend(&script, "    ", spec.name, ") options=(", Words(OptionWords(spec)), ")", spec.recipe_keys ? " keys=1" : "",
+                    TakesJob(spec) ? " jobs=1" : "", TakesFiles(spec) ? "" : " files=");
+    if (!Choices(spec).empty()) {
+      absl::StrAppend(&script, "; [[ $PREFIX == -* ]] || { compadd -- ", Choices(spec), "; return }");
+    }
     script += " ;;\n";
   }
-  return script + "  esac\n  _files\n}\ncompdef _lego lego ./lego\n";
+  return absl::StrCat(script, "  esac\n  if [[ $PREFIX == -* ]]; then\n    compadd -- $options\n",
+                      "    if [[ -n $keys ]]; then compadd -S '' -- ", Words(KeyWords(false)), "; fi\n    return\n  fi\n",
+                      "  if [[ -n $jobs ]]; then compadd -- $(timeout 2 ${words[1]} ", kJobs, "); fi\n",
+                      "  if [[ -n $files ]]; then _files; fi\n}\n",
+                      "if [[ ${funcstack[1]} == _lego ]]; then _lego \"$@\"; else compdef _lego lego; fi\n");
 }
 
 std::string FishQuoted(const std::string& text) { return "'" + absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}) + "'"; }
@@ -131,18 +157,17 @@ std::string FishScript(const std::vector<CommandSpec>& commands) {
   for (const CommandSpec& spec : commands) {
     absl::StrAppend(&script, "complete -c lego -n __fish_use_subcommand -f -a ", spec.name, " -d ", FishQuoted(spec.summary),
                     "\n");
-    const std::string condition = "-n '__fish_seen_subcommand_from " + spec.name + "'";
+    const std::string command = "complete -c lego -n '__fish_seen_subcommand_from " + spec.name + "'";
     for (const Option& option : spec.options) {
       const std::vector<std::string> values = ValuesOf(option);
-      absl::StrAppend(&script, "complete -c lego ", condition, " -l ", option.name, option.value.empty() ? "" : " -r", " -d ",
-                      FishQuoted(option.help), values.empty() ? "" : " -a " + FishQuoted(Words(values)), "\n");
+      absl::StrAppend(&script, command, " -l ", option.name, option.value.empty() ? "" : " -r", " -d ", FishQuoted(option.help),
+                      values.empty() ? "" : " -a " + FishQuoted(Words(values)), "\n");
     }
-    if (spec.recipe_keys) {
-      absl::StrAppend(&script, "complete -c lego ", condition, " -a ", FishQuoted(Words(KeyWords(false))), "\n");
-    }
+    if (spec.recipe_keys) absl::StrAppend(&script, command, " -a ", FishQuoted(Words(KeyWords(false))), "\n");
+    if (!Choices(spec).empty()) absl::StrAppend(&script, command, " -f -a ", FishQuoted(Choices(spec)), "\n");
     if (TakesJob(spec)) {
-      absl::StrAppend(&script, "complete -c lego ", condition, " -a ", FishQuoted(absl::StrCat("(timeout 2 lego ", kJobs, ")")),
-                      "\n");
+      absl::StrAppend(&script, command, TakesFiles(spec) ? "" : " -f", " -a ",
+                      FishQuoted(absl::StrCat("(timeout 2 (commandline -opc)[1] ", kJobs, ")")), "\n");
     }
   }
   return script + "complete -c lego -s o -l output -x -a 'table json yaml'\ncomplete -c lego -s h -l help\n";
@@ -163,12 +188,16 @@ Command CompletionCommand(std::vector<CommandSpec> commands) {
   spec.summary = "Prints a script that completes commands, options, models, clusters, recipe keys and jobs in a shell.";
   spec.positional = "bash|zsh|fish";
   spec.least_positional = spec.most_positional = 1;
+  spec.details =
+      "zsh, after compinit: source <(lego completion zsh), or keep the script as _lego in a folder of $fpath.\n"
+      "fish: lego completion fish | source";
   spec.example = "source <(lego completion bash)";
   commands.push_back(spec);
   return {spec, [commands = std::move(commands)](const Arguments& arguments) -> absl::StatusOr<int> {
             const auto script = CompletionScript(arguments.positional()[0], commands);
             if (!script.ok()) return script.status();
-            Print(*script);
+            const Tree tree = {{"shell", arguments.positional()[0]}, {"script", *script}};
+            Print(arguments.format() == Format::kTable ? *script : TreeText(arguments.format(), tree));
             return kDone;
           }};
 }

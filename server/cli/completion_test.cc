@@ -20,18 +20,24 @@ std::vector<CommandSpec> Commands() {
   CommandSpec get;
   get.name = "get";
   get.positional = "JOB";
-  return {plan, get};
+  CommandSpec record;
+  record.name = "record";
+  record.positional = "FILES...|JOB";
+  CommandSpec completion;
+  completion.name = "completion";
+  completion.positional = "bash|zsh";
+  return {plan, get, record, completion};
 }
 
-// What bash would offer where the words are these, the last of which is being written; in an empty folder, with a `lego` that
-// lists two jobs.
+// What bash would offer where the words are these, the last of which is being written; in a folder with one file, with a `lego`
+// that lists two jobs.
 std::string Offered(const std::vector<std::string>& words) {
   const std::string folder = ::testing::TempDir() + "/completion";
   const std::string make = absl::StrCat("rm -rf ", folder, " && mkdir -p ", folder);
   EXPECT_EQ(std::system(make.c_str()), 0);
   std::ofstream(folder + "/script") << *CompletionScript("bash", Commands());
   std::string line = "lego() { printf 'job state\\n01AAA running\\n01BBB failed\\n'; }; export -f lego\n";
-  absl::StrAppend(&line, "timeout() { shift; \"$@\"; }\nsource script 2>/dev/null\nrm script\nCOMP_WORDS=(");
+  absl::StrAppend(&line, "timeout() { shift; \"$@\"; }\nsource ./script\nmv script 01C\nCOMP_WORDS=(");
   for (const std::string& word : words) absl::StrAppend(&line, "'", word, "' ");
   absl::StrAppend(&line, ")\nCOMP_CWORD=", words.size() - 1, "\n_lego 2>/dev/null\necho \"${COMPREPLY[*]}\"\n");
   std::ofstream(folder + "/../completion.sh") << line;
@@ -43,7 +49,7 @@ std::string Offered(const std::vector<std::string>& words) {
 }
 
 TEST(Completion, Commands) {
-  EXPECT_EQ(Offered({"lego", ""}), "plan get help");
+  EXPECT_EQ(Offered({"lego", ""}), "plan get record completion help");
   EXPECT_EQ(Offered({"lego", "p"}), "plan");
 }
 
@@ -66,7 +72,14 @@ TEST(Completion, OptionsAndKeysOfARecipe) {
 TEST(Completion, Jobs) {
   EXPECT_EQ(Offered({"lego", "get", ""}), "01AAA 01BBB");
   EXPECT_EQ(Offered({"lego", "get", "01B"}), "01BBB");
-  EXPECT_EQ(Offered({"lego", "plan", ""}), "");
+  EXPECT_EQ(Offered({"lego", "plan", ""}), "01C") << "a file";
+  EXPECT_EQ(Offered({"lego", "record", "01"}), "01C 01AAA 01BBB") << "either";
+}
+
+TEST(Completion, WordsOfWhichOneMustFollow) {
+  EXPECT_EQ(Offered({"lego", "completion", ""}), "bash zsh");
+  EXPECT_EQ(Offered({"lego", "completion", "z"}), "zsh");
+  EXPECT_EQ(Offered({"lego", "completion", "--h"}), "--help");
 }
 
 // The other shells have the same words.
@@ -74,7 +87,8 @@ TEST(Completion, EveryShellHasTheWords) {
   for (const char* shell : {"zsh", "fish"}) {
     const auto script = CompletionScript(shell, Commands());
     ASSERT_TRUE(script.ok());
-    for (const char* word : {"plan", "llama3-8b", "h100-sxm-80:", "closest all", "--training.steps=", "list 2>/dev/null"}) {
+    for (const char* word :
+         {"plan", "llama3-8b", "h100-sxm-80:", "closest all", "--training.steps=", "list 2>/dev/null", "bash zsh"}) {
       EXPECT_NE(script->find(word), std::string::npos) << word << " of " << shell;
     }
   }

@@ -11,6 +11,7 @@
 #include "planner/explain.h"
 #include "proto/enum_text.h"
 #include "server/cli/output.h"
+#include "server/jobs/job_states.h"
 
 namespace legoai::cli {
 namespace {
@@ -120,7 +121,7 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
   const double share = 1.0 * progress.step() / progress.steps();
   absl::StrAppend(&text, "  ", Bar(share, kBarWidth), "  step ", StepText(progress));
   // What matters most comes first: a narrow terminal shows no more than fits.
-  const bool over = job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::CANCELLED;
+  const bool over = server::IsFinal(job.state());
   if (!over && !progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
   if (progress.has_loss()) absl::StrAppend(&text, "  loss ", LossText(progress));
   if (progress.has_step_seconds() && job.state() == v1::RUNNING) {

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,23 @@ TEST_F(Lego, EveryCommandHasHelpWithAnExample) {
   }
 }
 
+// Whatever `lego` lists: options of the example are the command's own.
+TEST_F(Lego, ExamplesAreUnderstood) {
+  int count = 0;
+  std::istringstream overview(Run({}).out);
+  for (std::string line; std::getline(overview, line);) {
+    if (line.rfind("  ", 0) != 0) continue;
+    const std::string help = Run({line.substr(2, line.find(' ', 2) - 2), "--help"}).out;
+    const std::string example = help.substr(help.find("\nexample:\n") + 12);
+    if (example.rfind("lego ", 0) != 0) continue;  // of `completion`, which is read by the shell
+    const Result result = Wait(StartProgram({"/bin/bash", "-c", "lego() { server/cli/lego \"$@\" --help; }; " + example}));
+    EXPECT_EQ(result.code, 0) << example << result.err;
+    EXPECT_EQ(result.out, help);
+    ++count;
+  }
+  EXPECT_GE(count, 17);
+}
+
 TEST_F(Lego, WrongCallsNameWhatIsMeant) {
   ExpectError({"simulat"}, 2, {"did you mean `lego simulate`"});
   ExpectError({"plan", "--clustr", "x"}, 2, {"--clustr", "did you mean --cluster"});
@@ -66,7 +84,9 @@ TEST_F(Lego, CatalogsAndVersion) {
   EXPECT_NE(Run({"hardware"}).out.find("h100-sxm-80"), std::string::npos);
   EXPECT_TRUE(Json::parse(Run({"version", "-o", "json"}).out)["version"].is_string());
   for (const char* shell : {"bash", "zsh", "fish"}) {
-    EXPECT_NE(Run({"completion", shell}).out.find("budget-seconds"), std::string::npos) << shell;
+    const std::string script = Run({"completion", shell}).out;
+    EXPECT_NE(script.find("budget-seconds"), std::string::npos) << shell;
+    EXPECT_EQ(Json::parse(Run({"completion", shell, "-o", "json"}).out)["script"], script);
   }
 }
 

@@ -7,9 +7,7 @@ namespace legoai::cli {
 
 absl::StatusOr<std::string> FindSim() { return launch::FindProgram("lego-sim", "simulator/capture", "LEGOAI_SIM"); }
 absl::StatusOr<std::string> FindTrainer() { return launch::FindTrainer(); }
-absl::StatusOr<std::string> FindMeasure() {
-  return launch::FindProgram("lego-measure", "simulator/capture", "LEGOAI_MEASURE");
-}
+absl::StatusOr<std::string> FindMeasure() { return launch::FindProgram("lego-measure", "simulator/capture", "LEGOAI_MEASURE"); }
 
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text) {
   auto host = LoadHostDevice();

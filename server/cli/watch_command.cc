@@ -133,8 +133,7 @@ Command WatchCommand() {
   return MakeCommand("watch",
                      "Shows a job live, to its end. Ctrl-C leaves it running. The exit code is 0 if it succeeded, 1 otherwise.",
                      "JOB is a resource name, an id, the beginning or end of one, or the job's name. When the server goes away, "
-                     "the watch goes on as "
-                     "soon as it is back.",
+                     "the watch\ngoes on as soon as it is back. As JSON each message is a line, as YAML a document.",
                      WatchToEnd);
 }
 

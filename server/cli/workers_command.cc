@@ -13,19 +13,6 @@
 namespace legoai::cli {
 namespace {
 
-absl::StatusOr<v1::ListWorkersResponse> ListAll(Client& client, const std::string& filter) {
-  v1::ListWorkersResponse all;
-  v1::ListWorkersRequest request;
-  request.set_filter(filter);
-  do {
-    auto page = client.ListWorkers(request);
-    if (!page.ok()) return page.status();
-    for (v1::Worker& worker : *page->mutable_workers()) *all.add_workers() = std::move(worker);
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
-  return all;
-}
-
 absl::StatusOr<v1::Worker> OneWorker(Client& client, const std::string& name, const Arguments& arguments) {
   if (arguments.Has("drain") || arguments.Has("undrain")) {
     v1::DrainWorkerRequest request;
@@ -56,7 +43,9 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (!client.ok()) return client.status();
   const bool table = arguments.format() == Format::kTable;
   if (arguments.positional().empty()) {
-    const auto workers = ListAll(**client, arguments.Text("filter"));
+    v1::ListWorkersRequest request;
+    request.set_filter(arguments.Text("filter"));
+    const auto workers = (*client)->ListWorkers(request);
     if (!workers.ok()) return workers.status();
     Tree list = Tree::array();
     for (const v1::Worker& worker : workers->workers()) list.push_back(ToTree(worker));

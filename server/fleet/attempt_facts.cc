@@ -44,17 +44,19 @@ std::optional<double> Median(std::vector<double> values) {
   return *middle;
 }
 
-// What the attempt's own reports say in the end, beside what was predicted.
+// What the attempt's own reports say in the end, beside what was predicted. There may be millions, and everything else waits
+// while they are read: the latest tell as much, for a peak is one since the start.
 absl::Status Measure(store::Transaction& transaction, const v1::Job& job, v1::Attempt* attempt) {
   std::vector<double> seconds;
   int64_t peak = 0;
-  const absl::Status read = transaction.ForEachMetrics(job.name(), attempt->resume_step(), [&](const v1::StepMetrics& report) {
+  const int64_t before = std::max(attempt->resume_step(), job.progress().step() - kStepsMeasured);
+  const absl::Status read = transaction.ForEachMetrics(job.name(), before, [&](const v1::StepMetrics& report) {
     if (report.attempt() != attempt->attempt()) return;
     seconds.push_back(report.step_seconds());
     peak = std::max(peak, report.peak_memory_bytes());
   });
   if (!read.ok()) return read;
-  if (!seconds.empty()) seconds.erase(seconds.begin());  // the first warms up
+  if (!seconds.empty() && before == attempt->resume_step()) seconds.erase(seconds.begin());  // the first warms up
   if (const auto median = Median(std::move(seconds))) attempt->set_measured_step_seconds(*median);
   if (peak > 0) attempt->set_measured_peak_memory_bytes(peak);
   return absl::OkStatus();

@@ -18,6 +18,9 @@
 
 namespace legoai::server {
 
+// Of an attempt, the latest: what it is measured by when it ends.
+inline constexpr int64_t kStepsMeasured = 10'000;
+
 // What has to be done once the transaction is durable.
 struct Effects {
   std::vector<std::string> changed_jobs;

@@ -69,6 +69,11 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   const absl::StatusOr<v1::Worker> found = NewFacts(hello);
   if (!found.ok()) return found.status();
   const v1::Worker& facts = *found;
+  {
+    // It lives and trains, even where that cannot be stored: a full disk ends no attempt.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Revoked(facts.name(), hello.leases());
+  }
   int64_t acknowledged = 0;
   const absl::Status kept = store_->Write([&](store::Transaction& transaction) -> absl::Status {
     const auto sequence = transaction.TelemetrySequence(facts.instance());

@@ -19,6 +19,38 @@ constexpr absl::Duration kLongestLook = absl::Seconds(2);
 // two kinds are free by turns, it still starts.
 constexpr int64_t kMostMoves = 2;
 
+// `job` has the epoch and the number of it already.
+v1::Attempt AttemptOf(const v1::Job& job, const scheduler::Grant& grant, int64_t now_us) {
+  v1::Attempt attempt;
+  attempt.set_name(FormatAttemptName(job.name(), job.attempts()));
+  attempt.set_attempt(job.attempts());
+  attempt.set_epoch(job.epoch());
+  *attempt.mutable_recipe() = job.chosen().recipe();
+  attempt.set_world_size(job.world_size());
+  v1::Placement& placement = *attempt.add_placements();
+  placement.set_worker(grant.worker);
+  placement.set_slots(grant.slots);
+  attempt.set_start_time_us(now_us);
+  attempt.set_state("leased");
+  attempt.set_predicted_step_seconds(job.chosen().step_time_seconds());
+  attempt.set_predicted_peak_memory_bytes(job.chosen().peak_memory_bytes());
+  *attempt.mutable_predicted_memory() = job.chosen().memory();
+  return attempt;
+}
+
+// All but where to go on from.
+void Describe(const v1::Job& job, const v1::Attempt& attempt, v1::StartAttempt* start) {
+  start->mutable_lease()->set_job(job.name());
+  start->mutable_lease()->set_epoch(job.epoch());
+  start->set_attempt(attempt.attempt());
+  *start->mutable_model() = job.spec().model();
+  *start->mutable_recipe() = attempt.recipe();
+  *start->mutable_dataset() = job.spec().dataset();
+  start->set_world_size(attempt.world_size());
+  start->set_recipe_text(planner::Summarize(attempt.recipe()));
+  *start->mutable_placement() = attempt.placements(0);
+}
+
 }  // namespace
 
 void Controller::ExpireLeases() {
@@ -190,41 +222,20 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     if (!stored.ok()) return stored.status();
     if (!*stored) return absl::NotFoundError(grant.job);
     job = **stored;
-    auto checkpoints = transaction.ListCheckpoints(grant.job);
+    auto checkpoints = transaction.ListKeptCheckpoints(grant.job);
     if (!checkpoints.ok()) return checkpoints.status();
     job.set_epoch(job.epoch() + 1);
     job.set_attempts(job.attempts() + 1);
-    attempt = v1::Attempt();
-    attempt.set_name(FormatAttemptName(job.name(), job.attempts()));
-    attempt.set_attempt(job.attempts());
-    attempt.set_epoch(job.epoch());
-    *attempt.mutable_recipe() = job.chosen().recipe();
-    attempt.set_world_size(job.world_size());
-    v1::Placement& placement = *attempt.add_placements();
-    placement.set_worker(grant.worker);
-    placement.set_slots(grant.slots);
-    attempt.set_start_time_us(now_us);
-    attempt.set_state("leased");
-    attempt.set_predicted_step_seconds(job.chosen().step_time_seconds());
-    attempt.set_predicted_peak_memory_bytes(job.chosen().peak_memory_bytes());
-    *attempt.mutable_predicted_memory() = job.chosen().memory();
-    message.Clear();
-    v1::StartAttempt& start = *message.mutable_start();
+    attempt = AttemptOf(job, grant, now_us);
+    v1::StartAttempt start;
     for (const v1::Checkpoint& checkpoint : *checkpoints) {
       if (!job.has_committed_step() || checkpoint.step() != job.committed_step()) continue;
       attempt.set_resume_step(checkpoint.step());
       start.set_resume_step(checkpoint.step());
       start.set_resume_directory(checkpoint.directory());
     }
-    start.mutable_lease()->set_job(job.name());
-    start.mutable_lease()->set_epoch(job.epoch());
-    start.set_attempt(attempt.attempt());
-    *start.mutable_model() = job.spec().model();
-    *start.mutable_recipe() = attempt.recipe();
-    *start.mutable_dataset() = job.spec().dataset();
-    start.set_world_size(attempt.world_size());
-    start.set_recipe_text(planner::Summarize(attempt.recipe()));
-    *start.mutable_placement() = placement;
+    Describe(job, attempt, &start);
+    *message.mutable_start() = std::move(start);
     effects->changed_jobs.push_back(job.name());
     if (absl::Status put = transaction.PutAttempt(job.name(), attempt); !put.ok()) return put;
     return Move(transaction, &job, v1::LEASED, SlotsText(grant.slots, grant.worker, job.spec().resources()), now_us);

@@ -238,6 +238,7 @@ bool Controller::PlanJob(const ToPlan& next) {
         notifier_->ClearPlanning(name);
         {
           const std::lock_guard<std::mutex> lock(mutex_);
+          if (ending_) return;  // given up for that, which is no fault of the job: the next server plans it anew
           plans_[name].result = std::move(result);
         }
         Wake();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "server/fleet/attempt_facts.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
 
@@ -16,6 +17,36 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace v1;  // the states' names
+
+// What it planned is given up with it, which is no fault of the job, at whatever place the deciding thread is then.
+TEST_F(FleetTest, AServerThatEndsFailsNoJobThatItPlans) {
+  TestAgent agent("a");
+  Connect(&agent);
+  Submit(2);
+  agent.link.NextStart();
+  hold_plans_ = true;
+  const std::string job = Submit(2);
+  AwaitState(job, PLANNING);
+  const int64_t writes = store_->writes;
+  store_->hold_writes = true;
+  skew_seconds_ = 1100;  // the lease expires, and the deciding thread waits for the disk
+  const auto until = [](const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!condition() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(condition());
+  };
+  until([&] { return store_->writes > writes; });
+  std::atomic<bool> given_up = false;
+  const auto subscription = notifier_.Subscribe(job, [&] { given_up = true; });
+  std::thread end([&] { StopController(); });
+  until([&] { return given_up.load(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the planner has said so by then, or says so too late to matter
+  store_->hold_writes = false;
+  end.join();
+  hold_plans_ = false;
+  StartController();
+  EXPECT_EQ(AwaitState(job, SUBMITTED).reason().find("cancelled"), std::string::npos);
+}
 
 TEST_F(FleetTest, AJobGoesItsWholeWay) {
   TestAgent agent("a");
@@ -49,6 +80,27 @@ TEST_F(FleetTest, AJobGoesItsWholeWay) {
   EXPECT_EQ(Attempts(job)[0].predicted_step_seconds(), 0.5);
   EXPECT_EQ(Metrics(job).size(), 4);
   EXPECT_TRUE(controller_->Workers()[0].used().empty());
+}
+
+TEST_F(FleetTest, ALongAttemptIsMeasuredByItsLatestSteps) {
+  TestAgent agent("a");
+  const std::string job = Submit(2);
+  Connect(&agent);
+  const v1::StartAttempt start = agent.link.NextStart();
+  std::vector<v1::Telemetry> facts;
+  for (int64_t step = 1; step <= 2 * kStepsMeasured + 1; ++step) {
+    v1::Telemetry& fact = facts.emplace_back();
+    fact.set_sequence(++agent.sequence);
+    *fact.mutable_lease() = start.lease();
+    fact.mutable_metrics()->set_step(step);
+    fact.mutable_metrics()->set_step_seconds(step <= kStepsMeasured + 1 ? 2 : 1);
+    fact.mutable_metrics()->set_peak_memory_bytes(step);
+  }
+  controller_->Telemetry(agent.session, facts);
+  ReportEnd(&agent, start.lease(), absl::OkStatus());
+  AwaitState(job, SUCCEEDED);
+  EXPECT_EQ(Attempts(job)[0].measured_step_seconds(), 1);
+  EXPECT_EQ(Attempts(job)[0].measured_peak_memory_bytes(), 2 * kStepsMeasured + 1);
 }
 
 TEST_F(FleetTest, ALeaseThatNobodyRenewsGoesToAnotherWorkerAndTheOldOneIsFencedOff) {

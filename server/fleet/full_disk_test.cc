@@ -122,6 +122,29 @@ TEST_F(FullDiskTest, ALeaseThatCannotBeStoredIsNotGiven) {
   EXPECT_EQ(lease.epoch(), 1);
 }
 
+TEST_F(FullDiskTest, AnAgentThatCannotBeTakenInKeepsItsLease) {
+  TestAgent agent("a"), again("a");
+  Connect(&agent);
+  const std::string job = Submit(2);
+  const v1::LeaseId lease = agent.link.NextStart().lease();
+  ReportStep(&agent, lease, 1);
+  controller_->Disconnected(agent.session);
+  store_->space = 0;
+  again.sequence = agent.sequence;
+  again.hello.set_last_telemetry(agent.sequence);
+  *again.hello.add_leases() = lease;
+  for (const int64_t seconds : {600, 1200, 1800}) {  // each within the lease's time after the one before
+    skew_seconds_ = seconds;
+    EXPECT_TRUE(absl::IsResourceExhausted(controller_->Connect(again.hello, &again.link).status()));
+  }
+  store_->space = INT64_MAX;
+  Connect(&again);
+  AwaitDecision();
+  ReportStep(&again, lease, 2);
+  EXPECT_EQ(Get(job).state(), RUNNING);
+  EXPECT_EQ(Get(job).epoch(), 1);
+}
+
 TEST_F(FullDiskTest, ALeaseThatHasExpiredIsEndedWhenItCanBe) {
   TestAgent agent("a");
   Connect(&agent);

@@ -9,11 +9,11 @@ namespace {
 
 absl::Status MarkGone(store::Transaction& transaction, const v1::Job& job, int64_t now_us,
                       const std::function<bool(const v1::Checkpoint&)>& gone) {
-  auto checkpoints = transaction.ListCheckpoints(job.name());
+  auto checkpoints = transaction.ListKeptCheckpoints(job.name());
   if (!checkpoints.ok()) return checkpoints.status();
   for (v1::Checkpoint& checkpoint : *checkpoints) {
     const bool latest = job.has_committed_step() && checkpoint.step() == job.committed_step();
-    if (checkpoint.has_remove_time_us() || latest || !gone(checkpoint)) continue;
+    if (latest || !gone(checkpoint)) continue;
     checkpoint.set_remove_time_us(now_us);
     if (absl::Status put = transaction.PutCheckpoint(job.name(), checkpoint); !put.ok()) return put;
   }

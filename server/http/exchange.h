@@ -1,5 +1,5 @@
-// One HTTP request and its answer: a whole one, or a stream of server-sent events. All on the loop's thread, except gone(), which
-// any thread may ask.
+// One HTTP request and its answer: a whole one, or a stream of server-sent events. All on the loop's thread, except gone() and
+// what never changes (method, path, query, remote), which any thread may ask.
 #pragma once
 
 #include <event2/http.h>
@@ -37,7 +37,8 @@ class Exchange {
   const std::string& method() const { return method_; }  // "GET"
   const std::string& path() const { return path_; }      // as in the request line, not decoded
   const std::string& query() const { return query_; }
-  std::string Header(const char* name) const;  // empty: not there
+  const std::string& remote() const { return remote_; }  // "127.0.0.1:40000"
+  std::string Header(const char* name) const;            // empty: not there
   std::string TakeBody();
 
   // Answers, with headers that every answer has. Once; afterwards the request is gone for the caller.

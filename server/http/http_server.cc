@@ -26,6 +26,7 @@
 #include "server/http/transcoder.h"
 #include "server/http/worker_pool.h"
 #include "server/metrics/log.h"
+#include "server/rpc/admission.h"
 
 namespace legoai::server {
 namespace {
@@ -46,8 +47,8 @@ class Server : public HttpServer {
         transcoder_(std::move(transcoder)),
         files_(std::move(files)),
         guard_(options.address, options.host_names),
-        pool_(std::make_unique<WorkerPool>(options.threads, options.max_waiting)),
-        slow_pool_(std::make_unique<WorkerPool>(options.slow_threads, options.max_waiting)) {}
+        pool_(options.threads, options.max_waiting),
+        slow_pool_(options.slow_threads, options.max_waiting) {}
   ~Server() override;
 
   absl::Status Listen();
@@ -68,6 +69,7 @@ class Server : public HttpServer {
 
   void Route(const Shared& exchange);
   void CallMethod(const Shared& exchange);
+  absl::StatusOr<Transcoder::Call> ReadCall(const Exchange& exchange, const std::string& body) const;
   void CallUnary(const Shared& exchange, const MethodDescriptor* method);
   void StreamPlan(const Shared& exchange, const MethodDescriptor* method);
   void WatchJob(const Shared& exchange);
@@ -98,7 +100,7 @@ class Server : public HttpServer {
   std::map<evhttp_connection*, Shared> connections_;  // that have asked something, with what they asked last
   std::list<std::shared_ptr<EventStream>> streams_;
   int plan_streams_ = 0;
-  std::unique_ptr<WorkerPool> pool_, slow_pool_;
+  WorkerPool pool_, slow_pool_;
 };
 
 void ReplyError(Exchange& exchange, const absl::Status& status, int code, const Exchange::Headers& headers = {}) {
@@ -121,8 +123,9 @@ absl::Status BindError(const HttpOptions& options, int error) {
 
 Server::~Server() {
   stopping_ = true;
-  slow_pool_.reset();
-  pool_.reset();
+  // They stay: the loop still takes requests, and asks them.
+  slow_pool_.Stop();
+  pool_.Stop();
   loop_.Post([this] {
     for (const auto& [connection, exchange] : connections_) exchange->EndEvents();
   });
@@ -254,7 +257,7 @@ void Server::CallMethod(const Shared& exchange) {
 }
 
 void Server::Submit(const Shared& exchange, bool slow, std::function<void()> work) {
-  if ((slow ? slow_pool_ : pool_)->Submit(std::move(work))) return;
+  if ((slow ? slow_pool_ : pool_).Submit(std::move(work))) return;
   ReplyError(*exchange, absl::ResourceExhaustedError("the server has as many calls as it can hold: try again in a few seconds"),
              503, {{"Retry-After", "5"}});
 }
@@ -268,11 +271,20 @@ void Server::PostError(const Shared& exchange, absl::Status status) {
   });
 }
 
+// Every call of a method passes here.
+absl::StatusOr<Transcoder::Call> Server::ReadCall(const Exchange& exchange, const std::string& body) const {
+  auto call = transcoder_.Transcode(exchange.method(), exchange.path(), exchange.query(), body);
+  if (!call.ok()) return call;
+  if (absl::Status status = AdmitCall({"http", exchange.remote()}, call->method->name(), *call->request); !status.ok())
+    return status;
+  return call;
+}
+
 void Server::CallUnary(const Shared& exchange, const MethodDescriptor* method) {
   const bool slow = handlers_.slow.count(method->name()) > 0;
   if (slow) exchange->WatchForEnd();
   Submit(exchange, slow, [this, exchange, method, body = exchange->TakeBody()] {
-    auto call = transcoder_.Transcode(exchange->method(), exchange->path(), exchange->query(), body);
+    auto call = ReadCall(*exchange, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const std::unique_ptr<Message> response(
         google::protobuf::MessageFactory::generated_factory()->GetPrototype(method->output_type())->New());
@@ -294,14 +306,14 @@ bool Server::HasRoomForStream(const Shared& exchange) {
 
 void Server::WatchJob(const Shared& exchange) {
   if (!HasRoomForStream(exchange)) return;
-  auto call = transcoder_.Transcode(exchange->method(), exchange->path(), exchange->query(), "");
+  auto call = ReadCall(*exchange, "");
   if (!call.ok()) return ReplyError(*exchange, call.status(), HttpCode(call.status().code()));
   v1::WatchJobRequest request;
   request.CopyFrom(*call->request);
   if (const std::string last = exchange->Header("Last-Event-ID"); !last.empty()) {
     if (absl::Status status = MergeText("after_version", last, &request); !status.ok()) return ReplyError(*exchange, status, 400);
   }
-  auto stream = std::make_shared<WatchStream>(&loop_, pool_.get(), &handlers_, exchange, request);
+  auto stream = std::make_shared<WatchStream>(&loop_, &pool_, &handlers_, exchange, request);
   streams_.push_back(stream);
   metrics_->HttpStreams(1);
   stream->Start(notifier_);
@@ -327,7 +339,7 @@ void Server::StreamPlan(const Shared& exchange, const MethodDescriptor* method) 
     loop_.Post([this] { --plan_streams_; });
   });
   Submit(exchange, true, [this, exchange, method, place, body = exchange->TakeBody()] {
-    auto call = transcoder_.Transcode(exchange->method(), exchange->path(), exchange->query(), body);
+    auto call = ReadCall(*exchange, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const auto send = [this, exchange](const Message& message) {
       loop_.Post([exchange, name = EventName(message), json = ToJson(message, -1)] {

@@ -26,7 +26,7 @@ struct HttpOptions {
   int port = 0;                         // 0: any that is free
   std::string web_directory;            // of the built page; empty: none
   std::vector<std::string> host_names;  // by which it is reached, besides localhost and `address`
-  // Limits. Beyond them: 413 for the sizes, 503 for the numbers.
+  // Limits. Beyond them: 413 for the body, 400 for the headers, 503 for the numbers.
   int64_t max_body_bytes = 4 << 20;
   int64_t max_header_bytes = 16 << 10;
   int max_connections = 512;

@@ -163,9 +163,10 @@ class HttpServerTest : public testing::Test {
   }
   absl::Status WaitForEnd(const Handlers::Cancelled& cancelled) {
     while (!cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     ++cancelled_;
     changed_.notify_all();
+    changed_.wait(lock, [this] { return !hold_; });
     return absl::CancelledError("the client has left");
   }
   void WaitForCancelled(int calls) {
@@ -197,7 +198,7 @@ class HttpServerTest : public testing::Test {
   std::mutex mutex_;
   std::condition_variable changed_;
   v1::Job job_;
-  bool wait_ = false;
+  bool wait_ = false, hold_ = false;
   int cancelled_ = 0;
   Notifier notifier_;
   Metrics metrics_;
@@ -213,6 +214,24 @@ TEST_F(HttpServerTest, AnswersMethodsAsJson) {
   EXPECT_NE(got.head.find("frame-ancestors 'none'"), std::string::npos);
   EXPECT_NE(got.head.find("Cache-Control: no-store"), std::string::npos);
   EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), R"({"reason": "enough"})").Json()["reason"], "enough");
+}
+
+TEST_F(HttpServerTest, WhoChangesSomethingIsInTheLog) {
+  std::mutex mutex;
+  std::vector<std::string> calls;  // all before the server's end
+  SetLogSink([&](std::string_view line) {
+    const json parsed = json::parse(line);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (parsed["message"] == "call")
+      calls.push_back(absl::StrCat(parsed["method"].get<std::string>(), " ", parsed["way"].get<std::string>(), " ",
+                                   parsed["resource"].get<std::string>()));
+  });
+  Start();
+  EXPECT_EQ(Get(absl::StrCat("/v1/", kJob)).code, 200);
+  EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{}").code, 200);
+  EXPECT_EQ(Post("/v1/plan", "{}").code, 200);
+  server_.reset();
+  EXPECT_EQ(calls, (std::vector<std::string>{absl::StrCat("CancelJob http ", kJob), "Plan http "}));
 }
 
 TEST_F(HttpServerTest, ErrorsAreDataWithTheRightCode) {
@@ -320,6 +339,31 @@ TEST_F(HttpServerTest, TheEndOfTheServerEndsTheWork) {
   WaitForCancelled(1);
   plan.ReadAll();
   watch.ReadAll();
+}
+
+// Work that takes its time keeps the server from its end; meanwhile others may ask.
+TEST_F(HttpServerTest, WhoAsksWhileItEndsIsRefused) {
+  wait_ = hold_ = true;
+  Start();
+  Client plan(server_->port()), simulate(server_->port());
+  plan.Send(Request("POST", "/v1/plan", "{}", "Content-Type: application/json\r\n"));
+  plan.ReadUntil("event: progress");
+  std::thread end([this] { server_.reset(); });
+  WaitForCancelled(1);
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
+  pause();  // by then it waits for the plan; where it does not yet, the call is taken and ended
+  simulate.Send(Request("POST", "/v1/simulate", "{}", "Connection: close\r\nContent-Type: application/json\r\n"));
+  pause();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    hold_ = false;
+  }
+  changed_.notify_all();
+  end.join();
+  const std::string answer = simulate.ReadAll();
+  if (!answer.empty()) {
+    EXPECT_NE(Parse(answer).code, 200);
+  }
 }
 
 TEST_F(HttpServerTest, StreamsAreBoundedAndGivenBack) {

@@ -8,11 +8,6 @@
 #include "server/jobs/job_states.h"
 
 namespace legoai::server {
-namespace {
-
-constexpr auto kBetweenLooks = std::chrono::milliseconds(200);
-
-}  // namespace
 
 void EventStream::KeepAlive(double after_seconds) {
   if (over() || !exchange_->streaming()) return;
@@ -48,7 +43,7 @@ void WatchStream::Wake() {
 void WatchStream::Tick() { TryLook(); }
 
 void WatchStream::TryLook() {
-  if (over() || looking_ || !dirty_ || IsSlow() || Clock::now() - last_look_ < kBetweenLooks) return;
+  if (over() || looking_ || !dirty_ || IsSlow() || Clock::now() - last_look_ < ControlPlane::kBetweenLooks) return;
   looking_ = true;
   dirty_ = false;
   last_look_ = Clock::now();

@@ -8,13 +8,18 @@ WorkerPool::WorkerPool(int threads, size_t max_waiting) : max_waiting_(max_waiti
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { Stop(); }
+
+void WorkerPool::Stop() {
+  std::deque<std::function<void()>> dropped;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
+    dropped.swap(waiting_);
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 bool WorkerPool::Submit(std::function<void()> work) {

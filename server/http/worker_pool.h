@@ -14,12 +14,14 @@ namespace legoai::server {
 class WorkerPool {
  public:
   WorkerPool(int threads, size_t max_waiting);
-  ~WorkerPool();  // what runs is waited for; what waits is dropped
+  ~WorkerPool();  // Stop
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False: too many wait already, and `work` will not run.
+  // False: too many wait already, or it was stopped, and `work` will not run.
   bool Submit(std::function<void()> work);
+  // What runs is waited for; what waits is dropped.
+  void Stop();
 
  private:
   void Run();

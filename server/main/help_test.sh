@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# help_test.sh PROGRAM:FLAG:ADDRESS... ...: each program's --help lists its own flags with FLAG among them and nothing of libraries, its flags
-# ADDRESS are loopback addresses where nobody gives others, its --version is the release, and a word too many is refused (exit code 2).
+# help_test.sh PROGRAM:FLAG:ADDRESS... ...: each program's --help lists its own flags with FLAG among them and nothing of
+# libraries, its flags ADDRESS are loopback addresses where nobody gives others, its --version is the release, and a word too
+# many, or a negative time for FLAG, is refused (exit code 2).
 set -euo pipefail
 failed() { echo "$1"; exit 1; }
 for one in "$@"; do
@@ -17,4 +18,7 @@ for one in "$@"; do
   code=0
   "$program" word 2>/dev/null || code=$?
   [ "$code" -eq 2 ] || failed "$program word ended with $code"
+  code=0
+  refusal=$("$program" "--$flag=-1s" 2>&1) || code=$?
+  [ "$code" -eq 2 ] && grep -q -- "--$flag = -1s: must" <<<"$refusal" || failed "$program --$flag=-1s ended with $code: $refusal"
 done

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -68,6 +69,28 @@ absl::StatusOr<Endpoint> ParseEndpoint(const std::string& field, const std::stri
   }
   endpoint.address = text.substr(0, colon);
   return endpoint;
+}
+
+absl::Status TimeError(const std::string& field, absl::Duration value, const std::string& remedy) {
+  return FieldError(field, absl::FormatDuration(value), remedy);
+}
+
+// With times that contradict each other every agent would be given up again and again.
+absl::StatusOr<ControllerOptions> ReadTimes() {
+  ControllerOptions options;
+  options.lease_ttl = absl::GetFlag(FLAGS_lease_ttl);
+  options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
+  options.replan_grace = absl::GetFlag(FLAGS_replan_grace);
+  options.forget_workers = absl::GetFlag(FLAGS_forget_workers);
+  if (options.heartbeat_interval < absl::Milliseconds(20) || options.heartbeat_interval > absl::Minutes(1))
+    return TimeError("--heartbeat_interval", options.heartbeat_interval, "must be 20ms to 1m");
+  if (options.lease_ttl < 2 * options.heartbeat_interval)
+    return TimeError("--lease_ttl", options.lease_ttl, "must be at least twice --heartbeat_interval");
+  if (options.replan_grace < absl::ZeroDuration())
+    return TimeError("--replan_grace", options.replan_grace, "must not be negative");
+  if (options.forget_workers < options.lease_ttl)
+    return TimeError("--forget_workers", options.forget_workers, "must be at least --lease_ttl");
+  return options;
 }
 
 absl::StatusOr<std::string> DataFolder() {
@@ -137,6 +160,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const Endpoint& endpoin
 absl::Status Serve() {
   auto grpc_endpoint = ParseEndpoint("--listen", absl::GetFlag(FLAGS_listen));
   if (!grpc_endpoint.ok()) return grpc_endpoint.status();
+  auto times = ReadTimes();
+  if (!times.ok()) return times.status();
   const auto data = DataFolder();
   if (!data.ok()) return data.status();
   const auto sim = SimOptions();
@@ -147,11 +172,7 @@ absl::Status Serve() {
   Notifier notifier;
   Metrics metrics;
   MeasuredStore measured(store->get(), &metrics);
-  ControllerOptions options;
-  options.lease_ttl = absl::GetFlag(FLAGS_lease_ttl);
-  options.heartbeat_interval = absl::GetFlag(FLAGS_heartbeat_interval);
-  options.replan_grace = absl::GetFlag(FLAGS_replan_grace);
-  options.forget_workers = absl::GetFlag(FLAGS_forget_workers);
+  ControllerOptions options = *std::move(times);
   options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(*sim); };
   options.now_us = NowUs;
   options.steady = Steady;
@@ -202,6 +223,7 @@ absl::Status Serve() {
 }  // namespace legoai::server
 
 int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // the library's own lines are no JSON; what goes wrong is in the status
   legoai::launch::SetProgramHelp(
       "the control plane of LegoAI: plans submitted jobs, gives them workers, keeps what happened.\n"
       "Example: legoai-server --data=/var/lib/legoai --web=/usr/lib/legoai/web",

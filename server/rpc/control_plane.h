@@ -6,6 +6,7 @@
 // AlreadyExists for a request_id with another content; FailedPrecondition; ResourceExhausted.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -55,9 +56,11 @@ class ControlPlane {
                     const std::function<bool()>& cancelled);
 
   // One look of a watch: what a client that has `after_version` does not have yet; nothing if that is all there is. The front end
-  // looks again when the Notifier says so, and ends the stream after a job in a final state. `seen` is kept by the caller from
-  // look to look; null: a change of what has no version is no news.
+  // looks again when the Notifier says so, but not before kBetweenLooks is over: a job whose steps are short would send hundreds
+  // of messages a second. It ends the stream after a job in a final state. `seen` is kept by the caller from look to look; null:
+  // a change of what has no version is no news.
   absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request, LiveSeen* seen);
+  static constexpr std::chrono::milliseconds kBetweenLooks{200};
 
   Notifier& notifier() { return *notifier_; }
 

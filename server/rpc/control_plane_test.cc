@@ -261,6 +261,47 @@ TEST_F(ControlPlaneTest, TheHistoryComesInPages) {
   ExpectFault(control().ListTransitions(request).status(), absl::StatusCode::kInvalidArgument, "page_token");
 }
 
+TEST_F(ControlPlaneTest, AttemptsAndCheckpointsComeInPages) {
+  const std::string name = service_.Create().name();
+  service_.Write([&](store::Transaction& transaction) -> absl::Status {
+    for (int number = 1; number <= 3; ++number) {
+      v1::Attempt attempt;
+      attempt.set_attempt(number);
+      if (absl::Status status = transaction.PutAttempt(name, attempt); !status.ok()) return status;
+      v1::Checkpoint checkpoint;
+      checkpoint.set_step(10);  // the same step saved in three epochs: the step alone is no place to go on from
+      checkpoint.set_epoch(number);
+      checkpoint.set_attempt(number);
+      if (absl::Status status = transaction.PutCheckpoint(name, checkpoint); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
+  v1::ListAttemptsRequest attempts;
+  attempts.set_parent(name);
+  attempts.set_page_size(2);
+  const auto first = control().ListAttempts(attempts);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->attempts_size(), 2);
+  attempts.set_page_token(first->next_page_token());
+  const auto second = control().ListAttempts(attempts);
+  ASSERT_EQ(second->attempts_size(), 1);
+  EXPECT_EQ(second->attempts(0).attempt(), 3);
+  EXPECT_EQ(second->next_page_token(), "");
+  v1::ListCheckpointsRequest checkpoints;
+  checkpoints.set_parent(name);
+  checkpoints.set_page_size(1);
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    const auto page = control().ListCheckpoints(checkpoints);
+    ASSERT_TRUE(page.ok()) << page.status();
+    ASSERT_EQ(page->checkpoints_size(), 1);
+    EXPECT_EQ(page->checkpoints(0).epoch(), epoch);
+    EXPECT_EQ(page->next_page_token().empty(), epoch == 3);
+    checkpoints.set_page_token(page->next_page_token());
+  }
+  checkpoints.set_page_token(first->next_page_token());
+  ExpectFault(control().ListCheckpoints(checkpoints).status(), absl::StatusCode::kInvalidArgument, "page_token", "another query");
+}
+
 TEST_F(ControlPlaneTest, WhatIsNotThereYetIsSaid) {
   const std::string name = service_.Create().name();
   v1::GetPlanRequest plan;

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
-#include "server/jobs/request_checks.h"
+#include "server/rpc/admission.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/plan_reactor.h"
 #include "server/rpc/thread_pool.h"
@@ -62,15 +62,16 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
+  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext* context,
+                                                           const v1::WatchJobRequest* request) override {
     auto* watch = new WatchReactor(control_, &looks_, &watches_, *request, CountStream("WatchJob"));
-    watch->Begin();
+    watch->Begin(Admit("WatchJob", *context, *request));
     return watch;
   }
 
-  grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext*, const v1::PlanRequest* request) override {
+  grpc::ServerWriteReactor<v1::PlanResponse>* Plan(CallbackServerContext* context, const v1::PlanRequest* request) override {
     auto* plan = new PlanReactor(control_, *request, CountStream("Plan"));
-    plan->Begin(&plans_);
+    plan->Begin(&plans_, Admit("Plan", *context, *request));
     return plan;
   }
 
@@ -90,7 +91,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     };
     const bool taken = pool->Post([=] {
       if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
-      absl::Status status = CheckKnown(*request, "");
+      absl::Status status = Admit(method, *context, *request);
       if (status.ok()) {
         absl::StatusOr<Response> answer = handler(*request);
         status = answer.status();
@@ -102,6 +103,9 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
     return reactor;
   }
 
+  static absl::Status Admit(const char* method, const CallbackServerContext& context, const google::protobuf::Message& request) {
+    return AdmitCall({"grpc", context.peer()}, method, request);
+  }
   void Count(const char* method, absl::StatusCode code, std::optional<double> seconds) {
     if (metrics_ != nullptr) metrics_->GrpcRequest(method, absl::StatusCodeToString(code), seconds);
   }

@@ -417,6 +417,36 @@ TEST_F(GrpcControlPlaneTest, PlansThatCannotBeAreRefused) {
   EXPECT_EQ(GetFieldViolation(status)->field(), "global_batch");
 }
 
+// One place refuses what no handler should see: also for streams.
+TEST_F(GrpcControlPlaneTest, EveryCallIsAdmittedFirst) {
+  Start();
+  const auto* methods = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName("legoai.v1.ControlPlane");
+  ASSERT_NE(methods, nullptr);
+  for (int i = 0; i < methods->method_count(); ++i) {
+    const grpc::Status status = CallWithBytes(methods->method(i)->name(), "\x98\x06\x01");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << methods->method(i)->name();
+    EXPECT_NE(status.error_message().find("#99"), std::string::npos) << methods->method(i)->name() << status.error_message();
+  }
+}
+
+// However fast a job and a client are.
+TEST_F(GrpcControlPlaneTest, AWatchSendsFewMessagesASecondAndTheLatestState) {
+  using Clock = std::chrono::steady_clock;
+  Start();
+  const std::string name = service_.Create().name();
+  service_.Move(name, {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::RUNNING});
+  const Clock::time_point begun = Clock::now();
+  std::vector<v1::WatchJobResponse> all;
+  std::thread watcher([&] { EXPECT_TRUE(ReadAll(Watch(name), &all).ok()); });
+  for (int step = 1; step <= 300; ++step) service_.Touch(name, [&](v1::Job* job) { job->mutable_progress()->set_step(step); });
+  service_.Move(name, {v1::SUCCEEDED});
+  watcher.join();
+  EXPECT_LE(all.size(), 1 + static_cast<size_t>((Clock::now() - begun) / ControlPlane::kBetweenLooks));
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.back().job().state(), v1::SUCCEEDED);
+  EXPECT_EQ(all.back().job().progress().step(), 300);
+}
+
 // Every method of the service, once, with nothing in the request: it is counted whatever comes of it.
 TEST_F(GrpcControlPlaneTest, EveryCallIsCountedByMethodAndCode) {
   Start();

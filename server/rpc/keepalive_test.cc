@@ -22,6 +22,7 @@ namespace legoai::server {
 namespace {
 
 constexpr Keepalive kQuick = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};
+constexpr Keepalive kPatient = {.interval = absl::Seconds(1), .timeout = absl::Seconds(30)};  // for what is to stay open
 constexpr int kPingBytes = 9 + 8;  // header and payload of an HTTP/2 frame
 
 sockaddr_in Loopback(int port) {
@@ -131,8 +132,8 @@ TEST_F(KeepaliveTest, AClientNoticesAServerThatIsGoneWithoutAWord) {
 }
 
 TEST_F(KeepaliveTest, AWatchOfWhichNothingIsHeardStaysOpenWhilePingsAreAnswered) {
-  Start({}, kQuick);
-  const auto stub = Dial(relay_->address(), kQuick);
+  Start({}, kPatient);
+  const auto stub = Dial(relay_->address(), kPatient);
   grpc::ClientContext context;
   Limit(&context);
   const std::string job = service_.Create().name();

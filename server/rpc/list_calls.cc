@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
@@ -23,7 +24,7 @@ namespace legoai::server {
 namespace {
 
 constexpr int64_t kJobsPage = 50;
-constexpr int64_t kTransitionsPage = 100;
+constexpr int64_t kRowsPage = 100;
 constexpr int64_t kLogsPage = 200;
 constexpr int64_t kMostPoints = 1000;
 constexpr char kPlanEnd[] = "/plan";
@@ -39,6 +40,49 @@ template <typename T, typename List>
 absl::Status Fill(absl::StatusOr<std::vector<T>> rows, List* list) {
   if (!rows.ok()) return rows.status();
   for (T& row : *rows) *list->Add() = std::move(row);
+  return absl::OkStatus();
+}
+
+// What orders the rows of a job that come in pages: a version or number, and with checkpoints the epoch that saved it.
+using RowKey = std::pair<int64_t, int64_t>;
+RowKey KeyOf(const v1::Transition& transition) { return {transition.version(), 0}; }
+RowKey KeyOf(const v1::Attempt& attempt) { return {attempt.attempt(), 0}; }
+RowKey KeyOf(const v1::Checkpoint& checkpoint) { return {checkpoint.step(), checkpoint.epoch()}; }
+
+// Rows are added and removed while a client turns pages, so a page begins after a key, not at a count.
+struct RowPage {
+  const char* list;    // what is listed, in the token
+  std::string parent;  // a job's name
+  int64_t size = 0;
+  RowKey after = {-1, -1};
+};
+
+template <typename Request>
+absl::StatusOr<RowPage> AskedPage(const char* list, const Request& request) {
+  const auto size = PageSize(request.page_size(), kRowsPage);
+  if (!size.ok()) return size.status();
+  const auto cursor = ReadPageToken({list, request.parent()}, request.page_token());
+  if (!cursor.ok()) return cursor.status();
+  RowPage page{.list = list, .parent = request.parent(), .size = *size};
+  const std::pair<std::string, std::string> key = absl::StrSplit(*cursor, absl::MaxSplits(',', 1));
+  const bool read = absl::SimpleAtoi(key.first, &page.after.first) && absl::SimpleAtoi(key.second, &page.after.second);
+  if (!cursor->empty() && !read) return FieldError("page_token", request.page_token(), "is damaged");
+  return page;
+}
+
+// `rows` in the order of their keys.
+template <typename T, typename List>
+absl::Status FillPage(absl::StatusOr<std::vector<T>> rows, const RowPage& page, List* list, std::string* next_page_token) {
+  if (!rows.ok()) return rows.status();
+  for (T& row : *rows) {
+    if (KeyOf(row) <= page.after) continue;
+    if (list->size() == page.size) {
+      const auto [number, epoch] = KeyOf(*list->rbegin());
+      *next_page_token = MakePageToken({page.list, page.parent}, absl::StrCat(number, ",", epoch));
+      break;
+    }
+    *list->Add() = std::move(row);
+  }
   return absl::OkStatus();
 }
 
@@ -112,38 +156,34 @@ absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRe
 }
 
 absl::StatusOr<v1::ListTransitionsResponse> ControlPlane::ListTransitions(const v1::ListTransitionsRequest& request) {
-  const auto size = PageSize(request.page_size(), kTransitionsPage);
-  if (!size.ok()) return size.status();
-  const auto cursor = ReadPageToken({"transitions", request.parent()}, request.page_token());
-  if (!cursor.ok()) return cursor.status();
-  int64_t after = 0;
-  if (!cursor->empty() && !absl::SimpleAtoi(*cursor, &after)) return FieldError("page_token", request.page_token(), "is damaged");
+  const auto page = AskedPage("transitions", request);
+  if (!page.ok()) return page.status();
   v1::ListTransitionsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    return Fill(transaction.ListTransitions(job.name(), after, *size + 1), response.mutable_transitions());
+    const int64_t after = std::max<int64_t>(page->after.first, 0);
+    return FillPage(transaction.ListTransitions(job.name(), after, page->size + 1), *page, response.mutable_transitions(),
+                    response.mutable_next_page_token());
   });
-  if (status.ok() && response.transitions_size() > *size) {
-    response.mutable_transitions()->RemoveLast();
-    const std::string last = absl::StrCat(response.transitions().rbegin()->version());
-    response.set_next_page_token(MakePageToken({"transitions", request.parent()}, last));
-  }
   return Answer(status, std::move(response));
 }
 
 absl::StatusOr<v1::ListAttemptsResponse> ControlPlane::ListAttempts(const v1::ListAttemptsRequest& request) {
+  const auto page = AskedPage("attempts", request);
+  if (!page.ok()) return page.status();
   v1::ListAttemptsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    return Fill(transaction.ListAttempts(job.name()), response.mutable_attempts());
+    return FillPage(transaction.ListAttempts(job.name()), *page, response.mutable_attempts(), response.mutable_next_page_token());
   });
   return Answer(status, std::move(response));
 }
 
 absl::StatusOr<v1::ListCheckpointsResponse> ControlPlane::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
+  const auto page = AskedPage("checkpoints", request);
+  if (!page.ok()) return page.status();
   v1::ListCheckpointsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    auto checkpoints = transaction.ListCheckpoints(job.name());
-    if (checkpoints.ok()) std::erase_if(*checkpoints, [](const v1::Checkpoint& one) { return one.has_remove_time_us(); });
-    return Fill(std::move(checkpoints), response.mutable_checkpoints());
+    return FillPage(transaction.ListKeptCheckpoints(job.name()), *page, response.mutable_checkpoints(),
+                    response.mutable_next_page_token());
   });
   return Answer(status, std::move(response));
 }

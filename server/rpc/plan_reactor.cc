@@ -7,7 +7,8 @@
 
 namespace legoai::server {
 
-void PlanReactor::Begin(ThreadPool* pool) {
+void PlanReactor::Begin(ThreadPool* pool, const absl::Status& admitted) {
+  if (!admitted.ok()) return End(admitted);
   if (!pool->Post([this] { Run(); })) End(BusyError("too many plans wait on this server", absl::Seconds(10)));
 }
 

@@ -23,7 +23,8 @@ class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
   PlanReactor(ControlPlane* control, const v1::PlanRequest& request, std::function<void(absl::StatusCode)> ended)
       : control_(control), request_(request), ended_(std::move(ended)) {}
 
-  void Begin(ThreadPool* pool);
+  // `admitted`: whether there is anything to be done.
+  void Begin(ThreadPool* pool, const absl::Status& admitted);
 
  private:
   void OnWriteDone(bool ok) override;

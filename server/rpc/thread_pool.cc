@@ -17,11 +17,11 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool ThreadPool::Post(std::function<void()> work) {
+bool ThreadPool::Post(std::function<void()> work, Clock::duration after) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (waiting_.size() >= most_waiting_) return false;
-    waiting_.push_back(std::move(work));
+    waiting_.emplace(Clock::now() + after, std::move(work));
   }
   arrived_.notify_one();
   return true;
@@ -32,8 +32,14 @@ void ThreadPool::Run() {
   for (;;) {
     arrived_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    const std::function<void()> work = std::move(waiting_.front());
-    waiting_.pop_front();
+    const auto first = waiting_.begin();
+    if (const Clock::time_point due = first->first; !ending_ && due > Clock::now()) {
+      arrived_.wait_until(lock, due);
+      continue;
+    }
+    const std::function<void()> work = std::move(first->second);
+    waiting_.erase(first);
+    if (!waiting_.empty()) arrived_.notify_one();  // this thread may have been the one that kept the time of the next
     lock.unlock();
     work();
     lock.lock();

@@ -1,10 +1,11 @@
-// Threads that do pieces of work in the order in which they come, with a limit on how many wait. Thread-safe.
+// Threads that do pieces of work in the order in which they are due, with a limit on how many wait. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -13,15 +14,17 @@ namespace legoai::server {
 
 class ThreadPool {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // `most_waiting`: pieces of work that may wait beside those that are done.
   ThreadPool(int threads, size_t most_waiting);
-  // Does what waits, and returns when all is done.
+  // Does what waits, be it due or not, and returns when all is done.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Returns at once; false, and nothing is done, where too much waits.
-  bool Post(std::function<void()> work);
+  // Returns at once; false, and nothing is done, where too much waits. The work is due when `after` is over.
+  bool Post(std::function<void()> work, Clock::duration after = {});
 
  private:
   void Run();
@@ -29,7 +32,7 @@ class ThreadPool {
   const size_t most_waiting_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::function<void()>> waiting_;
+  std::multimap<Clock::time_point, std::function<void()>> waiting_;  // by when it is due; what is due at once in its order
   bool ending_ = false;
   std::vector<std::thread> threads_;
 };

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <string>
+#include <vector>
 
 namespace legoai::server {
 namespace {
@@ -38,6 +41,47 @@ TEST(ThreadPool, RefusesWhatIsTooMuchAndTakesMoreLater) {
   std::promise<void> later;
   EXPECT_TRUE(pool.Post([&] { later.set_value(); }));
   later.get_future().wait();
+}
+
+TEST(ThreadPool, WorkIsDoneWhenItIsDueAndHoldsUpNothing) {
+  using Clock = ThreadPool::Clock;
+  constexpr auto kSoon = std::chrono::milliseconds(30);
+  std::vector<std::string> done;
+  std::promise<void> came;
+  Clock::time_point due, at;
+  {
+    ThreadPool pool(1, 10);
+    pool.Post([&] { done.push_back("at the end"); }, std::chrono::hours(1));
+    due = Clock::now() + kSoon;
+    pool.Post(
+        [&] {
+          at = Clock::now();
+          done.push_back("soon");
+          came.set_value();
+        },
+        kSoon);
+    pool.Post([&] { done.push_back("at once"); });
+    came.get_future().wait();
+  }
+  EXPECT_GE(at, due);
+  EXPECT_EQ(done.size(), 3u);
+  EXPECT_EQ(done.back(), "at the end");
+}
+
+// The thread that kept the time of the next may be the one that is woken for other work: another must go on keeping it.
+TEST(ThreadPool, DelayedWorkIsDoneWhileAnotherThreadIsBusy) {
+  constexpr int kTimes = 50;
+  std::vector<std::promise<void>> delayed(kTimes), busy(kTimes);
+  ThreadPool pool(2, 10);
+  for (int i = 0; i < kTimes; ++i) {
+    pool.Post([&, i] { delayed[i].set_value(); }, std::chrono::milliseconds(3));
+    std::this_thread::yield();  // one of the two sees it
+    pool.Post([&, i] {
+      delayed[i].get_future().wait();
+      busy[i].set_value();
+    });
+    busy[i].get_future().wait();
+  }
 }
 
 TEST(ThreadPool, ThreadsWorkAtTheSameTime) {

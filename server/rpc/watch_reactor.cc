@@ -1,9 +1,9 @@
 #include "server/rpc/watch_reactor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/time.h"
-#include "server/jobs/request_checks.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/grpc_status.h"
 
@@ -38,14 +38,13 @@ WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* wa
     : control_(control), pool_(pool), watches_(watches), ended_(std::move(ended)), request_(request) {}
 
 // The subscription comes before the first look: what changes in between is seen by a second one.
-void WatchReactor::Begin() {
+void WatchReactor::Begin(const absl::Status& admitted) {
   {
     // Held back until all is set up: a stream that ended now would be deleted under our hands.
     const std::lock_guard<std::mutex> lock(mutex_);
     busy_ = woken_ = true;
   }
-  absl::Status status = CheckKnown(request_, "");
-  if (status.ok()) status = watches_->Add(this);
+  const absl::Status status = admitted.ok() ? watches_->Add(this) : admitted;
   if (!status.ok()) {
     Close(status);
   } else {
@@ -62,7 +61,12 @@ void WatchReactor::Wake() {
     if (busy_ || finished_) return;
     busy_ = true;
   }
-  pool_->Post([this] { Look(); });
+  PostLook();
+}
+
+void WatchReactor::PostLook() {
+  const auto now = ThreadPool::Clock::now();
+  pool_->Post([this] { Look(); }, std::max(next_look_, now) - now);
 }
 
 void WatchReactor::Look() {
@@ -73,6 +77,7 @@ void WatchReactor::Look() {
     closing = !closing_.ok();
   }
   if (closing) return Rest();
+  next_look_ = ThreadPool::Clock::now() + ControlPlane::kBetweenLooks;
   auto news = control_->LookAtJob(request_, &seen_);
   if (!news.ok()) Close(news.status());
   if (!news.ok() || !*news) return Rest();
@@ -107,7 +112,7 @@ void WatchReactor::Rest() {
   }
   // From here on nobody else touches the stream, and nothing of it is touched after Finish.
   if (!end.ok()) return Finish(end);
-  pool_->Post([this] { Look(); });
+  PostLook();
 }
 
 void WatchReactor::Finish(const absl::Status& status) {

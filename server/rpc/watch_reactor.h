@@ -1,5 +1,6 @@
 // One WatchJob stream. It has no thread: the Notifier wakes it, a pool looks at the job, gRPC tells when the client has taken
-// what was sent. At most one of these is under way, so that changes in between become one message.
+// what was sent. At most one of these is under way, and looks are kBetweenLooks apart, so that changes in between become one
+// message.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -42,7 +43,8 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request,
                std::function<void(absl::StatusCode)> ended);
 
-  void Begin();
+  // `admitted`: whether there is to be a stream at all.
+  void Begin(const absl::Status& admitted);
   // Something may have changed. Never blocks.
   void Wake();
   // The server stops.
@@ -54,6 +56,8 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   void OnDone() override;
 
   void Look();
+  // By the one who is under way.
+  void PostLook();
   // The stream ends as soon as nothing is under way.
   void Close(const absl::Status& status);
   // After a look or a write: ends the stream, or looks again if something was said meanwhile.
@@ -67,6 +71,7 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   v1::WatchJobRequest request_;                           // of whoever is under way
   v1::WatchJobResponse response_;                         // the same
   LiveSeen seen_;                                         // the same
+  ThreadPool::Clock::time_point next_look_;               // the same; the earliest
   bool registered_ = false;                               // of Begin and OnDone
   std::unique_ptr<Notifier::Subscription> subscription_;  // the same
 

@@ -18,13 +18,24 @@ absl::StatusOr<std::vector<v1::Attempt>> SqliteTransaction::ListAttempts(const s
 absl::Status SqliteTransaction::PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) {
   const absl::StatusOr<int64_t> number = JobNumber(job);
   if (!number.ok()) return number.status();
-  return database_.Run("INSERT OR REPLACE INTO checkpoints (job, step, epoch, value) VALUES (?1, ?2, ?3, ?4)", *number,
-                       checkpoint.step(), checkpoint.epoch(), checkpoint);
+  return database_.Run("INSERT OR REPLACE INTO checkpoints (job, step, epoch, value, removed) VALUES (?1, ?2, ?3, ?4, ?5)",
+                       *number, checkpoint.step(), checkpoint.epoch(), checkpoint,
+                       static_cast<int64_t>(checkpoint.has_remove_time_us()));
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> SqliteTransaction::ListCheckpoints(const std::string& job) {
   return AllMessages<v1::Checkpoint>(database_.Query(
       "SELECT value FROM checkpoints WHERE job = (SELECT id FROM jobs WHERE name = ?1) ORDER BY step, epoch", job));
+}
+
+absl::StatusOr<std::vector<v1::Checkpoint>> SqliteTransaction::ListKeptCheckpoints(const std::string& job) {
+  auto kept = AllMessages<v1::Checkpoint>(
+      database_.Query("SELECT value FROM checkpoints WHERE job = (SELECT id FROM jobs WHERE name = ?1) AND removed = 0"
+                      " ORDER BY step, epoch",
+                      job));
+  // Rows of version 1 of the schema have no mark.
+  if (kept.ok()) std::erase_if(*kept, [](const v1::Checkpoint& one) { return one.has_remove_time_us(); });
+  return kept;
 }
 
 absl::Status SqliteTransaction::PutPlan(const std::string& job, const v1::PlanResult& plan) {

@@ -74,8 +74,8 @@ class Operations {
           const std::string& job = logs.job;
           return Text(t.GetJob(job)) + Text(t.ListJobs(query)) + Text(t.CountJobs(query)) + Text(t.JobsInStates(states)) +
                  Text(t.FindSubmission("projects/p0", request)) + Text(t.ListTransitions(job, after, limit)) +
-                 Text(t.ListAttempts(job)) + Text(t.ListCheckpoints(job)) + Text(t.GetPlan(job)) +
-                 Text(ListMetrics(t, job, after)) + Text(t.ListLogs(logs)) + Text(t.GetFlightRecord(job)) +
+                 Text(t.ListAttempts(job)) + Text(t.ListCheckpoints(job)) + Text(t.ListKeptCheckpoints(job)) +
+                 Text(t.GetPlan(job)) + Text(ListMetrics(t, job, after)) + Text(t.ListLogs(logs)) + Text(t.GetFlightRecord(job)) +
                  Text(t.ListWorkers()) + Text(t.GetWorker(worker)) + Text(t.TelemetrySequence(worker));
         };
   }
@@ -142,6 +142,7 @@ class Operations {
     v1::Checkpoint checkpoint = Numbered<v1::Checkpoint>();
     checkpoint.set_epoch(Number(3));
     checkpoint.set_step(Number(5));
+    if (Number(2) == 0) checkpoint.set_remove_time_us(Number(1000));
     return checkpoint;
   }
   v1::StepMetrics Metrics() {

@@ -272,6 +272,7 @@ TEST_P(StoreContract, WhatBelongsToAJobNeedsIt) {
               IsEmpty());
   EXPECT_THAT(Read<std::vector<v1::Attempt>>([](ReadTransaction& t) { return t.ListAttempts(JobName(1)); }), IsEmpty());
   EXPECT_THAT(Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListCheckpoints(JobName(1)); }), IsEmpty());
+  EXPECT_THAT(Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListKeptCheckpoints(JobName(1)); }), IsEmpty());
   EXPECT_FALSE(Read<std::optional<v1::PlanResult>>([](ReadTransaction& t) { return t.GetPlan(JobName(1)); }));
   EXPECT_THAT(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); }), IsEmpty());
   EXPECT_THAT(Read<std::vector<v1::LogLine>>([](ReadTransaction& t) { return t.ListLogs({.job = JobName(1)}); }), IsEmpty());

@@ -72,6 +72,30 @@ TEST_P(StoreContract, CheckpointsByStepThenEpoch) {
   EXPECT_THAT(listed, ElementsAre(std::pair(10, 1), std::pair(10, 2), std::pair(20, 1), std::pair(20, 2)));
 }
 
+TEST_P(StoreContract, CheckpointsThatAreRemovedStayAndAreNotAmongTheKept) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  const auto put = [&](int64_t step, bool removed) {
+    v1::Checkpoint checkpoint;
+    checkpoint.set_step(step);
+    checkpoint.set_epoch(1);
+    if (removed) checkpoint.set_remove_time_us(0);
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutCheckpoint(JobName(1), checkpoint); }).ok());
+  };
+  const auto steps = [&](auto list) {
+    std::vector<int64_t> steps;
+    for (const auto& c : Read<std::vector<v1::Checkpoint>>([&](ReadTransaction& t) { return (t.*list)(JobName(1)); }))
+      steps.push_back(c.step());
+    return steps;
+  };
+  for (const int64_t step : {30, 20, 10}) put(step, false);
+  EXPECT_THAT(steps(&ReadTransaction::ListKeptCheckpoints), ElementsAre(10, 20, 30));
+  put(20, true);
+  EXPECT_THAT(steps(&ReadTransaction::ListKeptCheckpoints), ElementsAre(10, 30));
+  EXPECT_THAT(steps(&ReadTransaction::ListCheckpoints), ElementsAre(10, 20, 30));
+  put(20, false);
+  EXPECT_THAT(steps(&ReadTransaction::ListKeptCheckpoints), ElementsAre(10, 20, 30));
+}
+
 TEST_P(StoreContract, TheLatestPlanIsKept) {
   ASSERT_TRUE(Insert(MakeJob(1)).ok());
   for (const char* explanation : {"first", "second"}) {

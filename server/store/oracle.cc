@@ -102,6 +102,11 @@ absl::StatusOr<std::vector<v1::Attempt>> Oracle::ListAttempts(const std::string&
 absl::StatusOr<std::vector<v1::Checkpoint>> Oracle::ListCheckpoints(const std::string& job) {
   return Values(records_[job].checkpoints);
 }
+absl::StatusOr<std::vector<v1::Checkpoint>> Oracle::ListKeptCheckpoints(const std::string& job) {
+  std::vector<v1::Checkpoint> kept = Values(records_[job].checkpoints);
+  std::erase_if(kept, [](const v1::Checkpoint& one) { return one.has_remove_time_us(); });
+  return kept;
+}
 absl::StatusOr<std::optional<v1::PlanResult>> Oracle::GetPlan(const std::string& job) { return records_[job].plan; }
 
 absl::Status Oracle::ForEachMetrics(const std::string& job, int64_t after_step,

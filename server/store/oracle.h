@@ -25,6 +25,7 @@ class Oracle final : public Transaction {
                                                               int64_t limit) override;
   absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) override;
   absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) override;
+  absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) override;
   absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) override;
   absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
                               const std::function<void(const v1::StepMetrics&)>& take) override;

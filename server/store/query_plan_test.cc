@@ -52,6 +52,7 @@ void RunAll(Transaction& t) {
   EXPECT_TRUE(t.ListTransitions(job.name(), 0, 1).ok());
   EXPECT_TRUE(t.ListAttempts(job.name()).ok());
   EXPECT_TRUE(t.ListCheckpoints(job.name()).ok());
+  EXPECT_TRUE(t.ListKeptCheckpoints(job.name()).ok());
   EXPECT_TRUE(t.GetPlan(job.name()).ok());
   EXPECT_TRUE(t.ForEachMetrics(job.name(), 0, [](const v1::StepMetrics&) {}).ok());
   for (bool tail : {false, true}) EXPECT_TRUE(t.ListLogs({.job = job.name(), .tail = tail}).ok());
@@ -117,6 +118,28 @@ TEST(QueryPlan, CountsReadNoRows) {
     ++counts;
   }
   EXPECT_EQ(counts, 4);
+  sqlite3_close(connection);
+}
+
+// A commit looks at the checkpoints that are kept: those that were removed, of a long run nearly all, are not even passed by.
+TEST(QueryPlan, RemovedCheckpointsCostNothing) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-kept-", getpid(), ".db");
+  std::filesystem::remove(path);
+  const auto database = Database::Open(path, Database::Use::kWrite);
+  ASSERT_TRUE(database.ok()) << database.status();
+  ASSERT_TRUE(PrepareSchema(**database).ok());
+  SqliteTransaction transaction(**database);
+  RunAll(transaction);
+  sqlite3* connection = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+  int lists = 0;
+  for (const std::string& sql : (*database)->StatementTexts()) {
+    if (!absl::StrContains(sql, "removed = 0")) continue;
+    const std::string step = Explain(connection, sql).at(0);
+    EXPECT_TRUE(absl::StrContains(step, "USING INDEX kept_checkpoints")) << step << " in " << sql;
+    ++lists;
+  }
+  EXPECT_EQ(lists, 1);
   sqlite3_close(connection);
 }
 

@@ -70,7 +70,13 @@ CREATE TABLE workers (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE telemetry (instance TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
 )sql";
 
-constexpr std::string_view kMigrations[] = {kVersion1};
+// Of a long run nearly all checkpoints are removed: those that are kept are found without them.
+constexpr std::string_view kVersion2 = R"sql(
+ALTER TABLE checkpoints ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX kept_checkpoints ON checkpoints (job, step, epoch) WHERE removed = 0;
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1, kVersion2};
 
 absl::Status Refused(const Database& database, const std::string& remedy) {
   return FieldError("store", database.path(), remedy, absl::StatusCode::kFailedPrecondition);

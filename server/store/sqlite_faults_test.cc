@@ -17,6 +17,7 @@
 #include "server/store/database.h"
 #include "server/store/schema.h"
 #include "server/store/sqlite_store.h"
+#include "server/store/sqlite_transaction.h"
 #include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::store {
@@ -84,8 +85,8 @@ class SqliteFaults : public testing::Test {
 TEST_F(SqliteFaults, ANewerVersionIsRefusedAndLeftAlone) {
   MakeStoreWithAJob();
   Sql("UPDATE meta SET value = 7 WHERE key = 'schema_version'");
-  ExpectRefused(absl::StatusCode::kFailedPrecondition, {"schema version 7", "up to 1", "start the server that wrote it"});
-  Sql("UPDATE meta SET value = 1 WHERE key = 'schema_version'");
+  ExpectRefused(absl::StatusCode::kFailedPrecondition, {"schema version 7", "up to 2", "start the server that wrote it"});
+  Sql("UPDATE meta SET value = 2 WHERE key = 'schema_version'");
   const auto store = OpenSqliteStore(path_);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ(Count(**store), 1);
@@ -93,15 +94,15 @@ TEST_F(SqliteFaults, ANewerVersionIsRefusedAndLeftAlone) {
 
 TEST_F(SqliteFaults, AnOlderVersionIsBroughtUpToDate) {
   MakeStoreWithAJob();
-  const std::string_view first = Migrations()[0];
-  const std::vector<std::string_view> later = {first, "CREATE TABLE more (id INTEGER PRIMARY KEY)",
-                                               "INSERT INTO more VALUES (5); ALTER TABLE more ADD COLUMN text TEXT"};
+  std::vector<std::string_view> later(Migrations().begin(), Migrations().end());
+  later.insert(later.end(), {"CREATE TABLE more (id INTEGER PRIMARY KEY)",
+                             "INSERT INTO more VALUES (5); ALTER TABLE more ADD COLUMN text TEXT"});
   {
     const auto database = Database::Open(path_, Database::Use::kWrite);
     ASSERT_TRUE(PrepareSchema(**database, later).ok());
     Statement row = (*database)->Query("SELECT (SELECT value FROM meta), (SELECT id FROM more), (SELECT COUNT(*) FROM jobs)");
     ASSERT_TRUE(row.Next()) << row.status();
-    EXPECT_EQ(row.Int(0), 3);
+    EXPECT_EQ(row.Int(0), SchemaVersion() + 2);
     EXPECT_EQ(row.Int(1), 5);
     EXPECT_EQ(row.Int(2), 1);
   }
@@ -109,10 +110,42 @@ TEST_F(SqliteFaults, AnOlderVersionIsBroughtUpToDate) {
   EXPECT_TRUE(PrepareSchema(**again, later).ok());
 }
 
+// Version 1 did not mark those that were removed.
+TEST_F(SqliteFaults, CheckpointsOfTheFirstVersionAreKeptOrRemovedAsTheyWere) {
+  {
+    const auto database = Database::Open(path_, Database::Use::kWrite);
+    ASSERT_TRUE(PrepareSchema(**database, Migrations().first(1)).ok());
+    ASSERT_TRUE(SqliteTransaction(**database).InsertJob(MakeJob(1, 10), {}).ok());
+    v1::Checkpoint checkpoint;
+    for (const int64_t step : {2, 1}) {
+      checkpoint.set_step(step);
+      ASSERT_TRUE((*database)
+                      ->Run("INSERT INTO checkpoints (job, step, epoch, value) SELECT id, ?1, 0, ?2 FROM jobs", step, checkpoint)
+                      .ok());
+      checkpoint.set_remove_time_us(5);
+    }
+  }
+  const auto store = OpenSqliteStore(path_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto steps = [&](auto list) {
+    std::vector<int64_t> steps;
+    const absl::Status status = (*store)->Read([&](ReadTransaction& t) -> absl::Status {
+      const absl::StatusOr<std::vector<v1::Checkpoint>> listed = (t.*list)(MakeJob(1, 10).name());
+      if (!listed.ok()) return listed.status();
+      for (const v1::Checkpoint& one : *listed) steps.push_back(one.step());
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return steps;
+  };
+  EXPECT_EQ(steps(&ReadTransaction::ListCheckpoints), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(steps(&ReadTransaction::ListKeptCheckpoints), (std::vector<int64_t>{2}));
+}
+
 TEST_F(SqliteFaults, AMigrationThatFailsChangesNothing) {
   MakeStoreWithAJob();
-  const std::vector<std::string_view> broken = {Migrations()[0], "CREATE TABLE more (id INTEGER PRIMARY KEY)",
-                                                "CREATE TABLE jobs (a)"};
+  std::vector<std::string_view> broken(Migrations().begin(), Migrations().end());
+  broken.insert(broken.end(), {"CREATE TABLE more (id INTEGER PRIMARY KEY)", "CREATE TABLE jobs (a)"});
   {
     const auto database = Database::Open(path_, Database::Use::kWrite);
     const absl::Status status = PrepareSchema(**database, broken);

@@ -57,7 +57,7 @@ class SqliteStoreTest : public testing::Test {
 
 TEST_F(SqliteStoreTest, SaysWhatItIs) {
   EXPECT_EQ(store_->Backend(), "sqlite");
-  EXPECT_EQ(store_->SchemaVersion(), 1);
+  EXPECT_EQ(store_->SchemaVersion(), 2);
 }
 
 TEST_F(SqliteStoreTest, WritesThatWaitAreCommittedTogether) {

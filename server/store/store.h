@@ -75,6 +75,9 @@ class ReadTransaction {
                                                                       int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) = 0;        // ascending
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) = 0;  // by step, then epoch
+  // Those of them without remove_time_us. What this costs does not grow with the others, but
+  // for those that a server of schema version 1 had marked.
+  virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) = 0;
   virtual absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) = 0;
   // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending. One
   // after the other, since there may be millions.

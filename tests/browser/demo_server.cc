@@ -25,7 +25,7 @@ namespace {
 
 using server::testing::TestService;
 
-constexpr int64_t kSteps = 400;
+constexpr int64_t kSteps = 900;  // more than six minutes: no test is so slow that it would see the end
 constexpr int64_t kSlots = 4;
 
 int64_t Now() { return absl::GetCurrentTimeNanos() / 1000; }

@@ -26,9 +26,13 @@ async function picture(name, colorScheme, height, address, ready) {
   console.log(name);
 }
 
-const submit = (name, ...more) => service.lego('submit', job, `--name=${name}`, `--training.steps=${steps}`, '--validation.freq=10', ...more);
-const named = async (name) => (await (await fetch(`${service.base}/v1/projects/default/jobs`)).json()).jobs.find((j) => j.spec.display_name === name).name;
-const stepOf = (page, least) => page.waitForFunction((n) => Number.parseInt(document.querySelector('.stat-value')?.textContent ?? '', 10) >= n, least);
+const submit = (name, ...more) =>
+  service.lego('submit', job, `--name=${name}`, `--training.steps=${steps}`, '--validation.freq=10', ...more);
+const named = async (name) =>
+  (await (await fetch(`${service.base}/v1/projects/default/jobs`)).json()).jobs.find((j) => j.spec.display_name === name).name;
+const stepOf = (page, least) =>
+  page.waitForFunction(
+    (n) => Number.parseInt(document.querySelector('.stat-value')?.textContent.replaceAll(',', '') ?? '', 10) >= n, least);
 
 await submit('king-james');
 await submit('king-james-seed-7', '--training.seed=7');

@@ -1,5 +1,5 @@
-// pictures.mjs SERVER PAGE_FOLDER OUT [NAME ...]: pictures of every view, light and dark, wide and narrow, for the eyes of whoever
-// changes the page. `docs` as NAME makes those of docs/images.
+// pictures.mjs SERVER PAGE_FOLDER OUT [NAME ...]: pictures of every view, light and dark, wide and narrow, for the eyes of
+// whoever changes the page. `docs` as NAME makes those of docs/images.
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { openPage, startBrowser, startServer } from './browser.mjs';
@@ -9,8 +9,8 @@ mkdirSync(out, { recursive: true });
 const running = await startServer(server, ['--web', path.join(pageFolder, 'dist')]);
 const browser = await startBrowser(pageFolder);
 const base = `http://localhost:${running.port}`;
-const failed = (await (await fetch(`${base}/v1/projects/default/jobs?page_size=10&filter=${encodeURIComponent('display_name : "hang"')}`)).json())
-  .jobs[0].name;
+const hangs = encodeURIComponent('display_name : "hang"');
+const failed = (await (await fetch(`${base}/v1/projects/default/jobs?page_size=10&filter=${hangs}`)).json()).jobs[0].name;
 const views = {
   jobs: '/', overview: `/${running.running}`, plan: `/${running.running}?tab=plan`, history: `/${running.running}?tab=history`,
   logs: `/${running.running}?tab=logs`, flight: `/${failed}?tab=flight`, workers: '/workers', none: '/?q=nothing-has-this-name',
@@ -24,7 +24,9 @@ for (const [look, options] of Object.entries(looks)) {
   if (docs && look === 'narrow') continue;
   const { page, errors, close } = await openPage(browser, options);
   for (const [view, address] of Object.entries(views)) {
-    if (docs && ((look === 'dark') !== (view === 'overview' || view === 'workers') || view === 'none' || view === 'logs' || view === 'history')) continue;
+    const inTheDark = view === 'overview' || view === 'workers';
+    const notInDocs = view === 'none' || view === 'logs' || view === 'history';
+    if (docs && ((look === 'dark') !== inTheDark || notInDocs)) continue;
     await page.goto(base + address);
     await page.waitForSelector('main');
     await page.waitForTimeout(900);

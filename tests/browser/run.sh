@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run.sh TEST.mjs PROGRAM...: runs a test of the page with node's own runner; the programs are SERVER, and all of them PROGRAMS. The
-# built page and its packages lie beside the sources, linked by tools/build_web: they are found through the links of the test's files.
+# run.sh TEST.mjs PROGRAM...: runs a test of the page with node's own runner; the programs are SERVER, and all of them PROGRAMS.
+# The built page and its packages lie beside the sources, linked by tools/build_web: they are found through the links of the
+# test's files.
 set -euo pipefail
 test=$(readlink -f "$1")
 shift

@@ -5,7 +5,8 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 
-// Starts a program whose log is JSON lines on its standard error. `until(line)` gives something once the line that is waited for has come.
+// Starts a program whose log is JSON lines on its standard error. `until(line)` gives something once the line that is waited for
+// has come.
 function start(program, args, until) {
   const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   process.once('exit', () => child.kill('SIGKILL'));  // whatever has gone wrong, nothing stays behind
@@ -38,11 +39,15 @@ async function end(program) {
 export async function startService(programs, folder, web, slots) {
   mkdirSync(`${folder}/data`, { recursive: true });
   mkdirSync(`${folder}/runs`, { recursive: true });
-  const server = start(programs.server, [`--data=${folder}/data`, `--web=${web}`, '--listen=127.0.0.1:0', '--http=127.0.0.1:0', `--sim=${programs.sim}`],
+  const server = start(
+    programs.server,
+    [`--data=${folder}/data`, `--web=${web}`, '--listen=127.0.0.1:0', '--http=127.0.0.1:0', `--sim=${programs.sim}`],
     (line) => line.http_port && line);
   const { grpc, http_port: port } = await server.ready;
-  const agent = start(programs.agent, [`--server=${grpc}`, `--runs=${folder}/runs`, '--name=node-1', `--slots=${slots}`, `--trainer=${programs.trainer}`],
-    (line) => /connected|session|hello|slots/i.test(line.message) && line);
+  const agent = start(
+    programs.agent,
+    [`--server=${grpc}`, `--runs=${folder}/runs`, '--name=node-1', `--slots=${slots}`, `--trainer=${programs.trainer}`],
+    (line) => /^is connected with /.test(line.message) && line);
   await agent.ready;
   return {
     base: `http://localhost:${port}`,
@@ -57,9 +62,19 @@ export function writeTinyJob(folder, name, steps) {
   const model = path.join(folder, 'tiny');
   mkdirSync(model, { recursive: true });
   writeFileSync(path.join(model, 'config.json'), JSON.stringify({
-    architectures: ['LlamaForCausalLM'], model_type: 'llama', vocab_size: 256, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2,
-    num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5, rope_theta: 10000.0,
-    tie_word_embeddings: false, hidden_act: 'silu',
+    architectures: ['LlamaForCausalLM'],
+    model_type: 'llama',
+    vocab_size: 256,
+    hidden_size: 32,
+    intermediate_size: 64,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    max_position_embeddings: 64,
+    rms_norm_eps: 1e-5,
+    rope_theta: 10000.0,
+    tie_word_embeddings: false,
+    hidden_act: 'silu',
   }));
   const text = path.join(folder, 'text.txt');
   writeFileSync(text, 'the quick brown fox jumps over the lazy dog, and then it sleeps. '.repeat(400));
@@ -82,7 +97,7 @@ steps = 2
 enable_checkpoint = true
 interval = 50
 [planning]
-budget_seconds = 5
+budget_seconds = 60
 `);
   return file;
 }

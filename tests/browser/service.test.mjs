@@ -48,6 +48,8 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   await page.waitForSelector('.page-head .badge:has-text("succeeded")');
   await page.waitForFunction(() => document.querySelectorAll('.chart canvas').length === 4);
   assert.match(await page.locator('.stat', { hasText: 'Step' }).first().innerText(), /100\s*\/ 100/);
+  // The curves follow the job at a distance: the legend says how far they are.
+  await page.waitForFunction(() => document.querySelector('.chart .u-legend .u-value')?.textContent === '100');
   const label = await page.locator('[role=img][aria-label^="Loss"]').getAttribute('aria-label');
   const [, loss, heldOut, entropy] = /train ([\d.]+), held-out ([\d.]+), unigram entropy ([\d.]+)/.exec(label);
   assert.ok(Number(loss) < Math.log(256) && Number(heldOut) < Math.log(256) && Number(entropy) > 2, label);
@@ -57,11 +59,13 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   assert.match(await compared(), /peak memory\s+[\d.,]+ (KiB|MiB)\s+[\d.,]+ (KiB|MiB)\s+[+−±]/);
 
   const memory = await page.locator('[role=img][aria-label^="Memory by category"]').getAttribute('aria-label');
-  for (const category of ['activation', 'optimizer state', 'parameter']) assert.match(memory, new RegExp(`${category} [\\d.,]+ [KMG]iB`));
+  for (const category of ['activation', 'optimizer state', 'parameter'])
+    assert.match(memory, new RegExp(`${category} [\\d.,]+ [KMG]iB`));
 
   await page.keyboard.press('2');
   await page.waitForSelector('.badge:has-text("chosen")');
-  assert.match(await page.locator('.explanation').innerText(), /^The fastest recipe that fits is .+ s a step, of which \d+ % compute/);
+  assert.match(
+    await page.locator('.explanation').innerText(), /^The fastest recipe that fits is .+ s a step, of which \d+ % compute/);
   const plan = await (await fetch(`${service.base}/v1/${job}/plan`)).json();
   assert.ok(plan.ranked.length >= 1 && plan.space > plan.ranked.length);
   const rows = (header) => page.locator('table', { has: page.locator('th', { hasText: header }) }).locator('tbody tr').count();
@@ -81,7 +85,8 @@ test('a running job is cancelled on its page', () => withPage(async (page) => {
   await service.lego('submit', writeTinyJob(folder, 'long', 100000), '--name=tiny-long');
   await page.goto(service.base);
   await page.getByRole('link', { name: 'tiny-long' }).click();
-  await page.waitForFunction(() => Number.parseInt(document.querySelector('.stat-value')?.textContent ?? '', 10) >= 5);
+  await page.waitForFunction(
+    () => Number.parseInt(document.querySelector('.stat-value')?.textContent.replaceAll(',', '') ?? '', 10) >= 5);
   await page.goto(`${service.base}/workers`);
   await page.waitForSelector('text=2 of 2 used');
   await page.goBack();

@@ -19,7 +19,7 @@ using cli::testing::Result;
 using cli::testing::WaitUntil;
 using ::testing::HasSubstr;
 
-constexpr int64_t kSteps = 300, kInterval = 20;
+constexpr int64_t kSteps = 600, kInterval = 40;
 
 class FullDiskTest : public ServiceTest {
  protected:

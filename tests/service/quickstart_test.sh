@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ./quickstart as it stands, over the programs that are built here: what installs and builds is replaced, as a test may do neither, and so
-# is the example, by a small job. Its ports are those of a network of the test's own.
+# ./quickstart as it stands, over the programs that are built here: what installs and builds is replaced, as a test may do
+# neither, and so is the example, by a small job. Its ports are those of a network of the test's own.
 set -euo pipefail
 root=$TEST_TMPDIR/root
 service=$root/runs/service

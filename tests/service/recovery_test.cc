@@ -11,7 +11,7 @@ namespace {
 
 using cli::testing::WaitUntil;
 
-constexpr int64_t kSteps = 300, kInterval = 20, kGlobalBatch = 4;
+constexpr int64_t kSteps = 600, kInterval = 40, kGlobalBatch = 4;
 
 class RecoveryTest : public ServiceTest {
  protected:
@@ -22,6 +22,12 @@ class RecoveryTest : public ServiceTest {
     EXPECT_EQ(attempts[0].resume_step(), 0);
     EXPECT_GE(attempts[1].resume_step(), kInterval);
     ExpectSoundHistory(job);
+  }
+
+  // Also what was measured up to there: what an agent has not sent dies with it, and a commit overtakes it.
+  void AwaitCommitAndMetrics(const std::string& job, int64_t step) {
+    AwaitCommit(job, step);
+    WaitUntil("the metrics", [&] { return static_cast<int64_t>(Losses(job).size()) >= step; });
   }
 
   // The losses of the same job without trouble: every test's folder has the same text, model and seed.
@@ -88,7 +94,9 @@ TEST_F(RecoveryTest, ATrainerThatIsKilledIsStartedAgain) {
   const auto& undisturbed = Undisturbed();
   const std::string job = Submit(2, kSteps, kInterval);
   AwaitCommit(job, kInterval);
-  Signal(Trainer(1), SIGKILL);
+  const pid_t trainer = Trainer(1);
+  ASSERT_NE(trainer, 0) << "the job was over before it could be disturbed";
+  Signal(trainer, SIGKILL);
   AwaitSuccess(job);
   const auto attempts = Attempts(job);
   ASSERT_EQ(attempts.size(), 2);
@@ -103,7 +111,7 @@ TEST_F(RecoveryTest, AnAgentThatIsKilledGoesOnWhenItIsBack) {
   pid_t agent = StartAgent("a", 2);
   const auto& undisturbed = Undisturbed();
   const std::string job = Submit(2, kSteps, kInterval);
-  AwaitCommit(job, kInterval);
+  AwaitCommitAndMetrics(job, kInterval);
   Kill(&agent);
   agents_.clear();
   WaitUntil("the end of its trainers", [this] { return Trainer(0) == 0 && Trainer(1) == 0; });
@@ -120,7 +128,7 @@ TEST_F(RecoveryTest, AStoppedAgentIsReplacedByAnotherAndFencedOff) {
   const pid_t stopped = StartAgent("a", 2);
   const auto& undisturbed = Undisturbed();
   const std::string job = Submit(2, kSteps, kInterval);
-  AwaitCommit(job, kInterval);
+  AwaitCommitAndMetrics(job, kInterval);
   Signal(stopped, SIGSTOP);
   StartAgent("b", 2);
   AwaitSuccess(job);
@@ -145,7 +153,7 @@ TEST_F(RecoveryTest, AStoppedAgentThatGoesOnEndsItsTrainersAndGetsTheJobAgain) {
   const pid_t agent = StartAgent("a", 2);
   const auto& undisturbed = Undisturbed();
   const std::string job = Submit(2, kSteps, kInterval);
-  AwaitCommit(job, kInterval);
+  AwaitCommitAndMetrics(job, kInterval);
   Signal(agent, SIGSTOP);
   Await(job, "the end of its lease", [](const v1::Job& now) { return now.state() == v1::RESTARTING; });
   Signal(agent, SIGCONT);
@@ -162,7 +170,7 @@ TEST_F(RecoveryTest, FewerSlotsAfterTheRestartArePlannedAnewAndNoSampleIsLostOrS
   ASSERT_TRUE(spec.ok()) << spec.status();
   spec->mutable_recipe()->mutable_checkpoint()->set_keep_latest_k(0);  // all are looked at in the end
   const std::string job = Submit(*std::move(spec));
-  AwaitCommit(job, kInterval);
+  AwaitCommitAndMetrics(job, kInterval);
   Kill(&large);
   agents_.clear();
   StartAgent("b", 1);

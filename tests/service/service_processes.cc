@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "worker/model/hf_config.h"
@@ -28,15 +29,19 @@ fs::path TemporaryFolder() {
 }  // namespace
 
 int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
+  // Below the ports that the kernel gives to whoever asks for any: nobody takes it while the server is dead.
+  std::random_device random;
+  for (;;) {
+    const int port = std::uniform_int_distribution<int>(20000, 31999)(random);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    if (free) return port;
+  }
 }
 
 std::unique_ptr<v1::ControlPlane::Stub> MakeStub(const std::string& address) {
@@ -71,7 +76,7 @@ absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, in
   recipe->mutable_training()->clear_local_batch_size();
   recipe->mutable_training()->set_steps(steps);
   recipe->mutable_checkpoint()->set_interval(interval);
-  recipe->mutable_comm()->set_train_timeout_seconds(10);
+  recipe->mutable_comm()->set_train_timeout_seconds(60);
   v1::JobSpec spec;
   spec.set_display_name("tiny");
   *spec.mutable_model() = *std::move(model);
@@ -79,7 +84,7 @@ absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, in
   spec.mutable_dataset()->set_uri(spec.recipe().training().dataset_path());
   spec.mutable_resources()->set_slots(slots);
   spec.mutable_resources()->set_min_slots(1);
-  spec.mutable_planning()->set_budget_seconds(20);
+  spec.mutable_planning()->set_budget_seconds(300);
   for (const char* constraint : {"training.mixed_precision_param=float32", "parallelism.tensor_parallel_degree=1",
                                  "parallelism.pipeline_parallel_degree=1", "activation_checkpoint.mode=none"}) {
     spec.mutable_planning()->add_constraints(constraint);

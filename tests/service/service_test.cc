@@ -5,6 +5,7 @@
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/sync_stream.h>
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace {
 
 using cli::testing::Json;
 using cli::testing::Result;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class ServiceCallsTest : public ServiceTest {
@@ -34,7 +37,30 @@ class ServiceCallsTest : public ServiceTest {
     EXPECT_EQ(said, of_server) << Json::diff(said, of_server).dump(1);
     return said;
   }
+
+  // What a process has said on standard error; each line must be of the kind that is documented.
+  std::vector<Json> LogLines(pid_t process) {
+    std::vector<Json> lines;
+    std::istringstream text(cli::testing::ReadAll(OutputOf(process, "stderr")));
+    for (std::string line; std::getline(text, line);) {
+      lines.push_back(Json::parse(line, nullptr, false));
+      for (const char* field : {"time", "level", "message"}) {
+        EXPECT_TRUE(lines.back().is_object() && lines.back().contains(field)) << field << " in " << line;
+      }
+    }
+    return lines;
+  }
 };
+
+MATCHER_P(Says, part, "") { return arg.value("message", "").find(part) != std::string::npos; }
+
+// All of these fields, with these values.
+MATCHER_P(Has, fields, "") {
+  for (const auto& [key, value] : fields.items()) {
+    if (arg.value(key, Json()) != value) return false;
+  }
+  return true;
+}
 
 TEST_F(ServiceCallsTest, PlansAndSimulationsAreTheSameHereAndOnTheServer) {
   const std::vector<std::string> cases = {"--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"};
@@ -111,6 +137,48 @@ TEST_F(ServiceCallsTest, AWorkerThatDrainsEndsItsJobAndTakesTheNextWhenItMay) {
   EXPECT_EQ(Workers()[0].used_size(), 0);
   EXPECT_EQ(Run({"workers", "a", "--undrain", "--server", address()}).code, 0);
   AwaitSuccess(next);
+}
+
+// And both processes say in JSON what they did, line by line.
+TEST_F(ServiceCallsTest, AFailedJobIsRetriedWhenItsCauseIsGone) {
+  const auto json = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--server", address(), "-o", "json"});
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(result.out, nullptr, false);
+  };
+  const pid_t agent = StartAgent("a", 2);
+  const std::string failed = Submit(2, 10, 5, 2, Path("late.txt"));
+  cli::testing::WaitUntil("its end", [&] { return Get(failed).has_end_time_us(); });
+  EXPECT_EQ(json({"get", failed})["state"], "failed");
+  cli::testing::Write(Path("late.txt"), cli::testing::ReadAll(Path("text.txt")));
+  const std::string job = json({"retry", failed})["name"];
+  ASSERT_NE(job, failed);
+  AwaitSuccess(job);
+  const Json jobs = json({"list"});
+  ASSERT_EQ(jobs.size(), 2u);
+  for (const Json& told : {jobs[0], json({"get", job})}) {
+    EXPECT_EQ(told["name"], job);
+    EXPECT_EQ(told["state"], "succeeded");
+    EXPECT_EQ(told["retry_of"], failed);
+    EXPECT_EQ(told["progress"]["step"], 10);
+  }
+  EXPECT_EQ(jobs[1]["state"], "failed") << "the one that is tried again stays as it is";
+  for (const std::vector<std::string>& call : {std::vector<std::string>{"get", job}, {"list"}}) {
+    std::vector<std::string> yaml = call;
+    yaml.insert(yaml.end(), {"--server", address(), "-o", "yaml"});
+    EXPECT_THAT(Run(yaml).out, AllOf(HasSubstr("name: \"" + job + "\""), HasSubstr("retry_of: \"" + failed + "\"")));
+  }
+  EXPECT_EQ(Run({"retry", job, "--server", address()}).code, 1) << "it has succeeded";
+
+  const std::vector<Json> of_server = LogLines(server_), of_agent = LogLines(agent);
+  const Json of_job = {{"job", job}, {"attempt", 1}, {"epoch", 1}};
+  EXPECT_THAT(of_server, Contains(AllOf(Says("leased: "), Has(of_job), Has(Json::object({{"worker", "workers/a"}})))));
+  EXPECT_THAT(of_server,
+              Contains(AllOf(Says("call"), Has(Json::object({{"method", "RetryJob"}, {"job", failed}, {"way", "grpc"}})))));
+  EXPECT_THAT(of_agent, Contains(AllOf(Says("attempt 1 begins"), Has(of_job))));
+  for (const int rank : {0, 1})
+    EXPECT_THAT(of_agent, Contains(AllOf(Says("is started"), Has(of_job), Has(Json::object({{"rank", rank}})))));
 }
 
 // Of four terabytes with its gradients and the optimizer's state.

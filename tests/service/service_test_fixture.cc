@@ -38,7 +38,8 @@ void ServiceTest::TearDown() {
 }
 
 void ServiceTest::StartServer() {
-  server_ = StartProgram(ServerCommand(address_, Path("data"), {"4s", "500ms", "2s"}));
+  // Longer than an agent waits before it tries again (AgentOptions::longest_wait), with room for a machine that stands still.
+  server_ = StartProgram(ServerCommand(address_, Path("data"), {"10s", "500ms", "2s"}));
   WaitUntil("the server", [this] {
     v1::ServerInfo info;
     return Ended(server_) || Ask(*stub_, &v1::ControlPlane::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok();
@@ -50,7 +51,10 @@ void ServiceTest::Kill(pid_t* process) { ServiceProcesses::Kill(process); }
 
 void ServiceTest::KillServer() { Kill(&server_); }
 
-void ServiceTest::Signal(pid_t process, int number) const { EXPECT_EQ(kill(process, number), 0); }
+void ServiceTest::Signal(pid_t process, int number) const {
+  ASSERT_GT(process, 0) << "it has ended";  // 0 would be this test's own group
+  EXPECT_EQ(kill(process, number), 0);
+}
 
 pid_t ServiceTest::StartAgent(const std::string& name, int64_t slots) {
   const pid_t agent = StartProgram(AgentCommand(address_, name, slots, Path("runs")));
@@ -124,6 +128,7 @@ v1::Job ServiceTest::AwaitCommit(const std::string& job, int64_t step) {
 std::vector<v1::Attempt> ServiceTest::Attempts(const std::string& job) {
   v1::ListAttemptsRequest request;
   request.set_parent(job);
+  request.set_page_size(1000);
   v1::ListAttemptsResponse response;
   const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::ListAttempts, request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -133,6 +138,7 @@ std::vector<v1::Attempt> ServiceTest::Attempts(const std::string& job) {
 std::vector<v1::Checkpoint> ServiceTest::Checkpoints(const std::string& job) {
   v1::ListCheckpointsRequest request;
   request.set_parent(job);
+  request.set_page_size(1000);
   v1::ListCheckpointsResponse response;
   const grpc::Status status = Ask(*stub_, &v1::ControlPlane::Stub::ListCheckpoints, request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();

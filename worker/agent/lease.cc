@@ -158,13 +158,18 @@ void Lease::Committed() {
   const int64_t keep = start_.recipe().checkpoint().keep_latest_k();
   kept_changes_ = keep > 0;
   if (keep < 1 || ++commits_ != keep) return;
-  // Before its end is told, after which nothing more of the lease is believed.
+  // Told before it is done: large ones take their time, and once the end is told nothing more of the lease is believed. Should
+  // this agent die in between, or a file not be removed, the server lists too few and not what is half gone; what is left takes
+  // room until the next attempt has as many of its own, or somebody removes the job's folder. A warning that comes after the
+  // end stands in this agent's log alone.
   v1::Telemetry fact;
   fact.mutable_earlier_removed();
   Tell(std::move(fact));
   Errand([this] {
     const absl::Status removed = RemoveEarlierCheckpoints(services_.options.runs, id());
-    if (!removed.ok()) Log("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()));
+    if (!removed.ok())
+      TellLog("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()), std::nullopt,
+              NowUs());
   });
 }
 

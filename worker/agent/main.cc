@@ -39,6 +39,8 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   AgentOptions options;
   options.server = absl::GetFlag(FLAGS_server);
   options.stop_grace = absl::GetFlag(FLAGS_stop_grace);
+  if (options.stop_grace < absl::ZeroDuration() || options.stop_grace > absl::Hours(24))
+    return FieldError("--stop_grace", absl::FormatDuration(options.stop_grace), "must be 0 to 24h");
   const int64_t megabytes = absl::GetFlag(FLAGS_telemetry_mb);
   if (megabytes < 1 || megabytes > 100'000) return FieldError("--telemetry_mb", absl::StrCat(megabytes), "must be 1 to 100000");
   options.telemetry_bytes = megabytes * 1'000'000;
@@ -110,4 +112,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace legoai::agent
 
-int main(int argc, char** argv) { return legoai::agent::Main(argc, argv); }
+int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // the library's own lines are no JSON; what goes wrong is in the status
+  return legoai::agent::Main(argc, argv);
+}

@@ -66,8 +66,6 @@ export function newRequestId(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 export const getPlan = (name: string) => call<PlanResult>(`${name}/plan`);
-export const listAttempts = async (name: string) => (await call<{ attempts: Attempt[] }>(`${name}/attempts`)).attempts;
-export const listCheckpoints = async (name: string) => (await call<{ checkpoints: Checkpoint[] }>(`${name}/checkpoints`)).checkpoints;
 export const getFlightRecord = (name: string) => call<FlightRecord>(`${name}/flightRecord`);
 export const queryMetrics = (name: string, afterStep: number) =>
   call<{ points: StepMetrics[]; steps: number }>(`${name}/metrics${query({ after_step: afterStep || null, max_points: 1000 })}`);
@@ -83,26 +81,18 @@ export interface LogQuery {
 export const listLogs = (name: string, of: LogQuery) =>
   call<{ lines: LogLine[]; last_sequence: number }>(`${name}/logs${query({ ...of })}`);
 
-// All of them: pages are followed to the end.
-export async function listTransitions(name: string): Promise<Transition[]> {
-  const all: Transition[] = [];
+// The whole of a list that comes in pages.
+async function all<T>(path: string, rows: string): Promise<T[]> {
+  const list: T[] = [];
   let token = '';
   do {
-    const page = await call<{ transitions: Transition[]; next_page_token: string }>(
-      `${name}/transitions${query({ page_size: 1000, page_token: token })}`);
-    all.push(...page.transitions);
-    token = page.next_page_token;
+    const page = await call<Record<string, unknown>>(`${path}${query({ page_size: 1000, page_token: token })}`);
+    list.push(...(page[rows] as T[]));
+    token = page.next_page_token as string;
   } while (token);
-  return all;
+  return list;
 }
-
-export async function listWorkers(): Promise<Worker[]> {
-  const all: Worker[] = [];
-  let token = '';
-  do {
-    const page = await call<{ workers: Worker[]; next_page_token: string }>(`workers${query({ page_size: 1000, page_token: token })}`);
-    all.push(...page.workers);
-    token = page.next_page_token;
-  } while (token);
-  return all;
-}
+export const listTransitions = (name: string) => all<Transition>(`${name}/transitions`, 'transitions');
+export const listAttempts = (name: string) => all<Attempt>(`${name}/attempts`, 'attempts');
+export const listCheckpoints = (name: string) => all<Checkpoint>(`${name}/checkpoints`, 'checkpoints');
+export const listWorkers = () => all<Worker>('workers', 'workers');

@@ -44,11 +44,13 @@ test('what an attempt took so far leaves out its first step and other attempts',
 });
 
 test('marks are where attempts began again, and the checkpoints', () => {
-  const attempts = [{ attempt: 1, resume_step: null }, { attempt: 2, resume_step: 50 }, { attempt: 3, resume_step: null }] as Attempt[];
+  const attempts =
+    [{ attempt: 1, resume_step: null }, { attempt: 2, resume_step: 50 }, { attempt: 3, resume_step: null }] as Attempt[];
   const marks = marksOf(attempts, [{ step: 50 }, { step: 100 }] as Checkpoint[]);
   assert.deepEqual(marks.map((mark) => `${mark.step} ${mark.kind}: ${mark.text}`), [
-    '0 restart: attempt 3 goes on from step 0', '50 restart: attempt 2 goes on from step 50', '50 checkpoint: committed checkpoint',
-    '100 checkpoint: committed checkpoint']);
+    '0 restart: attempt 3 goes on from step 0', '50 restart: attempt 2 goes on from step 50',
+    '50 checkpoint: committed checkpoint', '100 checkpoint: committed checkpoint'
+  ]);
 });
 
 test('parts of a whole add up and come in order', () => {
@@ -58,7 +60,8 @@ test('parts of a whole add up and come in order', () => {
 });
 
 test('a flight record by rank says who is behind', () => {
-  const entry = (seq: number, state: string) => ({ process_group: 'dp', collective_seq_id: seq, profiling_name: 'gloo:all_gather', state });
+  const entry = (seq: number, state: string) =>
+    ({ process_group: 'dp', collective_seq_id: seq, profiling_name: 'gloo:all_gather', state });
   const record = {
     analysis: { culprits: [1], ranks_without_dump: [2] },
     dumps: [

@@ -1,8 +1,8 @@
 // A job's curves as the page keeps them between looks at the server.
 import type { Attempt, Checkpoint, Job, StepMetrics } from './types';
 
-// `known` and newer points as one curve, ascending by step. Where a restarted attempt begins again before the end of what is known,
-// its steps replace those from there on.
+// `known` and newer points as one curve, ascending by step. Where a restarted attempt begins again before the end of what is
+// known, its steps replace those from there on.
 export function mergePoints(known: StepMetrics[], news: StepMetrics[]): StepMetrics[] {
   if (news.length === 0) return known;
   const first = news[0].step;
@@ -50,7 +50,8 @@ export function predictionError(predicted: number | null, measured: number | nul
   return predicted === null || measured === null || measured === 0 ? null : predicted / measured - 1;
 }
 
-// What an attempt took so far: the median of its steps after the first, and the largest peak. The server says it when it has ended.
+// What an attempt took so far: the median of its steps after the first, and the largest peak. The server says it when it has
+// ended.
 export function measuredSoFar(points: StepMetrics[], attempt: number): { stepSeconds: number | null; peakBytes: number | null } {
   const own = points.filter((point) => point.attempt === attempt);
   const seconds = own.slice(1).map((point) => point.step_seconds).sort((a, b) => a - b);

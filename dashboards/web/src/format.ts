@@ -1,5 +1,5 @@
-// Numbers as people read them: short, always with their unit, by the rules of the command line (server/cli/output.cc), so that the
-// same thing is the same text in both. What is absent is a dash, never a zero.
+// Numbers as people read them: short, always with their unit, by the rules of the command line (server/cli/output.cc), so that
+// the same thing is the same text in both. What is absent is a dash, never a zero.
 
 const DASH = '–';
 
@@ -72,7 +72,10 @@ export function tick(text: string): string {
 export function duration(value: number | null | undefined, units = 2): string {
   if (absent(value)) return DASH;
   const total = Math.max(0, Math.round(value));
-  const parts: [number, string][] = [[Math.floor(total / 86400), 'd'], [Math.floor(total / 3600) % 24, 'h'], [Math.floor(total / 60) % 60, 'min'], [total % 60, 's']];
+  const parts: [number, string][] = [
+    [Math.floor(total / 86400), 'd'], [Math.floor(total / 3600) % 24, 'h'], [Math.floor(total / 60) % 60, 'min'],
+    [total % 60, 's']
+  ];
   const first = parts.findIndex(([n]) => n > 0);
   if (first < 0) return '0 s';
   return parts.slice(first, first + units).filter(([n]) => n > 0).map(([n, unit]) => `${n} ${unit}`).join(' ');

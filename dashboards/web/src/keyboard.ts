@@ -16,14 +16,16 @@ export function useKeys(keys: Keys): void {
     let before = '';
     let timer = 0;
     const onKey = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector('dialog[open]')) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector('dialog[open]'))
+        return;
       const pair = `${before} ${event.key}`;
       const action = latest.current[pair] ?? latest.current[event.key];
       before = event.key;
       window.clearTimeout(timer);
       timer = window.setTimeout(() => (before = ''), 1000);
       // Enter on a button or link is theirs.
-      if (!action || (event.key === 'Enter' && event.target instanceof Element && event.target.closest('button, a, summary'))) return;
+      if (!action || (event.key === 'Enter' && event.target instanceof Element && event.target.closest('button, a, summary')))
+        return;
       event.preventDefault();
       action();
     };

@@ -7,9 +7,9 @@ export interface LiveHandlers {
   [event: string]: (data: string) => void;
 }
 
-// Opens `url` (null: none) and calls the handler named by each event. A lost connection is tried again: by the browser itself, or,
-// where the server has refused it, every five seconds. `onOpen` runs after each connection, also to catch up with what was missed.
-// A server that has ended the stream with "end", or has nothing more to say (204), is left in peace.
+// Opens `url` (null: none) and calls the handler named by each event. A lost connection is tried again: by the browser itself,
+// or, where the server has refused it, every five seconds. `onOpen` runs after each connection, also to catch up with what was
+// missed. A server that has ended the stream with "end", or has nothing more to say (204), is left in peace.
 export function useEvents(url: string | null, handlers: LiveHandlers, onOpen?: () => void): Connection {
   const [connection, setConnection] = useState<Connection>('connecting');
   const latest = useRef({ handlers, onOpen });
@@ -27,7 +27,8 @@ export function useEvents(url: string | null, handlers: LiveHandlers, onOpen?: (
         setConnection('open');
         latest.current.onOpen?.();
       };
-      for (const name of events) opened.addEventListener(name, (event) => latest.current.handlers[name]((event as MessageEvent).data));
+      for (const name of events)
+        opened.addEventListener(name, (event) => latest.current.handlers[name]((event as MessageEvent).data));
       opened.addEventListener('end', () => {
         over = true;
         opened.close();

@@ -51,7 +51,9 @@ function App() {
   useEffect(() => {
     getServerInfo().then((info) => setVersion(info.build_version)).catch(() => {});
   }, []);
-  useKeys({ 'g j': () => navigate('/'), 'g w': () => navigate('/workers'), '?': () => help.current?.showModal(), t: toggleTheme });
+  useKeys({
+    'g j': () => navigate('/'), 'g w': () => navigate('/workers'), '?': () => help.current?.showModal(), t: toggleTheme,
+  });
   const on = (kind: string) => (view.kind === kind ? 'page' : undefined);
   return (
     <div onClick={onLinkClick}>
@@ -64,22 +66,28 @@ function App() {
         </nav>
         <span class="spacer" />
         {version && <span class="version faint" title="build of the server">{version}</span>}
-        <button type="button" class="quiet" onClick={toggleTheme} aria-label={theme === 'dark' ? 'Use the light theme' : 'Use the dark theme'}
+        <button type="button" class="quiet" onClick={toggleTheme}
+          aria-label={theme === 'dark' ? 'Use the light theme' : 'Use the dark theme'}
           title="light or dark (t)">{theme === 'dark' ? '☀' : '☾'}</button>
-        <button type="button" class="quiet" onClick={() => help.current?.showModal()} aria-label="Keyboard help" title="keys (?)">?</button>
+        <button type="button" class="quiet" onClick={() => help.current?.showModal()} aria-label="Keyboard help"
+          title="keys (?)">?</button>
       </header>
       {view.kind === 'jobs' && <JobsPage view={view} />}
       {view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
       {view.kind === 'workers' && <WorkersPage />}
       {view.kind === 'unknown' && (
-        <main id="main"><Empty title="There is no such page"><p><code>{view.path}</code> · <a href="/">all jobs</a></p></Empty></main>
+        <main id="main">
+          <Empty title="There is no such page"><p><code>{view.path}</code> · <a href="/">all jobs</a></p></Empty>
+        </main>
       )}
       <dialog ref={help} aria-label="Keyboard help">
         <h2>Keys</h2>
         <table class="keys"><tbody>
           {HELP.map(([keys, what]) => <tr key={keys}><th scope="row"><kbd>{keys}</kbd></th><td>{what}</td></tr>)}
         </tbody></table>
-        <div class="dialog-buttons"><button type="button" class="primary" onClick={() => help.current?.close()}>Close</button></div>
+        <div class="dialog-buttons">
+          <button type="button" class="primary" onClick={() => help.current?.close()}>Close</button>
+        </div>
       </dialog>
     </div>
   );

@@ -11,7 +11,8 @@ const MANY = recipe(
 
 test('a recipe has the words of the command line', () => {
   assert.equal(recipeText(MANY), 'replicate 2, shard 4, tp 2, local batch 2 accumulated 4 times, full checkpointing, bfloat16');
-  const stages = recipe({ pipeline_parallel_degree: 2, pipeline_parallel_schedule: 'GPipe', pipeline_parallel_microbatch_size: 4 },
+  const stages = recipe(
+    { pipeline_parallel_degree: 2, pipeline_parallel_schedule: 'GPipe', pipeline_parallel_microbatch_size: 4 },
     { local_batch_size: 16, global_batch_size: 16, mixed_precision_param: 'float32' }, 'none');
   assert.equal(recipeText(stages), 'GPipe over 2 stages with microbatches of 4, local batch 16, no checkpointing, float32');
   assert.equal(parallelismText(null), 'one device');
@@ -28,9 +29,13 @@ test('accumulation is what the batch leaves of the ranks that share it', () => {
 test('a job without a plan says what was asked for, and no default', () => {
   const job = {
     spec: {
-      model: { name: 'tiny' }, dataset: { uri: '/text' }, recipe: recipe({ data_parallel_shard_degree: -1 },
+      model: { name: 'tiny' },
+      dataset: { uri: '/text' },
+      recipe: recipe(
+        { data_parallel_shard_degree: -1 },
         { local_batch_size: 8, global_batch_size: 16, seq_len: 256, steps: 1000, mixed_precision_param: 'bfloat16' }),
-      resources: { slots: 0, min_slots: 2, pool: 'default', device_type: null }, planning: { constraints: ['parallelism.tensor_parallel_degree=2'] },
+      resources: { slots: 0, min_slots: 2, pool: 'default', device_type: null },
+      planning: { constraints: ['parallelism.tensor_parallel_degree=2'] },
     },
     chosen: null,
   } as unknown as Job;

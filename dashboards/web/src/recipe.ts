@@ -25,7 +25,8 @@ export function accumulation(recipe: Recipe | null | undefined): number | null {
   if (!local || !global || local < 1 || global < 1) return null;
   const degree = (value: number | null | undefined) => Math.max(1, value ?? 1);
   const p = recipe?.parallelism;
-  return Math.max(1, Math.floor(global / (local * degree(p?.data_parallel_replicate_degree) * degree(p?.data_parallel_shard_degree))));
+  return Math.max(
+    1, Math.floor(global / (local * degree(p?.data_parallel_replicate_degree) * degree(p?.data_parallel_shard_degree))));
 }
 
 export function localBatchText(recipe: Recipe | null | undefined): string {
@@ -36,9 +37,12 @@ export function localBatchText(recipe: Recipe | null | undefined): string {
 // All that a plan decides, in one line.
 export function recipeText(recipe: Recipe | null | undefined): string {
   return [
-    parallelismText(recipe), `local batch ${localBatchText(recipe)}`, `${recipe?.activation_checkpoint?.mode ?? 'no'} checkpointing`
-      .replace(/^none /, 'no '), recipe?.training?.mixed_precision_param ?? '',
-  ].filter(Boolean).join(', ');
+    parallelismText(recipe),
+    `local batch ${localBatchText(recipe)}`,
+    `${recipe?.activation_checkpoint?.mode ?? 'no'} checkpointing`.replace(/^none /, 'no '),
+    recipe?.training?.mixed_precision_param ?? '',
+  ].filter(Boolean)
+    .join(', ');
 }
 
 export function notPlanned(job: Job): string {

@@ -28,7 +28,8 @@ test('what an address cannot mean is left out', () => {
 test('the view of a job survives its address', () => {
   const name = 'projects/default/jobs/01JD0000000000000000000000';
   for (const view of [
-    { kind: 'job', name, tab: 'overview', rank: null }, { kind: 'job', name, tab: 'logs', rank: 0 }, { kind: 'job', name, tab: 'plan', rank: null },
+    { kind: 'job', name, tab: 'overview', rank: null }, { kind: 'job', name, tab: 'logs', rank: 0 },
+    { kind: 'job', name, tab: 'plan', rank: null },
   ] as JobView[]) {
     assert.deepEqual(parse(jobAddress(view.name, view.tab, view.rank)), view);
   }

@@ -1,7 +1,8 @@
 // The page's places: what is shown is in the address, so it can be sent to somebody, reloaded and gone back from.
 
 export const STATES = [
-  'submitted', 'planning', 'queued', 'leased', 'starting', 'running', 'restarting', 'cancelling', 'succeeded', 'failed', 'cancelled',
+  'submitted', 'planning', 'queued', 'leased', 'starting', 'running', 'restarting', 'cancelling', 'succeeded', 'failed',
+  'cancelled',
 ] as const;
 export const PAGE_SIZES = [25, 50, 100, 200];
 export const JOB_TABS = ['overview', 'plan', 'history', 'logs', 'flight'] as const;

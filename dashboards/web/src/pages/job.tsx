@@ -19,7 +19,8 @@ const TAB_TITLES: Record<JobTab, string> = {
   overview: 'Overview', plan: 'Plan', history: 'History', logs: 'Logs', flight: 'Flight record',
 };
 
-// Points of the curves and the attempts, fetched again when the job has changed, but not more than every two seconds.
+// Points of the curves and the attempts, fetched again when the job has changed, but not more than every two seconds; at once
+// when it has ended.
 function useCurves(name: string, job: Job | null) {
   const [points, setPoints] = useState<StepMetrics[]>([]);
   const [attempts, setAttempts] = useState<Attempt[]>([]);
@@ -38,7 +39,7 @@ function useCurves(name: string, job: Job | null) {
     }
   }, 2000);
   useEffect(() => {
-    if (job !== null) refresh();
+    if (job !== null) (isFinal(job.state) ? refresh.now : refresh)();
   }, [job?.version]);
   return { points, attempts, error, refresh };
 }
@@ -149,7 +150,8 @@ function Actions({ job, name }: { job: Job; name: string }) {
   }
   if (job.state === 'succeeded') return null;
   return (
-    <ConfirmButton label="Retry" question={`Try ${name} again?`} confirm="Retry" detail="A new job is made with what this one was submitted with."
+    <ConfirmButton label="Retry" question={`Try ${name} again?`} confirm="Retry"
+      detail="A new job is made with what this one was submitted with."
       action={async () => navigate(jobAddress((await retryJob(job.name, newRequestId())).name))} />
   );
 }
@@ -162,8 +164,8 @@ function Planning({ planning }: { planning: PlanningProgress | null }) {
       <p class="sub">
         {planning === null ? 'planning begins' : (
           <>
-            {format.count(planning.captured)} of {format.count(planning.to_capture)} candidates simulated, {format.count(planning.space)} in the
-            space, {format.duration(planning.elapsed_seconds)}
+            {format.count(planning.captured)} of {format.count(planning.to_capture)} candidates simulated,{' '}
+            {format.count(planning.space)} in the space, {format.duration(planning.elapsed_seconds)}
             {planning.best_step_seconds !== null && `, best so far ${format.seconds(planning.best_step_seconds)} a step`}
           </>
         )}
@@ -180,12 +182,18 @@ function Stats({ job, now }: { job: Job; now: number }) {
   return (
     <div class="stats">
       <Stat label="Step"
-        value={progress && progress.steps > 0 ? <>{format.count(progress.step)} <span class="faint">/ {format.count(progress.steps)}</span></> : '–'}
-        note={<Meter share={share} label="Progress" tone={job.state === 'succeeded' ? 'good' : job.state === 'failed' ? 'bad' : 'run'} />} />
-      <Stat label={isFinal(job.state) ? 'Took' : 'Time left'} value={isFinal(job.state) ? format.duration(ran) : format.duration(left)}
-        note={job.start_time_us === null ? 'not started' : isFinal(job.state) ? <>ended <Time us={job.end_time_us} now={now} /></> : `running for ${format.duration(ran)}`} />
-      <Stat label="Loss" value={format.loss(progress?.loss)} note={`held-out ${format.loss(progress?.validation_loss)}`} title="nats per token" />
-      <Stat label="Tokens/s" value={format.large(progress?.tokens_per_second)} note={`${format.seconds(progress?.step_seconds)} a step`} />
+        value={progress && progress.steps > 0
+          ? <>{format.count(progress.step)} <span class="faint">/ {format.count(progress.steps)}</span></> : '–'}
+        note={<Meter share={share} label="Progress"
+          tone={job.state === 'succeeded' ? 'good' : job.state === 'failed' ? 'bad' : 'run'} />} />
+      <Stat label={isFinal(job.state) ? 'Took' : 'Time left'}
+        value={isFinal(job.state) ? format.duration(ran) : format.duration(left)}
+        note={job.start_time_us === null ? 'not started' : isFinal(job.state)
+          ? <>ended <Time us={job.end_time_us} now={now} /></> : `running for ${format.duration(ran)}`} />
+      <Stat label="Loss" value={format.loss(progress?.loss)} note={`held-out ${format.loss(progress?.validation_loss)}`}
+        title="nats per token" />
+      <Stat label="Tokens/s" value={format.large(progress?.tokens_per_second)}
+        note={`${format.seconds(progress?.step_seconds)} a step`} />
       <Stat label="Peak memory" value={format.bytes(progress?.peak_memory_bytes)} note="largest of all ranks" />
       <Stat label="Slots" value={slotsText(job)}
         note={`${format.plural(job.attempts, 'attempt')}, ${format.plural(job.restarts, 'restart')}`} />

@@ -90,11 +90,20 @@ export function JobsPage({ view }: { view: JobsView }) {
 function Filters({ view, search }: { view: JobsView; search: preact.RefObject<HTMLInputElement> }) {
   const [text, setText] = useState(view.text);
   const timer = useRef(0);
-  useEffect(() => setText(view.text), [view.text]);
+  // What this field itself has put into the address it knows; the reader may have typed on since.
+  const told = useRef(view.text);
+  useEffect(() => {
+    if (view.text !== told.current) setText(view.text);
+    told.current = view.text;
+  }, [view.text]);
+  useEffect(() => () => window.clearTimeout(timer.current), []);
   const type = (value: string) => {
     setText(value);
     window.clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => navigate(jobsAddress({ ...view, text: value, token: '', page: 1 }), true), 250);
+    timer.current = window.setTimeout(() => {
+      told.current = value;
+      navigate(jobsAddress({ ...view, text: value, token: '', page: 1 }), true);
+    }, 250);
   };
   return (
     <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -149,7 +158,8 @@ function Progress({ job }: { job: Job }) {
   const tone = job.state === 'failed' ? 'bad' : isFinal(job.state) ? 'calm' : 'run';
   return (
     <div>
-      <Meter share={share} label={`Progress of ${job.spec?.display_name || job.name}`} tone={job.state === 'succeeded' ? 'good' : tone} />
+      <Meter share={share} label={`Progress of ${job.spec?.display_name || job.name}`}
+        tone={job.state === 'succeeded' ? 'good' : tone} />
       <div class="sub">
         {format.count(progress.step)} / {format.count(progress.steps)}
         {left !== null && <span> · {format.duration(left, 1)} left</span>}
@@ -195,7 +205,8 @@ function Pager({ view, page, first }: { view: JobsView; page: JobPage; first: nu
           {PAGE_SIZES.map((size) => <option key={size} value={size}>{size}</option>)}
         </select>
       </label>
-      <button type="button" disabled={view.page === 1} onClick={() => navigate(jobsAddress({ ...view, page: 1, token: '' }))}>First</button>
+      <button type="button" disabled={view.page === 1}
+        onClick={() => navigate(jobsAddress({ ...view, page: 1, token: '' }))}>First</button>
       <button type="button" disabled={view.page === 1} onClick={() => previousPage(view)}>Previous</button>
       <button type="button" disabled={!page.next_page_token} onClick={() => nextPage(view, page)}>Next</button>
     </nav>

@@ -32,7 +32,11 @@ export function WorkersPage() {
       <LostConnection connection={connection} />
       {error !== null && <Failure error={error} retry={refresh.now} />}
       {workers === null ? error === null && <Skeleton rows={4} label="Loading workers" /> : workers.length === 0
-        ? <Empty title="No workers"><p>Start an agent on a machine that shall train: <code>legoai-agent</code>. Jobs wait until there is one.</p></Empty>
+        ? (
+          <Empty title="No workers">
+            <p>Start an agent on a machine that shall train: <code>legoai-agent</code>. Jobs wait until there is one.</p>
+          </Empty>
+        )
         : <Fleet workers={workers} now={now} refresh={refresh} />}
     </main>
   );
@@ -46,14 +50,16 @@ function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refr
     <>
       <div class="stats">
         <Stat label="Workers ready" value={`${format.count(ready.length)} of ${format.count(workers.length)}`} />
-        <Stat label="Slots used" value={`${format.count(used)} of ${format.count(slots)}`} note={format.percent(slots ? used / slots : 0)} />
+        <Stat label="Slots used" value={`${format.count(used)} of ${format.count(slots)}`}
+          note={format.percent(slots ? used / slots : 0)} />
         <Stat label="Lost" value={format.count(workers.filter((worker) => worker.state === 'lost').length)} />
       </div>
       <table class="list workers" aria-label="Workers by name">
         <thead>
           <tr>
             <th scope="col">State</th><th scope="col">Worker</th><th scope="col">Slots</th><th scope="col">Jobs</th>
-            <th scope="col">Device</th><th scope="col" class="number">Seen</th><th scope="col"><span class="hidden">Actions</span></th>
+            <th scope="col">Device</th><th scope="col" class="number">Seen</th>
+            <th scope="col"><span class="hidden">Actions</span></th>
           </tr>
         </thead>
         <tbody>{workers.map((worker) => <Row key={worker.name} worker={worker} now={now} refresh={refresh} />)}</tbody>
@@ -85,7 +91,9 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
       </td>
       <td data-label="Jobs">
         {worker.used.length === 0 ? <span class="faint">idle</span> : worker.used.map((use) => (
-          <div key={use.job}><a href={jobAddress(use.job)} title={use.job}>…{use.job.slice(-8)}</a> <span class="faint">×{use.slots}</span></div>
+          <div key={use.job}>
+            <a href={jobAddress(use.job)} title={use.job}>…{use.job.slice(-8)}</a> <span class="faint">×{use.slots}</span>
+          </div>
         ))}
       </td>
       <td data-label="Device"><DeviceFacts worker={worker} /></td>
@@ -123,7 +131,10 @@ function DeviceFacts({ worker }: { worker: Worker }) {
       <div class="sub">
         {facts.join(', ')}
       </div>
-      <div class="sub">host: {format.plural(worker.host_cores, 'core')}, {format.bytes(worker.host_memory_bytes)}, build {worker.build_version || '–'}</div>
+      <div class="sub">
+        host: {format.plural(worker.host_cores, 'core')}, {format.bytes(worker.host_memory_bytes)}, build{' '}
+        {worker.build_version || '–'}
+      </div>
     </>
   );
 }

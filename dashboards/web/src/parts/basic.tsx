@@ -8,7 +8,8 @@ import { parts } from '../curve';
 
 const TONES: Record<string, string> = {
   submitted: 'info', planning: 'info', queued: 'wait', leased: 'info', starting: 'info', running: 'run', restarting: 'warn',
-  cancelling: 'warn', succeeded: 'good', failed: 'bad', cancelled: 'calm', lost: 'bad', stopped: 'calm', ready: 'good', draining: 'wait',
+  cancelling: 'warn', succeeded: 'good', failed: 'bad', cancelled: 'calm', lost: 'bad', stopped: 'calm', ready: 'good',
+  draining: 'wait',
 };
 
 export function Badge({ state }: { state: string }) {
@@ -35,7 +36,8 @@ export function Meter({ share, label, tone = 'run' }: { share: number | null; la
   );
 }
 
-export function Stat({ label, value, note, title }: { label: string; value: ComponentChildren; note?: ComponentChildren; title?: string }) {
+export function Stat({ label, value, note, title }:
+  { label: string; value: ComponentChildren; note?: ComponentChildren; title?: string }) {
   return (
     <div class="stat" title={title}>
       <div class="stat-label">{label}</div>
@@ -157,14 +159,16 @@ export function ConfirmButton({ label, question, detail, confirm, danger = false
   };
   return (
     <>
-      <button type="button" class={danger ? 'danger' : ''} onClick={() => { setError(null); dialog.current?.showModal(); }}>{label}</button>
+      <button type="button" class={danger ? 'danger' : ''}
+        onClick={() => { setError(null); dialog.current?.showModal(); }}>{label}</button>
       <dialog ref={dialog} aria-labelledby={title}>
         <h2 id={title}>{question}</h2>
         <p>{detail}</p>
         {error !== null && <Failure error={error} />}
         <div class="dialog-buttons">
           <button type="button" onClick={() => dialog.current?.close()}>Back</button>
-          <button type="button" class={danger ? 'danger filled' : 'primary'} disabled={busy} onClick={run}>{busy ? 'Please wait' : confirm}</button>
+          <button type="button" class={danger ? 'danger filled' : 'primary'} disabled={busy}
+            onClick={run}>{busy ? 'Please wait' : confirm}</button>
         </div>
       </dialog>
     </>

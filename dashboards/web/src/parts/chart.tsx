@@ -1,5 +1,5 @@
-// Curves over steps, by uPlot, with marks of what happened at a step. The canvas has a text for those who do not see it: the latest
-// value of every curve, and the marks.
+// Curves over steps, by uPlot, with marks of what happened at a step. The canvas has a text for those who do not see it: the
+// latest value of every curve, and the marks.
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import type { Mark } from '../curve';
@@ -49,9 +49,13 @@ function optionsOf(props: Props, width: number, latest: { current: Props }): uPl
       y: { range: (_plot, low, high) => rangeOf(low, high, props.fromZero ?? false) },
     },
     axes: [
-      { ...axis, size: 28, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6] },
       {
-        ...axis, size: 64, space: 34, values: (_plot, ticks) => ticks.map((value) => props.tick?.(value) ?? format.tick(props.show(value))),
+        ...axis, size: 28, space: 60,
+        incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6],
+      },
+      {
+        ...axis, size: 64, space: 34,
+        values: (_plot, ticks) => ticks.map((value) => props.tick?.(value) ?? format.tick(props.show(value))),
         ...(props.binary ? { incrs: BINARY } : {}),
       },
     ],
@@ -174,7 +178,8 @@ export function Chart(props: Props) {
   return (
     <figure class="chart">
       <figcaption>{props.title}</figcaption>
-      <div ref={box} class="chart-box" role="img" aria-label={`${props.title} over steps; latest: ${latest}${marksText(marks)}`} />
+      <div ref={box} class="chart-box" role="img"
+        aria-label={`${props.title} over steps; latest: ${latest}${marksText(marks)}`} />
       {marks.length > 0 && <MarksLegend marks={marks} />}
     </figure>
   );

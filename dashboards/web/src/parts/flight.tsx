@@ -49,7 +49,8 @@ function Verdict({ record, now }: { record: FlightRecord; now: number }) {
   const analysis = record.analysis;
   const fine = analysis?.verdict === 'fully_matched';
   return (
-    <Card title="Verdict" aside={<span class="faint">attempt {record.attempt}, <Time us={record.time_us} now={now} />: {record.reason}</span>}>
+    <Card title="Verdict"
+      aside={<span class="faint">attempt {record.attempt}, <Time us={record.time_us} now={now} />: {record.reason}</span>}>
       <p class="headline">{headline(record)}</p>
       <p class="verdict">
         <span class={`badge tone-${fine ? 'calm' : 'bad'}`}>{format.words(analysis?.verdict ?? 'undecided')}</span>{' '}
@@ -70,13 +71,15 @@ function Findings({ record }: { record: FlightRecord }) {
     <Card title="Findings">
       <div class="scroll">
         <table class="list dense">
-          <thead><tr><th scope="col">Blamed</th><th scope="col">Collective</th><th scope="col">Not in it</th><th scope="col">Verdict</th>
+          <thead><tr><th scope="col">Blamed</th><th scope="col">Collective</th><th scope="col">Not in it</th>
+            <th scope="col">Verdict</th>
             <th scope="col">What</th></tr></thead>
           <tbody>
             {record.analysis!.findings.map((f, i) => (
               <tr key={i}>
                 <td class="nowrap">{format.ranks(f.culprits) || 'no rank'}</td><td>{collectiveText(f)}</td>
-                <td>{format.ranks(f.missing_ranks) || 'no rank'}</td><td>{format.words(f.verdict)}</td><td class="prose">{f.text}</td>
+                <td>{format.ranks(f.missing_ranks) || 'no rank'}</td><td>{format.words(f.verdict)}</td>
+                <td class="prose">{f.text}</td>
               </tr>
             ))}
           </tbody>
@@ -92,8 +95,10 @@ function RankTable({ record }: { record: FlightRecord }) {
     <Card title="Where every rank stands">
       <div class="scroll">
         <table class="list dense">
-          <thead><tr><th scope="col">Rank</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th><th scope="col">Group</th>
-            <th scope="col">State</th><th scope="col" class="number">Behind by</th><th scope="col" class="number">Recorded</th><th scope="col">Dump taken for</th></tr></thead>
+          <thead><tr><th scope="col">Rank</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th>
+            <th scope="col">Group</th>
+            <th scope="col">State</th><th scope="col" class="number">Behind by</th><th scope="col" class="number">Recorded</th>
+            <th scope="col">Dump taken for</th></tr></thead>
           <tbody>
             {rows.map((row) => (
               <tr key={row.rank} class={row.culprit ? 'blamed' : ''}>

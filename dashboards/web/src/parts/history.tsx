@@ -28,13 +28,24 @@ export function History({ job, attempts, now }: { job: Job; attempts: Attempt[];
   if (transitions === null) return <Skeleton rows={5} label="Loading the history" />;
   return (
     <>
-      <Card title="Attempts">{attempts.length ? <Attempts list={attempts} job={job} now={now} /> : <Empty title="No attempt yet" />}</Card>
+      <Card title="Attempts">
+        {attempts.length ? <Attempts list={attempts} job={job} now={now} /> : <Empty title="No attempt yet" />}
+      </Card>
       <div class="columns">
-        <Card title="States">{transitions.length ? <States list={transitions} now={now} /> : <Empty title="Nothing happened yet" />}</Card>
-        <Card title="Checkpoints">{checkpoints.length ? <Checkpoints list={checkpoints} now={now} /> : <Empty title="No checkpoint committed" />}</Card>
+        <Card title="States">
+          {transitions.length ? <States list={transitions} now={now} /> : <Empty title="Nothing happened yet" />}
+        </Card>
+        <Card title="Checkpoints">
+          {checkpoints.length ? <Checkpoints list={checkpoints} now={now} /> : <Empty title="No checkpoint committed" />}
+        </Card>
       </div>
     </>
   );
+}
+
+// The step of the attempt that runs; null of one that has ended.
+function stepNow(attempt: Attempt, job: Job): number | null | undefined {
+  return attempt.end_time_us === null && attempt.attempt === job.attempts ? job.progress?.step : null;
 }
 
 function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }) {
@@ -43,8 +54,10 @@ function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }
       <table class="list dense">
         <thead>
           <tr>
-            <th scope="col" class="number">No.</th><th scope="col">State</th><th scope="col">Where</th><th scope="col">Parallelism</th>
-            <th scope="col" class="number">Steps</th><th scope="col" class="number">Began</th><th scope="col" class="number">Took</th>
+            <th scope="col" class="number">No.</th><th scope="col">State</th><th scope="col">Where</th>
+            <th scope="col">Parallelism</th>
+            <th scope="col" class="number">Steps</th><th scope="col" class="number">Began</th>
+            <th scope="col" class="number">Took</th>
             <th scope="col" class="number">Epoch</th><th scope="col">Ended with</th>
           </tr>
         </thead>
@@ -55,7 +68,7 @@ function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }
               <td><Badge state={a.state} /></td>
               <td>{a.placements.map((p) => `${format.lastSegment(p.worker)} ×${p.slots}`).join(', ') || '–'}</td>
               <td>{parallelismText(a.recipe)}</td>
-              <td class="number">{format.count(a.resume_step ?? 0)} → {format.count(a.last_step ?? (a.end_time_us === null && a.attempt === job.attempts ? job.progress?.step : null))}</td>
+              <td class="number">{format.count(a.resume_step ?? 0)} → {format.count(a.last_step ?? stepNow(a, job))}</td>
               <td class="number"><Time us={a.start_time_us} now={now} /></td>
               <td class="number">{format.duration((a.end_time_us ?? now * 1000) / 1e6 - a.start_time_us / 1e6)}</td>
               <td class="number">{a.epoch}</td>
@@ -81,13 +94,14 @@ function States({ list, now }: { list: Transition[]; now: number }) {
   );
 }
 
-// The server knows all that it has accepted; on disk are the latest, as many as the recipe keeps.
+// Those that are still on disk, the latest first.
 function Checkpoints({ list, now }: { list: Checkpoint[]; now: number }) {
   const latest = list.slice(-SHOWN).reverse();
   return (
     <>
       <table class="plain spaced">
-        <thead><tr><th scope="col" class="number">Step</th><th scope="col" class="number">Attempt</th><th scope="col">Where</th><th scope="col" class="number">Committed</th></tr></thead>
+        <thead><tr><th scope="col" class="number">Step</th><th scope="col" class="number">Attempt</th><th scope="col">Where</th>
+          <th scope="col" class="number">Committed</th></tr></thead>
         <tbody>
           {latest.map((c) => (
             <tr key={c.name}>

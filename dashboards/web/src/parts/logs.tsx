@@ -51,12 +51,14 @@ export function Logs({ job, rank }: { job: Job; rank: number | null }) {
         <label>
           rank{' '}
           <select value={rank === null ? '' : String(rank)}
-            onChange={(event) => navigate(jobAddress(job.name, 'logs', event.currentTarget.value === '' ? null : Number(event.currentTarget.value)), true)}>
+            onChange={({ currentTarget: { value } }) => navigate(
+              jobAddress(job.name, 'logs', value === '' ? null : Number(value)), true)}>
             <option value="">all</option>
             {Array.from({ length: job.world_size ?? 0 }, (_, i) => <option key={i} value={i}>{i}</option>)}
           </select>
         </label>
-        <label><input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
+        <label><input type="checkbox" checked={follow}
+          onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
       </header>
       {error !== null && <Failure error={error} retry={refresh.now} />}
       {lines === null ? error === null && <Skeleton rows={6} label="Loading logs" /> : lines.length === 0
@@ -66,7 +68,8 @@ export function Logs({ job, rank }: { job: Job; rank: number | null }) {
             {lines.map((line) => (
               <div key={line.sequence} class={`log log-${line.level}`}>
                 <time title={format.absolute(line.time_us)}>{format.clock(line.time_us)}</time>
-                <span class="log-rank" title={line.rank === null ? 'agent or server' : `rank ${line.rank}, attempt ${line.attempt}`}>
+                <span class="log-rank"
+                  title={line.rank === null ? 'agent or server' : `rank ${line.rank}, attempt ${line.attempt}`}>
                   {line.rank === null ? '·' : line.rank}
                 </span>
                 <span class="log-text">{line.level !== 'info' && <b>{line.level} </b>}{line.text}</span>

@@ -23,7 +23,11 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
     <>
       {error !== null && <Failure error={error} />}
       {points.length === 0
-        ? <Card title="Curves"><Empty title="No step is done yet">Curves are drawn as soon as the job reports steps.</Empty></Card>
+        ? (
+          <Card title="Curves">
+            <Empty title="No step is done yet">Curves are drawn as soon as the job reports steps.</Empty>
+          </Card>
+        )
         : <Curves job={job} points={points} attempts={attempts} theme={theme} />}
       <div class="columns">
         <div>
@@ -39,7 +43,9 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
               : <Empty title={notPlanned(job)} />}
           </Card>
           <Card title="Memory at its peak, predicted">
-            {memory ? <StackedBar values={memory} show={format.bytes} label="Memory by category" /> : <Empty title={notPlanned(job)} />}
+            {memory
+              ? <StackedBar values={memory} show={format.bytes} label="Memory by category" />
+              : <Empty title={notPlanned(job)} />}
           </Card>
         </div>
       </div>
@@ -51,7 +57,8 @@ export function Overview({ job, points, attempts, theme, error }: Props) {
 function useCheckpoints(job: Job): Checkpoint[] {
   const [checkpoints, setCheckpoints] = useState<Checkpoint[]>([]);
   useEffect(() => {
-    if (job.committed_step !== null) listCheckpoints(job.name).then(setCheckpoints, () => {}); // the curves' own call tells what is wrong
+    // What is wrong the curves' own call tells.
+    if (job.committed_step !== null) listCheckpoints(job.name).then(setCheckpoints, () => {});
   }, [job.name, job.committed_step, job.epoch]);
   return checkpoints;
 }
@@ -61,7 +68,9 @@ function Curves({ job, points, attempts, theme }: { job: Job; points: StepMetric
   const checkpoints = useCheckpoints(job);
   const marks = useMemo(() => marksOf(attempts, checkpoints), [attempts, checkpoints]);
   const data = useMemo(
-    () => columns(points, ['loss', 'validation_loss', 'tokens_per_second', 'peak_memory_bytes', 'step_seconds', 'data_seconds']), [points]);
+    () => columns(points, [
+      'loss', 'validation_loss', 'tokens_per_second', 'peak_memory_bytes', 'step_seconds', 'data_seconds',
+    ]), [points]);
   const [steps, loss, heldOut, rate, memory, stepSeconds, dataSeconds] = data;
   const entropy = job.unigram_entropy;
   const level = (value: number | null | undefined) => useMemo(() => points.map(() => value ?? null), [points, value]);
@@ -71,7 +80,8 @@ function Curves({ job, points, attempts, theme }: { job: Job; points: StepMetric
   const common = { steps, theme };
   return (
     <div class="charts">
-      <Chart {...common} title="Loss (nats per token)" show={format.loss} tick={(v) => String(Number(v.toFixed(3)))} marks={marks} curves={[
+      <Chart {...common} title="Loss (nats per token)" show={format.loss} tick={(v) => String(Number(v.toFixed(3)))} marks={marks}
+        curves={[
         { label: 'train', colour: '--curve-1', values: loss },
         { label: 'held-out', colour: '--curve-2', values: heldOut, dots: true },
         ...(entropy !== null ? [{ label: 'unigram entropy', colour: '--curve-3', values: entropyLevel, dashed: true }] : []),
@@ -82,11 +92,13 @@ function Curves({ job, points, attempts, theme }: { job: Job; points: StepMetric
       <Chart {...common} title="Time of a step" fromZero show={format.seconds} curves={[
         { label: 'step', colour: '--curve-1', values: stepSeconds },
         { label: 'data', colour: '--curve-2', values: dataSeconds },
-        ...(attempt?.predicted_step_seconds ? [{ label: 'predicted', colour: '--curve-3', values: stepLevel, dashed: true }] : []),
+        ...(attempt?.predicted_step_seconds
+          ? [{ label: 'predicted', colour: '--curve-3', values: stepLevel, dashed: true }] : []),
       ]} />
       <Chart {...common} title="Peak memory of a rank" fromZero binary show={format.bytes} curves={[
         { label: 'measured', colour: '--curve-1', values: memory },
-        ...(attempt?.predicted_peak_memory_bytes ? [{ label: 'predicted', colour: '--curve-3', values: memoryLevel, dashed: true }] : []),
+        ...(attempt?.predicted_peak_memory_bytes
+          ? [{ label: 'predicted', colour: '--curve-3', values: memoryLevel, dashed: true }] : []),
       ]} />
     </div>
   );
@@ -97,8 +109,14 @@ function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job;
   const predictedStep = attempt?.predicted_step_seconds ?? job.chosen?.step_time_seconds ?? null;
   const predictedPeak = attempt?.predicted_peak_memory_bytes ?? job.chosen?.peak_memory_bytes ?? null;
   const rows = [
-    { what: 'step time', predicted: predictedStep, measured: attempt?.measured_step_seconds ?? soFar?.stepSeconds ?? null, show: format.seconds },
-    { what: 'peak memory', predicted: predictedPeak, measured: attempt?.measured_peak_memory_bytes ?? soFar?.peakBytes ?? null, show: format.bytes },
+    {
+      what: 'step time', predicted: predictedStep, show: format.seconds,
+      measured: attempt?.measured_step_seconds ?? soFar?.stepSeconds ?? null,
+    },
+    {
+      what: 'peak memory', predicted: predictedPeak, show: format.bytes,
+      measured: attempt?.measured_peak_memory_bytes ?? soFar?.peakBytes ?? null,
+    },
   ];
   return (
     <table class="plain">

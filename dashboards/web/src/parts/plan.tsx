@@ -31,21 +31,28 @@ function Ranking({ plan, chosen }: { plan: PlanResult; chosen: RankedRecipe | nu
   if (plan.ranked.length === 0) return <Card title="Ranking"><Empty title="No recipe fits" /></Card>;
   const best = plan.ranked[0].step_time_seconds;
   return (
-    <Card title="Ranking" aside={<span class="faint">{plan.model} on {plan.cluster}, {format.count(plan.global_batch)} × {format.count(plan.seq_len)} tokens</span>}>
+    <Card title="Ranking" aside={<span class="faint">
+      {plan.model} on {plan.cluster}, {format.count(plan.global_batch)} × {format.count(plan.seq_len)} tokens
+    </span>}>
       <div class="scroll">
         <table class="list dense">
           <thead>
             <tr>
-              <th scope="col" class="number tight">Rank</th><th scope="col">Parallelism</th><th scope="col" class="number">Local batch</th>
-              <th scope="col" class="number" title="passes forward and backward in one step">Accumulated</th><th scope="col">Checkpointing</th>
-              <th scope="col">Precision</th><th scope="col" class="number">Step time</th><th scope="col" class="number">Slower</th>
-              <th scope="col" class="number">Tokens/s/device</th><th scope="col" class="number">MFU</th><th scope="col" class="number">Peak memory</th>
+              <th scope="col" class="number tight">Rank</th><th scope="col">Parallelism</th>
+              <th scope="col" class="number">Local batch</th>
+              <th scope="col" class="number" title="passes forward and backward in one step">Accumulated</th>
+              <th scope="col">Checkpointing</th>
+              <th scope="col">Precision</th><th scope="col" class="number">Step time</th>
+              <th scope="col" class="number">Slower</th>
+              <th scope="col" class="number">Tokens/s/device</th><th scope="col" class="number">MFU</th>
+              <th scope="col" class="number">Peak memory</th>
               <th scope="col" class="number">Headroom</th>
             </tr>
           </thead>
           <tbody>
             {plan.ranked.map((r) => (
-              <RankedRow key={r.rank} ranked={r} best={best} chosen={chosen?.recipe_toml === r.recipe_toml && r.recipe_toml !== ''}
+              <RankedRow key={r.rank} ranked={r} best={best}
+                chosen={chosen?.recipe_toml === r.recipe_toml && r.recipe_toml !== ''}
                 open={open === r.rank} toggle={() => setOpen(open === r.rank ? null : r.rank)} />
             ))}
           </tbody>
@@ -61,7 +68,8 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
     <>
       <tr class={open ? 'selected' : ''} onClick={toggle}>
         <td class="number">
-          <button type="button" class="quiet small" aria-expanded={open} aria-label={`Details of rank ${r.rank}`}>{open ? '▾' : '▸'}</button> {r.rank}
+          <button type="button" class="quiet small" aria-expanded={open}
+            aria-label={`Details of rank ${r.rank}`}>{open ? '▾' : '▸'}</button> {r.rank}
         </td>
         <td class="layout">{parallelismText(r.recipe)} {chosen && <span class="badge tone-good">chosen</span>}</td>
         <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
@@ -80,7 +88,8 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
           <td colSpan={12}>
             <div class="columns">
               <div><h3>One step</h3><StackedBar values={r.breakdown ?? {}} show={format.seconds} label="Step time" /></div>
-              <div><h3>Memory at the peak</h3><StackedBar values={r.memory ?? {}} show={format.bytes} label="Memory by category" /></div>
+              <div><h3>Memory at the peak</h3><StackedBar values={r.memory ?? {}} show={format.bytes}
+                label="Memory by category" /></div>
             </div>
             {r.recipe_toml && <details><summary>recipe.toml</summary><pre>{r.recipe_toml}</pre></details>}
           </td>
@@ -95,7 +104,8 @@ function LeftOut({ plan }: { plan: PlanResult }) {
   const facts: [string, number, string][] = [
     ['in the space', plan.space, ''],
     ['simulated', plan.captured, `of them ${format.count(plan.captured_unfit)} do not fit`],
-    ['against a rule', pruned.reduce((sum, [, n]) => sum + n, 0), pruned.map(([rule, n]) => `${rule} ${format.count(n)}`).join(', ')],
+    ['against a rule', pruned.reduce((sum, [, n]) => sum + n, 0),
+      pruned.map(([rule, n]) => `${rule} ${format.count(n)}`).join(', ')],
     ['too large by a bound', plan.bounded_out, 'the least that they need is more than the device has'],
     ['failed', plan.failed, ''],
     ['not reached', plan.not_reached, 'the time for planning was over'],
@@ -112,12 +122,15 @@ function LeftOut({ plan }: { plan: PlanResult }) {
       {plan.rejected.length > 0 && (
         <div class="scroll">
           <table class="list dense">
-            <thead><tr><th scope="col">Rejected</th><th scope="col">Rule</th><th scope="col" class="number">Memory</th><th scope="col">Why</th></tr></thead>
+            <thead><tr><th scope="col">Rejected</th><th scope="col">Rule</th><th scope="col" class="number">Memory</th>
+              <th scope="col">Why</th></tr></thead>
             <tbody>
               {plan.rejected.map((r, i) => (
                 <tr key={i}>
                   <td class="layout">{recipeText(r.recipe)}</td><td><code>{r.rule}</code></td>
-                  <td class="number">{r.peak_memory_bytes === null ? '–' : `${r.is_bound ? '≥ ' : ''}${format.bytes(r.peak_memory_bytes)}`}</td>
+                  <td class="number">
+                    {r.peak_memory_bytes === null ? '–' : `${r.is_bound ? '≥ ' : ''}${format.bytes(r.peak_memory_bytes)}`}
+                  </td>
                   <td class="prose">{r.reason}</td>
                 </tr>
               ))}

@@ -1,0 +1,75 @@
+// Every call of a user passes one place: what it does for each of them.
+#include "server/rpc/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "proto/errors.h"
+#include "proto/legoai/v1/control_plane.pb.h"
+#include "server/metrics/log.h"
+
+namespace legoai::server {
+namespace {
+
+using google::protobuf::MessageFactory;
+using Json = nlohmann::json;
+
+class AdmissionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SetLogSink([this](std::string_view line) { lines_.push_back(Json::parse(line)); });
+  }
+  void TearDown() override { SetLogSink(nullptr); }
+
+  std::vector<Json> lines_;
+};
+
+TEST_F(AdmissionTest, WhoChangesSomethingIsInTheLog) {
+  v1::CancelJobRequest request;
+  request.set_name("projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV");
+  request.set_reason("a secret");
+  ASSERT_TRUE(AdmitCall({"grpc", "ipv4:127.0.0.1:5"}, "CancelJob", request).ok());
+  ASSERT_EQ(lines_.size(), 1u);
+  lines_[0].erase("time");
+  EXPECT_EQ(lines_[0], (Json{{"level", "info"},
+                             {"message", "call"},
+                             {"job", request.name()},
+                             {"method", "CancelJob"},
+                             {"resource", request.name()},
+                             {"way", "grpc"},
+                             {"remote", "ipv4:127.0.0.1:5"}}));
+}
+
+TEST_F(AdmissionTest, OfNamesWithoutEndTheBeginningIsInTheLog) {
+  v1::DrainWorkerRequest request;
+  request.set_name("workers/" + std::string(1'000'000, 'x'));
+  ASSERT_TRUE(AdmitCall({"http", "[::1]:5"}, "DrainWorker", request).ok());
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(lines_[0]["resource"], request.name().substr(0, 200));
+  EXPECT_FALSE(lines_[0].contains("job"));
+}
+
+TEST_F(AdmissionTest, AllMethodsAreKnownAndLooksAreNotLogged) {
+  const auto* service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
+  ASSERT_GT(service->method_count(), 10);
+  for (int i = 0; i < service->method_count(); ++i) {
+    const auto* method = service->method(i);
+    const std::unique_ptr<google::protobuf::Message> request(
+        MessageFactory::generated_factory()->GetPrototype(method->input_type())->New());
+    EXPECT_TRUE(AdmitCall({"grpc", "x"}, method->name(), *request).ok()) << method->name();
+    request->GetReflection()->MutableUnknownFields(request.get())->AddVarint(99, 1);
+    const absl::Status status = AdmitCall({"grpc", "x"}, method->name(), *request);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << method->name() << ": " << status;
+  }
+  std::multiset<std::string> logged;
+  for (const Json& line : lines_) logged.insert(line["method"]);
+  EXPECT_EQ(logged, (std::multiset<std::string>{"CancelJob", "CreateJob", "DrainWorker", "Plan", "RetryJob", "Simulate"}));
+  EXPECT_TRUE(absl::IsInternal(AdmitCall({"grpc", "x"}, "NoSuchCall", v1::GetJobRequest())));
+}
+
+}  // namespace
+}  // namespace legoai::server
