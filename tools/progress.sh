@@ -1,5 +1,5 @@
-# Sourced by the scripts: messages with the time since the start, and long commands that say how far they are. The start is that of
-# the first script: those that it calls go on with its clock.
+# Sourced by the scripts: messages with the time since the start, and long commands that say how far they are. The start is that
+# of the first script: those that it calls go on with its clock.
 export progress_since=${progress_since:-$(date +%s)}
 progress_ticker=""
 
@@ -40,11 +40,14 @@ die_with_log() {
 # is_locked LOG: whether apt-get or dpkg ended because another installation goes on.
 is_locked() { grep -qiE 'could not get lock|unable to (acquire the dpkg|lock directory)|locked by another process' "$1"; }
 
+no_network='could not resolve|temporary failure|could not connect|unable to connect|network is unreachable'
+no_network+='|newconnectionerror|connection (refused|timed out|broken)|read timed out|proxyerror'
+
 # reason_in LOG: what of the usual has gone wrong, in words that say what to do; nothing where it is something else.
 reason_in() {
   if grep -qiE 'no space left|enough free space|disk full' "$1"; then
     echo "the disk is full: free some space and run again"
-  elif grep -qiE 'could not resolve|temporary failure|could not connect|unable to connect|network is unreachable|newconnectionerror|connection (refused|timed out|broken)|read timed out|proxyerror' "$1"; then
+  elif grep -qiE "$no_network" "$1"; then
     echo "the network cannot be reached: check the connection (and http_proxy, https_proxy) and run again"
   elif is_locked "$1"; then
     echo "another installation is running: wait for it and run again"

@@ -1,7 +1,7 @@
-# Sourced by tests/kubernetes/run, within its namespaces: starts the programs of the pods that the API server holds as a kubelet would,
-# with the pods' arguments, variables, addresses and volumes, and asks the probes that the pods declare by the kubelet's own code. The
-# programs are those of the images of $images where that is a folder (then as the images' user, over the images' root file systems, which
-# can only be read), or else those of bazel-bin, with the volumes below $volumes_root.
+# Sourced by tests/kubernetes/run, within its namespaces: starts the programs of the pods that the API server holds as a kubelet
+# would, with the pods' arguments, variables, addresses and volumes, and asks the probes that the pods declare by the kubelet's
+# own code. The programs are those of the images of $images where that is a folder (then as the images' user, over the images'
+# root file systems, which can only be read), or else those of bazel-bin, with the volumes below $volumes_root.
 volumes_root=$state/volumes
 service_pids=()
 
