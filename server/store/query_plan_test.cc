@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -62,31 +62,44 @@ void RunAll(Transaction& t) {
   EXPECT_TRUE(t.DeleteWorker("w").ok());
 }
 
-// The steps of SQLite's plan.
-std::vector<std::string> Explain(sqlite3* connection, const std::string& sql) {
-  sqlite3_stmt* statement = nullptr;
-  EXPECT_EQ(sqlite3_prepare_v2(connection, ("EXPLAIN QUERY PLAN " + sql).c_str(), -1, &statement, nullptr), SQLITE_OK) << sql;
-  std::vector<std::string> steps;
-  while (sqlite3_step(statement) == SQLITE_ROW)
-    steps.emplace_back(reinterpret_cast<const char*>(sqlite3_column_text(statement, 3)));
-  sqlite3_finalize(statement);
-  return steps;
-}
+// A store on which every operation has run once, and a connection of its own beside it.
+class QueryPlan : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-", getpid(), ".db");
+    std::filesystem::remove(path);
+    auto database = Database::Open(path, Database::Use::kWrite);
+    ASSERT_TRUE(database.ok()) << database.status();
+    database_ = *std::move(database);
+    ASSERT_TRUE(PrepareSchema(*database_).ok());
+    SqliteTransaction transaction(*database_);
+    RunAll(transaction);
+    ASSERT_EQ(sqlite3_open(path.c_str(), &connection_), SQLITE_OK);
+  }
+  void TearDown() override { sqlite3_close(connection_); }
 
-TEST(QueryPlan, EveryStatementSearchesAnIndex) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-", getpid(), ".db");
-  std::filesystem::remove(path);
-  const auto database = Database::Open(path, Database::Use::kWrite);
-  ASSERT_TRUE(database.ok()) << database.status();
-  ASSERT_TRUE(PrepareSchema(**database).ok());
-  SqliteTransaction transaction(**database);
-  RunAll(transaction);
-  sqlite3* connection = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+  // The steps of SQLite's plan.
+  std::vector<std::string> Explain(const std::string& sql) const {
+    sqlite3_stmt* statement = nullptr;
+    EXPECT_EQ(sqlite3_prepare_v2(connection_, ("EXPLAIN QUERY PLAN " + sql).c_str(), -1, &statement, nullptr), SQLITE_OK) << sql;
+    std::vector<std::string> steps;
+    while (sqlite3_step(statement) == SQLITE_ROW)
+      steps.emplace_back(reinterpret_cast<const char*>(sqlite3_column_text(statement, 3)));
+    sqlite3_finalize(statement);
+    return steps;
+  }
+
+  std::unique_ptr<Database> database_;
+
+ private:
+  sqlite3* connection_ = nullptr;
+};
+
+TEST_F(QueryPlan, EveryStatementSearchesAnIndex) {
   int searches = 0;
-  for (const std::string& sql : (*database)->StatementTexts()) {
+  for (const std::string& sql : database_->StatementTexts()) {
     if (absl::StrContains(sql, "sqlite_schema") || absl::StrContains(sql, "PRAGMA") || absl::StrContains(sql, "pragma")) continue;
-    for (const std::string& step : Explain(connection, sql)) {
+    for (const std::string& step : Explain(sql)) {
       EXPECT_FALSE(absl::StartsWith(step, "SCAN")) << step << " in " << sql;
       EXPECT_FALSE(absl::StrContains(step, "TEMP B-TREE")) << step << " in " << sql;
       searches += absl::StartsWith(step, "SEARCH");
@@ -94,53 +107,32 @@ TEST(QueryPlan, EveryStatementSearchesAnIndex) {
   }
   EXPECT_GT(searches, 20);
   // The test can fail.
-  EXPECT_TRUE(absl::StartsWith(Explain(connection, "SELECT value FROM jobs WHERE create_time_us = 1").at(0), "SCAN"));
-  sqlite3_close(connection);
+  EXPECT_TRUE(absl::StartsWith(Explain("SELECT value FROM jobs WHERE create_time_us = 1").at(0), "SCAN"));
 }
 
 // What a filter looks at is in the index: rows are read for the result alone.
-TEST(QueryPlan, CountsReadNoRows) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-count-", getpid(), ".db");
-  std::filesystem::remove(path);
-  const auto database = Database::Open(path, Database::Use::kWrite);
-  ASSERT_TRUE(database.ok()) << database.status();
-  ASSERT_TRUE(PrepareSchema(**database).ok());
-  SqliteTransaction transaction(**database);
-  RunAll(transaction);
-  sqlite3* connection = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+TEST_F(QueryPlan, CountsReadNoRows) {
   int counts = 0;
-  for (const std::string& sql : (*database)->StatementTexts()) {
+  for (const std::string& sql : database_->StatementTexts()) {
     if (!absl::StrContains(sql, "COUNT(*) FROM jobs") && !absl::StrContains(sql, "SELECT ulid, id FROM jobs")) continue;
-    const std::vector<std::string> steps = Explain(connection, sql);
+    const std::vector<std::string> steps = Explain(sql);
     ASSERT_EQ(steps.size(), 1u);
     EXPECT_TRUE(absl::StrContains(steps[0], "USING COVERING INDEX")) << steps[0] << " in " << sql;
     ++counts;
   }
   EXPECT_EQ(counts, 4);
-  sqlite3_close(connection);
 }
 
 // A commit looks at the checkpoints that are kept: those that were removed, of a long run nearly all, are not even passed by.
-TEST(QueryPlan, RemovedCheckpointsCostNothing) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/query-plan-kept-", getpid(), ".db");
-  std::filesystem::remove(path);
-  const auto database = Database::Open(path, Database::Use::kWrite);
-  ASSERT_TRUE(database.ok()) << database.status();
-  ASSERT_TRUE(PrepareSchema(**database).ok());
-  SqliteTransaction transaction(**database);
-  RunAll(transaction);
-  sqlite3* connection = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
+TEST_F(QueryPlan, RemovedCheckpointsCostNothing) {
   int lists = 0;
-  for (const std::string& sql : (*database)->StatementTexts()) {
+  for (const std::string& sql : database_->StatementTexts()) {
     if (!absl::StrContains(sql, "removed = 0")) continue;
-    const std::string step = Explain(connection, sql).at(0);
+    const std::string step = Explain(sql).at(0);
     EXPECT_TRUE(absl::StrContains(step, "USING INDEX kept_checkpoints")) << step << " in " << sql;
     ++lists;
   }
   EXPECT_EQ(lists, 1);
-  sqlite3_close(connection);
 }
 
 }  // namespace

@@ -98,7 +98,8 @@ const Tensor& Outside(int64_t size) {  // made before any recorder listens
   return size == 3 ? small : big;
 }
 
-std::vector<Probe> Probes() {
+// What models are made of.
+std::vector<Probe> ModelProbes() {
   const std::vector<int64_t> q{2, 2, 8, 16};
   auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes, at::kLong); };
   return {
@@ -146,6 +147,12 @@ std::vector<Probe> Probes() {
       {"softmax_matmul",
        {q, q},
        [](List& x) { return at::matmul(at::softmax(at::matmul(x[0], x[1].transpose(-2, -1)), -1), x[1]); }},
+  };
+}
+
+// Scalars, constants, views and what is done in place.
+std::vector<Probe> ViewProbes() {
+  return {
       {"scalars_and_0d", {{4}, {}}, [](List& x) { return x[0] * 2.5 + x[1] * 3 - 1 + x[0] * x[1]; }},
       {"wrapped_numbers", {{4}}, [](List& x) { return x[0] * at::scalar_tensor(2.0) + at::pow(2.0, x[0]); }},
       {"constant_kinds",
@@ -204,6 +211,12 @@ std::vector<Probe> Probes() {
          const auto chunks = x[0].chunk(3, 1), halves = x[0].split(2);
          return at::cat({chunks[0], chunks[2]}, 1).sum() + at::stack(halves).sum();
        }},
+  };
+}
+
+// Optimizers, lists of tensors, and operators that no model here has.
+std::vector<Probe> OtherProbes() {
+  return {
       {"product", {{4, 6}}, [](List& x) { return at::prod(x[0]) + at::prod(x[0].to(at::kInt)); }, false},
       {"foreach",
        {{4}, {3}},
@@ -260,6 +273,12 @@ std::vector<Probe> Probes() {
          return at::constant_pad_nd(x[0], {0, 2}).reshape({2, 9});
        }},
   };
+}
+
+std::vector<Probe> Probes() {
+  std::vector<Probe> all = ModelProbes();
+  for (const auto& more : {ViewProbes(), OtherProbes()}) all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 class FakeDeviceTest : public ::testing::TestWithParam<Probe> {

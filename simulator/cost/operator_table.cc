@@ -96,36 +96,6 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
           "aten::where",
           "aten::masked_fill",
           "aten::masked_fill_",
-          "aten::eq",
-          "aten::ne",
-          "aten::lt",
-          "aten::le",
-          "aten::gt",
-          "aten::ge",
-          "aten::logical_and",
-          "aten::logical_or",
-          "aten::logical_not",
-          "aten::logical_and_",
-          "aten::logical_or_",
-          "aten::bitwise_and",
-          "aten::bitwise_or",
-          "aten::bitwise_not",
-          "aten::bitwise_xor",
-          "aten::bitwise_and_",
-          "aten::bitwise_or_",
-          "aten::bitwise_xor_",
-          "aten::bitwise_not_",
-          "aten::logical_not_",
-          "aten::logical_xor",
-          "aten::eq_",
-          "aten::ne_",
-          "aten::lt_",
-          "aten::le_",
-          "aten::gt_",
-          "aten::ge_",
-          "aten::isfinite",
-          "aten::isnan",
-          "aten::isinf",
           "aten::reciprocal",
           "aten::reciprocal_",
           "aten::square",
@@ -154,6 +124,40 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
           "aten::pow_", "aten::erf"});
   AddAll(rows, {.traffic = kGathers}, {"aten::embedding", "aten::index_select", "aten::index", "aten::gather"});
   AddAll(rows, {.flops_per_element = 40}, {"lego::dropout"});
+}
+
+void AddComparisons(std::vector<OperatorRow>& rows) {
+  AddAll(rows, {},
+         {"aten::eq",
+          "aten::ne",
+          "aten::lt",
+          "aten::le",
+          "aten::gt",
+          "aten::ge",
+          "aten::logical_and",
+          "aten::logical_or",
+          "aten::logical_not",
+          "aten::logical_and_",
+          "aten::logical_or_",
+          "aten::bitwise_and",
+          "aten::bitwise_or",
+          "aten::bitwise_not",
+          "aten::bitwise_xor",
+          "aten::bitwise_and_",
+          "aten::bitwise_or_",
+          "aten::bitwise_xor_",
+          "aten::bitwise_not_",
+          "aten::logical_not_",
+          "aten::logical_xor",
+          "aten::eq_",
+          "aten::ne_",
+          "aten::lt_",
+          "aten::le_",
+          "aten::gt_",
+          "aten::ge_",
+          "aten::isfinite",
+          "aten::isnan",
+          "aten::isinf"});
 }
 
 void AddReductions(std::vector<OperatorRow>& rows) {
@@ -239,6 +243,7 @@ const std::vector<OperatorRow>& OperatorTable() {
     auto* rows = new std::vector<OperatorRow>();
     AddViews(*rows);
     AddElementwise(*rows);
+    AddComparisons(*rows);
     AddReductions(*rows);
     AddCopies(*rows);
     AddComputeBound(*rows);

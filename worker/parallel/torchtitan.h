@@ -2,9 +2,8 @@
 // Thread-safety: safe to call from several threads.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 
 namespace legoai::parallel {
 
@@ -14,7 +13,7 @@ struct TorchTitanKey {
 };
 
 // None of them is a key of a recipe. By section, as TorchTitan has them.
-const std::vector<TorchTitanKey>& TorchTitanKeys();
+absl::Span<const TorchTitanKey> TorchTitanKeys();
 
 // The error about an unknown key, with the table's remedy if it is TorchTitan's; any other status as it is.
 absl::Status KnowingTorchTitan(const absl::Status& status);
