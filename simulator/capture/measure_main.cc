@@ -1,8 +1,8 @@
 // lego-measure: this machine's CPU as a Device message in text format on standard output (`lego hardware --measure`).
 //
 // Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
-// what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are shares of
-// them, of typical operators of a training step. Takes about ten seconds.
+// what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are what the
+// operators of a training step reach of them (step_efficiency.h). Takes about fifteen seconds.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_softmax.h>
@@ -30,10 +30,10 @@
 #include "simulator/capture/core_processes.h"
 #include "simulator/capture/eager_overhead.h"
 #include "simulator/capture/node_link.h"
+#include "simulator/capture/step_efficiency.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
 #include "worker/comm/cpu_kernels.h"
-#include "worker/model/ops.h"
 
 namespace legoai::sim {
 namespace {
@@ -44,9 +44,6 @@ enum Quantity {
   kFloat64,
   kBFloat16,
   kFloat16,
-  kMatmul,     // FLOP/s of products of a small layer
-  kAttention,  // FLOP/s
-  kAttentionBFloat16,
   kCopy,  // bytes/s, as the following ones
   kElementwise,
   kReduction,
@@ -76,20 +73,6 @@ double MatmulRate(at::ScalarType dtype, int64_t size) {
   const at::Tensor a = at::randn({size, size}).to(dtype), b = at::randn({size, size}).to(dtype);
   at::Tensor c = at::empty({size, size}, dtype);
   return 2.0 * size * size * size / Seconds([&] { at::mm_out(c, a, b); });
-}
-
-// A feed-forward layer of a small model: [2048, 256] x [256, 768].
-double LayerRate() {
-  const at::Tensor a = at::randn({2048, 256}), b = at::randn({768, 256});
-  at::Tensor c = at::empty({2048, 768});
-  return 2.0 * 2048 * 256 * 768 / Seconds([&] { at::mm_out(c, a, b.t()); });
-}
-
-double AttentionRate(at::ScalarType dtype) {
-  constexpr int64_t kHeads = 16, kSeq = 256, kDim = 64;
-  const at::Tensor q = at::randn({1, kHeads, kSeq, kDim}).to(dtype), k = at::randn({1, kHeads, kSeq, kDim}).to(dtype);
-  const double pairs = kSeq * (kSeq + 1) / 2;
-  return 4 * kHeads * pairs * kDim / Seconds([&] { model::AttentionFunction(q, k, k, /*causal=*/true, 0.125); });
 }
 
 // `bytes` that all of `works` move together, in the time that they take together.
@@ -123,9 +106,6 @@ absl::StatusOr<std::vector<double>> MeasureCore() {
   measured[kFloat64] = MatmulRate(at::kDouble, 512);
   measured[kBFloat16] = MatmulRate(at::kBFloat16, 512);
   measured[kFloat16] = MatmulRate(at::kHalf, 256);
-  measured[kMatmul] = LayerRate();
-  measured[kAttention] = AttentionRate(at::kFloat);
-  measured[kAttentionBFloat16] = AttentionRate(at::kBFloat16);
   MeasureTraffic(&measured);
   auto dispatch = MeasureEagerOverhead();
   if (!dispatch.ok()) return dispatch.status();
@@ -153,10 +133,9 @@ std::string ProcessorName() {
   return "unknown processor";
 }
 
-v1::Device MakeDevice(const Measured& measured, int64_t cores) {
+absl::StatusOr<v1::Device> MakeDevice(const Measured& measured, int64_t cores) {
   v1::Device device = *FindDevice("cpu");  // links, reserve and the like, which are not measured
   device.clear_peak_flops();
-  device.clear_efficiencies();
   device.clear_sources();
   const std::string source = "measured on " + ProcessorName() + ", one core with all " + std::to_string(cores) + " busy";
   auto peak = [&](v1::DType dtype, double flops) {
@@ -170,25 +149,12 @@ v1::Device MakeDevice(const Measured& measured, int64_t cores) {
   peak(v1::FLOAT16, measured[kFloat16]);
   const double bandwidth = *std::max_element(measured.begin() + kCopy, measured.begin() + kOptimizer + 1);
   device.set_memory_bandwidth_bytes_per_second(bandwidth);
-  auto efficiency = [&](const char* op_class, double fraction, v1::DType dtype = v1::DTYPE_UNSPECIFIED) {
-    auto* added = device.add_efficiencies();
-    added->set_op_class(op_class);
-    added->set_fraction(std::min(fraction, 1.0));
-    added->set_source(source);
-    added->set_dtype(dtype);
-  };
-  efficiency("matmul", measured[kMatmul] / measured[kFloat32]);
-  efficiency("attention", measured[kAttention] / measured[kFloat32]);
-  efficiency("attention", measured[kAttentionBFloat16] / measured[kBFloat16], v1::BFLOAT16);
-  efficiency("elementwise", measured[kElementwise] / bandwidth);
-  efficiency("reduction", measured[kReduction] / bandwidth);
-  efficiency("copy", measured[kCopy] / bandwidth);
-  efficiency("optimizer", measured[kOptimizer] / bandwidth);
   // On a CPU the smallest operator takes the time of its dispatch, which is measured with it.
   device.set_kernel_launch_seconds(0);
   device.set_host_dispatch_seconds(measured[kDispatch]);
   device.add_sources("peaks, bandwidth, dispatch: " + source);
   device.add_sources("memory_bytes is 0: the host's memory divided by its ranks is taken");
+  if (absl::Status status = MeasureEfficiencies(cores, source, &device); !status.ok()) return status;
   return device;
 }
 
@@ -200,17 +166,17 @@ int main() {
   legoai::comm::UseKnownCpuKernels();
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
   const int64_t cores = HostPhysicalCores();
-  auto measured = MeasureAllCores(cores);
-  auto link = MeasureNodeLink();
-  for (const absl::Status& status : {measured.status(), link.status()}) {
+  const auto measured = MeasureAllCores(cores);
+  const auto link = MeasureNodeLink();
+  auto device = measured.ok() ? MakeDevice(*measured, cores) : measured.status();
+  for (const absl::Status& status : {device.status(), link.status()}) {
     if (status.ok()) continue;
     std::fprintf(stderr, "lego-measure: %s\n", std::string(status.message()).c_str());
     return 1;
   }
-  legoai::v1::Device device = MakeDevice(*measured, cores);
-  *device.mutable_measured_node_link() = *link;
+  *device->mutable_measured_node_link() = *link;
   std::string text;
-  google::protobuf::TextFormat::PrintToString(device, &text);
+  google::protobuf::TextFormat::PrintToString(*device, &text);
   std::fputs(text.c_str(), stdout);
   return 0;
 }
