@@ -68,22 +68,6 @@ TEST(ThreadPool, WorkIsDoneWhenItIsDueAndHoldsUpNothing) {
   EXPECT_EQ(done.back(), "at the end");
 }
 
-// The thread that kept the time of the next may be the one that is woken for other work: another must go on keeping it.
-TEST(ThreadPool, DelayedWorkIsDoneWhileAnotherThreadIsBusy) {
-  constexpr int kTimes = 50;
-  std::vector<std::promise<void>> delayed(kTimes), busy(kTimes);
-  ThreadPool pool(2, 10);
-  for (int i = 0; i < kTimes; ++i) {
-    pool.Post([&, i] { delayed[i].set_value(); }, std::chrono::milliseconds(3));
-    std::this_thread::yield();  // one of the two sees it
-    pool.Post([&, i] {
-      delayed[i].get_future().wait();
-      busy[i].set_value();
-    });
-    busy[i].get_future().wait();
-  }
-}
-
 TEST(ThreadPool, ThreadsWorkAtTheSameTime) {
   std::atomic<int> inside = 0;
   std::promise<void> all;
