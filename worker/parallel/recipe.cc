@@ -128,6 +128,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   }
   check->Whole("checkpoint.interval", recipe.checkpoint().interval(), 1);
   check->Whole("checkpoint.keep_latest_k", recipe.checkpoint().keep_latest_k(), 0);
+  check->Whole("checkpoint.max_pending_commits", recipe.checkpoint().max_pending_commits(), 0);
   check->Whole("comm.init_timeout_seconds", recipe.comm().init_timeout_seconds(), 1);
   check->Whole("comm.train_timeout_seconds", recipe.comm().train_timeout_seconds(), 1);
   check->Whole("comm.trace_buf_size", recipe.comm().trace_buf_size(), 1);

@@ -133,6 +133,7 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"lr_scheduler", "min_lr_factor", "1.5", "1"},
            {"checkpoint", "interval", "0", "1"},
            {"checkpoint", "keep_latest_k", "-1", "0"},
+           {"checkpoint", "max_pending_commits", "-1", "0"},
            {"comm", "init_timeout_seconds", "0", "1"},
            {"comm", "train_timeout_seconds", "0", "1"},
            {"comm", "trace_buf_size", "0", "1"},
