@@ -5,19 +5,22 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
@@ -27,6 +30,7 @@
 #include "server/http/http_server.h"
 #include "server/jobs/notifier.h"
 #include "server/jobs/request_checks.h"
+#include "server/main/listen_address.h"
 #include "server/metrics/gauges.h"
 #include "server/metrics/log.h"
 #include "server/metrics/measured_store.h"
@@ -42,6 +46,8 @@
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
 ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is reached besides localhost and --http's address");
+ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines reach, although whoever does can do everything");
+ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1), "how often the log says so of a server that others reach");
 ABSL_FLAG(std::string, data, "", "folder of the store; it is made if it is not there (needed)");
 ABSL_FLAG(std::string, web, "", "folder of the built page; empty: none");
 ABSL_FLAG(std::string, sim, "", "path of lego-sim; empty: beside this program");
@@ -54,22 +60,6 @@ ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a worker t
 
 namespace legoai::server {
 namespace {
-
-struct Endpoint {
-  std::string address;
-  int port = 0;
-};
-
-absl::StatusOr<Endpoint> ParseEndpoint(const std::string& field, const std::string& text) {
-  const size_t colon = text.rfind(':');
-  Endpoint endpoint;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &endpoint.port) ||
-      endpoint.port < 0 || endpoint.port > 65535) {
-    return FieldError(field, text, "must be ADDRESS:PORT, such as 127.0.0.1:7420 (port 0: any that is free)");
-  }
-  endpoint.address = text.substr(0, colon);
-  return endpoint;
-}
 
 absl::Status TimeError(const std::string& field, absl::Duration value, const std::string& remedy) {
   return FieldError(field, absl::FormatDuration(value), remedy);
@@ -91,6 +81,38 @@ absl::StatusOr<ControllerOptions> ReadTimes() {
   if (options.forget_workers < options.lease_ttl)
     return TimeError("--forget_workers", options.forget_workers, "must be at least --lease_ttl");
   return options;
+}
+
+// Where the server listens, and which of that is reached from other machines.
+struct Listening {
+  ListenAddress grpc;
+  std::optional<ListenAddress> http;
+  std::vector<std::string> open;
+};
+
+absl::StatusOr<ListenAddress> ReadAddress(const std::string& flag, const std::string& text, std::vector<std::string>* open) {
+  auto address = ParseListenAddress(flag, text);
+  if (!address.ok()) return address.status();
+  const auto numbers = ResolveHost(flag, address->host);
+  if (!numbers.ok()) return numbers.status();
+  if (absl::Status status = CheckReach(flag, *address, *numbers, absl::GetFlag(FLAGS_insecure)); !status.ok()) return status;
+  if (!CheckReach(flag, *address, *numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
+  return address;
+}
+
+absl::StatusOr<Listening> ReadListening() {
+  Listening listening;
+  auto grpc = ReadAddress("--listen", absl::GetFlag(FLAGS_listen), &listening.open);
+  if (!grpc.ok()) return grpc.status();
+  listening.grpc = *std::move(grpc);
+  if (const std::string text = absl::GetFlag(FLAGS_http); !text.empty()) {
+    auto http = ReadAddress("--http", text, &listening.open);
+    if (!http.ok()) return http.status();
+    listening.http = *std::move(http);
+  }
+  if (const absl::Duration every = absl::GetFlag(FLAGS_insecure_reminder); every < absl::Milliseconds(1))
+    return TimeError("--insecure_reminder", every, "must be at least 1ms");
+  return listening;
 }
 
 absl::StatusOr<std::string> DataFolder() {
@@ -120,15 +142,23 @@ int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
 
 absl::Duration Steady() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
-// Blocks until SIGTERM or SIGINT, which are blocked in every thread. SIGPIPE is ignored.
-int WaitForSignal() {
+void WarnOfOpenAddresses(const std::vector<std::string>& open) {
+  if (open.empty()) return;
+  LogWarning(absl::StrCat("the server can be reached from other machines (", absl::StrJoin(open, ", "),
+                          ") without authentication and encryption: whoever reaches it can do everything"));
+}
+
+// Blocks until SIGTERM or SIGINT, which are blocked in every thread; calls `remind` every `interval`. SIGPIPE is ignored.
+int WaitForSignal(absl::Duration interval, const std::function<void()>& remind) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  int got = 0;
-  sigwait(&signals, &got);
-  return got;
+  const timespec wait = absl::ToTimespec(interval);
+  while (true) {
+    if (const int got = sigtimedwait(&signals, nullptr, &wait); got > 0) return got;
+    if (errno == EAGAIN) remind();
+  }
 }
 
 void BlockSignals() {
@@ -140,15 +170,15 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const Endpoint& endpoint, const std::vector<grpc::Service*>& services,
-                                                         int* port) {
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& address,
+                                                         const std::vector<grpc::Service*>& services, int* port) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server must see that the port is in use
   SetKeepalive(Keepalive(), &builder);
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
-  const std::string target = absl::StrCat(endpoint.address, ":", endpoint.port);
+  const std::string target = ToText(address);
   builder.AddListeningPort(target, grpc::InsecureServerCredentials(), port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -158,8 +188,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const Endpoint& endpoin
 }
 
 absl::Status Serve() {
-  auto grpc_endpoint = ParseEndpoint("--listen", absl::GetFlag(FLAGS_listen));
-  if (!grpc_endpoint.ok()) return grpc_endpoint.status();
+  const auto listening = ReadListening();
+  if (!listening.ok()) return listening.status();
   auto times = ReadTimes();
   if (!times.ok()) return times.status();
   const auto data = DataFolder();
@@ -185,16 +215,14 @@ absl::Status Serve() {
   // Agents that come back at once find the leases that the store has.
   if (absl::Status status = controller.Begin(); !status.ok()) return status;
   int grpc_port = 0;
-  auto grpc_server = ListenGrpc(*grpc_endpoint, {users.service(), agents.get()}, &grpc_port);
+  auto grpc_server = ListenGrpc(listening->grpc, {users.service(), agents.get()}, &grpc_port);
   if (!grpc_server.ok()) return grpc_server.status();
 
   std::unique_ptr<HttpServer> http;
-  if (!absl::GetFlag(FLAGS_http).empty()) {
-    auto endpoint = ParseEndpoint("--http", absl::GetFlag(FLAGS_http));
-    if (!endpoint.ok()) return endpoint.status();
+  if (listening->http) {
     HttpOptions http_options;
-    http_options.address = endpoint->address;
-    http_options.port = endpoint->port;
+    http_options.address = listening->http->host;
+    http_options.port = listening->http->port;
     http_options.web_directory = absl::GetFlag(FLAGS_web);
     http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
     auto before_scrape = [&] {
@@ -206,11 +234,12 @@ absl::Status Serve() {
     http = *std::move(started);
   }
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
-          {{"grpc", absl::StrCat(grpc_endpoint->address, ":", grpc_port)},
+          {{"grpc", ToText({listening->grpc.host, grpc_port})},
            {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
            {"data", *data}});
+  WarnOfOpenAddresses(listening->open);
 
-  const int got = WaitForSignal();
+  const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening->open); });
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();
