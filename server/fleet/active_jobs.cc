@@ -16,7 +16,8 @@ std::string_view Id(std::string_view name) { return name.substr(name.rfind('/') 
 // again, as slowly as is predicted now or was measured before.
 std::optional<absl::Duration> TimeLeft(const v1::Job& job, double paced) {
   const bool runs = job.state() == v1::RUNNING;
-  const int64_t done = runs ? job.progress().step() : job.committed_step();
+  const int64_t saved = job.has_committed_step() ? job.committed_step() : job.starts_from().step();
+  const int64_t done = runs ? job.progress().step() : saved;
   const int64_t steps = job.spec().recipe().training().steps() - done;
   const double each = std::max(job.progress().step_seconds(), runs ? paced : job.chosen().step_time_seconds());
   if (!(each > 0) || steps < 0) return std::nullopt;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/kept_checkpoints.h"
+#include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 
@@ -74,16 +75,20 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
   return transaction.PutAttempt(job.name(), *attempt);
 }
 
-// How often in a row trainers have failed without a new committed checkpoint in between, this time included.
+// How often in a row trainers have failed without a new committed checkpoint in between, this time included. One that is damaged
+// was no progress, and to come upon it is no failure of the trainers.
 absl::StatusOr<int64_t> FailuresInVain(store::Transaction& transaction, const v1::Job& job) {
   const auto attempts = transaction.ListAttempts(job.name());
   if (!attempts.ok()) return attempts.status();
-  int64_t failures = 0;
-  for (auto attempt = attempts->rbegin(); attempt != attempts->rend(); ++attempt) {
-    if (attempt->resume_step() != job.committed_step() || attempt->has_resume_step() != job.has_committed_step()) break;
-    failures += attempt->state() == "failed";
+  const auto checkpoints = transaction.ListKeptCheckpoints(job.name());
+  if (!checkpoints.ok()) return checkpoints.status();
+  int64_t last_progress = 0;
+  for (const v1::Checkpoint& one : *checkpoints) {
+    if (one.damage().empty()) last_progress = std::max(last_progress, one.attempt());
   }
-  return failures;
+  return std::count_if(attempts->begin(), attempts->end(), [&](const v1::Attempt& one) {
+    return one.attempt() > last_progress && one.state() == "failed" && !one.has_damage();
+  });
 }
 
 absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Status& error, std::string_view reason,
@@ -92,13 +97,15 @@ absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Sta
   return Move(transaction, job, v1::FAILED, reason, now_us);
 }
 
-std::string GoesOnFrom(const v1::Job& job) {
-  return job.has_committed_step() ? absl::StrCat("; goes on from step ", job.committed_step()) : std::string("; begins anew");
-}
-
 absl::Status Restart(store::Transaction& transaction, v1::Job* job, const std::string& reason, int64_t now_us) {
+  const auto from = FindResumePoint(transaction, *job);
+  if (!from.ok()) return from.status();
+  if (from->NoneIsWhole()) {
+    const absl::Status lost = absl::DataLossError(NoneIsWholeText(*from));
+    return Fail(transaction, job, lost, absl::StrCat(reason, "; ", lost.message()), now_us);
+  }
   job->set_restarts(job->restarts() + 1);
-  return Move(transaction, job, v1::RESTARTING, absl::StrCat(reason, GoesOnFrom(*job)), now_us);
+  return Move(transaction, job, v1::RESTARTING, absl::StrCat(reason, "; ", GoesOnText(*job, from->checkpoint)), now_us);
 }
 
 absl::Status ApplyFailure(store::Transaction& transaction, v1::Job* job, const absl::Status& error, int64_t now_us) {

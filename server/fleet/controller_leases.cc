@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/explain.h"
 #include "server/fleet/controller.h"
+#include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 
@@ -222,17 +223,16 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     if (!stored.ok()) return stored.status();
     if (!*stored) return absl::NotFoundError(grant.job);
     job = **stored;
-    auto checkpoints = transaction.ListKeptCheckpoints(grant.job);
-    if (!checkpoints.ok()) return checkpoints.status();
+    const auto from = FindResumePoint(transaction, job);
+    if (!from.ok()) return from.status();
     job.set_epoch(job.epoch() + 1);
     job.set_attempts(job.attempts() + 1);
     attempt = AttemptOf(job, grant, now_us);
     v1::StartAttempt start;
-    for (const v1::Checkpoint& checkpoint : *checkpoints) {
-      if (!job.has_committed_step() || checkpoint.step() != job.committed_step()) continue;
-      attempt.set_resume_step(checkpoint.step());
-      start.set_resume_step(checkpoint.step());
-      start.set_resume_directory(checkpoint.directory());
+    if (from->checkpoint) {
+      attempt.set_resume_step(from->checkpoint->step());
+      start.set_resume_step(from->checkpoint->step());
+      start.set_resume_directory(from->checkpoint->directory());
     }
     Describe(job, attempt, &start);
     *message.mutable_start() = std::move(start);

@@ -9,6 +9,7 @@
 #include "planner/explain.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/controller.h"
+#include "server/fleet/resume_point.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -20,7 +21,8 @@ constexpr int64_t kMostTries = 3;
 // Between two attempts to store a plan, where the store refuses it.
 constexpr absl::Duration kStoreAgain = absl::Seconds(2);
 
-v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster) {
+// `kept`: the recipe of the checkpoint that it goes on from.
+v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster, const std::optional<v1::Recipe>& kept) {
   const v1::JobSpec& spec = job.spec();
   v1::PlanRequest request;
   *request.mutable_model() = spec.model();
@@ -31,7 +33,7 @@ v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster) {
   *request.mutable_constraints() = spec.planning().constraints();
   request.set_budget_seconds(spec.planning().budget_seconds());
   request.set_top(spec.planning().top());
-  if (job.has_committed_step()) *request.mutable_resume_from() = job.chosen().recipe();
+  if (kept) *request.mutable_resume_from() = *kept;
   return request;
 }
 
@@ -213,7 +215,10 @@ bool Controller::PlanJob(const ToPlan& next) {
   const std::string why =
       absl::StrCat(next.because, "ranks recipes for ", SlotsText(next.slots, next.worker->name(), seen.wanted));
   v1::Job job;
+  absl::StatusOr<std::optional<v1::Recipe>> kept;
   const absl::StatusOr<bool> moved = ChangeJob(seen, [&](store::Transaction& transaction, v1::Job* stored) {
+    kept = RecipeToKeep(transaction, *stored);
+    if (!kept.ok()) return kept.status();
     const absl::Status status = Move(transaction, stored, v1::PLANNING, why, options_.now_us());
     job = *stored;
     return status;
@@ -231,7 +236,7 @@ bool Controller::PlanJob(const ToPlan& next) {
   LogInfo(why, {.job = name, .worker = next.worker->name()});
   if (next.moves) ++planned_[name].moves;
   planning_->PlanLater(
-      RequestOf(job, *cluster),
+      RequestOf(job, *cluster, *kept),
       [this, name](const planner::PlanProgress& progress) { notifier_->SetPlanning(name, ToProto(progress)); },
       [cancelled] { return cancelled->load(); },
       [this, name](absl::StatusOr<v1::PlanResult> result) {

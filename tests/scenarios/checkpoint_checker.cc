@@ -113,7 +113,7 @@ Rules CheckCommits(const JobHistory& history) {
       rules.push_back(absl::StrCat("nothing is committed but by the attempt under way: ", what));
   }
   for (const v1::Attempt& attempt : history.attempts) {
-    int64_t committed = 0;
+    int64_t committed = history.job.starts_from().step();  // of the job that it tries again
     for (const v1::Checkpoint& checkpoint : history.checkpoints) {
       if (checkpoint.epoch() < attempt.epoch()) committed = std::max(committed, checkpoint.step());
     }
@@ -125,8 +125,9 @@ Rules CheckCommits(const JobHistory& history) {
   if (newest != history.job.committed_step())
     rules.push_back(absl::StrCat("the committed step is that of the last checkpoint: ", name, " says ",
                                  history.job.committed_step(), ", stored is ", newest));
-  if (history.job.state() == v1::SUCCEEDED && newest != history.job.spec().recipe().training().steps())
-    rules.push_back(absl::StrCat("a job that succeeded has saved its last step: ", name, " saved ", newest));
+  const int64_t saved = std::max(newest, history.job.starts_from().step());
+  if (history.job.state() == v1::SUCCEEDED && saved != history.job.spec().recipe().training().steps())
+    rules.push_back(absl::StrCat("a job that succeeded has saved its last step: ", name, " saved ", saved));
   return rules;
 }
 

@@ -239,11 +239,13 @@ int64_t FleetTest::Plans(const std::string& job) const {
   return std::count(states.begin(), states.end(), v1::PLANNING);
 }
 
+std::vector<v1::Transition> FleetTest::Transitions(const std::string& job) const {
+  return MustRead<std::vector<v1::Transition>>(*store_, [&](auto& read) { return read.ListTransitions(job, 0, 1000); });
+}
+
 std::vector<v1::JobState> FleetTest::History(const std::string& job) const {
-  const auto transitions =
-      MustRead<std::vector<v1::Transition>>(*store_, [&](auto& read) { return read.ListTransitions(job, 0, 1000); });
   std::vector<v1::JobState> states;
-  for (const v1::Transition& transition : transitions) {
+  for (const v1::Transition& transition : Transitions(job)) {
     EXPECT_TRUE(IsLegal(transition.from(), transition.to()))
         << StateText(transition.from()) << " to " << StateText(transition.to());
     if (!states.empty()) {

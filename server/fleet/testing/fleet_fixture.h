@@ -98,6 +98,7 @@ class FleetTest : public testing::Test {
   void AwaitDecision();  // the controller has decided anew since this was called
   // The states through which it went, in order; each change is legal.
   std::vector<v1::JobState> History(const std::string& job) const;
+  std::vector<v1::Transition> Transitions(const std::string& job) const;
   int64_t Plans(const std::string& job) const;  // so often it was planned
   std::vector<v1::Attempt> Attempts(const std::string& job) const;
   std::vector<v1::StepMetrics> Metrics(const std::string& job) const;

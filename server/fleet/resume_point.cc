@@ -1,0 +1,80 @@
+#include "server/fleet/resume_point.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace legoai::server {
+namespace {
+
+// The job of which a checkpoint is.
+std::string JobOf(const v1::Checkpoint& checkpoint) {
+  return checkpoint.name().substr(0, checkpoint.name().find("/checkpoints/"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<v1::Checkpoint>> ResumableCheckpoints(store::ReadTransaction& read, const v1::Job& job) {
+  std::vector<v1::Checkpoint> found;
+  int64_t latest = std::numeric_limits<int64_t>::max();
+  for (std::optional<v1::Job> at = job; at;) {
+    auto kept = read.ListKeptCheckpoints(at->name());
+    if (!kept.ok()) return kept.status();
+    std::erase_if(*kept, [&](const v1::Checkpoint& one) { return one.step() > latest; });
+    // They come by step, then by epoch: where a step was done again, the later one counts.
+    found.insert(found.end(), std::make_move_iterator(kept->rbegin()), std::make_move_iterator(kept->rend()));
+    if (!at->has_starts_from()) break;
+    const v1::Checkpoint start = at->starts_from();
+    latest = std::min(latest, start.step());
+    auto earlier = read.GetJob(JobOf(start));
+    if (!earlier.ok()) return earlier.status();
+    if (!*earlier) found.push_back(start);  // the store has forgotten that job
+    at = *std::move(earlier);
+  }
+  return found;
+}
+
+absl::StatusOr<ResumePoint> FindResumePoint(store::ReadTransaction& read, const v1::Job& job) {
+  auto checkpoints = ResumableCheckpoints(read, job);
+  if (!checkpoints.ok()) return checkpoints.status();
+  ResumePoint point;
+  for (v1::Checkpoint& checkpoint : *checkpoints) {
+    if (checkpoint.damage().empty()) {
+      point.checkpoint = std::move(checkpoint);
+      break;
+    }
+    point.damaged.push_back(std::move(checkpoint));
+  }
+  return point;
+}
+
+std::string GoesOnText(const v1::Job& job, const std::optional<v1::Checkpoint>& checkpoint) {
+  if (!checkpoint) return "begins anew";
+  const std::string of = JobOf(*checkpoint);
+  return absl::StrCat("goes on from step ", checkpoint->step(), of == job.name() ? "" : absl::StrCat(" of ", of));
+}
+
+std::string NoneIsWholeText(const ResumePoint& point) {
+  std::vector<std::string> each;
+  for (const v1::Checkpoint& one : point.damaged) each.push_back(absl::StrCat("step ", one.step(), ": ", one.damage()));
+  return absl::StrCat("none of its checkpoints is whole (", absl::StrJoin(each, "; "),
+                      "): `lego retry --fresh` begins anew");
+}
+
+absl::StatusOr<std::optional<v1::Recipe>> RecipeToKeep(store::ReadTransaction& read, const v1::Job& job) {
+  const auto point = FindResumePoint(read, job);
+  if (!point.ok()) return point.status();
+  if (!point->checkpoint) return std::optional<v1::Recipe>();
+  const auto attempts = read.ListAttempts(JobOf(*point->checkpoint));
+  if (!attempts.ok()) return attempts.status();
+  for (const v1::Attempt& attempt : *attempts) {
+    if (attempt.attempt() == point->checkpoint->attempt()) return std::optional(attempt.recipe());
+  }
+  return std::optional<v1::Recipe>();
+}
+
+}  // namespace legoai::server

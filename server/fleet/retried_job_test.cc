@@ -1,0 +1,138 @@
+// A retry that goes on from a checkpoint of another job: where its attempts begin, and what its plan keeps.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/fleet/testing/fleet_fixture.h"
+
+namespace legoai::server {
+namespace {
+
+using testing::HasSubstr;
+using namespace v1;  // the states' names
+
+constexpr char kOldDirectory[] = "/runs/old/epoch-1/checkpoints";
+
+class RetriedJobTest : public FleetTest {
+ protected:
+  // A failed job with checkpoints of two steps, the second of which a retry begins with.
+  void SetUp() override {
+    FleetTest::SetUp();
+    v1::Job old = MakeJob(2);
+    old.set_state(FAILED);
+    old_ = old.name();
+    Insert({old});
+    recipe_ = old.spec().recipe();
+    recipe_.mutable_optimizer()->set_lr(0.25);
+    recipe_.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+    v1::Attempt attempt;
+    attempt.set_attempt(1);
+    attempt.set_epoch(1);
+    *attempt.mutable_recipe() = recipe_;
+    Write([&](store::Transaction& transaction) { return transaction.PutAttempt(old_, attempt); });
+    Put(2, "");
+    start_ = Put(4, "");
+  }
+  v1::Checkpoint Put(int64_t step, const std::string& damage) {
+    v1::Checkpoint checkpoint;
+    checkpoint.set_name(absl::StrCat(old_, "/checkpoints/", step));
+    checkpoint.set_step(step);
+    checkpoint.set_epoch(1);
+    checkpoint.set_attempt(1);
+    checkpoint.set_directory(kOldDirectory);
+    checkpoint.set_damage(damage);
+    Write([&](store::Transaction& transaction) { return transaction.PutCheckpoint(old_, checkpoint); });
+    return checkpoint;
+  }
+  void Write(const std::function<absl::Status(store::Transaction&)>& work) {
+    const absl::Status status = store_->Write(work);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  std::string SubmitRetry(int64_t max_restarts = 1) {
+    v1::Job job = MakeJob(2, 1, max_restarts);
+    job.set_retry_of(old_);
+    *job.mutable_starts_from() = start_;
+    Insert({job});
+    controller_->JobChanged(job.name());
+    return job.name();
+  }
+
+  std::string old_;
+  v1::Recipe recipe_;
+  v1::Checkpoint start_;
+};
+
+TEST_F(RetriedJobTest, ItsAttemptsBeginWithTheOldCheckpointUntilItHasItsOwn) {
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string job = SubmitRetry();
+  v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_EQ(start.lease().job(), job);
+  EXPECT_EQ(start.resume_step(), 4);
+  EXPECT_EQ(start.resume_directory(), kOldDirectory);
+  EXPECT_EQ(Attempts(job)[0].resume_step(), 4);
+  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
+  start = agent.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 4);
+  EXPECT_EQ(start.resume_directory(), kOldDirectory);
+  EXPECT_TRUE(Commit(&agent, start.lease(), 6).commit());
+  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 7);
+  start = agent.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 6);
+  EXPECT_NE(start.resume_directory(), kOldDirectory);
+}
+
+TEST_F(RetriedJobTest, ItSaysFromWhereItGoesOn) {
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string job = SubmitRetry();
+  const v1::StartAttempt start = agent.link.NextStart();
+  ReportStep(&agent, start.lease(), 5);
+  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
+  agent.link.NextStart();
+  const auto transitions = Transitions(job);
+  const auto restart = std::find_if(transitions.begin(), transitions.end(), [](const auto& one) { return one.to() == RESTARTING; });
+  ASSERT_NE(restart, transitions.end());
+  EXPECT_THAT(restart->reason(), HasSubstr(absl::StrCat("rank 1 died; goes on from step 4 of ", old_)));
+}
+
+TEST_F(RetriedJobTest, AttemptsWithoutACheckpointOfItsOwnCountAgainstItsBudget) {
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string job = SubmitRetry(/*max_restarts=*/1);
+  ReportEnd(&agent, agent.link.NextStart().lease(), absl::UnavailableError("rank 1 died"), false, 5);
+  ReportEnd(&agent, agent.link.NextStart().lease(), absl::UnavailableError("rank 0 died"), false, 5);
+  EXPECT_EQ(Get(job).state(), FAILED);
+  EXPECT_THAT(Get(job).reason(), HasSubstr("2 attempts in a row have failed"));
+}
+
+TEST_F(RetriedJobTest, ItIsPlannedWithWhatTheOldCheckpointFixes) {
+  TestAgent agent("a");
+  Connect(&agent);
+  SubmitRetry();
+  const v1::Recipe planned = agent.link.NextStart().recipe();
+  EXPECT_EQ(planned.optimizer().lr(), recipe_.optimizer().lr());
+  EXPECT_EQ(planned.training().mixed_precision_param(), recipe_.training().mixed_precision_param());
+}
+
+TEST_F(RetriedJobTest, WhereTheOldCheckpointIsDamagedItFallsBackToAnOlderOneAndThenFails) {
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string job = SubmitRetry(/*max_restarts=*/5);
+  v1::LeaseId lease = agent.link.NextStart().lease();
+  Put(4, "a bit is flipped in rank-0");
+  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"), false, 4);
+  const v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 2);
+  Put(2, "no manifest");
+  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 2);
+  const v1::Job failed = Get(job);
+  EXPECT_EQ(failed.state(), FAILED);
+  EXPECT_THAT(failed.reason(), HasSubstr("none of its checkpoints is whole (step 4: a bit is flipped in rank-0; step 2: no manifest)"));
+}
+
+}  // namespace
+}  // namespace legoai::server
