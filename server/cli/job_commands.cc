@@ -97,11 +97,17 @@ absl::StatusOr<int> Cancel(Client& client, const std::string& name, const Argume
 
 absl::StatusOr<int> Retry(Client& client, const std::string& name, const Arguments& arguments) {
   v1::RetryJobRequest request;
+  const auto from = arguments.Integer("from", 1);
+  if (!from.ok()) return from.status();
   request.set_name(name);
   request.set_request_id(arguments.Text("request-id"));
+  request.set_fresh(arguments.Has("fresh"));
+  if (*from) request.set_from_step(**from);
   const auto job = client.RetryJob(request);
   if (!job.ok()) return job.status();
-  Print(arguments.format() == Format::kTable ? absl::StrCat("submitted ", job->name(), ", which tries ", name, " again\n")
+  // Where the same was asked before, the job may have gone on meanwhile.
+  const std::string does = job->version() == 1 ? job->reason() : absl::StrCat("tries ", name, " again");
+  Print(arguments.format() == Format::kTable ? absl::StrCat("submitted ", job->name(), ", which ", does, "\n")
                                              : TreeText(arguments.format(), ToTree(*job)));
   return kDone;
 }
@@ -149,8 +155,11 @@ Command CancelCommand() {
 }
 
 Command RetryCommand() {
-  return OfOneJob("retry", "Submits a job that failed or was cancelled again, as a new one.",
-                  {{"request-id", "ID", "the same id gives the same new job again; 8 to 64 characters"}}, Retry);
+  return OfOneJob("retry", "Goes on with a job that failed or was cancelled, as a new one: from its last good checkpoint.",
+                  {{"from", "STEP", "from the checkpoint of this step instead"},
+                   {"fresh", "", "from the beginning"},
+                   {"request-id", "ID", "the same id gives the same new job again; 8 to 64 characters"}},
+                  Retry);
 }
 
 }  // namespace legoai::cli

@@ -50,6 +50,13 @@ std::string ChosenText(const v1::Job& job) {
                       " a step, ", BytesText(job.chosen().peak_memory_bytes()));
 }
 
+std::string RetryText(const v1::Job& job) {
+  if (!job.has_starts_from()) return job.retry_of();
+  const std::string of = job.starts_from().name().substr(0, job.starts_from().name().find("/checkpoints/"));
+  return absl::StrCat(job.retry_of(), ", goes on from step ", job.starts_from().step(),
+                      of == job.retry_of() ? "" : absl::StrCat(" of ", of));
+}
+
 std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
   Table table({"attempt", "epoch", "<state", "ranks", "<workers", "<started", "from step", "last step", "<error"});
   for (const v1::Attempt& attempt : attempts) {
@@ -96,7 +103,7 @@ std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField
   Line("submitted", TimeText(job.create_time_us()), &text);
   Line("started", TimeText(job.start_time_us()), &text);
   Line("ended", TimeText(job.end_time_us()), &text);
-  Line("retry of", job.retry_of(), &text);
+  Line("retry of", RetryText(job), &text);
   Line("model", job.spec().model().name(), &text);
   Line("dataset", job.spec().dataset().uri(), &text);
   Line("resources", ResourcesText(job.spec().resources()), &text);

@@ -137,6 +137,11 @@ TEST_F(ServerCommands, AJobFromSubmissionToItsEnd) {
   EXPECT_EQ(retried["retry_of"], name);
   EXPECT_EQ(RunJson({"retry", id, "--request-id", "retry-0001"})["name"], retried["name"]);
   EXPECT_EQ(RunJson({"list", "--limit", "1"})[0]["name"], retried["name"]);
+  EXPECT_NE(Run({"retry", id}).out.find(", which tries " + name + " again; begins anew, for it has no checkpoint\n"),
+            std::string::npos);
+  ExpectError({"retry", id, "--from", "400"}, 1, {"from_step", "400", "there is none"});
+  ExpectError({"retry", id, "--from", "0"}, 2, {"--from", "0"});
+  ExpectError({"retry", id, "--from", "400", "--fresh"}, 2, {"from_step", "fresh"});
   const Result waited = Run({"wait", id});
   EXPECT_EQ(waited.code, 1);
   EXPECT_NE(waited.out.find("cancelled"), std::string::npos);

@@ -3,9 +3,8 @@
 //
 // A job goes on from the latest of its own committed checkpoints that is kept and whole. A retry that has none of its own goes on
 // from the one that it was made for (`Job.starts_from`, of an earlier job), or, where that is damaged, from an older one of that
-// job; that job may be a retry itself. Whatever happened, it never goes on from a checkpoint later than `starts_from`: those belong
-// to the training that was given up.
-// Thread-safety: functions of the transaction that is given.
+// job; that job may be a retry itself. Whatever happened, it never goes on from a checkpoint later than `starts_from`: those
+// belong to the training that was given up. Thread-safety: functions of the transaction that is given.
 #pragma once
 
 #include <optional>

@@ -94,7 +94,8 @@ TEST_F(RetriedJobTest, ItSaysFromWhereItGoesOn) {
   ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
   agent.link.NextStart();
   const auto transitions = Transitions(job);
-  const auto restart = std::find_if(transitions.begin(), transitions.end(), [](const auto& one) { return one.to() == RESTARTING; });
+  const auto restart =
+      std::find_if(transitions.begin(), transitions.end(), [](const auto& one) { return one.to() == RESTARTING; });
   ASSERT_NE(restart, transitions.end());
   EXPECT_THAT(restart->reason(), HasSubstr(absl::StrCat("rank 1 died; goes on from step 4 of ", old_)));
 }
@@ -131,7 +132,8 @@ TEST_F(RetriedJobTest, WhereTheOldCheckpointIsDamagedItFallsBackToAnOlderOneAndT
   ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 2);
   const v1::Job failed = Get(job);
   EXPECT_EQ(failed.state(), FAILED);
-  EXPECT_THAT(failed.reason(), HasSubstr("none of its checkpoints is whole (step 4: a bit is flipped in rank-0; step 2: no manifest)"));
+  EXPECT_THAT(failed.reason(),
+              HasSubstr("none of its checkpoints is whole (step 4: a bit is flipped in rank-0; step 2: no manifest)"));
 }
 
 }  // namespace

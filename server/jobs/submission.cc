@@ -163,6 +163,9 @@ std::string SubmissionDigest(const v1::CreateJobRequest& request) {
   return checkpoint::Sha256("create " + Deterministic(request.spec()));
 }
 
-std::string SubmissionDigest(const v1::RetryJobRequest& request) { return checkpoint::Sha256("retry " + request.name()); }
+std::string SubmissionDigest(const v1::RetryJobRequest& request) {
+  const std::string from = request.has_from_step() ? absl::StrCat(" from ", request.from_step()) : "";
+  return checkpoint::Sha256(absl::StrCat("retry ", request.name(), from, request.fresh() ? " fresh" : ""));
+}
 
 }  // namespace legoai::server

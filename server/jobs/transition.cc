@@ -7,11 +7,8 @@
 #include "absl/strings/str_cat.h"
 
 namespace legoai::server {
-namespace {
 
-// What a reader of the job's log looks for beside what its agent and trainers say: what it is planned for, where it runs, and why
-// it does not any more. That trainers are started, and train, is said by the agent.
-absl::Status AppendLine(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {
+absl::Status AppendStateLine(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {
   const v1::JobState state = job.state();
   if (state == v1::STARTING || state == v1::RUNNING) return absl::OkStatus();
   v1::LogLine line;
@@ -22,8 +19,6 @@ absl::Status AppendLine(store::Transaction& transaction, const v1::Job& job, int
   line.set_time_us(now_us);
   return transaction.AppendLog(job.name(), std::move(line));
 }
-
-}  // namespace
 
 absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to, std::string_view reason, int64_t now_us) {
   const v1::JobState from = job->state();
@@ -46,7 +41,7 @@ absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to
   transition.set_epoch(job->epoch());
   transition.set_time_us(now_us);
   if (absl::Status status = transaction.AppendTransition(transition); !status.ok()) return status;
-  return AppendLine(transaction, *job, now_us);
+  return AppendStateLine(transaction, *job, now_us);
 }
 
 absl::Status Touch(store::Transaction& transaction, v1::Job* job, int64_t now_us) {

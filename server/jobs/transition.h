@@ -17,6 +17,10 @@ namespace legoai::server {
 // Transaction::UpdateJob.
 absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to, std::string_view reason, int64_t now_us);
 
+// What a reader of the job's log looks for beside what its agent and trainers say: what it is planned for, where it runs, and why
+// it does not any more. That trainers are started, and train, is said by the agent. Move() does it.
+absl::Status AppendStateLine(store::Transaction& transaction, const v1::Job& job, int64_t now_us);
+
 // Stores other changes of `job` (progress, reason, queue position) under its next version, without a row of the history.
 absl::Status Touch(store::Transaction& transaction, v1::Job* job, int64_t now_us);
 

@@ -43,10 +43,12 @@ v1::Transition Birth(const v1::Job& job) {
 }
 
 absl::Status Insert(store::Transaction& transaction, const v1::Job& job, const std::optional<store::Submission>& submission) {
-  const absl::Status status = transaction.InsertJob(job, submission);
+  absl::Status status = transaction.InsertJob(job, submission);
   // Somebody else was faster with the same request_id: looked up when the whole runs again.
   if (absl::IsAlreadyExists(status) && submission) return absl::AbortedError(status.message());
-  return status.ok() ? transaction.AppendTransition(Birth(job)) : status;
+  if (status.ok()) status = transaction.AppendTransition(Birth(job));
+  // Of what a retry begins with, its log tells as well.
+  return status.ok() && !job.retry_of().empty() ? AppendStateLine(transaction, job, job.create_time_us()) : status;
 }
 
 bool IsNews(const LiveSeen& live, const LiveSeen& seen) {
@@ -111,27 +113,6 @@ absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& requ
   job.set_reason("waits to be planned");
   if (request.validate_only()) return job;
   return Submit(request.parent(), request.request_id(), SubmissionDigest(request), [&](store::Transaction&) { return job; });
-}
-
-absl::StatusOr<v1::Job> ControlPlane::RetryJob(const v1::RetryJobRequest& request) {
-  const auto parsed = ParseJobName("name", request.name());
-  if (!parsed.ok()) return parsed.status();
-  if (absl::Status status = CheckRequestId("request_id", request.request_id()); !status.ok()) return status;
-  auto again = [&](store::Transaction& transaction) -> absl::StatusOr<v1::Job> {
-    auto old = FindJob(transaction, "name", request.name());
-    if (!old.ok()) return old.status();
-    if (old->state() != v1::FAILED && old->state() != v1::CANCELLED) {
-      return FieldError("name", request.name(),
-                        absl::StrCat("is ", StateText(old->state()), "; only a job that failed or was cancelled is tried again"),
-                        absl::StatusCode::kFailedPrecondition);
-    }
-    v1::Job job;
-    *job.mutable_spec() = old->spec();
-    job.set_retry_of(old->name());
-    job.set_reason(absl::StrCat("waits to be planned; tries ", old->name(), " again"));
-    return job;
-  };
-  return Submit(FormatProjectName(parsed->project), request.request_id(), SubmissionDigest(request), again);
 }
 
 absl::StatusOr<v1::Job> ControlPlane::CancelJob(const v1::CancelJobRequest& request) {

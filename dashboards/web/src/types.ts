@@ -129,6 +129,7 @@ export interface Job {
   start_time_us: number | null;
   end_time_us: number | null;
   retry_of: string;
+  starts_from: Checkpoint | null;
   chosen: RankedRecipe | null;
   world_size: number | null;
   progress: JobProgress | null;
