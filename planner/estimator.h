@@ -20,7 +20,7 @@ class Estimator {
   // `request.id` is the caller's, to know the answer by. At most Slots() may be under way.
   virtual absl::Status Start(const v1::SimRequest& request) = 0;
   // The next answer; nothing if none came within `timeout`, or if a signal came first. An estimate that failed is an answer with
-  // an error.
+  // an error. One with `progress` is no end: more follows with the same id.
   virtual absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) = 0;
   // Ends what is under way at once; no answer comes for it.
   virtual void StopAll() = 0;

@@ -135,7 +135,8 @@ std::string ExplainNone(const v1::PlanResult& result, const Reasons& reasons) {
   const int64_t legal = result.bounded_out() + result.captured() + result.failed() + result.not_reached();
   if (legal == 0) return ExplainIllegal(result, reasons);
   const bool has_closest = result.rejected_size() > 0 && result.rejected(0).rule() == "out_of_memory";
-  if (!has_closest) return "Nothing was simulated to its end.";
+  const bool none_simulated = result.not_reached() > 0 && result.captured() == 0;
+  if (none_simulated || !has_closest) return "Nothing was simulated to its end.";
   return absl::StrCat(
       result.not_reached() > 0 ? "Nothing that was simulated fits. The closest is " : "Nothing fits. The closest is ",
       Summarize(result.rejected(0).recipe()), ": ", result.rejected(0).reason(),
@@ -154,6 +155,15 @@ std::string ExplainOthers(const std::vector<v1::Estimate>& ranked, const v1::Pla
                     " of the fastest, which is less than these predictions are sure of.");
   }
   return text;
+}
+
+// What it means that a part of the ranking was not simulated.
+std::string ExplainEstimated(const v1::PlanResult& result) {
+  const auto count = std::count_if(result.ranked().begin(), result.ranked().end(), [](const auto& r) { return r.estimated(); });
+  if (count == 0) return "";
+  return absl::StrCat(" ", count, " of them ", count == 1 ? "is" : "are",
+                      " ranked by the closed-form estimate, marked as estimated: with a lower bound of the memory, and they may "
+                      "not fit.");
 }
 
 }  // namespace
@@ -191,7 +201,7 @@ std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResul
     absl::StrAppend(&text, ranked.empty() ? " " : "\n- ", "The budget ended before ", result.not_reached(),
                     " further recipes that may fit were simulated",
                     comparable ? ", of which the best is " + ByEstimate(not_reached.entries[0].relative_time) : "",
-                    "; a larger --budget-seconds reaches them.");
+                    "; a larger --budget-seconds reaches them.", ExplainEstimated(result));
   }
   return text;
 }

@@ -132,6 +132,11 @@ TEST(Explain, NothingFitsOnlyIfThatIsKnown) {
   result.set_not_reached(2);
   EXPECT_THAT(Explain({}, result), StartsWith("Nothing that was simulated fits."));
   EXPECT_THAT(Explain({}, result), HasSubstr("larger --budget-seconds"));
+  result.set_captured(0);
+  EXPECT_THAT(Explain({}, result), StartsWith("Nothing was simulated to its end."));
+  EXPECT_THAT(Explain({}, result), Not(HasSubstr("estimated")));
+  result.add_ranked()->set_estimated(true);
+  EXPECT_THAT(Explain({}, result), HasSubstr("1 of them is ranked by the closed-form estimate, marked as estimated"));
   EXPECT_THAT(Explain({}, {}), HasSubstr("No recipe of the space is legal"));
   EXPECT_THAT(Explain({}, ResultWith(MakeRecipe(1, v1::AC_FULL), "failed", "crash")), Not(HasSubstr("closest")));
 }

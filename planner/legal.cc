@@ -124,7 +124,7 @@ class Pruner {
     }
     auto dims = parallel::ParallelDims::Create(recipe, request_.model(), world);
     if (!dims.ok()) return dims.status();
-    const int64_t bound = LargestBound(recipe, *dims);
+    const int64_t bound = sim::LargestBound(request_.model(), *dims, recipe);
     if (bound > UsableBytes(request_.cluster())) {
       ++space_.bounded_out;
       space_.closest.push_back({std::move(recipe), bound});
@@ -133,19 +133,8 @@ class Pruner {
     }
     auto estimate = sim::EstimateStep(request_.model(), *dims, recipe, request_.cluster());
     if (!estimate.ok()) return estimate.status();
-    space_.survivors.push_back({std::move(recipe), estimate->step_seconds, bound});
+    space_.survivors.push_back({std::move(recipe), *estimate, bound});
     return absl::OkStatus();
-  }
-
-  // Of all stages: one that does not fit is enough.
-  int64_t LargestBound(const v1::Recipe& recipe, const parallel::ParallelDims& dims) const {
-    int64_t largest = 0;
-    for (int64_t stage = 0; stage < dims.pp(); ++stage) {
-      parallel::Coordinates first;
-      first.pp = stage;
-      largest = std::max(largest, sim::BoundMemory(request_.model(), dims, recipe, dims.RankOf(first)).peak_requested_bytes);
-    }
-    return largest;
   }
 
   bool MeetsConstraints(const v1::Recipe& recipe) {
@@ -201,7 +190,7 @@ class Pruner {
   void Sort() {
     KeepClosest();
     std::stable_sort(space_.survivors.begin(), space_.survivors.end(),
-                     [](const auto& a, const auto& b) { return a.roofline_seconds < b.roofline_seconds; });
+                     [](const auto& a, const auto& b) { return a.roofline.step_seconds < b.roofline.step_seconds; });
   }
 
   v1::PlanRequest request_;

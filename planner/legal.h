@@ -11,13 +11,14 @@
 #include "absl/status/statusor.h"
 #include "planner/space.h"
 #include "proto/legoai/v1/plan.pb.h"
+#include "simulator/symbolic/roofline_estimate.h"
 
 namespace legoai::planner {
 
 struct Survivor {
   v1::Recipe recipe;
-  double roofline_seconds = 0;  // a labelled estimate, for the order only
-  int64_t bound_bytes = 0;      // at least this much memory is needed
+  sim::RooflineEstimate roofline;  // for the order, and where a ranking says that it is an estimate
+  int64_t bound_bytes = 0;         // at least this much memory is needed
 };
 
 struct BoundedOut {

@@ -187,16 +187,18 @@ v1::PlanRequest SmallPlan(const std::string& order) {
   return request;
 }
 
-// The whole chain: captures that never end are stopped soon after the budget, and count as not reached.
+// The whole chain: with a recipe that fits, captures that never end are stopped soon after the budget, and count as not reached.
 TEST(LegoSimPoolTest, ThePlanEndsWhenItsBudgetDoes) {
   LegoSimPool pool(Options(2));
-  v1::PlanRequest request = SmallPlan("hang");
+  v1::PlanRequest request = SmallPlan("hang-used");
   request.set_budget_seconds(0.05);
   auto result = Plan(request, pool);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->not_reached(), 2);
-  EXPECT_EQ(result->captured() + result->failed(), 0);
-  EXPECT_TRUE(Children().empty());
+  EXPECT_GE(result->captured(), 1);
+  EXPECT_LE(result->captured(), 2);
+  EXPECT_EQ(result->failed(), 0);
+  EXPECT_FALSE(result->ranked(0).estimated());
 }
 
 TEST(LegoSimPoolTest, ACancelledPlanLeavesNoProcess) {

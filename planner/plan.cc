@@ -13,18 +13,19 @@
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "planner/legal.h"
+#include "planner/ranking.h"
 #include "proto/errors.h"
 #include "simulator/hardware/catalog.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::planner {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kRejectedShown = 20;
 // Between two looks at `cancel` and at the clock.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
+constexpr double kReportSeconds = 1;
+
+absl::Duration SteadyNow() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
 v1::RejectedRecipe Reject(const v1::Recipe& recipe, const std::string& rule, std::string reason) {
   v1::RejectedRecipe rejected;
@@ -38,11 +39,17 @@ v1::RejectedRecipe Reject(const v1::Recipe& recipe, const std::string& rule, std
 class Run {
  public:
   Run(const v1::PlanRequest& request, Estimator& estimator, const std::function<void(const PlanProgress&)>& progress,
-      const std::function<bool()>& cancel)
-      : request_(request), estimator_(estimator), progress_(progress), cancel_(cancel), started_(Clock::now()) {}
+      const std::function<bool()>& cancel, const std::function<absl::Duration()>& steady)
+      : request_(request),
+        estimator_(estimator),
+        progress_(progress),
+        cancel_(cancel),
+        steady_(steady ? steady : SteadyNow),
+        started_(steady_()) {}
 
   absl::StatusOr<v1::PlanResult> Execute() {
-    auto space = PruneSpace(request_, cancel_, [this] { return OutOfTime(); });
+    // Quick, and all that follows rests on it: only the last limit ends it.
+    auto space = PruneSpace(request_, cancel_, [this] { return TimeLeft(kFirstFitLimit) <= absl::ZeroDuration(); });
     if (!space.ok()) return space.status();
     space_ = *std::move(space);
     PrepareOrders();
@@ -54,13 +61,15 @@ class Run {
   }
 
  private:
-  double Elapsed() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
+  double Elapsed() const { return absl::ToDoubleSeconds(steady_() - started_); }
   // Of the budget, with `extra` added to it; without a budget endless.
   absl::Duration TimeLeft(absl::Duration extra) const {
     if (request_.budget_seconds() <= 0) return absl::InfiniteDuration();
     return absl::Seconds(request_.budget_seconds() - Elapsed()) + extra;
   }
-  bool OutOfTime() const { return TimeLeft(absl::ZeroDuration()) <= absl::ZeroDuration(); }
+  // Beyond the budget, what goes on while no recipe is known to fit; afterwards what is under way gets a little more.
+  bool MayStart() const { return TimeLeft(fitting_.empty() ? kFirstFitLimit : absl::ZeroDuration()) > absl::ZeroDuration(); }
+  absl::Duration MayWait() const { return std::max(TimeLeft(fitting_.empty() ? kFirstFitLimit : kGrace), absl::ZeroDuration()); }
 
   void PrepareOrders() {
     const auto& survivors = space_.survivors;
@@ -113,6 +122,7 @@ class Run {
   }
 
   void Report() {
+    reported_seconds_ = Elapsed();
     if (!progress_) return;
     PlanProgress progress;
     progress.space = space_.size;
@@ -141,7 +151,7 @@ class Run {
   absl::Status Capture() {
     for (;;) {
       if (cancel_ && cancel_()) return absl::CancelledError("planning was cancelled");
-      while (started_count_ - finished_ < estimator_.Slots() && !OutOfTime()) {
+      while (started_count_ - finished_ < estimator_.Slots() && MayStart()) {
         const std::optional<size_t> next = Next();
         if (!next) break;
         taken_[*next] = true;
@@ -150,11 +160,12 @@ class Run {
       }
       if (started_count_ == finished_) return absl::OkStatus();
       // When the time is over, what has come already still counts.
-      const absl::Duration left = std::max(TimeLeft(kGrace), absl::ZeroDuration());
+      const absl::Duration left = MayWait();
       auto answer = estimator_.Wait(std::min(left, kPatience));
       if (!answer.ok()) return answer.status();
       if (!*answer && left == absl::ZeroDuration()) return absl::OkStatus();
-      if (!*answer) continue;
+      if (Elapsed() - reported_seconds_ >= kReportSeconds) Report();
+      if (!*answer || (*answer)->has_progress()) continue;
       ++finished_;
       Keep(**answer);
       Report();
@@ -221,37 +232,24 @@ class Run {
   NotReached NotReachedFrom(size_t winner) const {
     NotReached not_reached;
     not_reached.budget_seconds = request_.budget_seconds();
-    const double best = space_.survivors[winner].roofline_seconds;
+    const double best = space_.survivors[winner].roofline.step_seconds;
     for (size_t i = 0; i < done_.size(); ++i) {
       const Survivor& survivor = space_.survivors[i];
-      if (!done_[i]) not_reached.entries.push_back({&survivor.recipe, survivor.roofline_seconds / best});
+      if (!done_[i]) not_reached.entries.push_back({&survivor.recipe, survivor.roofline.step_seconds / best});
     }
     return not_reached;
   }
 
-  // Without a text there is nothing that its default tokenizer would be meant for.
-  static std::string FileText(v1::Recipe recipe) {
-    const bool meant = recipe.training().has_dataset_path() || recipe.model().tokenizer_path() != "byte";
-    if (!meant) recipe.mutable_model()->clear_tokenizer_path();
-    return parallel::RecipeToToml(recipe);
-  }
-
+  // What was simulated first; the rest of the places go to what was not, by the closed-form estimate.
   void AddRanked(const std::vector<v1::Estimate>& estimates, v1::PlanResult* result) const {
-    const size_t top = request_.top() > 0 ? request_.top() : kDefaultTop;
-    for (size_t i = 0; i < std::min(top, estimates.size()); ++i) {
-      const v1::Estimate& estimate = estimates[i];
-      const auto& stage = FullestStage(estimate);
-      auto* ranked = result->add_ranked();
-      ranked->set_rank(i + 1);
-      *ranked->mutable_recipe() = estimate.recipe();
-      ranked->set_recipe_toml(FileText(estimate.recipe()));
-      ranked->set_step_time_seconds(estimate.step_time_seconds());
-      ranked->set_tokens_per_second_per_gpu(estimate.tokens_per_second_per_gpu());
-      ranked->set_mfu(estimate.mfu());
-      ranked->set_peak_memory_bytes(stage.peak_allocated_bytes());
-      ranked->set_headroom_bytes(HeadroomBytes(stage));
-      *ranked->mutable_memory() = stage.categories();
-      *ranked->mutable_breakdown() = estimate.breakdown();
+    const int64_t top = request_.top() > 0 ? request_.top() : kDefaultTop;
+    auto add = [&](v1::RankedRecipe ranked) {
+      ranked.set_rank(result->ranked_size() + 1);
+      *result->add_ranked() = std::move(ranked);
+    };
+    for (size_t i = 0; i < estimates.size() && result->ranked_size() < top; ++i) add(RankSimulated(estimates[i]));
+    for (size_t i = 0; i < done_.size() && result->ranked_size() < top; ++i) {
+      if (!done_[i]) add(RankEstimated(request_, space_.survivors[i]));
     }
   }
 
@@ -281,7 +279,9 @@ class Run {
   Estimator& estimator_;
   const std::function<void(const PlanProgress&)>& progress_;
   const std::function<bool()>& cancel_;
-  const Clock::time_point started_;
+  const std::function<absl::Duration()> steady_;
+  const absl::Duration started_;
+  double reported_seconds_ = 0;
   LegalSpace space_;
   // Of space_.survivors, by index:
   std::vector<bool> taken_, done_;
@@ -315,10 +315,10 @@ absl::Status CheckRequest(const v1::PlanRequest& request) {
 }  // namespace
 
 absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& estimator,
-                                    const std::function<void(const PlanProgress&)>& progress,
-                                    const std::function<bool()>& cancel) {
+                                    const std::function<void(const PlanProgress&)>& progress, const std::function<bool()>& cancel,
+                                    const std::function<absl::Duration()>& steady) {
   if (absl::Status status = CheckRequest(request); !status.ok()) return status;
-  return Run(request, estimator, progress, cancel).Execute();
+  return Run(request, estimator, progress, cancel, steady).Execute();
 }
 
 }  // namespace legoai::planner

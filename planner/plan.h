@@ -2,7 +2,11 @@
 //
 // Every candidate of the space ends in exactly one count: pruned by a named rule, bounded out (its closed-form memory bound
 // already exceeds the device), captured, failed, or not reached before the budget ended. Captured ones that fit are ranked by
-// simulated step time; what does not fit is kept with its reason.
+// simulated step time; after them, where there is room, those not reached by the closed-form estimate, marked so. What does not
+// fit is kept with its reason.
+//
+// The budget ends planning only when a recipe is known to fit: until then simulations go on, so that a busy machine makes a plan
+// worse and not empty.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +33,19 @@ inline constexpr int64_t kDefaultTop = 10;
 // How long captures may go on that are under way when the budget ends; then they are stopped and count as not reached.
 inline constexpr absl::Duration kGrace = absl::Seconds(1);
 
-// `progress` is called after the enumeration and after each capture; `cancel` is asked for each candidate of the space and
-// while captures are waited for; both may be empty. When the budget does not end it, the result is the same in every run: equal
-// step times are ranked by headroom, then in the order of the space. Errors: InvalidArgument for a request or constraint that
-// cannot be, Cancelled; nothing is under way afterwards. That nothing fits is no error: `ranked` is empty and `rejected` begins
-// with the closest to fitting.
+// How long beyond the budget recipes are simulated while none is known to fit. Longer than the limit of one simulation
+// (lego_sim_pool.h), so that some end in it however slow the machine is.
+inline constexpr absl::Duration kFirstFitLimit = absl::Minutes(10);
+
+// `progress` is called after the enumeration, after each capture, and each second while captures are waited for; `cancel` is
+// asked for each candidate of the space and while captures are waited for; both may be empty. When the budget does not end it,
+// the result is the same in every run: equal step times are ranked by headroom, then in the order of the space. Errors:
+// InvalidArgument for a request or constraint that cannot be, Cancelled; nothing is under way afterwards. That nothing fits is no
+// error: `ranked` is empty and `rejected` begins with the closest to fitting. Neither is it that kFirstFitLimit ended first: then
+// `ranked` has estimated entries only, and no recipe is known to fit (ranking.h, HasRecipe). `steady` is a monotonic clock;
+// empty: this machine's.
 absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& estimator,
                                     const std::function<void(const PlanProgress&)>& progress = {},
-                                    const std::function<bool()>& cancel = {});
+                                    const std::function<bool()>& cancel = {}, const std::function<absl::Duration()>& steady = {});
 
 }  // namespace legoai::planner

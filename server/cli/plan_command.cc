@@ -9,9 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "planner/explain.h"
 #include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
+#include "planner/ranking.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
@@ -87,10 +89,14 @@ absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
   return request;
 }
 
-std::string ProgressText(const planner::PlanProgress& progress) {
+std::string ProgressText(const planner::PlanProgress& progress, double budget_seconds) {
   std::string text = absl::StrFormat("%.1f s: %s recipes, %s of %s that may fit are simulated", progress.elapsed_seconds,
                                      WithCommas(progress.space), WithCommas(progress.captured), WithCommas(progress.to_capture));
-  if (progress.best_step_seconds > 0) absl::StrAppend(&text, ", best step ", SecondsText(progress.best_step_seconds));
+  if (progress.best_step_seconds > 0) return absl::StrCat(text, ", best step ", SecondsText(progress.best_step_seconds));
+  if (budget_seconds > 0 && progress.elapsed_seconds > budget_seconds) {
+    absl::StrAppend(&text, "; the budget of ", SecondsText(budget_seconds), " is over, and goes on until one that fits is, for ",
+                    absl::FormatDuration(planner::kFirstFitLimit), " at most");
+  }
   return text;
 }
 
@@ -104,7 +110,7 @@ absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request)
   InterruptGuard guard;
   ProgressLine line;
   auto result = planner::Plan(
-      request, pool, [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress)); },
+      request, pool, [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress, request.budget_seconds())); },
       [&] { return guard.interrupted(); });
   line.Clear();
   return result;
@@ -119,7 +125,8 @@ absl::StatusOr<v1::PlanResult> PlanOnServer(const Arguments& arguments, v1::Plan
   InterruptGuard guard;
   ProgressLine line;
   auto show = [&](const v1::PlanningProgress& at) {
-    line.Show(ProgressText({at.space(), at.to_capture(), at.captured(), at.best_step_seconds(), at.elapsed_seconds()}));
+    line.Show(ProgressText({at.space(), at.to_capture(), at.captured(), at.best_step_seconds(), at.elapsed_seconds()},
+                           request.budget_seconds()));
   };
   auto result = (*client)->Plan(request, show, [&] { return guard.interrupted(); });
   line.Clear();
@@ -134,22 +141,32 @@ absl::Status AllFailed(const v1::PlanResult& result) {
                                           first == result.rejected().end() ? "" : first->reason()));
 }
 
-// Neither is it if the time was over before anything was simulated.
-absl::Status NothingReached(const v1::PlanResult& result) {
-  return absl::DeadlineExceededError(absl::StrCat("the budget ended after ", absl::StrFormat("%.1f s", result.seconds()),
-                                                  ", before any of ", result.not_reached(),
-                                                  " recipes that may fit was simulated; give a larger --budget-seconds"));
+const char* MissingForTraining(const v1::PlanResult& result) {
+  if (result.ranked(0).recipe().training().has_dataset_path()) return "";
+  return "; to train with it, give it training.dataset_path, and model.tokenizer_path unless its tokens are bytes";
+}
+
+// A ranking by estimates alone names no recipe that is known to fit.
+absl::Status NoRecipeToWrite(const std::string& path, const v1::PlanResult& result) {
+  return FieldError("--out", path,
+                    absl::StrFormat("is not written: in %.1f s no recipe was simulated that fits; give a larger --budget-seconds",
+                                    result.seconds()),
+                    absl::StatusCode::kDeadlineExceeded);
+}
+
+absl::Status WriteWinner(const std::string& path, const v1::PlanResult& result, const std::string& shown) {
+  if (!planner::HasRecipe(result)) return NoRecipeToWrite(shown, result);
+  const absl::Status status = checkpoint::WriteFile(path, result.ranked(0).recipe_toml());
+  if (status.ok()) {
+    std::fprintf(stderr, "wrote the recipe of rank 1 to %s%s\n", shown.c_str(), MissingForTraining(result));
+  }
+  return status;
 }
 
 // The rules leave nothing: the call asks for what cannot be, with or without constraints.
 absl::Status NothingLegal(const v1::PlanRequest& request, const v1::PlanResult& result) {
   if (!result.pruned().contains(kConstraintRule)) return FieldError("--model", result.model(), result.explanation());
   return FieldError("--constraint", absl::StrJoin(request.constraints(), " "), result.explanation());
-}
-
-const char* MissingForTraining(const v1::PlanResult& result) {
-  if (result.ranked(0).recipe().training().has_dataset_path()) return "";
-  return "; to train with it, give it training.dataset_path, and model.tokenizer_path unless its tokens are bytes";
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
@@ -160,16 +177,14 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto result = arguments.Has("server") ? PlanOnServer(arguments, *request) : PlanWithProcesses(*request);
   if (!result.ok()) return result.status();
   if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
-  if (result->not_reached() > 0 && result->captured() == 0) return NothingReached(*result);
   const int64_t legal = result->captured() + result->bounded_out() + result->not_reached() + result->failed();
   if (legal == 0) return NothingLegal(*request, *result);
   const bool found = result->ranked_size() > 0;
-  if (found && !out->empty()) {
-    if (absl::Status status = checkpoint::WriteFile(*out, result->ranked(0).recipe_toml()); !status.ok()) return status;
-    std::fprintf(stderr, "wrote the recipe of rank 1 to %s%s\n", arguments.Text("out").c_str(), MissingForTraining(*result));
-  }
+  absl::Status written;
+  if (found && !out->empty()) written = WriteWinner(*out, *result, arguments.Text("out"));
   Print(arguments.format() == Format::kTable ? PlanText(*result, request->all_rejected())
                                              : TreeText(arguments.format(), ToTree(*result)));
+  if (!written.ok()) return written;
   if (found) return kDone;
   // The table has said it.
   if (arguments.format() != Format::kTable) std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
@@ -189,7 +204,7 @@ Command PlanCommand() {
       {"seq", "S", "tokens per sequence; the base recipe's training.seq_len if it is not given"},
       {"constraint", "KEY=VALUE", "only recipes with this: parallelism.tensor_parallel_degree=2", true},
       {"top", "K", absl::StrCat("how many to rank (", planner::kDefaultTop, ")")},
-      {"budget-seconds", "T", "when to stop simulating (8); 0: when all is simulated"},
+      {"budget-seconds", "T", "when to stop simulating, once a recipe fits (8); 0: when all is simulated"},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},
       {"out", "RECIPE.toml", "writes the winner, ready for `lego train`"},

@@ -13,15 +13,22 @@ namespace legoai::cli {
 namespace {
 
 constexpr int kRejectedInTable = 5;
+constexpr char kEstimatedNote[] = "~ estimated by closed forms, not simulated: it may not fit\n";
 
 std::string RankedTable(const v1::PlanResult& result) {
   Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak memory", "headroom"});
+  bool any_estimated = false;
   for (const auto& ranked : result.ranked()) {
-    table.Add({std::to_string(ranked.rank()), planner::Summarize(ranked.recipe()), SecondsText(ranked.step_time_seconds()),
-               WithCommas(static_cast<int64_t>(ranked.tokens_per_second_per_gpu())), PercentText(ranked.mfu()),
-               BytesText(ranked.peak_memory_bytes()), BytesText(ranked.headroom_bytes())});
+    const bool estimated = ranked.estimated();
+    any_estimated = any_estimated || estimated;
+    const std::string about = estimated ? "~" : "", least = estimated ? ">= " : "", most = estimated ? "<= " : "";
+    table.Add({absl::StrCat(about, ranked.rank()), planner::Summarize(ranked.recipe()),
+               absl::StrCat(about, SecondsText(ranked.step_time_seconds())),
+               absl::StrCat(about, WithCommas(static_cast<int64_t>(ranked.tokens_per_second_per_gpu()))),
+               absl::StrCat(about, PercentText(ranked.mfu())), absl::StrCat(least, BytesText(ranked.peak_memory_bytes())),
+               absl::StrCat(most, BytesText(ranked.headroom_bytes()))});
   }
-  return table.Text();
+  return absl::StrCat(table.Text(), any_estimated ? kEstimatedNote : "");
 }
 
 std::string RejectedTable(const v1::PlanResult& result, bool all) {

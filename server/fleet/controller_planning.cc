@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "planner/explain.h"
+#include "planner/ranking.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/resume_point.h"
@@ -39,10 +41,11 @@ v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster, const 
 
 // Why a plan names no recipe.
 absl::Status NoRecipe(const v1::Job& job, const v1::PlanResult& result) {
-  if (result.captured() == 0 && result.not_reached() > 0) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("planning ended after ", job.spec().planning().budget_seconds(), " s, before any of ", result.not_reached(),
-                     " recipes that may fit was simulated: submit it with a larger planning.budget_seconds"));
+  if (result.not_reached() > 0) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "planning ended after ", absl::StrFormat("%.0f", result.seconds()),
+        " s without a recipe that is known to fit: ", result.captured(), " were simulated, ", result.not_reached(),
+        " that may fit were not; submit it with a larger planning.budget_seconds than ", job.spec().planning().budget_seconds()));
   }
   return absl::ResourceExhaustedError(absl::StrCat("no recipe fits: ", result.explanation()));
 }
@@ -94,7 +97,7 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
     v1::Job job = **stored;
     effects->changed_jobs.push_back(name);
     absl::Status failure = result.status();
-    if (result.ok() && result->ranked().empty()) failure = NoRecipe(job, *result);
+    if (result.ok() && !planner::HasRecipe(*result)) failure = NoRecipe(job, *result);
     if (!failure.ok() && job.has_world_size() && MayPass(failure)) {
       passing = failure;  // it keeps the plan that its recipe is of
       return Move(transaction, &job, job.attempts() > 0 ? v1::RESTARTING : v1::QUEUED,

@@ -82,6 +82,26 @@ TEST_F(FleetTest, AJobGoesItsWholeWay) {
   EXPECT_TRUE(controller_->Workers()[0].used().empty());
 }
 
+// The machine is so busy that the budget is over before anything was simulated.
+TEST_F(FleetTest, AJobWhoseBudgetEndsFirstStillGetsASimulatedRecipe) {
+  TestAgent agent("a");
+  hold_plans_ = true;
+  v1::Job slow = MakeJob(2);
+  slow.mutable_spec()->mutable_planning()->set_budget_seconds(0.001);
+  Insert({slow});
+  controller_->JobChanged(slow.name());
+  Connect(&agent);
+  AwaitState(slow.name(), PLANNING);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than budget and grace
+  EXPECT_EQ(Get(slow.name()).state(), PLANNING);
+  hold_plans_ = false;
+  agent.link.NextStart();
+  const v1::Job job = Get(slow.name());
+  EXPECT_FALSE(job.chosen().estimated());
+  EXPECT_EQ(job.chosen().rank(), 1);
+  EXPECT_GT(job.chosen().step_time_seconds(), 0);
+}
+
 TEST_F(FleetTest, ALongAttemptIsMeasuredByItsLatestSteps) {
   TestAgent agent("a");
   const std::string job = Submit(2);

@@ -28,6 +28,11 @@ constexpr CollectiveOperator kOperators[] = {
 // What the busiest node sends in a double binary tree of heap shape, in units of S: inner in one tree, leaf in the other.
 double BusiestTreeNode(int64_t nodes) { return nodes <= 2 ? 1.0 : nodes <= 4 ? 1.5 : 2.0; }
 
+// What a group of one copies within its device.
+int64_t CopiedBytes(CollectiveKind kind, int64_t bytes) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ? 0 : bytes;
+}
+
 }  // namespace
 
 const char* CollectiveName(CollectiveKind kind) {
@@ -82,39 +87,72 @@ int CollectiveCostModel::TierOf(const std::vector<int64_t>& ranks) const {
   return tier;
 }
 
-absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const std::vector<int64_t>& ranks) const {
-  std::vector<int64_t> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted.empty() || sorted.front() < 0 || sorted.back() >= devices_) {
+CollectiveCostModel::Spread CollectiveCostModel::SpreadOf(const std::vector<int64_t>& sorted, int64_t unit_size) {
+  Spread spread{0, static_cast<int64_t>(sorted.size())};
+  for (size_t i = 0, begin = 0; i <= sorted.size(); ++i) {
+    if (i < sorted.size() && sorted[i] / unit_size == sorted[begin] / unit_size) continue;
+    ++spread.units;
+    spread.fewest = std::min<int64_t>(spread.fewest, static_cast<int64_t>(i - begin));
+    begin = i;
+  }
+  return spread;
+}
+
+CollectiveCostModel::Spread CollectiveCostModel::SpreadOf(const RankLine& line, int64_t unit_size) {
+  if (line.stride >= unit_size) return {line.size, 1};
+  Spread spread{0, line.size};
+  const bool alike = unit_size % line.stride == 0;  // all units but the first and the last hold as many
+  int64_t rank = line.first, left = line.size;
+  while (left > 0) {
+    const int64_t end = (rank / unit_size + 1) * unit_size;
+    const int64_t here = std::min(left, (end - rank + line.stride - 1) / line.stride);
+    const int64_t times = alike && spread.units > 0 ? std::max<int64_t>(1, left / here) : 1;
+    spread.units += times;
+    spread.fewest = std::min(spread.fewest, here);
+    rank += times * here * line.stride;
+    left -= times * here;
+  }
+  return spread;
+}
+
+template <class Group>
+absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const Group& group, int64_t ranks, int64_t first,
+                                                                        int64_t last) const {
+  if (ranks < 1 || first < 0 || last >= devices_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a group of ", sorted.size(), " ranks does not lie within the ", devices_, " devices of the cluster"));
+        absl::StrCat("a group of ", ranks, " ranks does not lie within the ", devices_, " devices of the cluster"));
   }
   Shape shape;
-  shape.ranks = static_cast<int64_t>(sorted.size());
-  shape.tier = TierOf(sorted);
+  shape.ranks = ranks;
+  shape.tier = ranks > 1 ? TierBetween(first, last) : -1;
   shape.cheapest_hop = shape.slowest = HUGE_VAL;
-  int64_t below = shape.ranks, share = 1;  // units of the tier below; fewest ranks in one of them
+  int64_t below = ranks, share = 1;  // units of the tier below; fewest ranks in one of them
   for (int t = 0; t <= shape.tier; ++t) {
-    int64_t units = 0, fewest = shape.ranks;
-    for (size_t i = 0, begin = 0; i <= sorted.size(); ++i) {
-      if (i < sorted.size() && sorted[i] / tiers_[t].group_size == sorted[begin] / tiers_[t].group_size) continue;
-      ++units;
-      fewest = std::min<int64_t>(fewest, static_cast<int64_t>(i - begin));
-      begin = i;
-    }
+    const Spread spread = SpreadOf(group, tiers_[t].group_size);
     // A ring closes at its outermost tier.
-    int64_t hops = below - units + (t == shape.tier ? units : 0);
+    const int64_t hops = below - spread.units + (t == shape.tier ? spread.units : 0);
     if (hops > 0) {
       shape.slowest = std::min(shape.slowest, tiers_[t].bandwidth * static_cast<double>(share));
       shape.hop_latencies += static_cast<double>(hops) * tiers_[t].latency;
       shape.cheapest_hop = std::min(shape.cheapest_hop, tiers_[t].latency);
     }
-    if (t == 0) shape.per_node = fewest;
-    shape.units.push_back(units);
-    below = units;
-    share = fewest;
+    if (t == 0) shape.per_node = spread.fewest;
+    shape.units.push_back(spread.units);
+    below = spread.units;
+    share = spread.fewest;
   }
   return shape;
+}
+
+absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const std::vector<int64_t>& ranks) const {
+  std::vector<int64_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty()) return ShapeOf(sorted, 0, 0, 0);
+  return ShapeOf(sorted, static_cast<int64_t>(sorted.size()), sorted.front(), sorted.back());
+}
+
+absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const RankLine& line) const {
+  return ShapeOf(line, line.size, line.first, line.first + (line.size - 1) * line.stride);
 }
 
 double CollectiveCostModel::Ring(const Shape& shape, double bytes) const {
@@ -153,25 +191,39 @@ double CollectiveCostModel::LocalCopy(int64_t bytes) const {
   return std::max(launch_seconds_, 2 * static_cast<double>(bytes) / memory_bandwidth_);
 }
 
-absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
-                                                 AllReduceAlgorithm algorithm) const {
-  auto shape = ShapeOf(ranks);
-  if (!shape.ok()) return shape.status();
-  if (shape->tier < 0) return LocalCopy(kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ? 0 : bytes);
-  double size = static_cast<double>(bytes), ring = Ring(*shape, size);
+absl::StatusOr<double> CollectiveCostModel::TimeOf(CollectiveKind kind, int64_t bytes, const Shape& shape,
+                                                   AllReduceAlgorithm algorithm) const {
+  const double size = static_cast<double>(bytes), ring = Ring(shape, size);
   switch (kind) {
     case CollectiveKind::kAllGather:
     case CollectiveKind::kReduceScatter: return launch_seconds_ + ring;
     case CollectiveKind::kAllReduce:
-      if (algorithm == AllReduceAlgorithm::kTree) return launch_seconds_ + Tree(*shape, size);
+      if (algorithm == AllReduceAlgorithm::kTree) return launch_seconds_ + Tree(shape, size);
       if (algorithm == AllReduceAlgorithm::kRing || !has_tree_) return launch_seconds_ + 2 * ring;
-      return launch_seconds_ + std::min(2 * ring, Tree(*shape, size));
-    case CollectiveKind::kAllToAll: return launch_seconds_ + AllToAll(ranks, size);
-    case CollectiveKind::kBroadcast: return launch_seconds_ + shape->hop_latencies - shape->cheapest_hop + size / shape->slowest;
+      return launch_seconds_ + std::min(2 * ring, Tree(shape, size));
+    case CollectiveKind::kBroadcast: return launch_seconds_ + shape.hop_latencies - shape.cheapest_hop + size / shape.slowest;
+    case CollectiveKind::kAllToAll: return absl::InvalidArgumentError("an all-to-all takes a list of ranks");
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv: break;
   }
   return absl::InvalidArgumentError("a message takes MessageTime");
+}
+
+absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
+                                                 AllReduceAlgorithm algorithm) const {
+  auto shape = ShapeOf(ranks);
+  if (!shape.ok()) return shape.status();
+  if (shape->tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
+  if (kind == CollectiveKind::kAllToAll) return launch_seconds_ + AllToAll(ranks, static_cast<double>(bytes));
+  return TimeOf(kind, bytes, *shape, algorithm);
+}
+
+absl::StatusOr<double> CollectiveCostModel::LineTime(CollectiveKind kind, int64_t bytes, const RankLine& line,
+                                                     AllReduceAlgorithm algorithm) const {
+  auto shape = ShapeOf(line);
+  if (!shape.ok()) return shape.status();
+  if (shape->tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
+  return TimeOf(kind, bytes, *shape, algorithm);
 }
 
 absl::StatusOr<double> CollectiveCostModel::MessageTime(int64_t bytes, int64_t from, int64_t to) const {

@@ -49,6 +49,11 @@ struct CollectiveCall {
 // operands are missing or the group is unknown.
 absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op);
 
+// A group whose ranks are first, first + stride, ...: `size` of them. Every line of a mesh is one.
+struct RankLine {
+  int64_t first = 0, stride = 1, size = 1;
+};
+
 class CollectiveCostModel {
  public:
   explicit CollectiveCostModel(const v1::Cluster& cluster);
@@ -57,6 +62,10 @@ class CollectiveCostModel {
   // its device. Errors: InvalidArgument if a rank is outside the cluster.
   absl::StatusOr<double> Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
                               AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
+  // The same of a line, at a cost that does not grow with its ranks where nodes and larger units hold multiples of its stride. An
+  // all-to-all takes a list.
+  absl::StatusOr<double> LineTime(CollectiveKind kind, int64_t bytes, const RankLine& line,
+                                  AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
   // One message between two ranks.
   absl::StatusOr<double> MessageTime(int64_t bytes, int64_t from, int64_t to) const;
   // The tier over which a group communicates: the outermost one that it spans; -1 for one rank.
@@ -76,7 +85,19 @@ class CollectiveCostModel {
     double hop_latencies = 0, cheapest_hop = 0;  // of the closed ring
     int64_t per_node = 1;                        // fewest ranks of the group in one node
   };
+  // How many units of a tier a group spans, and the fewest of its ranks in one of them.
+  struct Spread {
+    int64_t units = 0, fewest = 0;
+  };
+  static Spread SpreadOf(const std::vector<int64_t>& sorted, int64_t unit_size);
+  static Spread SpreadOf(const RankLine& line, int64_t unit_size);
   absl::StatusOr<Shape> ShapeOf(const std::vector<int64_t>& ranks) const;
+  absl::StatusOr<Shape> ShapeOf(const RankLine& line) const;
+  // Of a group from rank `first` to rank `last`.
+  template <class Group>
+  absl::StatusOr<Shape> ShapeOf(const Group& group, int64_t ranks, int64_t first, int64_t last) const;
+  // Of all kinds but all-to-all.
+  absl::StatusOr<double> TimeOf(CollectiveKind kind, int64_t bytes, const Shape& shape, AllReduceAlgorithm algorithm) const;
   int TierBetween(int64_t a, int64_t b) const;
   double Ring(const Shape& shape, double bytes) const;
   double Tree(const Shape& shape, double bytes) const;

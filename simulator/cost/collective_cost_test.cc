@@ -69,6 +69,30 @@ std::vector<Hop> RingHops(int64_t per_node, int64_t nodes) {
   return hops;
 }
 
+// Against the same groups as lists: every line of small clusters, whose nodes need not hold a multiple of the stride.
+TEST(CollectiveCostTest, ALineCostsWhatItsListOfRanksDoes) {
+  for (int64_t per_node : {1, 3, 4, 6, 8}) {
+    for (int64_t nodes : {1, 2, 5}) {
+      const int64_t devices = per_node * nodes;
+      const CollectiveCostModel model(TestCluster(per_node, nodes));
+      for (int64_t stride = 1; stride <= devices; ++stride) {
+        for (int64_t first = 0; first < devices; ++first) {
+          for (int64_t size = 1; first + (size - 1) * stride < devices; ++size) {
+            const auto ranks = Range(first, size, stride);
+            for (CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kAllReduce, CollectiveKind::kBroadcast}) {
+              EXPECT_EQ(*model.LineTime(kind, 1000000, {first, stride, size}), *model.Time(kind, 1000000, ranks))
+                  << per_node << " x " << nodes << ": " << size << " ranks from " << first << " by " << stride;
+            }
+          }
+        }
+      }
+    }
+  }
+  const CollectiveCostModel model(TestCluster(4, 2));
+  EXPECT_FALSE(model.LineTime(CollectiveKind::kAllGather, 1, {0, 4, 3}).ok());
+  EXPECT_FALSE(model.LineTime(CollectiveKind::kAllToAll, 1, {0, 1, 8}).ok());
+}
+
 TEST(CollectiveCostTest, RingEqualsTheStepsOfAUniformRing) {
   CollectiveCostModel model(TestCluster(8, 4));
   for (int64_t ranks : {2, 3, 8}) {

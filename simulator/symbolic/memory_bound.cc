@@ -52,4 +52,13 @@ MemoryBound BoundMemory(const v1::Model& model, const parallel::ParallelDims& di
   return bound;
 }
 
+// More microbatches in flight never lower the bound, so the first stage of each kind is enough.
+int64_t LargestBound(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe) {
+  int64_t largest = 0;
+  for (const int64_t stage : DistinctStages(dims)) {
+    largest = std::max(largest, BoundMemory(model, dims, recipe, dims.RankOf({.pp = stage})).peak_requested_bytes);
+  }
+  return largest;
+}
+
 }  // namespace legoai::sim

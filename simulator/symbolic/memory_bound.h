@@ -24,4 +24,7 @@ struct MemoryBound {
 
 MemoryBound BoundMemory(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank);
 
+// peak_requested_bytes of the stage that needs most by it: if that does not fit, the recipe does not.
+int64_t LargestBound(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe);
+
 }  // namespace legoai::sim

@@ -90,6 +90,28 @@ TEST(MemoryBoundTest, SchedulesKeepAsManyMicrobatchesAsTheyDo) {
   EXPECT_GT(job.Bound().peak_requested_bytes, interleaved.peak_requested_bytes);
 }
 
+// Against the bounds of all stages, over layers that do not come out even and schedules with few and many microbatches.
+TEST(MemoryBoundTest, TheLargestIsThatOfAllStages) {
+  Job job("llama3-8b");
+  for (int64_t stages : {1, 2, 3, 5, 7, 32}) {
+    for (int64_t batch : {1, 2, 4, 31, 64}) {
+      for (v1::PipelineSchedule schedule : {v1::ONE_F_ONE_B, v1::GPIPE}) {
+        for (v1::ActivationCheckpointMode mode : {v1::AC_NONE, v1::AC_FULL}) {
+          job.world = stages;
+          job.recipe.mutable_parallelism()->set_pipeline_parallel_degree(stages);
+          job.recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
+          job.recipe.mutable_training()->set_local_batch_size(batch);
+          job.recipe.mutable_activation_checkpoint()->set_mode(mode);
+          int64_t largest = 0;
+          for (int64_t rank = 0; rank < stages; ++rank) largest = std::max(largest, job.Bound(rank).peak_requested_bytes);
+          EXPECT_EQ(LargestBound(job.model, job.Dims(), job.recipe), largest) << stages << " stages, " << batch;
+          EXPECT_LE(DistinctStages(job.Dims()).size(), 4u);
+        }
+      }
+    }
+  }
+}
+
 // Published: TorchTitan's Llama 3.1 8B on 8 GPUs with batch 2 and 8192 tokens peaks at 81.9 GiB with selective checkpointing
 // (seed 000 Table 3.1); a lower bound for full checkpointing, which needs less, must lie below.
 TEST(MemoryBoundTest, LiesBelowAPublishedPeak) {

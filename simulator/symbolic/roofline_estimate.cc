@@ -1,7 +1,6 @@
 #include "simulator/symbolic/roofline_estimate.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
@@ -27,12 +26,10 @@ class StageEstimate {
       : model_(model), dims_(dims), device_(cluster.device()), models_(models) {
     s_ = SizesOfStage(model, dims, recipe, rank);
     recomputes_ = recipe.activation_checkpoint().mode() == v1::AC_FULL;
-    for (auto& group : dims.Groups(rank)) {
-      if (group.name == "tp") tp_ = group.ranks;
-      if (group.name == "dp_shard") shard_ = group.ranks;
-      if (group.name == "dp_replicate") replicate_ = group.ranks;
-      if (group.name == "pp") pp_ = group.ranks;
-    }
+    // `rank` is the first of its stage.
+    tp_ = {rank, 1, dims.tp()};
+    shard_ = {rank, dims.tp(), dims.shard()};
+    replicate_ = {rank, dims.tp() * dims.shard(), dims.replicate()};
   }
 
   absl::Status Run() {
@@ -61,9 +58,9 @@ class StageEstimate {
     if (!seconds.ok()) status_ = seconds.status();
     return seconds.ok() ? *seconds : 0;
   }
-  double Collective(CollectiveKind kind, double bytes, const std::vector<int64_t>& ranks) {
-    if (ranks.size() <= 1) return 0;
-    auto seconds = models_.collectives.Time(kind, static_cast<int64_t>(bytes), ranks);
+  double Collective(CollectiveKind kind, double bytes, const RankLine& line) {
+    if (line.size <= 1) return 0;
+    auto seconds = models_.collectives.LineTime(kind, static_cast<int64_t>(bytes), line);
     if (!seconds.ok()) status_ = seconds.status();
     return seconds.ok() ? *seconds : 0;
   }
@@ -99,8 +96,9 @@ class StageEstimate {
   }
   // The pipeline's messages of a microbatch on the way of the first one.
   double Messages() {
-    if (pp_.size() <= 1) return 0;
-    auto seconds = models_.collectives.MessageTime(s_.local_tokens * model_.hidden_size() * s_.param_bytes, pp_[0], pp_[1]);
+    if (dims_.pp() <= 1) return 0;
+    const int64_t bytes = s_.local_tokens * model_.hidden_size() * s_.param_bytes;
+    auto seconds = models_.collectives.MessageTime(bytes, 0, dims_.RankOf({.pp = 1}));
     if (!seconds.ok()) status_ = seconds.status();
     return seconds.ok() ? 2 * *seconds : 0;
   }
@@ -130,10 +128,16 @@ class StageEstimate {
   const Models& models_;
   StageSizes s_;
   bool recomputes_ = false;
-  std::vector<int64_t> tp_, shard_, replicate_, pp_;
+  RankLine tp_, shard_, replicate_;
   double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
   absl::Status status_;
 };
+
+// Neighbours in the largest unit below the whole cluster: stages that begin at the same place of it have the same groups.
+int64_t UnitOf(const v1::Cluster& cluster) {
+  const int tiers = cluster.tiers_size();
+  return tiers > 1 ? cluster.tiers(tiers - 2).group_size() : 0;
+}
 
 }  // namespace
 
@@ -145,7 +149,7 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const para
   const Models models{**compute, collectives};
   double slowest = 0, blocking = 0, exposed = 0, microbatches = 1;
   RooflineEstimate estimate;
-  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
+  for (const int64_t stage : DistinctStages(dims, UnitOf(cluster))) {
     StageEstimate one(model, dims, recipe, cluster, dims.RankOf({.pp = stage}), models);
     absl::Status status = one.Run();
     if (!status.ok()) return status;

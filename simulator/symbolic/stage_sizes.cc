@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <set>
+#include <tuple>
 
 #include "worker/parallel/shard_spec.h"
 
@@ -104,6 +106,18 @@ UnitElements StageSizes::total() const {
   if (has_embedding) sum.gathered += embedding.gathered, sum.held += embedding.held;
   if (has_head) sum.gathered += head.gathered, sum.held += head.held;
   return sum;
+}
+
+std::vector<int64_t> DistinctStages(const ParallelDims& dims, int64_t unit) {
+  std::set<std::tuple<bool, bool, int64_t, int64_t>> seen;
+  std::vector<int64_t> stages;
+  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
+    const int64_t rank = dims.RankOf({.pp = stage});
+    const auto [first, last] = dims.LayersOf(rank);
+    const bool fresh = seen.emplace(stage == 0, stage + 1 == dims.pp(), last - first, unit > 0 ? rank % unit : 0).second;
+    if (fresh) stages.push_back(stage);
+  }
+  return stages;
 }
 
 StageSizes SizesOfStage(const v1::Model& model, const ParallelDims& dims, const v1::Recipe& recipe, int64_t rank) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
@@ -39,6 +40,11 @@ struct StageSizes {
 
   UnitElements total() const;  // of the stage
 };
+
+// Of the stages that are alike the first: the same ends and as many layers, and with `unit` > 0 the same place of their first
+// rank in units of so many neighbours. Ascending. All others have the sizes of one of these but for the microbatches in flight,
+// of which the first of a kind has most.
+std::vector<int64_t> DistinctStages(const parallel::ParallelDims& dims, int64_t unit = 0);
 
 // Of the stage that `rank` runs. `recipe` needs no defaults filled in.
 StageSizes SizesOfStage(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank);

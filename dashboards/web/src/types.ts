@@ -62,6 +62,7 @@ export interface RankedRecipe {
   headroom_bytes: number;
   memory: MemoryByCategory | null;
   breakdown: Breakdown | null;
+  estimated: boolean;
 }
 
 export interface RejectedRecipe {

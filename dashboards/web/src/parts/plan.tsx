@@ -71,7 +71,8 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
           <button type="button" class="quiet small" aria-expanded={open}
             aria-label={`Details of rank ${r.rank}`}>{open ? '▾' : '▸'}</button> {r.rank}
         </td>
-        <td class="layout">{parallelismText(r.recipe)} {chosen && <span class="badge tone-good">chosen</span>}</td>
+        <td class="layout">{parallelismText(r.recipe)} {chosen && <span class="badge tone-good">chosen</span>}
+          {r.estimated && <span class="badge" title="by closed forms, not simulated: it may not fit">estimated</span>}</td>
         <td class="number">{format.count(r.recipe?.training?.local_batch_size)}</td>
         <td class="number">{format.count(accumulation(r.recipe))}</td>
         <td>{r.recipe?.activation_checkpoint?.mode ?? 'none'}</td>
@@ -80,8 +81,8 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
         <td class="number">{r.step_time_seconds === best ? '–' : format.signedPercent(r.step_time_seconds / best - 1)}</td>
         <td class="number">{format.count(Math.floor(r.tokens_per_second_per_gpu))}</td>
         <td class="number">{format.percent(r.mfu)}</td>
-        <td class="number">{format.bytes(r.peak_memory_bytes)}</td>
-        <td class="number">{format.bytes(r.headroom_bytes)}</td>
+        <td class="number">{r.estimated && '≥ '}{format.bytes(r.peak_memory_bytes)}</td>
+        <td class="number">{r.estimated && '≤ '}{format.bytes(r.headroom_bytes)}</td>
       </tr>
       {open && (
         <tr class="detail">

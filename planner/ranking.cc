@@ -1,0 +1,63 @@
+#include "planner/ranking.h"
+
+#include <string>
+
+#include "planner/headroom.h"
+#include "simulator/hardware/catalog.h"
+#include "worker/model/model_facts.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::planner {
+namespace {
+
+// Without a text there is nothing that its default tokenizer would be meant for.
+std::string FileText(v1::Recipe recipe) {
+  const bool meant = recipe.training().has_dataset_path() || recipe.model().tokenizer_path() != "byte";
+  if (!meant) recipe.mutable_model()->clear_tokenizer_path();
+  return parallel::RecipeToToml(recipe);
+}
+
+}  // namespace
+
+v1::RankedRecipe RankSimulated(const v1::Estimate& estimate) {
+  const auto& stage = FullestStage(estimate);
+  v1::RankedRecipe ranked;
+  *ranked.mutable_recipe() = estimate.recipe();
+  ranked.set_recipe_toml(FileText(estimate.recipe()));
+  ranked.set_step_time_seconds(estimate.step_time_seconds());
+  ranked.set_tokens_per_second_per_gpu(estimate.tokens_per_second_per_gpu());
+  ranked.set_mfu(estimate.mfu());
+  ranked.set_peak_memory_bytes(stage.peak_allocated_bytes());
+  ranked.set_headroom_bytes(HeadroomBytes(stage));
+  *ranked.mutable_memory() = stage.categories();
+  *ranked.mutable_breakdown() = estimate.breakdown();
+  return ranked;
+}
+
+v1::RankedRecipe RankEstimated(const v1::PlanRequest& request, const Survivor& survivor) {
+  const sim::RooflineEstimate& roofline = survivor.roofline;
+  const v1::Cluster& cluster = request.cluster();
+  v1::RankedRecipe ranked;
+  ranked.set_estimated(true);
+  *ranked.mutable_recipe() = survivor.recipe;
+  ranked.set_recipe_toml(FileText(survivor.recipe));
+  ranked.set_step_time_seconds(roofline.step_seconds);
+  const double tokens = static_cast<double>(request.global_batch()) * static_cast<double>(request.seq_len());
+  const double world = static_cast<double>(cluster.devices_per_node() * cluster.nodes());
+  const double peak =
+      sim::PeakFlops(cluster.device(), survivor.recipe.training().mixed_precision_param()) / sim::RanksPerCore(cluster);
+  if (roofline.step_seconds > 0) {
+    ranked.set_tokens_per_second_per_gpu(tokens / roofline.step_seconds / world);
+    ranked.set_mfu(model::FlopsPerToken(request.model(), request.seq_len()) * ranked.tokens_per_second_per_gpu() / peak);
+  }
+  ranked.set_peak_memory_bytes(survivor.bound_bytes);
+  ranked.set_headroom_bytes(UsableBytes(cluster) - survivor.bound_bytes);
+  v1::Breakdown* const parts = ranked.mutable_breakdown();
+  parts->set_compute_seconds(roofline.compute_seconds);
+  parts->set_exposed_communication_seconds(roofline.communication_seconds);
+  parts->set_bubble_seconds(roofline.bubble_seconds);
+  parts->set_optimizer_seconds(roofline.optimizer_seconds);
+  return ranked;
+}
+
+}  // namespace legoai::planner
