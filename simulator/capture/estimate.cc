@@ -17,6 +17,7 @@
 #include "simulator/engine/step_simulation.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
+#include "worker/comm/cpu_kernels.h"
 #include "worker/model/model_facts.h"
 #include "worker/parallel/parallel_dims.h"
 
@@ -29,6 +30,7 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
                        std::vector<MemoryProfile>* profiles, v1::Estimate* estimate) {
   MemoryOptions options = MemoryOptionsOf(device);
   options.timeline = timeline;
+  options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
   bool fits = true;
   for (size_t i = 0; i < stages.size(); ++i) {
     auto profile = SimulateMemory(stages[i].trace, options);

@@ -67,17 +67,11 @@ void AddViews(std::vector<OperatorRow>& rows) {
 }
 
 void AddElementwise(std::vector<OperatorRow>& rows) {
+  AddAll(rows, {.workspace = WorkspaceRule::kCasts},
+         {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::mul", "aten::mul_", "aten::div", "aten::div_",
+          "aten::minimum", "aten::maximum"});
   AddAll(rows, {},
-         {"aten::add",
-          "aten::add_",
-          "aten::sub",
-          "aten::sub_",
-          "aten::rsub",
-          "aten::mul",
-          "aten::mul_",
-          "aten::div",
-          "aten::div_",
-          "aten::neg",
+         {"aten::neg",
           "aten::neg_",
           "aten::abs",
           "aten::abs_",
@@ -91,8 +85,6 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
           "aten::clamp_min_",
           "aten::clamp_max",
           "aten::clamp_max_",
-          "aten::minimum",
-          "aten::maximum",
           "aten::where",
           "aten::masked_fill",
           "aten::masked_fill_",

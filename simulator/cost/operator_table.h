@@ -48,6 +48,7 @@ enum class WorkspaceRule : uint8_t {
   kRmsNormBackward,    // lego::rms_norm_backward
   kEmbeddingBackward,
   kForeachNorm,
+  kCasts,  // arithmetic of operands that may have different types
 };
 
 // Whose results take other bytes on CUDA than the CPU's kernels give them: simulator/memory/result_bytes.h.

@@ -88,7 +88,7 @@ class Replay {
       Resize(trace_.values[value].storage, ResultBytes(op, row, place, RecordedBytes(value), options_.kind));
     });
     if (row.op_class == OpClass::kControl) ResizeOperator(op);
-    Peak(index, WorkspaceBytes(op, row, {options_.kind, options_.threads}));
+    Peak(index, WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16}));
     return absl::OkStatus();
   }
 

@@ -21,6 +21,7 @@ struct MemoryOptions {
   v1::DeviceKind kind = v1::CUDA;
   int64_t rounding_bytes = 512;  // of each storage, for peak_allocated_bytes
   int64_t threads = 1;           // of a CPU rank: workspaces
+  bool onednn_bfloat16 = true;   // of a CPU: comm::OneDnnComputesBfloat16() where the ranks run
   bool timeline = false;
 };
 

@@ -1,6 +1,7 @@
 #include "simulator/memory/workspace.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace legoai::sim {
 namespace {
@@ -33,9 +34,9 @@ int64_t CpuFlashForward(const InstructionView& op, int first, int64_t threads) {
   return bytes;
 }
 
-// oneDNN's blocked product of 16-bit matrices on a CPU, [m, k] x [k, n], as LibTorch 2.11 ships it: a block of fp32 results, a
-// panel of the right operand, and of the left one if it is transposed. Exact up to k = 512; beyond, its choice of blocks depends
-// on the caches and the rule is off by up to half of at most 1.4 MB.
+// oneDNN's blocked product of 16-bit matrices on a CPU with AVX512_BF16, [m, k] x [k, n], as LibTorch 2.11 ships it: a block of
+// fp32 results, a panel of the right operand, and of the left one if it is transposed. Exact up to k = 512; beyond, its choice of
+// blocks depends on the caches and the rule is off by up to half of at most 1.4 MB.
 int64_t OneDnnBlocks(int64_t m, int64_t n, int64_t k, bool transposed_left) {
   if (m == 0 || n == 0 || k == 0) return 0;
   int64_t parts = (m + 255) / 256, rows = (m + parts - 1) / parts;
@@ -46,8 +47,11 @@ int64_t OneDnnBlocks(int64_t m, int64_t n, int64_t k, bool transposed_left) {
   return bytes + rows * stride * 2 + 128;
 }
 
-// The last two tensors of mm, addmm, bmm and baddbmm. fp32 products take their buffers outside LibTorch's allocator.
-int64_t CpuMatmul(const InstructionView& op) {
+// The last two tensors of mm, addmm, bmm and baddbmm. fp32 products take their buffers outside LibTorch's allocator; 16-bit ones
+// that oneDNN does not compute take none (PyTorch 2.11, ATen/native/CPUBlas.cpp: gemm falls back to loops over the operands as
+// they lie).
+int64_t CpuMatmul(const InstructionView& op, const WorkspaceContext& context) {
+  if (!context.onednn_bfloat16) return 0;
   const Geometry *a = nullptr, *b = nullptr;
   for (int i = 0; i < op.argument_count(); ++i) {
     if (const Geometry* next = Input(op, i)) a = b, b = next;
@@ -58,16 +62,17 @@ int64_t CpuMatmul(const InstructionView& op) {
 }
 
 // Backward, per thread: probabilities and their gradients, and the row sums; for 16-bit inputs both blocks again in their type,
-// and the product of transposed probabilities with the output's gradient.
-int64_t CpuFlashBackward(const InstructionView& op, int first, int64_t threads) {
+// and what oneDNN takes for the product of transposed probabilities with the output's gradient.
+int64_t CpuFlashBackward(const InstructionView& op, int first, const WorkspaceContext& context) {
   const Geometry *q = Input(op, first), *k = Input(op, first + 1);
   if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
   int64_t rows = QueryBlock(q->sizes[2]), columns = std::min(kKeyBlock, k->sizes[2]);
-  int64_t bytes = threads * (2 * rows * columns + rows) * 4;
+  int64_t bytes = context.threads * (2 * rows * columns + rows) * 4;
   if (!IsReduced(*q)) return bytes;
-  bytes += threads * 2 * rows * columns * graph::ElementBytes(q->dtype);
+  bytes += context.threads * 2 * rows * columns * graph::ElementBytes(q->dtype);
   // Products of fewer rows take another path, without blocks.
-  return rows < 32 ? bytes : bytes + threads * OneDnnBlocks(columns, q->sizes[3], rows, true);
+  if (!context.onednn_bfloat16 || rows < 32) return bytes;
+  return bytes + context.threads * OneDnnBlocks(columns, q->sizes[3], rows, true);
 }
 
 // Attention on CUDA is what worker/model/attention_kernels.cc calls: FlashAttention-2 takes 16-bit types alone (PyTorch 2.11,
@@ -145,6 +150,38 @@ int64_t ForeachNorm(const InstructionView& op, const WorkspaceContext& context) 
   return tensors * ((largest + 65535) / 65536) * 4;
 }
 
+bool IsFloating(v1::DType dtype) { return dtype == v1::FLOAT32 || dtype == v1::FLOAT64 || IsReduced({.dtype = dtype}); }
+
+// The type in which tensors of these two are added; of different 16-bit types neither holds the other's numbers.
+v1::DType Common(v1::DType a, v1::DType b) {
+  if (a == b) return a;
+  if (graph::ElementBytes(a) == graph::ElementBytes(b)) return v1::FLOAT32;
+  return graph::ElementBytes(a) > graph::ElementBytes(b) ? a : b;
+}
+
+// Arithmetic of floating tensors on CPU: operands of another type are cast to the common one first, which tensors without
+// dimensions have no say in, and what is written in place gets its result by way of one more (PyTorch 2.11,
+// ATen/TensorIterator.cpp, compute_types). CUDA's kernels cast as they read and write.
+int64_t Casts(const InstructionView& op, const WorkspaceContext& context) {
+  if (context.kind != v1::CPU) return 0;
+  std::vector<const Geometry*> operands;
+  op.ForEachInput([&](int, uint32_t value) { operands.push_back(&op.GeometryOf(op.trace().values[value])); });
+  v1::DType common = v1::DTYPE_UNSPECIFIED;
+  for (const Geometry* operand : operands) {
+    if (!IsFloating(operand->dtype)) return 0;
+    if (operand->sizes.empty()) continue;
+    common = common == v1::DTYPE_UNSPECIFIED ? operand->dtype : Common(common, operand->dtype);
+  }
+  if (common == v1::DTYPE_UNSPECIFIED) return 0;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i]->dtype == common) continue;
+    const bool in_place = i == 0 && (op.writes() & 1) != 0;
+    bytes += (in_place ? 2 : 1) * graph::Elements(*operands[i]) * graph::ElementBytes(common);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 int64_t WorkspaceBytes(const InstructionView& op, const OperatorRow& row, const WorkspaceContext& context) {
@@ -154,12 +191,13 @@ int64_t WorkspaceBytes(const InstructionView& op, const OperatorRow& row, const 
     case WorkspaceRule::kFlashAttention:
     case WorkspaceRule::kAttention: return cpu ? CpuFlashForward(op, 0, context.threads) : CudaForward(op, 0);
     case WorkspaceRule::kFlashAttentionBackward:
-    case WorkspaceRule::kAttentionBackward: return cpu ? CpuFlashBackward(op, 1, context.threads) : CudaBackward(op, 1);
+    case WorkspaceRule::kAttentionBackward: return cpu ? CpuFlashBackward(op, 1, context) : CudaBackward(op, 1);
     case WorkspaceRule::kLayerNormBackward: return LayerNormBackward(op, context);
     case WorkspaceRule::kRmsNormBackward: return RmsNormBackward(op, context);
     case WorkspaceRule::kEmbeddingBackward: return EmbeddingBackward(op, context);
     case WorkspaceRule::kForeachNorm: return ForeachNorm(op, context);
-    case WorkspaceRule::kMatmul: return cpu ? CpuMatmul(op) : 0;
+    case WorkspaceRule::kCasts: return Casts(op, context);
+    case WorkspaceRule::kMatmul: return cpu ? CpuMatmul(op, context) : 0;
   }
   return 0;
 }

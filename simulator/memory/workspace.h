@@ -15,7 +15,8 @@ namespace legoai::sim {
 
 struct WorkspaceContext {
   v1::DeviceKind kind = v1::CUDA;
-  int64_t threads = 1;  // of a CPU rank
+  int64_t threads = 1;          // of a CPU rank
+  bool onednn_bfloat16 = true;  // of a CPU: comm::OneDnnComputesBfloat16() where the ranks run
 };
 
 // Bytes, unrounded. `row` is the operator's.

@@ -25,6 +25,7 @@ struct Case {
 
   TraceBuilder::Tensor Add(const Tensor& tensor) {
     v1::DType dtype = tensor.scalar_type() == at::kBFloat16 ? v1::BFLOAT16
+                      : tensor.scalar_type() == at::kHalf   ? v1::FLOAT16
                       : tensor.scalar_type() == at::kLong   ? v1::INT64
                                                             : v1::FLOAT32;
     return builder->View(builder->AddStorage(tensor.storage().nbytes()), dtype, tensor.sizes().vec(), tensor.strides().vec());
@@ -55,16 +56,18 @@ int64_t Predict(const std::string& name, const std::vector<c10::IValue>& argumen
       c.arguments.push_back(argument.isInt() ? argument.toInt() : int64_t{0});
     }
   }
-  b.Op(name, c.arguments, {});
+  const bool in_place = name.substr(0, name.find('.')).ends_with("_");
+  b.Op(name, c.arguments, {}, in_place ? 1 : 0);
   const OperatorRow* row = FindOperator(name);
   EXPECT_NE(row, nullptr) << name;
-  return WorkspaceBytes(graph::InstructionView(b.trace(), b.trace().instructions.back()), *row, {v1::CPU, at::get_num_threads()});
+  return WorkspaceBytes(graph::InstructionView(b.trace(), b.trace().instructions.back()), *row,
+                        {v1::CPU, at::get_num_threads(), comm::OneDnnComputesBfloat16()});
 }
 
 // Those for which there are rules on this CPU.
 std::vector<at::ScalarType> Types() {
   if (comm::CpuKernelsAreKnownForBfloat16()) return {at::kFloat, at::kBFloat16};
-  std::cerr << "this CPU is without AVX512_BF16: no rule for bfloat16 is checked\n";
+  std::cerr << "this CPU has AVX-512 without AVX512_BF16: no rule for bfloat16 is checked\n";
   return {at::kFloat};
 }
 
@@ -132,6 +135,30 @@ TEST_F(WorkspaceTest, AttentionOnCudaTakesTheKernelOfItsType) {
   EXPECT_EQ(bytes("lego::attention_backward", v1::FLOAT32, 2), alone + 4 * kQuery * 4 - 2 * (kQuery / 2) * 4);
 }
 
+// By hand, on any CPU: what oneDNN takes where it computes bfloat16, and what is left where it does not.
+TEST_F(WorkspaceTest, BlocksOfProductsAreThoseOfOneDnn) {
+  auto bytes = [](const char* name, bool onednn) {
+    TraceBuilder b;
+    auto q = b.New(v1::BFLOAT16, {1, 4, 64, 32}), k = b.New(v1::BFLOAT16, {1, 2, 64, 32}), lse = b.New(v1::FLOAT32, {1, 4, 64});
+    auto left = b.New(v1::BFLOAT16, {16, 32}), right = b.New(v1::BFLOAT16, {32, 16});
+    if (std::string(name) == "aten::mm") {
+      b.Op(name, {left, right}, {});
+    } else {
+      b.Op(name, {q, q, k, k, q, lse, true, 0.1}, {});
+    }
+    const graph::InstructionView op(b.trace(), b.trace().instructions.back());
+    return WorkspaceBytes(op, *FindOperator(name), {v1::CPU, 2, onednn});
+  };
+  EXPECT_EQ(bytes("aten::mm", true), 16 * 16 * 4 + 32 * 64 * 2 + 1024);
+  EXPECT_EQ(bytes("aten::mm", false), 0);
+  // 32 rows of scores of 64 keys for each of two threads: probabilities and gradients in fp32 and in bfloat16, and row sums. The
+  // product is [64, 32] x [32, 32], its left operand transposed.
+  constexpr int64_t kRows = 32, kKeys = 64;
+  const int64_t own = 2 * ((2 * kRows * kKeys + kRows) * 4 + 2 * kRows * kKeys * 2);
+  EXPECT_EQ(bytes("lego::attention_backward", false), own);
+  EXPECT_EQ(bytes("lego::attention_backward", true), own + 2 * (64 * 32 * 4 + 32 * 64 * 2 + 1024 + 64 * 32 * 2 + 128));
+}
+
 TEST_F(WorkspaceTest, Norms) {
   for (auto dtype : Types()) {
     auto options = at::TensorOptions().dtype(dtype);
@@ -174,6 +201,29 @@ TEST_F(WorkspaceTest, Products) {
     int64_t predicted = Predict("aten::mm", {grad.t(), tokens});
     EXPECT_GE(predicted, measured / 2);
     EXPECT_LE(predicted, measured * 3 / 2);
+  }
+}
+
+TEST_F(WorkspaceTest, ArithmeticOfTwoTypesTakesCasts) {
+  Tensor wide = at::zeros({64, 32}), narrow = at::zeros({64, 32}, at::kBFloat16), row = at::zeros({32}, at::kBFloat16),
+         half = at::zeros({64, 32}, at::kHalf), column = at::zeros({32, 64}, at::kBFloat16).t(),
+         number = at::ones({}, at::kBFloat16);
+  for (const Tensor& other : {wide, narrow, row, half, column, number, row.view({1, 32}), row.expand({64, 32})}) {
+    for (const Tensor& self : {wide, narrow}) {
+      SCOPED_TRACE(testing::Message() << self.toString() << " " << self.sizes() << ", " << other.toString() << " "
+                                      << other.sizes());
+      auto exactly = [&](const char* name, const std::function<Tensor()>& run) {
+        run();
+        EXPECT_EQ(Measure([&]() -> std::vector<Tensor> { return {run()}; }), Predict(name, {self, other})) << name;
+      };
+      exactly("aten::add.Tensor", [&] { return at::add(self, other); });
+      exactly("aten::mul.Tensor", [&] { return at::mul(self, other); });
+      exactly("aten::sub.Tensor", [&] { return at::sub(self, other); });
+      exactly("aten::div.Tensor", [&] { return at::div(self, other); });
+      exactly("aten::maximum", [&] { return at::maximum(self, other); });
+      exactly("aten::add_.Tensor", [&] { return self.add_(other); });
+      exactly("aten::mul_.Tensor", [&] { return self.mul_(other); });
+    }
   }
 }
 

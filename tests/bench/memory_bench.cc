@@ -14,6 +14,7 @@
 #include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
+#include "worker/comm/cpu_kernels.h"
 #include "worker/comm/cpu_memory.h"
 
 namespace legoai::integration {
@@ -27,6 +28,7 @@ struct Peaks {
 int64_t Predict(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
   sim::MemoryOptions options;
   options.kind = v1::CPU;
+  options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
   const auto trace = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
   return Must(sim::SimulateMemory(trace, options)).peak_requested_bytes;
 }
