@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <vector>
@@ -36,6 +37,15 @@ class Digest {
 std::string Sha256(std::string_view bytes) {
   Digest digest;
   digest.Add(bytes);
+  return digest.Finish();
+}
+
+absl::StatusOr<std::string> Sha256(std::string_view bytes, const Cancel& cancel) {
+  Digest digest;
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(kBytes, bytes.size()))) {
+    if (absl::Status status = CheckNotCancelled(cancel); !status.ok()) return status;
+    digest.Add(bytes.substr(0, kBytes));
+  }
   return digest.Finish();
 }
 

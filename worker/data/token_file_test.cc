@@ -1,10 +1,16 @@
 #include "worker/data/token_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 
+#include "absl/strings/str_format.h"
+#include "proto/errors.h"
 #include "worker/data/dataset_facts.h"
 
 namespace legoai::data {
@@ -55,18 +61,175 @@ TEST(TokenFileTest, OtherTextAndOtherTokenizerHaveTheirOwnFiles) {
   EXPECT_EQ(TokenFile::Open(Text(folder, "zqx"), *bytes, folder).value().tokens().size(), 3u);
 }
 
-TEST(TokenFileTest, TornCacheIsMadeAgain) {
-  const std::string folder = Folder();
-  const v1::Dataset dataset = Text(folder, "abc");
-  const auto tokenizer = LoadTokenizer("byte").value();
-  ASSERT_TRUE(TokenFile::Open(dataset, *tokenizer, folder + "/cache").ok());
-  const std::string path = std::filesystem::directory_iterator(folder + "/cache")->path().string();
-  const std::string whole = checkpoint::ReadFile(path).value();
-  for (size_t size = 0; size < whole.size(); ++size) {
-    ASSERT_TRUE(checkpoint::WriteFile(path, whole.substr(0, size)).ok());
-    EXPECT_EQ(TokenFile::Open(dataset, *tokenizer, folder + "/cache").value().tokens().size(), 3u);
-    EXPECT_EQ(checkpoint::ReadFile(path).value(), whole);
+// A cache of the text "abcabc…", and what became of it.
+class TokenCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dataset_ = Text(folder_, text_);
+    const auto made = Open();
+    ASSERT_TRUE(made.ok()) << made.status();
+    ASSERT_EQ(made->warning(), "");
+    path_ = std::filesystem::directory_iterator(cache_)->path().string();
+    whole_ = checkpoint::ReadFile(path_).value();
   }
+  absl::StatusOr<TokenFile> Open() { return TokenFile::Open(dataset_, *tokenizer_, cache_); }
+
+  // What is there is not used: the tokens are those of the text, `why` is told, and the file is as good as new.
+  void ExpectMadeAnew(const std::string& why) {
+    const auto opened = Open();
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(std::string(opened->tokens().begin(), opened->tokens().end()), text_);
+    EXPECT_THAT(opened->warning(), testing::HasSubstr(path_ + " " + why));
+    EXPECT_EQ(checkpoint::ReadFile(path_).value(), whole_);
+    ExpectPrivate();
+    EXPECT_EQ(Open()->warning(), "") << "it holds again";
+  }
+  void ExpectPrivate() {
+    EXPECT_EQ(ModeOf(cache_), 0700);
+    EXPECT_EQ(ModeOf(path_), 0600);
+    EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path_)));
+  }
+  static int ModeOf(const std::string& path) {
+    struct stat facts;
+    return lstat(path.c_str(), &facts) == 0 ? facts.st_mode & 07777 : -1;
+  }
+  // The file with other bytes, as private as before.
+  void Write(const std::string& bytes) { ASSERT_TRUE(checkpoint::WriteFile(path_, bytes).ok()); }
+
+  const std::string folder_ = Folder(), cache_ = folder_ + "/cache";
+  const std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizer("byte").value();
+  std::string text_ = "abcabcabcabcabc";
+  v1::Dataset dataset_;
+  std::string path_, whole_;
+};
+
+TEST_F(TokenCacheTest, TornIsMadeAnew) {
+  for (size_t size = 0; size < whole_.size(); ++size) {
+    SCOPED_TRACE(size);
+    Write(whole_.substr(0, size));
+    ExpectMadeAnew(size < whole_.size() - 4 * text_.size() ? "is cut short" : "has ");
+  }
+  Write(whole_ + std::string(4, 'a'));
+  ExpectMadeAnew("has 64 bytes of ids where 15 ids are due");
+}
+
+TEST_F(TokenCacheTest, ABitThatHasFlippedInAnyByteIsFound) {
+  for (size_t byte = 0; byte < whole_.size(); ++byte) {
+    SCOPED_TRACE(byte);
+    std::string bytes = whole_;
+    bytes[byte] = static_cast<char>(bytes[byte] ^ (1 << byte % 8));
+    Write(bytes);
+    ExpectMadeAnew("");
+  }
+}
+
+// Right in itself, and not what the name promises: as when one file was copied over another.
+TEST_F(TokenCacheTest, OfAnotherTextOrTokenizerIsMadeAnew) {
+  const std::string own = path_;
+  for (const bool other_text : {true, false}) {
+    const std::string other = folder_ + "/other";
+    std::filesystem::remove_all(other);
+    const v1::Dataset dataset = other_text ? Text(folder_, "xyz") : dataset_;
+    const auto tokenizer = LoadTokenizer(other_text ? "byte" : "worker/data/testdata/small.tiktoken").value();
+    ASSERT_TRUE(TokenFile::Open(dataset, *tokenizer, other).ok());
+    dataset_ = Text(folder_, text_);
+    Write(checkpoint::ReadFile(std::filesystem::directory_iterator(other)->path().string()).value());
+    ExpectMadeAnew(other_text ? "is of another text" : "is of another tokenizer");
+  }
+}
+
+TEST_F(TokenCacheTest, OfAnEarlierVersionIsMadeAnew) {
+  std::string old = "LGTOKEN1";
+  const int64_t count = static_cast<int64_t>(text_.size());
+  old.append(reinterpret_cast<const char*>(&count), sizeof(count));
+  Write(old + whole_.substr(whole_.size() - 4 * text_.size()));
+  ExpectMadeAnew("is cut short");
+  Write(old + std::string(1000, 'a'));
+  ExpectMadeAnew("was made by another version");
+}
+
+TEST_F(TokenCacheTest, WhatOthersMayHaveMadeIsNotUsed) {
+  namespace fs = std::filesystem;
+  for (const int mode : {0644, 0660, 0602}) {
+    ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+    ExpectMadeAnew(absl::StrFormat("is open to other users (mode %04o)", mode));
+  }
+  const std::string elsewhere = folder_ + "/elsewhere";
+  ASSERT_TRUE(checkpoint::WriteFile(elsewhere, whole_).ok());
+  ASSERT_EQ(chmod(elsewhere.c_str(), 0600), 0);
+  fs::remove(path_);
+  fs::create_symlink(elsewhere, path_);
+  ExpectMadeAnew("is no regular file");
+  EXPECT_EQ(checkpoint::ReadFile(elsewhere).value(), whole_) << "nothing is written through a link";
+  fs::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  ExpectMadeAnew("is no regular file");
+  fs::remove(path_);
+  fs::create_directory(path_);
+  EXPECT_THAT(Open().status().message(), testing::HasSubstr(path_));
+}
+
+TEST_F(TokenCacheTest, OfAnotherUserIsNotUsed) {
+  if (chown(path_.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root gives files away, and not in a sandbox";
+  ExpectMadeAnew("belongs to user 12345");
+  ASSERT_EQ(chown(cache_.c_str(), 12345, 12345), 0);
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(Open().status().message(), testing::HasSubstr("belongs to user 12345"));
+}
+
+TEST_F(TokenCacheTest, IsItsOwnersAloneWhateverTheUmask) {
+  ExpectPrivate();
+  for (const mode_t mask : {0u, 0022u, 0777u}) {
+    std::filesystem::remove_all(cache_);
+    const mode_t before = umask(mask);
+    const auto opened = Open();
+    umask(before);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    ExpectPrivate();
+  }
+  ASSERT_EQ(chmod(cache_.c_str(), 0755), 0);
+  EXPECT_EQ(Open()->warning(), "") << "an older folder is tightened";
+  ExpectPrivate();
+  // The folders of a job's attempts share their tokens over a link.
+  std::filesystem::create_directory_symlink("cache", folder_ + "/link");
+  std::filesystem::remove(folder_ + "/text.txt");
+  EXPECT_TRUE(TokenFile::Open(dataset_, *tokenizer_, folder_ + "/link").ok()) << "it is there already";
+}
+
+// The digest is of the text as it was when the dataset was looked at.
+TEST_F(TokenCacheTest, ATextThatHasChangedSinceIsRefused) {
+  std::filesystem::remove_all(cache_);
+  const std::string& path = folder_ + "/text.txt";
+  ASSERT_TRUE(checkpoint::WriteFile(path, "abcabcabcabcabd").ok());
+  for (const std::string& cache : {cache_, std::string()}) {
+    const absl::Status status = TokenFile::Open(dataset_, *tokenizer_, cache).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    ASSERT_TRUE(GetFieldViolation(status)) << status;
+    EXPECT_EQ(GetFieldViolation(status)->field(), "training.dataset_path");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(cache_));
+}
+
+// One whose ids go further than it says.
+class Boastful : public Tokenizer {
+ public:
+  absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override { return ""; }
+  int64_t VocabSize() const override { return 99; }
+  const std::string& Identity() const override { return identity_; }
+
+ private:
+  absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel&) const override {
+    return std::vector<int32_t>(text.begin(), text.end());
+  }
+  const std::string identity_ = "boastful";
+};
+
+TEST_F(TokenCacheTest, AnIdThatTheTokenizerDoesNotHaveIsNamed) {
+  const absl::Status status = TokenFile::Open(dataset_, Boastful(), folder_ + "/other").status();
+  ASSERT_TRUE(GetFieldViolation(status)) << status;
+  EXPECT_EQ(GetFieldViolation(status)->field(), "token 2");
+  EXPECT_EQ(GetFieldViolation(status)->value(), "99");
+  EXPECT_THAT(status.message(), testing::HasSubstr("text.txt"));
 }
 
 TEST(TokenFileTest, WhatAKilledProcessLeftHalfMadeIsRemoved) {

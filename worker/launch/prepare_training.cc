@@ -107,6 +107,7 @@ absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims&
   const auto text = data::TextDataset::Create(file->tokens(), data::OptionsOf(training));
   if (!text.ok()) return text.status();
   prepared->tokens = static_cast<int64_t>(file->tokens().size());
+  prepared->warning = file->warning();
   const auto entropy = data::UnigramEntropy(file->tokens(), cancel);
   if (!entropy.ok()) return entropy.status();
   prepared->unigram_entropy = *entropy;

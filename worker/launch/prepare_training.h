@@ -48,6 +48,7 @@ struct PreparedTraining {
   double unigram_entropy = 0;         // of the text, nats per token: the loss of the best model that looks at no context
   std::optional<int64_t> checkpoint;  // the committed step from which it goes on
   std::vector<std::string> changes;   // what differs from that checkpoint and changes what is learned (resume.h), as sentences
+  std::string warning;                // why kept tokens were not used (data/token_file.h); usually empty
   bool finished = false;              // the last step is saved, and exported where that is wished for
 };
 

@@ -239,6 +239,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   if (!prepared.ok()) return prepared.status();
   if (callbacks.prepared) callbacks.prepared(*prepared);
   for (const std::string& change : prepared->changes) Warn(callbacks, change);
+  if (!prepared->warning.empty()) Warn(callbacks, prepared->warning);
   TrainOutcome outcome;
   outcome.run_directory = path;
   outcome.resumed_from = prepared->checkpoint;
