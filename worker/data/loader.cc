@@ -36,14 +36,18 @@ void Loader::Next(int64_t* tokens, int64_t* targets, int64_t* samples) {
 }
 
 int64_t Loader::validation_batches() const {
-  if (dataset_->validation_sequences() == 0) return 0;
-  return std::max<int64_t>(1, dataset_->validation_sequences() / layout_.GlobalBatch());
+  const int64_t batch = layout_.GlobalBatch();
+  return (dataset_->validation_sequences() + batch - 1) / batch;
 }
 
-void Loader::Validation(int64_t batch, int64_t* tokens, int64_t* targets, int64_t* samples) const {
+void Loader::Validation(int64_t batch, int64_t padding, int64_t* tokens, int64_t* targets, int64_t* samples) const {
   const std::vector<int64_t> rows = SamplesOfStep(layout_, batch * layout_.GlobalBatch());
-  dataset_->ValidationBatch(rows, tokens, targets);
+  dataset_->ValidationBatch(rows, padding, tokens, targets);
   std::copy(rows.begin(), rows.end(), samples);
+}
+
+int64_t Loader::ValidationSequences(int64_t batches) const {
+  return std::min(batches * layout_.GlobalBatch(), dataset_->validation_sequences());
 }
 
 }  // namespace legoai::data

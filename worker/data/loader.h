@@ -40,9 +40,12 @@ class Loader {
   // The first sample of the step that Next() would give: what a checkpoint keeps.
   int64_t next_sample() const { return next_sample_; }
 
-  // Held-out data come in batches of the same shape: at least one, as many as are full otherwise.
+  // Held-out data come in batches of the same shape, every sequence in one of them; what the last one lacks is padding, whose
+  // targets are `padding` (text_dataset.h).
   int64_t validation_batches() const;
-  void Validation(int64_t batch, int64_t* tokens, int64_t* targets, int64_t* samples) const;
+  void Validation(int64_t batch, int64_t padding, int64_t* tokens, int64_t* targets, int64_t* samples) const;
+  // Sequences in the first `batches` of them, padding left out.
+  int64_t ValidationSequences(int64_t batches) const;
 
  private:
   const TextDataset* dataset_;

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <random>
+
+#include "absl/strings/str_cat.h"
 
 namespace legoai::data {
 namespace {
@@ -70,24 +74,45 @@ TEST_F(LoaderTest, ResumesInAnotherLayout) {
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), expected.begin() + 4));
 }
 
-TEST_F(LoaderTest, HeldOutBatchesCoverTheHeldOutTextOnce) {
-  ASSERT_EQ(dataset_->validation_sequences(), 49);  // 200 tokens
-  for (int64_t dp_degree : {1, 2, 4}) {
-    std::vector<int64_t> samples;
-    for (int64_t rank = 0; rank < dp_degree; ++rank) {
-      const Layout layout = MakeLayout(rank, dp_degree, 2, 8).value();
-      const Loader loader(&*dataset_, layout, 0);
-      ASSERT_EQ(loader.validation_batches(), 6);
-      for (int64_t batch = 0; batch < 6; ++batch)
-        for (const Row& row : Rows(layout, [&](auto*... out) { loader.Validation(batch, out...); })) {
-          samples.push_back(row[0]);
-          EXPECT_EQ(row[1], 1801 + row[0] * 4);
+// Whatever the batch, the layout and the length of the text: each held-out sequence in one row, and nothing else has targets.
+TEST_F(LoaderTest, EveryHeldOutSequenceIsSeenOnceInEveryLayout) {
+  constexpr int64_t kPadding = -100;
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  const auto draw = [&](int64_t most) { return static_cast<int64_t>(1 + random() % most); };
+  for (int round = 0; round < 200; ++round) {
+    const int64_t held_out = draw(60), dp = draw(4), local_batch = draw(4), global_batch = dp * local_batch * draw(3);
+    SCOPED_TRACE(absl::StrCat(held_out, " sequences, dp ", dp, ", batches ", local_batch, " and ", global_batch));
+    const int64_t held_out_tokens = held_out * 4 + draw(4);
+    const double fraction = (static_cast<double>(held_out_tokens) + 0.5) / 2001;
+    const auto dataset = TextDataset::Create(tokens_, {.seq_len = 4, .validation_fraction = fraction, .seed = 3});
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    ASSERT_EQ(dataset->validation_sequences(), held_out);
+    std::map<int64_t, int> seen;  // by the token that a sequence begins with
+    int64_t batches = 0, padded = 0;
+    for (int64_t rank = 0; rank < dp; ++rank) {
+      const Loader loader(&*dataset, MakeLayout(rank, dp, local_batch, global_batch).value(), 0);
+      batches = loader.validation_batches();
+      for (int64_t batch = 0; batch < batches; ++batch) {
+        for (const Row& row : Rows(MakeLayout(rank, dp, local_batch, global_batch).value(),
+                                   [&](auto*... out) { loader.Validation(batch, kPadding, out...); })) {
+          const bool padding = row[0] >= held_out;
+          padded += padding;
+          if (!padding) ++seen[row[1]];
+          for (int i = 0; i < 4; ++i) {
+            EXPECT_EQ(row[5 + i], padding ? kPadding : row[1] + i + 1);
+            EXPECT_LT(row[1 + i], 2001) << "legal ids in padding, too";
+          }
         }
+        EXPECT_EQ(loader.ValidationSequences(batch + 1), std::min((batch + 1) * global_batch, held_out));
+      }
     }
-    std::sort(samples.begin(), samples.end());
-    for (int64_t i = 0; i < 48; ++i) ASSERT_EQ(samples[i], i);
+    EXPECT_EQ(batches, (held_out + global_batch - 1) / global_batch);
+    EXPECT_EQ(padded, batches * global_batch - held_out);
+    ASSERT_EQ(static_cast<int64_t>(seen.size()), held_out);
+    for (int64_t i = 0; i < held_out; ++i) EXPECT_EQ(seen[2001 - held_out_tokens + i * 4], 1) << i;
   }
-  EXPECT_EQ(Loader(&*dataset_, MakeLayout(0, 1, 64, 64).value(), 0).validation_batches(), 1);
 }
 
 TEST_F(LoaderTest, ImpossibleLayouts) {

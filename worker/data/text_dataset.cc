@@ -49,9 +49,13 @@ void TextDataset::Batch(std::span<const int64_t> samples, int64_t* tokens, int64
   }
 }
 
-void TextDataset::ValidationBatch(std::span<const int64_t> samples, int64_t* tokens, int64_t* targets) const {
-  for (size_t i = 0; i < samples.size(); ++i)
-    Row(validation_, samples[i] % validation_sequences(), static_cast<int64_t>(i), tokens, targets);
+void TextDataset::ValidationBatch(std::span<const int64_t> samples, int64_t padding, int64_t* tokens, int64_t* targets) const {
+  const int64_t last = validation_sequences() - 1;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i);
+    Row(validation_, std::min(samples[i], last), row, tokens, targets);
+    if (samples[i] > last) std::fill_n(targets + row * options_.seq_len, options_.seq_len, padding);
+  }
 }
 
 TextDataset::Options OptionsOf(const v1::Training& training) {

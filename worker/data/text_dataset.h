@@ -37,8 +37,9 @@ class TextDataset {
   // Fills `tokens` and `targets`, each [samples, seq_len] row-major, for training samples (at least 0, without upper bound).
   void Batch(std::span<const int64_t> samples, int64_t* tokens, int64_t* targets) const;
 
-  // The same for held-out sequences in the text's order; indices beyond the last begin again at the first.
-  void ValidationBatch(std::span<const int64_t> samples, int64_t* tokens, int64_t* targets) const;
+  // The same for held-out sequences in the text's order. An index beyond the last gives a row of padding: tokens of the last
+  // sequence, and nothing but `padding` as targets.
+  void ValidationBatch(std::span<const int64_t> samples, int64_t padding, int64_t* tokens, int64_t* targets) const;
 
  private:
   TextDataset() = default;

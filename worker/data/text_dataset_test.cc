@@ -29,7 +29,7 @@ std::vector<int64_t> Range(int64_t first, int64_t last) {
 std::vector<int64_t> Starts(const TextDataset& dataset, const std::vector<int64_t>& samples, bool validation = false) {
   const int64_t length = dataset.seq_len();
   std::vector<int64_t> tokens(samples.size() * length, -1), targets(samples.size() * length, -1), starts;
-  if (validation) dataset.ValidationBatch(samples, tokens.data(), targets.data());
+  if (validation) dataset.ValidationBatch(samples, /*padding=*/-100, tokens.data(), targets.data());
   if (!validation) dataset.Batch(samples, tokens.data(), targets.data());
   for (size_t row = 0; row < samples.size(); ++row) {
     starts.push_back(tokens[row * length]);
@@ -49,7 +49,19 @@ TEST(TextDatasetTest, SplitsAndPacks) {
   EXPECT_EQ(dataset->validation_tokens().front(), 900);
   EXPECT_EQ(dataset->training_sequences(), 112);   // 899 / 8
   EXPECT_EQ(dataset->validation_sequences(), 12);  // 99 / 8
-  EXPECT_EQ(Starts(*dataset, {0, 1, 11, 12, 25}, true), (std::vector<int64_t>{900, 908, 988, 900, 908}));
+  EXPECT_EQ(Starts(*dataset, {0, 1, 11}, true), (std::vector<int64_t>{900, 908, 988}));
+}
+
+TEST(TextDatasetTest, BeyondTheLastHeldOutSequenceIsPadding) {
+  const auto tokens = Count(1000);
+  const auto dataset = TextDataset::Create(tokens, {.seq_len = 4, .validation_fraction = 0.01, .seed = 1});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ(dataset->validation_sequences(), 2);  // 9 / 4
+  const std::vector<int64_t> samples = {1, 2, 3};
+  std::vector<int64_t> rows(12), targets(12);
+  dataset->ValidationBatch(samples, /*padding=*/-7, rows.data(), targets.data());
+  EXPECT_EQ(rows, (std::vector<int64_t>{994, 995, 996, 997, 994, 995, 996, 997, 994, 995, 996, 997}));
+  EXPECT_EQ(targets, (std::vector<int64_t>{995, 996, 997, 998, -7, -7, -7, -7, -7, -7, -7, -7}));
 }
 
 TEST(TextDatasetTest, EveryEpochIsAPermutationOfItsOwn) {

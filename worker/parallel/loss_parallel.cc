@@ -1,6 +1,7 @@
 #include "worker/parallel/loss_parallel.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/stack.h>
@@ -29,7 +30,7 @@ Tensor Shifted(const Tensor& logits, int64_t group) {
 class LossParallel : public torch::autograd::Function<LossParallel> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& targets, double scale, int64_t offset,
-                        int64_t group) {
+                        int64_t group, bool padded) {
     Tensor shard = Shifted(logits, group);
     Tensor column = targets.reshape({-1, 1}).sub(offset);
     const Tensor elsewhere = column.lt(0).bitwise_or_(column.ge(shard.size(1)));
@@ -43,7 +44,9 @@ class LossParallel : public torch::autograd::Function<LossParallel> {
     context->saved_data["scale"] = scale;
     context->saved_data["logits_sizes"] = logits.sizes().vec();
     context->saved_data["dtype"] = static_cast<int64_t>(logits.scalar_type());
-    return sums.select(0, 0).log().sub_(sums.select(0, 1)).sum().mul_(scale);
+    Tensor losses = sums.select(0, 0).log().sub_(sums.select(0, 1));
+    if (padded) losses.masked_fill_(targets.reshape({-1, 1}).eq(kIgnoredTarget), 0);
+    return losses.sum().mul_(scale);
   }
 
   // d loss / d x_v = scale (softmax_v - [v = t])
@@ -56,7 +59,7 @@ class LossParallel : public torch::autograd::Function<LossParallel> {
     const Tensor at_target = saved[2].bitwise_not().to(at::kFloat).mul_(factor).neg_();
     gradient.scatter_add_(1, column, at_target);
     const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
-    return {gradient.to(dtype).view(context->saved_data["logits_sizes"].toIntVector()), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {gradient.to(dtype).view(context->saved_data["logits_sizes"].toIntVector()), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -64,7 +67,9 @@ class LossParallel : public torch::autograd::Function<LossParallel> {
 
 Tensor LossParallelCrossEntropy(const Tensor& logits, const Tensor& targets, double scale, int64_t vocabulary_offset,
                                 int64_t group) {
-  return LossParallel::apply(logits, targets, scale, vocabulary_offset, group);
+  // A training step has no padding, and pays no operator for it.
+  const bool padded = !at::GradMode::is_enabled();
+  return LossParallel::apply(logits, targets, scale, vocabulary_offset, group, padded);
 }
 
 LossFunction MakeLossParallel(double scale, int64_t vocabulary_offset, int64_t group) {

@@ -2,10 +2,14 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
 
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/train/loss.h"
@@ -55,6 +59,28 @@ TEST_P(LossParallel, EqualsTheLossOfOneProcess) {
     EXPECT_EQ(shard.grad().scalar_type(), c.dtype);
     EXPECT_TRUE(at::allclose(shard.grad(), whole.grad().narrow(2, offset, columns), tolerance, 1e-7));
     EXPECT_TRUE(at::allclose(shard.detach(), before, 0, 0)) << "the logits were changed";
+    return std::string();
+  });
+}
+
+// Padding counts nothing, not even where its logits are no numbers, and what is left is the sum over the other tokens alone.
+TEST_P(LossParallel, IgnoredTargetsAddNothingInEvaluation) {
+  const Case c = GetParam();
+  RunRanks({.tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
+    const at::NoGradGuard evaluation;
+    const Tensor logits = Logits(c.dtype), targets = Targets();
+    const Tensor expected = train::MakeCrossEntropy(kScale)(logits.narrow(0, 0, 1), targets.narrow(0, 0, 1));
+    Tensor padded = targets.clone(), strange = logits.clone();
+    padded.select(0, 1).fill_(kIgnoredTarget);
+    strange.select(0, 1).select(0, 2).fill_(std::numeric_limits<float>::quiet_NaN());
+    const int64_t width = (kVocabulary + c.tp - 1) / c.tp, offset = rank * width;
+    const int64_t columns = std::min(width, kVocabulary - offset);
+    const auto loss_parallel = MakeLossParallel(kScale, offset, runtime.GroupId("tp"));
+    EXPECT_TRUE(at::allclose(loss_parallel(strange.narrow(2, offset, columns), padded), expected, 1e-6, 0));
+    EXPECT_TRUE(at::allclose(train::MakeCrossEntropy(kScale)(strange, padded), expected, 1e-6, 0));
+    padded.fill_(kIgnoredTarget);
+    EXPECT_EQ(loss_parallel(strange.narrow(2, offset, columns), padded).item<float>(), 0);
+    EXPECT_EQ(train::MakeCrossEntropy(kScale)(strange, padded).item<float>(), 0);
     return std::string();
   });
 }

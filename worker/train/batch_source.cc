@@ -2,22 +2,28 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
 #include "worker/data/tokenizer.h"
+#include "worker/parallel/loss_function.h"
 
 namespace legoai::train {
 
 absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const v1::Recipe& recipe, const v1::Model& model,
                                                                  const v1::Dataset& dataset, const parallel::ParallelDims& dims,
                                                                  int64_t rank, const std::string& cache_folder,
-                                                                 int64_t next_sample) {
+                                                                 int64_t next_sample, const checkpoint::Cancel& cancel) {
   auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
   if (!tokenizer.ok()) return tokenizer.status();
   if (absl::Status fits = data::CheckFits(**tokenizer, model.vocab_size()); !fits.ok()) return fits;
-  auto tokens = data::TokenFile::Open(dataset, **tokenizer, cache_folder);
+  auto tokens = data::TokenFile::Open(dataset, **tokenizer, cache_folder, cancel);
   if (!tokens.ok()) return tokens.status();
   std::unique_ptr<BatchSource> source(new BatchSource(*std::move(tokens)));
+  source->vocab_size_ = (*tokenizer)->VocabSize();
+  source->cache_folder_ = cache_folder;
 
   const v1::Training& training = recipe.training();
   auto text = data::TextDataset::Create(source->token_file_.tokens(), data::OptionsOf(training));
@@ -32,14 +38,36 @@ absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const v1::Recip
   return source;
 }
 
-void BatchSource::Next(StepInputs& inputs) {
+absl::Status BatchSource::Next(StepInputs& inputs) {
   loader_->Next(tokens_.data(), targets_.data(), samples_.data());
+  if (absl::Status status = CheckIds(); !status.ok()) return status;
   CopyTo(inputs);
+  return absl::OkStatus();
 }
 
-void BatchSource::Validation(int64_t batch, StepInputs& inputs) {
-  loader_->Validation(batch, tokens_.data(), targets_.data(), samples_.data());
+absl::Status BatchSource::Validation(int64_t batch, StepInputs& inputs) {
+  loader_->Validation(batch, parallel::kIgnoredTarget, tokens_.data(), targets_.data(), samples_.data());
+  if (absl::Status status = CheckIds(); !status.ok()) return status;
   CopyTo(inputs);
+  return absl::OkStatus();
+}
+
+absl::Status BatchSource::CheckIds() const {
+  const auto check = [&](const std::vector<int64_t>& ids, const char* what, bool padded) {
+    const auto wrong = std::find_if(ids.begin(), ids.end(), [&](int64_t id) {
+      return (id < 0 || id >= vocab_size_) && !(padded && id == parallel::kIgnoredTarget);
+    });
+    if (wrong == ids.end()) return absl::OkStatus();
+    const int64_t length = static_cast<int64_t>(ids.size() / samples_.size()), at = wrong - ids.begin();
+    return FieldError(
+        absl::StrCat(what, " ", at % length, " of sample ", samples_[at / length]), absl::StrCat(*wrong),
+        absl::StrCat("is no id of the tokenizer, which has ", vocab_size_,
+                     ": the token cache was changed while it was in use; start again, and it is verified and made anew in ",
+                     cache_folder_),
+        absl::StatusCode::kDataLoss);
+  };
+  if (absl::Status status = check(tokens_, "token", /*padded=*/false); !status.ok()) return status;
+  return check(targets_, "target", /*padded=*/true);
 }
 
 void BatchSource::CopyTo(StepInputs& inputs) {

@@ -20,23 +20,33 @@ namespace legoai::train {
 
 class BatchSource {
  public:
-  // Errors: those of tokenizer, dataset and layout, as FieldErrors. `cache_folder` keeps the tokens for all ranks.
+  // Errors: those of tokenizer, dataset and layout, as FieldErrors. `cache_folder` keeps the tokens for all ranks. `cancel` is
+  // asked while the text is read; Cancelled.
   static absl::StatusOr<std::unique_ptr<BatchSource>> Create(const v1::Recipe& recipe, const v1::Model& model,
                                                              const v1::Dataset& dataset, const parallel::ParallelDims& dims,
-                                                             int64_t rank, const std::string& cache_folder, int64_t next_sample);
+                                                             int64_t rank, const std::string& cache_folder, int64_t next_sample,
+                                                             const checkpoint::Cancel& cancel = nullptr);
 
-  // Sets tokens, targets and samples.
-  void Next(StepInputs& inputs);
+  // Sets tokens, targets and samples. Error (DataLoss): an id that the tokenizer does not have, since the mapped cache was changed
+  // after it had been verified; an embedding would read beyond its end.
+  absl::Status Next(StepInputs& inputs);
   int64_t next_sample() const { return loader_->next_sample(); }
+  const std::string& warning() const { return token_file_.warning(); }
 
+  // Together they hold every held-out sequence once; rows that the last one lacks have parallel::kIgnoredTarget as targets.
   int64_t validation_batches() const { return loader_->validation_batches(); }
-  void Validation(int64_t batch, StepInputs& inputs);
+  absl::Status Validation(int64_t batch, StepInputs& inputs);
+  // Targets in the first `batches` of them that count.
+  int64_t ValidationTokens(int64_t batches) const { return loader_->ValidationSequences(batches) * dataset_->seq_len(); }
 
  private:
   explicit BatchSource(data::TokenFile tokens) : token_file_(std::move(tokens)) {}
+  absl::Status CheckIds() const;
   void CopyTo(StepInputs& inputs);
 
   data::TokenFile token_file_;
+  int64_t vocab_size_ = 0;  // ids are below it
+  std::string cache_folder_;
   std::unique_ptr<data::TextDataset> dataset_;
   std::unique_ptr<data::Loader> loader_;
   std::vector<int64_t> tokens_, targets_, samples_;  // on the host, of one step

@@ -89,12 +89,12 @@ class BatchSourceTest : public ::testing::Test {
   }
   std::vector<Row> Next(BatchSource& source) const {
     StepInputs inputs = Inputs();
-    source.Next(inputs);
+    EXPECT_EQ(source.Next(inputs), absl::OkStatus());
     return RowsOf(inputs);
   }
   std::vector<Row> Validation(BatchSource& source, int64_t batch) const {
     StepInputs inputs = Inputs();
-    source.Validation(batch, inputs);
+    EXPECT_EQ(source.Validation(batch, inputs), absl::OkStatus());
     return RowsOf(inputs);
   }
   // By sample, of all ranks over some steps.
@@ -172,20 +172,49 @@ TEST_F(BatchSourceTest, TheSeedIsTheOrder) {
   EXPECT_LT(same, 20) << "of 180, where one is due by chance";
 }
 
-TEST_F(BatchSourceTest, HeldOutSequencesComeInTheOrderOfTheText) {
-  std::vector<std::string> seen;
+TEST_F(BatchSourceTest, HeldOutSequencesComeOnceInTheOrderOfTheText) {
+  std::map<int64_t, Row> seen;
   auto first = Source(0, 2), second = Source(1, 2);
-  ASSERT_EQ(first->validation_batches(), 1) << "19 sequences are one full batch of 12";
+  ASSERT_EQ(first->validation_batches(), 2) << "19 sequences are a batch of 12 and one of 7";
+  EXPECT_EQ(first->ValidationTokens(1), 12 * kSeq);
+  EXPECT_EQ(first->ValidationTokens(2), 19 * kSeq);
   for (auto* source : {first.get(), second.get()}) {
-    for (const Row& row : Validation(*source, 0)) {
-      const size_t at = text_.size() - text_.size() / 10 + row.sample * kSeq;  // the last tenth is held out
-      EXPECT_EQ(row.tokens, text_.substr(at, kSeq));
-      EXPECT_EQ(row.targets, text_.substr(at + 1, kSeq));
-      seen.push_back(row.tokens);
+    for (int64_t batch = 0; batch < 2; ++batch) {
+      for (const Row& row : Validation(*source, batch)) EXPECT_TRUE(seen.emplace(row.sample, row).second) << row.sample;
     }
   }
-  EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()).size(), 12u);
+  ASSERT_EQ(seen.size(), 24u);
+  for (const auto& [sample, row] : seen) {
+    const size_t at = text_.size() - text_.size() / 10 + sample * kSeq;  // the last tenth is held out
+    const bool padding = sample >= 19;
+    EXPECT_EQ(row.targets, padding ? std::string(kSeq, static_cast<char>(-100)) : text_.substr(at + 1, kSeq)) << sample;
+    EXPECT_TRUE(padding || row.tokens == text_.substr(at, kSeq)) << sample;
+  }
   EXPECT_EQ(first->next_sample(), 0) << "evaluation takes no samples of the training";
+}
+
+// The mapped file is the same for whoever changes it: the ids are looked at again as they are used.
+TEST_F(BatchSourceTest, AnIdThatNoTokenizerHasIsRefusedByItsPlace) {
+  auto source = Source(0, 1);
+  std::string cache;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().filename().string().rfind("tokens-", 0) == 0) cache = entry.path();
+  }
+  ASSERT_FALSE(cache.empty());
+  const int64_t bytes = static_cast<int64_t>(std::filesystem::file_size(cache));
+  std::fstream file(cache, std::ios::in | std::ios::out | std::ios::binary);
+  const int64_t held_out = static_cast<int64_t>(text_.size()) / 10;
+  const int32_t wrong = 256;
+  file.seekp(bytes - 4 * (held_out - 6)).write(reinterpret_cast<const char*>(&wrong), 4);  // token 2 of the second sequence
+  file.close();
+  StepInputs inputs = Inputs();
+  const absl::Status status = source->Validation(0, inputs);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  const auto fault = GetFieldViolation(status);
+  ASSERT_TRUE(fault) << status;
+  EXPECT_EQ(fault->field(), "token 2 of sample 1");
+  EXPECT_EQ(fault->value(), "256");
+  EXPECT_NE(fault->remedy().find(folder_), std::string::npos) << status;
 }
 
 TEST_F(BatchSourceTest, RefusesByName) {

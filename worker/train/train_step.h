@@ -63,7 +63,8 @@ class TrainStep {
   // Forward, backward and reduction into Parameter::grad only; for tests of gradients. ReleaseGradients() afterwards.
   absl::StatusOr<at::Tensor> ForwardBackward();
   void ReleaseGradients();
-  // Mean loss over the tokens in inputs() of all data-parallel ranks, without gradient, the same on every rank.
+  // Sum of the losses of the tokens in inputs() of all data-parallel ranks, divided by global batch x seq: their mean, if no
+  // target is parallel::kIgnoredTarget. Without gradient, the same on every rank.
   absl::StatusOr<at::Tensor> Evaluate();
 
  private:

@@ -85,11 +85,9 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
     next_sample = manifest->next_sample();
     step_ = saved_step_ = manifest->step();
   }
-  auto source = BatchSource::Create(recipe_, start_.model(), start_.dataset(), dims, start_.rank(),
-                                    launch::TokensPath(start_.run_directory()), next_sample);
-  if (!source.ok()) return source.status();
-  source_ = *std::move(source);
-  meter_ = std::make_unique<Meter>(start_, dims.global_batch() * dims.seq_len());
+  if (absl::Status status = OpenText(dims, next_sample); !status.ok()) return status;
+  tokens_per_step_ = dims.global_batch() * dims.seq_len();
+  meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
   if (start_.rank() == 0 && recipe_.metrics().enable_tensorboard()) {
     auto tensorboard = TensorboardWriter::Create(launch::TensorboardPath(start_.run_directory()),
                                                  absl::StrCat("attempt-", start_.attempt()), absl::Now());
@@ -98,6 +96,20 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
   }
   // Ranks build and load for as long as they take; the first collective must not have to wait for the slowest.
   return link_.Meet();
+}
+
+absl::Status Trainer::OpenText(const parallel::ParallelDims& dims, int64_t next_sample) {
+  // A long text is read for a while, and no silent rank is one that hangs.
+  if (absl::Status status = link_.SendProgress("loading", 0, steps_, /*total=*/1); !status.ok()) return status;
+  const auto goes_on = [this] {
+    link_.Advance(0);
+    return false;
+  };
+  auto source = BatchSource::Create(recipe_, start_.model(), start_.dataset(), dims, start_.rank(),
+                                    launch::TokensPath(start_.run_directory()), next_sample, goes_on);
+  if (!source.ok()) return source.status();
+  source_ = *std::move(source);
+  return source_->warning().empty() ? absl::OkStatus() : link_.SendLog("warning", source_->warning());
 }
 
 absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
@@ -129,7 +141,7 @@ absl::Status Trainer::Export() {
 absl::Status Trainer::DoStep() {
   const absl::Time begin = absl::Now();
   StepInputs& inputs = train_step_->inputs();
-  source_->Next(inputs);
+  if (absl::Status status = source_->Next(inputs); !status.ok()) return status;
   const int64_t step = step_ + 1;
   learning_rate_ = recipe_.optimizer().lr() * LrFactor(recipe_.lr_scheduler(), step, steps_);
   inputs.rng[0].fill_(recipe_.training().seed());
@@ -180,19 +192,21 @@ absl::Status Trainer::AfterStep(bool last) {
   return absl::OkStatus();
 }
 
+// The mean over the tokens of the held-out sequences, so that it depends neither on the batches that they come in nor on the
+// layout.
 absl::Status Trainer::Evaluate() {
   const int64_t wished = recipe_.validation().steps(), all = source_->validation_batches();
   const int64_t batches = wished > 0 ? std::min(wished, all) : all;
   if (absl::Status status = link_.SendProgress("evaluate", step_, steps_, batches); !status.ok()) return status;
   double sum = 0;
   for (int64_t batch = 0; batch < batches; ++batch) {
-    source_->Validation(batch, train_step_->inputs());
+    if (absl::Status status = source_->Validation(batch, train_step_->inputs()); !status.ok()) return status;
     const auto loss = train_step_->Evaluate();
     if (!loss.ok()) return Annotate(loss.status(), absl::StrCat("evaluation after step ", step_));
-    sum += loss->item<float>();
+    sum += loss->item<float>() * static_cast<double>(tokens_per_step_);
     link_.Advance(1);
   }
-  validation_loss_ = sum / static_cast<double>(batches);
+  validation_loss_ = sum / static_cast<double>(source_->ValidationTokens(batches));
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@ class Trainer {
  private:
   absl::Status SetUp();
   absl::Status MakeStep(const parallel::ParallelDims& dims);
+  absl::Status OpenText(const parallel::ParallelDims& dims, int64_t next_sample);
   absl::StatusOr<v1::Exit::Cause> Loop();
   absl::Status DoStep();
   absl::Status CheckFinite() const;
@@ -54,6 +55,7 @@ class Trainer {
   std::unique_ptr<BatchSource> source_;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<TensorboardWriter> tensorboard_;  // on rank 0, if wished for
+  int64_t tokens_per_step_ = 0;
   int64_t steps_ = 0;
   int64_t step_ = 0;
   int64_t saved_step_ = -1;
