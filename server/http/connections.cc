@@ -2,21 +2,28 @@
 
 #include <arpa/inet.h>
 #include <event2/event.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/http/request_head.h"
+#include "server/rpc/client_quota.h"
 
 namespace legoai::server {
 namespace {
 
 constexpr size_t kLongestPage = 1024;
+// More than the bound for a moment: connections that nobody has looked at yet, or that are just being refused.
+constexpr size_t kSpareConnections = 64;
+// A burst of fewer is not worth giving its memory back.
+constexpr size_t kLeastBurst = 64;
 
 // evhttp tells nobody of a connection that ends before it has asked something. But it sets callbacks with itself as argument as
 // long as it has the connection, and bufferevent_free clears them.
@@ -55,20 +62,45 @@ std::string PeerOf(evutil_socket_t fd) {
   return absl::StrCat(text, ":", ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
 }
 
-std::string AnswerText(const char* status_line, const std::string& body) {
+std::string AnswerText(const std::string& status_line, const std::string& headers, const std::string& body) {
   return absl::StrCat(status_line, "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
-                      "\r\nConnection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n", body);
+                      "\r\nConnection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n", headers, "\r\n",
+                      body);
+}
+
+const char* StatusLine(int code) {
+  switch (code) {
+    case 408: return "HTTP/1.1 408 Request Timeout";
+    case 429: return "HTTP/1.1 429 Too Many Requests";
+    case 503: return "HTTP/1.1 503 Service Unavailable";
+    default: return "HTTP/1.1 400 Bad Request";
+  }
+}
+
+// Around evhttp, of which this is a connection that owes a request: nothing of an answer is under way. What the client still sent
+// is taken first, or the system would tell it of a reset rather than of the answer.
+void SendLastWord(evutil_socket_t fd, const std::string& answer) {
+  char dropped[4096];
+  for (int i = 0; i < 64 && recv(fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0; ++i) {
+  }
+  (void)send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+absl::Status TooSlow(const char* what, double seconds) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("the ", what, " of the request took longer than ", seconds, " seconds: send it faster"));
 }
 
 }  // namespace
 
-Connections::Connections(evhttp* http, evconnlistener* listener, size_t max_connections, ErrorBody error_body)
-    : listener_(listener), max_connections_(max_connections), error_body_(std::move(error_body)) {
+Connections::Connections(EventLoop* loop, evhttp* http, evconnlistener* listener, const ConnectionLimits& limits,
+                         ErrorBody error_body)
+    : loop_(loop), listener_(listener), limits_(limits), error_body_(std::move(error_body)) {
   evhttp_set_bevcb(http, &OnConnection, this);
 }
 
 Connections::~Connections() {
-  for (const auto& connection : open_) bufferevent_decref(connection->io);
+  for (const auto& [io, connection] : all_) bufferevent_decref(io);
 }
 
 bufferevent* Connections::OnConnection(event_base* base, void* self) {
@@ -76,39 +108,218 @@ bufferevent* Connections::OnConnection(event_base* base, void* self) {
   bufferevent* io = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
   if (!io) return nullptr;
   bufferevent_incref(io);
-  all->open_.push_back(std::make_unique<Connection>(Connection{all, io}));
-  evbuffer_add_cb(bufferevent_get_output(io), &OnOutput, all->open_.back().get());
-  if (all->open_.size() >= all->max_connections_) {
+  auto connection = std::make_unique<Connection>();
+  connection->all = all;
+  connection->io = io;
+  evbuffer_add_cb(bufferevent_get_input(io), &OnInput, connection.get());
+  evbuffer_add_cb(bufferevent_get_output(io), &OnOutput, connection.get());
+  all->all_.emplace(io, std::move(connection));
+  all->peak_ = std::max(all->peak_, all->all_.size());
+  // It has no socket yet: evhttp gives it one after this call.
+  all->loop_->Post([all] { all->AdmitNew(); });
+  if (all->all_.size() >= all->limits_.connections + kSpareConnections) {
     evconnlistener_disable(all->listener_);
     all->resting_ = true;
   }
   return io;
 }
 
-void Connections::OnOutput(evbuffer* output, const evbuffer_cb_info* change, void* connection) {
+void Connections::Enter(Connection& connection, Phase phase) {
+  connection.phase = phase;
+  connection.since = Clock::now();
+}
+
+// Called before evhttp sees the same bytes.
+void Connections::OnInput(evbuffer* input, const evbuffer_cb_info* change, void* of) {
+  auto& connection = *static_cast<Connection*>(of);
+  if (change->n_added == 0 || (connection.phase != Phase::kIdle && connection.phase != Phase::kHead)) return;
+  std::string bytes(change->n_added, '\0');
+  evbuffer_ptr from;
+  evbuffer_ptr_set(input, &from, change->orig_size, EVBUFFER_PTR_SET);
+  evbuffer_copyout_from(input, &from, bytes.data(), bytes.size());
+  connection.all->TakeBytes(connection, bytes);
+}
+
+void Connections::TakeBytes(Connection& connection, std::string_view bytes) {
+  if (connection.phase == Phase::kIdle) Enter(connection, Phase::kHead);
+  const size_t seen = connection.head.size();
+  connection.head.append(bytes);
+  // An empty line may have begun before.
+  const size_t from = seen < 3 ? 0 : seen - 3;
+  const size_t end = EndOfHead(std::string_view(connection.head).substr(from));
+  if (end != std::string_view::npos) {
+    const absl::Status status = CheckRequestHead(std::string_view(connection.head).substr(0, from + end));
+    if (!status.ok()) connection.refusal = status;
+  } else if (connection.head.size() > limits_.head_bytes) {
+    connection.refusal = absl::OkStatus();
+  } else {
+    return;
+  }
+  connection.head = {};
+  Enter(connection, Phase::kBody);
+  if (connection.refusal) loop_->Post([this] { RefuseBadHeads(); });
+}
+
+absl::Status Connections::Begin(evhttp_request* request) {
+  const auto found = all_.find(evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)));
+  if (found == all_.end()) return absl::InternalError("a request came over a connection that is not known");
+  Connection& connection = *found->second;
+  evhttp_request_set_on_complete_cb(request, &OnAnswered, this);
+  // Where evhttp finds the end of a head that has none, the two read it differently.
+  const bool has_end = connection.phase == Phase::kBody;
+  const auto refusal = std::exchange(connection.refusal, std::nullopt);
+  connection.head = {};
+  Enter(connection, Phase::kAnswer);
+  if (!has_end || (refusal && refusal->ok()))
+    return absl::InvalidArgumentError("the request's headers have no end, or are too long");
+  return refusal.value_or(absl::OkStatus());
+}
+
+// What came behind the request already is the beginning of the next one.
+void Connections::OnAnswered(evhttp_request* request, void* self) {
+  auto* all = static_cast<Connections*>(self);
+  evhttp_connection* of = evhttp_request_get_connection(request);
+  const auto found = of ? all->all_.find(evhttp_connection_get_bufferevent(of)) : all->all_.end();
+  if (found == all->all_.end()) return;
+  Enter(*found->second, Phase::kIdle);
+  evbuffer* input = bufferevent_get_input(found->first);
+  std::string bytes(evbuffer_get_length(input), '\0');
+  if (bytes.empty()) return;
+  evbuffer_copyout(input, bytes.data(), bytes.size());
+  all->TakeBytes(*found->second, bytes);
+}
+
+void Connections::OnOutput(evbuffer* output, const evbuffer_cb_info* change, void* of) {
   if (change->n_added == 0) return;
   const int code = StatusOfPage(output);
   if (code == 0) return;
-  const auto* of = static_cast<const Connection*>(connection);
-  const std::string body = of->all->error_body_(code, PeerOf(bufferevent_getfd(of->io)));
+  auto& connection = *static_cast<Connection*>(of);
+  const absl::Status why = std::exchange(connection.refusal, std::nullopt).value_or(absl::OkStatus());
+  Enter(connection, Phase::kAnswer);
+  const std::string body = connection.all->error_body_(code, PeerOf(bufferevent_getfd(connection.io)), why);
   // A bufferevent freezes the front of what it has not begun to write.
   evbuffer_unfreeze(output, 1);
   char* line = evbuffer_readln(output, nullptr, EVBUFFER_EOL_CRLF_STRICT);
   evbuffer_drain(output, evbuffer_get_length(output));
   evbuffer_freeze(output, 1);
-  const std::string answer = AnswerText(line, body);
+  const std::string answer = AnswerText(line, "", body);
   free(line);
   evbuffer_add(output, answer.data(), answer.size());
 }
 
-void Connections::Sweep() {
-  const auto freed = std::partition(open_.begin(), open_.end(), [](const auto& connection) { return !IsFreed(connection->io); });
-  std::for_each(freed, open_.end(), [](const auto& connection) { bufferevent_decref(connection->io); });
-  open_.erase(freed, open_.end());
-  if (resting_ && open_.size() < max_connections_) {
+void Connections::AdmitNew() {
+  // Refused ones are forgotten as they are looked at: a burst must not make the listener rest.
+  std::vector<Connection*> fresh;
+  for (const auto& [io, connection] : all_) {
+    if (connection->client.empty() && !IsFreed(io)) fresh.push_back(connection.get());
+  }
+  for (Connection* connection : fresh) {
+    if (!IsFreed(connection->io)) Admit(*connection);
+  }
+  if (!fresh.empty()) Forget();
+}
+
+void Connections::Admit(Connection& connection) {
+  connection.remote = PeerOf(bufferevent_getfd(connection.io));
+  connection.client = connection.remote.empty() ? "gone" : ClientOf(connection.remote);
+  size_t count = 0, of_client = 0;
+  Connection *oldest = nullptr, *oldest_of_client = nullptr;
+  for (const auto& [io, other] : all_) {
+    if (other->client.empty() || IsFreed(io)) continue;
+    const bool same = other->client == connection.client;
+    ++count;
+    of_client += same;
+    if (other.get() == &connection || other->phase == Phase::kAnswer) continue;
+    if (!oldest || other->since < oldest->since) oldest = other.get();
+    if (same && (!oldest_of_client || other->since < oldest_of_client->since)) oldest_of_client = other.get();
+  }
+  const bool client_is_full = of_client > limits_.connections_per_client;
+  if (!client_is_full && count <= limits_.connections) return;
+  if (Connection* old = client_is_full ? oldest_of_client : oldest)
+    return Refuse(*old, 408,
+                  absl::DeadlineExceededError("the connection made room for a newer one while its request was awaited"));
+  if (client_is_full) {
+    return Refuse(
+        connection, 429,
+        absl::ResourceExhaustedError(absl::StrCat("your address (", connection.client, ") has ", limits_.connections_per_client,
+                                                  " connections open, as many as one client may have: close some")));
+  }
+  Refuse(connection, 503, absl::ResourceExhaustedError("the server has as many connections as it takes: try again later"));
+}
+
+// A head that is refused is answered here where evhttp still waits for its body.
+void Connections::RefuseBadHeads() {
+  for (const auto& [io, connection] : all_) {
+    if (connection->refusal && !IsFreed(io)) Refuse(*connection, 400, *std::exchange(connection->refusal, std::nullopt));
+  }
+  Forget();
+}
+
+// Closes it. One that has sent nothing has asked nothing, and is not answered, unless it is refused as it comes.
+void Connections::Refuse(Connection& connection, int code, const absl::Status& why) {
+  if (code != 408 || connection.phase != Phase::kIdle) {
+    const std::string headers = code == 429 || code == 503 ? "Retry-After: 5\r\n" : "";
+    const evutil_socket_t fd = bufferevent_getfd(connection.io);
+    SendLastWord(fd, AnswerText(StatusLine(code), headers, error_body_(code, PeerOf(fd), why)));
+  }
+  void* evhttp_part = nullptr;
+  bufferevent_getcb(connection.io, nullptr, nullptr, nullptr, &evhttp_part);
+  evhttp_connection_free(static_cast<evhttp_connection*>(evhttp_part));
+}
+
+void Connections::CheckTimes() {
+  const auto now = Clock::now();
+  for (const auto& [io, connection] : all_) {
+    if (IsFreed(io)) continue;
+    const double seconds = std::chrono::duration<double>(now - connection->since).count();
+    if (connection->phase == Phase::kHead && seconds > limits_.head_seconds)
+      Refuse(*connection, 408, TooSlow("head", limits_.head_seconds));
+    else if (connection->phase == Phase::kBody && seconds > limits_.body_seconds)
+      Refuse(*connection, 408, TooSlow("body", limits_.body_seconds));
+  }
+}
+
+void Connections::Forget() {
+  for (auto it = all_.begin(); it != all_.end();) {
+    if (!IsFreed(it->first)) {
+      ++it;
+      continue;
+    }
+    bufferevent_decref(it->first);
+    it = all_.erase(it);
+  }
+  if (resting_ && all_.size() < limits_.connections + kSpareConnections) {
     resting_ = false;
     evconnlistener_enable(listener_);
   }
+}
+
+// The allocator keeps the small blocks that a burst of connections leaves, unless it is asked.
+void Connections::ReleaseMemory() {
+  if (peak_ < kLeastBurst || all_.size() > peak_ / 4) return;
+  malloc_trim(0);
+  peak_ = all_.size();
+}
+
+void Connections::Sweep() {
+  CheckTimes();
+  Forget();
+  ReleaseMemory();
+}
+
+size_t Connections::open() const {
+  size_t open = 0;
+  for (const auto& [io, connection] : all_) open += !IsFreed(io);
+  return open;
+}
+
+size_t Connections::held_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [io, connection] : all_) {
+    bytes += connection->head.capacity() + evbuffer_get_length(bufferevent_get_input(io)) +
+             evbuffer_get_length(bufferevent_get_output(io));
+  }
+  return bytes;
 }
 
 }  // namespace legoai::server

@@ -1,7 +1,12 @@
 // What evhttp leaves to be done about its connections. On the loop's thread.
 //
-// A bound: there its listener rests, and further clients wait in the system's queue. Without that, clients that connect and say
-// nothing would use up the process' file descriptors.
+// Bounds: of all connections, and of each client's. A client that is at its bound, and the server that is at its own, make room
+// by closing the connection that has owed a request for longest; only where all are being answered is the new one refused. Where
+// more come than that, the listener rests, and they wait in the system's queue.
+//
+// Deadlines: head and body of a request have a total time each, however steadily they drip. evhttp knows silence only.
+//
+// Heads are checked (request_head.h) as they arrive, before evhttp has read a body that it may have misjudged.
 //
 // Errors as data: a request that libevent cannot read, or that is too large, it answers itself, with a page of HTML, and asks
 // nobody (evhttp_set_errorcb is of libevent 2.2). Such a page is replaced before it leaves.
@@ -12,42 +17,84 @@
 #include <event2/http.h>
 #include <event2/listener.h>
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "server/http/event_loop.h"
 
 namespace legoai::server {
 
+struct ConnectionLimits {
+  size_t connections, connections_per_client;
+  size_t head_bytes;
+  double head_seconds, body_seconds;
+};
+
 class Connections {
  public:
-  // What is answered instead of libevent's page: a body of JSON, for an HTTP status and the client's address ("127.0.0.1:4711").
-  using ErrorBody = std::function<std::string(int code, const std::string& remote)>;
+  // What is answered where no handler is asked: a body of JSON, for an HTTP status and the client's address ("127.0.0.1:4711").
+  // `why` is OK where libevent has refused the request for reasons of its own.
+  using ErrorBody = std::function<std::string(int code, const std::string& remote, const absl::Status& why)>;
 
-  // Owns neither. Must be destroyed after `http`, and before its event_base.
-  Connections(evhttp* http, evconnlistener* listener, size_t max_connections, ErrorBody error_body);
+  // Owns none of the pointers. Must be destroyed after `http`, and before its loop, which must not run any more.
+  Connections(EventLoop* loop, evhttp* http, evconnlistener* listener, const ConnectionLimits& limits, ErrorBody error_body);
   ~Connections();
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  // Forgets connections that are closed. To be called now and then.
+  // evhttp hands on a request, which will be answered: nothing of the connection is limited until that is done. An error is why
+  // it must be answered with 400, and the connection closed.
+  absl::Status Begin(evhttp_request* request);
+
+  // Closes those that are over their time, forgets those that are closed. To be called now and then.
   void Sweep();
-  size_t open() const { return open_.size(); }
+
+  size_t open() const;
+  size_t held_bytes() const;  // that were received and not handled yet, or are not sent yet
 
  private:
+  using Clock = std::chrono::steady_clock;
+  enum class Phase { kIdle, kHead, kBody, kAnswer };
+
   struct Connection {
     Connections* all;
-    bufferevent* io;  // with a reference of ours
+    bufferevent* io;             // with a reference of ours
+    std::string remote, client;  // empty: not looked at yet
+    Phase phase = Phase::kIdle;
+    Clock::time_point since = Clock::now();  // of the phase
+    std::string head;                        // as far as it came
+    std::optional<absl::Status> refusal;     // of the head; OK: it is too long
   };
 
   static bufferevent* OnConnection(event_base* base, void* self);
+  static void OnInput(evbuffer* input, const evbuffer_cb_info* change, void* connection);
   static void OnOutput(evbuffer* output, const evbuffer_cb_info* change, void* connection);
+  static void OnAnswered(evhttp_request* request, void* self);
 
+  static void Enter(Connection& connection, Phase phase);
+  void TakeBytes(Connection& connection, std::string_view bytes);
+  void AdmitNew();
+  void Admit(Connection& connection);
+  void RefuseBadHeads();
+  void Refuse(Connection& connection, int code, const absl::Status& why);
+  void CheckTimes();
+  void Forget();
+  void ReleaseMemory();
+
+  EventLoop* const loop_;
   evconnlistener* const listener_;
-  const size_t max_connections_;
+  const ConnectionLimits limits_;
   const ErrorBody error_body_;
   bool resting_ = false;
-  std::vector<std::unique_ptr<Connection>> open_;
+  size_t peak_ = 0;  // of open connections since memory was released
+  std::map<bufferevent*, std::unique_ptr<Connection>> all_;
 };
 
 }  // namespace legoai::server

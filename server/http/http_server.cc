@@ -27,6 +27,7 @@
 #include "server/http/worker_pool.h"
 #include "server/metrics/log.h"
 #include "server/rpc/admission.h"
+#include "server/rpc/client_quota.h"
 
 namespace legoai::server {
 namespace {
@@ -47,6 +48,7 @@ class Server : public HttpServer {
         transcoder_(std::move(transcoder)),
         files_(std::move(files)),
         guard_(options.address, options.host_names),
+        places_(std::make_shared<ClientQuota>(options.max_streams, options.max_streams_per_client)),
         pool_(options.threads, options.max_waiting),
         slow_pool_(options.slow_threads, options.max_waiting) {}
   ~Server() override;
@@ -65,7 +67,7 @@ class Server : public HttpServer {
   void Closed(evhttp_connection* connection);
   void Tick();
   void OnEnd(const Exchange::Summary& summary);
-  std::string RefusalBody(int code, const std::string& remote);
+  std::string RefusalBody(int code, const std::string& remote, const absl::Status& why);
 
   void Route(const Shared& exchange);
   void CallMethod(const Shared& exchange);
@@ -74,10 +76,11 @@ class Server : public HttpServer {
   void StreamPlan(const Shared& exchange, const MethodDescriptor* method);
   void WatchJob(const Shared& exchange);
   void StreamChanges(const Shared& exchange);
+  std::string ConnectionMetrics() const;
   void ReplyMetrics(const Shared& exchange);
   void ReplyFile(const Shared& exchange);
   void Submit(const Shared& exchange, bool slow, std::function<void()> work);
-  bool HasRoomForStream(const Shared& exchange);
+  std::shared_ptr<void> TakePlace(const Shared& exchange);
   Handlers::Cancelled CancelledBy(const Shared& exchange) {
     return [this, exchange] { return exchange->gone() || stopping_; };
   }
@@ -98,8 +101,12 @@ class Server : public HttpServer {
   event* tick_ = nullptr;
   std::unique_ptr<Connections> all_connections_;
   std::map<evhttp_connection*, Shared> connections_;  // that have asked something, with what they asked last
-  std::list<std::shared_ptr<EventStream>> streams_;
-  int plan_streams_ = 0;
+  struct Open {
+    std::shared_ptr<EventStream> stream;
+    std::shared_ptr<void> place;
+  };
+  std::list<Open> streams_;
+  const std::shared_ptr<ClientQuota> places_;  // of streams
   WorkerPool pool_, slow_pool_;
 };
 
@@ -159,9 +166,12 @@ absl::Status Server::Listen() {
   getsockname(evhttp_bound_socket_get_fd(bound), reinterpret_cast<sockaddr*>(&address), &size);
   // The port is at the same place in both families.
   port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-  all_connections_ =
-      std::make_unique<Connections>(http_, evhttp_bound_socket_get_listener(bound), options_.max_connections + 64,
-                                    [this](int code, const std::string& remote) { return RefusalBody(code, remote); });
+  const ConnectionLimits limits = {
+      static_cast<size_t>(options_.max_connections), static_cast<size_t>(options_.max_connections_per_client),
+      static_cast<size_t>(options_.max_header_bytes), options_.header_seconds, options_.body_seconds};
+  all_connections_ = std::make_unique<Connections>(
+      &loop_, http_, evhttp_bound_socket_get_listener(bound), limits,
+      [this](int code, const std::string& remote, const absl::Status& why) { return RefusalBody(code, remote, why); });
   tick_ = event_new(loop_.base(), -1, EV_PERSIST, &OnTick, this);
   const timeval fifth = {0, 200'000};
   event_add(tick_, &fifth);
@@ -174,10 +184,8 @@ void Server::Receive(evhttp_request* request) {
   evhttp_connection_set_closecb(connection, &OnClosed, this);
   auto exchange = std::make_shared<Exchange>(&loop_, request, [this](const Exchange::Summary& summary) { OnEnd(summary); });
   connections_[connection] = exchange;
-  if (connections_.size() > static_cast<size_t>(options_.max_connections)) {
-    return ReplyError(*exchange, absl::ResourceExhaustedError("the server has as many connections as it takes: try again later"),
-                      503, {{"Connection", "close"}, {"Retry-After", "5"}});
-  }
+  if (absl::Status status = all_connections_->Begin(request); !status.ok())
+    return ReplyError(*exchange, status, 400, {{"Connection", "close"}});
   Route(exchange);
 }
 
@@ -192,11 +200,11 @@ void Server::Closed(evhttp_connection* connection) {
 void Server::Tick() {
   all_connections_->Sweep();
   for (auto it = streams_.begin(); it != streams_.end();) {
-    if (!(*it)->over()) (*it)->Tick();
-    if (!(*it)->over()) (*it)->KeepAlive(options_.keep_alive_seconds);
-    if ((*it)->over()) {
+    EventStream& stream = *it->stream;
+    if (!stream.over()) stream.Tick();
+    if (!stream.over()) stream.KeepAlive(options_.keep_alive_seconds);
+    if (stream.over()) {
       it = streams_.erase(it);
-      metrics_->HttpStreams(-1);
     } else {
       ++it;
     }
@@ -214,9 +222,10 @@ void Server::OnEnd(const Exchange::Summary& s) {
            {"remote", s.remote}});
 }
 
-// Of a request that never became one: libevent has refused it with this status.
-std::string Server::RefusalBody(int code, const std::string& remote) {
+// Of a request that never became one.
+std::string Server::RefusalBody(int code, const std::string& remote, const absl::Status& why) {
   OnEnd({"", "", remote, code, 0, 0, false});
+  if (!why.ok()) return absl::StrCat(ErrorJson(why, code), "\n");
   const std::string sizes = absl::StrCat("the request line and headers may have ", options_.max_header_bytes, " bytes, the body ",
                                          options_.max_body_bytes);
   const std::string remedy = absl::StrCat(code == 413 ? "is too large: " : "cannot be read: it must be HTTP/1.1; ", sizes);
@@ -294,18 +303,31 @@ void Server::CallUnary(const Shared& exchange, const MethodDescriptor* method) {
   });
 }
 
-bool Server::HasRoomForStream(const Shared& exchange) {
-  if (streams_.size() + static_cast<size_t>(plan_streams_) < static_cast<size_t>(options_.max_streams)) return true;
-  ReplyError(
-      *exchange,
-      absl::ResourceExhaustedError(absl::StrCat("the server has ", options_.max_streams,
-                                                " streams of events open, as many as it takes: close a page that is not needed")),
-      503, {{"Retry-After", "15"}});
-  return false;
+// Given back when nobody holds it any more. Null: there is none, which is answered.
+std::shared_ptr<void> Server::TakePlace(const Shared& exchange) {
+  const std::string client = ClientOf(exchange->remote());
+  const auto answer = places_->Take(client);
+  if (answer == ClientQuota::Answer::kTaken) {
+    metrics_->HttpStreams(1);
+    return {places_.get(), [places = places_, metrics = metrics_, client](void*) {
+              metrics->HttpStreams(-1);
+              places->GiveBack(client);
+            }};
+  }
+  const bool of_client = answer == ClientQuota::Answer::kClientIsFull;
+  const std::string who = of_client ? absl::StrCat("your address (", client, ") has ", options_.max_streams_per_client)
+                                    : absl::StrCat("the server has ", options_.max_streams);
+  ReplyError(*exchange,
+             absl::ResourceExhaustedError(absl::StrCat(who, " streams of events open, as many as ",
+                                                       of_client ? "one client may have" : "it takes",
+                                                       ": close a page that is not needed")),
+             of_client ? 429 : 503, {{"Retry-After", "15"}});
+  return nullptr;
 }
 
 void Server::WatchJob(const Shared& exchange) {
-  if (!HasRoomForStream(exchange)) return;
+  auto place = TakePlace(exchange);
+  if (!place) return;
   auto call = ReadCall(*exchange, "");
   if (!call.ok()) return ReplyError(*exchange, call.status(), HttpCode(call.status().code()));
   v1::WatchJobRequest request;
@@ -314,35 +336,30 @@ void Server::WatchJob(const Shared& exchange) {
     if (absl::Status status = MergeText("after_version", last, &request); !status.ok()) return ReplyError(*exchange, status, 400);
   }
   auto stream = std::make_shared<WatchStream>(&loop_, &pool_, &handlers_, exchange, request);
-  streams_.push_back(stream);
-  metrics_->HttpStreams(1);
+  streams_.push_back({stream, std::move(place)});
   stream->Start(notifier_);
 }
 
 void Server::StreamChanges(const Shared& exchange) {
-  if (!HasRoomForStream(exchange)) return;
+  auto place = TakePlace(exchange);
+  if (!place) return;
   auto stream = std::make_shared<ChangesStream>(exchange);
-  streams_.push_back(stream);
-  metrics_->HttpStreams(1);
+  streams_.push_back({stream, std::move(place)});
   stream->Start(notifier_);
 }
 
 // The method's stream as events, each named by what its message holds: "progress", "result".
 void Server::StreamPlan(const Shared& exchange, const MethodDescriptor* method) {
-  if (!HasRoomForStream(exchange)) return;
+  const std::shared_ptr<void> place = TakePlace(exchange);  // given back when the work is done, or dropped
+  if (!place) return;
   exchange->WatchForEnd();
-  ++plan_streams_;
-  metrics_->HttpStreams(1);
-  // Given back when the work is done, or dropped.
-  const std::shared_ptr<void> place(nullptr, [this](void*) {
-    metrics_->HttpStreams(-1);
-    loop_.Post([this] { --plan_streams_; });
-  });
   Submit(exchange, true, [this, exchange, method, place, body = exchange->TakeBody()] {
     auto call = ReadCall(*exchange, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const auto send = [this, exchange](const Message& message) {
       loop_.Post([exchange, name = EventName(message), json = ToJson(message, -1)] {
+        // Progress is left out for a client that has not taken what it was sent before.
+        if (exchange->streaming() && name == "progress" && exchange->PendingBytes() > 0) return;
         if (!exchange->streaming()) exchange->StartEvents();
         exchange->SendEvent(name, "", json);
       });
@@ -354,10 +371,18 @@ void Server::StreamPlan(const Shared& exchange, const MethodDescriptor* method) 
   });
 }
 
+// Beside what Metrics counts: how it stands on the loop's thread just now.
+std::string Server::ConnectionMetrics() const {
+  return absl::StrCat(
+      "# HELP legoai_http_connections Open HTTP connections.\n# TYPE legoai_http_connections gauge\n", "legoai_http_connections ",
+      all_connections_->open(), "\n# HELP legoai_http_connection_bytes Bytes that wait in buffers of HTTP connections.\n",
+      "# TYPE legoai_http_connection_bytes gauge\nlegoai_http_connection_bytes ", all_connections_->held_bytes(), "\n");
+}
+
 void Server::ReplyMetrics(const Shared& exchange) {
-  Submit(exchange, false, [this, exchange] {
+  Submit(exchange, false, [this, exchange, own = ConnectionMetrics()] {
     if (handlers_.before_scrape) handlers_.before_scrape();
-    loop_.Post([exchange, text = metrics_->Text()] { exchange->Reply(200, kMetricsType, text); });
+    loop_.Post([exchange, text = metrics_->Text() + own] { exchange->Reply(200, kMetricsType, text); });
   });
 }
 

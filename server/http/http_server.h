@@ -26,11 +26,16 @@ struct HttpOptions {
   int port = 0;                         // 0: any that is free
   std::string web_directory;            // of the built page; empty: none
   std::vector<std::string> host_names;  // by which it is reached, besides localhost and `address`
-  // Limits. Beyond them: 413 for the body, 400 for the headers, 503 for the numbers.
+  // Limits. Beyond them: 413 for the body, 400 for the headers, 408 for the times, 503 for the numbers, 429 for those of a client
+  // (an address, or 64 bits of IPv6), which leave room for a page in several tabs and for some users behind one proxy.
   int64_t max_body_bytes = 4 << 20;
   int64_t max_header_bytes = 16 << 10;
+  double header_seconds = 10;  // from the first byte of a request to the end of its headers
+  double body_seconds = 60;    // from there to the end of its body
   int max_connections = 512;
+  int max_connections_per_client = 128;
   int max_streams = 128;
+  int max_streams_per_client = 32;
   int threads = 4;       // for handlers
   int slow_threads = 2;  // for Plan and Simulate
   int max_waiting = 256;

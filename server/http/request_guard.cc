@@ -1,19 +1,48 @@
 #include "server/http/request_guard.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "proto/errors.h"
 
 namespace legoai::server {
 namespace {
 
-// "LocalHost:8080" -> "localhost"; "[::1]:8080" -> "::1".
-std::string NameOf(const std::string& host) {
-  const std::string lower = absl::AsciiStrToLower(host);
-  if (!lower.empty() && lower[0] == '[') return lower.substr(1, lower.find(']') - 1);
-  return lower.substr(0, lower.find(':'));
+constexpr size_t kLongestName = 255;
+
+bool IsPort(std::string_view text) {
+  int port = 0;
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos &&
+         absl::SimpleAtoi(std::string(text), &port) && port >= 1 && port <= 65535;
+}
+
+bool IsName(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestName && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+bool IsV6(const std::string& text) {
+  in6_addr address{};
+  return inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
 }  // namespace
+
+std::optional<std::string> HostName(std::string_view host) {
+  const bool brackets = host.starts_with('[');
+  const size_t end = brackets ? host.find(']') : std::min(host.find(':'), host.size());
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string name = absl::AsciiStrToLower(std::string(host.substr(brackets, end - brackets)));
+  const std::string_view rest = host.substr(end + brackets);
+  if (!(brackets ? IsV6(name) : IsName(name))) return std::nullopt;
+  if (!rest.empty() && (rest[0] != ':' || !IsPort(rest.substr(1)))) return std::nullopt;
+  return name;
+}
 
 RequestGuard::RequestGuard(const std::string& address, const std::vector<std::string>& names)
     : names_{"localhost", "127.0.0.1", "::1", absl::AsciiStrToLower(address)} {
@@ -21,7 +50,7 @@ RequestGuard::RequestGuard(const std::string& address, const std::vector<std::st
 }
 
 absl::Status RequestGuard::CheckHost(const std::string& host) const {
-  if (names_.count(NameOf(host))) return absl::OkStatus();
+  if (const auto name = HostName(host); name && names_.count(*name)) return absl::OkStatus();
   return FieldError("Host", host, "is none of the server's names: reach it by localhost, or start it with --http_host_names=NAME",
                     absl::StatusCode::kPermissionDenied);
 }

@@ -1,13 +1,19 @@
 // What keeps other pages in the user's browser away from a server on the loopback interface. Thread-safety: immutable.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 
 namespace legoai::server {
+
+// The name in a Host header, in small letters, of IPv6 without brackets: "LocalHost:8080" -> "localhost", "[::1]" -> "::1".
+// Nothing where it is not NAME or NAME:PORT with a port of 1 to 65535.
+std::optional<std::string> HostName(std::string_view host);
 
 class RequestGuard {
  public:

@@ -17,6 +17,50 @@ TEST(RequestGuard, AnswersToItsOwnNamesOnly) {
   }
 }
 
+TEST(RequestGuard, AHostIsANameAndPerhapsAPort) {
+  for (const auto& [host, name] : std::vector<std::pair<std::string, std::string>>{{"LocalHost", "localhost"},
+                                                                                   {"a.example:1", "a.example"},
+                                                                                   {"a_b-c:65535", "a_b-c"},
+                                                                                   {"127.0.0.1:7421", "127.0.0.1"},
+                                                                                   {"[::1]", "::1"},
+                                                                                   {"[2001:DB8::7]:80", "2001:db8::7"}}) {
+    EXPECT_EQ(HostName(host), name) << host;
+  }
+  for (const std::string host : {"",
+                                 ":",
+                                 ":80",
+                                 "localhost:",
+                                 "localhost:0",
+                                 "localhost:65536",
+                                 "localhost:99999999999",
+                                 "localhost:+80",
+                                 "localhost:8a",
+                                 "localhost: 80",
+                                 "localhost :80",
+                                 " localhost",
+                                 "local host",
+                                 "localhost,evil",
+                                 "user@localhost",
+                                 "localhost/path",
+                                 "http://localhost",
+                                 "localhost:80:80",
+                                 "::1",
+                                 "[::1",
+                                 "[]",
+                                 "[::1]80",
+                                 "[::1]:",
+                                 "[::1]x:80",
+                                 "[localhost]",
+                                 "[127.0.0.1]",
+                                 "a%20b",
+                                 "localhost\t",
+                                 "b\xc3\xbc"}) {
+    EXPECT_FALSE(HostName(host)) << host;
+  }
+  EXPECT_FALSE(HostName(std::string("localhost\0", 10)));
+  EXPECT_FALSE(HostName(std::string(256, 'a')));
+}
+
 TEST(RequestGuard, ChangesComeFromItsOwnPage) {
   const RequestGuard guard("127.0.0.1", {});
   EXPECT_TRUE(guard.CheckOrigin("", "localhost:8080").ok());

@@ -10,7 +10,7 @@
 namespace legoai::server {
 
 void EventStream::KeepAlive(double after_seconds) {
-  if (over() || !exchange_->streaming()) return;
+  if (over() || !exchange_->streaming() || IsSlow()) return;
   if (Clock::now() - last_sent_ < std::chrono::duration<double>(after_seconds)) return;
   last_sent_ = Clock::now();
   exchange_->SendComment();

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/rpc/admission.h"
+#include "server/rpc/client_quota.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/plan_reactor.h"
 #include "server/rpc/thread_pool.h"
@@ -25,7 +26,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   Service(ControlPlane* control, const GrpcLimits& limits, Metrics* metrics)
       : control_(control),
         metrics_(metrics),
-        watches_(limits.watches),
+        watches_(limits.watches, limits.watches_per_client),
         calls_(limits.call_threads, limits.calls_waiting),
         looks_(limits.watch_threads, std::numeric_limits<size_t>::max()),  // a watch has one look waiting at the most
         plans_(limits.plan_threads, limits.plans_waiting) {}
@@ -64,7 +65,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) override {
-    auto* watch = new WatchReactor(control_, &looks_, &watches_, *request, CountStream("WatchJob"));
+    auto* watch = new WatchReactor(control_, &looks_, &watches_, ClientOf(context->peer()), *request, CountStream("WatchJob"));
     watch->Begin(Admit("WatchJob", *context, *request));
     return watch;
   }

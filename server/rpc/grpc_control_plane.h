@@ -22,7 +22,8 @@ struct GrpcLimits {
   size_t calls_waiting = 1000;
   int watch_threads = 4;
   size_t watches = 10000;
-  int plan_threads = 4;  // they wait for the fleet's own
+  size_t watches_per_client = 1000;  // of one address, or of 64 bits of IPv6
+  int plan_threads = 4;              // they wait for the fleet's own
   size_t plans_waiting = 16;
 };
 

@@ -253,6 +253,35 @@ TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
   EXPECT_LT(messages, 100);
 }
 
+TEST_F(GrpcControlPlaneTest, OneClientCannotTakeAllWatches) {
+  GrpcLimits limits;
+  limits.watches_per_client = 2;
+  Start(limits);
+  const std::string name = service_.Create().name();
+  v1::WatchJobResponse response;
+  std::vector<v1::WatchJobResponse> all;
+  grpc::ClientContext one, two;
+  Limit(&one);
+  Limit(&two);
+  auto first = stub_->WatchJob(&one, Watch(name)), second = stub_->WatchJob(&two, Watch(name));
+  ASSERT_TRUE(first->Read(&response) && second->Read(&response));
+  const absl::Status full = ReadAll(Watch(name), &all);
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  EXPECT_NE(full.message().find("has 2 watches open, as many as one client may have"), absl::string_view::npos) << full;
+  EXPECT_TRUE(RetryDelay(full));
+  one.TryCancel();
+  first->Finish();
+  service_.Move(name, {v1::CANCELLED});
+  absl::Status status = full;
+  for (int i = 0; i < 12000 && !status.ok(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    status = ReadAll(Watch(name), &all);
+  }
+  EXPECT_TRUE(status.ok()) << status;
+  two.TryCancel();
+  second->Finish();
+}
+
 TEST_F(GrpcControlPlaneTest, ClientsThatLeaveAreForgotten) {
   GrpcLimits limits;
   limits.watches = 2;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/grpc_status.h"
@@ -17,14 +18,22 @@ absl::Status Stopping() { return absl::UnavailableError("the server stops; watch
 absl::Status WatchSet::Add(WatchReactor* watch) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ended_) return Stopping();
-  if (watches_.size() >= most_) return BusyError("too many watches are open on this server", absl::Seconds(10));
+  switch (quota_.Take(watch->client())) {
+    case ClientQuota::Answer::kTaken: break;
+    case ClientQuota::Answer::kFull:
+      return BusyError(absl::StrCat("too many watches are open on this server: it takes ", most_), absl::Seconds(10));
+    case ClientQuota::Answer::kClientIsFull:
+      return BusyError(absl::StrCat("your address (", watch->client(), ") has ", most_per_client_,
+                                    " watches open, as many as one client may have: end some"),
+                       absl::Seconds(10));
+  }
   watches_.insert(watch);
   return absl::OkStatus();
 }
 
 void WatchSet::Remove(WatchReactor* watch) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  watches_.erase(watch);
+  if (watches_.erase(watch) > 0) quota_.GiveBack(watch->client());
 }
 
 void WatchSet::EndAll() {
@@ -33,9 +42,14 @@ void WatchSet::EndAll() {
   for (WatchReactor* watch : watches_) watch->End();
 }
 
-WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request,
-                           std::function<void(absl::StatusCode)> ended)
-    : control_(control), pool_(pool), watches_(watches), ended_(std::move(ended)), request_(request) {}
+WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, std::string client,
+                           const v1::WatchJobRequest& request, std::function<void(absl::StatusCode)> ended)
+    : control_(control),
+      pool_(pool),
+      watches_(watches),
+      client_(std::move(client)),
+      ended_(std::move(ended)),
+      request_(request) {}
 
 // The subscription comes before the first look: what changes in between is seen by a second one.
 void WatchReactor::Begin(const absl::Status& admitted) {

@@ -9,10 +9,12 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 
 #include "absl/status/status.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "server/jobs/notifier.h"
+#include "server/rpc/client_quota.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/thread_pool.h"
 
@@ -23,14 +25,15 @@ class WatchReactor;
 // All watches that are open. Thread-safe.
 class WatchSet {
  public:
-  explicit WatchSet(size_t most) : most_(most) {}
-  // Errors: ResourceExhausted where there are too many; Unavailable after EndAll().
+  WatchSet(size_t most, size_t most_per_client) : most_(most), most_per_client_(most_per_client), quota_(most, most_per_client) {}
+  // Errors: ResourceExhausted where there are too many, in all or of the watch's client; Unavailable after EndAll().
   absl::Status Add(WatchReactor* watch);
   void Remove(WatchReactor* watch);
   void EndAll();
 
  private:
-  const size_t most_;
+  const size_t most_, most_per_client_;
+  ClientQuota quota_;
   std::mutex mutex_;
   bool ended_ = false;
   std::set<WatchReactor*> watches_;
@@ -39,9 +42,11 @@ class WatchSet {
 // Belongs to gRPC from Begin() on, and deletes itself when the stream is over.
 class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
  public:
-  // None is owned; `request` is copied. `ended` hears of the code with which the stream ends.
-  WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, const v1::WatchJobRequest& request,
+  // None is owned; `request` is copied. `client`: who watches, as ClientOf() names it. `ended` hears of the code with which the
+  // stream ends.
+  WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* watches, std::string client, const v1::WatchJobRequest& request,
                std::function<void(absl::StatusCode)> ended);
+  const std::string& client() const { return client_; }
 
   // `admitted`: whether there is to be a stream at all.
   void Begin(const absl::Status& admitted);
@@ -67,6 +72,7 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   ControlPlane* const control_;
   ThreadPool* const pool_;
   WatchSet* const watches_;
+  const std::string client_;
   const std::function<void(absl::StatusCode)> ended_;
   v1::WatchJobRequest request_;                           // of whoever is under way
   v1::WatchJobResponse response_;                         // the same
