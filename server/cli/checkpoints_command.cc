@@ -12,6 +12,7 @@
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/launch/build_version.h"
@@ -68,11 +69,11 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
   const auto response = job->client->ListCheckpoints(request);
   if (!response.ok()) return response.status();
   Tree list = Tree::array();
-  Table table({"step", "attempt", "epoch", "<committed", "<in"});
+  Table table({"step", "attempt", "epoch", "<committed", "<in", "<damaged"});
   for (const v1::Checkpoint& checkpoint : response->checkpoints()) {
     list.push_back(ToTree(checkpoint));
     table.Add({WithCommas(checkpoint.step()), std::to_string(checkpoint.attempt()), std::to_string(checkpoint.epoch()),
-               TimeText(checkpoint.time_us()), checkpoint.directory()});
+               TimeText(checkpoint.time_us()), checkpoint.directory(), checkpoint.damage()});
   }
   if (arguments.format() != Format::kTable) {
     Print(TreeText(arguments.format(), list));
@@ -90,6 +91,8 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
     return FieldError("RUN_DIR|JOB", run, "is no folder; name a run's job.dump_folder, or a job", absl::StatusCode::kNotFound);
   const auto steps = checkpoint::ListCheckpoints(root);
   if (!steps.ok()) return steps.status();
+  const auto aside = checkpoint::ListPutAside(root);
+  if (!aside.ok()) return aside.status();
   Tree list = Tree::array();
   Table table({"step", "size", "tensors", "<build", "<saved with"});
   for (int64_t step : *steps) {
@@ -100,6 +103,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
     Print(TreeText(arguments.format(), list));
   } else {
     Print(table.empty() ? "no checkpoints in " + root + "\n" : table.Text());
+    for (const std::string& name : *aside) Print("put aside as damaged: " + root + "/" + name + "\n");
   }
   return kDone;
 }
@@ -115,7 +119,7 @@ Command CheckpointsCommand() {
   spec.options = {ServerOption()};
   spec.details =
       "A word that is no folder, or any with --server, is a job, of which the server lists what it has accepted and is still "
-      "there.";
+      "there; one that was found damaged stays listed with what is wrong with it, and is never gone on from.";
   spec.example = "lego checkpoints runs/example";
   return {spec, Run};
 }

@@ -110,6 +110,7 @@ std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField
   Line("recipe", ChosenText(job), &text);
   if (job.has_progress()) Line("progress", ProgressText(job, nullptr), &text);
   Line("checkpoint", job.has_committed_step() ? absl::StrCat("step ", job.committed_step()) : "", &text);
+  Line("steps back", job.steps_back() > 0 ? absl::StrCat(job.steps_back(), ", over damaged checkpoints") : "", &text);
   Line("restarts", job.restarts() > 0 ? absl::StrCat(job.restarts()) : "", &text);
   Line("exported to", job.hf_directory(), &text);
   return text + AttemptsTable(attempts);

@@ -19,6 +19,7 @@
 #include "server/cli/progress.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
@@ -220,6 +221,7 @@ absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, co
     return kDone;
   }
   Print(PreparedText(*prepared) + "\n");
+  for (const v1::CheckpointDamage& damage : prepared->damaged) Print(checkpoint::DamageText(damage) + ", and is passed over\n");
   for (const std::string& change : prepared->changes) Print(change + "\n");
   if (predicted) {
     Print(absl::StrCat("predicted: ", SecondsText(predicted->step_time_seconds()), " a step, peak memory of a rank ",

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
+#include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/kept_checkpoints.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
@@ -123,11 +124,33 @@ absl::Status ApplyFailure(store::Transaction& transaction, v1::Job* job, const a
   return Restart(transaction, job, std::string(error.message()), now_us);
 }
 
+// The attempt could not begin from its checkpoint: the job goes on from the one before it, and that is no failure of the job.
+// False: the damage is of no checkpoint that it could go on from, and nothing was done.
+absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, const v1::CheckpointDamage& damage,
+                                 int64_t now_us) {
+  const auto reason = PassOver(transaction, damage, now_us, job);
+  if (!reason.ok()) return reason.status();
+  if (!*reason) return false;
+  auto attempt = LatestAttempt(transaction, *job);
+  if (!attempt.ok()) return attempt.status();
+  *attempt->mutable_damage() = damage;
+  absl::Status status = transaction.PutAttempt(job->name(), *attempt);
+  if (!status.ok()) return status;
+  status = job->state() == v1::CANCELLING ? Move(transaction, job, v1::CANCELLED, job->reason(), now_us)
+                                          : Restart(transaction, job, **reason, now_us);
+  if (!status.ok()) return status;
+  return true;
+}
+
 absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::AttemptEnded& ended, int64_t now_us,
                       Effects* effects) {
   const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
   const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
   if (absl::Status status = EndAttempt(transaction, *job, state, error, ended.last_step(), now_us); !status.ok()) return status;
+  if (!error.ok() && ended.has_damage()) {
+    const auto applied = ApplyDamage(transaction, job, ended.damage(), now_us);
+    if (!applied.ok() || *applied) return applied.status();
+  }
   if (!error.ok()) return ApplyFailure(transaction, job, error, now_us);
   if (ended.stopped()) {
     if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);

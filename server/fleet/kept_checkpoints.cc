@@ -13,6 +13,8 @@ absl::Status MarkGone(store::Transaction& transaction, const v1::Job& job, int64
   if (!checkpoints.ok()) return checkpoints.status();
   for (v1::Checkpoint& checkpoint : *checkpoints) {
     const bool latest = job.has_committed_step() && checkpoint.step() == job.committed_step();
+    // Nobody removes what was put aside: it stays listed, with what is wrong with it.
+    if (!checkpoint.damage().empty()) continue;
     if (latest || !gone(checkpoint)) continue;
     checkpoint.set_remove_time_us(now_us);
     if (absl::Status put = transaction.PutCheckpoint(job.name(), checkpoint); !put.ok()) return put;

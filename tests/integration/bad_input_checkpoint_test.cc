@@ -1,5 +1,5 @@
-// Checkpoints in trouble, through the command: torn ones are refused by name, a full disk keeps what was saved, and what was
-// interrupted goes on.
+// Checkpoints in trouble, through the command: torn ones are named, put aside and passed over, a full disk keeps what was saved,
+// and what was interrupted goes on.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -39,7 +39,7 @@ class BadCheckpoint : public cli::testing::LegoTest {
   void ExpectNothingHalfDone() const {
     for (const auto& entry : fs::recursive_directory_iterator(Path("run"))) {
       EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
-      const bool of_step = entry.path().parent_path().filename() == "checkpoints";
+      const bool of_step = entry.path().parent_path().filename() == "checkpoints" && !entry.path().has_extension();
       EXPECT_TRUE(!of_step || fs::exists(entry.path() / "manifest.pb")) << entry.path();
     }
     EXPECT_FALSE(fs::exists(Path("run/hf")));
@@ -59,8 +59,9 @@ void FlipByte(const std::string& file) {
 void FlipInData(const std::string& step) { FlipByte(step + "/rank-00001.bin"); }
 void FlipInManifest(const std::string& step) { FlipByte(step + "/manifest.pb"); }
 void CutManifest(const std::string& step) { fs::resize_file(step + "/manifest.pb", 100); }
+void RemoveManifest(const std::string& step) { fs::remove(step + "/manifest.pb"); }
 
-TEST_F(BadCheckpoint, TornOnesAreRefusedByNameAndStay) {
+TEST_F(BadCheckpoint, TornOnesAreNamedAndPutAsideAndTheTrainingIsTheSame) {
   ASSERT_EQ(Run(Train({"--checkpoint.interval=3"})).code, 0);
   ASSERT_EQ(Steps(), (std::vector<int64_t>{3, 6}));
   fs::copy(Path("run"), Path("whole"), fs::copy_options::recursive);
@@ -68,21 +69,40 @@ TEST_F(BadCheckpoint, TornOnesAreRefusedByNameAndStay) {
                                                                {Remove, "rank-00001.bin"},
                                                                {FlipInData, "rank-00001.bin"},
                                                                {FlipInManifest, "manifest.pb"},
-                                                               {CutManifest, "manifest.pb"}};
+                                                               {CutManifest, "manifest.pb"},
+                                                               {RemoveManifest, "manifest.pb"}};
+  std::string whole_manifest;  // of step 9, by one that began from step 3 because there was no other
   for (const auto& [damage, file] : damages) {
+    SCOPED_TRACE(file);
     fs::remove_all(Path("run"));
     fs::copy(Path("whole"), Path("run"), fs::copy_options::recursive);
+    if (whole_manifest.empty()) {
+      fs::remove_all(Path("run/checkpoints/step-6"));
+      ASSERT_EQ(Run(Train({"--training.steps=9"})).code, 0);
+      whole_manifest = ReadAll(Path("run/checkpoints/step-9/manifest.pb"));
+      fs::remove_all(Path("run"));
+      fs::copy(Path("whole"), Path("run"), fs::copy_options::recursive);
+    }
     damage(Path("run/checkpoints/step-6"));
-    ExpectError(Train({"--training.steps=9"}), 1, {"checkpoints/step-6", file, "earlier checkpoint"});
-    EXPECT_TRUE(fs::exists(Path("run/checkpoints/step-6"))) << "it may be worth saving";
-    EXPECT_TRUE(fs::exists(Path("run/checkpoints/step-3/manifest.pb")));
+    const Result passed = Run(Train({"--training.steps=9"}));
+    ASSERT_EQ(passed.code, 0) << passed.err;
+    EXPECT_EQ(Json::parse(passed.out)["resumed_from"], 3);
+    for (const std::string& part : {std::string("the checkpoint of step 6 is damaged ("), file, std::string("step-6.damaged"),
+                                    std::string("goes on from step 3")})
+      EXPECT_NE(passed.err.find(part), std::string::npos) << part << " in " << passed.err;
+    EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 9}));
+    EXPECT_TRUE(fs::exists(Path("run/checkpoints/step-6.damaged"))) << "it may be worth saving";
+    EXPECT_EQ(ReadAll(Path("run/checkpoints/step-9/manifest.pb")), whole_manifest) << "which names every byte by a checksum";
+    EXPECT_EQ(Json::parse(ReadAll(Path("run/run.json")))["attempts"][1]["damaged"][0]["step"], 6);
+    ExpectNothingHalfDone();
   }
-  // What the message says.
-  fs::remove_all(Path("run/checkpoints/step-6"));
-  const Result again = Run(Train({"--training.steps=9"}));
-  ASSERT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(Json::parse(again.out)["resumed_from"], 3);
-  EXPECT_EQ(Json::parse(again.out)["step"], 9);
+  // Where none loads, nothing is begun.
+  FlipInData(Path("run/checkpoints/step-3"));
+  FlipInManifest(Path("run/checkpoints/step-9"));
+  for (int i = 0; i < 2; ++i) {
+    ExpectError(Train({"--training.steps=12"}), 1, {"no checkpoint loads", "step-9", "step-3", "--fresh"});
+    EXPECT_FALSE(fs::exists(Path("run/checkpoints/step-12")));
+  }
 }
 
 // A checkpoint of this model has some 280 kB of each rank.

@@ -192,10 +192,19 @@ bool BeginsWith(const std::vector<Message>& whole, const std::vector<Message>& p
   return whole.size() >= part.size() && std::equal(part.begin(), part.end(), whole.begin(), same);
 }
 
-// As they were committed: when their files were removed is added later.
-std::vector<v1::Checkpoint> AsCommitted(std::vector<v1::Checkpoint> checkpoints) {
-  for (v1::Checkpoint& checkpoint : checkpoints) checkpoint.clear_remove_time_us();
-  return checkpoints;
+// As it was committed: when its files were removed, or found damaged, is added later.
+std::string AsCommitted(v1::Checkpoint checkpoint) {
+  checkpoint.clear_remove_time_us();
+  checkpoint.clear_damage();
+  checkpoint.clear_damage_time_us();
+  return checkpoint.SerializeAsString();
+}
+
+// Whether each of `part` is among `whole`: a step that is saved again after a step back stands between others.
+bool Hold(const std::vector<v1::Checkpoint>& whole, const std::vector<v1::Checkpoint>& part) {
+  std::set<std::string> committed;
+  for (const v1::Checkpoint& checkpoint : whole) committed.insert(AsCommitted(checkpoint));
+  return std::all_of(part.begin(), part.end(), [&](const auto& one) { return committed.count(AsCommitted(one)) > 0; });
 }
 
 }  // namespace
@@ -214,7 +223,7 @@ Rules CheckOnlyAdded(const StoreView& before, const StoreView& after) {
     if (!ended.empty() && IsOpen(ended.back())) ended.pop_back();
     if (!BeginsWith(now.transitions, old.transitions)) Break(&rules, "what is stored stays: transitions of ", name, " changed");
     if (!BeginsWith(now.attempts, ended)) Break(&rules, "what is stored stays: attempts of ", name, " that had ended changed");
-    if (!BeginsWith(AsCommitted(now.checkpoints), AsCommitted(old.checkpoints)))
+    if (!Hold(now.checkpoints, old.checkpoints))
       Break(&rules, "what is stored stays: checkpoints of ", name, " changed");
     if (now.job.spec().SerializeAsString() != old.job.spec().SerializeAsString())
       Break(&rules, "what is stored stays: the submission of ", name, " changed");
@@ -253,7 +262,8 @@ Rules CheckTold(const StoreView& view, const Told& told) {
       continue;
     }
     const v1::Job& job = stored->second.job;
-    if (job.version() < known.version || job.epoch() < known.epoch || job.committed_step() < known.committed_step) {
+    const bool went_back = job.committed_step() < known.committed_step && job.steps_back() <= known.steps_back;
+    if (job.version() < known.version || job.epoch() < known.epoch || went_back) {
       Break(&rules, "what was told is durable: ", name, " was told at version ", known.version, ", epoch ", known.epoch,
             ", committed step ", known.committed_step, ", and stored are ", job.version(), ", ", job.epoch(), ", ",
             job.committed_step());

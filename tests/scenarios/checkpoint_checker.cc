@@ -70,7 +70,7 @@ std::string Text(const JobHistory& history, const v1::Checkpoint& checkpoint) {
 // `demanded`: nobody may have removed it. `last`: nothing was committed in its epoch after it.
 void CheckOne(const JobHistory& history, const v1::Checkpoint& checkpoint, bool demanded, bool last, const std::string& scratch,
               Rules* rules) {
-  if (checkpoint.has_remove_time_us() && !demanded) return;
+  if (!checkpoint.damage().empty() || (checkpoint.has_remove_time_us() && !demanded)) return;
   if (checkpoint.has_remove_time_us())
     rules->push_back(absl::StrCat("what is to be kept is listed: ", Text(history, checkpoint), " is not"));
   absl::Status loaded = Load(history, checkpoint, checkpoint.directory());
@@ -105,22 +105,34 @@ Rules CheckCommits(const JobHistory& history) {
   const v1::Checkpoint* last = nullptr;
   for (const v1::Checkpoint& checkpoint : history.checkpoints) {
     const std::string what = Text(history, checkpoint);
-    if (last != nullptr && (checkpoint.step() <= last->step() || checkpoint.epoch() < last->epoch()))
-      rules.push_back(
-          absl::StrCat("steps are committed in order: ", what, " after step ", last->step(), " of epoch ", last->epoch()));
-    last = &checkpoint;
+    if (checkpoint.damage().empty()) {
+      if (last != nullptr && (checkpoint.step() <= last->step() || checkpoint.epoch() < last->epoch()))
+        rules.push_back(
+            absl::StrCat("steps are committed in order: ", what, " after step ", last->step(), " of epoch ", last->epoch()));
+      last = &checkpoint;
+    }
     if (!WasUnderWay(history, checkpoint))
       rules.push_back(absl::StrCat("nothing is committed but by the attempt under way: ", what));
   }
   for (const v1::Attempt& attempt : history.attempts) {
     int64_t committed = history.job.starts_from().step();  // of the job that it tries again
     for (const v1::Checkpoint& checkpoint : history.checkpoints) {
-      if (checkpoint.epoch() < attempt.epoch()) committed = std::max(committed, checkpoint.step());
+      const bool damaged = checkpoint.has_damage_time_us() && checkpoint.damage_time_us() <= attempt.start_time_us();
+      if (checkpoint.epoch() < attempt.epoch() && !damaged) committed = std::max(committed, checkpoint.step());
     }
-    if (attempt.resume_step() != committed)
+    // Then it goes on from an older one of the job that it tries again, which is looked at on its own.
+    const bool start_passed = history.job.starts_from().step() == committed && !history.job.starts_from().damage().empty();
+    if (attempt.resume_step() != committed && !start_passed)
       rules.push_back(absl::StrCat("an attempt goes on from the last committed step: attempt ", attempt.attempt(), " of ", name,
                                    " from ", attempt.resume_step(), ", and ", committed, " was committed"));
   }
+  const int64_t damaged = std::count_if(history.checkpoints.begin(), history.checkpoints.end(),
+                                        [](const v1::Checkpoint& one) { return !one.damage().empty(); });
+  // A retry may have found those damaged that it began with, and which are not its own.
+  const bool found_by_itself = !history.job.has_starts_from() && history.job.state() != v1::FAILED && history.job.state() != v1::CANCELLED;
+  if (found_by_itself && damaged != history.job.steps_back())
+    rules.push_back(absl::StrCat("each step back is of a damaged checkpoint: ", name, " counts ", history.job.steps_back(),
+                                 ", and damaged are ", damaged));
   const int64_t newest = last == nullptr ? 0 : last->step();
   if (newest != history.job.committed_step())
     rules.push_back(absl::StrCat("the committed step is that of the last checkpoint: ", name, " says ",

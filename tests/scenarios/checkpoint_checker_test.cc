@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -43,6 +44,33 @@ TEST(CommitsTest, FaultsAreFound) {
     h->checkpoints.pop_back();
     h->job.set_committed_step(50);
   });
+}
+
+// Steps 20 and 30 of the first epoch were found damaged, one after the other, and are saved again by the attempt that could begin.
+TEST(CommitsTest, StepsBackAreOverDamagedCheckpointsAlone) {
+  JobHistory whole = Whole();
+  whole.attempts[1].set_resume_step(10);
+  for (const int i : {1, 2}) {
+    v1::Checkpoint again = whole.checkpoints[i];
+    again.set_epoch(2), again.set_attempt(2), again.set_time_us(whole.checkpoints[3].time_us());
+    whole.checkpoints[i].set_damage("torn");
+    whole.checkpoints[i].set_damage_time_us(whole.attempts[1].start_time_us());
+    whole.checkpoints.push_back(again);
+  }
+  std::sort(whole.checkpoints.begin(), whole.checkpoints.end(),
+            [](const auto& a, const auto& b) { return std::pair(a.step(), a.epoch()) < std::pair(b.step(), b.epoch()); });
+  whole.job.set_steps_back(2);
+  EXPECT_EQ(CheckCommits(whole), std::vector<std::string>());
+  JobHistory spoiled = whole;
+  spoiled.job.set_steps_back(1);
+  EXPECT_TRUE(Says(CheckCommits(spoiled), "counts 1, and damaged are 2"));
+  spoiled = whole;
+  spoiled.checkpoints[1].clear_damage(), spoiled.checkpoints[1].clear_damage_time_us();
+  EXPECT_TRUE(Says(CheckCommits(spoiled), "committed in order: step 20 of epoch 2"));
+  EXPECT_TRUE(Says(CheckCommits(spoiled), "attempt 2 of"));
+  spoiled = whole;
+  spoiled.checkpoints[1].set_damage_time_us(whole.attempts[1].start_time_us() + 1);
+  EXPECT_TRUE(Says(CheckCommits(spoiled), "from 10, and 20 was committed"));
 }
 
 class CheckpointsTest : public ::testing::Test {
@@ -112,6 +140,14 @@ TEST_F(CheckpointsTest, EveryByteIsRead) {
     EXPECT_TRUE(Says(Check(), "step " + std::to_string(step))) << step;
     Save(&history_.checkpoints[step / 10 - 1], 4 * step);
   }
+}
+
+TEST_F(CheckpointsTest, WhatIsKnownToBeDamagedNeedNotLoad) {
+  Flip(60);
+  fs::remove_all(checkpoint::StepDirectory(root_, 50));
+  EXPECT_TRUE(Says(Check(), "step 50"));
+  for (const int i : {4, 5}) history_.checkpoints[i].set_damage("torn");
+  EXPECT_EQ(Check(), std::vector<std::string>());
 }
 
 TEST_F(CheckpointsTest, AnotherStateThanWasCommittedIsFound) {

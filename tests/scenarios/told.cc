@@ -51,7 +51,8 @@ void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& jo
       broken_.push_back(absl::StrCat("versions never go back: ", job.name(), " was told at version ", known.version,
                                      ", and afterwards at ", job.version()));
     }
-    if (job.epoch() < known.epoch || job.committed_step() < known.committed_step) {
+    const bool went_back = job.committed_step() < known.committed_step && job.steps_back() <= known.steps_back;
+    if (job.epoch() < known.epoch || went_back) {
       broken_.push_back(absl::StrCat("epochs and committed steps never go back: ", job.name(), " was told at epoch ", known.epoch,
                                      " and step ", known.committed_step, ", and afterwards at ", job.epoch(), " and ",
                                      job.committed_step()));
@@ -71,6 +72,7 @@ void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& jo
   now.version = job.version();
   now.epoch = job.epoch();
   now.committed_step = job.committed_step();
+  now.steps_back = job.steps_back();
   now.retry_of = job.retry_of();
 }
 

@@ -17,6 +17,7 @@ namespace legoai::scenarios {
 struct ToldJob {
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   int64_t version = 0, epoch = 0, committed_step = 0;
+  int64_t steps_back = 0;  // the committed step goes back with it alone: the checkpoint was found damaged
   bool cancelled = false;  // a cancellation was acknowledged
   std::string retry_of;
 };

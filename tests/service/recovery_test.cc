@@ -1,9 +1,14 @@
 // Whatever is killed or stopped, the job goes on from its last committed checkpoint and ends as if nothing had been.
 #include <signal.h>
 
+#include <filesystem>
+#include <utility>
+
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/files.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/parallel/parallel_dims.h"
 
 namespace legoai::service {
@@ -22,6 +27,13 @@ class RecoveryTest : public ServiceTest {
     EXPECT_EQ(attempts[0].resume_step(), 0);
     EXPECT_GE(attempts[1].resume_step(), kInterval);
     ExpectSoundHistory(job);
+  }
+
+  static void FlipBit(const std::string& path) {
+    auto contents = checkpoint::ReadFile(path);
+    ASSERT_TRUE(contents.ok()) << contents.status();
+    (*contents)[contents->size() / 2] ^= 1;
+    ASSERT_TRUE(checkpoint::WriteFile(path, *contents).ok());
   }
 
   // Also what was measured up to there: what an agent has not sent dies with it, and a commit overtakes it.
@@ -122,6 +134,41 @@ TEST_F(RecoveryTest, AnAgentThatIsKilledGoesOnWhenItIsBack) {
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
   ExpectWentOn(job);
+}
+
+TEST_F(RecoveryTest, ADamagedCheckpointIsPassedOverAndTheOneBeforeItGivesTheSameCurve) {
+  pid_t agent = StartAgent("a", 2);
+  const auto& undisturbed = Undisturbed();
+  auto spec = TinyJob(folder_, 2, kSteps, kInterval);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  spec->mutable_policy()->set_max_restarts(0);  // nothing of this is a failure of the job
+  const std::string job = Submit(*std::move(spec));
+  AwaitCommitAndMetrics(job, 3 * kInterval);
+  Kill(&agent);
+  agents_.clear();
+  WaitUntil("the end of its trainers", [this] { return Trainer(0) == 0 && Trainer(1) == 0; });
+  // A bit of the newest one's data, and the manifest of the one before.
+  const auto committed = Checkpoints(job);
+  const v1::Checkpoint newest = committed[committed.size() - 1], second = committed[committed.size() - 2];
+  FlipBit(checkpoint::StepDirectory(newest.directory(), newest.step()) + "/rank-00001.bin");
+  std::filesystem::remove(checkpoint::StepDirectory(second.directory(), second.step()) + "/manifest.pb");
+  StartAgent("a", 2);
+  AwaitSuccess(job);
+  const auto attempts = Attempts(job);
+  ASSERT_EQ(attempts.size(), 4);
+  for (const auto& [attempt, damaged] : {std::pair(attempts[1], newest), std::pair(attempts[2], second)}) {
+    EXPECT_EQ(attempt.resume_step(), damaged.step());
+    EXPECT_EQ(attempt.damage().step(), damaged.step());
+    EXPECT_EQ(attempt.damage().directory(), damaged.directory());
+    EXPECT_TRUE(std::filesystem::exists(checkpoint::StepDirectory(damaged.directory(), damaged.step()) + ".damaged"));
+  }
+  EXPECT_EQ(attempts[3].resume_step(), newest.step() - 2 * kInterval);
+  EXPECT_EQ(Get(job).steps_back(), 2);
+  const auto listed = Run({"checkpoints", job, "--server", address()});
+  EXPECT_NE(listed.out.find("rank-00001.bin"), std::string::npos) << listed.out;
+  ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
+  ExpectSoundHistory(job);
 }
 
 TEST_F(RecoveryTest, AStoppedAgentIsReplacedByAnotherAndFencedOff) {

@@ -173,7 +173,9 @@ void ServiceTest::ExpectUndisturbed(const std::string& job, const std::map<int64
 
 void ServiceTest::ExpectCheckpointsAsListed(const std::string& job) {
   std::map<std::string, std::vector<int64_t>> listed;
-  for (const v1::Checkpoint& checkpoint : Checkpoints(job)) listed[checkpoint.directory()].push_back(checkpoint.step());
+  for (const v1::Checkpoint& checkpoint : Checkpoints(job)) {
+    if (checkpoint.damage().empty()) listed[checkpoint.directory()].push_back(checkpoint.step());
+  }
   ASSERT_FALSE(listed.empty());
   for (const auto& [directory, steps] : listed) {
     const auto there = checkpoint::ListCheckpoints(directory);

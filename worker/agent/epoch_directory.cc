@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/files.h"
 #include "worker/launch/run_directory.h"
 
@@ -69,7 +70,7 @@ absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::LeaseId
   absl::Status removed;
   for (const fs::directory_entry& entry : entries) {
     const std::optional<int64_t> epoch = EpochOf(entry.path().filename().string());
-    if (epoch && *epoch < lease.epoch()) removed.Update(checkpoint::RemoveAll(launch::CheckpointsPath(entry.path().string())));
+    if (epoch && *epoch < lease.epoch()) removed.Update(checkpoint::RemoveAllButPutAside(launch::CheckpointsPath(entry.path().string())));
   }
   return removed;
 }

@@ -20,8 +20,8 @@ absl::StatusOr<std::string> EpochDirectory(const std::string& runs, const v1::Le
 // Makes it. Errors: FieldError (--runs) where it cannot be made.
 absl::Status MakeEpochDirectory(const std::string& directory);
 
-// Removes the checkpoints of all earlier epochs of the job: newer ones of this epoch are committed in their place. Logs, metrics
-// and exports stay. The error is the first; others are removed all the same.
+// Removes the checkpoints of all earlier epochs of the job: newer ones of this epoch are committed in their place. Logs, metrics,
+// exports and checkpoints that were put aside as damaged stay. The error is the first; others are removed all the same.
 absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::LeaseId& lease);
 
 }  // namespace legoai::agent

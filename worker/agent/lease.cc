@@ -10,6 +10,7 @@
 #include "worker/agent/attempt_request.h"
 #include "worker/agent/epoch_directory.h"
 #include "worker/agent/log_tail.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_ring.h"
 #include "worker/launch/run_directory.h"
@@ -261,6 +262,7 @@ void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
     const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
     TellLastWords();
     *ended.mutable_error() = ToRpcStatus(error);
+    if (auto damage = checkpoint::GetDamage(error)) *ended.mutable_damage() = *std::move(damage);
     ended.set_last_step(last_step_);
     TellLog("error", absl::StrCat(attempt, " has failed: ", error.message()), std::nullopt, NowUs());
   }

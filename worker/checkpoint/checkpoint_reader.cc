@@ -39,20 +39,27 @@ std::vector<std::string> CheckpointReader::Names() const {
   return names;
 }
 
-uint32_t CheckpointReader::Checksum(std::string_view bytes) const {
+absl::Status CheckpointReader::Verify(const std::string& path, const Chunk& chunk) const {
+  const v1::CheckpointChunk& facts = manifest_.chunks(chunk.index);
   uint32_t crc = 0;
-  while (!bytes.empty()) {
-    const std::string_view piece = bytes.substr(0, kPieceBytes);
+  const absl::Status read = ReadPieces(path, facts.file_offset(), facts.bytes(), [&](std::string_view piece) {
     crc = Crc32c(piece.data(), piece.size(), crc);
     if (done_) done_(static_cast<int64_t>(piece.size()));
-    bytes.remove_prefix(piece.size());
-  }
-  return crc;
+  });
+  if (absl::IsNotFound(read)) return FieldError(path, "", "is missing", absl::StatusCode::kDataLoss);
+  if (!read.ok() || crc == facts.crc32c()) return read;
+  return FieldError(absl::StrCat(path, ": ", facts.name()), ToString(chunk.part),
+                    absl::StrCat("torn: the checksum of the chunk at byte ", facts.file_offset(), " does not match"),
+                    absl::StatusCode::kDataLoss);
 }
 
 absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
   const v1::CheckpointChunk& facts = manifest_.chunks(chunk.index);
   const std::string path = absl::StrCat(directory_, "/", facts.file());
+  if (!chunk.verified) {
+    if (absl::Status status = Verify(path, chunk); !status.ok()) return status;
+    chunk.verified = true;
+  }
   auto file = files_.find(path);
   if (file == files_.end()) {
     absl::StatusOr<MappedFile> mapped = MappedFile::Open(path);
@@ -60,15 +67,9 @@ absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
     file = files_.emplace(path, *std::move(mapped)).first;
   }
   const std::string_view all = file->second.bytes();
-  const bool whole = facts.file_offset() + facts.bytes() <= static_cast<int64_t>(all.size());
-  const std::string_view bytes = whole ? all.substr(facts.file_offset(), facts.bytes()) : std::string_view();
-  if (!whole || (!chunk.verified && Checksum(bytes) != facts.crc32c()))
-    return FieldError(absl::StrCat(path, ": ", facts.name()), ToString(chunk.part),
-                      absl::StrCat("torn: the checksum of the chunk at byte ", facts.file_offset(), " does not match; remove ",
-                                   directory_, " to go on from an earlier checkpoint"),
-                      absl::StatusCode::kDataLoss);
-  chunk.verified = true;
-  return bytes;
+  if (facts.file_offset() + facts.bytes() > static_cast<int64_t>(all.size()))
+    return FieldError(path, "", "was cut short while it was read", absl::StatusCode::kDataLoss);
+  return all.substr(facts.file_offset(), facts.bytes());
 }
 
 absl::Status CheckpointReader::ReadRectangle(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape,

@@ -1,8 +1,8 @@
 // Reads tensors of a committed checkpoint in any layout: any hyper-rectangle is put together from whatever chunks hold it, so a
 // recipe with other degrees than the one that saved can go on (decisions.md 14).
 //
-// A chunk's checksum is verified over all its bytes when it is first touched; a torn one is DataLoss naming file and chunk.
-// Files are mapped, not loaded. Thread-safety: one thread at a time.
+// A chunk's checksum is verified over all its bytes when it is first touched; a torn one is DataLoss naming file and chunk, as is a
+// file that is gone or that the disk cannot read. Files are mapped, not loaded. Thread-safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class CheckpointReader {
   // The chunk's bytes, verified.
   absl::StatusOr<std::string_view> Bytes(Chunk& chunk);
 
-  uint32_t Checksum(std::string_view bytes) const;
+  absl::Status Verify(const std::string& path, const Chunk& chunk) const;
 
   std::string directory_;
   BytesDone done_;

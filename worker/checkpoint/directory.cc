@@ -101,10 +101,8 @@ absl::Status KeepLatest(const std::string& root, int64_t k, const BytesDone& don
   steps->resize(steps->size() - static_cast<size_t>(k));
   absl::Status removed;
   for (int64_t step : *steps) {
-    const std::string directory = StepDirectory(root, step);
-    absl::Status status = RemoveAll(directory + "/manifest.pb");
-    if (status.ok()) status = SyncDirectory(directory);
-    if (status.ok()) status = RemoveAll(directory, done);
+    absl::Status status = UndoCommit(root, step);
+    if (status.ok()) status = RemoveAll(StepDirectory(root, step), done);
     removed.Update(status);
   }
   return removed;

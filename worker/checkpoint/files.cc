@@ -30,6 +30,26 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+absl::Status LookAtFile(const std::string& path, int descriptor, struct stat* facts) {
+  if (fstat(descriptor, facts) != 0) return ReadError(path, "cannot read", errno);
+  return S_ISDIR(facts->st_mode) ? FileError(path, "cannot read", EISDIR) : absl::OkStatus();
+}
+
+absl::Status ReadDescriptor(const std::string& path, int descriptor, int64_t offset, int64_t bytes,
+                            const std::function<void(std::string_view)>& piece) {
+  std::vector<char> buffer(static_cast<size_t>(std::min(bytes, kPieceBytes)));
+  while (bytes > 0) {
+    const ssize_t got = pread(descriptor, buffer.data(), static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ReadError(path, "cannot read", errno);
+    if (got == 0) return FieldError(path, "", absl::StrCat("ends at byte ", offset), absl::StatusCode::kDataLoss);
+    piece({buffer.data(), static_cast<size_t>(got)});
+    offset += got;
+    bytes -= got;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status FileError(const std::string& path, const char* what, int error_number) {
@@ -50,18 +70,24 @@ absl::Status FileError(const std::string& path, const char* what, int error_numb
   return FieldError(path, "", absl::StrCat(what, ": ", std::strerror(error_number), remedy), code);
 }
 
+absl::Status ReadError(const std::string& path, const char* what, int error_number) {
+  const bool lost = error_number == EIO || error_number == EUCLEAN || error_number == EBADMSG;
+  if (!lost) return FileError(path, what, error_number);
+  return FieldError(path, "", absl::StrCat(what, ": ", std::strerror(error_number)), absl::StatusCode::kDataLoss);
+}
+
 absl::Status CheckNotCancelled(const Cancel& cancel) {
   return cancel && cancel() ? absl::CancelledError("given up as asked") : absl::OkStatus();
 }
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return FileError(path, "cannot open", errno);
+  if (descriptor < 0) return ReadError(path, "cannot open", errno);
   struct stat facts;
-  if (fstat(descriptor, &facts) != 0 || S_ISDIR(facts.st_mode)) {
-    const int error = S_ISDIR(facts.st_mode) ? EISDIR : errno;
+  const absl::Status looked = LookAtFile(path, descriptor, &facts);
+  if (!looked.ok()) {
     close(descriptor);
-    return FileError(path, "cannot read", error);
+    return looked;
   }
   MappedFile file;
   file.size_ = static_cast<size_t>(facts.st_size);
@@ -143,9 +169,27 @@ absl::Status OutputFile::Close() {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  return std::string(file->bytes());
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return ReadError(path, "cannot open", errno);
+  struct stat facts;
+  std::string contents;
+  absl::Status status = LookAtFile(path, descriptor, &facts);
+  if (status.ok()) {
+    contents.reserve(static_cast<size_t>(facts.st_size));
+    status = ReadDescriptor(path, descriptor, 0, facts.st_size, [&](std::string_view piece) { contents.append(piece); });
+  }
+  close(descriptor);
+  if (!status.ok()) return status;
+  return contents;
+}
+
+absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
+                        const std::function<void(std::string_view)>& piece) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return ReadError(path, "cannot open", errno);
+  const absl::Status status = ReadDescriptor(path, descriptor, offset, bytes, piece);
+  close(descriptor);
+  return status;
 }
 
 absl::Status WriteFile(const std::string& path, std::string_view contents) {

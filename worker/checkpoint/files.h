@@ -65,8 +65,13 @@ class OutputFile {
   BytesDone done_;
 };
 
-// The whole contents of a small file.
+// The whole contents of a small file. Errors: those of ReadError.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Gives `bytes` of the file from `offset` on to `piece`, one piece after the other, in order. They are read and not mapped: what a
+// disk cannot read of a mapping ends the process (SIGBUS). Errors: those of ReadError; DataLoss where the file ends before.
+absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
+                        const std::function<void(std::string_view)>& piece);
 
 // Makes or replaces a file and syncs it; a reader may see it half written.
 absl::Status WriteFile(const std::string& path, std::string_view contents);
@@ -101,5 +106,8 @@ absl::Status SyncDirectory(const std::string& path);
 
 // The error of the last system call on `path`; `what` is what was tried ("cannot write").
 absl::Status FileError(const std::string& path, const char* what, int error_number);
+
+// The same of a call that reads: DataLoss where the disk, or the file system's own checksums, say that what was there is lost.
+absl::Status ReadError(const std::string& path, const char* what, int error_number);
 
 }  // namespace legoai::checkpoint

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -19,12 +20,23 @@ namespace legoai::checkpoint {
 namespace {
 
 constexpr absl::StatusCode kTorn = absl::StatusCode::kDataLoss;
-constexpr char kOther[] = "; resume from an earlier checkpoint";
 // file_crc32c on the wire: field 15, fixed32, then four bytes, little-endian.
 constexpr char kTag = 15 << 3 | 5;
 constexpr size_t kTailBytes = 5;
 
 std::string ManifestPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/manifest.pb"; }
+
+// An empty file: without it a manifest that is lost could not be told from a save that was interrupted.
+std::string MarkPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/committed"; }
+
+// Whether anything has this name.
+absl::StatusOr<bool> IsThere(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::none)
+    return ReadError(path, "cannot see whether the checkpoint is whole", error.value());
+  return type != std::filesystem::file_type::not_found;
+}
 
 Rectangle PartOf(const v1::CheckpointChunk& chunk) {
   return {{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}};
@@ -41,17 +53,19 @@ absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk&
   if (known == file_bytes.end()) {
     std::error_code error;
     const auto bytes = std::filesystem::file_size(path, error);
-    if (error) return FieldError(path, "", absl::StrCat("missing, though it holds a part of ", chunk.name(), kOther), kTorn);
+    if (error.value() == ENOENT)
+      return FieldError(path, "", absl::StrCat("missing, though it holds a part of ", chunk.name()), kTorn);
+    if (error) return ReadError(path, "cannot be looked at", error.value());
     known = file_bytes.emplace(chunk.file(), static_cast<int64_t>(bytes)).first;
   }
   const std::string field = absl::StrCat(path, ": ", chunk.name());
   if (chunk.file_offset() < 0 || chunk.bytes() < 0 || chunk.bytes() > known->second - chunk.file_offset())
     return FieldError(field, ToString(PartOf(chunk)),
-                      absl::StrCat("the file ends before it, at ", known->second, " bytes: torn", kOther), kTorn);
+                      absl::StrCat("the file ends before it, at ", known->second, " bytes: torn"), kTorn);
   absl::Status status = CheckInside(field, ShapeOf(chunk), PartOf(chunk));
   if (!status.ok()) return status;
   if (DTypeBytes(chunk.dtype()) * Volume(PartOf(chunk).sizes) != chunk.bytes())
-    return FieldError(field, absl::StrCat(chunk.bytes()), absl::StrCat("bytes do not match its type and sizes", kOther), kTorn);
+    return FieldError(field, absl::StrCat(chunk.bytes()), "bytes do not match its type and sizes", kTorn);
   return absl::OkStatus();
 }
 
@@ -106,13 +120,9 @@ absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step
 }
 
 absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step) {
-  const std::string path = ManifestPath(root, step);
-  std::error_code error;
-  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
-  if (type == std::filesystem::file_type::not_found) return false;
-  if (type == std::filesystem::file_type::none)
-    return FileError(path, "cannot see whether the checkpoint is whole", error.value());
-  return true;
+  const absl::StatusOr<bool> manifest = IsThere(ManifestPath(root, step));
+  if (!manifest.ok() || *manifest) return manifest;
+  return IsThere(MarkPath(root, step));
 }
 
 absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest) {
@@ -131,21 +141,42 @@ absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::Checkpo
 
 absl::Status CommitManifest(const std::string& root, int64_t step) {
   const std::string path = ManifestPath(root, step);
+  // On a disk without room for one more name it is left out: the checkpoint is as good.
+  if (std::filesystem::exists(path + ".tmp")) WriteFile(MarkPath(root, step), "").IgnoreError();
   // The directory's own entry and those of the ranks' files first: the manifest must be the last thing to appear.
   absl::Status status = SyncDirectory(StepDirectory(root, step));
   if (status.ok()) status = SyncDirectory(root);
   return status.ok() ? RenameFile(path + ".tmp", path) : status;
 }
 
+absl::Status FinishCommit(const std::string& root, int64_t step) {
+  const std::string path = ManifestPath(root, step);
+  const auto there = IsThere(path);
+  if (!there.ok()) return there.status();
+  if (*there) return absl::OkStatus();
+  const absl::Status committed = CommitManifest(root, step);
+  if (!absl::IsNotFound(committed)) return committed;
+  if (IsThere(path).value_or(false)) return absl::OkStatus();  // another process was faster
+  return FieldError(path, "", "is missing", kTorn);
+}
+
+absl::Status UndoCommit(const std::string& root, int64_t step) {
+  // The mark first: without its manifest it would say that this is lost.
+  absl::Status status = RemoveAll(MarkPath(root, step));
+  if (status.ok()) status = RemoveAll(ManifestPath(root, step));
+  return status.ok() ? SyncDirectory(StepDirectory(root, step)) : status;
+}
+
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int64_t step, std::string_view build_version) {
   const std::string path = ManifestPath(root, step);
   absl::StatusOr<std::string> contents = ReadFile(path);
+  if (absl::IsNotFound(contents.status())) return FieldError(path, "", "is missing", kTorn);
   if (!contents.ok()) return contents.status();
   v1::CheckpointManifest manifest;
   const size_t covered = contents->size() - std::min(contents->size(), kTailBytes);
   if (contents->size() < kTailBytes || (*contents)[covered] != kTag || !manifest.ParseFromString(*contents) ||
       manifest.file_crc32c() != Crc32c(contents->data(), covered))
-    return FieldError(path, "", absl::StrCat("torn: its checksum does not match", kOther), kTorn);
+    return FieldError(path, "", "torn: its checksum does not match", kTorn);
   if (manifest.version() != kManifestVersion)
     return FieldError(absl::StrCat(path, ": version"), absl::StrCat(manifest.version()),
                       absl::StrCat("this build reads version ", kManifestVersion, "; use the build that wrote it"),

@@ -27,8 +27,9 @@ std::string StepDirectory(const std::string& root, int64_t step);
 // The digest of a committed manifest, as PrepareManifest gave it: it names the state of the run.
 absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step);
 
-// Whether step `step` was committed. An error where the file system does not say: a disk that fails for a moment must not make a
-// checkpoint pass for what an interrupted save left.
+// Whether step `step` was committed: its manifest is there, or the mark that a commit leaves beside it, and then the manifest is
+// lost. An error where the file system does not say: a disk that fails for a moment must not make a checkpoint pass for what an
+// interrupted save left.
 absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step);
 
 // Writes the manifest beside its place and syncs it. Sets `version` and `file_crc32c`; the caller sets the other fields, `step`
@@ -39,8 +40,15 @@ absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::Checkpo
 // Makes the prepared checkpoint the one that is found, for good.
 absl::Status CommitManifest(const std::string& root, int64_t step);
 
+// The same of one whose commit is decided and may have been cut short; OK where it was not. DataLoss where nothing is prepared.
+absl::Status FinishCommit(const std::string& root, int64_t step);
+
+// Takes manifest and mark of a committed step away, for good: what is left is no checkpoint any more.
+absl::Status UndoCommit(const std::string& root, int64_t step);
+
 // The manifest of a committed step. Checked: its checksum, version, build version (unless `build_version` is empty), and that
-// every chunk's bytes are there, though not yet what they are (checkpoint_reader.h does that).
+// every chunk's bytes are there, though not yet what they are (checkpoint_reader.h does that). DataLoss: what was committed is torn,
+// corrupt or gone; any other error is not the checkpoint's damage.
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int64_t step, std::string_view build_version);
 
 }  // namespace legoai::checkpoint

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/launch/child_process.h"
 #include "worker/launch/listen_socket.h"
 #include "worker/launch/processors.h"
@@ -32,13 +33,18 @@ bool IsConsequence(int code) {
   }
 }
 
-absl::Status ExitStatus(const v1::Exit& exit) {
+absl::Status ExitStatusWithoutDamage(const v1::Exit& exit) {
   if (exit.has_violation()) {
     const v1::FieldViolation& violation = exit.violation();
     return FieldError(violation.field(), violation.value(), violation.remedy(), static_cast<absl::StatusCode>(exit.code()));
   }
   const auto code = exit.code() == 0 ? absl::StatusCode::kUnknown : static_cast<absl::StatusCode>(exit.code());
   return absl::Status(code, exit.message());
+}
+
+absl::Status ExitStatus(const v1::Exit& exit) {
+  absl::Status status = ExitStatusWithoutDamage(exit);
+  return exit.has_damage() ? checkpoint::WithDamage(std::move(status), exit.damage()) : status;
 }
 
 // Why a process may not answer.

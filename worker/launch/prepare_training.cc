@@ -8,16 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
 #include "worker/data/dataset_facts.h"
 #include "worker/data/loader.h"
 #include "worker/data/text_dataset.h"
 #include "worker/data/token_file.h"
 #include "worker/data/tokenizer.h"
 #include "worker/launch/build_version.h"
-#include "worker/launch/export_mark.h"
-#include "worker/launch/resume.h"
+#include "worker/launch/find_checkpoint.h"
 #include "worker/launch/run_directory.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/model_facts.h"
@@ -25,53 +22,6 @@
 
 namespace legoai::launch {
 namespace {
-
-// Of the service's choice, whose verdict may have come when the attempt that asked for it was no more: then its manifest still
-// lies beside its place.
-absl::Status TakeCheckpoint(const LeasedAttempt& lease, v1::Start* start) {
-  if (!lease.resume_step) return absl::OkStatus();
-  const auto committed = checkpoint::IsCommitted(lease.resume_directory, *lease.resume_step);
-  if (!committed.ok()) return committed.status();
-  if (!*committed) {
-    absl::Status status = checkpoint::CommitManifest(lease.resume_directory, *lease.resume_step);
-    // Another process may have been faster.
-    if (!status.ok() && !checkpoint::IsCommitted(lease.resume_directory, *lease.resume_step).value_or(false)) {
-      return Annotate(status, absl::StrCat("the checkpoint of step ", *lease.resume_step, " is not in ", lease.resume_directory));
-    }
-  }
-  start->set_resume_step(*lease.resume_step);
-  start->set_resume_directory(lease.resume_directory);
-  return absl::OkStatus();
-}
-
-absl::Status TakeLatest(v1::Start* start) {
-  const auto steps = checkpoint::ListCheckpoints(CheckpointsPath(start->run_directory()));
-  if (steps.ok() && !steps->empty()) start->set_resume_step(steps->back());
-  return steps.status();
-}
-
-absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared) {
-  if (request.fresh) return absl::OkStatus();
-  v1::Start& start = prepared->start;
-  const absl::Status found = request.lease ? TakeCheckpoint(*request.lease, &start) : TakeLatest(&start);
-  if (!found.ok() || !start.has_resume_step()) return found;
-  const int64_t step = start.resume_step();
-  const std::string root = CheckpointsHolding(start, step);
-  const auto manifest = checkpoint::ReadManifest(root, step, request.accept_other_build ? "" : BuildVersion());
-  if (!manifest.ok()) {
-    const char* remedy = request.lease ? "" : " (remove it to go on from an earlier one, or begin anew with --fresh)";
-    return Annotate(manifest.status(), absl::StrCat("cannot go on from ", checkpoint::StepDirectory(root, step), remedy));
-  }
-  auto changes = CheckGoesOn(*manifest, prepared->start);
-  if (!changes.ok()) return changes.status();
-  prepared->changes = *std::move(changes);
-  prepared->checkpoint = step;
-  // An export that was interrupted, or is of another step, is made up for.
-  const bool exported = IsExported(start.run_directory(), root, step);
-  const v1::Recipe& recipe = start.recipe();
-  prepared->finished = step >= recipe.training().steps() && (exported || !recipe.checkpoint().last_save_in_hf());
-  return absl::OkStatus();
-}
 
 // Who sent the job has seen the text, and this host may see another one (decisions 19).
 absl::Status CheckText(const v1::Dataset& wished, const v1::Dataset& found) {

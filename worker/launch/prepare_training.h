@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/checkpoint.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
@@ -50,12 +51,13 @@ struct PreparedTraining {
   std::vector<std::string> changes;   // what differs from that checkpoint and changes what is learned (resume.h), as sentences
   std::string warning;                // why kept tokens were not used (data/token_file.h); usually empty
   bool finished = false;              // the last step is saved, and exported where that is wished for
+  std::vector<v1::CheckpointDamage> damaged;  // from which it would go on, the latest first, were they whole
 };
 
 // `cache_folder` keeps the text's tokens; empty: they are not kept. `cancel` is asked while the text is read, tokenized and
 // counted. Errors, as FieldErrors: an illegal recipe, a text that is missing, empty, too short or another one, a tokenizer with
-// more ids than the model, a trainer that is not there, a checkpoint that is torn, of another build, or of a training that cannot
-// go on as this one (resume.h says what must be the same). Cancelled: given up as asked.
+// more ids than the model, a trainer that is not there, a checkpoint of another build, or of a training that cannot go on as this
+// one (resume.h says what must be the same); checkpoints of which none loads (find_checkpoint.h). Cancelled: given up as asked.
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
                                                  const checkpoint::Cancel& cancel = nullptr);
 

@@ -8,10 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
 #include "worker/comm/flight_ring.h"
 #include "worker/launch/export_mark.h"
+#include "worker/launch/find_checkpoint.h"
 #include "worker/launch/launcher.h"
 #include "worker/launch/metrics_merger.h"
 #include "worker/launch/run_directory.h"
@@ -21,6 +23,14 @@ namespace legoai::launch {
 namespace {
 
 double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
+
+// With what the attempt begins.
+void NoteCheckpoint(const PreparedTraining& prepared, v1::RunAttempt* attempt) {
+  attempt->clear_resume_step();
+  if (prepared.start.has_resume_step()) attempt->set_resume_step(prepared.start.resume_step());
+  attempt->mutable_changes()->Assign(prepared.changes.begin(), prepared.changes.end());
+  attempt->mutable_damaged()->Assign(prepared.damaged.begin(), prepared.damaged.end());
+}
 
 // run.json with the attempt that begins now.
 absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared, const std::optional<LeasedAttempt>& lease) {
@@ -38,11 +48,10 @@ absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared, const std
     if (earlier.outcome() == "running") earlier.set_outcome("lost");
   }
   v1::RunAttempt& attempt = *run.add_attempts();
-  for (const std::string& change : prepared.changes) attempt.add_changes(change);
   attempt.set_attempt(lease ? lease->attempt : run.attempts_size());
   attempt.set_build_version(start.build_version());
   attempt.set_world_size(start.world_size());
-  if (start.has_resume_step()) attempt.set_resume_step(start.resume_step());
+  NoteCheckpoint(prepared, &attempt);
   attempt.set_started_unix_seconds(UnixNow());
   attempt.set_outcome("running");
   return run;
@@ -89,6 +98,26 @@ void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& cal
        {checkpoint::RemoveUncommitted(CheckpointsPath(run_directory)), checkpoint::RemoveAll(PartialExportPath(run_directory))}) {
     if (!status.ok()) Warn(callbacks, absl::StrCat("what an earlier attempt left cannot be removed: ", status.message()));
   }
+}
+
+std::string GoesOn(const PreparedTraining& prepared) {
+  return prepared.checkpoint ? absl::StrCat("; goes on from step ", *prepared.checkpoint) : std::string();
+}
+
+// So that nobody takes it for one to go on from, and whoever wants to look at it finds it.
+absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks) {
+  const absl::StatusOr<std::string> to = checkpoint::PutAside(damage);
+  const std::string what = checkpoint::DamageText(damage);
+  if (!to.ok()) return Annotate(to.status(), absl::StrCat(what, " and cannot be put aside"));
+  Warn(callbacks, absl::StrCat(what, to->empty() ? "" : absl::StrCat("; it is put aside as ", *to), then));
+  return absl::OkStatus();
+}
+
+// The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not.
+void PutLeasedAside(const absl::Status& failure, const TrainCallbacks& callbacks) {
+  const auto damage = checkpoint::GetDamage(failure);
+  if (!damage) return;
+  if (absl::Status status = PutDamagedAside(*damage, "", callbacks); !status.ok()) Warn(callbacks, std::string(status.message()));
 }
 
 // The rings lie in files: what a rank did is read also of one that was stopped or killed (decisions 26).
@@ -223,6 +252,30 @@ class Listener {
   bool warned_ = false;
 };
 
+// Starts the ranks, and again where one of them finds that the checkpoint is damaged: from the next older one.
+absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop,
+                                     RunDirectory& directory, PreparedTraining* prepared, v1::Run* run, TrainOutcome* outcome) {
+  while (true) {
+    Listener listener(callbacks, directory, request.nproc, /*keeps=*/!request.lease);
+    auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
+    listener.Finish(outcome);
+    const auto damage = checkpoint::GetDamage(launched.status());
+    if (!damage || request.lease) {
+      PutLeasedAside(launched.status(), callbacks);
+      return launched;
+    }
+    const size_t known = prepared->damaged.size();
+    prepared->damaged.push_back(*damage);
+    absl::Status status = FindCheckpoint(request, prepared);
+    for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
+      status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);
+    NoteCheckpoint(*prepared, run->mutable_attempts(run->attempts_size() - 1));
+    if (status.ok()) status = directory.WriteRun(*run);
+    if (!status.ok()) return status;
+    outcome->resumed_from = prepared->checkpoint;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop) {
@@ -236,10 +289,16 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
     Warn(callbacks, std::string(status.message()));
   auto prepared = PrepareTraining(request, TokensPath(path), [stop] { return stop != nullptr && stop->Pending(); });
   if (absl::IsCancelled(prepared.status())) return StoppedBefore(request, path, stop);
-  if (!prepared.ok()) return prepared.status();
+  if (!prepared.ok()) {
+    if (request.lease) PutLeasedAside(prepared.status(), callbacks);
+    return prepared.status();
+  }
   if (callbacks.prepared) callbacks.prepared(*prepared);
   for (const std::string& change : prepared->changes) Warn(callbacks, change);
   if (!prepared->warning.empty()) Warn(callbacks, prepared->warning);
+  for (const v1::CheckpointDamage& damage : prepared->damaged) {
+    if (absl::Status status = PutDamagedAside(damage, GoesOn(*prepared), callbacks); !status.ok()) return status;
+  }
   TrainOutcome outcome;
   outcome.run_directory = path;
   outcome.resumed_from = prepared->checkpoint;
@@ -258,9 +317,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   if (absl::Status status = directory->WriteRecipe(prepared->start.recipe()); !status.ok()) return status;
   if (absl::Status status = directory->WriteRun(*run); !status.ok()) return status;
 
-  Listener listener(callbacks, *directory, request.nproc, /*keeps=*/!request.lease);
-  const auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
-  listener.Finish(&outcome);
+  const auto launched = Launch(request, callbacks, stop, *directory, &*prepared, &*run, &outcome);
   const absl::Status kept = EndAttempt(*directory, *std::move(run), launched);
   if (!launched.ok()) return launched.status();
   if (!kept.ok())

@@ -4,6 +4,10 @@
 // metrics, commits every checkpoint unless somebody else decides (TrainCallbacks::commit), and gives the outcome. Goes on from
 // the latest checkpoint unless the request says `fresh`: then checkpoints and export that are there are put aside as
 // checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt goes on from what its lease says.
+//
+// A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged and said with a warning; the
+// next older one is taken, and run.json names those that were passed over. A leased attempt ends there: its error carries the
+// damage (worker/checkpoint/damage.h), and the service chooses.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +58,7 @@ struct TrainOutcome {
 
 // `stop` may be null. Blocks; no process is left when it returns, nor if this process is killed.
 // A stop is heeded while it prepares, too: then nothing is started.
-// Errors: those of PrepareTraining and Launcher::Run; the run directory in use. After a failure run.json has the reason, and
+// Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; the run directory in use. After a failure run.json has the reason, and
 // flight/rank-R.json what every rank was doing.
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);
 

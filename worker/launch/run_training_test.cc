@@ -6,10 +6,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/chunk_writer.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
 #include "worker/checkpoint/manifest.h"
@@ -198,9 +200,138 @@ TEST_F(RunTrainingTest, ALeasedAttemptGoesOnFromWhatItsLeaseSays) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->resumed_from, std::nullopt) << "no checkpoint was committed: from the beginning";
 
+  // A host that does not see the runs of the job says nothing of what is in them.
   request_.lease->resume_step = 3;
-  request_.lease->resume_directory = earlier;
-  EXPECT_THAT(Train().status().message(), HasSubstr("the checkpoint of step 3 is not in " + earlier));
+  request_.lease->resume_directory = folder() + "/elsewhere/epoch-1/checkpoints";
+  const absl::Status unseen = Train().status();
+  EXPECT_EQ(unseen.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(unseen.message(), HasSubstr("the checkpoint of step 3 is not in " + request_.lease->resume_directory));
+  EXPECT_FALSE(checkpoint::GetDamage(unseen).has_value());
+}
+
+// What can befall a checkpoint of step N of MakeCheckpoint's; the file that is named then.
+struct Harm {
+  std::string file;
+  std::function<void(const std::string& file)> act;
+};
+
+void FlipBit(const std::string& path) {
+  std::string contents = *checkpoint::ReadFile(path);
+  contents[contents.size() / 2] ^= 4;
+  ASSERT_TRUE(checkpoint::WriteFile(path, contents).ok());
+}
+
+void CutShort(const std::string& path) { std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1); }
+
+void Remove(const std::string& path) { std::filesystem::remove_all(path); }
+
+const std::vector<Harm>& Harms() {
+  static const auto* const harms = new std::vector<Harm>{{"/rank-00000.bin", FlipBit},  {"/manifest.pb", FlipBit},
+                                                         {"/rank-00000.bin", CutShort}, {"/manifest.pb", CutShort},
+                                                         {"/rank-00000.bin", Remove},   {"/manifest.pb", Remove}};
+  return *harms;
+}
+
+TEST_F(RunTrainingTest, ADamagedCheckpointIsPutAsideAndTheNextOlderOneIsTaken) {
+  const std::string root = CheckpointsPath(path());
+  for (const Harm& harm : Harms()) {
+    SCOPED_TRACE(harm.file);
+    std::filesystem::remove_all(path());
+    logs_.clear();
+    for (const int64_t step : {2, 3, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+    const std::string file = checkpoint::StepDirectory(root, 4) + harm.file;
+    harm.act(file);
+    const auto outcome = Train();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->resumed_from, 3);
+    EXPECT_EQ(outcome->attempt, 1);
+    const std::string aside = root + "/step-4.damaged";
+    EXPECT_TRUE(std::filesystem::exists(aside));
+    EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(root, 4)));
+    EXPECT_THAT(logs_, ::testing::Contains(::testing::AllOf(HasSubstr("the checkpoint of step 4 is damaged (" + file),
+                                                            HasSubstr("put aside as " + aside), HasSubstr("goes on from step 3"))));
+    const v1::RunAttempt attempt = (*ReadRun(path()))->attempts(0);
+    ASSERT_EQ(attempt.damaged_size(), 1);
+    EXPECT_EQ(attempt.damaged(0).step(), 4);
+    EXPECT_THAT(attempt.damaged(0).detail(), HasSubstr(file));
+    EXPECT_EQ(attempt.resume_step(), 3);
+    EXPECT_EQ(attempt.outcome(), "finished");
+    EXPECT_EQ((*ReadRun(path()))->attempts_size(), 1);
+  }
+}
+
+// Two that only reading all bytes shows, and one that the manifest shows.
+TEST_F(RunTrainingTest, OneAfterTheOtherIsPassedOver) {
+  const std::string root = CheckpointsPath(path());
+  for (const int64_t step : {1, 2, 3, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+  FlipBit(root + "/step-4/rank-00000.bin");
+  FlipBit(root + "/step-3/manifest.pb");
+  FlipBit(root + "/step-2/rank-00000.bin");
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->resumed_from, 1);
+  EXPECT_THAT(*checkpoint::ListPutAside(root), ElementsAre("step-2.damaged", "step-3.damaged", "step-4.damaged"));
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).damaged_size(), 3);
+}
+
+// Nobody begins anew without being told to, however often he asks.
+TEST_F(RunTrainingTest, WhereNoneLoadsNothingIsBegunAndAllAreNamed) {
+  const std::string root = CheckpointsPath(path());
+  for (const Harm& harm : Harms()) {
+    SCOPED_TRACE(harm.file);
+    std::filesystem::remove_all(path());
+    for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+    for (const int64_t step : {2, 4}) harm.act(checkpoint::StepDirectory(root, step) + harm.file);
+    for (int i = 0; i < 3; ++i) {
+      request_.fresh = false;
+      const absl::Status refused = Train().status();
+      EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+      for (const char* part : {"no checkpoint loads", "step-2", "step-4", "--fresh"}) EXPECT_THAT(refused.message(), HasSubstr(part));
+      EXPECT_FALSE(std::filesystem::exists(MetricsPath(path())));
+    }
+    request_.fresh = true;
+    const auto outcome = Train();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    request_.fresh = false;
+    EXPECT_TRUE(std::filesystem::is_empty(root));
+    EXPECT_EQ(Train()->resumed_from, std::nullopt) << "a new training, of which there is none yet";
+  }
+}
+
+TEST_F(RunTrainingTest, WhatIsNoDamageIsNotPassedOver) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  MakeCheckpoint(4, "0.0.9+000000000000");
+  EXPECT_THAT(Train().status().message(), HasSubstr("0.0.9+000000000000"));
+  EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(path()) + "/step-4/manifest.pb"));
+}
+
+// The service chooses; it is told what is wrong, and finds it so again where it is not told.
+TEST_F(RunTrainingTest, ALeasedAttemptTellsOfTheDamageAndEnds) {
+  const std::string job = folder() + "/job", earlier = job + "/epoch-1/checkpoints";
+  for (const Harm& harm : Harms()) {
+    SCOPED_TRACE(harm.file);
+    std::filesystem::remove_all(job);
+    request_.lease.reset();
+    recipe().mutable_job()->set_dump_folder(job + "/epoch-1");
+    for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+    harm.act(earlier + "/step-4" + harm.file);
+    recipe().mutable_job()->set_dump_folder(job + "/epoch-2");
+    request_.lease = LeasedAttempt{.attempt = 2, .epoch = 2, .resume_step = 4, .resume_directory = earlier};
+    for (const std::string& detail : {std::string("step-4") + harm.file, std::string("step-4: was put aside as damaged before")}) {
+      const auto damage = checkpoint::GetDamage(Train().status());
+      ASSERT_TRUE(damage.has_value()) << detail;
+      EXPECT_EQ(damage->step(), 4);
+      EXPECT_EQ(damage->directory(), earlier);
+      EXPECT_THAT(damage->detail(), HasSubstr(detail));
+      EXPECT_TRUE(std::filesystem::exists(earlier + "/step-4.damaged"));
+    }
+    std::filesystem::remove_all(earlier + "/step-4.damaged");
+    EXPECT_THAT(checkpoint::GetDamage(Train().status())->detail(), HasSubstr("step-4: is gone"));
+    request_.lease->resume_step = 2;
+    const auto outcome = Train();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->resumed_from, 2);
+  }
 }
 
 // The service said yes, and the attempt that had asked was killed before it heard.

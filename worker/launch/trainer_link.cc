@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "worker/checkpoint/damage.h"
 
 namespace legoai::launch {
 namespace {
@@ -23,6 +24,7 @@ v1::FromTrainer MakeExit(v1::Exit::Cause cause, int64_t step, const absl::Status
   exit->set_code(static_cast<int>(status.code()));
   exit->set_message(std::string(status.message()));
   if (auto violation = GetFieldViolation(status)) *exit->mutable_violation() = *std::move(violation);
+  if (auto damage = checkpoint::GetDamage(status)) *exit->mutable_damage() = *std::move(damage);
   return message;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
 #include "worker/launch/export_mark.h"
@@ -42,6 +43,10 @@ absl::Status RemoveOld(launch::TrainerLink& link, const std::string& root, int64
 absl::StatusOr<checkpoint::CheckpointReader> OpenCheckpoint(const v1::Start& start, int64_t step) {
   return checkpoint::CheckpointReader::Open(launch::CheckpointsHolding(start, step), step,
                                             start.accept_other_build() ? "" : start.build_version());
+}
+
+absl::Status NoteDamage(const absl::Status& status, const v1::Start& start, int64_t step) {
+  return checkpoint::NoteDamage(status, launch::CheckpointsHolding(start, step), step);
 }
 
 }  // namespace
@@ -88,7 +93,7 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   absl::Status status = link.SendProgress("export", step, start.recipe().training().steps(), bytes);
   if (!status.ok()) return status;
   auto reader = OpenCheckpoint(start, step);
-  if (!reader.ok()) return reader.status();
+  if (!reader.ok()) return NoteDamage(reader.status(), start, step);
   reader->SetProgress([&](int64_t) { link.Advance(0); });  // what is written counts; that there is reading is told too
   const auto source = [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
     return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
@@ -101,15 +106,16 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
     status = launch::FinishExport(start.run_directory(), launch::CheckpointsHolding(start, step), step, start.build_version(),
                                   [&](int64_t done) { link.Advance(done); });
   if (!status.ok()) checkpoint::RemoveAll(folder).IgnoreError();  // a disk that is full gets its space back
-  return status;
+  return NoteDamage(status, start, step);
 }
 
 absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer) {
-  auto reader = OpenCheckpoint(link.start(), link.start().resume_step());
-  if (!reader.ok()) return reader.status();
+  const int64_t step = link.start().resume_step();
+  auto reader = OpenCheckpoint(link.start(), step);
+  if (!reader.ok()) return NoteDamage(reader.status(), link.start(), step);
   reader->SetProgress([&](int64_t bytes) { link.Advance(bytes); });
   absl::Status loaded = checkpoint::LoadSharded(*reader, CheckpointTensors(optimizer));
-  if (!loaded.ok()) return loaded;
+  if (!loaded.ok()) return NoteDamage(loaded, link.start(), step);
   v1::CheckpointManifest manifest = reader->manifest();
   manifest.clear_chunks();
   return manifest;

@@ -31,7 +31,8 @@ absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& pa
 // without the others. After an error an earlier hf/ is as it was.
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 
-// Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest.
+// Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest. An error that is the checkpoint's damage
+// carries it (worker/checkpoint/damage.h), here and in ExportCheckpoint.
 absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer);
 
 }  // namespace legoai::train

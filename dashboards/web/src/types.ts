@@ -191,6 +191,7 @@ export interface Checkpoint {
   attempt: number;
   directory: string;
   time_us: number;
+  damage: string;
 }
 
 export interface LogLine {

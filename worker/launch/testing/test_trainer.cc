@@ -3,7 +3,8 @@
 // garbage, ignore_term, hang, work (until it is told to stop, telling of its progress), wait_in_kernel (as for a disk, and does
 // not answer), fork (leaves a process that ignores SIGTERM, and dies), be_held (hangs, and a process of another group sees to it
 // that nobody can reap this one), die_slowly (its connections are closed, and the others say so, before it has ended: it waits
-// for SIGCONT). All ranks meet in step 1, and in step --meet. With --block_term=1 SIGTERM reaches none of them.
+// for SIGCONT). All ranks meet in step 1, and in step --meet. With --block_term=1 SIGTERM reaches none of them. Where Start names
+// a checkpoint, the last rank reads all of it, and fails as a trainer does where it does not load.
 //
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
 #include <sched.h>
@@ -25,7 +26,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/damage.h"
 #include "worker/launch/build_version.h"
+#include "worker/launch/run_directory.h"
 #include "worker/launch/trainer_link.h"
 
 namespace legoai::launch {
@@ -148,6 +152,21 @@ int Act(const std::string& act, TrainerLink& link, int fd) {
   return 0;
 }
 
+absl::Status LoadCheckpoint(const v1::Start& start) {
+  if (!start.has_resume_step() || start.rank() != start.world_size() - 1) return absl::OkStatus();
+  const std::string root = CheckpointsHolding(start, start.resume_step());
+  auto reader = checkpoint::CheckpointReader::Open(root, start.resume_step(), "");
+  absl::Status status = reader.status();
+  for (int i = 0; reader.ok() && status.ok() && i < reader->manifest().chunks_size(); ++i) {
+    const v1::CheckpointChunk chunk = reader->manifest().chunks(i);
+    std::string bytes(static_cast<size_t>(chunk.bytes()), '\0');
+    status = reader->ReadRectangle(chunk.name(), chunk.dtype(), {chunk.global_shape().begin(), chunk.global_shape().end()},
+                                   {{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}},
+                                   bytes.data());
+  }
+  return checkpoint::NoteDamage(status, root, start.resume_step());
+}
+
 absl::Status Meet(TrainerLink& link) {
   link.SendLog("info", "arrives").IgnoreError();
   const absl::Status met = link.Meet();
@@ -175,6 +194,7 @@ int Run(int argc, char** argv) {
   (*link)
       ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port()))
       .IgnoreError();
+  if (const absl::Status loaded = LoadCheckpoint(start); !loaded.ok()) return Fail(**link, loaded);
   const bool culprit = std::to_string(start.rank()) == arguments["culprit"];
   const int64_t steps = std::atoi(arguments["steps"].c_str()), meet = std::atoi(arguments["meet"].c_str());
   for (int64_t step = 1; step <= steps; ++step) {

@@ -104,9 +104,9 @@ function Checkpoints({ list, now }: { list: Checkpoint[]; now: number }) {
           <th scope="col" class="number">Committed</th></tr></thead>
         <tbody>
           {latest.map((c) => (
-            <tr key={c.name}>
+            <tr key={`${c.name} ${c.epoch}`}>
               <td class="number">{format.count(c.step)}</td><td class="number">{c.attempt}</td>
-              <td class="path">{c.directory}/step-{c.step}</td><td class="number"><Time us={c.time_us} now={now} /></td>
+              <td class="path">{c.directory}/step-{c.step}{c.damage && <div class="sub">damaged: {c.damage}</div>}</td><td class="number"><Time us={c.time_us} now={now} /></td>
             </tr>
           ))}
         </tbody>
