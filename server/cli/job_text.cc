@@ -23,6 +23,12 @@ std::string Shortened(const std::string& text, size_t most) {
   return Width(text) <= most ? text : FirstColumns(text, most - 3) + "...";
 }
 
+// Why it is as it is: for what its trainers wait, where they do.
+const std::string& WhyText(const v1::Job& job) {
+  const bool waits = !server::IsFinal(job.state()) && !job.progress().waits().empty();
+  return waits ? job.progress().waits() : job.reason();
+}
+
 std::string Id(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
 std::string StepText(const v1::JobProgress& progress) { return absl::StrCat(progress.step(), "/", progress.steps()); }
@@ -88,7 +94,7 @@ std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
   for (const v1::Job& job : jobs) {
     table.Add({Id(job.name()), EnumText(job.state()), Shortened(job.spec().display_name(), kNameWidth),
                job.has_progress() ? StepText(job.progress()) : "", LossText(job.progress()), TimeText(job.create_time_us()),
-               job.reason()});
+               WhyText(job)});
   }
   return table.Text();
 }
@@ -97,7 +103,7 @@ std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField
   std::string text;
   Line("job", job.name(), &text);
   Line("name", job.spec().display_name(), &text);
-  Line("state", absl::StrCat(EnumText(job.state()), job.reason().empty() ? "" : ": ", job.reason()), &text);
+  Line("state", absl::StrCat(EnumText(job.state()), WhyText(job).empty() ? "" : ": ", WhyText(job)), &text);
   Line("queue position", job.has_queue_position() ? absl::StrCat(job.queue_position()) : "", &text);
   Line("error", job.outcome().error().message(), &text);
   Line("submitted", TimeText(job.create_time_us()), &text);
@@ -125,12 +131,13 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
     return text;
   }
   std::string text = EnumText(job.state());
-  if (!job.has_progress() || progress.steps() == 0) return job.reason().empty() ? text : absl::StrCat(text, ": ", job.reason());
+  if (!job.has_progress() || progress.steps() == 0) return WhyText(job).empty() ? text : absl::StrCat(text, ": ", WhyText(job));
   const double share = 1.0 * progress.step() / progress.steps();
   absl::StrAppend(&text, "  ", Bar(share, kBarWidth), "  step ", StepText(progress));
   // What matters most comes first: a narrow terminal shows no more than fits.
   const bool over = server::IsFinal(job.state());
   if (!over && !progress.phase().empty() && progress.phase() != "train") absl::StrAppend(&text, "  (", progress.phase(), ")");
+  if (!over && !progress.waits().empty()) return absl::StrCat(text, "  waits: ", progress.waits());
   if (progress.has_loss()) absl::StrAppend(&text, "  loss ", LossText(progress));
   if (progress.has_step_seconds() && job.state() == v1::RUNNING) {
     const double each = seconds_per_step.value_or(progress.step_seconds());

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -108,6 +109,11 @@ class TrainingDisplay {
       line_.Note(PreparedText(prepared));
     };
     callbacks.progress = [this](const v1::Progress& progress) {
+      if (!progress.waits().empty()) {
+        if (!std::exchange(waits_, true)) line_.Note(absl::StrCat("waits: ", progress.waits()));
+        return line_.ShowPassing(absl::StrCat("waits: ", progress.waits()));
+      }
+      if (std::exchange(waits_, false)) line_.Note("goes on: what it waited for is there");
       const double share = progress.total() > 0 ? std::min(1.0, 1.0 * progress.done() / progress.total()) : 0;
       const std::string phase = absl::StrCat(progress.phase(), share > 0 ? " " + PercentText(share) : "");
       if (shown_step_ == 0) line_.Show(phase);
@@ -140,6 +146,7 @@ class TrainingDisplay {
   ProgressLine line_;
   std::string run_directory_;
   int64_t steps_ = 0, shown_step_ = 0;
+  bool waits_ = false;  // for room, as it was told
   Pace pace_;
   std::optional<double> held_out_;
 };

@@ -146,6 +146,7 @@ absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::A
                       Effects* effects) {
   const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
   const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
+  if (job->has_progress()) job->mutable_progress()->clear_waits();
   if (absl::Status status = EndAttempt(transaction, *job, state, error, ended.last_step(), now_us); !status.ok()) return status;
   if (!error.ok() && ended.has_damage()) {
     const auto applied = ApplyDamage(transaction, job, ended.damage(), now_us);
@@ -201,7 +202,8 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
     }
     case v1::Telemetry::kProgress:
       job->mutable_progress()->set_phase(fact.progress().phase());
-      job->mutable_progress()->set_steps(fact.progress().steps());
+      if (fact.progress().steps() > 0) job->mutable_progress()->set_steps(fact.progress().steps());
+      job->mutable_progress()->set_waits(fact.progress().waits());
       *touched = true;
       return absl::OkStatus();
     case v1::Telemetry::kLog: {
@@ -318,6 +320,7 @@ absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job
   effects->changed_jobs.push_back(job.name());
   ++effects->lost_attempts;
   const absl::Status lost = absl::UnavailableError(reason);
+  if (job.has_progress()) job.mutable_progress()->clear_waits();
   if (absl::Status status = EndAttempt(transaction, job, "lost", lost, std::nullopt, now_us); !status.ok()) return status;
   if (job.state() == v1::CANCELLING) return Move(transaction, &job, v1::CANCELLED, job.reason(), now_us);
   return Restart(transaction, &job, reason, now_us);

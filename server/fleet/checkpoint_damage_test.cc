@@ -125,9 +125,10 @@ TEST_F(CheckpointDamageTest, OnlyWhenNoneLoadsTheJobFailsAndNamesThemAll) {
   ReportDamage(start, "manifest.pb: torn");
   ReportDamage(agent_.link.NextStart(), "rank-00000.bin: missing");
   const v1::Job failed = AwaitState(job, FAILED);
-  EXPECT_EQ(failed.reason(),
-            "the checkpoint of step 4 is damaged (rank-00000.bin: missing); none of its checkpoints is whole (step 8: manifest.pb: "
-            "torn; step 4: rank-00000.bin: missing): `lego retry --fresh` begins anew");
+  EXPECT_EQ(
+      failed.reason(),
+      "the checkpoint of step 4 is damaged (rank-00000.bin: missing); none of its checkpoints is whole (step 8: manifest.pb: "
+      "torn; step 4: rank-00000.bin: missing): `lego retry --fresh` begins anew");
   EXPECT_EQ(failed.outcome().error().code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_FALSE(failed.has_committed_step());
   EXPECT_EQ(failed.steps_back(), 2);

@@ -1,5 +1,5 @@
-// Disks that are full, through the command: what is only looked at (metrics, TensorBoard's events) costs no training, what is
-// needed ends it with the file and the remedy; nothing half written is left, and with room again the same call goes on.
+// Disks that are full, through the command: what is only looked at (metrics, TensorBoard's events) costs no training, for what is
+// needed the training waits and says so; nothing half written is left, and with room again it goes on by itself.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -112,6 +112,20 @@ class FullDisk : public cli::testing::LegoTest {
     for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
   }
 
+  // Says that it waits, with these parts, and stays alive; then there is room, and it does all that it should.
+  Result WaitsForRoom(const std::vector<std::string>& words, const std::vector<std::string>& parts, const std::string& folder) {
+    const pid_t pid = Start(words);
+    AwaitWait(pid, parts);
+    ExpectNothingHalfDone();
+    MakeRoom(folder);
+    return Wait(pid);
+  }
+  void AwaitWait(pid_t pid, const std::vector<std::string>& parts) const {
+    WaitUntil("a wait", [&] { return Ended(pid) || Count(Errors(pid), "waits: "); });
+    ASSERT_FALSE(Ended(pid)) << Errors(pid);
+    for (const std::string& part : parts) EXPECT_EQ(Count(Errors(pid), part) > 0, true) << part << " in " << Errors(pid);
+  }
+
   void ASaveThatDoesNotFit() {
     Mount("run", 2 << 20);
     const std::string small = "--comm.trace_buf_size=10";
@@ -120,13 +134,20 @@ class FullDisk : public cli::testing::LegoTest {
     std::ofstream(Path("run/spare")) << std::string(64 << 10, 'x');
     Fill("run");
     fs::remove(Path("run/spare"));
-    ExpectError(Run(Train({small, "--training.steps=9"})),
-                {"job.dump_folder = ", "a checkpoint needs", "bytes and", "are free", "goes on from the checkpoint of step 6"});
+    // Ctrl-C ends the wait: what was not saved is lost, what was is not.
+    const pid_t pid = Start(Train({small, "--training.steps=9"}));
+    AwaitWait(pid, {"the disk of ", " is full: ", " are free of the ", " that a checkpoint takes"});
+    kill(pid, SIGINT);
+    const Result stopped = Wait(pid);
+    EXPECT_EQ(stopped.code, 130) << stopped.err;
+    EXPECT_EQ(Count(stopped.err, "asked to stop while it waited for room"), 1) << stopped.err;
     ExpectNothingHalfDone();
-    MakeRoom("run");
-    const Result again = Run(Train({small, "--training.steps=9"}));
-    ASSERT_EQ(again.code, 0) << again.err;
-    EXPECT_EQ(Json::parse(again.out)["resumed_from"], 6);
+    const Result saved = WaitsForRoom(Train({small, "--training.steps=9"}), {" that a checkpoint takes"}, "run");
+    ASSERT_EQ(saved.code, 0) << saved.err;
+    EXPECT_EQ(Json::parse(saved.out)["resumed_from"], 6);
+    EXPECT_EQ(Json::parse(saved.out)["step"], 9);
+    EXPECT_TRUE(fs::exists(Path("run/checkpoints/step-9/manifest.pb")));
+    ExpectNothingHalfDone();
   }
 
   std::vector<std::string> mounted_;
@@ -157,7 +178,7 @@ TEST_F(FullDisk, MetricsAndEventsAreGivenUpWithAWarningEach) {
 }
 
 // The disk is full from before the first step to after the last. Nothing is lost but how it ended, which is said.
-TEST_F(FullDisk, ARunThatCannotBeNotedIsAnError) {
+TEST_F(FullDisk, ARunIsNotedWhenThereIsRoom) {
   Mount("run", 2 << 20);
   const pid_t pid = Start(TrainOnly({}));
   WaitUntil("both ranks", [&] { return Ended(pid) || (Trainer(0) != 0 && Trainer(1) != 0); });
@@ -167,44 +188,46 @@ TEST_F(FullDisk, ARunThatCannotBeNotedIsAnError) {
   });
   Fill("run");
   kill(pid, SIGCONT);
-  const Result full = Wait(pid);
-  ExpectError(full, {"step 6 is done, but how the training ended cannot be noted", Path("run/run.json"),
-                     "No space left on device; free some space"});
-  EXPECT_EQ(Count(full.err, Path("run/metrics.jsonl") + ": cannot write"), 1) << full.err;
+  AwaitWait(pid, {Path("run/run.json"), "No space left on device"});
+  EXPECT_EQ(Count(Errors(pid), Path("run/metrics.jsonl") + ": cannot write"), 1) << Errors(pid);
   EXPECT_EQ(Json::parse(ReadAll(Path("run/run.json")))["attempts"][0]["outcome"], "running") << "as it was";
   EXPECT_EQ(Steps().size(), 0u);
   Events();
   ExpectNothingHalfDone();
 
   MakeRoom("run");
-  const Result again = Run(TrainOnly({}));
-  ASSERT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(Steps().size(), 6u);
-  const Json run = Json::parse(ReadAll(Path("run/run.json")));
-  EXPECT_EQ(run["attempts"][0]["outcome"], "lost");
-  EXPECT_EQ(run["attempts"][1]["outcome"], "finished");
+  const Result noted = Wait(pid);
+  ASSERT_EQ(noted.code, 0) << noted.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("run/run.json")))["attempts"][0]["outcome"], "finished");
 }
 
-TEST_F(FullDisk, EventsThatCannotBeginEndTheTrainingAtOnce) {
+TEST_F(FullDisk, EventsBeginWhenThereIsRoom) {
   Mount("run/tensorboard", 64 << 10);
   Fill("run/tensorboard");
-  ExpectError(Run(TrainOnly({})),
-              {"rank 0", Path("run/tensorboard/events.out.tfevents."), "No space left on device; free some space"});
-  MakeRoom("run/tensorboard");
-  EXPECT_TRUE(fs::is_empty(Path("run/tensorboard")));
-  EXPECT_EQ(Json::parse(ReadAll(Path("run/run.json")))["attempts"][0]["outcome"], "failed");
-  EXPECT_EQ(Run(TrainOnly({})).code, 0);
+  const Result result = WaitsForRoom(TrainOnly({}), {Path("run/tensorboard/events.out.tfevents.")}, "run/tensorboard");
+  EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(Events(), 1 + 6);
 }
 
-TEST_F(FullDisk, AFlightRecordThatDoesNotFitIsNamed) {
+TEST_F(FullDisk, AFlightRecordThatDoesNotFitIsNamedAndWaitedFor) {
   Mount("run/flight", 64 << 10);
-  ExpectError(Run(Train({})), {"run/flight/rank-", "No space left on device; free some space", "lower comm.trace_buf_size"});
-  const Result again = Run(Train({"--comm.trace_buf_size=10"}));
-  EXPECT_EQ(again.code, 0) << again.err;
+  const pid_t pid = Start(Train({}));
+  AwaitWait(pid, {"run/flight/rank-", "No space left on device; free some space", "lower comm.trace_buf_size"});
+  ASSERT_EQ(mount("none", Path("run/flight").c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0) << "room is made";
+  const Result result = Wait(pid);
+  EXPECT_EQ(result.code, 0) << result.err;
 }
 
-TEST_F(FullDisk, AnExportThatDoesNotFitIsNamedAndMadeUpFor) {
+// Nothing can be begun: neither folders nor run.json.
+TEST_F(FullDisk, ARunBeginsWhenThereIsRoom) {
+  Mount("run", 2 << 20);
+  Fill("run");
+  const Result result = WaitsForRoom(Train({"--comm.trace_buf_size=10"}), {"the disk is full: "}, "run");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Steps().size(), 6u);
+}
+
+TEST_F(FullDisk, AnExportThatDoesNotFitIsMadeWhenThereIsRoom) {
   Mount("run", 2 << 20);
   const std::string small = "--comm.trace_buf_size=10", exported = "--checkpoint.last_save_in_hf=true";
   ASSERT_EQ(Run(Train({small})).code, 0);
@@ -212,17 +235,17 @@ TEST_F(FullDisk, AnExportThatDoesNotFitIsNamedAndMadeUpFor) {
   std::ofstream(Path("run/spare")) << std::string(64 << 10, 'x');
   Fill("run");
   fs::remove(Path("run/spare"));
-  ExpectError(Run(Train({small, exported})), {"job.dump_folder = ", "the Hugging Face folder needs", "are free"});
+  const pid_t pid = Start(Train({small, exported}));
+  AwaitWait(pid, {"job.dump_folder = ", "the Hugging Face folder needs", "are free"});
   EXPECT_FALSE(fs::exists(Path("run/hf")));
-  ExpectNothingHalfDone();
   MakeRoom("run");
-  const Result again = Run(Train({small, exported}));
+  const Result again = Wait(pid);
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(Json::parse(again.out)["resumed_from"], 6);
   EXPECT_TRUE(fs::exists(Path("run/hf/model.safetensors")));
 }
 
-TEST_F(FullDisk, ASaveThatDoesNotFitIsNamedForOtherUsersThanRoot) {
+TEST_F(FullDisk, ASaveThatDoesNotFitWaitsForOtherUsersThanRoot) {
   if (geteuid() != 0) return ASaveThatDoesNotFit();  // this is another user already
   const pid_t child = fork();
   if (child == 0) {

@@ -223,8 +223,7 @@ Rules CheckOnlyAdded(const StoreView& before, const StoreView& after) {
     if (!ended.empty() && IsOpen(ended.back())) ended.pop_back();
     if (!BeginsWith(now.transitions, old.transitions)) Break(&rules, "what is stored stays: transitions of ", name, " changed");
     if (!BeginsWith(now.attempts, ended)) Break(&rules, "what is stored stays: attempts of ", name, " that had ended changed");
-    if (!Hold(now.checkpoints, old.checkpoints))
-      Break(&rules, "what is stored stays: checkpoints of ", name, " changed");
+    if (!Hold(now.checkpoints, old.checkpoints)) Break(&rules, "what is stored stays: checkpoints of ", name, " changed");
     if (now.job.spec().SerializeAsString() != old.job.spec().SerializeAsString())
       Break(&rules, "what is stored stays: the submission of ", name, " changed");
   }

@@ -129,7 +129,8 @@ Rules CheckCommits(const JobHistory& history) {
   const int64_t damaged = std::count_if(history.checkpoints.begin(), history.checkpoints.end(),
                                         [](const v1::Checkpoint& one) { return !one.damage().empty(); });
   // A retry may have found those damaged that it began with, and which are not its own.
-  const bool found_by_itself = !history.job.has_starts_from() && history.job.state() != v1::FAILED && history.job.state() != v1::CANCELLED;
+  const bool found_by_itself =
+      !history.job.has_starts_from() && history.job.state() != v1::FAILED && history.job.state() != v1::CANCELLED;
   if (found_by_itself && damaged != history.job.steps_back())
     rules.push_back(absl::StrCat("each step back is of a damaged checkpoint: ", name, " counts ", history.job.steps_back(),
                                  ", and damaged are ", damaged));

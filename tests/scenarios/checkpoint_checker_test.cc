@@ -46,7 +46,8 @@ TEST(CommitsTest, FaultsAreFound) {
   });
 }
 
-// Steps 20 and 30 of the first epoch were found damaged, one after the other, and are saved again by the attempt that could begin.
+// Steps 20 and 30 of the first epoch were found damaged, one after the other, and are saved again by the attempt that could
+// begin.
 TEST(CommitsTest, StepsBackAreOverDamagedCheckpointsAlone) {
   JobHistory whole = Whole();
   whole.attempts[1].set_resume_step(10);

@@ -84,21 +84,32 @@ TEST_F(FullDiskTest, WhatCannotBeWrittenIsSaidAndNothingIsLost) {
   const std::string second = Submit(Spec("default"));
   AwaitCommit(second, kInterval);
   Fill("runs");
-  Await(second, "the end of the job", [](const v1::Job& now) { return now.has_end_time_us(); });
-  const v1::Job failed = Get(second);
-  EXPECT_EQ(failed.state(), v1::FAILED);
-  EXPECT_THAT(failed.reason(), HasSubstr("free some space"));
-  EXPECT_GE(failed.committed_step(), kInterval);
+  const v1::Job waits = Await(second, "a save that waits", [](const v1::Job& now) { return !now.progress().waits().empty(); });
+  EXPECT_EQ(waits.state(), v1::RUNNING);
+  EXPECT_THAT(waits.progress().waits(), HasSubstr(" is full: "));
+  EXPECT_THAT(waits.progress().waits(), HasSubstr(" that a checkpoint takes"));
+  const Result shown = Run({"get", second, "--server", address()});
+  EXPECT_THAT(shown.out, HasSubstr(" that a checkpoint takes"));
+  EXPECT_GE(waits.committed_step(), kInterval);
   ExpectCheckpointsAsListed(second);
-  for (const auto& entry : fs::recursive_directory_iterator(Path("runs")))
-    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
   MakeRoom("runs");
-  const Result retried = Run({"retry", second, "-o", "json", "--server", address()});
-  ASSERT_EQ(retried.code, 0) << retried.err;
-  const std::string third = cli::testing::Json::parse(retried.out)["name"];
-  AwaitSuccess(third);
-  ExpectUndisturbed(third, losses, 0);
-  for (const std::string& job : {first, third}) ExpectSoundHistory(job);
+  const v1::Job done = AwaitSuccess(second);
+  EXPECT_EQ(done.progress().waits(), "");
+  EXPECT_EQ(Attempts(second).size(), 1) << "the trainers kept their state";
+  ExpectUndisturbed(second, losses, 0);
+  for (const std::string& job : {first, second}) ExpectSoundHistory(job);
+}
+
+TEST_F(FullDiskTest, AJobThatWaitsForRoomCanBeCancelled) {
+  StartAgent("a", 2);
+  const std::string job = Submit(Spec("default"));
+  AwaitCommit(job, kInterval);
+  Fill("runs");
+  Await(job, "a save that waits", [](const v1::Job& now) { return !now.progress().waits().empty(); });
+  ASSERT_EQ(Run({"cancel", job, "--server", address()}).code, 0);
+  WaitUntil("the end", [&] { return Get(job).has_end_time_us(); });
+  EXPECT_EQ(Get(job).state(), v1::CANCELLED);
+  EXPECT_EQ(Get(job).progress().waits(), "");
 }
 
 }  // namespace

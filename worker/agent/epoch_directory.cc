@@ -36,7 +36,9 @@ std::optional<int64_t> EpochOf(const std::string& name) {
 }
 
 absl::Status CannotMake(const std::string& path, const std::error_code& error) {
-  return FieldError("--runs", path, absl::StrCat("cannot be made: ", error.message()));
+  const absl::StatusCode code = checkpoint::FileError(path, "", error.value()).code();
+  return FieldError("--runs", path, absl::StrCat("cannot be made: ", error.message()),
+                    code == absl::StatusCode::kResourceExhausted ? code : absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
@@ -70,7 +72,8 @@ absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::LeaseId
   absl::Status removed;
   for (const fs::directory_entry& entry : entries) {
     const std::optional<int64_t> epoch = EpochOf(entry.path().filename().string());
-    if (epoch && *epoch < lease.epoch()) removed.Update(checkpoint::RemoveAllButPutAside(launch::CheckpointsPath(entry.path().string())));
+    if (epoch && *epoch < lease.epoch())
+      removed.Update(checkpoint::RemoveAllButPutAside(launch::CheckpointsPath(entry.path().string())));
   }
   return removed;
 }

@@ -17,7 +17,7 @@ namespace legoai::agent {
 // would lead elsewhere.
 absl::StatusOr<std::string> EpochDirectory(const std::string& runs, const v1::LeaseId& lease);
 
-// Makes it. Errors: FieldError (--runs) where it cannot be made.
+// Makes it. Errors: FieldError (--runs) where it cannot be made; ResourceExhausted: the disk is full.
 absl::Status MakeEpochDirectory(const std::string& directory);
 
 // Removes the checkpoints of all earlier epochs of the job: newer ones of this epoch are committed in their place. Logs, metrics,

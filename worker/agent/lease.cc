@@ -13,6 +13,7 @@
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_ring.h"
+#include "worker/launch/room.h"
 #include "worker/launch/run_directory.h"
 
 namespace legoai::agent {
@@ -21,6 +22,7 @@ namespace {
 // The server takes messages of 4 MiB.
 constexpr size_t kLargestDumpBytes = size_t{2} << 20;
 constexpr int64_t kProgressEveryUs = 200'000;  // of the same phase
+constexpr int64_t kWaitsEveryUs = 5'000'000;   // as long as it waits for something
 constexpr size_t kLongestLogText = 16 * 1024;
 constexpr size_t kLastLines = 20;  // of a rank's output after a failure
 constexpr int64_t kLastBytes = 8 * 1024;
@@ -82,14 +84,11 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (!directory.ok()) return directory.status();
   auto request = AttemptRequest(start_, *directory, services_.options.trainer, services_.options.worker.device());
   if (!request.ok()) return request.status();
-  if (absl::Status status = MakeEpochDirectory(*directory); !status.ok()) return status;
+  const absl::Status made = MakeDirectory(*directory);
+  if (absl::IsResourceExhausted(made) && stopping_ && !revoked_) return NothingHadBegun();
+  if (!made.ok()) return made;
   const auto slots = services_.slots.Take(request->nproc, [this] { return stopping_ || revoked_; });
-  if (absl::IsCancelled(slots.status()) && !revoked_) {
-    launch::TrainOutcome outcome;  // nothing had begun
-    outcome.cause = v1::Exit::STOPPED;
-    outcome.step = start_.resume_step();
-    return outcome;
-  }
+  if (absl::IsCancelled(slots.status()) && !revoked_) return NothingHadBegun();
   if (!slots.ok()) return slots.status();
   request->processors = services_.slots.ProcessorsOf(*slots);
   last_step_ = start_.resume_step();
@@ -97,6 +96,25 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   auto outcome = launch::RunTraining(*request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
   return outcome;
+}
+
+launch::TrainOutcome Lease::NothingHadBegun() const {
+  launch::TrainOutcome outcome;
+  outcome.cause = v1::Exit::STOPPED;
+  outcome.step = start_.resume_step();
+  return outcome;
+}
+
+// As soon as the disk has room for it.
+absl::Status Lease::MakeDirectory(const std::string& directory) {
+  const auto waits = [this](const std::string& why) {
+    v1::Progress progress;
+    progress.set_phase("starting");
+    progress.set_waits(why);
+    TellProgress(progress);
+  };
+  return launch::DoWhenThereIsRoom([&] { return MakeEpochDirectory(directory); }, waits,
+                                   [this] { return stopping_ || revoked_; });
 }
 
 launch::TrainCallbacks Lease::Callbacks() {
@@ -196,8 +214,11 @@ void Lease::TellProgress(const v1::Progress& progress) {
   // Rank 0, whose progress this is, removes what is too old while it saves.
   if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false)) TellKept(launch::CheckpointsPath(directory_));
   const int64_t now = NowUs();
-  const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps();
-  if (same && now >= told_progress_us_ && now - told_progress_us_ < kProgressEveryUs) return;
+  const bool waits = !progress.waits().empty(), waited = !told_progress_.waits().empty();
+  const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps() && waits == waited;
+  if (same && now >= told_progress_us_ && now - told_progress_us_ < (waits ? kWaitsEveryUs : kProgressEveryUs)) return;
+  if (waits != waited)
+    TellLog(waits ? "warning" : "info", waits ? absl::StrCat("waits: ", progress.waits()) : "goes on", std::nullopt, now);
   told_progress_ = progress;
   told_progress_us_ = now;
   v1::Telemetry fact;

@@ -61,6 +61,8 @@ class Lease {
  private:
   void Run();
   absl::StatusOr<launch::TrainOutcome> Train();
+  absl::Status MakeDirectory(const std::string& directory);
+  launch::TrainOutcome NothingHadBegun() const;
   launch::TrainCallbacks Callbacks();
   std::optional<absl::Status> Commit(int64_t step, const std::vector<std::string>& digests);
   std::optional<absl::Status> Heed(int64_t step, const CommitVerdict& verdict);

@@ -1,10 +1,10 @@
 // Committed checkpoints that do not hold what they should: how they are told, and what is left of them. Torch-free.
 //
-// Damage is what is wrong with the copy on the disk: a checksum that does not match, a file that is cut short or gone, a disk that
-// says that it cannot read it (EIO). What may be otherwise the next time (no permission, no memory, too many open files), and a
-// checkpoint of another build, model or recipe, is not. A damaged one is never gone on from, and its folder is kept: it is called
-// step-N.damaged from then on (-2, -3 … where that is taken), which nothing here lists or removes.
-// Thread-safety: functions of the file system, and pure functions; one process at a time changes a run's checkpoints.
+// Damage is what is wrong with the copy on the disk: a checksum that does not match, a file that is cut short or gone, a disk
+// that says that it cannot read it (EIO). What may be otherwise the next time (no permission, no memory, too many open files),
+// and a checkpoint of another build, model or recipe, is not. A damaged one is never gone on from, and its folder is kept: it is
+// called step-N.damaged from then on (-2, -3 … where that is taken), which nothing here lists or removes. Thread-safety:
+// functions of the file system, and pure functions; one process at a time changes a run's checkpoints.
 #pragma once
 
 #include <cstdint>

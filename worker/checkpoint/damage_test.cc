@@ -28,9 +28,7 @@ class DamageTest : public ::testing::Test {
     ASSERT_TRUE(PrepareManifest(root_, manifest).ok());
     ASSERT_TRUE(CommitManifest(root_, step).ok());
   }
-  v1::CheckpointDamage Damage(int64_t step) const {
-    return *GetDamage(NoteDamage(absl::DataLossError("torn"), root_, step));
-  }
+  v1::CheckpointDamage Damage(int64_t step) const { return *GetDamage(NoteDamage(absl::DataLossError("torn"), root_, step)); }
   std::string Manifest(int64_t step) const { return StepDirectory(root_, step) + "/manifest.pb"; }
 
   const std::string root_ = ::testing::TempDir() + "/damage/checkpoints";

@@ -1,8 +1,8 @@
 // The checkpoints of a run: beginning and giving up a save, finding the committed ones, keeping the latest.
 //
-// A directory that was never committed is what an interrupted save left: never found, and cleared away when the same step is saved
-// again, or by RemoveUncommitted when a run begins. One that was put aside as damaged (damage.h) is left alone by all of these.
-// Thread-safety: functions of the file system; one process at a time changes a run's checkpoints.
+// A directory that was never committed is what an interrupted save left: never found, and cleared away when the same step is
+// saved again, or by RemoveUncommitted when a run begins. One that was put aside as damaged (damage.h) is left alone by all of
+// these. Thread-safety: functions of the file system; one process at a time changes a run's checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -61,8 +61,11 @@ absl::Status FileError(const std::string& path, const char* what, int error_numb
     case EPERM:
     case EROFS: code = absl::StatusCode::kPermissionDenied, remedy = "; choose a place that this user may use"; break;
     case ENOSPC:
-    case EDQUOT:
-    case EFBIG: code = absl::StatusCode::kResourceExhausted, remedy = "; free some space or choose another disk"; break;
+    case EDQUOT: code = absl::StatusCode::kResourceExhausted, remedy = "; free some space or choose another disk"; break;
+    // No room that is made later helps.
+    case EFBIG:
+      code = absl::StatusCode::kOutOfRange, remedy = "; raise the limit on the size of a file (ulimit -f) or choose another disk";
+      break;
     case ENOTDIR:
     case EISDIR: code = absl::StatusCode::kInvalidArgument, remedy = "; check the path"; break;
     default: break;

@@ -1,6 +1,7 @@
 // Files that must not be half there: mapped reading, and writing that is on the disk when it says so.
 //
-// Errors name the path: NotFound where nothing is there, ResourceExhausted where the disk, a quota or a file size limit is full.
+// Errors name the path: NotFound where nothing is there, ResourceExhausted where the disk or a quota is full,
+// OutOfRange where a file would grow beyond a limit on its size.
 // Thread-safety: objects belong to one thread at a time; the bytes of a MappedFile may be read by several.
 #pragma once
 
@@ -68,8 +69,8 @@ class OutputFile {
 // The whole contents of a small file. Errors: those of ReadError.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
-// Gives `bytes` of the file from `offset` on to `piece`, one piece after the other, in order. They are read and not mapped: what a
-// disk cannot read of a mapping ends the process (SIGBUS). Errors: those of ReadError; DataLoss where the file ends before.
+// Gives `bytes` of the file from `offset` on to `piece`, one piece after the other, in order. They are read and not mapped: what
+// a disk cannot read of a mapping ends the process (SIGBUS). Errors: those of ReadError; DataLoss where the file ends before.
 absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
                         const std::function<void(std::string_view)>& piece);
 

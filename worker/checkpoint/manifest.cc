@@ -60,8 +60,8 @@ absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk&
   }
   const std::string field = absl::StrCat(path, ": ", chunk.name());
   if (chunk.file_offset() < 0 || chunk.bytes() < 0 || chunk.bytes() > known->second - chunk.file_offset())
-    return FieldError(field, ToString(PartOf(chunk)),
-                      absl::StrCat("the file ends before it, at ", known->second, " bytes: torn"), kTorn);
+    return FieldError(field, ToString(PartOf(chunk)), absl::StrCat("the file ends before it, at ", known->second, " bytes: torn"),
+                      kTorn);
   absl::Status status = CheckInside(field, ShapeOf(chunk), PartOf(chunk));
   if (!status.ok()) return status;
   if (DTypeBytes(chunk.dtype()) * Volume(PartOf(chunk).sizes) != chunk.bytes())

@@ -50,14 +50,17 @@ absl::StatusOr<int64_t> Sum(int64_t value, const comm::Runtime& runtime, c10::De
   return sum;
 }
 
-// A barrier through which a failure of any rank reaches all: its own Status there, Aborted elsewhere.
+// A barrier through which a failure of any rank reaches all: its own Status there, and elsewhere Aborted, or ResourceExhausted
+// where those that failed found the disk full, for then all may wait for room together.
 absl::Status Agree(const absl::Status& mine, const SaveCallbacks& callbacks, const comm::Runtime& runtime, c10::Device device) {
   if (const absl::Status met = callbacks.meet ? callbacks.meet() : absl::OkStatus(); !met.ok()) return mine.ok() ? met : mine;
-  const absl::StatusOr<int64_t> failures = Sum(mine.ok() ? 0 : 1, runtime, device);
+  constexpr int64_t kOther = int64_t{1} << 32;  // beside the count of full disks
+  const absl::StatusOr<int64_t> failures = Sum(mine.ok() ? 0 : absl::IsResourceExhausted(mine) ? 1 : kOther, runtime, device);
   if (!mine.ok()) return mine;
   if (!failures.ok()) return failures.status();
   if (*failures == 0) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(*failures, " other rank(s) could not write the checkpoint"));
+  if (*failures < kOther) return absl::ResourceExhaustedError(absl::StrCat(*failures, " other rank(s) found the disk full"));
+  return absl::AbortedError(absl::StrCat(*failures / kOther, " other rank(s) could not write the checkpoint"));
 }
 
 absl::Status WriteParts(const std::string& directory, const std::vector<ShardedTensor>& tensors, const BytesDone& written,
@@ -93,13 +96,18 @@ int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runt
   return bytes;
 }
 
+absl::StatusOr<int64_t> BytesOfAllRanks(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime) {
+  const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
+  return Sum(BytesToWrite(tensors, runtime), runtime, device);
+}
+
 absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
                          comm::Runtime& runtime, const SaveCallbacks& callbacks) {
   c10::NoGradGuard no_grad;
   const bool first = runtime.rank() == 0;
   const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
   const int64_t step = facts.step();
-  const absl::StatusOr<int64_t> bytes = Sum(BytesToWrite(tensors, runtime), runtime, device);
+  const absl::StatusOr<int64_t> bytes = BytesOfAllRanks(tensors, runtime);
   if (!bytes.ok()) return bytes.status();
 
   absl::Status status = first ? BeginCheckpoint(root, step, *bytes, FreeBytesOnDisk, callbacks.written) : absl::OkStatus();

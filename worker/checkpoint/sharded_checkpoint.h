@@ -41,11 +41,13 @@ struct SaveCallbacks {
 
 // Bytes of this rank's parts that a save writes: of replicas the first writes.
 int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime);
+// The sum over all ranks, which all call together.
+absl::StatusOr<int64_t> BytesOfAllRanks(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime);
 
 // Saves root/step-N. `facts`: all fields of the manifest but the chunks.
 // The answer is the same kind on every rank: OK where committed; the vote's error (Aborted: denied); a rank's own failure, such
-// as a full disk (FieldError, ResourceExhausted), and Aborted on the others. After an error nothing of the step is left, but
-// where the vote was not heard.
+// as a full disk (FieldError, ResourceExhausted), and Aborted on the others, or ResourceExhausted where full disks are all there
+// is. After an error nothing of the step is left, but where the vote was not heard.
 absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
                          comm::Runtime& runtime, const SaveCallbacks& callbacks);
 

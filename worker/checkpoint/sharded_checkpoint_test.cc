@@ -189,7 +189,7 @@ TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
     if (rank == 1) limit.emplace(100);
     const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, kNobodyVotes);
     limit.reset();
-    EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kAborted) << status;
+    EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kOutOfRange : absl::StatusCode::kAborted) << status;
     const std::vector<ShardedTensor> loaded = Parts(runtime, false), expected = Parts(runtime, true);
     auto reader = CheckpointReader::Open(root, 1, "test");
     EXPECT_EQ(LoadSharded(*reader, loaded), absl::OkStatus());
@@ -197,6 +197,24 @@ TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
     return "";
   });
   EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(1));
+  EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
+}
+
+// So that they can wait for room together. The device that is always full takes the place of rank 1's file.
+TEST(ShardedCheckpoint, AllRanksHearThatTheDiskIsFull) {
+  const std::string root = FreshRoot();
+  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+    comm::RuntimeScope scope(&runtime);
+    SaveCallbacks callbacks = kNobodyVotes;
+    callbacks.meet = [&] {
+      std::error_code there;
+      if (rank == 0) std::filesystem::create_symlink("/dev/full", StepDirectory(root, 2) + "/rank-00001.bin", there);
+      return absl::OkStatus();
+    };
+    const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, callbacks);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << rank << ": " << status;
+    return "";
+  });
   EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
 }
 

@@ -23,8 +23,7 @@ namespace fs = std::filesystem;
 
 // Errors that are of the checkpoint's contents carry the damage.
 absl::Status GoOnFrom(const TrainRequest& request, const std::string& root, int64_t step, PreparedTraining* prepared) {
-  if (absl::Status status = checkpoint::FinishCommit(root, step); !status.ok())
-    return checkpoint::NoteDamage(status, root, step);
+  if (absl::Status status = checkpoint::FinishCommit(root, step); !status.ok()) return checkpoint::NoteDamage(status, root, step);
   const auto manifest = checkpoint::ReadManifest(root, step, request.accept_other_build ? "" : BuildVersion());
   if (absl::IsDataLoss(manifest.status())) return checkpoint::NoteDamage(manifest.status(), root, step);
   if (!manifest.ok()) {
@@ -64,8 +63,8 @@ absl::Status MissingFolder(const std::string& root, int64_t step, const v1::Star
   }
   const auto aside = checkpoint::ListPutAside(root);
   const bool known = aside.ok() && std::any_of(aside->begin(), aside->end(), [&](const std::string& name) {
-    return name.rfind(absl::StrCat("step-", step, "."), 0) == 0;
-  });
+                       return name.rfind(absl::StrCat("step-", step, "."), 0) == 0;
+                     });
   return checkpoint::NoteDamage(FieldError(checkpoint::StepDirectory(root, step), "",
                                            known ? "was put aside as damaged before" : "is gone", absl::StatusCode::kDataLoss),
                                 root, step);
@@ -89,10 +88,10 @@ absl::Status NoneLoads(const std::vector<v1::CheckpointDamage>& damaged, const s
   std::vector<std::string> parts;
   for (const v1::CheckpointDamage& one : damaged) parts.push_back(checkpoint::DamageText(one));
   for (const std::string& name : aside) parts.push_back(absl::StrCat(name, " was put aside as damaged"));
-  return FieldError("job.dump_folder", root,
-                    absl::StrCat("no checkpoint loads: ", absl::StrJoin(parts, "; "),
-                                 "; begin anew with --fresh, which removes none of them"),
-                    absl::StatusCode::kDataLoss);
+  return FieldError(
+      "job.dump_folder", root,
+      absl::StrCat("no checkpoint loads: ", absl::StrJoin(parts, "; "), "; begin anew with --fresh, which removes none of them"),
+      absl::StatusCode::kDataLoss);
 }
 
 absl::Status TakeLatest(const TrainRequest& request, PreparedTraining* prepared) {

@@ -41,6 +41,13 @@ std::string LockHolder(int fd) {
   return absl::StrCat(" (process ", pid, ")");
 }
 
+// ResourceExhausted where the disk is full, as anything that is written below says it.
+absl::Status CannotBe(const char* what, const std::string& path, int error) {
+  const absl::StatusCode code = checkpoint::FileError(path, "", error).code();
+  return FieldError("job.dump_folder", path, absl::StrCat("cannot be ", what, ": ", std::strerror(error)),
+                    code == absl::StatusCode::kResourceExhausted ? code : absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 
 std::string RecipePath(const std::string& run_directory) { return run_directory + "/recipe.toml"; }
@@ -65,10 +72,10 @@ absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& path) {
   for (const char* folder : {"/checkpoints", "/flight", "/logs"}) {
     std::error_code error;
     std::filesystem::create_directories(path + folder, error);
-    if (error) return FieldError("job.dump_folder", path, absl::StrCat("cannot be made: ", error.message()));
+    if (error) return CannotBe("made", path, error.value());
   }
   const int fd = open((path + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return FieldError("job.dump_folder", path, absl::StrCat("cannot be written: ", std::strerror(errno)));
+  if (fd < 0) return CannotBe("written", path, errno);
   RunDirectory directory(path, fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     return FieldError(

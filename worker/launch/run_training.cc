@@ -1,6 +1,10 @@
 #include "worker/launch/run_training.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -16,6 +20,7 @@
 #include "worker/launch/find_checkpoint.h"
 #include "worker/launch/launcher.h"
 #include "worker/launch/metrics_merger.h"
+#include "worker/launch/room.h"
 #include "worker/launch/run_directory.h"
 #include "worker/parallel/recipe.h"
 
@@ -98,6 +103,35 @@ void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& cal
        {checkpoint::RemoveUncommitted(CheckpointsPath(run_directory)), checkpoint::RemoveAll(PartialExportPath(run_directory))}) {
     if (!status.ok()) Warn(callbacks, absl::StrCat("what an earlier attempt left cannot be removed: ", status.message()));
   }
+}
+
+// Until the disk has room for what this process itself writes, or somebody asks to stop.
+absl::Status WhenThereIsRoom(const TrainCallbacks& callbacks, StopPipe* stop, const std::function<absl::Status()>& work) {
+  const auto waits = [&](const std::string& why) {
+    v1::Progress progress;
+    progress.set_phase("starting");
+    progress.set_waits(why);
+    if (callbacks.progress) callbacks.progress(progress);
+  };
+  return DoWhenThereIsRoom(work, waits, [stop] { return stop != nullptr && stop->Pending(); });
+}
+
+// The ranks' logs, so that none is missing for want of room.
+absl::Status MakeLogs(const std::string& run_directory, int64_t ranks) {
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const std::string path = absl::StrCat(LogsPath(run_directory), "/rank-", rank, ".log");
+    const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (descriptor < 0) return checkpoint::FileError(path, "cannot be written", errno);
+    close(descriptor);
+  }
+  return absl::OkStatus();
+}
+
+// What a training begins with, on the disk.
+absl::Status WriteBeginning(const RunDirectory& directory, const v1::Start& start, const v1::Run& run) {
+  absl::Status status = MakeLogs(start.run_directory(), start.world_size());
+  if (status.ok()) status = directory.WriteRecipe(start.recipe());
+  return status.ok() ? directory.WriteRun(run) : status;
 }
 
 std::string GoesOn(const PreparedTraining& prepared) {
@@ -276,19 +310,43 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
   }
 }
 
+TrainOutcome OutcomeOf(const LaunchOutcome& launched, PreparedTraining prepared, TrainOutcome outcome) {
+  outcome.cause = launched.cause;
+  outcome.step = launched.step;
+  const bool wished = prepared.start.recipe().checkpoint().last_save_in_hf();
+  if (wished && outcome.cause == v1::Exit::FINISHED &&
+      IsExported(outcome.run_directory, CheckpointsHolding(prepared.start, outcome.step), outcome.step))
+    outcome.hf_directory = HuggingFacePath(outcome.run_directory);
+  outcome.prepared = std::move(prepared);
+  return outcome;
+}
+
 }  // namespace
 
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop) {
   v1::Recipe recipe = request.recipe;
   parallel::FillDefaults(&recipe);
   const std::string path = recipe.job().dump_folder();
-  auto directory = RunDirectory::Open(path);
-  if (!directory.ok()) return directory.status();
+  const auto stopping = [&](const absl::Status& status) {
+    return absl::IsCancelled(status) || (absl::IsResourceExhausted(status) && stop != nullptr && stop->Pending());
+  };
+  std::optional<RunDirectory> directory;
+  absl::Status status = WhenThereIsRoom(callbacks, stop, [&] {
+    auto opened = RunDirectory::Open(path);
+    if (opened.ok()) directory.emplace(*std::move(opened));
+    return opened.status();
+  });
+  if (stopping(status)) return StoppedBefore(request, path, stop);
+  if (!status.ok()) return status;
   // Before anybody asks whether hf/ is there.
   if (absl::Status status = checkpoint::RestoreFolder(HuggingFacePath(path)); !status.ok())
     Warn(callbacks, std::string(status.message()));
-  auto prepared = PrepareTraining(request, TokensPath(path), [stop] { return stop != nullptr && stop->Pending(); });
-  if (absl::IsCancelled(prepared.status())) return StoppedBefore(request, path, stop);
+  absl::StatusOr<PreparedTraining> prepared = absl::UnknownError("");
+  status = WhenThereIsRoom(callbacks, stop, [&] {
+    prepared = PrepareTraining(request, TokensPath(path), [stop] { return stop != nullptr && stop->Pending(); });
+    return prepared.status();
+  });
+  if (stopping(status)) return StoppedBefore(request, path, stop);
   if (!prepared.ok()) {
     if (request.lease) PutLeasedAside(prepared.status(), callbacks);
     return prepared.status();
@@ -314,22 +372,23 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
     if (absl::Status status = BeginAnew(path, outcome.attempt); !status.ok()) return status;
   }
   RemoveFlightRecords(path);
-  if (absl::Status status = directory->WriteRecipe(prepared->start.recipe()); !status.ok()) return status;
-  if (absl::Status status = directory->WriteRun(*run); !status.ok()) return status;
+  status = WhenThereIsRoom(callbacks, stop, [&] { return WriteBeginning(*directory, prepared->start, *run); });
+  if (stopping(status)) return StoppedBefore(request, path, stop);
+  if (!status.ok()) return status;
 
   const auto launched = Launch(request, callbacks, stop, *directory, &*prepared, &*run, &outcome);
-  const absl::Status kept = EndAttempt(*directory, *std::move(run), launched);
+  const auto note = [&] { return EndAttempt(*directory, *run, launched); };
+  // A leased attempt's end is kept by the service: nobody's slots wait for that note.
+  const bool waits_for_room = launched.ok() && !request.lease;
+  const absl::Status kept = waits_for_room ? WhenThereIsRoom(callbacks, stop, note) : note();
   if (!launched.ok()) return launched.status();
+  if (request.lease && absl::IsResourceExhausted(kept)) {
+    Warn(callbacks, absl::StrCat("how the training ended is not noted: ", kept.message()));
+    return OutcomeOf(*launched, *std::move(prepared), std::move(outcome));
+  }
   if (!kept.ok())
     return Annotate(kept, absl::StrCat("step ", launched->step, " is done, but how the training ended cannot be noted"));
-  outcome.cause = launched->cause;
-  outcome.step = launched->step;
-  const bool wished = prepared->start.recipe().checkpoint().last_save_in_hf();
-  if (wished && outcome.cause == v1::Exit::FINISHED &&
-      IsExported(path, CheckpointsHolding(prepared->start, outcome.step), outcome.step))
-    outcome.hf_directory = HuggingFacePath(path);
-  outcome.prepared = *std::move(prepared);
-  return outcome;
+  return OutcomeOf(*launched, *std::move(prepared), std::move(outcome));
 }
 
 }  // namespace legoai::launch

@@ -5,9 +5,11 @@
 // the latest checkpoint unless the request says `fresh`: then checkpoints and export that are there are put aside as
 // checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt goes on from what its lease says.
 //
-// A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged and said with a warning; the
-// next older one is taken, and run.json names those that were passed over. A leased attempt ends there: its error carries the
+// A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged and said with a warning;
+// the next older one is taken, and run.json names those that were passed over. A leased attempt ends there: its error carries the
 // damage (worker/checkpoint/damage.h), and the service chooses.
+//
+// On a disk that is full it waits, and the ranks with it, until there is room: Progress.waits says for what. A stop ends that.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +60,8 @@ struct TrainOutcome {
 
 // `stop` may be null. Blocks; no process is left when it returns, nor if this process is killed.
 // A stop is heeded while it prepares, too: then nothing is started.
-// Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; the run directory in use. After a failure run.json has the reason, and
-// flight/rank-R.json what every rank was doing.
+// Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; the run directory in use. After a failure run.json has the
+// reason, and flight/rank-R.json what every rank was doing.
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);
 
 }  // namespace legoai::launch

@@ -226,9 +226,9 @@ void CutShort(const std::string& path) { std::filesystem::resize_file(path, std:
 void Remove(const std::string& path) { std::filesystem::remove_all(path); }
 
 const std::vector<Harm>& Harms() {
-  static const auto* const harms = new std::vector<Harm>{{"/rank-00000.bin", FlipBit},  {"/manifest.pb", FlipBit},
-                                                         {"/rank-00000.bin", CutShort}, {"/manifest.pb", CutShort},
-                                                         {"/rank-00000.bin", Remove},   {"/manifest.pb", Remove}};
+  static const auto* const harms =
+      new std::vector<Harm>{{"/rank-00000.bin", FlipBit}, {"/manifest.pb", FlipBit},   {"/rank-00000.bin", CutShort},
+                            {"/manifest.pb", CutShort},   {"/rank-00000.bin", Remove}, {"/manifest.pb", Remove}};
   return *harms;
 }
 
@@ -248,8 +248,9 @@ TEST_F(RunTrainingTest, ADamagedCheckpointIsPutAsideAndTheNextOlderOneIsTaken) {
     const std::string aside = root + "/step-4.damaged";
     EXPECT_TRUE(std::filesystem::exists(aside));
     EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(root, 4)));
-    EXPECT_THAT(logs_, ::testing::Contains(::testing::AllOf(HasSubstr("the checkpoint of step 4 is damaged (" + file),
-                                                            HasSubstr("put aside as " + aside), HasSubstr("goes on from step 3"))));
+    EXPECT_THAT(logs_,
+                ::testing::Contains(::testing::AllOf(HasSubstr("the checkpoint of step 4 is damaged (" + file),
+                                                     HasSubstr("put aside as " + aside), HasSubstr("goes on from step 3"))));
     const v1::RunAttempt attempt = (*ReadRun(path()))->attempts(0);
     ASSERT_EQ(attempt.damaged_size(), 1);
     EXPECT_EQ(attempt.damaged(0).step(), 4);
@@ -286,7 +287,8 @@ TEST_F(RunTrainingTest, WhereNoneLoadsNothingIsBegunAndAllAreNamed) {
       request_.fresh = false;
       const absl::Status refused = Train().status();
       EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
-      for (const char* part : {"no checkpoint loads", "step-2", "step-4", "--fresh"}) EXPECT_THAT(refused.message(), HasSubstr(part));
+      for (const char* part : {"no checkpoint loads", "step-2", "step-4", "--fresh"})
+        EXPECT_THAT(refused.message(), HasSubstr(part));
       EXPECT_FALSE(std::filesystem::exists(MetricsPath(path())));
     }
     request_.fresh = true;
@@ -317,7 +319,8 @@ TEST_F(RunTrainingTest, ALeasedAttemptTellsOfTheDamageAndEnds) {
     harm.act(earlier + "/step-4" + harm.file);
     recipe().mutable_job()->set_dump_folder(job + "/epoch-2");
     request_.lease = LeasedAttempt{.attempt = 2, .epoch = 2, .resume_step = 4, .resume_directory = earlier};
-    for (const std::string& detail : {std::string("step-4") + harm.file, std::string("step-4: was put aside as damaged before")}) {
+    for (const std::string& detail :
+         {std::string("step-4") + harm.file, std::string("step-4: was put aside as damaged before")}) {
       const auto damage = checkpoint::GetDamage(Train().status());
       ASSERT_TRUE(damage.has_value()) << detail;
       EXPECT_EQ(damage->step(), 4);

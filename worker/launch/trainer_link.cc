@@ -156,6 +156,17 @@ void TrainerLink::Advance(int64_t done) {
   Send(std::move(message)).IgnoreError();  // without a launcher the listening thread ends the process
 }
 
+absl::Status TrainerLink::SendWaits(const std::string& waits) {
+  v1::FromTrainer message;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    progress_.set_waits(waits);
+    told_ = absl::Now();
+    *message.mutable_progress() = progress_;
+  }
+  return Send(std::move(message));
+}
+
 absl::Status TrainerLink::SendLog(std::string_view level, std::string_view text) {
   v1::FromTrainer message;
   message.mutable_log()->set_level(std::string(level));

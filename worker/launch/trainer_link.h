@@ -44,6 +44,8 @@ class TrainerLink {
   absl::Status SendProgress(std::string_view phase, int64_t step, int64_t steps, int64_t total = 0);
   // `done` more of the phase's total is done. Tells the launcher, though not more often than makes sense.
   void Advance(int64_t done);
+  // For what it waits, in a sentence, until the next phase begins; empty: it is at work. Told at once, and with every later beat.
+  absl::Status SendWaits(const std::string& waits);
   absl::Status SendLog(std::string_view level, std::string_view text);
   // The last message: `status` is the reason of a failure, and OK for any other cause.
   absl::Status SendExit(v1::Exit::Cause cause, int64_t step, const absl::Status& status);

@@ -36,8 +36,8 @@ absl::StatusOr<std::unique_ptr<comm::Communicator>> NoCommunicator(const graph::
   return absl::InternalError(absl::StrCat("group ", group.name, " of a world of one asked for a communicator"));
 }
 
-absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> MakeRecorder(const v1::Start& start,
-                                                                   const std::vector<graph::Group>& groups, bool cuda) {
+absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> RecorderOf(const v1::Start& start, const std::vector<graph::Group>& groups,
+                                                                 bool cuda) {
   const v1::CommSection& section = start.recipe().comm();
   auto ring =
       comm::FlightRing::Create(launch::FlightRingPath(start.run_directory(), start.rank()), start.rank(), start.world_size(),
@@ -74,6 +74,13 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
 
 Machine::~Machine() = default;
 
+absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::ParallelDims& dims) {
+  auto recorder = RecorderOf(start, dims.Groups(start.rank()), plugin_ != nullptr);
+  if (!recorder.ok()) return recorder.status();
+  recorder_ = *std::move(recorder);
+  return absl::OkStatus();
+}
+
 absl::Status Machine::Connect(const v1::Start& start, const parallel::ParallelDims& dims) {
   const std::vector<graph::Group> groups = dims.Groups(start.rank());
   comm::CommunicatorFactory factory = NoCommunicator;
@@ -82,9 +89,6 @@ absl::Status Machine::Connect(const v1::Start& start, const parallel::ParallelDi
     if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");
     factory = *std::move(made);
   }
-  auto recorder = MakeRecorder(start, groups, plugin_ != nullptr);
-  if (!recorder.ok()) return recorder.status();
-  recorder_ = *std::move(recorder);
   auto streams = plugin_ != nullptr ? plugin_->make_streams() : comm::MakeThreadStreams();
   auto runtime = comm::Runtime::Create(start.rank(), groups, std::move(streams), std::move(factory), recorder_.get());
   if (!runtime.ok()) return runtime.status();

@@ -25,6 +25,9 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
+  // Makes this rank's flight ring, before Connect(). ResourceExhausted: the disk is full.
+  absl::Status MakeRecorder(const v1::Start& start, const parallel::ParallelDims& dims);
+
   // Meets the other ranks and makes the runtime current, from here to the end of this object.
   absl::Status Connect(const v1::Start& start, const parallel::ParallelDims& dims);
 

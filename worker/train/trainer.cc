@@ -15,6 +15,7 @@
 #include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
 #include "worker/train/lr_schedule.h"
+#include "worker/train/room.h"
 #include "worker/train/trainer_state.h"
 
 namespace legoai::train {
@@ -61,9 +62,33 @@ absl::Status Trainer::SetUp() {
   auto machine = Machine::Open(start_);
   if (!machine.ok()) return machine.status();
   machine_ = *std::move(machine);
+  if (absl::Status status = MakeRecorder(*dims); !status.ok()) return status;
   if (absl::Status status = machine_->Connect(start_, *dims); !status.ok()) return status;
   link_.SetWaitsIn([directory = start_.run_directory(), rank = start_.rank()] { return CommunicationOf(directory, rank); });
   return MakeStep(*dims);
+}
+
+// Here, and not in a rendezvous with its time-out, the ranks wait for the one that waits for room.
+absl::Status Trainer::MakeRecorder(const parallel::ParallelDims& dims) {
+  const auto made = DoWhenThereIsRoom(link_, {"the flight record", start_.run_directory()}, nullptr,
+                                      [&] { return machine_->MakeRecorder(start_, dims); });
+  if (!made.ok()) return made.status();
+  if (!*made) return absl::ResourceExhaustedError("asked to stop before there was room for the flight record");
+  return link_.Meet();
+}
+
+// Where it was asked to stop before there was room, there are none.
+absl::Status Trainer::MakeTensorboard() {
+  if (start_.rank() != 0 || !recipe_.metrics().enable_tensorboard()) return absl::OkStatus();
+  return DoWhenThereIsRoom(link_, {"TensorBoard's events", start_.run_directory()}, nullptr,
+                           [&] {
+                             auto tensorboard =
+                                 TensorboardWriter::Create(launch::TensorboardPath(start_.run_directory()),
+                                                           absl::StrCat("attempt-", start_.attempt()), absl::Now());
+                             if (tensorboard.ok()) tensorboard_ = *std::move(tensorboard);
+                             return tensorboard.status();
+                           })
+      .status();
 }
 
 absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
@@ -88,12 +113,7 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
   if (absl::Status status = OpenText(dims, next_sample); !status.ok()) return status;
   tokens_per_step_ = dims.global_batch() * dims.seq_len();
   meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
-  if (start_.rank() == 0 && recipe_.metrics().enable_tensorboard()) {
-    auto tensorboard = TensorboardWriter::Create(launch::TensorboardPath(start_.run_directory()),
-                                                 absl::StrCat("attempt-", start_.attempt()), absl::Now());
-    if (!tensorboard.ok()) return tensorboard.status();
-    tensorboard_ = *std::move(tensorboard);
-  }
+  if (absl::Status status = MakeTensorboard(); !status.ok()) return status;
   // Ranks build and load for as long as they take; the first collective must not have to wait for the slowest.
   return link_.Meet();
 }
@@ -114,7 +134,7 @@ absl::Status Trainer::OpenText(const parallel::ParallelDims& dims, int64_t next_
 
 absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
   StopRequest stop = StopRequest::kNone;
-  while (step_ < steps_ && stop == StopRequest::kNone) {
+  while (step_ < steps_ && stop == StopRequest::kNone && !gave_up_) {
     if (absl::Status status = DoStep(); !status.ok()) return status;
     const auto agreed = AgreeOnStop();
     if (!agreed.ok()) return agreed.status();
@@ -126,16 +146,22 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
   }
   // Whoever leaves first would look like a lost peer to the others.
   if (const auto all_here = machine_->Max(0); !all_here.ok()) return all_here.status();
-  if (step_ < steps_) return v1::Exit::STOPPED;
-  if (absl::Status status = Export(); !status.ok()) return status;
-  return v1::Exit::FINISHED;
+  if (step_ < steps_ || gave_up_) return v1::Exit::STOPPED;
+  return Export();
 }
 
 // The others may be gone by then: the model is read from the checkpoint.
-absl::Status Trainer::Export() {
-  if (start_.rank() != 0 || !recipe_.checkpoint().last_save_in_hf()) return absl::OkStatus();
-  if (saved_step_ == step_) return ExportCheckpoint(link_, step_);
-  return link_.SendLog("warning", "no Hugging Face folder is written: the last checkpoint was denied");
+absl::StatusOr<v1::Exit::Cause> Trainer::Export() {
+  if (start_.rank() != 0 || !recipe_.checkpoint().last_save_in_hf()) return v1::Exit::FINISHED;
+  if (saved_step_ != step_) {
+    const char* text = "no Hugging Face folder is written: the last checkpoint was denied";
+    if (absl::Status status = link_.SendLog("warning", text); !status.ok()) return status;
+    return v1::Exit::FINISHED;
+  }
+  const auto done = DoWhenThereIsRoom(link_, {"the Hugging Face folder", start_.run_directory()}, nullptr,
+                                      [&] { return ExportCheckpoint(link_, step_); });
+  if (!done.ok()) return done.status();
+  return *done ? v1::Exit::FINISHED : v1::Exit::STOPPED;
 }
 
 absl::Status Trainer::DoStep() {
@@ -240,10 +266,11 @@ absl::Status Trainer::Save() {
   facts.set_tokenizer_identity(start_.tokenizer_identity());
   *facts.mutable_model() = launch::CanonicalModel(start_.model());
   *facts.mutable_recipe() = recipe_;
-  const auto saved =
-      SaveCheckpoint(link_, facts, train_step_->optimizer(), machine_->runtime(), recipe_.checkpoint().keep_latest_k());
+  const auto saved = SaveCheckpoint(link_, facts, train_step_->optimizer(), machine_->runtime(),
+                                    recipe_.checkpoint().keep_latest_k(), [this](int64_t value) { return machine_->Max(value); });
   if (!saved.ok()) return Annotate(saved.status(), absl::StrCat("checkpoint of step ", step_));
-  if (*saved) saved_step_ = step_;
+  if (*saved == Saved::kCommitted) saved_step_ = step_;
+  gave_up_ = *saved == Saved::kGivenUp;
   return absl::OkStatus();
 }
 

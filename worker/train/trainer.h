@@ -45,7 +45,9 @@ class Trainer {
   absl::Status Report();
   absl::Status Save();
   absl::StatusOr<launch::TrainerLink::StopRequest> AgreeOnStop();
-  absl::Status Export();
+  absl::StatusOr<v1::Exit::Cause> Export();
+  absl::Status MakeRecorder(const parallel::ParallelDims& dims);
+  absl::Status MakeTensorboard();
 
   launch::TrainerLink& link_;
   const v1::Start& start_;
@@ -59,6 +61,7 @@ class Trainer {
   int64_t steps_ = 0;
   int64_t step_ = 0;
   int64_t saved_step_ = -1;
+  bool gave_up_ = false;                                 // a save, since a rank was asked to stop while all waited for room
   double loss_ = 0, grad_norm_ = 0, learning_rate_ = 0;  // of the last step
   std::optional<double> validation_loss_;                // of this step
 };

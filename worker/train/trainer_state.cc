@@ -51,26 +51,31 @@ absl::Status NoteDamage(const absl::Status& status, const v1::Start& start, int6
 
 }  // namespace
 
-absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
-                                    comm::Runtime& runtime, int64_t keep) {
+absl::StatusOr<Saved> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+                                     comm::Runtime& runtime, int64_t keep, const MaxOfRanks& max) {
   const v1::Start& start = link.start();
   const std::string root = launch::CheckpointsPath(start.run_directory());
   const auto tensors = CheckpointTensors(optimizer);
-  absl::Status status = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
-                                          checkpoint::BytesToWrite(tensors, runtime));
-  if (!status.ok()) return status;
+  const absl::StatusOr<int64_t> bytes = checkpoint::BytesOfAllRanks(tensors, runtime);
+  if (!bytes.ok()) return bytes.status();
   absl::Status vote;
   checkpoint::SaveCallbacks callbacks;
   callbacks.vote = [&](const std::string& digest) { return vote = link.AwaitCommit(facts.step(), digest); };
   callbacks.written = [&](int64_t bytes) { link.Advance(bytes); };
   callbacks.meet = [&] { return link.Meet(); };
-  status = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
+  const auto done = DoWhenThereIsRoom(link, {"a checkpoint", root, *bytes}, max, [&] {
+    const absl::Status told = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
+                                                checkpoint::BytesToWrite(tensors, runtime));
+    return told.ok() ? checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks) : told;
+  });
+  if (done.ok() && !*done) return Saved::kGivenUp;
+  absl::Status status = done.status();
   const bool denied = absl::IsAborted(vote);
   if (denied) status = start.rank() == 0 ? TellDenied(link, facts.step(), vote) : absl::OkStatus();
   if (status.ok() && !denied && start.rank() == 0) status = RemoveOld(link, root, keep);
   if (status.ok()) status = link.Meet();
   if (!status.ok()) return status;
-  return !denied;
+  return denied ? Saved::kDenied : Saved::kCommitted;
 }
 
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer) {

@@ -11,6 +11,7 @@
 #include "worker/checkpoint/sharded_checkpoint.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/optimizer.h"
+#include "worker/train/room.h"
 
 namespace legoai::train {
 
@@ -20,9 +21,11 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer);
 
 // Saves step `facts.step` of the run directory if the launcher commits it, and removes all but the latest `keep` checkpoints.
 // However long that takes a rank, the others wait for it: all come back at the same time.
-// True: committed; false: denied, which the launcher is told as a warning. Errors: those of SaveSharded.
-absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
-                                    comm::Runtime& runtime, int64_t keep);
+// Where the disk is full all wait until there is room (room.h; `max` is that of all ranks). Denied, and given up because a rank
+// was asked to stop while they waited, the launcher is told as a warning. Errors: those of SaveSharded.
+enum class Saved { kCommitted, kDenied, kGivenUp };
+absl::StatusOr<Saved> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+                                     comm::Runtime& runtime, int64_t keep, const MaxOfRanks& max);
 
 // Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer);
@@ -31,8 +34,8 @@ absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& pa
 // without the others. After an error an earlier hf/ is as it was.
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 
-// Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest. An error that is the checkpoint's damage
-// carries it (worker/checkpoint/damage.h), here and in ExportCheckpoint.
+// Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest. An error that is the checkpoint's
+// damage carries it (worker/checkpoint/damage.h), here and in ExportCheckpoint.
 absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer);
 
 }  // namespace legoai::train

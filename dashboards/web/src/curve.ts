@@ -75,6 +75,11 @@ export interface Mark {
   text: string;
 }
 
+// Why a job is as it is: for what its trainers wait, where they do.
+export function whyOf(job: Job): string {
+  return !isFinal(job.state) && job.progress?.waits ? job.progress.waits : job.reason;
+}
+
 // Where attempts after the first began, and the checkpoints; ascending by step.
 export function marksOf(attempts: Attempt[], checkpoints: Checkpoint[]): Mark[] {
   const restarts = attempts.filter((a) => a.attempt > 1).map((a): Mark => (

@@ -106,6 +106,7 @@ export interface JobProgress {
   step_seconds: number | null;
   peak_memory_bytes: number | null;
   update_time_us: number;
+  waits: string;
 }
 
 export interface Job {

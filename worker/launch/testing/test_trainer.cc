@@ -160,9 +160,9 @@ absl::Status LoadCheckpoint(const v1::Start& start) {
   for (int i = 0; reader.ok() && status.ok() && i < reader->manifest().chunks_size(); ++i) {
     const v1::CheckpointChunk chunk = reader->manifest().chunks(i);
     std::string bytes(static_cast<size_t>(chunk.bytes()), '\0');
-    status = reader->ReadRectangle(chunk.name(), chunk.dtype(), {chunk.global_shape().begin(), chunk.global_shape().end()},
-                                   {{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}},
-                                   bytes.data());
+    status = reader->ReadRectangle(
+        chunk.name(), chunk.dtype(), {chunk.global_shape().begin(), chunk.global_shape().end()},
+        {{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}}, bytes.data());
   }
   return checkpoint::NoteDamage(status, root, start.resume_step());
 }

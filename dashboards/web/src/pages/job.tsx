@@ -1,7 +1,7 @@
 // One job, live: what it does, how it was planned, what happened to it, what it says.
 import { useEffect, useState } from 'preact/hooks';
 import { ApiError, cancelJob, getJob, listAttempts, newRequestId, queryMetrics, retryJob } from '../api';
-import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft, slotsText } from '../curve';
+import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft, slotsText, whyOf } from '../curve';
 import * as format from '../format';
 import { useKeys } from '../keyboard';
 import { useEvents, useNow, useThrottled } from '../live';
@@ -132,7 +132,7 @@ function Head({ job, planning, now }: { job: Job; planning: PlanningProgress | n
         <span class="spacer" />
         <Actions job={job} name={name} />
       </div>
-      <p class="reason" aria-live="polite">{job.reason || ' '}</p>
+      <p class="reason" aria-live="polite">{whyOf(job) || ' '}</p>
       {job.state === 'planning' && <Planning planning={planning} />}
       <Stats job={job} now={now} />
     </>

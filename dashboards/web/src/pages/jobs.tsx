@@ -1,7 +1,7 @@
 // All jobs: filtered, paged and live. The filter, the page and its size are in the address.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { listJobs, type JobPage } from '../api';
-import { doneShare, isFinal, secondsLeft, slotsText } from '../curve';
+import { doneShare, isFinal, secondsLeft, slotsText, whyOf } from '../curve';
 import * as format from '../format';
 import { useKeys } from '../keyboard';
 import { useEvents, useNow, useThrottled } from '../live';
@@ -134,7 +134,7 @@ function Row({ job, now, selected }: { job: Job; now: number; selected: boolean 
       <td data-label="State">
         <Badge state={job.state} />
         {job.queue_position !== null && <span class="faint"> no. {job.queue_position}</span>}
-        {job.reason && <div class="why" title={job.reason}>{job.reason}</div>}
+        {whyOf(job) && <div class="why" title={whyOf(job)}>{whyOf(job)}</div>}
       </td>
       <td data-label="Job">
         <a class="name" href={jobAddress(job.name)}>{name}</a>
