@@ -40,7 +40,8 @@ ActiveJob AsActive(const v1::Job& job) {
           .wanted = job.spec().resources(),
           .world_size = job.world_size(),
           .priority = job.spec().policy().priority(),
-          .submitted_us = job.create_time_us()};
+          .submitted_us = job.create_time_us(),
+          .not_before_us = job.not_before_time_us()};
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct ActiveJob {
   int64_t submitted_us = 0;
   // As long as its steps will take: while it runs by what was measured, pauses for saving and evaluation included.
   std::optional<absl::Duration> time_left = {};
+  int64_t not_before_us = 0;  // back-off: no attempt before; microseconds UTC
   // Of the latest lease; 0: not seen.
   int64_t leased_us = 0;
   int64_t first_step = 0, first_report_us = 0;  // the first report of steps that was seen

@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
+#include "server/fleet/after_failure.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/kept_checkpoints.h"
-#include "server/fleet/resume_point.h"
+#include "server/fleet/lease_binding.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 
@@ -76,54 +77,6 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
   return transaction.PutAttempt(job.name(), *attempt);
 }
 
-// How often in a row trainers have failed without a new committed checkpoint in between, this time included. One that is damaged
-// was no progress, and to come upon it is no failure of the trainers.
-absl::StatusOr<int64_t> FailuresInVain(store::Transaction& transaction, const v1::Job& job) {
-  const auto attempts = transaction.ListAttempts(job.name());
-  if (!attempts.ok()) return attempts.status();
-  const auto checkpoints = transaction.ListKeptCheckpoints(job.name());
-  if (!checkpoints.ok()) return checkpoints.status();
-  int64_t last_progress = 0;
-  for (const v1::Checkpoint& one : *checkpoints) {
-    if (one.damage().empty()) last_progress = std::max(last_progress, one.attempt());
-  }
-  return std::count_if(attempts->begin(), attempts->end(), [&](const v1::Attempt& one) {
-    return one.attempt() > last_progress && one.state() == "failed" && !one.has_damage();
-  });
-}
-
-absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Status& error, std::string_view reason,
-                  int64_t now_us) {
-  *job->mutable_outcome()->mutable_error() = ToRpcStatus(error);
-  return Move(transaction, job, v1::FAILED, reason, now_us);
-}
-
-absl::Status Restart(store::Transaction& transaction, v1::Job* job, const std::string& reason, int64_t now_us) {
-  const auto from = FindResumePoint(transaction, *job);
-  if (!from.ok()) return from.status();
-  if (from->NoneIsWhole()) {
-    const absl::Status lost = absl::DataLossError(NoneIsWholeText(*from));
-    return Fail(transaction, job, lost, absl::StrCat(reason, "; ", lost.message()), now_us);
-  }
-  job->set_restarts(job->restarts() + 1);
-  return Move(transaction, job, v1::RESTARTING, absl::StrCat(reason, "; ", GoesOnText(*job, from->checkpoint)), now_us);
-}
-
-absl::Status ApplyFailure(store::Transaction& transaction, v1::Job* job, const absl::Status& error, int64_t now_us) {
-  if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
-  if (!IsWorthAnotherAttempt(error)) return Fail(transaction, job, error, std::string(error.message()), now_us);
-  const auto failures = FailuresInVain(transaction, *job);
-  if (!failures.ok()) return failures.status();
-  const int64_t allowed = job->spec().policy().max_restarts();
-  if (*failures > allowed) {
-    const std::string vain = *failures == 1 ? "an attempt has failed"
-                                            : absl::StrCat(*failures, " attempts in a row have failed without a new checkpoint");
-    return Fail(transaction, job, error, absl::StrCat(vain, ", and policy.max_restarts is ", allowed, ": ", error.message()),
-                now_us);
-  }
-  return Restart(transaction, job, std::string(error.message()), now_us);
-}
-
 // The attempt could not begin from its checkpoint: the job goes on from the one before it, and that is no failure of the job.
 // False: the damage is of no checkpoint that it could go on from, and nothing was done.
 absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, const v1::CheckpointDamage& damage,
@@ -136,8 +89,7 @@ absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, 
   *attempt->mutable_damage() = damage;
   absl::Status status = transaction.PutAttempt(job->name(), *attempt);
   if (!status.ok()) return status;
-  status = job->state() == v1::CANCELLING ? Move(transaction, job, v1::CANCELLED, job->reason(), now_us)
-                                          : Restart(transaction, job, **reason, now_us);
+  status = AfterFailure(transaction, job, FailureCause::kCheckpointDamaged, absl::DataLossError(**reason), now_us);
   if (!status.ok()) return status;
   return true;
 }
@@ -152,11 +104,11 @@ absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::A
     const auto applied = ApplyDamage(transaction, job, ended.damage(), now_us);
     if (!applied.ok() || *applied) return applied.status();
   }
-  if (!error.ok()) return ApplyFailure(transaction, job, error, now_us);
+  if (!error.ok()) return AfterFailure(transaction, job, FailureCause::kTrainers, error, now_us);
   if (ended.stopped()) {
-    if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
-    effects->worker_leaves = true;
-    return Restart(transaction, job, "its worker was told to leave", now_us);
+    effects->worker_leaves = job->state() != v1::CANCELLING;
+    const absl::Status leaves = absl::UnavailableError("its worker was told to leave");
+    return AfterFailure(transaction, job, FailureCause::kWorkerLeaves, leaves, now_us);
   }
   if (ended.has_hf_directory()) job->set_hf_directory(ended.hf_directory());
   job->mutable_outcome();
@@ -186,6 +138,11 @@ void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {
   progress->set_tokens_per_second(metrics.tokens_per_second());
   progress->set_step_seconds(metrics.step_seconds());
   if (metrics.has_peak_memory_bytes()) progress->set_peak_memory_bytes(metrics.peak_memory_bytes());
+}
+
+void CountRefused(int64_t facts, std::string_view why, Effects* effects) {
+  if (facts > 0 && effects->refused == 0) effects->refusal = std::string(why);
+  effects->refused += facts;
 }
 
 // Changes `job` in memory where the fact is no transition; the caller stores it. `touched` says so.
@@ -224,7 +181,12 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
       head.set_time_us(now_us);
       return transaction.PutFlightRecord(job->name(), head, &fact.flight_dump());
     }
-    case v1::Telemetry::kDirectoryKept: return KeepOnly(transaction, *job, fact.directory_kept(), now_us);
+    case v1::Telemetry::kDirectoryKept: {
+      const auto own = KeepOnly(transaction, *job, fact.directory_kept(), now_us);
+      if (own.ok() && !*own)
+        CountRefused(1, absl::StrCat(job->name(), " has no checkpoint in a directory that is told of"), effects);
+      return own.status();
+    }
     case v1::Telemetry::kEarlierRemoved: return RemoveEarlier(transaction, *job, now_us);
     case v1::Telemetry::FACT_NOT_SET: return absl::OkStatus();
   }
@@ -232,8 +194,8 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
 }
 
 // The facts of one lease that follow each other, with one read and one write of the job.
-absl::Status ApplyRun(store::Transaction& transaction, const v1::Telemetry* begin, const v1::Telemetry* end, int64_t now_us,
-                      Effects* effects) {
+absl::Status ApplyRun(store::Transaction& transaction, bool held, const v1::Telemetry* begin, const v1::Telemetry* end,
+                      int64_t now_us, Effects* effects) {
   auto found = JobOfLease(transaction, begin->lease());
   if (!found.ok()) return found.status();
   if (!*found) {
@@ -241,8 +203,16 @@ absl::Status ApplyRun(store::Transaction& transaction, const v1::Telemetry* begi
     return absl::OkStatus();
   }
   v1::Job job = **found;
+  if (!held) {
+    CountRefused(end - begin, absl::StrCat("the lease of ", job.name(), ", epoch ", job.epoch(), ", is not its own"), effects);
+    return absl::OkStatus();
+  }
   bool touched = false;
   for (const v1::Telemetry* fact = begin; fact != end; ++fact) {
+    if (const absl::Status can_be = CheckStep(job, *fact); !can_be.ok()) {
+      CountRefused(1, absl::StrCat(job.name(), ": ", can_be.message()), effects);
+      continue;
+    }
     const int64_t version = job.version();
     if (absl::Status status = ApplyFact(transaction, *fact, &job, &touched, now_us, effects); !status.ok()) return status;
     if (job.version() != version) touched = false;  // a transition has stored all of it
@@ -264,24 +234,25 @@ bool SameLease(const v1::LeaseId& a, const v1::LeaseId& b) { return a.job() == b
 
 }  // namespace
 
-absl::Status ApplyTelemetry(store::Transaction& transaction, const std::string& instance, const std::vector<v1::Telemetry>& facts,
+absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sender, const std::vector<v1::Telemetry>& facts,
                             int64_t now_us, Effects* effects) {
-  const auto durable = transaction.TelemetrySequence(instance);
+  const auto durable = transaction.TelemetrySequence(sender.instance);
   if (!durable.ok()) return durable.status();
   auto begin = facts.begin();
   while (begin != facts.end() && begin->sequence() <= *durable) ++begin;
   if (begin == facts.end()) return absl::OkStatus();
   while (begin != facts.end()) {
     const auto end = std::find_if(begin, facts.end(), [&](const auto& fact) { return !SameLease(fact.lease(), begin->lease()); });
-    const absl::Status status = ApplyRun(transaction, &*begin, &*begin + (end - begin), now_us, effects);
+    const bool held = sender.held.count({begin->lease().job(), begin->lease().epoch()}) > 0;
+    const absl::Status status = ApplyRun(transaction, held, &*begin, &*begin + (end - begin), now_us, effects);
     if (!status.ok()) return status;
     begin = end;
   }
-  return transaction.SetTelemetrySequence(instance, facts.back().sequence());
+  return transaction.SetTelemetrySequence(sender.instance, facts.back().sequence());
 }
 
-absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, int64_t now_us,
-                              Effects* effects) {
+absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, bool held,
+                              const std::string& directory, int64_t now_us, Effects* effects) {
   auto found = transaction.GetJob(request.lease().job());
   if (!found.ok()) return found.status();
   if (!*found) return absl::FailedPreconditionError(absl::StrCat("the server knows no ", request.lease().job()));
@@ -291,8 +262,13 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
                                                       " is over: the job is ", StateText(job.state()), " in epoch ",
                                                       job.epoch()));
   }
-  // Asked again over another stream, when a later one is committed already.
-  if (job.has_committed_step() && request.step() <= job.committed_step()) return absl::OkStatus();
+  if (!held)
+    return absl::FailedPreconditionError(
+        absl::StrCat("the lease of ", job.name(), ", epoch ", job.epoch(), ", is not this agent's"));
+  const auto attempt = LatestAttempt(transaction, job);
+  if (!attempt.ok()) return attempt.status();
+  const auto is_new = CheckCommit(transaction, job, *attempt, directory, request);
+  if (!is_new.ok() || !*is_new) return is_new.status();
   v1::Checkpoint checkpoint;
   checkpoint.set_name(FormatCheckpointName(job.name(), request.step()));
   checkpoint.set_step(request.step());
@@ -322,12 +298,7 @@ absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job
   const absl::Status lost = absl::UnavailableError(reason);
   if (job.has_progress()) job.mutable_progress()->clear_waits();
   if (absl::Status status = EndAttempt(transaction, job, "lost", lost, std::nullopt, now_us); !status.ok()) return status;
-  if (job.state() == v1::CANCELLING) return Move(transaction, &job, v1::CANCELLED, job.reason(), now_us);
-  return Restart(transaction, &job, reason, now_us);
-}
-
-bool IsWorthAnotherAttempt(const absl::Status& error) {
-  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsAborted(error);
+  return AfterFailure(transaction, &job, FailureCause::kWorkerLost, lost, now_us);
 }
 
 }  // namespace legoai::server

@@ -1,5 +1,6 @@
 // What agents report of their leases, written into the store; the fence is here (decisions 20). gRPC-free.
 //
+// Of what an agent says that counts which is about a lease of its own, and can be (lease_binding.h).
 // Whatever does not carry the epoch of the job's latest lease, or comes when the job has no lease any more, changes nothing: a
 // fenced-off agent can neither commit a checkpoint, nor end a job, nor add to its curve.
 // Thread-safety: functions of the transaction that is given.
@@ -7,7 +8,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,23 +31,29 @@ struct Effects {
   int64_t lost_attempts = 0;   // that had to be given up, for whatever reason
   bool worker_leaves = false;  // it stopped an attempt although nobody had cancelled it
   int64_t fenced = 0;          // facts that were not of the latest epoch
+  int64_t refused = 0;         // facts that were not the agent's to tell, or cannot be
+  std::string refusal = {};    // why, of the first of them
 };
 
-// Applies facts of one instance of an agent, in order. Those that are durable already are skipped.
-absl::Status ApplyTelemetry(store::Transaction& transaction, const std::string& instance, const std::vector<v1::Telemetry>& facts,
+// Who reports.
+struct Sender {
+  std::string instance;                            // of the agent
+  std::set<std::pair<std::string, int64_t>> held;  // jobs and epochs of the leases that it holds
+};
+
+// Applies facts of one agent, in order. Those that are durable already are skipped; what is refused changes nothing, and counts
+// as heard.
+absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sender, const std::vector<v1::Telemetry>& facts,
                             int64_t now_us, Effects* effects);
 
-// Records the checkpoint under the lease's epoch. FailedPrecondition, with the reason, is a denial.
-absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, int64_t now_us,
-                              Effects* effects);
+// Records the checkpoint under the lease's epoch. `held`: the lease is the asking agent's, which saves its checkpoints in
+// `directory`. FailedPrecondition, with the reason, is a denial.
+absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, bool held,
+                              const std::string& directory, int64_t now_us, Effects* effects);
 
 // The lease is void although its agent did not say that it ended: the attempt is lost; the job restarts, or is cancelled if that
 // was asked for. Nothing if it is not the job's latest lease any more.
 absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job, int64_t epoch, const std::string& reason,
                          int64_t now_us, Effects* effects);
-
-// Whether an attempt that ended with this error may be tried again: a rank that died or hung, a worker that left. What is wrong
-// with the job itself, or a disk that is full, would only fail again.
-bool IsWorthAnotherAttempt(const absl::Status& error);
 
 }  // namespace legoai::server

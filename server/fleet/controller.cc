@@ -66,7 +66,8 @@ absl::Status Controller::Begin() {
                    .worker = placement.worker(),
                    .slots = placement.slots(),
                    .renewed = now,
-                   .attempt = attempt.attempt()});
+                   .attempt = attempt.attempt(),
+                   .instance = workers_[placement.worker()].facts.instance()});
     }
   }
   // A plan that was under way is made anew.
@@ -129,8 +130,10 @@ void Controller::Step() {
   StopCancelled();
   std::vector<scheduler::WorkerView> workers = WorkerViews();
   const absl::Duration now = options_.steady();
-  if (!*moved && workers == decided_workers_ && now - decided_ < kLongestWithoutDecision) return;
+  const bool due = options_.now_us() >= decide_at_us_ || now - decided_ >= kLongestWithoutDecision;
+  if (!*moved && !due && workers == decided_workers_) return;
   decided_ = now;
+  decide_at_us_ = std::numeric_limits<int64_t>::max();
   Offers offers(Workers());
   WaitBoard::Waits waits;
   StartPlanning(ScheduleJobs(workers, &offers, &waits), &offers, &waits);

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -103,6 +104,7 @@ class Controller : public Fleet {
     uint64_t session = 0;  // 0: not connected
     absl::Duration heard;  // the last time
     bool leaves = false;   // it stops what runs there, and says goodbye
+    int64_t refused = 0;   // messages of its agents that were not taken
   };
   struct PlanUnderWay {
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
@@ -146,7 +148,11 @@ class Controller : public Fleet {
   absl::Status CheckHello(const v1::Hello& hello) const;
   absl::StatusOr<v1::Worker> NewFacts(const v1::Hello& hello) const;
   void Welcome(uint64_t session, int64_t acknowledged);
-  std::vector<v1::LeaseId> Revoked(const std::string& worker, const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases);
+  std::vector<v1::LeaseId> Revoked(const std::string& worker, const std::string& instance,
+                                   const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases);
+  bool Speaks(uint64_t session) const;                                 // for its worker, which no later one does; holds mutex_
+  bool Holds(uint64_t session, const v1::LeaseId& lease);              // holds mutex_
+  void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker of `about`
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
   std::vector<std::string> LongLost() const;                                 // names of workers
@@ -159,6 +165,7 @@ class Controller : public Fleet {
   std::vector<ToPlan> ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits);
   scheduler::WaitingJob AsWaiting(const ActiveJob& job, const Kinds& kinds) const;
   std::optional<ToPlan> PlanAnew(const scheduler::Grant& grant, const Offers& offers) const;
+  bool BacksOff(const ActiveJob& job, WaitBoard::Waits* waits) const;
   void GrantLease(const scheduler::Grant& grant);
   void LeaveLease(const Lease& lease);
   std::vector<scheduler::WorkerView> WorkerViews() const;
@@ -191,6 +198,7 @@ class Controller : public Fleet {
 
   // Of the deciding thread alone.
   absl::Duration decided_ = -absl::InfiniteDuration();
+  int64_t decide_at_us_ = std::numeric_limits<int64_t>::max();  // when the first job that would have slots may have them
   std::vector<scheduler::WorkerView> decided_workers_;
   std::map<std::string, absl::Duration> too_large_since_;  // of a waiting job: that its gang is larger than any worker
   std::map<std::string, Refusal> refusals_;                // by job

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "server/fleet/controller.h"
+#include "server/fleet/lease_binding.h"
 #include "server/jobs/names.h"
 #include "server/jobs/submission.h"
 #include "worker/launch/build_version.h"
@@ -31,6 +32,7 @@ absl::Status Controller::CheckHello(const v1::Hello& hello) const {
         absl::StatusCode::kFailedPrecondition);
   }
   if (worker.instance().empty()) return FieldError("worker.instance", "", "is needed");
+  if (absl::Status status = CheckRuns(worker.runs()); !status.ok()) return status;
   if (worker.slots() < 1 || worker.slots() > kMostSlots)
     return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
@@ -48,6 +50,11 @@ absl::StatusOr<v1::Worker> Controller::NewFacts(const v1::Hello& hello) const {
   facts.set_last_seen_time_us(options_.now_us());
   facts.set_first_seen_time_us(facts.last_seen_time_us());
   const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [name, entry] : workers_) {
+    // Its facts would be taken for those that the other has told, or still has to.
+    if (name == facts.name() || entry.facts.instance() != facts.instance()) continue;
+    return FieldError("worker.instance", facts.instance(), "is that of another worker", absl::StatusCode::kAlreadyExists);
+  }
   const auto known = workers_.find(facts.name());
   if (known == workers_.end()) return facts;
   const WorkerEntry& entry = known->second;
@@ -72,7 +79,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   {
     // It lives and trains, even where that cannot be stored: a full disk ends no attempt.
     const std::lock_guard<std::mutex> lock(mutex_);
-    Revoked(facts.name(), hello.leases());
+    Revoked(facts.name(), facts.instance(), hello.leases());
   }
   int64_t acknowledged = 0;
   const absl::Status kept = store_->Write([&](store::Transaction& transaction) -> absl::Status {
@@ -90,17 +97,23 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
     if (entry.session != 0) {
       sessions_.at(entry.session).link->Close(absl::AbortedError(absl::StrCat("another agent has connected as ", facts.name())));
     }
-    entry = {.facts = facts, .session = id, .heard = options_.steady()};
+    // Another process runs nobody's trainers, whatever it lists, and what the one before had to say will not be heard any more.
+    const bool same = entry.facts.instance() == facts.instance();
+    entry = {.facts = facts, .session = id, .heard = options_.steady(), .refused = entry.refused};
     Session& session = sessions_[id];
-    session = {.worker = facts.name(), .instance = facts.instance(), .link = link, .judge_after = hello.last_telemetry()};
-    for (const v1::LeaseId& lease : hello.leases()) session.leases.insert({lease.job(), lease.epoch()});
+    session = {
+        .worker = facts.name(), .instance = facts.instance(), .link = link, .judge_after = same ? hello.last_telemetry() : 0};
+    for (const v1::LeaseId& lease : hello.leases()) {
+      if (same) session.leases.insert({lease.job(), lease.epoch()});
+    }
     v1::ToAgent welcome;
     welcome.mutable_welcome()->set_acknowledged_telemetry(acknowledged);
     welcome.mutable_welcome()->set_heartbeat_interval_seconds(absl::ToDoubleSeconds(options_.heartbeat_interval));
     welcome.mutable_welcome()->set_lease_ttl_seconds(absl::ToDoubleSeconds(options_.lease_ttl));
     link->Send(welcome);
     v1::ToAgent answer;
-    for (const v1::LeaseId& lease : Revoked(facts.name(), hello.leases())) *answer.mutable_heartbeat()->add_revoked() = lease;
+    for (const v1::LeaseId& lease : Revoked(facts.name(), facts.instance(), hello.leases()))
+      *answer.mutable_heartbeat()->add_revoked() = lease;
     if (answer.has_heartbeat()) link->Send(answer);
     if (facts.state() == v1::DRAINING) {
       v1::ToAgent drain;
@@ -118,13 +131,13 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   return id;
 }
 
-// Those that are not this worker's any more; the others are renewed. Holds mutex_.
-std::vector<v1::LeaseId> Controller::Revoked(const std::string& worker,
+// Those that are not this process's any more; the others are renewed. Holds mutex_.
+std::vector<v1::LeaseId> Controller::Revoked(const std::string& worker, const std::string& instance,
                                              const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases) {
   std::vector<v1::LeaseId> revoked;
   for (const v1::LeaseId& lease : leases) {
     const Lease* const known = book_.Find(lease.job(), lease.epoch());
-    if (known == nullptr || known->worker != worker) {
+    if (known == nullptr || known->worker != worker || known->instance != instance) {
       revoked.push_back(lease);
     } else {
       book_.Renew(lease.job(), lease.epoch(), worker, options_.steady());
@@ -147,29 +160,62 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
   entry.facts.set_dropped_metrics(heartbeat.dropped_metrics());
   v1::ToAgent answer;
   answer.mutable_heartbeat()->set_sequence(heartbeat.sequence());
-  for (const v1::LeaseId& lease : Revoked(found->second.worker, heartbeat.leases()))
+  for (const v1::LeaseId& lease : Revoked(found->second.worker, found->second.instance, heartbeat.leases()))
     *answer.mutable_heartbeat()->add_revoked() = lease;
   found->second.link->Send(answer);
   if (options_.metrics != nullptr) options_.metrics->Heartbeat(absl::ToDoubleSeconds(options_.steady() - begun));
 }
 
+bool Controller::Speaks(uint64_t session) const {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return false;
+  const auto worker = workers_.find(found->second.worker);
+  return worker != workers_.end() && worker->second.session == session;
+}
+
+bool Controller::Holds(uint64_t session, const v1::LeaseId& lease) {
+  if (!Speaks(session)) return false;
+  const Session& agent = sessions_.at(session);
+  const Lease* const held = book_.Find(lease.job(), lease.epoch());
+  return held != nullptr && held->worker == agent.worker && held->instance == agent.instance;
+}
+
+void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
+  int64_t count = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto worker = workers_.find(std::string(about.worker));
+    if (worker != workers_.end()) count = ++worker->second.refused;
+  }
+  if (IsWorthALine(count)) LogWarning(absl::StrCat("refused, the ", count, ". time: ", reason), about);
+}
+
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {
-  std::string instance, worker;
+  Sender sender;
+  std::string worker;
+  bool speaks = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || found->second.broken || facts.empty()) return;
-    instance = found->second.instance, worker = found->second.worker;
+    sender.instance = found->second.instance, worker = found->second.worker;
+    speaks = Speaks(session);
+    for (const v1::Telemetry& fact : facts) {
+      if (Holds(session, fact.lease())) sender.held.insert({fact.lease().job(), fact.lease().epoch()});
+    }
   }
-  int64_t fenced = 0;
+  // What is true of it comes again over the stream that has replaced this one.
+  if (!speaks) return LogRefusal(absl::StrCat(facts.size(), " facts over a stream that was replaced"), {.worker = worker});
+  Effects taken;
   const absl::Status written = Write([&](store::Transaction& transaction, Effects* effects) {
-    const absl::Status status = ApplyTelemetry(transaction, instance, facts, options_.now_us(), effects);
-    fenced = effects->fenced;
+    const absl::Status status = ApplyTelemetry(transaction, sender, facts, options_.now_us(), effects);
+    taken = *effects;
     return status;
   });
   const int64_t last = facts.back().sequence();
   if (!written.ok()) LogError(absl::StrCat("telemetry cannot be kept: ", written.message()), {.worker = worker});
-  if (fenced > 0) LogWarning(absl::StrCat(fenced, " facts of leases that are over"), {.worker = worker});
+  if (taken.fenced > 0) LogRefusal(absl::StrCat(taken.fenced, " facts of leases that are over"), {.worker = worker});
+  if (taken.refused > 0) LogRefusal(absl::StrCat(taken.refused, " facts: ", taken.refusal), {.worker = worker});
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
@@ -190,6 +236,8 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
 void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& request) {
   Lease asked{.job = request.lease().job(), .epoch = request.lease().epoch()};
   LogFields about;
+  bool speaks = false, holds = false;
+  absl::StatusOr<std::string> directory;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sessions_.find(session);
@@ -198,14 +246,15 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
     const Lease* const held = book_.Find(asked.job, asked.epoch);
     about = About(asked);
     about.attempt = held == nullptr ? std::nullopt : std::optional(held->attempt);
+    speaks = Speaks(session), holds = Holds(session, request.lease());
+    directory = CheckpointsOf(workers_[asked.worker].facts.runs(), request.lease());
   }
+  if (!speaks) return LogRefusal(absl::StrCat("step ", request.step(), " over a stream that was replaced"), about);
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
-    return CommitCheckpoint(transaction, request, options_.now_us(), effects);
+    return CommitCheckpoint(transaction, request, holds && directory.ok(), directory.value_or(""), options_.now_us(), effects);
   });
-  Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
-      status.ok() ? absl::StrCat("step ", request.step(), " is committed")
-                  : absl::StrCat("step ", request.step(), " is not committed: ", status.message()),
-      about);
+  if (status.ok()) LogInfo(absl::StrCat("step ", request.step(), " is committed"), about);
+  if (!status.ok()) LogRefusal(absl::StrCat("step ", request.step(), " is not committed: ", status.message()), about);
   if (status.ok() && options_.metrics != nullptr) options_.metrics->CheckpointCommitted();
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sessions_.find(session);

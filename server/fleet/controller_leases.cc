@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/explain.h"
 #include "server/fleet/controller.h"
+#include "server/fleet/failure_policy.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
@@ -187,6 +188,11 @@ std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<sched
   const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
   std::vector<ToPlan> moves;
   for (const scheduler::Grant& grant : decision.grants) {
+    const ActiveJob& job = *jobs_.Find(grant.job);
+    if (BacksOff(job, waits)) {
+      decide_at_us_ = std::min(decide_at_us_, job.not_before_us);
+      continue;
+    }
     auto move = PlanAnew(grant, *offers);
     if (move) {
       moves.push_back(*std::move(move));
@@ -204,6 +210,14 @@ std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<sched
     (*waits)[wait.job] = {job.version, std::move(reason), wait.position};
   }
   return moves;
+}
+
+// Its slots are kept for it meanwhile: failures of its trainers cost a job its time, and not its place.
+bool Controller::BacksOff(const ActiveJob& job, WaitBoard::Waits* waits) const {
+  if (BackOffLeft(job.not_before_us, options_.now_us()) == absl::ZeroDuration()) return false;
+  const std::string until = absl::FormatTime("%H:%M:%S", absl::FromUnixMicros(job.not_before_us), absl::UTCTimeZone());
+  (*waits)[job.name] = {job.version, absl::StrCat(job.reason, "; waits until ", until, " UTC"), 0};
+  return true;
 }
 
 // The lease is durable before the agent hears of it.
@@ -225,6 +239,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     job = **stored;
     const auto from = FindResumePoint(transaction, job);
     if (!from.ok()) return from.status();
+    job.clear_not_before_time_us();
     job.set_epoch(job.epoch() + 1);
     job.set_attempts(job.attempts() + 1);
     attempt = AttemptOf(job, grant, now_us);
@@ -254,6 +269,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const WorkerEntry& worker = workers_.at(grant.worker);
     lease.told_session = worker.session;
+    lease.instance = worker.facts.instance();
     book_.Grant(lease);
     if (!worker.leaves) return SendToWorker(grant.worker, message);
   }

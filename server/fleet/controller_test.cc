@@ -104,7 +104,11 @@ TEST_F(FleetTest, AJobWhoseBudgetEndsFirstStillGetsASimulatedRecipe) {
 
 TEST_F(FleetTest, ALongAttemptIsMeasuredByItsLatestSteps) {
   TestAgent agent("a");
-  const std::string job = Submit(2);
+  v1::Job made = MakeJob(2);
+  made.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(2 * kStepsMeasured + 1);
+  Insert({made});
+  const std::string job = made.name();
+  controller_->JobChanged(job);
   Connect(&agent);
   const v1::StartAttempt start = agent.link.NextStart();
   std::vector<v1::Telemetry> facts;
@@ -136,7 +140,7 @@ TEST_F(FleetTest, ALeaseThatNobodyRenewsGoesToAnotherWorkerAndTheOldOneIsFencedO
   const v1::StartAttempt again = second.link.NextStart();
   EXPECT_EQ(again.lease().epoch(), 2);
   EXPECT_EQ(again.resume_step(), 1);
-  EXPECT_EQ(again.resume_directory(), "/runs/epoch-1");
+  EXPECT_EQ(again.resume_directory(), CheckpointsOf(job, 1));
   // The old agent was stopped, and goes on.
   ReportStep(&first, old, 2);
   ReportEnd(&first, old, absl::OkStatus());

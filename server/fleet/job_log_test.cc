@@ -54,7 +54,7 @@ class JobLogTest : public FleetTest {
   }
   void ReportKept(TestAgent* agent, const v1::LeaseId& lease, int64_t epoch, const std::vector<int64_t>& steps) {
     Report(agent, lease, [&](v1::Telemetry* fact) {
-      fact->mutable_directory_kept()->set_directory(absl::StrCat("/runs/epoch-", epoch));
+      fact->mutable_directory_kept()->set_directory(CheckpointsOf(lease.job(), epoch));
       for (const int64_t step : steps) fact->mutable_directory_kept()->add_steps(step);
     });
   }
@@ -73,7 +73,8 @@ TEST_F(JobLogTest, WhereItRunsAndWhyItGoesOnElsewhere) {
       Texts(job),
       ElementsAre("0 info job planning: ranks recipes for 2 slots of workers/a",
                   AllOf(StartsWith("0 info job queued: its recipe is the fastest that fits of "), HasSubstr("local batch")),
-                  "1 info job leased: 2 slots of workers/a", "1 warning job restarting: rank 1 died; begins anew",
+                  "1 info job leased: 2 slots of workers/a",
+                  "1 warning job restarting: rank 1 died; begins anew in 1s (restart 1 of 1 without a new checkpoint)",
                   "2 info job leased: 2 slots of workers/a", "2 info job succeeded: finished at step 10"));
 }
 
@@ -115,7 +116,7 @@ TEST_F(JobLogTest, CheckpointsOfAnEarlierServerAreListedAndGoneOnFrom) {
   ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
   const v1::StartAttempt start = agent.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
-  EXPECT_EQ(start.resume_directory(), "/runs/epoch-1");
+  EXPECT_EQ(start.resume_directory(), CheckpointsOf(job, 1));
   EXPECT_THAT(Kept(job), ElementsAre("1:2", "1:4"));
   ReportKept(&agent, start.lease(), 1, {4});
   EXPECT_THAT(Kept(job), ElementsAre("1:4"));
@@ -141,7 +142,7 @@ TEST_F(JobLogTest, CheckpointsThatAreRemovedAreNotListed) {
   const v1::LeaseId fenced = lease;
   v1::StartAttempt start = agent.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
-  EXPECT_EQ(start.resume_directory(), "/runs/epoch-1");
+  EXPECT_EQ(start.resume_directory(), CheckpointsOf(job, 1));
   lease = start.lease();
   ReportKept(&agent, fenced, 1, {4});
   EXPECT_THAT(Kept(job), ElementsAre("1:3", "1:4")) << "of an epoch that is over";

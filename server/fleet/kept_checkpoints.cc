@@ -24,12 +24,18 @@ absl::Status MarkGone(store::Transaction& transaction, const v1::Job& job, int64
 
 }  // namespace
 
-absl::Status KeepOnly(store::Transaction& transaction, const v1::Job& job, const v1::DirectoryKept& kept, int64_t now_us) {
-  if (kept.steps().empty()) return absl::OkStatus();
+absl::StatusOr<bool> KeepOnly(store::Transaction& transaction, const v1::Job& job, const v1::DirectoryKept& kept,
+                              int64_t now_us) {
+  if (kept.steps().empty()) return true;
   const std::set<int64_t> steps(kept.steps().begin(), kept.steps().end());
-  return MarkGone(transaction, job, now_us, [&](const v1::Checkpoint& one) {
-    return one.directory() == kept.directory() && one.step() < *steps.rbegin() && steps.count(one.step()) == 0;
+  bool own = false;
+  const absl::Status status = MarkGone(transaction, job, now_us, [&](const v1::Checkpoint& one) {
+    if (one.directory() != kept.directory()) return false;
+    own = true;
+    return one.step() < *steps.rbegin() && steps.count(one.step()) == 0;
   });
+  if (!status.ok()) return status;
+  return own;
 }
 
 absl::Status RemoveEarlier(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {

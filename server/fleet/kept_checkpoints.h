@@ -6,14 +6,16 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/legoai/v1/job.pb.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "server/store/store.h"
 
 namespace legoai::server {
 
-// Of the job's checkpoints in this directory, those before its last step that are not among its steps are gone.
-absl::Status KeepOnly(store::Transaction& transaction, const v1::Job& job, const v1::DirectoryKept& kept, int64_t now_us);
+// Of the job's checkpoints in this directory, those before its last step that are not among its steps are gone. False, and
+// nothing is changed, where none of the job's is in this directory.
+absl::StatusOr<bool> KeepOnly(store::Transaction& transaction, const v1::Job& job, const v1::DirectoryKept& kept, int64_t now_us);
 
 // Those of all epochs before the job's are gone.
 absl::Status RemoveEarlier(store::Transaction& transaction, const v1::Job& job, int64_t now_us);

@@ -23,6 +23,7 @@ struct Lease {
   uint64_t told_session = 0;    // the session in which the agent was told of it
   uint64_t stop_session = 0;    // and that in which it was told to stop it; 0: not yet
   int64_t attempt = 0;          // of the job
+  std::string instance = {};    // of the agent that was told of it, or is to be
 };
 
 class LeaseBook {

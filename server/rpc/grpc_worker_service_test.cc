@@ -204,6 +204,64 @@ TEST_F(WorkerServiceTest, AFloodThatCannotBeWrittenEndsTheStream) {
   ExpectGoodGoesOn();
 }
 
+TEST_F(WorkerServiceTest, OverAnotherStreamNobodyCommitsOrEndsALease) {
+  const std::string job = Submit(2);
+  const auto start = good_->Next([](const v1::ToAgent& message) { return message.has_start(); }).start();
+  ASSERT_EQ(start.lease().job(), job);
+  AgentStream bad(address_);
+  ASSERT_TRUE(bad.Greet("bad"));
+  v1::FromAgent commit, end;
+  *commit.mutable_commit_request() = CommitOf(start.lease(), 2);
+  end.mutable_telemetry()->set_sequence(1);
+  *end.mutable_telemetry()->mutable_lease() = start.lease();
+  end.mutable_telemetry()->mutable_ended()->set_last_step(10);
+  const auto is_commit = [](const v1::ToAgent& message) { return message.has_commit(); };
+  const auto is_ack = [](const v1::ToAgent& message) { return message.has_telemetry_ack(); };
+  ASSERT_TRUE(bad.Send(commit));
+  const v1::CommitAnswer denied = bad.Next(is_commit).commit();
+  EXPECT_FALSE(denied.commit());
+  EXPECT_THAT(denied.reason(), HasSubstr("is not this agent's"));
+  ASSERT_TRUE(bad.Send(end));
+  EXPECT_TRUE(bad.Next(is_ack).has_telemetry_ack());
+  EXPECT_FALSE(Get(job).has_committed_step());
+  EXPECT_EQ(Get(job).state(), v1::LEASED);
+  ASSERT_TRUE(good_->Send(commit));
+  EXPECT_TRUE(good_->Next(is_commit).commit().commit());
+  ASSERT_TRUE(good_->Send(end));
+  EXPECT_TRUE(good_->Next(is_ack).has_telemetry_ack());
+  EXPECT_EQ(Get(job).state(), v1::SUCCEEDED);
+  facts_ = 1;
+  ExpectGoodGoesOn();
+}
+
+// A second one of the name, from the same host: it has no trainers, whatever it says, and the first is told so.
+TEST_F(WorkerServiceTest, ASecondStreamOfANameTakesNoLeaseOver) {
+  AgentStream first(address_), second(address_);
+  v1::FromAgent hello = HelloOf("trains");
+  hello.mutable_hello()->mutable_worker()->set_pool("other");
+  ASSERT_TRUE(first.Send(hello));
+  v1::Job made = MakeJob(2);
+  made.mutable_spec()->mutable_resources()->set_pool("other");
+  Insert({made});
+  controller_->JobChanged(made.name());
+  const auto start = first.Next([](const v1::ToAgent& message) { return message.has_start(); }).start();
+  ASSERT_EQ(start.lease().job(), made.name());
+  hello.mutable_hello()->mutable_worker()->set_instance("another process");
+  *hello.mutable_hello()->add_leases() = start.lease();
+  hello.mutable_hello()->set_last_telemetry(1'000'000);
+  ASSERT_TRUE(second.Send(hello));
+  const auto revoked = second.Next([](const v1::ToAgent& message) { return message.heartbeat().revoked_size() > 0; });
+  EXPECT_EQ(revoked.heartbeat().revoked(0).job(), made.name());
+  ExpectEnd(&first, absl::StatusCode::kAborted, "another agent has connected as workers/trains");
+  v1::FromAgent commit;
+  *commit.mutable_commit_request() = CommitOf(start.lease(), 2);
+  ASSERT_TRUE(second.Send(commit));
+  EXPECT_FALSE(second.Next([](const v1::ToAgent& message) { return message.has_commit(); }).commit().commit());
+  EXPECT_FALSE(Get(made.name()).has_committed_step());
+  EXPECT_EQ(Attempts(made.name())[0].state(), "lost");
+  ExpectGoodGoesOn();
+}
+
 TEST_F(WorkerServiceTest, AnAgentThatDoesNotTakeItsAnswersIsCutOff) {
   AgentStream bad(address_);
   ASSERT_TRUE(bad.Greet("bad"));

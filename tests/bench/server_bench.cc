@@ -227,6 +227,8 @@ class Load {
         attempt.add_placements()->set_worker(WorkerName(i));
         attempt.mutable_placements(0)->set_slots(1);
         leases_.push_back(job.name());
+        job.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(1'000'000'000);  // more than are reported
+        if (absl::Status status = transaction.PutWorker(WorkerOf(i)); !status.ok()) return status;
         if (absl::Status status = transaction.InsertJob(job, std::nullopt); !status.ok()) return status;
         if (absl::Status status = transaction.PutAttempt(job.name(), attempt); !status.ok()) return status;
       }
@@ -235,6 +237,13 @@ class Load {
   }
 
   static std::string WorkerName(int i) { return absl::StrCat("workers/bench-", i); }
+  static v1::Worker WorkerOf(int i) {
+    v1::Worker worker;
+    worker.set_name(WorkerName(i));
+    worker.set_host("localhost"), worker.set_pool("default"), worker.set_slots(1), worker.set_instance(worker.name());
+    worker.set_runs("/runs");
+    return worker;
+  }
 
   void Connect() {
     const auto device = sim::FindDevice("h100-sxm-80");
@@ -248,9 +257,7 @@ class Load {
         channel = grpc::CreateCustomChannel(service_.address(), grpc::InsecureChannelCredentials(), arguments);
         stubs_.push_back(v1::WorkerService::NewStub(channel));
       }
-      v1::Worker worker;
-      worker.set_name(WorkerName(static_cast<int>(i)));
-      worker.set_host("localhost"), worker.set_pool("default"), worker.set_slots(1), worker.set_instance(worker.name());
+      v1::Worker worker = WorkerOf(static_cast<int>(i));
       *worker.mutable_device() = *device;
       worker.set_build_version(std::string(launch::BuildVersion()));
       v1::LeaseId lease;

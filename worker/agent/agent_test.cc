@@ -60,6 +60,7 @@ TEST_F(RealTrainersTest, AWholeAttempt) {
   EXPECT_EQ(worker.slots(), 2);
   EXPECT_EQ(worker.build_version(), launch::BuildVersion());
   EXPECT_EQ(worker.instance().size(), 26u);
+  EXPECT_EQ(worker.runs(), std::filesystem::absolute(folder()).lexically_normal().string() + "/runs");
   EXPECT_EQ(worker.device().kind(), v1::CPU);
   EXPECT_THAT(state.hellos[0].leases(), IsEmpty());
 

@@ -1,16 +1,15 @@
 #include "worker/agent/epoch_directory.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/files.h"
+#include "worker/launch/epoch_path.h"
 #include "worker/launch/run_directory.h"
 
 namespace legoai::agent {
@@ -19,14 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "epoch-";
-
-// "01J..." of "projects/default/jobs/01J...".
-std::string IdOf(const std::string& job) { return job.substr(job.rfind('/') + 1); }
-
-bool IsFolderName(const std::string& id) {
-  return !id.empty() && id.size() <= 128 &&
-         std::all_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_'; });
-}
 
 // The E of "epoch-E", written as we write it.
 std::optional<int64_t> EpochOf(const std::string& name) {
@@ -44,10 +35,7 @@ absl::Status CannotMake(const std::string& path, const std::error_code& error) {
 }  // namespace
 
 absl::StatusOr<std::string> EpochDirectory(const std::string& runs, const v1::LeaseId& lease) {
-  const std::string id = IdOf(lease.job());
-  if (!IsFolderName(id)) return FieldError("lease.job", lease.job(), "its last part must be letters, digits, - and _");
-  if (lease.epoch() < 1) return FieldError("lease.epoch", absl::StrCat(lease.epoch()), "must be at least 1");
-  return absl::StrCat(runs, "/", id, "/", std::string(kPrefix), lease.epoch());
+  return launch::EpochPath(runs, lease.job(), lease.epoch());
 }
 
 absl::Status MakeEpochDirectory(const std::string& directory) {

@@ -27,6 +27,12 @@ constexpr size_t kLongestLogText = 16 * 1024;
 constexpr size_t kLastLines = 20;  // of a rank's output after a failure
 constexpr int64_t kLastBytes = 8 * 1024;
 
+// Whether a folder of checkpoints is one of the job whose run directory this is: a retry begins with another job's, of which the
+// server takes nothing from it.
+bool IsOfOwnJob(const std::string& checkpoints, const std::string& run_directory) {
+  return checkpoints.rfind(run_directory.substr(0, run_directory.rfind('/') + 1), 0) == 0;
+}
+
 int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
 
 }  // namespace
@@ -92,7 +98,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (!slots.ok()) return slots.status();
   request->processors = services_.slots.ProcessorsOf(*slots);
   last_step_ = start_.resume_step();
-  if (start_.has_resume_step()) TellKept(start_.resume_directory());
+  if (start_.has_resume_step() && IsOfOwnJob(start_.resume_directory(), directory_)) TellKept(start_.resume_directory());
   auto outcome = launch::RunTraining(*request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
   return outcome;

@@ -47,7 +47,8 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   if (options.server.find(':') == std::string::npos) return FieldError("--server", options.server, "must be HOST:PORT");
   if (absl::GetFlag(FLAGS_runs).empty()) return FieldError("--runs", "", "is needed: a folder for what jobs write");
   std::error_code error;
-  options.runs = std::filesystem::absolute(absl::GetFlag(FLAGS_runs), error).lexically_normal().string();
+  // A slash at its end would be doubled in the paths below it.
+  options.runs = (std::filesystem::absolute(absl::GetFlag(FLAGS_runs), error) / "").lexically_normal().parent_path().string();
   std::filesystem::create_directories(options.runs, error);
   if (error || access(options.runs.c_str(), W_OK) != 0) {
     return FieldError("--runs", options.runs, absl::StrCat("cannot be written", error ? ": " + error.message() : ""));

@@ -13,7 +13,7 @@ namespace legoai::agent {
 struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
   v1::Worker worker;                                    // what Hello says of this machine; `instance` names this process
-  std::string runs;                                     // jobs' folders go there (epoch_directory.h)
+  std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
   std::string trainer;                                  // path of legoai-trainer
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, kept while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second try to reach the server; doubles

@@ -96,6 +96,7 @@ std::optional<v1::FromAgent> Agent::NextMessage() {
 v1::Hello Agent::MakeHello() const {
   v1::Hello hello;
   *hello.mutable_worker() = options_.worker;
+  hello.mutable_worker()->set_runs(options_.runs);
   for (const auto& [key, lease] : leases_) {
     if (!lease->revoked()) *hello.add_leases() = lease->id();
   }

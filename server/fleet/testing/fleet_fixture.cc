@@ -129,6 +129,7 @@ TestAgent::TestAgent(const std::string& name, int64_t slots) {
   worker.set_slots(slots);
   worker.set_build_version(std::string(launch::BuildVersion()));
   worker.set_instance(name + "-1");
+  worker.set_runs("/runs");
 }
 
 void FleetTest::SetUp() {
@@ -152,7 +153,7 @@ void FleetTest::StartController() {
   options.heartbeat_interval = absl::Seconds(300);
   options.replan_grace = absl::ZeroDuration();
   options.make_estimator = [this] { return std::make_unique<ClosedFormEstimator>(&hold_plans_, &largest_world_); };
-  options.now_us = NowUs;
+  options.now_us = [this] { return NowUs() + 1'000'000 * utc_skew_seconds_; };
   options.steady = [this] {
     return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()) + absl::Seconds(skew_seconds_.load());
   };
@@ -171,6 +172,7 @@ v1::Job FleetTest::MakeJob(int64_t slots, int64_t min_slots, int64_t max_restart
   spec.mutable_recipe()->mutable_training()->set_global_batch_size(64);
   spec.mutable_recipe()->mutable_training()->set_seq_len(128);
   spec.mutable_recipe()->mutable_training()->set_steps(10);
+  spec.mutable_recipe()->mutable_checkpoint()->set_interval(1);
   spec.mutable_resources()->set_slots(slots);
   spec.mutable_resources()->set_min_slots(min_slots);
   spec.mutable_resources()->set_pool("default");
@@ -302,14 +304,22 @@ void FleetTest::ReportEnd(TestAgent* agent, const v1::LeaseId& lease, const absl
   });
 }
 
-void FleetTest::AskForCommit(TestAgent* agent, const v1::LeaseId& lease, int64_t step) {
+std::string FleetTest::CheckpointsOf(const std::string& job, int64_t epoch) {
+  return absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-", epoch, "/checkpoints");
+}
+
+v1::CommitRequest FleetTest::CommitOf(const v1::LeaseId& lease, int64_t step) {
   v1::CommitRequest request;
   request.set_id(step);
   *request.mutable_lease() = lease;
   request.set_step(step);
-  request.set_digest("d");
-  request.set_directory(absl::StrCat("/runs/epoch-", lease.epoch()));
-  controller_->CommitRequest(agent->session, request);
+  request.set_digest(std::string(64, 'd'));
+  request.set_directory(CheckpointsOf(lease.job(), lease.epoch()));
+  return request;
+}
+
+void FleetTest::AskForCommit(TestAgent* agent, const v1::LeaseId& lease, int64_t step) {
+  controller_->CommitRequest(agent->session, CommitOf(lease, step));
 }
 
 v1::CommitAnswer FleetTest::Commit(TestAgent* agent, const v1::LeaseId& lease, int64_t step) {

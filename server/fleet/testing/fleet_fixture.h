@@ -1,5 +1,5 @@
-// A Controller over a real store, with agents that a test speaks for, a planner that answers from a closed form, and a monotonic
-// clock that a test can set forward.
+// A Controller over a real store, with agents that a test speaks for, a planner that answers from a closed form, and clocks that
+// a test can set forward.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -106,6 +106,9 @@ class FleetTest : public testing::Test {
   void Connect(TestAgent* agent);
   void Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill);
   void ReportStep(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
+  // Where attempts of agents as TestAgent makes them save.
+  static std::string CheckpointsOf(const std::string& job, int64_t epoch);
+  static v1::CommitRequest CommitOf(const v1::LeaseId& lease, int64_t step);  // that is granted
   // Without waiting for the answer.
   void AskForCommit(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
   void ReportEnd(TestAgent* agent, const v1::LeaseId& lease, const absl::Status& error, bool stopped = false, int64_t step = 10);
@@ -117,8 +120,9 @@ class FleetTest : public testing::Test {
   Notifier notifier_;
   std::unique_ptr<Controller> controller_;
   std::atomic<int64_t> skew_seconds_{0};
-  std::atomic<bool> hold_plans_{false};     // plans wait while it is set
-  std::atomic<int64_t> largest_world_{64};  // more ranks than this do not fit
+  std::atomic<int64_t> utc_skew_seconds_{0};  // of the wall clock
+  std::atomic<bool> hold_plans_{false};       // plans wait while it is set
+  std::atomic<int64_t> largest_world_{64};    // more ranks than this do not fit
   int64_t submitted_ = 0;
 };
 

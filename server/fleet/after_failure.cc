@@ -1,0 +1,68 @@
+#include "server/fleet/after_failure.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/rpc_status.h"
+#include "server/fleet/resume_point.h"
+#include "server/jobs/transition.h"
+
+namespace legoai::server {
+namespace {
+
+absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Status& error, std::string_view reason,
+                  int64_t now_us) {
+  *job->mutable_outcome()->mutable_error() = ToRpcStatus(error);
+  return Move(transaction, job, v1::FAILED, reason, now_us);
+}
+
+// The counted failures since the last new checkpoint. One that is damaged was no progress.
+absl::StatusOr<std::vector<Failure>> FailuresInVain(store::Transaction& transaction, const v1::Job& job) {
+  const auto attempts = transaction.ListAttempts(job.name());
+  if (!attempts.ok()) return attempts.status();
+  const auto checkpoints = transaction.ListKeptCheckpoints(job.name());
+  if (!checkpoints.ok()) return checkpoints.status();
+  int64_t last_progress = 0;
+  for (const v1::Checkpoint& one : *checkpoints) {
+    if (one.damage().empty()) last_progress = std::max(last_progress, one.attempt());
+  }
+  std::vector<Failure> failures;
+  for (const v1::Attempt& attempt : *attempts) {
+    if (attempt.attempt() <= last_progress || attempt.state() != "failed" || attempt.has_damage()) continue;
+    const absl::Status error = FromRpcStatus(attempt.error());
+    if (RuleOf(FailureCause::kTrainers, error.code()).counted) failures.push_back({error, attempt.last_step()});
+  }
+  return failures;
+}
+
+}  // namespace
+
+absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, FailureCause cause, const absl::Status& error,
+                          int64_t now_us) {
+  if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
+  const auto in_vain = FailuresInVain(transaction, *job);
+  if (!in_vain.ok()) return in_vain.status();
+  const int64_t allowed = job->spec().policy().max_restarts();
+  const NextAttempt next = JudgeFailure(cause, error, *in_vain, allowed);
+  if (!next.again) return Fail(transaction, job, error, next.reason, now_us);
+  const auto from = FindResumePoint(transaction, *job);
+  if (!from.ok()) return from.status();
+  if (from->NoneIsWhole()) {
+    const absl::Status lost = absl::DataLossError(NoneIsWholeText(*from));
+    return Fail(transaction, job, lost, absl::StrCat(next.reason, "; ", lost.message()), now_us);
+  }
+  std::string reason = absl::StrCat(next.reason, "; ", GoesOnText(*job, from->checkpoint));
+  job->clear_not_before_time_us();
+  if (next.wait > absl::ZeroDuration()) {
+    job->set_not_before_time_us(now_us + absl::ToInt64Microseconds(next.wait));
+    absl::StrAppend(&reason, " in ", absl::FormatDuration(next.wait), " (restart ", in_vain->size(), " of ", allowed,
+                    " without a new checkpoint)");
+  }
+  job->set_restarts(job->restarts() + 1);
+  return Move(transaction, job, v1::RESTARTING, reason, now_us);
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,18 @@
+// What becomes of a job whose attempt has failed, been lost, or was given up: it restarts, at once or later, or has failed.
+// gRPC-free. Thread-safety: functions of the transaction that is given.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "proto/legoai/v1/job.pb.h"
+#include "server/fleet/failure_policy.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+// Moves `job` on, whose latest attempt is stored as it has ended, with `error`. One that was asked to end is cancelled instead.
+absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, FailureCause cause, const absl::Status& error,
+                          int64_t now_us);
+
+}  // namespace legoai::server

@@ -1,0 +1,72 @@
+// Which failures are worth another attempt, which of them count, and how long the job waits before it tries again: the table that
+// docs/operations.md shows. gRPC-free. Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace legoai::server {
+
+// Why an attempt has ended before its time.
+enum class FailureCause {
+  kWorkerLost,         // its agent is silent, or has come back without its trainers
+  kWorkerLeaves,       // its agent was told to end
+  kCheckpointDamaged,  // the checkpoint that it was to go on from does not load
+  kTrainers,           // the trainers, or what they needed, with a status of their own
+};
+
+struct FailureRule {
+  FailureCause cause;
+  absl::StatusCode code;  // of kTrainers
+  bool again;             // another attempt may do better
+  bool counted;           // against policy.max_restarts, and waited after
+};
+
+// What is not in it would only fail again: something is wrong with the job itself, or with what its host has for it.
+inline constexpr FailureRule kFailureRules[] = {
+    {FailureCause::kWorkerLost, absl::StatusCode::kOk, true, false},
+    {FailureCause::kWorkerLeaves, absl::StatusCode::kOk, true, false},
+    {FailureCause::kCheckpointDamaged, absl::StatusCode::kOk, true, false},
+    {FailureCause::kTrainers, absl::StatusCode::kUnavailable, true, true},       // a rank died
+    {FailureCause::kTrainers, absl::StatusCode::kDeadlineExceeded, true, true},  // a rank hangs
+    {FailureCause::kTrainers, absl::StatusCode::kAborted, true, true},           // it is not known whether a checkpoint counts
+};
+
+// `code` is looked at for kTrainers alone.
+FailureRule RuleOf(FailureCause cause, absl::StatusCode code);
+
+// Before the next attempt, after so many counted failures in a row without a new checkpoint: 1 s, 4 s, 16 s, 64 s, 256 s, then
+// kLongestBackOff each time. None after a failure that followed a new checkpoint.
+inline constexpr absl::Duration kLongestBackOff = absl::Minutes(5);
+absl::Duration BackOff(int64_t failures);
+
+// What is left of a wait until `not_before_us`, microseconds UTC; 0: none. A wait longer than any can be is none: the clock was
+// set back.
+absl::Duration BackOffLeft(int64_t not_before_us, int64_t now_us);
+
+// A counted failure of trainers.
+struct Failure {
+  absl::Status error;
+  int64_t last_step = 0;
+  bool operator==(const Failure&) const = default;
+};
+
+struct NextAttempt {
+  bool again = false;  // else the job has failed
+  absl::Duration wait;
+  std::string reason;  // what has happened, in the words that the job is to say it with
+};
+
+// What becomes of a job whose attempt has ended with `error`. `in_vain`: its counted failures without a new checkpoint since,
+// this one included if it is counted, the latest last.
+//
+// Failures with the same error at the same last step are called so, and change nothing else: a disk that is away fails attempts
+// at the same step too, and how often to try is the job's to say.
+NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const std::vector<Failure>& in_vain,
+                         int64_t max_restarts);
+
+}  // namespace legoai::server
