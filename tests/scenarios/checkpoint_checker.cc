@@ -67,7 +67,11 @@ std::string Text(const JobHistory& history, const v1::Checkpoint& checkpoint) {
   return absl::StrCat("step ", checkpoint.step(), " of epoch ", checkpoint.epoch(), " of ", history.job.name());
 }
 
-// `demanded`: nobody may have removed it. `last`: nothing was committed in its epoch after it.
+bool IsInPlace(const v1::Checkpoint& checkpoint) {
+  return fs::exists(checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step()) + "/manifest.pb");
+}
+
+// `demanded`: nobody may have removed it. `last`: nothing that was committed in its epoch after it is in its place.
 void CheckOne(const JobHistory& history, const v1::Checkpoint& checkpoint, bool demanded, bool last, const std::string& scratch,
               Rules* rules) {
   if (!checkpoint.damage().empty() || (checkpoint.has_remove_time_us() && !demanded)) return;
@@ -80,8 +84,7 @@ void CheckOne(const JobHistory& history, const v1::Checkpoint& checkpoint, bool 
     loaded = prepared.ok() ? prepared : Load(history, checkpoint, checkpoint.directory());
   }
   // What may be removed loses its manifest first, and the server hears of it afterwards.
-  const bool removed =
-      !demanded && !fs::exists(checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step()) + "/manifest.pb");
+  const bool removed = !demanded && !IsInPlace(checkpoint);
   if (!loaded.ok() && !removed)
     rules->push_back(
         absl::StrCat("every committed checkpoint loads: ", Text(history, checkpoint), ": ", std::string(loaded.message())));
@@ -153,8 +156,12 @@ Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std
   for (auto epoch = epochs.rbegin(); epoch != epochs.rend(); ++epoch) {
     const auto& saved = epoch->second;
     const size_t demanded = needed ? std::min(saved.size(), most) : 0;
-    for (size_t i = 0; i < saved.size(); ++i)
-      CheckOne(history, *saved[i], i + demanded >= saved.size(), i + 1 == saved.size(), scratch, &rules);
+    bool last = true;
+    for (size_t i = saved.size(); i-- > 0;) {
+      const bool in_place = IsInPlace(*saved[i]);
+      CheckOne(history, *saved[i], i + demanded >= saved.size(), last, scratch, &rules);
+      last = last && !in_place;
+    }
     needed = needed && saved.size() < most;
   }
   return rules;

@@ -175,6 +175,19 @@ TEST_F(CheckpointsTest, TheVeryLastMayBePreparedAndMustBeWhole) {
   EXPECT_TRUE(Says(Check(), "step 60 of epoch 2"));
 }
 
+// Trainers go on while the server is away, and it commits what they left in order.
+TEST_F(CheckpointsTest, TheLastInARowMayBePreparedAndNoneBeforeOneThatIsInItsPlace) {
+  for (const int64_t step : {60, 50}) fs::rename(Manifest(step), Manifest(step) + ".tmp");
+  EXPECT_EQ(Check(), std::vector<std::string>());
+  Flip(50);
+  EXPECT_TRUE(Says(Check(), "step 50 of epoch 2"));
+  Flip(50);
+  fs::rename(Manifest(60) + ".tmp", Manifest(60));
+  EXPECT_TRUE(Says(Check(), "step 50 of epoch 2"));
+  fs::rename(Manifest(50) + ".tmp", Manifest(50));
+  EXPECT_EQ(Check(), std::vector<std::string>());
+}
+
 TEST_F(CheckpointsTest, WhatIsListedAndThereMustBeWholeThoughItIsNotDemanded) {
   Flip(40);
   EXPECT_TRUE(Says(Check(), "step 40 of epoch 2"));

@@ -7,8 +7,10 @@
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/launch/run_directory.h"
 #include "worker/parallel/parallel_dims.h"
 
 namespace legoai::service {
@@ -96,6 +98,41 @@ TEST_F(RecoveryTest, AServerThatIsKilledLosesNothingAndTrainersGoOn) {
   StartServer();
   AwaitSuccess(job);
   EXPECT_EQ(Attempts(job).size(), 1);
+  ExpectUndisturbed(job, undisturbed, 0);
+  ExpectCheckpointsAsListed(job);
+  ExpectSoundHistory(job);
+}
+
+// The training is done before the server is back, though it is not over: then everything is committed, in order.
+TEST_F(RecoveryTest, TheTrainingGoesOnPastManyCheckpointsWithoutTheServer) {
+  StartAgent("a", 2);
+  const auto& undisturbed = Undisturbed();
+  auto spec = TinyJob(folder_, 2, kSteps, kInterval);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  spec->mutable_recipe()->mutable_checkpoint()->set_keep_latest_k(0);  // all are looked at in the end
+  spec->mutable_recipe()->mutable_checkpoint()->set_max_pending_commits(kSteps / kInterval);
+  const std::string job = Submit(*std::move(spec));
+  AwaitCommit(job, kInterval);
+  KillServer();
+  const std::string run = Path("runs") + job.substr(job.rfind('/')) + "/epoch-1";
+  const int64_t found = checkpoint::ListCheckpoints(launch::CheckpointsPath(run)).value().back();
+  ASSERT_LT(found, kSteps - 2 * kInterval) << "the job was as good as over before it could be disturbed";
+  WaitUntil("the last step", [&] {
+    const auto metrics = launch::ReadMetrics(run);
+    return metrics.ok() && !metrics->empty() && metrics->back().step() == kSteps;
+  });
+  EXPECT_NE(Trainer(1), 0) << "they wait for the server's word";
+  EXPECT_LT(checkpoint::ListCheckpoints(launch::CheckpointsPath(run)).value().back(), kSteps) << "nobody has committed it";
+  StartServer();
+  AwaitSuccess(job);
+  EXPECT_EQ(Attempts(job).size(), 1);
+  int64_t step = 0, time_us = 0;
+  for (const v1::Checkpoint& checkpoint : Checkpoints(job)) {
+    EXPECT_EQ(checkpoint.step(), step += kInterval);
+    EXPECT_GE(checkpoint.time_us(), time_us);
+    time_us = checkpoint.time_us();
+  }
+  EXPECT_EQ(step, kSteps);
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
   ExpectSoundHistory(job);

@@ -1,7 +1,7 @@
 // The agent of one machine: keeps a session with the server, holds leases, and trains. Torch-free.
 //
 // The session is opened again whenever it ends, for as long as the process lives; meanwhile trainers go on, telemetry is kept,
-// and a checkpoint that is ready waits for its verdict. Everything that comes from the server or from a lease's threads is
+// and checkpoints that are ready wait for their verdicts. Everything that comes from the server or from a lease's threads is
 // handled on the thread of Run(), which never waits for a disk or a trainer: heartbeats go out when they are due, before anything
 // else.
 #pragma once

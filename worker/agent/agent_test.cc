@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/agent/testing/agent_fixture.h"
 #include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/comm/flight_analysis.h"
 #include "worker/comm/flight_files.h"
 #include "worker/launch/build_version.h"
@@ -42,6 +43,8 @@ class RealTrainersTest : public testing::AgentTest {
     for (const auto& entry : metrics) steps.push_back(entry.step());
     return steps;
   }
+  // Trainers go on no further than to the next checkpoint.
+  void WaitForEachVerdict() { recipe().mutable_checkpoint()->set_max_pending_commits(0); }
   std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }
 };
 
@@ -109,6 +112,7 @@ TEST_F(RealTrainersTest, ADeniedCheckpointIsRemovedAndTheTrainingGoesOn) {
 
 // Nothing that happens meanwhile is lost, and nothing is there twice.
 TEST_F(RealTrainersTest, TheServerGoesAwayAndComesBack) {
+  WaitForEachVerdict();
   server_.Change([](State& state) {
     state.verdict = [](const v1::CommitRequest& request) -> std::optional<bool> {
       return request.step() == 4 ? std::nullopt : std::optional(true);
@@ -166,7 +170,7 @@ TEST_F(RealTrainersTest, ACheckpointThatIsDeniedWhenAskedAgainStaysOnTheDisk) {
   StartAgent();
   ASSERT_TRUE(AwaitConnection());
   server_.Send(Attempt(1, 2));
-  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 3; })) << "2, 4 and 6";
   server_.GoAway();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return false; }; });
   server_.ComeBack();
@@ -174,6 +178,7 @@ TEST_F(RealTrainersTest, ACheckpointThatIsDeniedWhenAskedAgainStaysOnTheDisk) {
   EXPECT_EQ(server_.Get().Ended(1)->error().code(), static_cast<int>(absl::StatusCode::kAborted));
   EXPECT_THAT(server_.Get().Ended(1)->error().message(), HasSubstr("step 2 was denied when it was asked for again"));
   EXPECT_TRUE(AwaitNoTrainers());
+  for (const int64_t step : {2, 4, 6}) EXPECT_TRUE(checkpoint::IsPrepared(Checkpoints(1), step)) << step;
 
   // It had been committed: the next attempt goes on from it.
   server_.Change([](State& state) { state.verdict = nullptr; });
@@ -227,6 +232,7 @@ TEST_F(RealTrainersTest, ANewerEpochTakesTheJobOver) {
 TEST_F(RealTrainersTest, StopsWithACheckpointAndGoesOnElsewhere) {
   recipe().mutable_training()->set_steps(40);
   recipe().mutable_checkpoint()->set_interval(10);
+  WaitForEachVerdict();
   recipe().mutable_checkpoint()->set_keep_latest_k(1);
   server_.Change([](State& state) {
     state.verdict = [](const v1::CommitRequest& request) {
@@ -279,6 +285,7 @@ TEST_F(RealTrainersTest, StopsWithACheckpointAndGoesOnElsewhere) {
 
 // Each on a core of its own, where there are two.
 TEST_F(RealTrainersTest, TwoLeasesSideBySide) {
+  WaitForEachVerdict();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
   recipe().mutable_training()->set_local_batch_size(4);
   StartAgent();
@@ -327,6 +334,7 @@ TEST_F(RealTrainersTest, AskedToEndItSavesAndSaysGoodbye) {
 
 // The server had given it a lease before it knew that the agent was asked to end: it hears so at once, and nothing is started.
 TEST_F(RealTrainersTest, WhatItIsToldToStartWhileItEndsIsLeftToOthers) {
+  WaitForEachVerdict();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
   StartAgent();
   ASSERT_TRUE(AwaitConnection());
@@ -350,6 +358,7 @@ TEST_F(RealTrainersTest, WhatItIsToldToStartWhileItEndsIsLeftToOthers) {
 
 // Someone must be able to end it even when the server, whose verdict trainers wait for, is gone.
 TEST_F(RealTrainersTest, ASecondSignalKills) {
+  WaitForEachVerdict();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
   StartAgent();
   ASSERT_TRUE(AwaitConnection());
@@ -381,7 +390,7 @@ TEST_F(RealTrainersTest, AStoppedAgentThatGoesOnCommitsNothing) {
   StartAgent();
   ASSERT_TRUE(AwaitConnection());
   server_.Send(Attempt(1, 2));
-  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
+  ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 3; })) << "2, 4 and 6";
   Signal(SIGSTOP);
   server_.GoAway();
   server_.Change([](State& state) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace legoai::agent {
 namespace {
 
@@ -64,6 +66,30 @@ TEST_F(CommitDeskTest, ADenialAfterAReconnectionIsDoubtful) {
   EXPECT_TRUE(desk_.Take(denied)->doubtful);
   EXPECT_FALSE(desk_.Take(granted)->doubtful);
   EXPECT_FALSE(desk_.Take(unsent)->doubtful) << "the earlier connection never carried it";
+}
+
+// Of several that are pending, over as many connections as it takes: each connection carries all that are open, in the order in
+// which they were put, so the server never hears of a later step of a job before an earlier one.
+TEST_F(CommitDeskTest, EveryConnectionCarriesWhatIsOpenInOrder) {
+  const auto sent = [this] {
+    std::vector<int64_t> steps;
+    while (const auto question = desk_.NextToSend()) steps.push_back(question->step());
+    return steps;
+  };
+  const int64_t first = Ask(10);
+  Ask(20);
+  EXPECT_EQ(sent(), (std::vector<int64_t>{10, 20}));
+  Ask(30);  // the connection is lost, and nobody has noticed yet
+  EXPECT_EQ(sent(), (std::vector<int64_t>{30}));
+  Ask(40);
+  desk_.SendAllAgain();
+  EXPECT_EQ(desk_.NextToSend()->step(), 10);
+  EXPECT_EQ(desk_.NextToSend()->step(), 20);
+  desk_.Answer(AnswerTo(first, true));
+  desk_.SendAllAgain();  // lost in the midst of it
+  Ask(50);
+  EXPECT_EQ(sent(), (std::vector<int64_t>{20, 30, 40, 50}));
+  EXPECT_TRUE(desk_.Take(first)->commit);
 }
 
 TEST_F(CommitDeskTest, WhatIsAnsweredIsNotAskedAgainAndWhatIsWithdrawnNotAnswered) {

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_ring.h"
+#include "worker/launch/pending_commits.h"
 #include "worker/launch/room.h"
 #include "worker/launch/run_directory.h"
 
@@ -79,7 +80,9 @@ void Lease::Errand(std::function<void()> work) {
 
 void Lease::Run() {
   const absl::StatusOr<launch::TrainOutcome> outcome = Train();
-  if (question_) services_.commits.Withdraw(*question_);
+  if (!outcome.ok()) AwaitVerdicts();
+  if (!outcome.ok() && !revoked_) PutInPlace(launch::CheckpointsPath(directory_), committed_step_);
+  for (const auto& [step, question] : questions_) services_.commits.Withdraw(question);
   TellEnd(outcome);
   ended_ = true;
   services_.ended();
@@ -98,7 +101,10 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (!slots.ok()) return slots.status();
   request->processors = services_.slots.ProcessorsOf(*slots);
   last_step_ = start_.resume_step();
-  if (start_.has_resume_step() && IsOfOwnJob(start_.resume_directory(), directory_)) TellKept(start_.resume_directory());
+  if (start_.has_resume_step()) {
+    PutInPlace(start_.resume_directory(), start_.resume_step());
+    if (IsOfOwnJob(start_.resume_directory(), directory_)) TellKept(start_.resume_directory());
+  }
   auto outcome = launch::RunTraining(*request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
   return outcome;
@@ -147,26 +153,52 @@ launch::TrainCallbacks Lease::Callbacks() {
   return callbacks;
 }
 
-// Asked by the launcher again and again: puts the question once, then looks for the answer.
+// Asked by the launcher again and again: puts the question once, then looks for the answer. The answers are taken in order of
+// steps.
 std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::string>& digests) {
-  if (!question_) {
+  if (revoked_ || !killed_because_.empty()) return std::nullopt;
+  const auto [question, fresh] = questions_.try_emplace(step);
+  if (fresh) {
     v1::CommitRequest request;
     *request.mutable_lease() = id();
     request.set_step(step);
     if (!digests.empty()) request.set_digest(digests[0]);  // rank 0 writes the manifest
     request.set_directory(launch::CheckpointsPath(directory_));
-    question_ = services_.commits.Ask(std::move(request), [this] { stop_.Wake(); });
+    question->second = services_.commits.Ask(std::move(request), [this] { stop_.Wake(); });
   }
-  const std::optional<CommitVerdict> verdict = services_.commits.Take(*question_);
+  if (question != questions_.begin()) return std::nullopt;
+  const std::optional<CommitVerdict> verdict = services_.commits.Take(question->second);
   if (!verdict) return std::nullopt;
-  question_.reset();
+  questions_.erase(question);
   return Heed(step, *verdict);
+}
+
+// The trainers are gone. What is denied stays on the disk, in nobody's way: the next attempt has a folder of its own.
+void Lease::AwaitVerdicts() {
+  if (!questions_.empty() && !revoked_)
+    TellLog("info", absl::StrCat("waits for ", launch::WaitsForVerdict(questions_.begin()->first)), std::nullopt, NowUs());
+  while (!questions_.empty() && !revoked_ && killed_because_.empty()) {
+    const auto oldest = questions_.begin();
+    if (const auto verdict = services_.commits.Take(oldest->second)) {
+      if (verdict->commit) Committed(oldest->first);
+      questions_.erase(oldest);
+      continue;
+    }
+    stop_.Await();
+    if (stop_.Take() == launch::Stop::kDiscard) return;
+  }
+}
+
+// Checkpoints that the server has committed, and whose trainers are gone and may not have heard of it. They are needed even if
+// the next attempt goes on from the last of them: that one may turn out to be damaged.
+void Lease::PutInPlace(const std::string& directory, int64_t committed_step) {
+  const absl::Status committed = checkpoint::CommitPreparedUpTo(directory, committed_step);
+  if (!committed.ok()) Log("warning", absl::StrCat("checkpoints cannot be committed on the disk: ", committed.message()));
 }
 
 std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdict) {
   if (verdict.commit) {
-    TellLog("info", absl::StrCat("the checkpoint of step ", step, " is committed"), std::nullopt, NowUs());
-    Committed();
+    Committed(step);
     return absl::OkStatus();
   }
   if (!verdict.doubtful) return absl::AbortedError(verdict.reason);
@@ -179,7 +211,9 @@ std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdi
 }
 
 // Once there are as many checkpoints of this epoch as are to be kept, those of earlier ones are in nobody's interest.
-void Lease::Committed() {
+void Lease::Committed(int64_t step) {
+  TellLog("info", absl::StrCat("the checkpoint of step ", step, " is committed"), std::nullopt, NowUs());
+  committed_step_ = step;
   const int64_t keep = start_.recipe().checkpoint().keep_latest_k();
   kept_changes_ = keep > 0;
   if (keep < 1 || ++commits_ != keep) return;
@@ -273,7 +307,8 @@ void Lease::TellLastWords() {
 
 void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   if (revoked_) return Log("info", "has ended, revoked");
-  if (kept_changes_) TellKept(launch::CheckpointsPath(directory_));
+  // Ranks may have removed older ones since the last commit.
+  if (commits_ > 0) TellKept(launch::CheckpointsPath(directory_));
   const std::string attempt = absl::StrCat("attempt ", start_.attempt());
   v1::Telemetry fact;
   v1::AttemptEnded& ended = *fact.mutable_ended();

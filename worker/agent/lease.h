@@ -2,12 +2,15 @@
 // own that lasts as long (a trainer dies with the thread that started it). Torch-free. Thread-safe.
 //
 // What happens goes into the telemetry: that it began, progress, metrics, log lines, at a failure every rank's flight record, and
-// how it ended. Checkpoints are put to the server by way of the commit desk, and the trainers wait for the verdict.
+// how it ended. Checkpoints are put to the server by way of the commit desk, and the trainers go on while they wait for its word
+// (worker/launch/pending_commits.h). Trainers that fail leave what is pending whole: its verdicts are waited for before the end
+// is told, so that the next attempt goes on from the last that the server commits.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -66,7 +69,9 @@ class Lease {
   launch::TrainCallbacks Callbacks();
   std::optional<absl::Status> Commit(int64_t step, const std::vector<std::string>& digests);
   std::optional<absl::Status> Heed(int64_t step, const CommitVerdict& verdict);
-  void Committed();
+  void Committed(int64_t step);
+  void AwaitVerdicts();
+  void PutInPlace(const std::string& directory, int64_t committed_step);
   void TellKept(const std::string& directory);
   void TellStarted(const launch::PreparedTraining& prepared);
   void TellProgress(const v1::Progress& progress);
@@ -86,8 +91,8 @@ class Lease {
   std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
   std::atomic<int64_t> ended_fact_{0};
   // Of the lease's thread alone.
-  std::optional<int64_t> question_;  // at the commit desk
-  int64_t commits_ = 0, last_step_ = 0;
+  std::map<int64_t, int64_t> questions_;  // at the commit desk, by step
+  int64_t commits_ = 0, committed_step_ = -1, last_step_ = 0;
   bool kept_changes_ = false;   // a checkpoint was committed; its trainers may still be removing older ones
   std::string killed_because_;  // of a reason of its own; empty: it was not
   StepLines step_lines_;

@@ -27,8 +27,9 @@ std::optional<int64_t> StepOf(const std::string& name) {
   return name == absl::StrCat("step-", step) ? std::optional(step) : std::nullopt;
 }
 
-// Steps that are committed, or those that are not, ascending.
-absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root, bool committed) {
+// Steps that are wanted, ascending.
+absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
+                                               const std::function<absl::StatusOr<bool>(int64_t step)>& wanted) {
   std::vector<int64_t> steps;
   std::error_code error;
   if (!fs::exists(root, error) && !error) return steps;
@@ -37,9 +38,9 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root, bool com
   for (const fs::directory_entry& entry : entries) {
     const std::optional<int64_t> step = StepOf(entry.path().filename().string());
     if (!step) continue;
-    const absl::StatusOr<bool> is = IsCommitted(root, *step);
+    const absl::StatusOr<bool> is = wanted(*step);
     if (!is.ok()) return is.status();
-    if (*is == committed) steps.push_back(*step);
+    if (*is) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -81,13 +82,28 @@ absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const Byte
   const absl::StatusOr<bool> committed = IsCommitted(root, step);
   if (!committed.ok()) return committed.status();
   if (*committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
-  return RemoveAll(directory, done);
+  absl::Status status = RemoveAll(directory + "/manifest.pb.tmp");
+  return status.ok() ? RemoveAll(directory, done) : status;
 }
 
-absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) { return ListSteps(root, /*committed=*/true); }
+absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
+  return ListSteps(root, [&](int64_t step) { return IsCommitted(root, step); });
+}
+
+absl::Status CommitPreparedUpTo(const std::string& root, int64_t last) {
+  const auto steps = ListSteps(root, [&](int64_t step) { return step <= last && IsPrepared(root, step); });
+  if (!steps.ok()) return steps.status();
+  absl::Status committed;
+  for (int64_t step : *steps) committed.Update(CommitManifest(root, step));
+  return committed;
+}
 
 absl::Status RemoveUncommitted(const std::string& root) {
-  const auto steps = ListSteps(root, /*committed=*/false);
+  const auto steps = ListSteps(root, [&](int64_t step) -> absl::StatusOr<bool> {
+    const absl::StatusOr<bool> committed = IsCommitted(root, step);
+    if (!committed.ok()) return committed;
+    return !*committed;
+  });
   if (!steps.ok()) return steps.status();
   absl::Status removed;
   for (int64_t step : *steps) removed.Update(AbandonCheckpoint(root, step));

@@ -30,12 +30,17 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
                              const BytesDone& done = nullptr);
 
 // Removes what was written of a step that is not committed: the save failed, or was denied. FailedPrecondition if it is
-// committed.
+// committed. A step that is being removed stops being prepared first.
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done = nullptr);
 
 // Committed steps, ascending. None if `root` does not exist. An error where of one step the file system does not say whether it
 // is committed.
 absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root);
+
+// Commits every step up to `last` that is prepared, in order. For a directory that nobody writes any more, and whose step `last`
+// was committed by whoever decides: in order of steps, so these were too, and the process that should have noted it is gone. The
+// error is the first; others are committed all the same.
+absl::Status CommitPreparedUpTo(const std::string& root, int64_t last);
 
 // Removes what interrupted saves left, as much of it as can be removed; the error is the first. While nobody saves.
 absl::Status RemoveUncommitted(const std::string& root);

@@ -33,15 +33,18 @@ class DirectoryTest : public testing::Test {
   }
 
   // `bytes`: as the save announces them.
-  absl::Status Save(int64_t step, int64_t bytes = 1 << 18) {
+  absl::Status Prepare(int64_t step, int64_t bytes = 1 << 18) {
     absl::Status status = BeginCheckpoint(root_, step, bytes);
     if (status.ok()) status = WriteChunks(step);
     if (!status.ok()) return status;
     v1::CheckpointManifest manifest;
     manifest.set_step(step);
     status = CollectChunks(StepDirectory(root_, step), 1, manifest);
-    if (status.ok()) status = PrepareManifest(root_, manifest).status();
-    return status.ok() ? CommitManifest(root_, step) : status;
+    return status.ok() ? PrepareManifest(root_, manifest).status() : status;
+  }
+  absl::Status Save(int64_t step, int64_t bytes = 1 << 18) {
+    const absl::Status prepared = Prepare(step, bytes);
+    return prepared.ok() ? CommitManifest(root_, step) : prepared;
   }
 
   std::vector<int64_t> Steps() { return ListCheckpoints(root_).value(); }
@@ -88,6 +91,29 @@ TEST_F(DirectoryTest, KeepsTheLatest) {
   ASSERT_TRUE(KeepLatest(root_, 2).ok());
   EXPECT_EQ(Steps(), (std::vector<int64_t>{4, 10}));
   EXPECT_FALSE(fs::exists(StepDirectory(root_, 1)));
+}
+
+// Those that wait for the word of whoever decides are no committed ones: they take no place of these, and are not theirs to go.
+TEST_F(DirectoryTest, WhatIsPreparedNeitherCountsNorGoes) {
+  for (int64_t step : {1, 2, 3}) ASSERT_TRUE(Save(step).ok());
+  for (int64_t step : {4, 5}) ASSERT_TRUE(Prepare(step).ok());
+  EXPECT_TRUE(IsPrepared(root_, 4) && IsPrepared(root_, 5));
+  EXPECT_FALSE(IsPrepared(root_, 3) || IsPrepared(root_, 6));
+  ASSERT_TRUE(KeepLatest(root_, 1).ok());
+  EXPECT_EQ(Steps(), std::vector<int64_t>{3});
+  EXPECT_TRUE(IsPrepared(root_, 4) && IsPrepared(root_, 5));
+}
+
+// Of an attempt that is gone: what is before the last that was committed was committed too.
+TEST_F(DirectoryTest, CommitsWhatIsPrepared) {
+  for (int64_t step : {1, 4}) ASSERT_TRUE(Save(step).ok());
+  for (int64_t step : {2, 3, 5}) ASSERT_TRUE(Prepare(step).ok());
+  fs::create_directories(StepDirectory(root_, 0));  // a save that was interrupted before it was prepared
+  ASSERT_TRUE(CommitPreparedUpTo(root_, 3).ok());
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3, 4}));
+  for (int64_t step : {2, 3}) EXPECT_TRUE(ReadManifest(root_, step, "").ok());
+  EXPECT_TRUE(IsPrepared(root_, 5)) << "nothing is known of it";
+  EXPECT_TRUE(CommitPreparedUpTo(root_ + "/nowhere", 5).ok());
 }
 
 TEST_F(DirectoryTest, SpaceIsCheckedBeforeAnythingIsWritten) {

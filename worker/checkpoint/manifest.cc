@@ -25,6 +25,7 @@ constexpr char kTag = 15 << 3 | 5;
 constexpr size_t kTailBytes = 5;
 
 std::string ManifestPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/manifest.pb"; }
+std::string PreparedPath(const std::string& root, int64_t step) { return ManifestPath(root, step) + ".tmp"; }
 
 // An empty file: without it a manifest that is lost could not be told from a save that was interrupted.
 std::string MarkPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/committed"; }
@@ -134,9 +135,17 @@ absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::Checkpo
   const uint32_t crc = Crc32c(contents.data(), contents.size());
   contents.push_back(kTag);
   contents.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
-  status = WriteFile(ManifestPath(root, manifest.step()) + ".tmp", contents);
+  status = WriteFile(PreparedPath(root, manifest.step()), contents);
+  // Also the directory's own entry and those of the ranks' files.
+  if (status.ok()) status = SyncDirectory(StepDirectory(root, manifest.step()));
+  if (status.ok()) status = SyncDirectory(root);
   if (!status.ok()) return status;
   return Sha256(contents);
+}
+
+bool IsPrepared(const std::string& root, int64_t step) {
+  std::error_code error;
+  return std::filesystem::exists(PreparedPath(root, step), error) && !std::filesystem::exists(ManifestPath(root, step), error);
 }
 
 absl::Status CommitManifest(const std::string& root, int64_t step) {

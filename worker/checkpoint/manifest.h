@@ -34,8 +34,12 @@ absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step);
 
 // Writes the manifest beside its place and syncs it. Sets `version` and `file_crc32c`; the caller sets the other fields, `step`
 // and `chunks` among them. Refuses chunks that overlap, leave a part of a tensor out, or are not whole on the disk. Gives the
-// digest (SHA-256) of the manifest's file, which names contents and order of the whole checkpoint.
+// digest (SHA-256) of the manifest's file, which names contents and order of the whole checkpoint. Then all of it is on the disk:
+// whoever decides may take days, and a power failure in the meantime loses nothing.
 absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest);
+
+// Whether step `step` is prepared and not committed.
+bool IsPrepared(const std::string& root, int64_t step);
 
 // Makes the prepared checkpoint the one that is found, for good.
 absl::Status CommitManifest(const std::string& root, int64_t step);

@@ -101,8 +101,9 @@ absl::StatusOr<int64_t> BytesOfAllRanks(const std::vector<ShardedTensor>& tensor
   return Sum(BytesToWrite(tensors, runtime), runtime, device);
 }
 
-absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
-                         comm::Runtime& runtime, const SaveCallbacks& callbacks) {
+absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::CheckpointManifest& facts,
+                                        const std::vector<ShardedTensor>& tensors, comm::Runtime& runtime,
+                                        const SaveCallbacks& callbacks) {
   c10::NoGradGuard no_grad;
   const bool first = runtime.rank() == 0;
   const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
@@ -120,11 +121,7 @@ absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& 
     status = prepared.status();
     if (prepared.ok()) digest = *std::move(prepared);
   }
-  if (status = Agree(status, callbacks, runtime, device); status.ok()) {
-    status = callbacks.vote(digest);
-    if (first && status.ok()) return CommitManifest(root, step);
-    if (!absl::IsAborted(status)) return status;
-  }
+  if (status = Agree(status, callbacks, runtime, device); status.ok()) return digest;
   if (!first) return status;
   const absl::Status abandoned = AbandonCheckpoint(root, step, callbacks.written);
   return abandoned.ok() ? status : abandoned;

@@ -26,15 +26,9 @@ struct ShardedTensor {
   bool on_all_stages = false;  // whether every pipeline stage holds it
 };
 
-// Asked on every rank when everything of step `facts.step` is on the disk. OK: the checkpoint counts. Aborted: it does not, and
-// is removed. Another error: nobody knows, and what is on the disk stays, for it may count. `digest` names the whole checkpoint
-// on rank 0 and is empty elsewhere.
-using CommitVote = std::function<absl::Status(const std::string& digest)>;
-
 // How a save speaks with the job around it. Writing takes a rank as long as its disk takes, and no collective should have to wait
 // for that: before each, `meet` is called on every rank and returns when all have called it. Empty: the collectives wait.
 struct SaveCallbacks {
-  CommitVote vote;
   BytesDone written = nullptr;  // more bytes of this rank are written; 0: it removes files
   std::function<absl::Status()> meet = nullptr;
 };
@@ -44,12 +38,13 @@ int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runt
 // The sum over all ranks, which all call together.
 absl::StatusOr<int64_t> BytesOfAllRanks(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime);
 
-// Saves root/step-N. `facts`: all fields of the manifest but the chunks.
-// The answer is the same kind on every rank: OK where committed; the vote's error (Aborted: denied); a rank's own failure, such
-// as a full disk (FieldError, ResourceExhausted), and Aborted on the others, or ResourceExhausted where full disks are all there
-// is. After an error nothing of the step is left, but where the vote was not heard.
-absl::Status SaveSharded(const std::string& root, const v1::CheckpointManifest& facts, const std::vector<ShardedTensor>& tensors,
-                         comm::Runtime& runtime, const SaveCallbacks& callbacks);
+// Saves root/step-N as prepared (manifest.h): all of it is on the disk, and it counts once it is committed. Gives its digest on
+// rank 0, and an empty string elsewhere. `facts`: all fields of the manifest but the chunks.
+// The answer is the same kind on every rank: OK; or a rank's own failure, such as a full disk (FieldError, ResourceExhausted),
+// and Aborted on the others, or ResourceExhausted where full disks are all there is. After an error nothing of the step is left.
+absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::CheckpointManifest& facts,
+                                        const std::vector<ShardedTensor>& tensors, comm::Runtime& runtime,
+                                        const SaveCallbacks& callbacks);
 
 // Fills the tensors. Errors: NotFound or InvalidArgument, naming the tensor, where the checkpoint is of another model; DataLoss
 // for a torn one. On an error some tensors may have been filled.

@@ -97,7 +97,10 @@ absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& opti
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, LaunchCallbacks callbacks, StopPipe* stop)
-    : options_(std::move(options)), callbacks_(std::move(callbacks)), stop_(stop) {}
+    : options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      stop_(stop),
+      pending_(options_.start.recipe().checkpoint().max_pending_commits(), callbacks_.commit) {}
 
 absl::StatusOr<LaunchOutcome> Launcher::Run() {
   Tick();
@@ -116,12 +119,13 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
   while (!AllReaped() && phase_ != Phase::kGivenUp) {
     Tick();
     Poll();
-    AskForVerdict();
+    AskForVerdicts();
     Reap();
     CheckSilence();
     Advance();
   }
-  TellTrouble();  // if all ended before they could be asked
+  if (!killed_ && !discarded_) AskForVerdicts();  // for what the ranks have said last
+  TellTrouble();                                  // if all ended before they could be asked
   return Conclude();
 }
 
@@ -193,7 +197,8 @@ void Launcher::Dispatch(RankProcess& rank, const v1::FromTrainer& message) {
   rank.last_heard = now_;
   if (message.has_progress()) {
     rank.last_progress = message.progress();
-    if (callbacks_.progress) callbacks_.progress(rank.rank(), message.progress());
+    if (const std::optional<int64_t> step = HeldBy()) rank.last_progress.set_waits(WaitsForVerdict(*step));
+    if (callbacks_.progress) callbacks_.progress(rank.rank(), rank.last_progress);
   }
   if (message.has_metrics() && callbacks_.metrics) callbacks_.metrics(rank.rank(), message.metrics());
   if (message.has_log() && callbacks_.log) callbacks_.log(rank.rank(), message.log());
@@ -218,32 +223,38 @@ void Launcher::Vote(RankProcess& rank, const v1::CheckpointReady& ready) {
     digests.push_back(other->ready->digest());
   }
   for (const auto& other : ranks_) other->ready.reset();
-  question_ = Question{ready.step(), std::move(digests)};
+  pending_.Add(ready.step(), std::move(digests));
 }
 
 // Who decides may be far away: meanwhile the ranks are watched, and can be stopped.
-void Launcher::AskForVerdict() {
-  if (!question_) return;
-  const int64_t step = question_->step;
-  const std::optional<absl::Status> verdict = callbacks_.commit ? callbacks_.commit(step, question_->digests) : absl::OkStatus();
-  if (!verdict) return;
-  v1::ToTrainer answer;
-  if (verdict->ok()) {
-    answer.mutable_commit()->set_step(step);
-  } else {
-    answer.mutable_deny()->set_step(step);
-    answer.mutable_deny()->set_reason(std::string(verdict->message()));
+void Launcher::AskForVerdicts() {
+  for (const PendingCommits::Verdict& verdict : pending_.Ask()) {
+    v1::ToTrainer answer;
+    if (verdict.status.ok()) {
+      answer.mutable_commit()->set_step(verdict.step);
+    } else {
+      answer.mutable_deny()->set_step(verdict.step);
+      answer.mutable_deny()->set_reason(std::string(verdict.status.message()));
+    }
+    Broadcast(answer);
   }
-  question_.reset();
-  Broadcast(answer);
+  EndMeeting();
+}
+
+// The step for whose verdict the ranks are held in their meeting. Those that shall discard what they do wait for none.
+std::optional<int64_t> Launcher::HeldBy() const { return meeting_ && !discard_since_ ? pending_.WaitsFor() : std::nullopt; }
+
+void Launcher::EndMeeting() {
+  if (!meeting_ || HeldBy()) return;
+  v1::ToTrainer message;
+  message.mutable_met()->set_meeting(*std::exchange(meeting_, std::nullopt));
+  Broadcast(message);
 }
 
 void Launcher::Arrive(RankProcess& rank, int64_t meeting) {
   rank.meeting = meeting;
   if (std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& other) { return other->meeting != meeting; })) return;
-  v1::ToTrainer message;
-  message.mutable_met()->set_meeting(meeting);
-  Broadcast(message);
+  meeting_ = meeting;
 }
 
 void Launcher::Obey(Stop stop) {

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/legoai/v1/launch.pb.h"
+#include "worker/launch/pending_commits.h"
 #include "worker/launch/rank_process.h"
 #include "worker/launch/stop_pipe.h"
 
@@ -60,8 +61,9 @@ struct LaunchCallbacks {
   // rings. By rank, what each is like; and what Run() will return. Once.
   std::function<void(const std::vector<v1::RankCondition>& ranks, const absl::Status& failure)> troubled;
   // All ranks have this step on the disk; `digests` by rank. OK: Commit; an error: Deny with its message. Nothing: the verdict is
-  // not known yet; it is asked again whenever the launcher looks, and at once after StopPipe::Wake(). Empty: always commits.
-  std::function<std::optional<absl::Status>(int64_t step, const std::vector<std::string>& digests)> commit;
+  // not known yet, and the ranks go on as far as they may (pending_commits.h); it is asked again whenever the launcher looks, and
+  // at once after StopPipe::Wake(). Of several that are pending each is asked for, in order of steps. Empty: always commits.
+  PendingCommits::Decide commit;
 };
 
 struct LaunchOutcome {
@@ -83,10 +85,6 @@ class Launcher {
 
  private:
   enum class Phase { kRunning, kAsking, kTerminating, kKilling, kGivenUp };
-  struct Question {
-    int64_t step = 0;
-    std::vector<std::string> digests;
-  };
 
   absl::Status StartAll();
   void Poll();
@@ -94,8 +92,10 @@ class Launcher {
   void Dispatch(RankProcess& rank, const v1::FromTrainer& message);
   void Vote(RankProcess& rank, const v1::CheckpointReady& ready);
   void Arrive(RankProcess& rank, int64_t meeting);
+  void EndMeeting();
   void Tick();
-  void AskForVerdict();
+  void AskForVerdicts();
+  std::optional<int64_t> HeldBy() const;
   void Obey(Stop stop);
   void Reap();
   void CheckSilence();
@@ -117,7 +117,8 @@ class Launcher {
   int64_t failures_ = 0;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Phase phase_ = Phase::kRunning;
-  std::optional<Question> question_;             // whose verdict is not known yet
+  PendingCommits pending_;
+  std::optional<int64_t> meeting_;               // that all ranks have come to, and do not know of yet
   bool killed_ = false;                          // as asked
   std::optional<absl::Duration> discard_since_;  // when the ranks were asked to stop without saving
   bool discarded_ = false;                       // they did not in time, and were killed

@@ -40,7 +40,7 @@ TEST_F(LauncherTest, AllFinishAndACheckpointIsCommittedOnce) {
   EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
   EXPECT_EQ(outcome->step, 5);
   EXPECT_THAT(commits, ::testing::ElementsAre("2: digest-0 digest-1 digest-2"));
-  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict OK", "1: verdict OK", "2: verdict OK"}));
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict on 2: OK", "1: verdict on 2: OK", "2: verdict on 2: OK"}));
   EXPECT_EQ(last_step_, (std::map<int64_t, int64_t>{{0, 5}, {1, 5}, {2, 5}}));
   EXPECT_THAT(logs_, ::testing::Contains(HasSubstr("1: pid")));
   for (const std::string& log : logs_) {
@@ -53,7 +53,8 @@ TEST_F(LauncherTest, ADeniedCheckpointTellsTheReason) {
   LaunchCallbacks callbacks = Callbacks();
   callbacks.commit = [](int64_t, const std::vector<std::string>&) { return absl::AbortedError("epoch 4 is over"); };
   EXPECT_TRUE(Run(Options("none", 0), callbacks).ok());
-  EXPECT_THAT(logs_, ::testing::Contains("2: verdict ABORTED: epoch 4 is over"));
+  EXPECT_THAT(logs_, ::testing::Contains("2: verdict on 2: ABORTED: epoch 4 is over"));
+  EXPECT_THAT(logs_, ::testing::Contains("2: ends: ABORTED: epoch 4 is over"));
 }
 
 // Who decides is far away: the ranks wait, are watched, and hear that they shall stop.
@@ -75,7 +76,7 @@ TEST_F(LauncherTest, AVerdictThatComesLateIsWaitedFor) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
   EXPECT_EQ(asked, 20);
-  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict OK", "1: verdict OK", "2: verdict OK", "1: saved"}));
+  EXPECT_THAT(logs_, ::testing::IsSupersetOf({"0: verdict on 2: OK", "2: verdict on 2: OK", "1: saved", "1: ends: OK"}));
 }
 
 TEST_F(LauncherTest, KilledAtOnceEvenWhileAVerdictIsAwaited) {

@@ -29,6 +29,11 @@ bool StopPipe::Pending() const {
   return poll(&waiting, 1, 0) > 0;
 }
 
+void StopPipe::Await() const {
+  pollfd waiting = {fds_[0], POLLIN, 0};
+  poll(&waiting, 1, 1000);
+}
+
 std::optional<Stop> StopPipe::Take() {
   char bytes[64];
   const ssize_t got = read(fds_[0], bytes, sizeof(bytes));

@@ -24,6 +24,8 @@ class StopPipe {
 
   // Whether something was asked that nobody has taken yet.
   bool Pending() const;
+  // Waits until there is a request, or it is woken; a second at the most.
+  void Await() const;
   // For poll: readable when there is a request, or it was woken.
   int fd() const { return fds_[0]; }
   // Takes all requests there are, and gives the sharpest. Nothing if there is none.

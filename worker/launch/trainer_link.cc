@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/damage.h"
+#include "worker/launch/pending_commits.h"
 
 namespace legoai::launch {
 namespace {
@@ -83,13 +84,27 @@ void TrainerLink::Listen() {
 void TrainerLink::Handle(const v1::ToTrainer& message) {
   if (message.has_stop()) RequestStop(message.stop().save());
   if (message.has_flight_question()) AnswerFlightQuestion();
+  if (message.has_commit()) TakeVerdict(message.commit().step(), absl::OkStatus());
+  if (message.has_deny()) TakeVerdict(message.deny().step(), absl::AbortedError(message.deny().reason()));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (message.has_met()) met_ = message.met().meeting();
-  if (message.has_commit() || message.has_deny()) {
-    verdict_step_ = message.has_commit() ? message.commit().step() : message.deny().step();
-    verdict_ = message.has_commit() ? absl::OkStatus() : absl::AbortedError(message.deny().reason());
-  }
   changed_.notify_all();
+}
+
+// Who is told that all verdicts are there finds them heard.
+void TrainerLink::TakeVerdict(int64_t step, const absl::Status& verdict) {
+  {
+    const std::lock_guard<std::mutex> lock(hear_mutex_);
+    if (hear_verdict_) hear_verdict_(step, verdict);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (!offered_.empty() && offered_.front() <= step) offered_.pop_front();
+  verdict_ = verdict;
+}
+
+void TrainerLink::SetHearVerdict(HearVerdict hear) {
+  const std::lock_guard<std::mutex> lock(hear_mutex_);
+  hear_verdict_ = std::move(hear);
 }
 
 void TrainerLink::AnswerFlightQuestion() {
@@ -179,42 +194,57 @@ absl::Status TrainerLink::SendExit(v1::Exit::Cause cause, int64_t step, const ab
   return Send(MakeExit(cause, step, status));
 }
 
-absl::Status TrainerLink::Await(v1::FromTrainer question, const char* what, const std::function<bool()>& answered) {
-  if (absl::Status sent = Send(std::move(question)); !sent.ok()) return sent;
+// `waits`: what Progress says of it, if that is known here.
+absl::Status TrainerLink::Await(const char* what, const std::function<bool()>& answered,
+                                const std::function<std::string()>& waits) {
   std::unique_lock<std::mutex> lock(mutex_);
   waits_for_ = what;
-  while (!changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), answered)) {
+  bool told = false;
+  const auto tell = [&](const std::string& waits_for) {
     v1::FromTrainer beat;
     *beat.mutable_progress() = progress_;
+    beat.mutable_progress()->set_waits(waits_for);
+    told = true;
     lock.unlock();
     const absl::Status sent = Send(std::move(beat));
     lock.lock();
-    if (!sent.ok()) return sent;
+    return sent;
+  };
+  while (!changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), answered)) {
+    if (absl::Status sent = tell(waits ? waits() : ""); !sent.ok()) return sent;
   }
   waits_for_ = "";
-  return absl::OkStatus();
+  return told ? tell("") : absl::OkStatus();
 }
 
 absl::Status TrainerLink::Meet() {
   v1::FromTrainer message;
   message.mutable_arrived()->set_meeting(++arrived_);
-  return Await(std::move(message), "a meeting of all ranks", [this] { return met_ >= arrived_; });
+  if (absl::Status sent = Send(std::move(message)); !sent.ok()) return sent;
+  return Await("a meeting of all ranks", [this] { return met_ >= arrived_; });
 }
 
-absl::Status TrainerLink::AwaitCommit(int64_t step, const std::string& digest) {
+absl::Status TrainerLink::Offer(int64_t step, const std::string& digest) {
   v1::FromTrainer message;
   message.mutable_checkpoint_ready()->set_step(step);
   message.mutable_checkpoint_ready()->set_digest(digest);
   message.mutable_checkpoint_ready()->set_epoch(start_.epoch());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    verdict_step_ = -1;
+    offered_.push_back(step);
   }
-  absl::Status answered =
-      Await(std::move(message), "the launcher's verdict on a checkpoint", [this, step] { return verdict_step_ == step; });
-  if (!answered.ok()) return answered;
+  const absl::Status sent = Send(std::move(message));
+  return sent.ok() ? Meet() : sent;
+}
+
+absl::Status TrainerLink::AwaitVerdicts() {
+  const auto discards = [this] { return stop_request() == StopRequest::kDiscard; };
+  const absl::Status waited = Await(
+      "the launcher's verdict on a checkpoint", [&] { return offered_.empty() || discards(); },
+      [this] { return WaitsForVerdict(offered_.front()); });
+  if (!waited.ok()) return waited;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return verdict_;
+  return offered_.empty() ? verdict_ : absl::CancelledError("asked to stop and discard");
 }
 
 }  // namespace legoai::launch

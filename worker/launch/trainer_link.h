@@ -12,6 +12,8 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -59,9 +61,18 @@ class TrainerLink {
   // of different length. It is the launcher that ends the job when a rank falls silent. Unavailable: the launcher is gone.
   absl::Status Meet();
 
-  // Tells the launcher that this rank's part is on the disk, and waits for its verdict as Meet() waits. OK: commit. Aborted:
-  // denied, with the reason.
-  absl::Status AwaitCommit(int64_t step, const std::string& digest);
+  // Tells the launcher that this rank's part of a checkpoint is on the disk, and waits as Meet() does: until all ranks have said
+  // so, and no more checkpoints wait for their verdict than may (pending_commits.h).
+  absl::Status Offer(int64_t step, const std::string& digest);
+
+  // Hears each verdict as it comes, in order of steps. OK: commit; Aborted: denied, with the reason. It runs on the listening
+  // thread, and so must not wait for a disk; the earlier one is not called any more when this returns. Empty: nobody hears.
+  using HearVerdict = std::function<void(int64_t step, const absl::Status& verdict)>;
+  void SetHearVerdict(HearVerdict hear);
+
+  // Waits, and says so, until all that was offered has its verdict; gives the last. OK also where nothing was offered. Cancelled:
+  // the rank was asked meanwhile to stop and discard.
+  absl::Status AwaitVerdicts();
 
   // `waits_in` names the communication that the rank waits in; empty: none. It runs on the listening thread.
   void SetWaitsIn(std::function<std::string()> waits_in);
@@ -70,8 +81,10 @@ class TrainerLink {
   TrainerLink(int fd, v1::Start start, MessageReader reader);
   void Listen();
   void Handle(const v1::ToTrainer& message);
+  void TakeVerdict(int64_t step, const absl::Status& verdict);
   void AnswerFlightQuestion();
-  absl::Status Await(v1::FromTrainer question, const char* what, const std::function<bool()>& answered);
+  absl::Status Await(const char* what, const std::function<bool()>& answered,
+                     const std::function<std::string()>& waits = nullptr);
 
   const int fd_;
   const v1::Start start_;
@@ -79,10 +92,12 @@ class TrainerLink {
   std::atomic<StopRequest> stop_{StopRequest::kNone};
   std::atomic<bool> closing_{false};
   std::mutex send_mutex_;
+  std::mutex hear_mutex_;  // guards the next one, also while it is called
+  HearVerdict hear_verdict_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  int64_t verdict_step_ = -1;  // of the last Commit or Deny
-  absl::Status verdict_;
+  std::deque<int64_t> offered_;    // steps without verdict
+  absl::Status verdict_;           // the last
   int64_t arrived_ = 0, met_ = 0;  // meetings that this rank has come to, and those that all have
   v1::Progress progress_;          // as it was told last, and what was done since
   absl::Time told_;                // when

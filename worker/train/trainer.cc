@@ -113,6 +113,7 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
   if (absl::Status status = OpenText(dims, next_sample); !status.ok()) return status;
   tokens_per_step_ = dims.global_batch() * dims.seq_len();
   meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
+  pending_ = std::make_unique<PendingSaves>(link_, recipe_.checkpoint().keep_latest_k());
   if (absl::Status status = MakeTensorboard(); !status.ok()) return status;
   // Ranks build and load for as long as they take; the first collective must not have to wait for the slowest.
   return link_.Meet();
@@ -144,16 +145,17 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
     if (stop != StopRequest::kSave) continue;
     if (absl::Status status = Save(); !status.ok()) return status;
   }
+  if (absl::Status status = AwaitVerdicts(); !status.ok()) return status;
   // Whoever leaves first would look like a lost peer to the others.
   if (const auto all_here = machine_->Max(0); !all_here.ok()) return all_here.status();
-  if (step_ < steps_ || gave_up_) return v1::Exit::STOPPED;
+  if (step_ < steps_ || gave_up_ || absl::IsCancelled(verdict_)) return v1::Exit::STOPPED;
   return Export();
 }
 
 // The others may be gone by then: the model is read from the checkpoint.
 absl::StatusOr<v1::Exit::Cause> Trainer::Export() {
   if (start_.rank() != 0 || !recipe_.checkpoint().last_save_in_hf()) return v1::Exit::FINISHED;
-  if (saved_step_ != step_) {
+  if (saved_step_ != step_ || !verdict_.ok()) {
     const char* text = "no Hugging Face folder is written: the last checkpoint was denied";
     if (absl::Status status = link_.SendLog("warning", text); !status.ok()) return status;
     return v1::Exit::FINISHED;
@@ -266,12 +268,19 @@ absl::Status Trainer::Save() {
   facts.set_tokenizer_identity(start_.tokenizer_identity());
   *facts.mutable_model() = launch::CanonicalModel(start_.model());
   *facts.mutable_recipe() = recipe_;
-  const auto saved = SaveCheckpoint(link_, facts, train_step_->optimizer(), machine_->runtime(),
-                                    recipe_.checkpoint().keep_latest_k(), [this](int64_t value) { return machine_->Max(value); });
+  const absl::StatusOr<bool> saved = SaveCheckpoint(link_, facts, train_step_->optimizer(), machine_->runtime(), *pending_,
+                                                    [this](int64_t value) { return machine_->Max(value); });
   if (!saved.ok()) return Annotate(saved.status(), absl::StrCat("checkpoint of step ", step_));
-  if (*saved == Saved::kCommitted) saved_step_ = step_;
-  gave_up_ = *saved == Saved::kGivenUp;
+  if (*saved) saved_step_ = step_;
+  gave_up_ = !*saved;
   return absl::OkStatus();
+}
+
+// A training whose last checkpoint may not count has not ended. All ranks hear the same verdicts.
+absl::Status Trainer::AwaitVerdicts() {
+  verdict_ = link_.AwaitVerdicts();
+  const bool heard = verdict_.ok() || absl::IsAborted(verdict_) || absl::IsCancelled(verdict_);
+  return heard ? SettleSaves(link_, *pending_) : verdict_;
 }
 
 }  // namespace legoai::train

@@ -1,8 +1,9 @@
 // The training loop of one rank: from the Start that the launcher sent to the end of training.
 //
 // Resumes where Start says so; evaluates on held-out text, saves, logs as the recipe says; stops at a step boundary when any rank
-// was asked to, after saving if it was asked to save; stops with the reason when the loss is not finite. Exceptions of torch end
-// here, as a Status. Not thread-safe; the link is used from this thread too.
+// was asked to, after saving if it was asked to save; stops with the reason when the loss is not finite. It goes on while
+// checkpoints wait for their verdicts, and does not end before they are there, unless it shall discard what it did. Exceptions of
+// torch end here, as a Status. Not thread-safe; the link is used from this thread too.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "worker/train/batch_source.h"
 #include "worker/train/machine.h"
 #include "worker/train/meter.h"
+#include "worker/train/pending_saves.h"
 #include "worker/train/tensorboard.h"
 #include "worker/train/train_step.h"
 
@@ -44,6 +46,7 @@ class Trainer {
   absl::Status Evaluate();
   absl::Status Report();
   absl::Status Save();
+  absl::Status AwaitVerdicts();
   absl::StatusOr<launch::TrainerLink::StopRequest> AgreeOnStop();
   absl::StatusOr<v1::Exit::Cause> Export();
   absl::Status MakeRecorder(const parallel::ParallelDims& dims);
@@ -57,10 +60,12 @@ class Trainer {
   std::unique_ptr<BatchSource> source_;
   std::unique_ptr<Meter> meter_;
   std::unique_ptr<TensorboardWriter> tensorboard_;  // on rank 0, if wished for
+  std::unique_ptr<PendingSaves> pending_;
   int64_t tokens_per_step_ = 0;
   int64_t steps_ = 0;
   int64_t step_ = 0;
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;                              // on the disk; what the launcher says of it may come later
+  absl::Status verdict_;                                 // on the last checkpoint that was saved here
   bool gave_up_ = false;                                 // a save, since a rank was asked to stop while all waited for room
   double loss_ = 0, grad_norm_ = 0, learning_rate_ = 0;  // of the last step
   std::optional<double> validation_loss_;                // of this step

@@ -29,17 +29,6 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer) {
 
 namespace {
 
-absl::Status TellDenied(launch::TrainerLink& link, int64_t step, const absl::Status& vote) {
-  return link.SendLog("warning", absl::StrCat("the checkpoint of step ", step, " was denied: ", vote.ToString()));
-}
-
-// The new checkpoint is good: that an old one cannot be removed does not end the training.
-absl::Status RemoveOld(launch::TrainerLink& link, const std::string& root, int64_t keep) {
-  const absl::Status removed = checkpoint::KeepLatest(root, keep, [&](int64_t bytes) { link.Advance(bytes); });
-  if (removed.ok()) return removed;
-  return link.SendLog("warning", absl::StrCat("an old checkpoint cannot be removed: ", removed.ToString()));
-}
-
 absl::StatusOr<checkpoint::CheckpointReader> OpenCheckpoint(const v1::Start& start, int64_t step) {
   return checkpoint::CheckpointReader::Open(launch::CheckpointsHolding(start, step), step,
                                             start.accept_other_build() ? "" : start.build_version());
@@ -51,31 +40,35 @@ absl::Status NoteDamage(const absl::Status& status, const v1::Start& start, int6
 
 }  // namespace
 
-absl::StatusOr<Saved> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
-                                     comm::Runtime& runtime, int64_t keep, const MaxOfRanks& max) {
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+                                    comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max) {
   const v1::Start& start = link.start();
   const std::string root = launch::CheckpointsPath(start.run_directory());
   const auto tensors = CheckpointTensors(optimizer);
   const absl::StatusOr<int64_t> bytes = checkpoint::BytesOfAllRanks(tensors, runtime);
   if (!bytes.ok()) return bytes.status();
-  absl::Status vote;
   checkpoint::SaveCallbacks callbacks;
-  callbacks.vote = [&](const std::string& digest) { return vote = link.AwaitCommit(facts.step(), digest); };
   callbacks.written = [&](int64_t bytes) { link.Advance(bytes); };
   callbacks.meet = [&] { return link.Meet(); };
-  const auto done = DoWhenThereIsRoom(link, {"a checkpoint", root, *bytes}, max, [&] {
+  std::string digest;
+  const absl::StatusOr<bool> done = DoWhenThereIsRoom(link, {"a checkpoint", root, *bytes}, max, [&] {
     const absl::Status told = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
                                                 checkpoint::BytesToWrite(tensors, runtime));
-    return told.ok() ? checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks) : told;
+    if (!told.ok()) return told;
+    auto saved = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
+    if (saved.ok()) digest = *std::move(saved);
+    return saved.status();
   });
-  if (done.ok() && !*done) return Saved::kGivenUp;
-  absl::Status status = done.status();
-  const bool denied = absl::IsAborted(vote);
-  if (denied) status = start.rank() == 0 ? TellDenied(link, facts.step(), vote) : absl::OkStatus();
-  if (status.ok() && !denied && start.rank() == 0) status = RemoveOld(link, root, keep);
-  if (status.ok()) status = link.Meet();
+  if (!done.ok() || !*done) return done;
+  absl::Status status = link.Offer(facts.step(), digest);
+  if (status.ok()) status = SettleSaves(link, pending);
   if (!status.ok()) return status;
-  return denied ? Saved::kDenied : Saved::kCommitted;
+  return true;
+}
+
+absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending) {
+  const absl::Status settled = pending.Settle();
+  return settled.ok() ? link.Meet() : settled;
 }
 
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer) {

@@ -11,6 +11,7 @@
 #include "worker/checkpoint/sharded_checkpoint.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/optimizer.h"
+#include "worker/train/pending_saves.h"
 #include "worker/train/room.h"
 
 namespace legoai::train {
@@ -19,13 +20,16 @@ namespace legoai::train {
 // "optimizer.exp_avg.<parameter>" and "optimizer.exp_avg_sq.<parameter>", the count of updates as "optimizer.step".
 std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer);
 
-// Saves step `facts.step` of the run directory if the launcher commits it, and removes all but the latest `keep` checkpoints.
-// However long that takes a rank, the others wait for it: all come back at the same time.
-// Where the disk is full all wait until there is room (room.h; `max` is that of all ranks). Denied, and given up because a rank
-// was asked to stop while they waited, the launcher is told as a warning. Errors: those of SaveSharded.
-enum class Saved { kCommitted, kDenied, kGivenUp };
-absl::StatusOr<Saved> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
-                                     comm::Runtime& runtime, int64_t keep, const MaxOfRanks& max);
+// Puts step `facts.step` into the run directory and offers it to the launcher, whose verdict may come later: `pending` then does
+// what it says. However long that takes a rank, the others wait for it: all come back at the same time. Where the disk is full
+// all wait until there is room (room.h; `max` is that of all ranks); false: a rank was asked to stop while they waited, and the
+// step was given up. Errors: those of SaveSharded and SettleSaves.
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+                                    comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max);
+
+// Does on the disk what the verdicts that have come say, while the ranks wait for each other. Errors: those of
+// PendingSaves::Settle.
+absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending);
 
 // Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer);

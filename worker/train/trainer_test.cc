@@ -10,12 +10,15 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/files.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/small_file_system.h"
@@ -27,8 +30,10 @@
 namespace legoai::train {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class TrainerTest : public launch::testing::TinyRun {
  protected:
@@ -90,6 +95,7 @@ TEST_F(TrainerTest, ALeasedAttemptGoesOnFromAnothersFolder) {
   recipe().mutable_checkpoint()->set_last_save_in_hf(true);
   ASSERT_TRUE(Train("whole", 2).ok());
   // While the ranks wait for the verdict on step 2, they are asked to stop.
+  recipe().mutable_checkpoint()->set_max_pending_commits(0);
   callbacks_.commit = [this, asked = false](int64_t step,
                                             const std::vector<std::string>&) mutable -> std::optional<absl::Status> {
     if (step != 2 || std::exchange(asked, true)) return absl::OkStatus();
@@ -124,6 +130,92 @@ TEST_F(TrainerTest, ALeasedAttemptGoesOnFromAnothersFolder) {
   EXPECT_EQ(exported->hf_directory, folder() + "/epoch-7/hf");
   EXPECT_TRUE(std::filesystem::exists(exported->hf_directory + "/model.safetensors"));
   EXPECT_TRUE(checkpoint::ListCheckpoints(Checkpoints("epoch-7"))->empty());
+}
+
+// However late the verdicts come, the training is the same to the last bit; and at every moment nothing is found that was not
+// committed, nothing removed that may be needed, and no more pending than may be.
+TEST_F(TrainerTest, VerdictsThatComeLateChangeNothing) {
+  constexpr int64_t kSteps = 40, kMost = 3, kKeep = 2;
+  recipe().mutable_training()->set_steps(kSteps);
+  recipe().mutable_checkpoint()->set_interval(1);
+  recipe().mutable_checkpoint()->set_keep_latest_k(0);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  recipe().mutable_checkpoint()->set_max_pending_commits(kMost);
+  ASSERT_TRUE(Train("whole", 2).ok());
+
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  std::map<int64_t, absl::Time> due;
+  std::vector<int64_t> committed;
+  std::set<int64_t> denied;
+  size_t most_pending = 0;
+  callbacks_.commit = [&](int64_t step, const std::vector<std::string>& digests) -> std::optional<absl::Status> {
+    EXPECT_EQ(digests.size(), 2u);
+    const auto [at, fresh] = due.try_emplace(step, absl::Now() + absl::Milliseconds(random() % 400));
+    most_pending = std::max(most_pending, due.size());
+    for (const auto& [pending, time] : due) EXPECT_TRUE(checkpoint::IsPrepared(Checkpoints("late"), pending)) << pending;
+    const auto found = *checkpoint::ListCheckpoints(Checkpoints("late"));
+    for (const int64_t one : found) EXPECT_THAT(committed, Contains(one));
+    for (size_t i = committed.size() - std::min<size_t>(committed.size(), kKeep); i < committed.size(); ++i) {
+      // Committed a moment ago, it may not have its name yet.
+      EXPECT_TRUE(checkpoint::IsPrepared(Checkpoints("late"), committed[i]) ||
+                  *checkpoint::IsCommitted(Checkpoints("late"), committed[i]))
+          << committed[i] << " at step " << step;
+    }
+    if (step != due.begin()->first || absl::Now() < at->second) return std::nullopt;
+    due.erase(at);
+    if (step < kSteps && random() % 8 == 0) {
+      denied.insert(step);
+      return absl::AbortedError("by lot");
+    }
+    committed.push_back(step);
+    return absl::OkStatus();
+  };
+  recipe().mutable_checkpoint()->set_keep_latest_k(kKeep);
+  request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
+  const auto late = Train("late", 2);
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->cause, v1::Exit::FINISHED);
+  EXPECT_THAT(due, IsEmpty());
+  EXPECT_EQ(committed.size() + denied.size(), static_cast<size_t>(kSteps));
+  EXPECT_GT(most_pending, 1u) << "no verdict came late";
+  EXPECT_LE(most_pending, static_cast<size_t>(kMost) + 1) << "one is waited for";
+  EXPECT_EQ(Losses("late"), Losses("whole"));
+  const auto kept = checkpoint::ListCheckpoints(Checkpoints("late"));
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_THAT(*kept, ElementsAre(*(committed.end() - 2), committed.back()));
+  for (const int64_t step : denied) EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("late"), step)));
+  for (const int64_t step : *kept) {
+    for (const char* file : {"/rank-00000.bin", "/rank-00001.bin"}) {
+      const auto a = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("late"), step) + file);
+      const auto b = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("whole"), step) + file);
+      ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+      EXPECT_TRUE(*a == *b) << step << file;
+    }
+  }
+  EXPECT_EQ(late->hf_directory, folder() + "/late/hf");
+}
+
+// What is denied in the end is not exported, and the training is over all the same.
+TEST_F(TrainerTest, ADenialAfterTheLastStepKeepsTheExportBack) {
+  recipe().mutable_checkpoint()->set_interval(3);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  bool asked = false;
+  callbacks_.commit = [&](int64_t step, const std::vector<std::string>&) -> std::optional<absl::Status> {
+    if (step == 3) return absl::OkStatus();
+    if (std::exchange(asked, true)) return absl::AbortedError("too late");
+    return std::nullopt;
+  };
+  request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
+  const auto outcome = Train("run", 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome->hf_directory, "");
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3));
+  EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("run"), 6)));
+  EXPECT_THAT(logs_, Contains(HasSubstr("step 6 was denied: ABORTED: too late")));
+  EXPECT_THAT(logs_, Contains(HasSubstr("no Hugging Face folder is written")));
 }
 
 TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {

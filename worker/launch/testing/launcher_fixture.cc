@@ -14,11 +14,16 @@ namespace legoai::launch::testing {
 LaunchOptions LauncherTest::Options(const std::string& act, int64_t culprit, int64_t world) {
   LaunchOptions options;
   options.trainer = "worker/launch/test_trainer";
-  options.arguments = {"--build=test", "--act=" + act, absl::StrCat("--culprit=", culprit), absl::StrCat("--steps=", steps_),
-                       absl::StrCat("--meet=", meet_)};
+  options.arguments = {"--build=test",
+                       "--act=" + act,
+                       absl::StrCat("--culprit=", culprit),
+                       absl::StrCat("--steps=", steps_),
+                       absl::StrCat("--meet=", meet_),
+                       absl::StrCat("--saves=", saves_)};
   options.world_size = world;
   options.start.set_build_version("test");
   options.start.set_epoch(4);
+  options.start.mutable_recipe()->mutable_checkpoint()->set_max_pending_commits(most_pending_);
   options.init_timeout = options.train_timeout = kPatience;
   options.answer_timeout = options.kill_grace = absl::Hours(5);
   options.stop_grace = absl::Milliseconds(30);
@@ -35,6 +40,7 @@ LaunchCallbacks LauncherTest::Callbacks() {
   callbacks.started = [this](int64_t, pid_t pid) { pids_.push_back(pid); };
   callbacks.progress = [this](int64_t rank, const v1::Progress& progress) {
     last_step_[rank] = progress.step();
+    if (!progress.waits().empty()) waits_.insert(progress.waits());
     done_ = std::max(done_, progress.done());
     if (acts_) heard_.insert(rank);
     if (acts_ && !hear_.empty() && std::includes(heard_.begin(), heard_.end(), hear_.begin(), hear_.end())) {

@@ -36,13 +36,14 @@ class LauncherTest : public ::testing::Test {
   std::set<int64_t> hear_, heard_;
   bool acts_ = false;
   int64_t looks_ = 0, minutes_ = 0, stop_at_minute_ = -1, done_ = 0;
-  int64_t steps_ = 5, meet_ = 0;
+  int64_t steps_ = 5, meet_ = 0, saves_ = 0, most_pending_ = 0;
   int64_t stop_at_ = -1;
   bool stop_saves_ = true;
   StopPipe stop_;
   std::vector<std::string> logs_;
   std::vector<pid_t> pids_;
   std::map<int64_t, int64_t> last_step_;
+  std::set<std::string> waits_;              // for what ranks said that they wait
   std::vector<v1::RankCondition> troubled_;  // what was told of the ranks, and of the failure, when something had gone wrong
   absl::Status trouble_;
 };

@@ -3,7 +3,8 @@
 // garbage, ignore_term, hang, work (until it is told to stop, telling of its progress), wait_in_kernel (as for a disk, and does
 // not answer), fork (leaves a process that ignores SIGTERM, and dies), be_held (hangs, and a process of another group sees to it
 // that nobody can reap this one), die_slowly (its connections are closed, and the others say so, before it has ended: it waits
-// for SIGCONT). All ranks meet in step 1, and in step --meet. With --block_term=1 SIGTERM reaches none of them. Where Start names
+// for SIGCONT). All ranks meet in step 1, and in step --meet, and offer a checkpoint in step 2, or in every step that --saves
+// divides; at the end they wait for the verdicts. With --block_term=1 SIGTERM reaches none of them. Where Start names
 // a checkpoint, the last rank reads all of it, and fails as a trainer does where it does not load.
 //
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
@@ -37,7 +38,8 @@ namespace {
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
   std::map<std::string, std::string> arguments = {{"act", "none"}, {"culprit", "0"},    {"steps", "5"},
-                                                  {"meet", "0"},   {"block_term", "0"}, {"build", std::string(BuildVersion())}};
+                                                  {"meet", "0"},   {"block_term", "0"}, {"build", std::string(BuildVersion())},
+                                                  {"saves", "0"}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i] + 2;
     arguments[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
@@ -184,6 +186,12 @@ absl::Status SendMetrics(TrainerLink& link, int64_t step) {
   return link.Send(std::move(message));
 }
 
+int End(TrainerLink& link, v1::Exit::Cause cause, int64_t step) {
+  link.SendLog("info", absl::StrCat("ends: ", link.AwaitVerdicts().ToString())).IgnoreError();
+  link.SendExit(cause, step, absl::OkStatus()).IgnoreError();
+  return 0;
+}
+
 int Run(int argc, char** argv) {
   auto arguments = ParseArguments(argc, argv);
   const int fd = std::atoi(arguments["socket"].c_str());
@@ -197,6 +205,10 @@ int Run(int argc, char** argv) {
   if (const absl::Status loaded = LoadCheckpoint(start); !loaded.ok()) return Fail(**link, loaded);
   const bool culprit = std::to_string(start.rank()) == arguments["culprit"];
   const int64_t steps = std::atoi(arguments["steps"].c_str()), meet = std::atoi(arguments["meet"].c_str());
+  const int64_t saves = std::atoi(arguments["saves"].c_str());
+  (*link)->SetHearVerdict([&](int64_t step, const absl::Status& verdict) {
+    (*link)->SendLog("info", absl::StrCat("verdict on ", step, ": ", verdict.ToString())).IgnoreError();
+  });
   for (int64_t step = 1; step <= steps; ++step) {
     absl::SleepFor(absl::Milliseconds(10));
     if (!culprit && step == 3 && arguments["act"] == "die_slowly") {
@@ -210,18 +222,16 @@ int Run(int argc, char** argv) {
     if ((step == 1 || step == meet) && !Meet(**link).ok()) return 1;
     if (!(*link)->SendProgress("train", step, steps).ok()) return 1;
     if (!SendMetrics(**link, step).ok()) return 1;
-    if (step == 2) {
-      const absl::Status verdict = (*link)->AwaitCommit(step, absl::StrCat("digest-", start.rank()));
-      (*link)->SendLog("info", absl::StrCat("verdict ", verdict.ToString())).IgnoreError();
+    if (saves > 0 ? step % saves == 0 : step == 2) {
+      if (!(*link)->Offer(step, absl::StrCat("digest-", start.rank())).ok()) return 1;
+      (*link)->SendLog("info", absl::StrCat("has offered ", step)).IgnoreError();
     }
     if ((*link)->stop_request() == TrainerLink::StopRequest::kNone) continue;
     const bool save = (*link)->stop_request() == TrainerLink::StopRequest::kSave;
     (*link)->SendLog("info", save ? "saved" : "discarded").IgnoreError();
-    (*link)->SendExit(v1::Exit::STOPPED, step, absl::OkStatus()).IgnoreError();
-    return 0;
+    return End(**link, v1::Exit::STOPPED, step);
   }
-  (*link)->SendExit(v1::Exit::FINISHED, steps, absl::OkStatus()).IgnoreError();
-  return 0;
+  return End(**link, v1::Exit::FINISHED, steps);
 }
 
 }  // namespace

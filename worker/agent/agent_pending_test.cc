@@ -1,0 +1,151 @@
+// The agent as a process, with real trainers, while the server is away for longer than from one checkpoint to the next.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "worker/agent/testing/agent_fixture.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/launch/run_directory.h"
+
+namespace legoai::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using State = testing::ScriptedServer::State;
+
+// A checkpoint in every second step.
+class AgentPendingTest : public testing::AgentTest {
+ protected:
+  AgentPendingTest() : AgentTest("worker/train/legoai-trainer") {}
+
+  // Begins, and returns when the server is away: it has heard of the first checkpoint and not answered.
+  void BeginAndGoAway(int64_t steps, int64_t most_pending) {
+    recipe().mutable_training()->set_steps(steps);
+    recipe().mutable_checkpoint()->set_max_pending_commits(most_pending);
+    server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
+    StartAgent();
+    ASSERT_TRUE(AwaitConnection());
+    server_.Send(Attempt(1, 2));
+    ASSERT_TRUE(server_.Await([](const State& state) { return !state.commit_requests.empty(); }));
+    server_.GoAway();
+  }
+  void AwaitWaiting() {
+    while (!Logged("waits for the server's word on the checkpoint of step 2")) usleep(10'000);
+  }
+  void ComeBackAndCommit() {
+    server_.Change([](State& state) { state.verdict = nullptr; });
+    server_.ComeBack();
+  }
+  static std::vector<int64_t> Steps(const std::vector<v1::StepMetrics>& metrics) {
+    std::vector<int64_t> steps;
+    for (const auto& entry : metrics) steps.push_back(entry.step());
+    return steps;
+  }
+  // The last step that an attempt has noted in its run directory, with or without a server.
+  int64_t NotedStep(int64_t epoch) const {
+    const auto metrics = launch::ReadMetrics(EpochFolder(epoch));
+    return metrics.ok() && !metrics->empty() ? metrics->back().step() : 0;
+  }
+  static std::vector<int64_t> StepsAsked(const State& state) {
+    std::vector<int64_t> steps;
+    for (const auto& request : state.commit_requests) steps.push_back(request.step());
+    return steps;
+  }
+  // How the job's log tells of commits and ends, in order.
+  static std::vector<std::string> CommitsAndEnds(const State& state) {
+    std::vector<std::string> lines;
+    for (const std::string& line : state.Logs()) {
+      if (absl::StrContains(line, "is committed") || absl::StrContains(line, "has f")) lines.push_back(line);
+    }
+    return lines;
+  }
+  // Of the first epoch.
+  std::string Manifest(int64_t step) const { return checkpoint::StepDirectory(Checkpoints(1), step) + "/manifest.pb"; }
+  std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }
+};
+
+// All steps are done, and nothing is over before the server has said its word on what was saved.
+TEST_F(AgentPendingTest, TrainersGoOnWhileTheServerIsAway) {
+  ASSERT_NO_FATAL_FAILURE(BeginAndGoAway(12, 6));
+  const size_t asked = server_.Get().commit_requests.size();
+  AwaitWaiting();
+  EXPECT_EQ(NotedStep(1), 12);
+  for (const auto& [rank, pid] : Trainers()) EXPECT_EQ(kill(pid, 0), 0) << "they wait for the verdicts";
+  for (int64_t step = 2; step <= 12; step += 2) EXPECT_TRUE(checkpoint::IsPrepared(Checkpoints(1), step)) << step;
+  ComeBackAndCommit();
+  ASSERT_TRUE(AwaitEnd(1));
+  const State state = server_.Get();
+  EXPECT_FALSE(state.Ended(1)->has_error()) << state.Ended(1)->error().message();
+  EXPECT_EQ(state.Ended(1)->last_step(), 12);
+  const std::vector<int64_t> steps = StepsAsked(state);
+  EXPECT_THAT(std::vector<int64_t>(steps.begin() + asked, steps.end()), ElementsAre(2, 4, 6, 8, 10, 12));
+  EXPECT_THAT(CommitsAndEnds(state), ElementsAre("the checkpoint of step 2 is committed", "the checkpoint of step 4 is committed",
+                                                 "the checkpoint of step 6 is committed", "the checkpoint of step 8 is committed",
+                                                 "the checkpoint of step 10 is committed",
+                                                 "the checkpoint of step 12 is committed", "attempt 1 has finished at step 12"));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(1)), ElementsAre(2, 4, 6, 8, 10, 12));
+  EXPECT_THAT(Steps(state.Metrics(1)), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
+}
+
+TEST_F(AgentPendingTest, AtTheLimitTrainersWaitForTheServer) {
+  ASSERT_NO_FATAL_FAILURE(BeginAndGoAway(12, 1));
+  AwaitWaiting();
+  EXPECT_EQ(NotedStep(1), 4) << "one is pending, and one more is waited for";
+  server_.ComeBack();
+  // It says so to the server, too.
+  ASSERT_TRUE(server_.Await([](const State& state) {
+    return std::any_of(state.telemetry.begin(), state.telemetry.end(), [](const auto& entry) {
+      return entry.second.progress().waits() == "the server's word on the checkpoint of step 2";
+    });
+  }));
+  EXPECT_EQ(NotedStep(1), 4);
+  server_.GoAway();
+  ComeBackAndCommit();
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_FALSE(server_.Get().Ended(1)->has_error()) << server_.Get().Ended(1)->error().message();
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(1)), ElementsAre(2, 4, 6, 8, 10, 12));
+}
+
+// What they have saved by then is whole: it is committed in order before their end is told, and the next attempt goes on from the
+// last of it, and has the others too.
+TEST_F(AgentPendingTest, WhatIsPendingWhenTrainersDieIsNotLost) {
+  ASSERT_NO_FATAL_FAILURE(BeginAndGoAway(1'000'000, 2));
+  AwaitWaiting();
+  kill(Trainers().at({1, 1}), SIGKILL);
+  ASSERT_TRUE(AwaitNoTrainers());
+  ComeBackAndCommit();
+  ASSERT_TRUE(AwaitEnd(1));
+  EXPECT_THAT(server_.Get().Ended(1)->error().message(), HasSubstr("rank 1"));
+  const std::vector<std::string> told = CommitsAndEnds(server_.Get());
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_THAT(std::vector<std::string>(told.begin(), told.begin() + 3),
+              ElementsAre("the checkpoint of step 2 is committed", "the checkpoint of step 4 is committed",
+                          "the checkpoint of step 6 is committed"));
+  EXPECT_THAT(told[3], HasSubstr("attempt 1 has failed"));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(1)), ElementsAre(2, 4, 6));
+
+  // As if the agent had been killed before it could note the last commits on the disk.
+  for (const int64_t step : {4, 6}) std::filesystem::rename(Manifest(step), Manifest(step) + ".tmp");
+  recipe().mutable_training()->set_steps(8);
+  v1::ToAgent next = Attempt(2, 2);
+  next.mutable_start()->set_resume_step(6);
+  next.mutable_start()->set_resume_directory(Checkpoints(1));
+  server_.Send(next);
+  ASSERT_TRUE(AwaitEnd(2));
+  EXPECT_FALSE(server_.Get().Ended(2)->has_error()) << server_.Get().Ended(2)->error().message();
+  EXPECT_THAT(Steps(server_.Get().Metrics(2)), ElementsAre(7, 8));
+  for (const int64_t step : {2, 4, 6}) EXPECT_TRUE(std::filesystem::exists(Manifest(step))) << step;
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints(2)), ElementsAre(8));
+}
+
+}  // namespace
+}  // namespace legoai::agent
