@@ -93,6 +93,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (!directory.ok()) return directory.status();
   auto request = AttemptRequest(start_, *directory, services_.options.trainer, services_.options.worker.device());
   if (!request.ok()) return request.status();
+  request->data_roots = services_.options.data_roots;
   const absl::Status made = MakeDirectory(*directory);
   if (absl::IsResourceExhausted(made) && stopping_ && !revoked_) return NothingHadBegun();
   if (!made.ok()) return made;
