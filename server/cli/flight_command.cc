@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/flight_merge.h"
@@ -18,7 +19,9 @@
 #include "server/cli/server_call.h"
 #include "worker/comm/flight_analysis.h"
 #include "worker/comm/flight_files.h"
+#include "worker/comm/flight_standstill.h"
 #include "worker/comm/ranks_text.h"
+#include "worker/launch/run_lock.h"
 
 namespace legoai::cli {
 namespace {
@@ -111,13 +114,33 @@ absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& argume
   return std::optional<v1::FlightRecord>(*std::move(record));
 }
 
-absl::StatusOr<std::vector<v1::FlightDump>> OfFiles(const std::vector<std::string>& places) {
+// Not what was kept when something had gone wrong.
+bool AreRings(const std::vector<v1::FlightDump>& dumps) {
+  return std::all_of(dumps.begin(), dumps.end(), [](const v1::FlightDump& dump) { return dump.reason() == "read"; });
+}
+
+constexpr absl::Duration kBetweenLooks = absl::Milliseconds(300);
+
+// Rings of a run that goes on are looked at twice: `analysis` says who waits for whom in the meantime.
+absl::StatusOr<std::vector<v1::FlightDump>> LookAgain(const std::vector<std::string>& places, std::vector<v1::FlightDump> earlier,
+                                                      std::optional<v1::FlightAnalysis>* analysis) {
+  absl::SleepFor(kBetweenLooks);
+  auto later = comm::ReadFlight(places);
+  if (!later.ok() || !AreRings(*later)) return later;
+  *analysis = comm::AnalyzeStandstill(earlier, *later, MergeFlightDumps(*later).world_size, absl::GetCurrentTimeNanos());
+  return later;
+}
+
+absl::StatusOr<std::vector<v1::FlightDump>> OfFiles(const std::vector<std::string>& places,
+                                                    std::optional<v1::FlightAnalysis>* analysis) {
   for (const std::string& place : places) {
     std::error_code error;
     if (std::filesystem::exists(place, error)) continue;
     return FieldError("RUN_DIR|FILES...|JOB", place, "is no file or folder", absl::StatusCode::kNotFound);
   }
-  return comm::ReadFlight(places);
+  auto dumps = comm::ReadFlight(places);
+  const bool live = dumps.ok() && AreRings(*dumps) && places.size() == 1 && launch::IsTraining(places[0]);
+  return live ? LookAgain(places, *std::move(dumps), analysis) : dumps;
 }
 
 // Where and why it was taken.
@@ -129,15 +152,16 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto record = OfServer(arguments);
   if (!record.ok()) return record.status();
   absl::StatusOr<std::vector<v1::FlightDump>> dumps = std::vector<v1::FlightDump>();
+  std::optional<v1::FlightAnalysis> known;
   if (*record) {
     dumps->assign((*record)->dumps().begin(), (*record)->dumps().end());
+    if (!(*record)->analysis().verdict().empty()) known = (*record)->analysis();
   } else {
-    dumps = OfFiles(arguments.positional());
+    dumps = OfFiles(arguments.positional(), &known);
   }
   if (!dumps.ok()) return dumps.status();
   const MergedFlight flight = MergeFlightDumps(*dumps);
-  const bool analyzed = *record && !(*record)->analysis().verdict().empty();
-  const v1::FlightAnalysis analysis = analyzed ? (*record)->analysis() : comm::AnalyzeFlight(*dumps, flight.world_size);
+  const v1::FlightAnalysis analysis = known ? *known : comm::AnalyzeFlight(*dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
     Print(absl::StrCat(*record ? OriginText(**record) : "", FlightTable(flight, *dumps, arguments.Has("all")),
                        AnalysisText(analysis)));
@@ -171,8 +195,10 @@ Command FlightCommand() {
   spec.options = {{"all", "", "every operation, the completed ones too"}, ServerOption()};
   spec.details =
       "Reads rings (flight/rank-R), which can be read of a living or a dead process, JSON dumps, and PyTorch's JSON and "
-      "pickle files (..._rank_R).\nA word that is no file or folder, or any with --server, is a job: the latest record that the "
-      "server has of it, which is taken when a\nrank hangs or dies. Of a run that is in order nobody is blamed for being behind.";
+      "pickle files (..._rank_R).\nOf a run that goes on it says who waits for whom, if that lasts for a second; nobody is "
+      "blamed for being behind.\nA word that is no file or folder, or any with --server, is a job: the latest record that the "
+      "server has of it, which is taken when a\nrank hangs or dies. While a job runs, its rings are in RUNS/JOB/epoch-E of its "
+      "worker.";
   spec.example = "lego fr runs/example";
   return {spec, Run};
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,6 +23,7 @@
 #include "simulator/hardware/host.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
+#include "worker/comm/flight_analysis.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
 
@@ -120,6 +122,7 @@ class TrainingDisplay {
       if (shown_step_ > 0 && share > 0) line_.ShowPassing(absl::StrCat("step ", progress.step(), "/", steps_, "  ", phase));
     };
     callbacks.metrics = [this](const v1::StepMetrics& metrics) { Show(metrics); };
+    callbacks.flight_dumped = [this](const v1::FlightDump& dump) { dumps_.push_back(dump); };
     callbacks.log = [this](const std::string& level, const std::string& text) { line_.Note(absl::StrCat(level, ": ", text)); };
     return callbacks;
   }
@@ -128,6 +131,8 @@ class TrainingDisplay {
   // Everything was in order, and the ranks were started.
   bool begun() const { return !run_directory_.empty(); }
   const std::string& run_directory() const { return run_directory_; }
+  // Of all ranks, if something went wrong with one.
+  const std::vector<v1::FlightDump>& dumps() const { return dumps_; }
 
  private:
   void Show(const v1::StepMetrics& metrics) {
@@ -145,6 +150,7 @@ class TrainingDisplay {
 
   ProgressLine line_;
   std::string run_directory_;
+  std::vector<v1::FlightDump> dumps_;
   int64_t steps_ = 0, shown_step_ = 0;
   bool waits_ = false;  // for room, as it was told
   Pace pace_;
@@ -247,10 +253,18 @@ std::string AfterFailure(const std::string& run_directory) {
                       launch::LogsPath(run_directory));
 }
 
-// A rank that died or hung, or a full disk, after the training had begun: says how to go on.
-absl::Status WithAdvice(const absl::Status& failure, const std::string& run_directory) {
+// "; rank 1 has not entered all_gather 17 of dp_shard, in which ranks 0,2 wait"; empty where nobody waits in a communication.
+std::string WaitText(const std::vector<v1::FlightDump>& dumps) {
+  if (dumps.empty()) return "";
+  const v1::FlightAnalysis analysis = comm::AnalyzeFlight(dumps, dumps[0].world_size());
+  return analysis.findings().empty() ? "" : absl::StrCat("; ", analysis.findings(0).text());
+}
+
+// A rank that died or hung, or a full disk, after the training had begun: says at which collective, and how to go on.
+absl::Status WithAdvice(const absl::Status& failure, const TrainingDisplay& display) {
   if (!absl::IsUnavailable(failure) && !absl::IsDeadlineExceeded(failure) && !absl::IsResourceExhausted(failure)) return failure;
-  absl::Status advised(failure.code(), absl::StrCat(failure.message(), "\n", AfterFailure(run_directory)));
+  absl::Status advised(failure.code(),
+                       absl::StrCat(failure.message(), WaitText(display.dumps()), "\n", AfterFailure(display.run_directory())));
   failure.ForEachPayload([&](auto url, const absl::Cord& payload) { advised.SetPayload(url, payload); });
   return advised;
 }
@@ -266,7 +280,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   TrainingDisplay display;
   const auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard.stop_pipe());
   display.line().Finish();
-  if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display.run_directory()) : outcome.status();
+  if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
   Print(arguments.format() == Format::kTable ? OutcomeText(*outcome, *predicted)
                                              : TreeText(arguments.format(), OutcomeTree(*outcome, *predicted)));
   return outcome->cause == v1::Exit::STOPPED ? kInterrupted : kDone;

@@ -40,6 +40,7 @@ Json EntryToJson(const v1::FlightEntry& entry) {
   json["input_dtypes"] = {entry.dtype()};
   json["output_sizes"] = sizes(entry.output_sizes());
   json["output_dtypes"] = {entry.dtype()};
+  json["bytes"] = entry.bytes();  // PyTorch's dumps have none; a ring does not keep all dimensions to tell it from
   json["state"] = entry.state();
   json["retired"] = entry.state() == "completed";
   json["timeout_ms"] = entry.timeout_ms();
@@ -89,6 +90,31 @@ void SizesFromJson(const Json& json, const char* key, Sizes* sizes) {
   }
 }
 
+double ElementBytes(const std::string& dtype) {
+  static const auto* const bytes = new std::map<std::string, double>{
+      {"Byte", 1},        {"Char", 1},     {"Bool", 1},         {"Float8_e4m3fn", 1}, {"Float8_e5m2", 1},
+      {"Half", 2},        {"BFloat16", 2}, {"Short", 2},        {"Int", 4},           {"Float", 4},
+      {"ComplexHalf", 4}, {"Long", 8},     {"ComplexFloat", 8}, {"Double", 8},        {"ComplexDouble", 16}};
+  const auto found = bytes->find(dtype);
+  return found == bytes->end() ? 0 : found->second;
+}
+
+// Of dumps that do not say it: what the tensors hold that go in, or, where none does, those that come out.
+int64_t BytesOfTensors(const Json& json) {
+  double bytes = 0;
+  for (const std::string side : {"input", "output"}) {
+    const Json tensors = json.value(side + "_sizes", Json::array()), dtypes = json.value(side + "_dtypes", Json::array());
+    for (size_t i = 0; i < std::min(tensors.size(), dtypes.size()); ++i) {
+      double elements = 1;
+      for (const Json& size : tensors[i]) elements *= static_cast<double>(size.get<int64_t>());
+      bytes += elements * ElementBytes(dtypes[i].get<std::string>());
+    }
+    if (bytes > 0) break;
+  }
+  constexpr double kMost = 9e18;  // beyond, the dump is damaged
+  return bytes > 0 && bytes < kMost ? static_cast<int64_t>(bytes) : 0;
+}
+
 v1::FlightEntry EntryFromJson(const Json& json) {
   v1::FlightEntry entry;
   entry.set_record_id(Integer(json, "record_id"));
@@ -108,6 +134,7 @@ v1::FlightEntry EntryFromJson(const Json& json) {
   SizesFromJson(json, "input_sizes", entry.mutable_input_sizes());
   SizesFromJson(json, "output_sizes", entry.mutable_output_sizes());
   entry.set_dtype(DtypeText(json));
+  entry.set_bytes(json.contains("bytes") ? Integer(json, "bytes") : BytesOfTensors(json));
   return entry;
 }
 

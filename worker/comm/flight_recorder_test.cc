@@ -1,5 +1,7 @@
 #include "worker/comm/flight_recorder.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,6 +14,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "worker/comm/ops.h"
@@ -74,7 +77,6 @@ TEST(FlightRecorder, JsonRoundTrips) {
   ASSERT_TRUE(dump.ok());
   auto back = FlightDumpFromJson(FlightDumpToJson(*dump));
   ASSERT_TRUE(back.ok()) << back.status();
-  for (auto& entry : *dump->mutable_entries()) entry.clear_bytes();  // PyTorch's format has none
   EXPECT_EQ(back->DebugString(), dump->DebugString());
 }
 
@@ -92,6 +94,7 @@ TEST(FlightRecorder, ReadsWhatPyTorchWrites) {
   ASSERT_TRUE(dump.ok()) << dump.status();
   EXPECT_EQ(dump->groups(0).ranks_size(), 2);
   EXPECT_EQ(dump->entries(0).profiling_name(), "nccl:all_reduce");
+  EXPECT_EQ(dump->entries(0).bytes(), 3 * 4 * 4);
   EXPECT_EQ(dump->entries(0).time_completed_ns(), 1724779239975811724);
 }
 
@@ -142,18 +145,23 @@ TEST(FlightRecorder, ADamagedRingIsReadAsFarAsItGoes) {
   EXPECT_EQ(dump->entries(0).dtype(), std::string(16, '\x7f'));
 }
 
-TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
-  const std::string folder = getenv("TEST_TMPDIR");
-  const testing::Mesh mesh{.shard = 2};
-  auto recorder = MakeRecorder(TempPath("runtime_ring"), mesh, 8);
+// A runtime of one rank, on which a recorder looks.
+std::unique_ptr<Runtime> Alone(FlightRecorder* recorder) {
   auto runtime = Runtime::Create(
       0, testing::Mesh{}.Groups(0), MakeThreadStreams(),
       [](const graph::Group&, int64_t, int64_t) {
         return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
       },
-      recorder.get());
-  ASSERT_TRUE(runtime.ok());
-  RuntimeScope scope(runtime->get());
+      recorder);
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  return *std::move(runtime);
+}
+
+TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
+  const testing::Mesh mesh{.shard = 2};
+  auto recorder = MakeRecorder(TempPath("runtime_ring"), mesh, 8);
+  const auto runtime = Alone(recorder.get());
+  RuntimeScope scope(runtime.get());
   AllReduce(at::full({7}, 1.0), 0);
   auto dump = ReadFlightRing(TempPath("runtime_ring"), "request");
   ASSERT_TRUE(dump.ok());
@@ -161,6 +169,65 @@ TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
   EXPECT_EQ(dump->entries(0).state(), "completed");
   EXPECT_EQ(dump->entries(0).bytes(), 28);
   EXPECT_EQ(dump->entries(0).dtype(), "Float");
+}
+
+// Calls an operator of communication; every tensor it wants is `tensor`. A message to itself fails, after it was recorded.
+void CallOperator(const c10::OperatorHandle& op, const at::Tensor& tensor) {
+  torch::jit::Stack stack;
+  for (const auto& argument : op.schema().arguments()) {
+    argument.type()->kind() == c10::TypeKind::TensorType ? stack.emplace_back(tensor) : stack.emplace_back(int64_t{0});
+  }
+  try {
+    op.callBoxed(&stack);
+  } catch (const c10::Error&) {
+  }
+}
+
+// The operators of ops.h that communicate.
+std::vector<c10::OperatorHandle> CommunicationOperators() {
+  std::vector<c10::OperatorHandle> operators;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    if (name.name.rfind("lego::", 0) != 0 || !op || !op->hasSchema()) continue;
+    if (op->schema().argumentIndexWithName("group")) operators.push_back(*op);
+  }
+  return operators;
+}
+
+TEST(FlightRecorder, EveryOperatorThatCommunicatesHasItsBytes) {
+  const uint32_t seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  const auto operators = CommunicationOperators();
+  ASSERT_EQ(operators.size(), 7u);
+  for (int trial = 0; trial < 20; ++trial) {
+    for (const auto& op : operators) {
+      const auto dtype = std::array{at::kFloat, at::kDouble, at::kBFloat16, at::kLong}[random() % 4];
+      std::vector<int64_t> sizes(random() % 8);  // none: a number; more than a ring keeps
+      for (int64_t& size : sizes) size = 1 + random() % 3;
+      const at::Tensor tensor = at::full(sizes, 1, at::TensorOptions().dtype(dtype));
+      const std::string path = TempPath("bytes_ring");
+      auto recorder = MakeRecorder(path, {}, 4);
+      const auto runtime = Alone(recorder.get());
+      RuntimeScope scope(runtime.get());
+      CallOperator(op, tensor);
+      SCOPED_TRACE(::testing::Message() << op.operator_name().name << " " << tensor.toString() << " " << tensor.sizes());
+      const auto dump = ReadFlightRing(path, "request");
+      ASSERT_TRUE(dump.ok()) << dump.status();
+      ASSERT_EQ(dump->entries_size(), 1);
+      const auto bytes = static_cast<int64_t>(tensor.nbytes());
+      EXPECT_EQ(dump->entries(0).bytes(), bytes);
+      // As the launcher keeps it, and as PyTorch would have written it.
+      std::string json = FlightDumpToJson(*dump);
+      EXPECT_EQ(FlightDumpFromJson(json)->entries(0).bytes(), bytes);
+      const size_t key = json.find("\"bytes\"");
+      ASSERT_NE(key, std::string::npos);
+      json.replace(key, 7, "\"other\"");
+      if (sizes.size() <= 6) {
+        EXPECT_EQ(FlightDumpFromJson(json)->entries(0).bytes(), bytes);
+      }
+    }
+  }
 }
 
 // As CUDA's: a call returns when it is enqueued; a stream comes through it when the test says so.
