@@ -13,8 +13,8 @@ absl::Status FromSimError(const v1::SimError& error) {
 
 }  // namespace
 
-absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimator& estimator,
-                                         const std::function<bool()>& cancel) {
+absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimator& estimator, const std::function<bool()>& cancel,
+                                         const std::function<void(const v1::SimProgress&)>& progress) {
   if (absl::Status status = estimator.Start(request); !status.ok()) return status;
   while (true) {
     if (cancel && cancel()) {
@@ -27,6 +27,10 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimato
       return answer.status();
     }
     if (!*answer) continue;
+    if ((*answer)->has_progress()) {
+      if (progress) progress((*answer)->progress());
+      continue;
+    }
     if ((*answer)->has_error()) return FromSimError((*answer)->error());
     return (*answer)->estimate();
   }

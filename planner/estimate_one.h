@@ -10,8 +10,10 @@
 
 namespace legoai::planner {
 
-// Blocks. `cancel` is asked now and then; it may be empty. Errors: Cancelled; what the simulation says, its FieldViolation kept.
+// Blocks. `cancel` is asked now and then, `progress` called as the simulation tells it; both may be empty. Errors: Cancelled;
+// what the simulation says, its FieldViolation kept.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimator& estimator,
-                                         const std::function<bool()>& cancel = {});
+                                         const std::function<bool()>& cancel = {},
+                                         const std::function<void(const v1::SimProgress&)>& progress = {});
 
 }  // namespace legoai::planner

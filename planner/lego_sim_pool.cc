@@ -32,6 +32,16 @@ int64_t ResidentBytes(pid_t pid) {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
+// Nothing where no progress was told.
+std::string Where(const v1::SimProgress& progress) {
+  if (progress.phase().empty()) return "";
+  return absl::StrCat(" (", progress.phase(), ": ", progress.done(), " of ", progress.total(), ")");
+}
+
+bool IsSound(const v1::SimResponse& response, uint64_t id) {
+  return response.id() == id && (response.has_error() || response.has_progress() || response.estimate().stages_size() > 0);
+}
+
 }  // namespace
 
 struct LegoSimPool::Child {
@@ -40,7 +50,8 @@ struct LegoSimPool::Child {
   std::unique_ptr<launch::MessageReader> reader;
   bool fresh = true;                      // has not answered yet
   std::optional<v1::SimRequest> request;  // under way
-  absl::Time started;                     // by Now()
+  absl::Time heard;                       // when it began, or made progress; by Now()
+  v1::SimProgress progress;               // the last that it told of the request
 };
 
 LegoSimPool::LegoSimPool(LegoSimOptions options) : options_(std::move(options)) {
@@ -84,7 +95,8 @@ absl::Status LegoSimPool::Start(const v1::SimRequest& request) {
   for (auto& child : children_) {
     if (child->request) continue;
     child->request = request;
-    child->started = Now();
+    child->heard = Now();
+    child->progress.Clear();
     absl::Status status = Send(*child);
     if (!status.ok()) child->request.reset();
     return status;
@@ -127,6 +139,8 @@ v1::SimResponse LegoSimPool::Fail(Child& child, const std::string& why, absl::St
 std::optional<v1::SimResponse> LegoSimPool::RetryOrFail(Child& child, const std::string& why, absl::StatusCode code) {
   if (child.fresh) return Fail(child, why, code);
   End(child);
+  child.heard = Now();
+  child.progress.Clear();
   absl::Status status = Send(child);
   if (status.ok()) return std::nullopt;
   return Fail(child, absl::StrCat(why, "; then: ", status.message()), code);
@@ -137,8 +151,12 @@ std::optional<v1::SimResponse> LegoSimPool::Receive(Child& child) {
   auto open = child.reader->Fill();
   auto complete = open.ok() ? child.reader->Next(&response) : open;
   if (complete.ok() && *complete) {
-    const bool sound = response.id() == child.request->id() && (response.has_error() || response.estimate().stages_size() > 0);
-    if (!sound) return RetryOrFail(child, "lego-sim gave an answer to another request, or none", absl::StatusCode::kInternal);
+    if (!IsSound(response, child.request->id()))
+      return RetryOrFail(child, "lego-sim gave an answer to another request, or none", absl::StatusCode::kInternal);
+    if (response.has_progress()) {
+      Advance(child, response.progress());
+      return response;
+    }
     child.request.reset();
     child.fresh = false;
     return response;
@@ -147,16 +165,29 @@ std::optional<v1::SimResponse> LegoSimPool::Receive(Child& child) {
   if (!complete.ok())
     return RetryOrFail(child, absl::StrCat("lego-sim broke off: ", complete.status().message()), absl::StatusCode::kInternal);
   const std::string how = launch::DescribeWaitStatus(End(child));
-  return RetryOrFail(child, absl::StrCat("lego-sim ", how, " in the simulation"), absl::StatusCode::kInternal);
+  return RetryOrFail(child, absl::StrCat("lego-sim ", how, " in the simulation", Where(child.progress)),
+                     absl::StatusCode::kInternal);
+}
+
+// Progress that says what was said before is no sign of life.
+void LegoSimPool::Advance(Child& child, const v1::SimProgress& progress) {
+  const bool fresh = progress.phase() != child.progress.phase() || progress.done() != child.progress.done() ||
+                     progress.total() != child.progress.total();
+  if (fresh) child.heard = Now();
+  child.progress = progress;
 }
 
 std::optional<v1::SimResponse> LegoSimPool::CheckLimits(Child& child) {
-  if (Now() - child.started > options_.time_limit) {
-    return Fail(child, absl::StrCat("the simulation took longer than ", absl::FormatDuration(options_.time_limit)),
+  const std::string where = Where(child.progress), limit = absl::FormatDuration(options_.time_limit);
+  if (Now() - child.heard > options_.time_limit) {
+    return Fail(child,
+                where.empty() ? absl::StrCat("the simulation took longer than ", limit)
+                              : absl::StrCat("the simulation made no progress in ", limit, where),
                 absl::StatusCode::kDeadlineExceeded);
   }
   if (ResidentBytes(child.pid) > options_.resident_limit_bytes) {
-    return RetryOrFail(child, absl::StrCat("the simulation took more than ", options_.resident_limit_bytes, " bytes of memory"),
+    return RetryOrFail(child,
+                       absl::StrCat("the simulation took more than ", options_.resident_limit_bytes, " bytes of memory", where),
                        absl::StatusCode::kResourceExhausted);
   }
   return std::nullopt;

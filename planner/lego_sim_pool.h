@@ -3,6 +3,8 @@
 //
 // A child that has answered before may carry the marks of earlier requests: if it breaks off or takes too much memory, its
 // request is tried once more in a fresh process, so that a recipe is blamed only for what it does by itself.
+//
+// Progress is passed on, and is a sign of life where it says something new: the limit of time is on how long nothing new is said.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,7 @@ namespace legoai::planner {
 struct LegoSimOptions {
   std::string program;  // path of lego-sim; it is called with --socket=FD
   int64_t processes = 2;
-  absl::Duration time_limit = absl::Seconds(300);   // of one request
+  absl::Duration time_limit = absl::Seconds(300);   // of one request, since it began or last made progress
   int64_t resident_limit_bytes = int64_t{8} << 30;  // of one process; address space is not limited: torch reserves much of it
 };
 
@@ -36,6 +38,7 @@ class LegoSimPool : public Estimator {
   absl::Status Spawn(Child& child);
   absl::Status Send(Child& child);
   std::optional<v1::SimResponse> Receive(Child& child);
+  static void Advance(Child& child, const v1::SimProgress& progress);
   std::optional<v1::SimResponse> CheckLimits(Child& child);
   std::optional<v1::SimResponse> RetryOrFail(Child& child, const std::string& why, absl::StatusCode code);
   v1::SimResponse Fail(Child& child, const std::string& why, absl::StatusCode code);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "planner/estimate_one.h"
 #include "planner/plan.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/model/catalog.h"
@@ -143,6 +144,49 @@ TEST(LegoSimPoolTest, TimeAndMemoryHaveLimits) {
   options.time_limit = absl::Milliseconds(50);
   LegoSimPool by_time(options);
   ExpectError(Ask(by_time, 1, "hang"), absl::StatusCode::kDeadlineExceeded, "longer than 50ms");
+}
+
+// Asks for what tells its progress; gives what was told with the last answer.
+struct Told {
+  std::vector<int64_t> done;
+  v1::SimResponse last;
+};
+Told AskForProgress(LegoSimPool& pool, const std::string& what) {
+  EXPECT_TRUE(pool.Start(Order(7, what)).ok());
+  Told told;
+  for (told.last = Await(pool); told.last.has_progress(); told.last = Await(pool)) {
+    EXPECT_EQ(told.last.id(), 7u);
+    told.done.push_back(told.last.progress().done());
+  }
+  return told;
+}
+
+// A limit that the whole exceeds, and no step of it.
+TEST(LegoSimPoolTest, WhatMakesProgressIsNotCutOffAndWhatHangsIsSaidWithItsPlace) {
+  LegoSimOptions options = Options();
+  options.time_limit = absl::Milliseconds(1500);
+  LegoSimPool pool(options);
+  const Told slow = AskForProgress(pool, "slow");
+  ASSERT_EQ(slow.done.size(), 20u);
+  for (size_t i = 0; i < slow.done.size(); ++i) EXPECT_EQ(slow.done[i], static_cast<int64_t>(i) + 1);
+  EXPECT_GT(PidOf(slow.last), 0) << slow.last.DebugString();
+  for (const char* what : {"progress-hang", "progress-repeat"}) {
+    ExpectError(AskForProgress(pool, what).last, absl::StatusCode::kDeadlineExceeded,
+                "made no progress in 1.5s (the step is replayed: 20 of 20)");
+  }
+  ExpectError(AskForProgress(pool, "progress-crash").last, absl::StatusCode::kInternal, "(the step is replayed: 20 of 20)");
+  EXPECT_GT(PidOf(Ask(pool, 8, "ok")), 0);
+}
+
+TEST(LegoSimPoolTest, EstimateOnePassesProgressOn) {
+  LegoSimPool pool(Options());
+  std::vector<int64_t> done;
+  const auto estimate = EstimateOne(Order(1, "slow"), pool, {}, [&](const v1::SimProgress& at) { done.push_back(at.done()); });
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  ASSERT_EQ(done.size(), 20u);
+  EXPECT_EQ(done.back(), 20);
+  EXPECT_EQ(EstimateOne(Order(2, "slow"), pool, [&] { return true; }).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Children().empty());
 }
 
 TEST(LegoSimPoolTest, StopAllEndsWhatIsUnderWay) {

@@ -1,7 +1,9 @@
 // Stands in for lego-sim in tests of the pool: the same protocol, and trouble by order. The model's name says what to do, in
-// words: "crash", "exit", "hang", "eat" (memory without end), "garbage", "other-id", "empty"; "ok" answers at once,
-// "ok-then-exit" ends afterwards, "eat-later" answers and keeps 256 MiB. "used" makes a crash or a meal of one that has answered
-// before only, "hang-used" a hang. An answer fits, and carries the process's number as `operators`.
+// words: "crash", "exit", "hang", "eat" (memory without end), "garbage", "other-id", "empty", "slow" (tells twenty times,
+// 100 ms apart, how far it is, and answers), "progress-hang" and "progress-repeat" (hang or repeat themselves after that),
+// "progress-crash"; "ok" answers at once, "ok-then-exit" ends afterwards, "eat-later" answers and keeps 256 MiB. "used" makes a
+// crash or a meal of one that has answered before only, "hang-used" a hang. An answer fits, and carries the process's number as
+// `operators`.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,6 +60,25 @@ void Misbehave(int fd, const std::string& order) {
   }
 }
 
+constexpr int kTold = 20;
+
+void TellProgress(int fd, uint64_t id, int done) {
+  v1::SimResponse response;
+  response.set_id(id);
+  response.mutable_progress()->set_phase("the step is replayed");
+  response.mutable_progress()->set_done(done);
+  response.mutable_progress()->set_total(kTold);
+  if (!launch::WriteMessage(fd, response).ok()) _exit(0);
+  usleep(100'000);
+}
+
+void MakeProgress(int fd, uint64_t id, const std::string& order) {
+  for (int i = 1; i <= kTold; ++i) TellProgress(fd, id, i);
+  if (order == "progress-crash") abort();
+  if (order == "progress-hang") WaitForTheEnd();
+  while (order == "progress-repeat") TellProgress(fd, id, kTold);
+}
+
 int Serve(int fd) {
   launch::MessageReader reader(fd);
   v1::SimRequest request;
@@ -66,6 +87,7 @@ int Serve(int fd) {
     if (!more.ok() || !*more) return 0;
     const std::string order = request.model().name();
     if (used || !absl::EndsWith(order, "-used")) Misbehave(fd, order);
+    if (order == "slow" || absl::StartsWith(order, "progress-")) MakeProgress(fd, request.id(), order);
     v1::SimResponse response = Answer(request);
     if (order == "other-id") response.set_id(request.id() + 1000);
     if (order == "empty") response.clear_estimate();

@@ -46,14 +46,15 @@ absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::st
   return absolute.string();
 }
 
-absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted) {
+absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted,
+                                         const std::function<void(const v1::SimProgress&)>& progress) {
   const auto program = FindSim();
   if (!program.ok()) return program.status();
   planner::LegoSimOptions options;
   options.program = *program;
   options.processes = 1;
   planner::LegoSimPool pool(options);
-  return planner::EstimateOne(request, pool, interrupted);
+  return planner::EstimateOne(request, pool, interrupted, progress);
 }
 
 }  // namespace legoai::cli

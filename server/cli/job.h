@@ -28,7 +28,8 @@ std::string WarmUpNote(const v1::Recipe& recipe);
 // must be known before the work.
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option);
 
-// One estimate in a lego-sim process of its own. `interrupted` is asked now and then.
-absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {});
+// One estimate in a lego-sim process of its own. `interrupted` is asked now and then; `progress` is called in a benchmark.
+absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {},
+                                         const std::function<void(const v1::SimProgress&)>& progress = {});
 
 }  // namespace legoai::cli

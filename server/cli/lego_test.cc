@@ -167,6 +167,14 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
   EXPECT_NE(table.out.find("step time"), std::string::npos);
 }
 
+TEST_F(Lego, ABenchmarkTellsWhatItDoesAndHowLongThatTakes) {
+  const Result result = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--benchmark", "-o", "json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_GT(Json::parse(result.out)["step_time_seconds"], 0.0);
+  EXPECT_NE(result.err.find("replaying the step"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(" to go"), std::string::npos) << result.err;
+}
+
 TEST_F(Lego, TheSamePlanTwiceIsTheSamePlan) {
   std::vector<Json> plans;
   for (int i = 0; i < 2; ++i) {

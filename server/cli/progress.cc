@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/cli/output.h"
 
@@ -19,6 +20,12 @@ std::string CutToTerminal(const std::string& text) {
 }
 
 }  // namespace
+
+std::string BenchmarkText(const v1::SimProgress& progress) {
+  const double share = progress.total() > 0 ? static_cast<double>(progress.done()) / static_cast<double>(progress.total()) : 0;
+  return absl::StrCat(progress.phase(), ": ", PercentText(share), ", ", SecondsText(progress.elapsed_seconds()), ", about ",
+                      SecondsText(progress.remaining_seconds()), " to go");
+}
 
 ProgressLine::ProgressLine(absl::Duration pause) : terminal_(isatty(STDERR_FILENO)), pause_(pause) {}
 

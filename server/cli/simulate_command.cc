@@ -126,8 +126,11 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   ProgressLine line;
   line.ShowPassing(arguments.Has("benchmark") ? "the step is captured, and its operators are timed on this machine"
                                               : "the step is captured and simulated");
-  const auto estimate = arguments.Has("server") ? SimulateOnServer(arguments, *request, &guard)
-                                                : EstimateOne(*request, [&] { return guard.interrupted(); });
+  const auto estimate = arguments.Has("server")
+                            ? SimulateOnServer(arguments, *request, &guard)
+                            : EstimateOne(
+                                  *request, [&] { return guard.interrupted(); },
+                                  [&](const v1::SimProgress& progress) { line.Show(BenchmarkText(progress)); });
   line.Clear();
   if (!estimate.ok()) return estimate.status();
   Print(arguments.format() == Format::kTable ? EstimateText(*request, *estimate)

@@ -220,7 +220,9 @@ absl::StatusOr<std::optional<v1::Estimate>> Predict(const Arguments& arguments, 
   request.set_cost_mode(v1::COST_BENCHMARK);  // the machine that trains is the one at hand
   ProgressLine line;
   line.Show("predicting: the step is captured, and its operators are timed on this machine");
-  auto estimate = EstimateOne(request, [&] { return guard->interrupted(); });
+  auto estimate = EstimateOne(
+      request, [&] { return guard->interrupted(); },
+      [&](const v1::SimProgress& progress) { line.Show(BenchmarkText(progress)); });
   line.Clear();
   if (!estimate.ok()) return Annotate(estimate.status(), "--predict");
   return std::optional<v1::Estimate>(*std::move(estimate));

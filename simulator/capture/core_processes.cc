@@ -1,13 +1,17 @@
 #include "simulator/capture/core_processes.h"
 
 #include <ATen/Parallel.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -31,11 +35,20 @@ void WriteAll(int fd, const void* data, size_t size) {
   }
 }
 
-std::string ReadAll(int fd) {
+std::string ReadAll(int fd, const std::function<void()>& watch) {
+  constexpr int kLookMs = 500;
   std::string text;
   char buffer[1 << 14];
-  for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, got);
-  return text;
+  while (true) {
+    pollfd polled = {fd, POLLIN, 0};
+    if (watch && poll(&polled, 1, kLookMs) == 0) {
+      watch();
+      continue;
+    }
+    const ssize_t got = read(fd, buffer, sizeof buffer);
+    if (got <= 0) return text;
+    text.append(buffer, got);
+  }
 }
 
 // Numbers as bytes with exit code 0, or a message with exit code 1.
@@ -74,8 +87,8 @@ absl::StatusOr<Child> Start(int64_t core, int cpu, const CoreWork& work) {
   return absl::ResourceExhaustedError("no process could be started to measure");
 }
 
-absl::StatusOr<std::vector<double>> Finish(const Child& child) {
-  const std::string bytes = ReadAll(child.pipe);
+absl::StatusOr<std::vector<double>> Finish(const Child& child, const std::function<void()>& watch) {
+  const std::string bytes = ReadAll(child.pipe, watch);
   close(child.pipe);
   int status = 0;
   waitpid(child.pid, &status, 0);
@@ -89,7 +102,21 @@ absl::StatusOr<std::vector<double>> Finish(const Child& child) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::vector<double>>> RunOnCores(int64_t cores, const CoreWork& work) {
+SharedCounters::SharedCounters(int64_t count) : count_(count) {
+  void* const memory =
+      mmap(nullptr, count * sizeof(*counters_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  counters_ = new (memory) std::atomic<int64_t>[count]();
+}
+
+SharedCounters::~SharedCounters() { munmap(counters_, count_ * sizeof(*counters_)); }
+
+int64_t SharedCounters::Smallest() const {
+  return *std::min_element(counters_, counters_ + count_, [](const auto& a, const auto& b) { return a.load() < b.load(); });
+}
+
+absl::StatusOr<std::vector<std::vector<double>>> RunOnCores(int64_t cores, const CoreWork& work,
+                                                            const std::function<void()>& watch) {
   const std::vector<int> cpus = launch::AllowedCpus();
   if (cpus.empty()) return absl::InternalError("this process has no processor to run on");
   std::vector<Child> children;
@@ -101,7 +128,7 @@ absl::StatusOr<std::vector<std::vector<double>>> RunOnCores(int64_t cores, const
   }
   std::vector<std::vector<double>> results;
   for (const Child& child : children) {
-    auto result = Finish(child);
+    auto result = Finish(child, watch);
     if (failure.ok()) failure = result.status();
     if (result.ok()) results.push_back(*std::move(result));
   }

@@ -51,6 +51,23 @@ TEST(RunOnCoresTest, AFailureIsTold) {
   EXPECT_EQ(results.status().message(), "the second core is unwell");
 }
 
+TEST(RunOnCoresTest, WhatTheyCountIsSeenWhileTheyWork) {
+  SharedCounters counters(2), seen(1);
+  auto results = RunOnCores(
+      2,
+      [&](int64_t core) -> absl::StatusOr<std::vector<double>> {
+        counters[core] = 7 + core;
+        while (seen[0] == 0) usleep(1000);  // so nobody ends before it was looked at
+        return std::vector<double>{1};
+      },
+      [&] {
+        if (counters.Smallest() == 7) seen[0] = 1;
+      });
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(counters[0], 7);
+  EXPECT_EQ(counters[1], 8);
+}
+
 TEST(RunOnCoresTest, AnExceptionIsTold) {
   auto results = RunOnCores(1, [](int64_t) -> absl::StatusOr<std::vector<double>> { throw std::runtime_error("thrown"); });
   EXPECT_EQ(results.status().message(), "thrown");

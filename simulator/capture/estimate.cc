@@ -81,9 +81,10 @@ absl::Status CheckBenchmark(const v1::SimRequest& request) {
 }
 
 // The cluster as measured here, and the table of its operators' times, of ranks with a core each.
-absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, v1::Cluster* cluster) {
+absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, const BenchmarkProgress& progress,
+                                              v1::Cluster* cluster) {
   const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
-  auto benchmark = BenchmarkOperators(traces, std::min(ranks, cores));
+  auto benchmark = BenchmarkOperators(traces, std::min(ranks, cores), progress);
   if (!benchmark.ok()) return benchmark.status();
   cluster->mutable_device()->set_host_dispatch_seconds(benchmark->dispatch_seconds);
   if (ranks == 1) return std::move(benchmark->operators);
@@ -97,7 +98,7 @@ absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& tra
 }
 
 absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
-                                            const v1::Estimate& estimate) {
+                                            const v1::Estimate& estimate, const BenchmarkProgress& progress) {
   v1::Cluster cluster = request.cluster();
   if (request.cost_mode() != v1::COST_BENCHMARK) {
     auto roofline = RooflineModel::Create(cluster.device());
@@ -106,7 +107,7 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
   }
   if (!estimate.fits())
     return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
-  auto table = MeasureCluster(traces, &cluster);
+  auto table = MeasureCluster(traces, progress, &cluster);
   if (!table.ok()) return table.status();
   return SimulateStep(traces, cluster, BenchmarkModel(&*table), CollectiveCostModel(cluster));
 }
@@ -145,7 +146,8 @@ absl::Status WriteFiles(const v1::SimRequest& request, const std::vector<StageTr
 
 }  // namespace
 
-absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
+absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
+                                            const std::function<void(const v1::SimProgress&)>& progress) {
   absl::Status status = CheckBenchmark(request);
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
@@ -167,7 +169,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request) {
   status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(*stages);
-  auto step = SimulateTime(request, traces, estimate);
+  auto step = SimulateTime(request, traces, estimate, progress);
   if (!step.ok()) return step.status();
   status = AddTime(request, *stages, *step, *dims, &estimate);
   if (!status.ok()) return status;

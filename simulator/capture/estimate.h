@@ -2,14 +2,17 @@
 // `lego simulate` prints and `lego plan` ranks by (cli.md).
 #pragma once
 
+#include <functional>
+
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/sim.pb.h"
 
 namespace legoai::sim {
 
-// Blocking; one at a time in a process. Writes the Chrome traces that the request names. Errors: FieldError of a recipe that
-// cannot be; NotFound naming an operator without kernel, rule or cost.
-absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request);
+// Blocking; one at a time in a process. Writes the Chrome traces that the request names. `progress`, if given, is called while a
+// benchmark measures. Errors: FieldError of a recipe that cannot be; NotFound naming an operator without kernel, rule or cost.
+absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
+                                            const std::function<void(const v1::SimProgress&)>& progress = {});
 
 }  // namespace legoai::sim

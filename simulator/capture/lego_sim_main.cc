@@ -24,10 +24,16 @@ namespace {
 
 constexpr int kKeptBytes = 1 << 30;
 
-v1::SimResponse Answer(const v1::SimRequest& request) {
+// Progress is told on `fd` while the answer is made; whether it could be, the answer will show.
+v1::SimResponse Answer(const v1::SimRequest& request, int fd) {
   v1::SimResponse response;
   response.set_id(request.id());
-  auto estimate = EstimateRecipe(request);
+  auto estimate = EstimateRecipe(request, [&](const v1::SimProgress& progress) {
+    v1::SimResponse told;
+    told.set_id(request.id());
+    *told.mutable_progress() = progress;
+    (void)launch::WriteMessage(fd, told);
+  });
   if (estimate.ok()) {
     *response.mutable_estimate() = *std::move(estimate);
     return response;
@@ -53,7 +59,7 @@ int Serve(int fd) {
       return 1;
     }
     if (!*more) return 0;
-    if (absl::Status status = launch::WriteMessage(fd, Answer(request)); !status.ok()) return 1;
+    if (absl::Status status = launch::WriteMessage(fd, Answer(request, fd)); !status.ok()) return 1;
   }
 }
 

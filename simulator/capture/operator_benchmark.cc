@@ -1,11 +1,16 @@
 #include "simulator/capture/operator_benchmark.h"
 
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "simulator/capture/core_processes.h"
+#include "simulator/capture/core_speed.h"
 #include "simulator/capture/eager_overhead.h"
+#include "simulator/capture/replay_plan.h"
 #include "simulator/capture/step_replay.h"
 #include "simulator/cost/op_facts.h"
 
@@ -17,10 +22,11 @@ bool IsTimed(OpClass op_class) {
 }
 
 // One core's part: seconds of every instruction of every stage, then the overhead of an instruction.
-absl::StatusOr<std::vector<double>> MeasureCore(const std::vector<StageTrace>& stages) {
+absl::StatusOr<std::vector<double>> MeasureCore(const std::vector<StageTrace>& stages, Replays replays,
+                                                std::atomic<int64_t>* done) {
   std::vector<double> all;
   for (const StageTrace& stage : stages) {
-    auto seconds = ReplayStep(*stage.trace, stage.rank);
+    auto seconds = ReplayStep(*stage.trace, stage.rank, replays, done);
     if (!seconds.ok()) return seconds.status();
     all.insert(all.end(), seconds->begin(), seconds->end());
   }
@@ -28,6 +34,35 @@ absl::StatusOr<std::vector<double>> MeasureCore(const std::vector<StageTrace>& s
   if (!overhead.ok()) return overhead.status();
   all.push_back(*overhead);
   return all;
+}
+
+// Replays on all cores, as often as time allows, telling how far they are.
+absl::StatusOr<std::vector<std::vector<double>>> MeasureCores(const std::vector<StageTrace>& stages, int64_t busy_cores,
+                                                              const BenchmarkProgress& progress) {
+  const auto dtype = ProductDtype(stages);
+  if (!dtype.ok()) return dtype.status();
+  const auto speed = MeasureCoreSpeed(*dtype, busy_cores);
+  if (!speed.ok()) return speed.status();
+  PredictedStages predicted;
+  double seconds = 0;
+  for (const StageTrace& stage : stages) {
+    auto one = PredictSeconds(*stage.trace, *speed);
+    if (!one.ok()) return one.status();
+    seconds += std::accumulate(one->begin(), one->end(), 0.0);
+    predicted.push_back(*std::move(one));
+  }
+  const auto replays = PlanReplays(seconds, *speed);
+  if (!replays.ok()) return replays.status();
+  SharedCounters done(busy_cores);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string text = ReplayText(*replays, *speed);
+  const auto tell = [&] {
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (progress) progress(ReplayProgress(text, *replays, predicted, done.Smallest(), elapsed));
+  };
+  tell();
+  return RunOnCores(
+      busy_cores, [&](int64_t core) { return MeasureCore(stages, *replays, &done[core]); }, tell);
 }
 
 struct Mean {
@@ -53,8 +88,9 @@ absl::Status AddOperators(const graph::Trace& trace, const std::vector<std::vect
 
 }  // namespace
 
-absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores) {
-  auto cores = RunOnCores(busy_cores, [&](int64_t) { return MeasureCore(stages); });
+absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores,
+                                             const BenchmarkProgress& progress) {
+  auto cores = MeasureCores(stages, busy_cores, progress);
   if (!cores.ok()) return cores.status();
   std::map<std::string, Mean> means;
   size_t first = 0;

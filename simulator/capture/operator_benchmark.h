@@ -2,12 +2,15 @@
 // machine's CPU, while as many cores as a node has ranks do the same, and with it what else a step on CPUs is made of.
 //
 // Each stage's step is replayed on every core (step_replay.h); an operator's time is the mean over the places where it stands
-// and over the cores. Forks (core_processes.h). Blocking; keeps the cores busy.
+// and over the cores. What that will take is told first, and where it is too long there are fewer replays (replay_plan.h). Forks
+// (core_processes.h). Blocking; keeps the cores busy.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/sim.pb.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/lower_trace.h"
 
@@ -18,7 +21,11 @@ struct Benchmark {
   double dispatch_seconds = 0;  // for each instruction, beside its operator's time (eager_overhead.h)
 };
 
-// Errors: NotFound for an operator without a row in operator_table.h; Internal, naming the operator, for one that fails.
-absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores);
+using BenchmarkProgress = std::function<void(const v1::SimProgress&)>;
+
+// `progress`, if given, is called before each phase and about twice a second in it. Errors: NotFound for an operator without a
+// row in operator_table.h; Internal, naming the operator, for one that fails; FieldError where it would take hours.
+absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores,
+                                             const BenchmarkProgress& progress = {});
 
 }  // namespace legoai::sim

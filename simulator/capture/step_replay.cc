@@ -88,12 +88,15 @@ absl::StatusOr<std::unique_ptr<graph::Executor>> MakeExecutor(const graph::Trace
   return executor;
 }
 
-absl::StatusOr<std::vector<double>> TimeRuns(graph::Executor& executor) {
-  constexpr int kWarmUp = 2, kRuns = 5;
-  std::vector<std::vector<double>> runs(kRuns);
-  for (int i = -kWarmUp; i < kRuns; ++i) {
-    absl::Status status = i < 0 ? executor.Run() : executor.RunTimed(&runs[i]);
+absl::StatusOr<std::vector<double>> TimeRuns(graph::Executor& executor, int64_t instructions, Replays replays,
+                                             std::atomic<int64_t>* done) {
+  std::vector<std::vector<double>> runs(replays.timed);
+  std::vector<double> unused;
+  const int64_t before = done->load();
+  for (int i = 0; i < replays.all(); ++i) {
+    absl::Status status = executor.RunTimed(i < replays.warm_up ? &unused : &runs[i - replays.warm_up], done);
     if (!status.ok()) return status;
+    done->store(before + (i + 1) * instructions);  // views and the like are carried out by nobody
   }
   return TypicalSeconds(std::move(runs));
 }
@@ -111,7 +114,8 @@ std::vector<double> TypicalSeconds(std::vector<std::vector<double>> runs) {
   return seconds;
 }
 
-absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank) {
+absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank, Replays replays,
+                                               std::atomic<int64_t>* done) {
   auto echo = [](const graph::Group& group, int64_t rank, int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
     return std::make_unique<EchoCommunicator>(rank, static_cast<int64_t>(group.ranks.size()));
   };
@@ -120,7 +124,8 @@ absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_
   comm::RuntimeScope scope(runtime->get());
   auto executor = MakeExecutor(trace);
   if (!executor.ok()) return executor.status();
-  return TimeRuns(**executor);
+  std::atomic<int64_t> unread = 0;
+  return TimeRuns(**executor, static_cast<int64_t>(trace.instructions.size()), replays, done == nullptr ? &unread : done);
 }
 
 }  // namespace legoai::sim

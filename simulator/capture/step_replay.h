@@ -3,9 +3,10 @@
 //
 // Inputs are small random numbers (token ids and counters are zero), other ranks are played by copies of this one, and
 // communication runs where it is dispatched. Not part of the times: autograd and the model's own code (eager_overhead.h).
-// Needs the step's memory; takes five times the step. Not thread-safe: the process has one Runtime.
+// Needs the step's memory; takes as many times the step as there are replays. Not thread-safe: the process has one Runtime.
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,9 +14,16 @@
 
 namespace legoai::sim {
 
-// `rank`: whose step it is. Seconds by instruction (TypicalSeconds); 0 for views and what is no operator. Errors: Internal,
-// naming the operator that failed.
-absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank);
+struct Replays {
+  int warm_up = 2, timed = 5;
+  int all() const { return warm_up + timed; }
+};
+
+// `rank`: whose step it is. Seconds by instruction (TypicalSeconds); 0 for views and what is no operator. `done`, if given, grows
+// while operators are carried out, by the number of instructions in each replay, for others to read. Errors: Internal, naming the
+// operator that failed.
+absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank, Replays replays = {},
+                                               std::atomic<int64_t>* done = nullptr);
 
 // Of some runs of a step, seconds by instruction: the mean over the half of the runs whose whole time is in the middle. So they
 // add up to a typical run, and a run that another process slowed does not count. Medians by instruction would add up to less:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 #include <vector>
 
@@ -22,6 +23,19 @@ TEST(StepReplayTest, TimesEveryOperatorWhereItStands) {
   EXPECT_GT((*seconds)[1], 0);
   EXPECT_GT((*seconds)[0], (*seconds)[1]);  // two million times the arithmetic
   EXPECT_GT((*seconds)[2], (*seconds)[1]);
+}
+
+TEST(StepReplayTest, SaysHowFarItIs) {
+  graph::TraceBuilder b;
+  auto a = b.Input("a", {8, 8});
+  for (int i = 0; i < 3; ++i) b.Op("aten::mm", {a, a}, {b.New(v1::FLOAT32, {8, 8})});
+  b.Op("aten::t", {a}, {b.View(b.StorageOf(a), v1::FLOAT32, {8, 8}, {1, 8})});
+  std::atomic<int64_t> done = 100;
+  const Replays replays{.warm_up = 1, .timed = 3};
+  auto seconds = ReplayStep(b.trace(), 0, replays, &done);
+  ASSERT_TRUE(seconds.ok()) << seconds.status();
+  EXPECT_EQ(done, 100 + 4 * 4);
+  EXPECT_GT((*seconds)[2], 0);
 }
 
 TEST(StepReplayTest, TypicalSecondsAddUpToATypicalRun) {

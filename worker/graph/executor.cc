@@ -233,8 +233,8 @@ struct Executor::Impl {
     }
   }
 
-  // `seconds` may be null. A free counts to the operator before it.
-  void RunSteps(uint32_t* at, std::vector<double>* seconds) {
+  // `seconds` and `done` may be null. A free counts to the operator before it.
+  void RunSteps(uint32_t* at, std::vector<double>* seconds, std::atomic<int64_t>* done) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ForgetInner();
     uint32_t timed = 0;
@@ -247,6 +247,7 @@ struct Executor::Impl {
         Call(step);
         timed = step.instruction;
       }
+      if (done != nullptr) done->fetch_add(1, std::memory_order_relaxed);
       if (seconds == nullptr) continue;
       const auto end = Clock::now();
       (*seconds)[timed] += std::chrono::duration<double>(end - begin).count();
@@ -284,16 +285,16 @@ absl::Status Executor::Bind(const std::string& name, const at::Tensor& tensor) {
   });
 }
 
-absl::Status Executor::Run() { return RunSteps(nullptr); }
+absl::Status Executor::Run() { return RunSteps(nullptr, nullptr); }
 
-absl::Status Executor::RunTimed(std::vector<double>* seconds) {
+absl::Status Executor::RunTimed(std::vector<double>* seconds, std::atomic<int64_t>* done) {
   seconds->assign(impl_->trace.instructions.size(), 0);
-  return RunSteps(seconds);
+  return RunSteps(seconds, done);
 }
 
-absl::Status Executor::RunSteps(std::vector<double>* seconds) {
+absl::Status Executor::RunSteps(std::vector<double>* seconds, std::atomic<int64_t>* done) {
   uint32_t at = 0;
-  absl::Status status = Guarded([&] { impl_->RunSteps(&at, seconds); });
+  absl::Status status = Guarded([&] { impl_->RunSteps(&at, seconds, done); });
   if (impl_->uses_runtime) {
     const absl::Status drained = comm::CurrentRuntime().Drain();
     if (status.ok()) return drained;

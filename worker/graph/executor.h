@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,8 +27,9 @@ class Executor {
   absl::Status Bind(const std::string& name, const at::Tensor& tensor);
   absl::Status Run();
   // The same; `(*seconds)[i]` becomes what instruction i took on the dispatching thread, its argument handling and the frees
-  // after it included; 0 for what is not executed.
-  absl::Status RunTimed(std::vector<double>* seconds);
+  // after it included; 0 for what is not executed. `done`, if given, grows by one with each step that is carried out, for
+  // others to read meanwhile.
+  absl::Status RunTimed(std::vector<double>* seconds, std::atomic<int64_t>* done = nullptr);
   absl::StatusOr<at::Tensor> Output(const std::string& name);
   int64_t OperatorsPerRun() const;  // views elided
 
@@ -35,7 +37,7 @@ class Executor {
 
  private:
   explicit Executor(std::unique_ptr<Impl> impl);
-  absl::Status RunSteps(std::vector<double>* seconds);
+  absl::Status RunSteps(std::vector<double>* seconds, std::atomic<int64_t>* done);
   std::unique_ptr<Impl> impl_;
 };
 
