@@ -9,7 +9,7 @@ namespace legoai {
 
 absl::Status AllFaults(const std::vector<absl::Status>& faults) {
   if (faults.size() < 2) return faults.empty() ? absl::OkStatus() : faults.front();
-  std::string text = absl::StrCat(faults.size(), " faults:");
+  std::string text = absl::StrCat(faults.size() < kMostFaults ? "" : "at least ", faults.size(), " faults:");
   for (const absl::Status& fault : faults) absl::StrAppend(&text, "\n  ", fault.message());
   absl::Status all(faults.front().code(), text);
   faults.front().ForEachPayload([&](auto url, const absl::Cord& payload) { all.SetPayload(url, payload); });

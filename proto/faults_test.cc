@@ -21,5 +21,10 @@ TEST(AllFaults, OfSeveralSaysEachOnALineAndCarriesTheFirst) {
   EXPECT_EQ(GetFieldViolation(all)->field(), "a");
 }
 
+TEST(AllFaults, OfAsManyAsAreLookedForThereMayBeMore) {
+  const std::vector<absl::Status> faults(kMostFaults, FieldError("a", "1", "c"));
+  EXPECT_EQ(AllFaults(faults).message().substr(0, 31), "at least 50 faults:\n  a = 1: c\n");
+}
+
 }  // namespace
 }  // namespace legoai

@@ -17,4 +17,11 @@ std::string ToUtf8(std::string_view text) {
   return shown;
 }
 
+std::string CutText(std::string_view text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return std::string(text);
+  size_t end = most_bytes - 3;
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
 }  // namespace legoai

@@ -3,10 +3,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/utf8.h"
 
 namespace legoai {
 namespace {
@@ -19,66 +21,82 @@ std::string Reason(const Tree::exception& error) {
   return prefix == std::string::npos ? text : text.substr(prefix + 2);
 }
 
-// Follows the parser through the text and keeps the first fault that the tree would not show: a key that an object has twice, or
-// too many levels.
-class Follower {
+// Makes the tree from the parser's events, and ends at the first fault: a key that an object has twice, or too many levels. (The
+// library's own builder looks through all keys of an object for each.)
+class TreeBuilder : public nlohmann::json_sax<Tree> {
  public:
-  // Called by the parser for every event; `value` is the key where the event is one. What is too deep is left out of the tree.
-  bool Visit(Tree::parse_event_t event, const Tree& value) {
-    switch (event) {
-      case Tree::parse_event_t::object_start: return Enter(false);
-      case Tree::parse_event_t::array_start: return Enter(true);
-      case Tree::parse_event_t::key: AddKey(value.get<std::string>()); break;
-      case Tree::parse_event_t::value: EndElement(); break;
-      case Tree::parse_event_t::object_end:
-      case Tree::parse_event_t::array_end:
-        open_.pop_back();
-        EndElement();
-        break;
-    }
-    return true;
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const std::string&) override { return Add(value); }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // no JSON has any
+  bool start_object(std::size_t) override { return Enter(Tree::object()); }
+  bool start_array(std::size_t) override { return Enter(Tree::array()); }
+  bool end_object() override { return Leave(); }
+  bool end_array() override { return Leave(); }
+  bool key(std::string& key) override {
+    Open& object = open_.back();
+    object.key = std::move(key);
+    if (object.keys.insert(object.key).second) return true;
+    status_ = FieldError(Path(), "", "is given twice: keep one of them");
+    return false;
+  }
+  bool parse_error(std::size_t, const std::string&, const Tree::exception& error) override {
+    status_ = FieldError("JSON", "", "is not valid: " + CutText(Reason(error), kLongestReason));
+    return false;
   }
 
   const absl::Status& status() const { return status_; }
+  Tree Take() { return std::move(root_); }
 
  private:
+  static constexpr size_t kLongestReason = 200;  // the parser's, which may have text of megabytes in it
+
   // An object or a list that has begun, with the place in it.
   struct Open {
-    bool is_list;
-    int64_t index;
+    Tree* tree;
     std::string key;
     std::set<std::string> keys;
   };
 
-  bool Enter(bool is_list) {
-    if (open_.size() == kMostNesting) {
-      if (status_.ok()) status_ = FieldError(Path(), "", absl::StrCat("is nested deeper than ", kMostNesting, " levels"));
-      return false;
-    }
-    open_.push_back({is_list, 0, "", {}});
+  bool Add(Tree value) {
+    Put(std::move(value));
     return true;
   }
-  void AddKey(std::string key) {
-    Open& object = open_.back();
-    object.key = std::move(key);
-    const bool fresh = object.keys.insert(object.key).second;
-    if (!fresh && status_.ok()) status_ = FieldError(Path(), "", "is given twice: keep one of them");
+  bool Enter(Tree value) {
+    if (open_.size() == kMostNesting) {
+      status_ = FieldError(Path(), "", absl::StrCat("is nested deeper than ", kMostNesting, " levels"));
+      return false;
+    }
+    open_.push_back({Put(std::move(value)), "", {}});
+    return true;
   }
-  void EndElement() {
-    if (!open_.empty() && open_.back().is_list) ++open_.back().index;
+  bool Leave() {
+    open_.pop_back();
+    return true;
+  }
+  Tree* Put(Tree value) {
+    if (open_.empty()) return &(root_ = std::move(value));
+    Tree& in = *open_.back().tree;
+    if (in.is_array()) return &in.get_ref<Tree::array_t&>().emplace_back(std::move(value));
+    return &in.get_ref<Tree::object_t&>().emplace_back(open_.back().key, std::move(value)).second;
   }
   std::string Path() const {
     std::string path;
     for (const Open& open : open_) {
-      if (open.is_list) {
-        path += "[" + std::to_string(open.index) + "]";
+      if (open.tree->is_array()) {
+        const size_t inside = &open == &open_.back() ? 0 : 1;  // what has begun is in the list already
+        path += "[" + std::to_string(open.tree->size() - inside) + "]";
       } else {
-        path += (path.empty() ? "" : ".") + open.key;
+        path += (path.empty() ? "" : ".") + CutText(open.key);
       }
     }
     return path;
   }
 
+  Tree root_;
   std::vector<Open> open_;
   absl::Status status_;
 };
@@ -90,15 +108,9 @@ std::string ToJson(const google::protobuf::Message& message, int indent) {
 }
 
 absl::StatusOr<Tree> ParseJsonTree(std::string_view text) {
-  Follower follower;
-  Tree tree;
-  try {
-    tree = Tree::parse(text, [&](int, Tree::parse_event_t event, const Tree& value) { return follower.Visit(event, value); });
-  } catch (const Tree::exception& error) {
-    return FieldError("JSON", "", "is not valid: " + Reason(error));
-  }
-  if (!follower.status().ok()) return follower.status();
-  return tree;
+  TreeBuilder builder;
+  if (!Tree::sax_parse(text, &builder)) return builder.status();
+  return builder.Take();
 }
 
 absl::Status ParseJson(std::string_view text, google::protobuf::Message* message) {

@@ -15,9 +15,6 @@ namespace legoai {
 // `indent` spaces per level; -1: one line. Numbers that are not finite are null. No line break at the end.
 std::string ToJson(const google::protobuf::Message& message, int indent = 2);
 
-// Objects and lists may lie in each other so deep: what goes through a tree calls itself for each level.
-inline constexpr int kMostNesting = 100;
-
 // `text` as a tree. Errors name the line of what is no JSON, the path of a key that an object has twice, and that of what is
 // nested too deep.
 absl::StatusOr<Tree> ParseJsonTree(std::string_view text);

@@ -99,7 +99,7 @@ TEST(ParseJson, RefusesValuesOfOtherTypes) {
   EXPECT_EQ(Refused(R"({"training":{"steps":"10"}})", &recipe).remedy(), "must be a whole number");
   EXPECT_EQ(Refused(R"({"training":{"steps":10.5}})", &recipe).value(), "10.5");
   EXPECT_EQ(Refused(R"({"training":{"steps":9223372036854775808}})", &recipe).remedy(),
-            "must lie between -9223372036854775808 and 9223372036854775807");
+            "is too large: must lie between -9223372036854775808 and 9223372036854775807");
   EXPECT_EQ(Refused(R"({"training":{"max_norm":"1"}})", &recipe).remedy(), "must be a number");
   EXPECT_EQ(Refused(R"({"checkpoint":{"enable_checkpoint":1}})", &recipe).remedy(), "must be true or false");
   EXPECT_EQ(Refused(R"({"model":{"name":1}})", &recipe).remedy(), "must be text, in quotes");
@@ -118,9 +118,35 @@ TEST(ParseJson, SmallerIntegersKeepTheirRange) {
   v1::Exit exit;
   EXPECT_TRUE(ParseJson(R"({"code":-2147483648})", &exit).ok());
   EXPECT_EQ(exit.code(), -2147483648);
-  EXPECT_EQ(Refused(R"({"code":2147483648})", &exit).remedy(), "must lie between -2147483648 and 2147483647");
+  EXPECT_EQ(Refused(R"({"code":2147483648})", &exit).remedy(), "is too large: must lie between -2147483648 and 2147483647");
   v1::Trace trace;
-  EXPECT_EQ(Refused(R"({"version":-1})", &trace).remedy(), "must lie between 0 and 4294967295");
+  EXPECT_EQ(Refused(R"({"version":-1})", &trace).remedy(), "is too small: must lie between 0 and 4294967295");
+}
+
+// The parser makes a floating-point number of what 64 bits do not hold.
+TEST(ParseJson, NumbersBeyondAllIntegersAreToldAsSuch) {
+  v1::Recipe recipe;
+  const std::string range = "must lie between -9223372036854775808 and 9223372036854775807";
+  for (const char* large : {"18446744073709551616", "99999999999999999999", "1e30"}) {
+    const auto violation = Refused(std::string(R"({"training":{"steps":)") + large + "}}", &recipe);
+    EXPECT_EQ(violation.field(), "training.steps");
+    EXPECT_EQ(violation.remedy(), "is too large: " + range);
+    EXPECT_FALSE(violation.value().empty());
+  }
+  for (const char* small : {"-9223372036854775809", "-99999999999999999999"})
+    EXPECT_EQ(Refused(std::string(R"({"training":{"steps":)") + small + "}}", &recipe).remedy(), "is too small: " + range);
+  EXPECT_EQ(Refused(R"({"training":{"steps":1.5}})", &recipe).remedy(), "must be a whole number");
+  EXPECT_TRUE(ParseJson(R"({"training":{"steps":-9223372036854775808,"max_norm":1e30}})", &recipe).ok());
+}
+
+// Looking through all keys for each took minutes.
+TEST(ParseJsonTree, ReadsManyKeys) {
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) text += (i ? ",\"key" : "\"key") + std::to_string(i) + "\":1";
+  const auto tree = ParseJsonTree(text + "}");
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  EXPECT_EQ(tree->size(), 200'000u);
+  EXPECT_EQ(GetFieldViolation(ParseJsonTree(text + ",\"key7\":1}").status())->field(), "key7");
 }
 
 TEST(ParseJson, BrokenTextNamesTheLine) {
@@ -152,6 +178,7 @@ TEST(ParseJsonTree, GivesTheTreeOfAnyText) {
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(*tree, Tree::parse(R"({"a":[{"b":1},{"b":[]}],"b":null})"));
   EXPECT_EQ(GetFieldViolation(ParseJsonTree(R"({"a":[{"b":1},[{"b":2,"c":3,"b":2}]]})").status())->field(), "a[1][0].b");
+  EXPECT_EQ(GetFieldViolation(ParseJsonTree(R"([[],{"a":[7,{"b":[],"b":2}]}])").status())->field(), "[1].a[1].b");
   EXPECT_FALSE(ParseJsonTree("{\"a\":\"\xff\"}").ok()) << "no UTF-8";
 }
 

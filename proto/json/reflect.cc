@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -11,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/faults.h"
 #include "proto/nearest.h"
 #include "proto/utf8.h"
 
@@ -21,20 +23,33 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+using Faults = std::vector<absl::Status>;
 
 std::string Join(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
 
-// Long text is cut, not inside a character.
-std::string Cut(std::string text) {
-  if (text.size() <= 80) return text;
-  size_t end = 77;
-  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "...";
-}
-
 // A value as the user sees it in an error: text without quotes.
 std::string Shown(const Tree& value) {
-  return Cut(value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Tree::error_handler_t::replace));
+  return CutText(value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Tree::error_handler_t::replace));
+}
+
+template <typename T>
+std::string OutOfRange(bool too_small) {
+  return OutOfRangeText(too_small, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+}
+
+// A whole number that 64 bits do not hold, by its sign: JSON's parser makes a floating-point number of it, and from the command
+// line it comes as text.
+std::optional<bool> NegativeBeyondIntegers(const Tree& value) {
+  if (value.is_number_float()) {
+    const double real = value.get<double>();
+    return real >= 0x1p64 || real <= -0x1p63 ? std::optional(real < 0) : std::nullopt;
+  }
+  if (!value.is_string()) return std::nullopt;
+  const std::string& text = value.get_ref<const std::string&>();
+  int64_t integer;
+  uint64_t natural;
+  const bool fits = absl::SimpleAtoi(text, &integer) || absl::SimpleAtoi(text, &natural);
+  return IsWholeNumber(text) && !fits ? std::optional(text[0] == '-') : std::nullopt;
 }
 
 // ---- Messages to trees ----
@@ -91,6 +106,7 @@ struct Setter {
   Message* message;
   const std::string& path;
   const Descriptor* root;  // of the whole tree, where unknown keys are looked for
+  Faults* faults = nullptr;
 
   const Reflection* reflection() const { return message->GetReflection(); }
   absl::Status Error(const Tree& value, const std::string& remedy) const { return FieldError(path, Shown(value), remedy); }
@@ -105,21 +121,22 @@ struct Setter {
   }
   template <typename T, typename SetOne, typename Add>
   absl::Status StoreInteger(const Tree& value, SetOne set, Add add) const {
+    if (const auto negative = NegativeBeyondIntegers(value)) return Error(value, OutOfRange<T>(*negative));
     if (!value.is_number_integer()) return Error(value, "must be a whole number");
     const bool too_small = !value.is_number_unsigned() && value.get<int64_t>() < 0 &&
                            (!std::numeric_limits<T>::is_signed || value.get<int64_t>() < int64_t(std::numeric_limits<T>::min()));
     const bool too_big = (value.is_number_unsigned() || value.get<int64_t>() >= 0) &&
                          value.get<uint64_t>() > uint64_t(std::numeric_limits<T>::max());
     if (!too_small && !too_big) return Store<T>(value.get<T>(), set, add);
-    return Error(value, "must lie between " + std::to_string(std::numeric_limits<T>::min()) + " and " +
-                            std::to_string(std::numeric_limits<T>::max()));
+    return Error(value, OutOfRange<T>(too_small));
   }
   absl::Status SetEnum(const Tree& value) const;
   absl::Status SetText(const Tree& value) const;
   absl::Status SetMessage(const Tree& value) const;
 };
 
-absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor* root, Message* message);
+// With `faults`: keys of `message`, and of messages in it, that are at fault are left out and told there.
+absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor* root, Message* message, Faults* faults);
 
 absl::Status Setter::SetEnum(const Tree& value) const {
   const auto number = value.is_string() ? EnumNumber(field->enum_type(), value.get_ref<const std::string&>()) : std::nullopt;
@@ -140,7 +157,7 @@ absl::Status Setter::SetText(const Tree& value) const {
 absl::Status Setter::SetMessage(const Tree& value) const {
   const Reflection* r = reflection();
   Message* child = field->is_repeated() ? r->AddMessage(message, field) : r->MutableMessage(message, field);
-  return MergeAt(value, path, root, child);
+  return MergeAt(value, path, root, child, field->is_repeated() ? nullptr : faults);
 }
 
 absl::Status Setter::Set(const Tree& value) const {
@@ -189,7 +206,7 @@ absl::Status MergeList(const Tree& tree, const FieldDescriptor* field, const std
 }
 
 absl::Status MergeField(const Tree& tree, const FieldDescriptor* field, const std::string& path, const Descriptor* root,
-                        Message* message) {
+                        Message* message, Faults* faults = nullptr) {
   const Reflection* r = message->GetReflection();
   if (tree.is_null()) return absl::OkStatus();
   if (field->is_repeated()) {
@@ -201,7 +218,7 @@ absl::Status MergeField(const Tree& tree, const FieldDescriptor* field, const st
     const std::string other = r->GetOneofFieldDescriptor(*message, oneof)->name();
     return FieldError(path, Shown(tree), "cannot be set together with " + other + ": set one of them");
   }
-  return Setter{field, message, path, root}.Set(tree);
+  return Setter{field, message, path, root, faults}.Set(tree);
 }
 
 // ---- Unknown keys ----
@@ -224,16 +241,21 @@ absl::Status UnknownKey(const std::string& key, const std::string& path, const T
   for (int i = 0; i < type->field_count(); ++i) keys.push_back(type->field(i)->name());
   const std::vector<std::string> elsewhere = PathsEndingIn(key, root);
   const std::string nearest = elsewhere.empty() ? Join(path, Nearest(key, keys)) : elsewhere.front();
-  return FieldError(Join(path, Cut(key)), Shown(value), "unknown key; the nearest known one is " + nearest);
+  return FieldError(Join(path, CutText(key)), Shown(value), "unknown key; the nearest known one is " + nearest);
 }
 
-absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor* root, Message* message) {
+absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor* root, Message* message, Faults* faults) {
   const Descriptor* type = message->GetDescriptor();
   if (!tree.is_object()) return FieldError(path.empty() ? type->name() : path, Shown(tree), "must be a table of keys and values");
   for (const auto& [key, value] : tree.items()) {
     const FieldDescriptor* field = type->FindFieldByName(key);
-    if (!field) return UnknownKey(key, path, value, type, root);
-    if (absl::Status status = MergeField(value, field, Join(path, key), root, message); !status.ok()) return status;
+    const absl::Status status = field ? MergeField(value, field, Join(path, key), root, message, faults)
+                                      : UnknownKey(key, path, value, type, root);
+    if (status.ok()) continue;
+    if (!faults) return status;
+    if (faults->size() >= kMostFaults) return absl::OkStatus();
+    faults->push_back(status);
+    if (field) message->GetReflection()->ClearField(message, field);
   }
   return absl::OkStatus();
 }
@@ -285,7 +307,16 @@ Tree ToTree(const Message& message) {
   return tree;
 }
 
-absl::Status MergeTree(const Tree& tree, Message* message) { return MergeAt(tree, "", message->GetDescriptor(), message); }
+absl::Status MergeTree(const Tree& tree, Message* message) {
+  return MergeAt(tree, "", message->GetDescriptor(), message, nullptr);
+}
+
+std::vector<absl::Status> MergeTreeApartFromFaults(const Tree& tree, Message* message) {
+  Faults faults;
+  const absl::Status whole = MergeAt(tree, "", message->GetDescriptor(), message, &faults);
+  if (!whole.ok()) faults.push_back(whole);
+  return faults;
+}
 
 absl::Status MergeText(const std::string& path, const std::string& text, Message* message) {
   const Descriptor* root = message->GetDescriptor();
@@ -303,6 +334,16 @@ absl::Status MergeText(const std::string& path, const std::string& text, Message
     message = message->GetReflection()->MutableMessage(message, field);
   }
   return absl::OkStatus();
+}
+
+bool IsWholeNumber(std::string_view text) {
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::string OutOfRangeText(bool too_small, int64_t least, uint64_t most) {
+  return std::string(too_small ? "is too small" : "is too large") + ": must lie between " + std::to_string(least) + " and " +
+         std::to_string(most);
 }
 
 }  // namespace legoai

@@ -10,9 +10,10 @@
 #include <sstream>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "proto/toml/scan.h"
+#include "proto/utf8.h"
 
 namespace legoai {
 namespace {
@@ -68,15 +69,18 @@ void Append(const Tree& table, const std::string& path, std::string* out) {
 
 // ---- Reading ----
 
+constexpr size_t kLongestReason = 200;  // the parser's, which may have a key of megabytes in it
+
 absl::StatusOr<Tree> FromToml(const toml::node& node, const std::string& path);
 
 absl::StatusOr<Tree> FromTable(const toml::table& table, const std::string& path) {
   Tree tree = Tree::object();
+  auto& entries = tree.get_ref<Tree::object_t&>();
   for (const auto& [key, value] : table) {
     const std::string name(key.str());
     auto child = FromToml(value, path.empty() ? name : path + "." + name);
     if (!child.ok()) return child.status();
-    tree[name] = *std::move(child);
+    entries.emplace_back(name, *std::move(child));  // the table has no key twice, and to look for it takes as long as there are keys
   }
   return tree;
 }
@@ -103,25 +107,26 @@ absl::StatusOr<Tree> FromToml(const toml::node& node, const std::string& path) {
   return FieldError(path, text.str(), "is a date or time, which no key takes: write text in quotes");
 }
 
+absl::Status ParserError(std::string_view text, const toml::parse_error& error) {
+  const auto& at = error.source().begin;
+  const std::string reason(error.description());
+  if (reason.find("is not representable in 64 bits") != std::string::npos) {
+    const TomlPlace place = FindTomlPlace(text, at.line, at.column);
+    const bool negative = place.value.rfind("-", 0) == 0;
+    return FieldError(CutText(place.key), CutText(place.value), OutOfRangeText(negative, INT64_MIN, INT64_MAX));
+  }
+  return FieldError("line " + std::to_string(at.line) + ", column " + std::to_string(at.column), "",
+                    "is not valid TOML: " + CutText(reason, kLongestReason));
+}
+
 absl::StatusOr<Tree> ParseTree(std::string_view text) {
+  if (const auto line = FindDeepNesting(text, kMostNesting))
+    return FieldError("line " + std::to_string(*line), "", "is nested deeper than " + std::to_string(kMostNesting) + " levels");
   try {
     return FromTable(toml::parse(text), "");
   } catch (const toml::parse_error& error) {
-    const auto& at = error.source().begin;
-    return FieldError("line " + std::to_string(at.line) + ", column " + std::to_string(at.column), "",
-                      "is not valid TOML: " + std::string(error.description()));
+    return ParserError(text, error);
   }
-}
-
-// Takes the key away that an error names; of a list the whole list. False: it names none that is there.
-bool Remove(const std::string& path, Tree* tree) {
-  const std::vector<std::string> keys = absl::StrSplit(path.substr(0, path.find('[')), '.');
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (!tree->is_object() || !tree->contains(keys[i])) return false;
-    if (i + 1 == keys.size()) return tree->erase(keys[i]) == 1;
-    tree = &(*tree)[keys[i]];
-  }
-  return false;
 }
 
 }  // namespace
@@ -142,20 +147,12 @@ absl::Status ParseToml(std::string_view text, google::protobuf::Message* message
 }
 
 std::vector<absl::Status> ReadToml(std::string_view text, google::protobuf::Message* message) {
-  auto tree = ParseTree(text);
+  const auto tree = ParseTree(text);
   if (!tree.ok()) return {tree.status()};
-  std::vector<absl::Status> faults;
-  for (;;) {
-    const std::unique_ptr<google::protobuf::Message> fresh(message->New());
-    const absl::Status status = MergeTree(*tree, fresh.get());
-    if (status.ok()) {
-      message->GetReflection()->Swap(message, fresh.get());
-      return faults;
-    }
-    faults.push_back(status);
-    const auto violation = GetFieldViolation(status);
-    if (!violation || !Remove(violation->field(), &*tree)) return faults;
-  }
+  const std::unique_ptr<google::protobuf::Message> fresh(message->New());
+  std::vector<absl::Status> faults = MergeTreeApartFromFaults(*tree, fresh.get());
+  message->GetReflection()->Swap(message, fresh.get());
+  return faults;
 }
 
 absl::Status ApplyOverride(google::protobuf::Message* message, const std::string& path, const std::string& value) {

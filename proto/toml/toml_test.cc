@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/errors.h"
+#include "proto/faults.h"
 #include "proto/json/round_trip.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "proto/legoai/v1/estimate.pb.h"
@@ -114,6 +115,64 @@ TEST(ParseToml, BrokenTextNamesLineAndColumn) {
   EXPECT_FALSE(Parse("[training]\nsteps = 1\n[model]\n[training]\nseq_len = 2\n", &recipe).ok()) << "a section twice";
 }
 
+// TOML's own parser takes such text for broken, and has no word for the key.
+TEST(ParseToml, NumbersBeyond64BitsNameTheirKey) {
+  v1::Recipe recipe;
+  const std::string range = "must lie between -9223372036854775808 and 9223372036854775807";
+  const auto refused = [&recipe](const std::string& text) {
+    const auto violation = GetFieldViolation(ParseToml(text, &recipe));
+    return violation ? violation->field() + " = " + violation->value() + ": " + violation->remedy() : "accepted";
+  };
+  EXPECT_EQ(refused("[training]\nsteps = 99999999999999999999\n"), "training.steps = 99999999999999999999: is too large: " + range);
+  EXPECT_EQ(refused("training.steps = 9223372036854775808"), "training.steps = 9223372036854775808: is too large: " + range);
+  EXPECT_EQ(refused("[training] # it\n\tsteps =\t-9223372036854775809 # far\n"),
+            "training.steps = -9223372036854775809: is too small: " + range);
+  EXPECT_EQ(refused("[model]\nname = \"[job]\"\n[training]\n\"steps\" = 1_000_000_000_000_000_000_000\n"),
+            "training.\"steps\" = 1_000_000_000_000_000_000_000: is too large: " + range);
+  EXPECT_EQ(refused("training = { seed = 1, steps = 0xfffffffffffffffff }"),
+            "training = 0xfffffffffffffffff: is too large: " + range);
+  EXPECT_EQ(refused("[training]\nsteps = 9223372036854775807\n"), "accepted");
+}
+
+// 10,000 levels ended the process: the parser's tables and our tree are taken apart by calls within calls.
+TEST(ParseToml, RefusesWhatIsNestedTooDeep) {
+  v1::Recipe recipe;
+  const auto times = [](int count, const std::string& text) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  for (const int levels : {101, 10'000, 1'000'000}) {
+    for (const std::string& text : {
+             "\na" + times(levels, ".a") + " = 1\n",
+             "\n[a" + times(levels, ".a") + "]\n",
+             "\n[[a" + times(levels, ". \"a\"") + "]]\n",
+             "\na = " + times(levels, "[") + times(levels, "]") + "\n",
+             "\na = " + times(levels, "{ b = ") + "1" + times(levels, "}") + "\n",
+             "\na = " + times(levels / 50 + 1, "{ b" + times(60, ".c") + " = ") + "1" + times(levels / 50 + 1, "}") + "\n",
+         }) {
+      const auto violation = GetFieldViolation(ParseToml(text, &recipe));
+      ASSERT_TRUE(violation) << text.substr(0, 100);
+      EXPECT_EQ(violation->field(), "line 2") << text.substr(0, 100);
+      EXPECT_EQ(violation->remedy(), "is nested deeper than 100 levels");
+    }
+  }
+  // What is not deep is read: points in values, in text and in comments, and many of everything.
+  EXPECT_TRUE(ParseToml("[training]\nmax_norm = 1.5 # " + times(1000, "a.") + "\n[model]\nname = \"" + times(1000, "[a.") + "\"\n",
+                        &recipe)
+                  .ok());
+  EXPECT_EQ(GetFieldViolation(ParseToml("a = [" + times(1000, "[1.5], ") + "]\n", &recipe))->field(), "a");
+}
+
+TEST(ReadToml, StopsWhereNothingIsRight) {
+  std::string text = "[training]\n";
+  for (int i = 0; i < 50'000; ++i) text += "key" + std::to_string(i) + " = 1\n";
+  v1::Recipe recipe;
+  const auto faults = ReadToml(text + "steps = 5\n", &recipe);
+  EXPECT_EQ(faults.size(), kMostFaults);
+  for (const auto& fault : faults) EXPECT_NE(fault.message().find("unknown key"), std::string::npos) << fault;
+}
+
 TEST(ApplyOverride, SetsOneKeyOfAnyType) {
   v1::Recipe recipe;
   EXPECT_TRUE(ApplyOverride(&recipe, "training.local_batch_size", "2").ok());
@@ -150,6 +209,11 @@ TEST(ApplyOverride, RefusesWithoutATrace) {
   };
   EXPECT_EQ(refused("training.steps", "ten"), "must be a whole number");
   EXPECT_EQ(refused("training.steps", "1e3"), "must be a whole number");
+  const std::string range = "must lie between -9223372036854775808 and 9223372036854775807";
+  EXPECT_EQ(refused("training.steps", "9223372036854775808"), "is too large: " + range);
+  EXPECT_EQ(refused("training.steps", "99999999999999999999"), "is too large: " + range);
+  EXPECT_EQ(refused("training.steps", "-9223372036854775809"), "is too small: " + range);
+  EXPECT_EQ(refused("training.steps", std::string(5000, '9')), "is too large: " + range);
   EXPECT_EQ(refused("checkpoint.enable_checkpoint", "yes"), "must be true or false");
   EXPECT_EQ(refused("training.stepz", "1"), "unknown key; the nearest known one is training.steps");
   EXPECT_EQ(refused("steps", "1"), "unknown key; the nearest known one is training.steps");
@@ -182,11 +246,15 @@ TEST(ReadToml, OfAListTheWholeIsLeftOut) {
   EXPECT_EQ(cluster.device().sources_size(), 0);
 }
 
-// A name that the error cannot give whole, and text that is none: what is known is said.
-TEST(ReadToml, EndsWhereTheKeyCannotBeNamed) {
+TEST(ReadToml, AKeyWithAPointIsLeftOutLikeAnyOther) {
+  v1::Recipe recipe;
+  EXPECT_EQ(ReadToml("[training]\n\"a.b\" = 1\nseq_len = 64\n", &recipe).size(), 1u);
+  EXPECT_EQ(recipe.training().seq_len(), 64);
+}
+
+TEST(ReadToml, OfTextThatIsNoTomlNothingIsTaken) {
   v1::Recipe recipe;
   recipe.mutable_training()->set_steps(3);
-  EXPECT_EQ(ReadToml("[training]\n\"a.b\" = 1\nseq_len = 64\n", &recipe).size(), 1u);
   EXPECT_EQ(ReadToml("[training\n", &recipe).size(), 1u);
   EXPECT_EQ(recipe.training().steps(), 3) << "stays as it was";
   EXPECT_TRUE(ReadToml("[training]\nsteps = 4\n", &recipe).empty());

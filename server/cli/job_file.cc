@@ -4,8 +4,6 @@
 #include <google/protobuf/dynamic_message.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/faults.h"
+#include "proto/read_file.h"
 #include "worker/data/dataset_facts.h"
 #include "worker/model/catalog.h"
 
@@ -72,14 +71,6 @@ class JobFileType {
   DynamicMessageFactory factory_;
   const Descriptor* type_ = nullptr;
 };
-
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path);
-  std::error_code error;
-  if (!file || fs::is_directory(path, error))
-    return FieldError("JOB.toml", path, "cannot be read: give the path of a TOML file", absl::StatusCode::kNotFound);
-  return std::string{std::istreambuf_iterator<char>(file), {}};
-}
 
 absl::StatusOr<v1::JobSpec> Parse(const std::string& text, const parallel::Overrides& overrides) {
   JobFileType type;
@@ -142,7 +133,7 @@ void MakePathsAbsolute(v1::Recipe* recipe) {
 }  // namespace
 
 absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path, const parallel::Overrides& overrides) {
-  const auto text = ReadText(path);
+  const auto text = ReadFileOf("JOB.toml", path, kMostTextBytes, "give the path of a TOML file");
   if (!text.ok()) return text.status();
   auto spec = Parse(*text, overrides);
   absl::Status status = spec.status();

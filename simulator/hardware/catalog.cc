@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -14,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
 #include "simulator/hardware/catalog_files.h"
 #include "simulator/hardware/host.h"
 
@@ -121,14 +120,12 @@ class FirstFault : public google::protobuf::io::ErrorCollector {
 
 template <class Message>
 absl::Status LoadText(const std::string& path, std::string_view field, Message* message) {
-  std::ifstream file(path);
-  if (!file) return FieldError(field, path, "cannot read this file", absl::StatusCode::kNotFound);
-  std::stringstream text;
-  text << file.rdbuf();
+  const auto text = ReadFileOf(field, path, kMostTextBytes, "give the path of a text-format file");
+  if (!text.ok()) return text.status();
   FirstFault fault;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&fault);
-  if (!parser.ParseFromString(text.str(), message)) {
+  if (!parser.ParseFromString(*text, message)) {
     return FieldError(field, path,
                       absl::StrCat("is no text-format ", Message::descriptor()->full_name(), " message: ", fault.text()));
   }

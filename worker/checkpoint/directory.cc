@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
 #include "worker/checkpoint/files.h"
 #include "worker/checkpoint/manifest.h"
 
@@ -33,10 +34,10 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
   std::vector<int64_t> steps;
   std::error_code error;
   if (!fs::exists(root, error) && !error) return steps;
-  fs::directory_iterator entries(root, error);
-  if (error) return FileError(root, "cannot read", error.value());
-  for (const fs::directory_entry& entry : entries) {
-    const std::optional<int64_t> step = StepOf(entry.path().filename().string());
+  const auto entries = ReadFolder(root);
+  if (!entries.ok()) return entries.status();
+  for (const fs::path entry : *entries) {
+    const std::optional<int64_t> step = StepOf(entry.filename().string());
     if (!step) continue;
     const absl::StatusOr<bool> is = wanted(*step);
     if (!is.ok()) return is.status();

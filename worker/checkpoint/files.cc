@@ -30,11 +30,6 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-absl::Status LookAtFile(const std::string& path, int descriptor, struct stat* facts) {
-  if (fstat(descriptor, facts) != 0) return ReadError(path, "cannot read", errno);
-  return S_ISDIR(facts->st_mode) ? FileError(path, "cannot read", EISDIR) : absl::OkStatus();
-}
-
 absl::Status ReadDescriptor(const std::string& path, int descriptor, int64_t offset, int64_t bytes,
                             const std::function<void(std::string_view)>& piece) {
   std::vector<char> buffer(static_cast<size_t>(std::min(bytes, kPieceBytes)));
@@ -52,45 +47,19 @@ absl::Status ReadDescriptor(const std::string& path, int descriptor, int64_t off
 
 }  // namespace
 
-absl::Status FileError(const std::string& path, const char* what, int error_number) {
-  absl::StatusCode code = absl::StatusCode::kUnavailable;
-  const char* remedy = "";
-  switch (error_number) {
-    case ENOENT: code = absl::StatusCode::kNotFound, remedy = "; check the path"; break;
-    case EACCES:
-    case EPERM:
-    case EROFS: code = absl::StatusCode::kPermissionDenied, remedy = "; choose a place that this user may use"; break;
-    case ENOSPC:
-    case EDQUOT: code = absl::StatusCode::kResourceExhausted, remedy = "; free some space or choose another disk"; break;
-    // No room that is made later helps.
-    case EFBIG:
-      code = absl::StatusCode::kOutOfRange, remedy = "; raise the limit on the size of a file (ulimit -f) or choose another disk";
-      break;
-    case ENOTDIR:
-    case EISDIR: code = absl::StatusCode::kInvalidArgument, remedy = "; check the path"; break;
-    default: break;
-  }
-  return FieldError(path, "", absl::StrCat(what, ": ", std::strerror(error_number), remedy), code);
-}
-
-absl::Status ReadError(const std::string& path, const char* what, int error_number) {
-  const bool lost = error_number == EIO || error_number == EUCLEAN || error_number == EBADMSG;
-  if (!lost) return FileError(path, what, error_number);
-  return FieldError(path, "", absl::StrCat(what, ": ", std::strerror(error_number)), absl::StatusCode::kDataLoss);
-}
-
 absl::Status CheckNotCancelled(const Cancel& cancel) {
   return cancel && cancel() ? absl::CancelledError("given up as asked") : absl::OkStatus();
 }
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return ReadError(path, "cannot open", errno);
+  const absl::StatusOr<int> opened = OpenRegularFile(path);
+  if (!opened.ok()) return opened.status();
+  const int descriptor = *opened;
   struct stat facts;
-  const absl::Status looked = LookAtFile(path, descriptor, &facts);
-  if (!looked.ok()) {
+  if (fstat(descriptor, &facts) != 0) {
+    const int error = errno;
     close(descriptor);
-    return looked;
+    return ReadError(path, "cannot look at", error);
   }
   MappedFile file;
   file.size_ = static_cast<size_t>(facts.st_size);
@@ -123,7 +92,8 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path, BytesDone
   OutputFile file;
   file.path_ = path;
   file.done_ = std::move(done);
-  file.descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // Without O_NONBLOCK a pipe that nobody reads would be waited for.
+  file.descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file.descriptor_ < 0) return FileError(path, "cannot create", errno);
   return file;
 }
@@ -171,27 +141,12 @@ absl::Status OutputFile::Close() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return ReadError(path, "cannot open", errno);
-  struct stat facts;
-  std::string contents;
-  absl::Status status = LookAtFile(path, descriptor, &facts);
-  if (status.ok()) {
-    contents.reserve(static_cast<size_t>(facts.st_size));
-    status = ReadDescriptor(path, descriptor, 0, facts.st_size, [&](std::string_view piece) { contents.append(piece); });
-  }
-  close(descriptor);
-  if (!status.ok()) return status;
-  return contents;
-}
-
 absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
                         const std::function<void(std::string_view)>& piece) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return ReadError(path, "cannot open", errno);
-  const absl::Status status = ReadDescriptor(path, descriptor, offset, bytes, piece);
-  close(descriptor);
+  const absl::StatusOr<int> descriptor = OpenRegularFile(path);
+  if (!descriptor.ok()) return descriptor.status();
+  const absl::Status status = ReadDescriptor(path, *descriptor, offset, bytes, piece);
+  close(*descriptor);
   return status;
 }
 

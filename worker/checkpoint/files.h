@@ -13,8 +13,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/read_file.h"
 
 namespace legoai::checkpoint {
+
+using legoai::FileError;
+using legoai::ReadError;
+using legoai::ReadFile;
 
 // Told of bytes as they are read, or written: the sign that a long piece of work goes on. May be empty.
 using BytesDone = std::function<void(int64_t bytes)>;
@@ -66,9 +71,6 @@ class OutputFile {
   BytesDone done_;
 };
 
-// The whole contents of a small file. Errors: those of ReadError.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
-
 // Gives `bytes` of the file from `offset` on to `piece`, one piece after the other, in order. They are read and not mapped: what
 // a disk cannot read of a mapping ends the process (SIGBUS). Errors: those of ReadError; DataLoss where the file ends before.
 absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
@@ -104,11 +106,5 @@ absl::Status RemoveAll(const std::string& path, const BytesDone& done = nullptr)
 
 // Puts the entries of a directory (files made, renamed, removed) on the disk.
 absl::Status SyncDirectory(const std::string& path);
-
-// The error of the last system call on `path`; `what` is what was tried ("cannot write").
-absl::Status FileError(const std::string& path, const char* what, int error_number);
-
-// The same of a call that reads: DataLoss where the disk, or the file system's own checksums, say that what was there is lost.
-absl::Status ReadError(const std::string& path, const char* what, int error_number);
 
 }  // namespace legoai::checkpoint

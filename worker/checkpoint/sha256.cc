@@ -1,6 +1,5 @@
 #include "worker/checkpoint/sha256.h"
 
-#include <fcntl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
 
@@ -50,19 +49,19 @@ absl::StatusOr<std::string> Sha256(std::string_view bytes, const Cancel& cancel)
 }
 
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path, const Cancel& cancel) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return FileError(path, "cannot open", errno);
+  const absl::StatusOr<int> descriptor = OpenRegularFile(path);
+  if (!descriptor.ok()) return descriptor.status();
   Digest digest;
   std::vector<char> bytes(kBytes);
   absl::Status status;
   while (status.ok()) {
-    const ssize_t got = read(descriptor, bytes.data(), bytes.size());
+    const ssize_t got = read(*descriptor, bytes.data(), bytes.size());
     if (got == 0) break;
     if (got > 0) digest.Add({bytes.data(), static_cast<size_t>(got)});
     if (got < 0 && errno != EINTR) status = FileError(path, "cannot read", errno);
     status.Update(CheckNotCancelled(cancel));
   }
-  close(descriptor);
+  close(*descriptor);
   if (!status.ok()) return status;
   return digest.Finish();
 }

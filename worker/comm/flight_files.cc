@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
 #include "worker/comm/flight_ring.h"
 
 namespace legoai::comm {
@@ -21,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostRanks = 1'000'000;
+constexpr int64_t kMostBytes = int64_t{512} << 20;
 
 // The number after "rank_" or "rank-" at the end of a file's name; -1: none.
 int64_t RankInName(const std::string& path) {
@@ -46,13 +46,13 @@ int64_t RankFromGroups(const v1::FlightDump& dump) {
   return common.size() == 1 ? *common.begin() : -1;
 }
 
+// A ring, which its rank may be writing, says what it is by its first byte.
 absl::StatusOr<v1::FlightDump> ReadAs(const std::string& path, std::string* bytes) {
-  std::ifstream file(path, std::ios::binary);
-  const char first = static_cast<char>(file.peek());
-  if (!file || (first != '{' && first != '\x80')) return ReadFlightRing(path, "read");
-  std::ostringstream all;
-  all << file.rdbuf();
-  *bytes = std::move(all).str();
+  auto contents = ReadFileOf("flight dump", path, kMostBytes, "give a run directory, or its flight records");
+  if (!contents.ok()) return contents.status();
+  const char first = contents->empty() ? '\0' : contents->front();
+  if (first != '{' && first != '\x80') return ReadFlightRing(path, "read");
+  *bytes = *std::move(contents);
   return first == '{' ? FlightDumpFromJson(*bytes) : FlightDumpFromPickle(*bytes);
 }
 
@@ -69,10 +69,12 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
     std::string json, other;
   };
   std::map<std::string, Dump> by_stem;  // name without extension
-  for (const auto& entry : fs::directory_iterator(flight, error)) {
-    if (RankInName(entry.path().string()) < 0 || !entry.is_regular_file(error)) continue;
-    Dump& dump = by_stem[entry.path().stem().string()];
-    (entry.path().extension() == ".json" ? dump.json : dump.other) = entry.path().string();
+  const auto entries = ReadFolder(flight.string());
+  if (!entries.ok()) return entries.status();
+  for (const fs::path entry : *entries) {
+    if (RankInName(entry.string()) < 0 || !fs::is_regular_file(entry, error)) continue;
+    Dump& dump = by_stem[entry.stem().string()];
+    (entry.extension() == ".json" ? dump.json : dump.other) = entry.string();
   }
   std::vector<std::string> files;
   for (const auto& [stem, dump] : by_stem) {

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -17,6 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
+#include "proto/utf8.h"
 
 namespace legoai::comm {
 
@@ -60,19 +64,10 @@ class File {
   int fd_;
 };
 
-// A record copied out of shared memory, if no writer was at it meanwhile.
-bool CopyRecord(const FlightRing::Record& shared, uint64_t id, FlightRing::Record* copy) {
-  const std::atomic_ref<uint64_t> shared_id(const_cast<uint64_t&>(shared.id));
-  if (shared_id.load(std::memory_order_acquire) != id) return false;
-  std::memcpy(copy, &shared, sizeof shared);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return shared_id.load(std::memory_order_relaxed) == id;
-}
-
-// Text of a record or header, which a damaged file need not end.
+// Text of a record or header, which a damaged file need not end, nor fill with text.
 template <size_t N>
 std::string Text(const char (&text)[N]) {
-  return std::string(text, strnlen(text, N));
+  return ToUtf8({text, strnlen(text, N)});
 }
 
 v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& dump, const std::string& backend,
@@ -98,6 +93,106 @@ v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& 
   entry.set_is_p2p(entry.profiling_name() == backend + ":send" || entry.profiling_name() == backend + ":recv");
   return entry;
 }
+
+// "name:0,1,2;..." of a ring's file.
+void ParseGroups(const std::string& text, v1::FlightDump* dump) {
+  for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> named = absl::StrSplit(part, absl::MaxSplits(':', 1));
+    auto* group = dump->add_groups();
+    group->set_pg_id(dump->groups_size() - 1);
+    group->set_name(ToUtf8(named.first));
+    for (absl::string_view rank : absl::StrSplit(named.second, ',')) {
+      int64_t value = 0;
+      if (absl::SimpleAtoi(rank, &value)) group->add_ranks(value);
+    }
+  }
+}
+
+// Reads a ring's file by system calls: touching a mapping of one that is cut off meanwhile, or on a disk that fails, would end
+// the process.
+class RingReader {
+ public:
+  explicit RingReader(const std::string& path) : path_(path) {}
+
+  absl::StatusOr<v1::FlightDump> Read(const std::string& reason) {
+    absl::StatusOr<int> opened = OpenRegularFile(path_);
+    if (absl::IsNotFound(opened.status()))
+      return FieldError("flight ring", path_, "there is no such file; the rank has not started", absl::StatusCode::kNotFound);
+    if (!opened.ok()) return opened.status();
+    file_.emplace(*opened);
+    if (absl::Status status = ReadHeader(); !status.ok()) return status;
+    std::string groups(header_.groups_bytes, '\0');
+    if (absl::Status status = ReadAt(sizeof(header_), groups.size(), groups.data()); !status.ok()) return status;
+    v1::FlightDump dump;
+    dump.set_version("2.10");
+    dump.set_rank(header_.rank);
+    dump.set_world_size(header_.world_size);
+    dump.set_reason(reason);
+    ParseGroups(groups, &dump);
+    if (absl::Status status = ReadRecords(); !status.ok()) return status;
+    std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    for (const auto& record : found_) *dump.add_entries() = ToEntry(record, dump, Text(header_.backend), header_.timeout_ms);
+    return dump;
+  }
+
+ private:
+  using Record = FlightRing::Record;
+  static constexpr int64_t kRecordBytes = sizeof(Record);
+
+  absl::Status Wrong() const {
+    return FieldError("flight ring", path_, "this is no flight ring; give flight/rank-R of a run directory");
+  }
+
+  absl::Status ReadAt(int64_t offset, int64_t bytes, void* out) const {
+    for (int64_t done = 0; done < bytes;) {
+      const ssize_t got = pread(file_->fd(), static_cast<char*>(out) + done, bytes - done, offset + done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return SystemError(path_, "cannot read", errno);
+      if (got == 0) return Wrong();  // shorter than it was
+      done += got;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadHeader() {
+    struct stat info {};
+    if (fstat(file_->fd(), &info) != 0 || info.st_size < kRecordBytes) return Wrong();
+    if (absl::Status status = ReadAt(0, sizeof(header_), &header_); !status.ok()) return status;
+    const bool plausible = std::memcmp(header_.magic, kMagic, sizeof kMagic) == 0 && header_.records_offset >= 0 &&
+                           header_.records_offset <= info.st_size && header_.capacity >= 1 &&
+                           header_.capacity <= (info.st_size - header_.records_offset) / kRecordBytes &&
+                           header_.groups_bytes >= 0 &&
+                           header_.groups_bytes <= header_.records_offset - static_cast<int64_t>(sizeof(header_));
+    return plausible ? absl::OkStatus() : Wrong();
+  }
+
+  // The rank may be writing. It takes a record's id away before it changes the rest, and gives it back last: what is read between
+  // two readings of the same id is whole.
+  absl::Status ReadRecords() {
+    constexpr int64_t kAtOnce = 1024;
+    std::array<std::vector<Record>, 3> readings;
+    for (int64_t first = 0; first < header_.capacity; first += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, header_.capacity - first);
+      for (std::vector<Record>& reading : readings) {
+        reading.resize(count);
+        const absl::Status status =
+            ReadAt(header_.records_offset + first * kRecordBytes, count * kRecordBytes, reading.data());
+        if (!status.ok()) return status;
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+      }
+      const auto& [before, records, after] = readings;
+      for (int64_t i = 0; i < count; ++i) {
+        if (records[i].id != 0 && before[i].id == records[i].id && after[i].id == records[i].id) found_.push_back(records[i]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string& path_;
+  std::optional<File> file_;
+  FlightRing::Header header_{};
+  std::vector<Record> found_;
+};
 
 }  // namespace
 
@@ -171,53 +266,7 @@ void FlightRing::SetCompleted(uint64_t id, int64_t now_ns) {
 }
 
 absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std::string& reason) {
-  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd() < 0) {
-    if (errno != ENOENT) return SystemError(path, "cannot open", errno);
-    return FieldError("flight ring", path, "there is no such file; the rank has not started", absl::StatusCode::kNotFound);
-  }
-  struct stat info {};
-  auto wrong = [&] { return FieldError("flight ring", path, "this is no flight ring; give flight/rank-R of a run directory"); };
-  if (fstat(file.fd(), &info) != 0 || info.st_size < static_cast<off_t>(sizeof(FlightRing::Record))) return wrong();
-  void* memory = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, file.fd(), 0);
-  if (memory == MAP_FAILED) return SystemError(path, "cannot map", errno);
-  const auto* header = static_cast<const FlightRing::Header*>(memory);
-  v1::FlightDump dump;
-  const auto end = [&] { munmap(memory, info.st_size); };
-  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 || header->records_offset < 0 ||
-      header->records_offset > info.st_size || header->records_offset % alignof(FlightRing::Record) != 0 ||
-      header->capacity < 1 ||
-      header->capacity > (info.st_size - header->records_offset) / static_cast<int64_t>(sizeof(FlightRing::Record)) ||
-      header->groups_bytes < 0 || header->groups_bytes > header->records_offset - static_cast<int64_t>(sizeof(*header))) {
-    end();
-    return wrong();
-  }
-  dump.set_version("2.10");
-  dump.set_rank(header->rank);
-  dump.set_world_size(header->world_size);
-  dump.set_reason(reason);
-  const std::string text(static_cast<const char*>(memory) + sizeof(*header), header->groups_bytes);
-  for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
-    std::pair<std::string, std::string> named = absl::StrSplit(part, absl::MaxSplits(':', 1));
-    auto* group = dump.add_groups();
-    group->set_pg_id(dump.groups_size() - 1);
-    group->set_name(named.first);
-    for (absl::string_view rank : absl::StrSplit(named.second, ',')) {
-      int64_t value = 0;
-      if (absl::SimpleAtoi(rank, &value)) group->add_ranks(value);
-    }
-  }
-  const auto* records = reinterpret_cast<const FlightRing::Record*>(static_cast<const char*>(memory) + header->records_offset);
-  std::vector<FlightRing::Record> found;
-  for (int64_t i = 0; i < header->capacity; ++i) {
-    FlightRing::Record copy;
-    const uint64_t id = records[i].id;
-    if (id != 0 && CopyRecord(records[i], id, &copy)) found.push_back(copy);
-  }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  for (const auto& record : found) *dump.add_entries() = ToEntry(record, dump, Text(header->backend), header->timeout_ms);
-  end();
-  return dump;
+  return RingReader(path).Read(reason);
 }
 
 }  // namespace legoai::comm

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
@@ -170,10 +171,10 @@ void DumpFlightRings(const std::string& run_directory, const std::vector<v1::Ran
 
 // Rings of an earlier attempt, perhaps of more ranks, would pass for this one's.
 void RemoveFlightRecords(const std::string& run_directory) {
+  const auto records = ReadFolder(run_directory + "/flight");
+  if (!records.ok()) return;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(run_directory + "/flight", error)) {
-    std::filesystem::remove(entry.path(), error);
-  }
+  for (const std::string& path : *records) std::filesystem::remove(path, error);
 }
 
 std::optional<double> MedianStepSeconds(const std::vector<v1::StepMetrics>& metrics) {

@@ -2,13 +2,12 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
+#include "proto/read_file.h"
 
 namespace legoai::model {
 namespace {
@@ -312,14 +311,10 @@ absl::StatusOr<v1::Model> ReadHfConfig(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path file = fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
-  std::ifstream stream(file);
-  if (!stream || fs::is_directory(file, ignored)) {
-    return FieldError("model.name", path, "no config.json can be read there: give the path of one, or of its folder",
-                      absl::StatusCode::kNotFound);
-  }
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const auto text = ReadFileOf("model.name", file.string(), kMostTextBytes, "give the path of a config.json, or of its folder");
+  if (!text.ok()) return text.status();
   const fs::path folder = fs::absolute(file, ignored).lexically_normal().parent_path();
-  auto model = ParseHfConfig(text, folder.filename().string());
+  auto model = ParseHfConfig(*text, folder.filename().string());
   return model.ok() ? model : Annotate(model.status(), file.string());
 }
 

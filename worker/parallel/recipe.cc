@@ -3,9 +3,6 @@
 #include <google/protobuf/descriptor.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +11,7 @@
 #include "proto/faults.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/options.pb.h"
+#include "proto/read_file.h"
 #include "proto/toml/toml.h"
 #include "worker/parallel/torchtitan.h"
 
@@ -216,12 +214,9 @@ absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides&
 }
 
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) {
-    return FieldError("recipe", path, "cannot be read: give the path of a TOML file", absl::StatusCode::kNotFound);
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto recipe = ParseRecipe(text, overrides);
+  const auto text = ReadFileOf("recipe", path, kMostTextBytes, "give the path of a TOML file");
+  if (!text.ok()) return text.status();
+  auto recipe = ParseRecipe(*text, overrides);
   return recipe.ok() ? recipe : Annotate(recipe.status(), path);
 }
 
