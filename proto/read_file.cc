@@ -59,10 +59,7 @@ Problem OfReading(std::string_view what, int error_number) {
 }
 
 Problem NotRegular(mode_t mode) {
-  const char* kind = S_ISDIR(mode)    ? "a folder"
-                     : S_ISFIFO(mode) ? "a pipe"
-                     : S_ISSOCK(mode) ? "a socket"
-                                      : "a device";
+  const char* kind = S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
   return {absl::StatusCode::kInvalidArgument, absl::StrCat("is ", kind, ", not a regular file"), "check the path"};
 }
 

@@ -249,8 +249,8 @@ absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor
   if (!tree.is_object()) return FieldError(path.empty() ? type->name() : path, Shown(tree), "must be a table of keys and values");
   for (const auto& [key, value] : tree.items()) {
     const FieldDescriptor* field = type->FindFieldByName(key);
-    const absl::Status status = field ? MergeField(value, field, Join(path, key), root, message, faults)
-                                      : UnknownKey(key, path, value, type, root);
+    const absl::Status status =
+        field ? MergeField(value, field, Join(path, key), root, message, faults) : UnknownKey(key, path, value, type, root);
     if (status.ok()) continue;
     if (!faults) return status;
     if (faults->size() >= kMostFaults) return absl::OkStatus();

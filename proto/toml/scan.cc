@@ -40,7 +40,7 @@ class Scanner {
         if (open_.empty()) key_ = Trim(text_.substr(statement_, at_ - statement_));
         break;
       case '[':
-      case '{': line_start && c == '[' && open_.empty() ? BeginHeader() : Open(); break;
+      case '{': line_start&& c == '[' && open_.empty() ? BeginHeader() : Open(); break;
       case ']':
       case '}': in_header_ ? EndHeader() : Close(); break;
       default: break;

@@ -22,10 +22,9 @@ TEST(FindDeepNesting, CountsTablesAndLists) {
 }
 
 TEST(FindDeepNesting, LeavesOutTextAndComments) {
-  for (const char* text :
-       {R"(a = "[[[...")", R"(a = '[[[...')", "a = 1 # [[[...\n", "a = \"\"\"\n[[[...\n\"\"\"\n", "a = '''\n[[[...'''\n",
-        R"(a = "\"[[[...")", R"(a = '\')", R"(a = """\"""[[[""")", R"(a = """x""""" # [[[)", R"(a = '''x''''' # [[[)",
-        R"("a.b.c.d" = 1)"})
+  for (const char* text : {R"(a = "[[[...")", R"(a = '[[[...')", "a = 1 # [[[...\n", "a = \"\"\"\n[[[...\n\"\"\"\n",
+                           "a = '''\n[[[...'''\n", R"(a = "\"[[[...")", R"(a = '\')", R"(a = """\"""[[[""")",
+                           R"(a = """x""""" # [[[)", R"(a = '''x''''' # [[[)", R"("a.b.c.d" = 1)"})
     EXPECT_FALSE(FindDeepNesting(text, 0)) << text;
   EXPECT_TRUE(FindDeepNesting("a = '\\' # '\nb = [[1]]\n", 1)) << "no escapes in single quotes";
 }

@@ -80,7 +80,7 @@ absl::StatusOr<Tree> FromTable(const toml::table& table, const std::string& path
     const std::string name(key.str());
     auto child = FromToml(value, path.empty() ? name : path + "." + name);
     if (!child.ok()) return child.status();
-    entries.emplace_back(name, *std::move(child));  // the table has no key twice, and to look for it takes as long as there are keys
+    entries.emplace_back(name, *std::move(child));  // the table has no key twice; to look takes as long as there are keys
   }
   return tree;
 }

@@ -123,7 +123,8 @@ TEST(ParseToml, NumbersBeyond64BitsNameTheirKey) {
     const auto violation = GetFieldViolation(ParseToml(text, &recipe));
     return violation ? violation->field() + " = " + violation->value() + ": " + violation->remedy() : "accepted";
   };
-  EXPECT_EQ(refused("[training]\nsteps = 99999999999999999999\n"), "training.steps = 99999999999999999999: is too large: " + range);
+  EXPECT_EQ(refused("[training]\nsteps = 99999999999999999999\n"),
+            "training.steps = 99999999999999999999: is too large: " + range);
   EXPECT_EQ(refused("training.steps = 9223372036854775808"), "training.steps = 9223372036854775808: is too large: " + range);
   EXPECT_EQ(refused("[training] # it\n\tsteps =\t-9223372036854775809 # far\n"),
             "training.steps = -9223372036854775809: is too small: " + range);
@@ -158,9 +159,10 @@ TEST(ParseToml, RefusesWhatIsNestedTooDeep) {
     }
   }
   // What is not deep is read: points in values, in text and in comments, and many of everything.
-  EXPECT_TRUE(ParseToml("[training]\nmax_norm = 1.5 # " + times(1000, "a.") + "\n[model]\nname = \"" + times(1000, "[a.") + "\"\n",
-                        &recipe)
-                  .ok());
+  EXPECT_TRUE(
+      ParseToml("[training]\nmax_norm = 1.5 # " + times(1000, "a.") + "\n[model]\nname = \"" + times(1000, "[a.") + "\"\n",
+                &recipe)
+          .ok());
   EXPECT_EQ(GetFieldViolation(ParseToml("a = [" + times(1000, "[1.5], ") + "]\n", &recipe))->field(), "a");
 }
 

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
+#include "proto/json/reflect.h"
 #include "proto/nearest.h"
+#include "proto/utf8.h"
 
 namespace legoai::cli {
 namespace {
@@ -157,11 +159,15 @@ std::vector<std::string> Arguments::All(const std::string& name) const {
   return found == values_.end() ? std::vector<std::string>() : found->second;
 }
 
-absl::StatusOr<std::optional<int64_t>> Arguments::Integer(const std::string& name, int64_t least) const {
+absl::StatusOr<std::optional<int64_t>> Arguments::Integer(const std::string& name, int64_t least, int64_t most) const {
   if (!Has(name)) return std::optional<int64_t>();
+  const std::string text = Text(name);
   int64_t value = 0;
-  if (!absl::SimpleAtoi(Text(name), &value) || value < least) {
-    return FieldError("--" + name, Text(name), absl::StrCat("must be a whole number of at least ", least));
+  const bool fits = absl::SimpleAtoi(text, &value);
+  if (fits ? value > most : IsWholeNumber(text) && text[0] != '-')
+    return FieldError("--" + name, CutText(text), OutOfRangeText(/*too_small=*/false, least, most));
+  if (!fits || value < least) {
+    return FieldError("--" + name, CutText(text), absl::StrCat("must be a whole number of at least ", least));
   }
   return std::optional<int64_t>(value);
 }

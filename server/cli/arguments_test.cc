@@ -89,6 +89,13 @@ TEST(Arguments, NumbersAreChecked) {
     EXPECT_FALSE(value.ok()) << text;
     EXPECT_EQ(GetFieldViolation(value.status())->value(), text);
   }
+  const auto remedy = [](const std::string& text, int64_t most = INT64_MAX) {
+    return GetFieldViolation(Parsed({"--count=" + text}).Integer("count", 1, most).status())->remedy();
+  };
+  EXPECT_EQ(remedy("9223372036854775808"), "is too large: must lie between 1 and 9223372036854775807");
+  EXPECT_EQ(remedy(std::string(1000, '9')), "is too large: must lie between 1 and 9223372036854775807");
+  EXPECT_EQ(remedy("11", 10), "is too large: must lie between 1 and 10");
+  EXPECT_EQ(remedy("-99999999999999999999"), "must be a whole number of at least 1");
   EXPECT_FALSE(Parsed({"--count=nan"}).Real("count", 0).ok());
   EXPECT_FALSE(Parsed({"--count=-1"}).Real("count", 0).ok());
   EXPECT_EQ(Parsed({"--count=2.5"}).Real("count", 0)->value(), 2.5);

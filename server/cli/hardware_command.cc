@@ -1,7 +1,6 @@
 #include "server/cli/hardware_command.h"
 
 #include <google/protobuf/text_format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/hardware.pb.h"
+#include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
 #include "simulator/hardware/catalog.h"
@@ -95,10 +95,10 @@ absl::StatusOr<std::string> OutputOf(const std::string& program) {
 // Where the result is to be kept must be known before the work.
 absl::Status CheckWritable(const std::string& path) {
   std::error_code error;
-  const auto folder = std::filesystem::absolute(path).parent_path();
-  std::filesystem::create_directories(folder, error);
-  if (!error && access(folder.c_str(), W_OK) == 0 && !std::filesystem::is_directory(path, error)) return absl::OkStatus();
-  return FieldError("--out", path, "cannot be written: name a file in a folder of yours");
+  const auto absolute = std::filesystem::absolute(path, error);
+  if (!error) std::filesystem::create_directories(absolute.parent_path(), error);
+  if (!error) return CheckOutput("--out", absolute.string());
+  return FieldError("--out", path, absl::StrCat("cannot be written: ", error.message(), "; name a file in a folder of yours"));
 }
 
 absl::StatusOr<int> Measure(const Arguments& arguments) {

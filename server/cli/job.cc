@@ -1,5 +1,9 @@
 #include "server/cli/job.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <system_error>
@@ -38,12 +42,25 @@ std::string WarmUpNote(const v1::Recipe& recipe) {
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option) {
   const std::string path = arguments.Text(option);
   if (path.empty()) return path;
-  const auto absolute = std::filesystem::absolute(path);
   std::error_code error;
-  if (!std::filesystem::is_directory(absolute.parent_path(), error)) {
-    return FieldError("--" + option, path, "its folder does not exist", absl::StatusCode::kNotFound);
-  }
+  const auto absolute = std::filesystem::absolute(path, error);
+  if (error) return FieldError("--" + option, path, absl::StrCat("cannot be placed: ", error.message()));
+  if (absl::Status status = CheckOutput("--" + option, absolute.string()); !status.ok()) return status;
   return absolute.string();
+}
+
+absl::Status CheckOutput(const std::string& option, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  if (there.type() == fs::file_type::none) return FieldError(option, path, absl::StrCat("cannot be written: ", error.message()));
+  if (fs::is_directory(there)) return FieldError(option, path, "is a folder: name a file in it");
+  if (fs::exists(there) && !fs::is_regular_file(there))
+    return FieldError(option, path, "is no regular file: name one, or a new one");
+  const std::string folder = fs::path(path).parent_path().string();
+  if (!fs::is_directory(folder, error)) return FieldError(option, path, "its folder does not exist", absl::StatusCode::kNotFound);
+  if (access(fs::exists(there) ? path.c_str() : folder.c_str(), W_OK) == 0) return absl::OkStatus();
+  return FieldError(option, path, absl::StrCat("cannot be written: ", std::strerror(errno)));
 }
 
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted,

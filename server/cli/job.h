@@ -24,9 +24,12 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
 // Where the whole run is warm-up, a line that says so; otherwise empty.
 std::string WarmUpNote(const v1::Recipe& recipe);
 
-// The absolute path that the option names, of a file to be written; empty where it is not given. Errors: no such folder, which
-// must be known before the work.
+// The absolute path that the option names, of a file to be written; empty where it is not given. Errors: as of CheckOutput.
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option);
+
+// Whether a file of this absolute path can be made or replaced, which must be known before the work: it is a regular file or not
+// there, in a folder that is. `option` is what the error names.
+absl::Status CheckOutput(const std::string& option, const std::string& path);
 
 // One estimate in a lego-sim process of its own. `interrupted` is asked now and then; `progress` is called in a benchmark.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {},

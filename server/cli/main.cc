@@ -1,6 +1,7 @@
 // `lego`: the command line (cli.md).
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,15 @@ int Report(const std::string& name, const absl::Status& status, int code) {
   return code;
 }
 
+// What a library throws ends here.
+absl::StatusOr<int> Run(const Command& command, const Arguments& arguments) {
+  try {
+    return command.run(arguments);
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("an unexpected error: ", error.what()));
+  }
+}
+
 int RunCommand(const Command& command, const std::vector<std::string>& words) {
   const auto arguments = Arguments::Parse(command.spec, words);
   if (!arguments.ok()) return Report(command.spec.name, arguments.status(), kWrongCall);
@@ -76,7 +86,7 @@ int RunCommand(const Command& command, const std::vector<std::string>& words) {
     Print(HelpText(command.spec));
     return kDone;
   }
-  const auto code = command.run(*arguments);
+  const auto code = Run(command, *arguments);
   if (!code.ok()) return Report(command.spec.name, code.status(), CodeOf(code.status()));
   if (AllPrinted()) return *code;
   return Report(command.spec.name, absl::DataLossError("the result could not all be written to standard output"), kFailed);

@@ -30,15 +30,23 @@
 namespace legoai::cli {
 namespace {
 
+constexpr int64_t kMostRanks = 1 << 16;  // as a cluster's node has devices at the most
+
 // --nproc, or what the recipe's degrees ask for; where they leave the sharding open, all physical cores.
 absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& recipe) {
-  const auto nproc = arguments.Integer("nproc", 1);
+  const auto nproc = arguments.Integer("nproc", 1, kMostRanks);
   if (!nproc.ok()) return nproc.status();
   if (*nproc) return **nproc;
   const v1::Parallelism& p = recipe.parallelism();
-  const int64_t others = p.data_parallel_replicate_degree() * p.tensor_parallel_degree() * p.pipeline_parallel_degree();
-  if (p.data_parallel_shard_degree() > 0) return others * p.data_parallel_shard_degree();
-  return std::max<int64_t>(1, sim::HostPhysicalCores() / others) * others;
+  int64_t ranks = 1;  // without the sharding that is left open
+  for (const int64_t degree : {p.data_parallel_replicate_degree(), p.tensor_parallel_degree(), p.pipeline_parallel_degree(),
+                               std::max<int64_t>(1, p.data_parallel_shard_degree())}) {
+    if (degree > kMostRanks / ranks)
+      return FieldError("parallelism", "", absl::StrCat("its degrees ask for more than ", kMostRanks, " ranks: lower them"));
+    ranks *= degree;
+  }
+  if (p.data_parallel_shard_degree() > 0) return ranks;
+  return std::max<int64_t>(1, sim::HostPhysicalCores() / ranks) * ranks;
 }
 
 struct TrainCall {

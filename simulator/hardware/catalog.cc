@@ -270,7 +270,8 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
   if (!device.ok()) return device.status();
   if (colon == std::string_view::npos || !ParseSizes(text.substr(colon + 1), &per_node, &nodes)) {
     return FieldError("--cluster", text,
-                      "write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16, or the path of a .txtpb file");
+                      absl::StrCat("write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16 (at most ", kMostDevicesPerNode,
+                                   " devices in a node and ", kMostNodes, " nodes), or the path of a .txtpb file"));
   }
   if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
   return MakeCluster(*device, per_node, nodes);

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
 #include "worker/checkpoint/files.h"
 #include "worker/checkpoint/sha256.h"
 #include "worker/data/byte_pair_encoding.h"
@@ -20,7 +21,8 @@ namespace legoai::data {
 namespace {
 
 constexpr char kField[] = "model.tokenizer_path";
-constexpr size_t kAskEvery = size_t{1} << 16;  // bytes of text: whether to go on
+constexpr int64_t kMostBytes = int64_t{256} << 20;  // of a tiktoken file
+constexpr size_t kAskEvery = size_t{1} << 16;       // bytes of text: whether to go on
 constexpr char kSpecial[][20] = {"<|begin_of_text|>", "<|end_of_text|>"};
 
 // Llama 3's split pattern. White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
@@ -193,10 +195,8 @@ absl::StatusOr<std::vector<std::string>> ParseTiktoken(const std::string& path, 
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
   if (path == "byte") return std::make_unique<ByteTokenizer>();
-  absl::StatusOr<std::string> text = checkpoint::ReadFile(path);
-  if (!text.ok())
-    return FieldError(kField, path, absl::StrCat(text.status().message(), "; give 'byte' or a tiktoken file"),
-                      text.status().code());
+  absl::StatusOr<std::string> text = ReadFileOf(kField, path, kMostBytes, "give 'byte' or a tiktoken file");
+  if (!text.ok()) return text.status();
   absl::StatusOr<std::vector<std::string>> tokens = ParseTiktoken(path, *text);
   if (!tokens.ok()) return tokens.status();
   absl::StatusOr<Splitter> splitter = Splitter::Create();

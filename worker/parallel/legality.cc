@@ -1,8 +1,11 @@
 #include "worker/parallel/legality.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/errors.h"
 #include "worker/parallel/recipe.h"
 
@@ -18,14 +21,36 @@ Violation Fault(const char* field, int64_t value, std::string remedy) {
   return {"", field, absl::StrCat(value), std::move(remedy)};
 }
 
-// "1, 2, 4": the divisors of `number`, at most 12 of them.
-std::string Divisors(int64_t number) {
-  std::string list;
-  int count = 0;
-  for (int64_t d = 1; d <= number && d <= 65536 && count < 12; ++d) {
-    if (number % d == 0) absl::StrAppend(&list, count++ ? ", " : "", d);
+// The tensor parallel degrees that the model and the sequence allow, ascending: they divide all that is cut.
+std::vector<int64_t> DegreesOfModel(const Candidate& c) {
+  constexpr int64_t kMostRanks = 1 << 16;
+  int64_t common = c.layout.seq_len;
+  for (const int64_t number :
+       {c.model.num_attention_heads(), c.model.num_key_value_heads(), c.model.intermediate_size(), c.model.vocab_size()}) {
+    common = std::gcd(common, number);
   }
-  return list;
+  std::vector<int64_t> degrees;
+  for (int64_t d = 1; d <= std::min(common, kMostRanks); ++d) {
+    if (common % d == 0) degrees.push_back(d);
+  }
+  return degrees;
+}
+
+// Whether no rule is broken with this tensor parallel degree instead, on as many ranks.
+bool IsLegalWithTp(const Candidate& c, int64_t degree) {
+  v1::Recipe recipe = c.recipe;
+  recipe.mutable_parallelism()->set_tensor_parallel_degree(degree);
+  const Candidate other{recipe, c.model, DeriveLayout(recipe, c.layout.world_size)};
+  return std::none_of(Rules().begin(), Rules().end(), [&](const Rule& rule) { return rule.check(other).has_value(); });
+}
+
+// What to use instead: what all rules take; where none does as all else is, what the model takes.
+std::string OfferTp(const Candidate& c) {
+  const std::vector<int64_t> degrees = DegreesOfModel(c);
+  std::vector<int64_t> legal;
+  std::copy_if(degrees.begin(), degrees.end(), std::back_inserter(legal), [&](int64_t d) { return IsLegalWithTp(c, d); });
+  if (!legal.empty()) return absl::StrCat("use one of ", absl::StrJoin(legal, ", "));
+  return absl::StrCat("use one of ", absl::StrJoin(degrees, ", "), ", with other degrees, batches or ranks");
 }
 
 Broken DegreesMatchWorldSize(const Candidate& c) {
@@ -52,7 +77,7 @@ Broken TpSupportsArchitecture(const Candidate& c) {
 // The rule that tp divides something of the model.
 Broken TpDivides(const Candidate& c, int64_t number, const char* what) {
   if (number % c.layout.tp == 0) return {};
-  return Fault(kTp, c.layout.tp, absl::StrCat("must divide the model's ", number, " ", what, ": use one of ", Divisors(number)));
+  return Fault(kTp, c.layout.tp, absl::StrCat("must divide the model's ", number, " ", what, ": ", OfferTp(c)));
 }
 Broken TpDividesHeads(const Candidate& c) { return TpDivides(c, c.model.num_attention_heads(), "attention heads"); }
 Broken TpDividesKvHeads(const Candidate& c) { return TpDivides(c, c.model.num_key_value_heads(), "key-value heads"); }
@@ -120,8 +145,8 @@ const std::vector<Rule>& Rules() {
       {"tp_divides_vocab", TpDividesVocab},
       {"tp_divides_sequence", TpDividesSequence},
       {"sequence_within_positions", SequenceWithinPositions},
-      {"pp_at_most_layers", PpAtMostLayers},
       {"pp_with_untied_embeddings", PpWithUntiedEmbeddings},
+      {"pp_at_most_layers", PpAtMostLayers},
       {"pp_without_reshard", PpWithoutReshard},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/catalog.h"
@@ -69,7 +71,66 @@ TEST(FirstViolation, TpDividesHeads) {
 TEST(FirstViolation, TpDividesKvHeads) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 4, 1), SmallLlama(), 4), "tp_divides_kv_heads: parallelism.tensor_parallel_degree = 4");
   const auto violation = FirstViolation(Degrees(1, 1, 4, 1), SmallLlama(), 4);
-  EXPECT_EQ(violation->remedy, "must divide the model's 6 key-value heads: use one of 1, 2, 3, 6");
+  EXPECT_EQ(violation->remedy,
+            "must divide the model's 6 key-value heads: use one of 1, 2, with other degrees, batches or ranks");
+  EXPECT_EQ(FirstViolation(Degrees(1, -1, 4, 1), SmallLlama(), 4)->remedy,
+            "must divide the model's 6 key-value heads: use one of 1, 2");
+}
+
+// The degrees that a remedy offers: "...: use one of 1, 2", and whether all else may stay as it is.
+std::pair<std::vector<int64_t>, bool> Offered(const std::string& remedy) {
+  const std::string before = ": use one of ";
+  const size_t at = remedy.find(before), with = remedy.find(", with other");
+  std::vector<int64_t> degrees;
+  std::istringstream list(remedy.substr(at + before.size(), with == std::string::npos ? with : with - at - before.size()));
+  for (std::string degree; std::getline(list, degree, ',');) degrees.push_back(std::stoll(degree));
+  return {degrees, with == std::string::npos};
+}
+
+// Brute force on random models: what is offered is legal when tried, and nothing that is legal is left out.
+TEST(FirstViolation, OffersTensorParallelDegreesThatAreLegal) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](std::initializer_list<int64_t> of) { return of.begin()[random() % of.size()]; };
+  int refusals = 0, as_is = 0;
+  for (int i = 0; i < 5000; ++i) {
+    v1::Model model = SmallLlama();
+    model.set_num_key_value_heads(pick({1, 2, 3, 4, 6}));
+    model.set_num_attention_heads(model.num_key_value_heads() * pick({1, 2, 3}));
+    model.set_intermediate_size(pick({240, 96, 60, 35}));
+    model.set_vocab_size(pick({256, 240, 255}));
+    const int64_t world = pick({2, 4, 6, 8, 12, 24});
+    v1::Recipe recipe = Degrees(1, pick({-1, -1, 1, 2}), pick({2, 3, 4, 6, 8}), pick({1, 1, 2}));
+    recipe.mutable_training()->set_seq_len(pick({48, 36}));
+    recipe.mutable_training()->set_global_batch_size(pick({-1, 16, 48}));
+    const auto violation = FirstViolation(recipe, model, world);
+    if (!violation || violation->remedy.find(": use one of ") == std::string::npos) continue;
+    ++refusals;
+    const auto [offered, all_else_stays] = Offered(violation->remedy);
+    as_is += all_else_stays;
+    ASSERT_FALSE(offered.empty()) << violation->remedy;
+    std::vector<int64_t> legal;
+    for (int64_t degree = 1; degree <= 64; ++degree) {
+      v1::Recipe tried = recipe;
+      tried.mutable_parallelism()->set_tensor_parallel_degree(degree);
+      if (!all_else_stays) {
+        tried.mutable_parallelism()->set_data_parallel_shard_degree(1);
+        tried.mutable_parallelism()->set_pipeline_parallel_degree(1);
+        tried.mutable_training()->set_global_batch_size(-1);
+      }
+      if (!FirstViolation(tried, model, all_else_stays ? world : degree)) legal.push_back(degree);
+    }
+    EXPECT_EQ(offered, legal) << violation->remedy << "\n" << recipe.ShortDebugString() << model.ShortDebugString() << world;
+  }
+  EXPECT_GT(refusals, 500);
+  EXPECT_GT(as_is, 100);
+}
+
+TEST(FirstViolation, OfTiedEmbeddingsOnePipelineStageIsAskedFor) {
+  v1::Model model = SmallLlama();
+  model.set_tie_word_embeddings(true);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 7), model, 7), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 7");
 }
 
 TEST(FirstViolation, TpDividesIntermediate) {
