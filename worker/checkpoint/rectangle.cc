@@ -33,7 +33,10 @@ Rectangle WholeOf(const std::vector<int64_t>& shape) { return {std::vector<int64
 
 int64_t Volume(const std::vector<int64_t>& sizes) {
   int64_t volume = 1;
-  for (int64_t size : sizes) volume *= size;
+  for (int64_t size : sizes) {
+    if (size == 0) return 0;
+    if (__builtin_mul_overflow(volume, size, &volume) || volume > kMostElements) volume = kMostElements;
+  }
   return volume;
 }
 
@@ -51,7 +54,8 @@ std::optional<Rectangle> Intersect(const Rectangle& a, const Rectangle& b) {
 absl::Status CheckInside(std::string_view tensor, const std::vector<int64_t>& shape, const Rectangle& rectangle) {
   bool inside = rectangle.offsets.size() == shape.size() && rectangle.sizes.size() == shape.size();
   for (size_t d = 0; inside && d < shape.size(); ++d)
-    inside = rectangle.offsets[d] >= 0 && rectangle.sizes[d] >= 0 && rectangle.offsets[d] <= shape[d] - rectangle.sizes[d];
+    inside = shape[d] >= 0 && rectangle.offsets[d] >= 0 && rectangle.sizes[d] >= 0 &&
+             rectangle.offsets[d] <= shape[d] - rectangle.sizes[d];
   if (inside) return absl::OkStatus();
   return FieldError(
       tensor, ToString(rectangle),

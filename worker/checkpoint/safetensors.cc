@@ -21,6 +21,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "tensors are read in the host's byte order");
 
 constexpr int64_t kLengthBytes = 8;
+constexpr uint64_t kMostHeaderBytes = 100'000'000;  // as in the safetensors package
 constexpr char kTorn[] = "the file is torn or not a safetensors file; fetch it again";
 
 std::string FieldOf(const std::string& file, const std::string& tensor) { return absl::StrCat(file, ": ", tensor); }
@@ -94,6 +95,8 @@ absl::StatusOr<std::vector<TensorInfo>> ParseFile(const std::string& file, std::
   if (rest >= 0) std::memcpy(&length, bytes.data(), kLengthBytes);
   if (rest < 0 || length > static_cast<uint64_t>(rest))
     return FieldError(file, absl::StrCat(length), absl::StrCat("bytes of header in a file of ", bytes.size(), " bytes; ", kTorn));
+  if (length > kMostHeaderBytes)
+    return FieldError(file, absl::StrCat(length), absl::StrCat("bytes of header, and the format allows ", kMostHeaderBytes));
   const std::string_view text = bytes.substr(kLengthBytes, length);
   const json header = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) return FieldError(file, "", absl::StrCat("the header is not a JSON object; ", kTorn));

@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostRanks = 1'000'000;
 constexpr int64_t kMostBytes = int64_t{512} << 20;
 
 // The number after "rank_" or "rank-" at the end of a file's name; -1: none.
@@ -99,8 +98,15 @@ absl::StatusOr<v1::FlightDump> ReadFlightFile(const std::string& path) {
   if (dump->rank() < 0) {
     return FieldError("flight dump", path, "does not say of which rank it is; end the file's name with _rank_N");
   }
-  if (const int64_t ranks = std::max(dump->rank() + 1, dump->world_size()); ranks > kMostRanks) {
-    return FieldError("flight dump", path, absl::StrCat("speaks of ", ranks, " ranks; the file is damaged"));
+  const auto refuse = [&](int64_t rank) {
+    return FieldError("flight dump", path, absl::StrCat("speaks of rank ", rank, "; the file is damaged"));
+  };
+  if (dump->rank() >= kMostFlightRanks) return refuse(dump->rank());
+  if (dump->world_size() > kMostFlightRanks) return refuse(dump->world_size());
+  for (const v1::FlightGroup& group : dump->groups()) {
+    for (const int64_t rank : group.ranks()) {
+      if (rank < 0 || rank >= kMostFlightRanks) return refuse(rank);
+    }
   }
   return dump;
 }

@@ -1,7 +1,10 @@
 // FlightDump as JSON with PyTorch's field names, and from PyTorch's pickles.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/errors.h"
+#include "proto/json/json.h"
+#include "proto/utf8.h"
 #include "worker/comm/flight_ring.h"
 #include "worker/comm/pickle_reader.h"
 
@@ -86,7 +91,10 @@ void SizesFromJson(const Json& json, const char* key, Sizes* sizes) {
   const Json tensors = json.value(key, Json::array());
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (i > 0) sizes->Add(-1);
-    for (const Json& size : tensors[i]) sizes->Add(size.get<int64_t>());
+    for (const Json& size : tensors[i]) {
+      if (size.get<int64_t>() < 0) throw std::out_of_range("a size is below zero");
+      sizes->Add(size.get<int64_t>());
+    }
   }
 }
 
@@ -147,7 +155,11 @@ std::pair<std::string, std::string> GroupOfEntry(const Json& json) {
 
 void RanksFromJson(const Json& config, v1::FlightGroup* group) {
   const Json ranks = config.at("ranks").is_string() ? Json::parse(config.at("ranks").get<std::string>()) : config.at("ranks");
-  for (const Json& rank : ranks) group->add_ranks(rank.get<int64_t>());
+  for (const Json& rank : ranks) {
+    const int64_t number = rank.get<int64_t>();
+    if (number < 0 || number >= kMostFlightRanks) throw std::out_of_range("a rank of a group is none");
+    group->add_ranks(number);
+  }
 }
 
 Json ConditionToJson(const v1::RankCondition& condition) {
@@ -163,7 +175,9 @@ void ReadCondition(const Json& json, v1::RankCondition* condition) {
   condition->set_fault(Text(json, "fault"));
   condition->set_text(Text(json, "text"));
   condition->set_process_state(Text(json, "process_state"));
-  condition->set_silent_seconds(json.value("silent_seconds", 0.0));
+  const double silent_seconds = json.value("silent_seconds", 0.0);
+  if (!std::isfinite(silent_seconds)) throw std::out_of_range("silent_seconds is no number");
+  condition->set_silent_seconds(silent_seconds);
   condition->set_phase(Text(json, "phase"));
   condition->set_step(Integer(json, "step"));
 }
@@ -174,9 +188,13 @@ void ReadOwn(const Json& json, v1::FlightDump* dump) {
   dump->set_world_size(Integer(json, "world_size"));
   dump->set_reason(Text(json, "reason"));
   if (json.contains("condition")) ReadCondition(json.at("condition"), dump->mutable_condition());
+  std::set<int64_t> ids;
   for (const auto& [id, config] : json.at("pg_config").items()) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(id, &number) || !ids.insert(number).second)
+      throw std::out_of_range("a group's number is none, or twice there");
     auto* group = dump->add_groups();
-    group->set_pg_id(std::stoll(id));
+    group->set_pg_id(number);
     group->set_name(config.value("desc", ""));
     RanksFromJson(config, group);
   }
@@ -233,14 +251,19 @@ std::string FlightDumpToJson(const v1::FlightDump& dump) {
   }
   json["entries"] = Json::array();
   for (const auto& entry : dump.entries()) json["entries"].push_back(EntryToJson(entry));
-  return json.dump(1);
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 absl::StatusOr<v1::FlightDump> FlightDumpFromJson(const std::string& text) {
+  const auto refuse = [&text](std::string_view why) {
+    return FieldError("flight dump", CutText(text, 40), "not a flight recorder's JSON: " + CutText(why, 200));
+  };
+  const auto tree = ParseJsonTree(text);
+  if (!tree.ok()) return refuse({tree.status().message().data(), tree.status().message().size()});
   try {
-    return DumpFromJson(Json::parse(text));
+    return DumpFromJson(*tree);
   } catch (const std::exception& e) {  // nlohmann's and the standard library's exceptions end here
-    return FieldError("flight dump", text.substr(0, 40), absl::StrCat("not a flight recorder's JSON: ", e.what()));
+    return refuse(e.what());
   }
 }
 

@@ -80,8 +80,10 @@ v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& 
   entry.set_p2p_seq_id(record.p2p_sequence);
   entry.set_op_id(record.operation);
   entry.set_profiling_name(absl::StrCat(backend, ":", Text(record.kind)));
-  for (int64_t i = 0; i < std::min(record.input_dims, kDims); ++i) entry.add_input_sizes(record.input_sizes[i]);
-  for (int64_t i = 0; i < std::min(record.output_dims, kDims); ++i) entry.add_output_sizes(record.output_sizes[i]);
+  // Of a damaged record: -1 is what divides the sizes of one tensor from those of the next.
+  const auto size = [](int64_t said) { return std::max<int64_t>(said, -1); };
+  for (int64_t i = 0; i < std::min(record.input_dims, kDims); ++i) entry.add_input_sizes(size(record.input_sizes[i]));
+  for (int64_t i = 0; i < std::min(record.output_dims, kDims); ++i) entry.add_output_sizes(size(record.output_sizes[i]));
   entry.set_dtype(Text(record.dtype));
   entry.set_bytes(record.bytes);
   entry.set_time_created_ns(record.created_ns);
@@ -89,8 +91,8 @@ v1::FlightEntry ToEntry(const FlightRing::Record& record, const v1::FlightDump& 
   entry.set_time_completed_ns(record.completed_ns);
   entry.set_state(record.completed_ns ? "completed" : record.started_ns ? "started" : "scheduled");
   entry.set_timeout_ms(timeout_ms);
-  entry.set_peer(record.peer);
   entry.set_is_p2p(entry.profiling_name() == backend + ":send" || entry.profiling_name() == backend + ":recv");
+  entry.set_peer(entry.is_p2p() ? record.peer : -1);
   return entry;
 }
 
@@ -175,8 +177,7 @@ class RingReader {
       const int64_t count = std::min(kAtOnce, header_.capacity - first);
       for (std::vector<Record>& reading : readings) {
         reading.resize(count);
-        const absl::Status status =
-            ReadAt(header_.records_offset + first * kRecordBytes, count * kRecordBytes, reading.data());
+        const absl::Status status = ReadAt(header_.records_offset + first * kRecordBytes, count * kRecordBytes, reading.data());
         if (!status.ok()) return status;
         std::atomic_thread_fence(std::memory_order_seq_cst);
       }

@@ -60,6 +60,9 @@ class FlightRing {
 // Reads a ring, of a living process or a dead one. Errors: NotFound, InvalidArgument for a file that is none.
 absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std::string& reason);
 
+// More ranks than any cluster has: a file that speaks of others is damaged.
+inline constexpr int64_t kMostFlightRanks = 1'000'000;
+
 // The dump as JSON with PyTorch's field names (entries, pg_config, record_id, collective_seq_id, time_discovered_started_ns ...),
 // and back; reads PyTorch's own dumps too, as JSON and as pickle. Those do not say of which rank they are: it is -1. Their groups
 // are called "KEY:DESCRIPTION", as PyTorch's analyzer calls them.

@@ -1,5 +1,6 @@
 #include "worker/comm/pickle_reader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <unordered_map>
@@ -9,14 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
+#include "proto/utf8.h"
 
 namespace legoai::comm {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is shared by reference in a file is copied for each use; a small file could ask for any amount of that.
-constexpr int64_t kMostValues = 5'000'000;
+// What is shared by reference in a file is copied for each use; a small file could ask for any amount of that. Each use in a dump
+// takes a byte of the file at least, unless lists that hold lists are shared.
+constexpr int64_t kMostValues = 5'000'000, kFewValues = 100'000;
 constexpr int kDeepest = 64;
 
 struct Value {
@@ -81,7 +84,7 @@ class Reader {
     while (error_.ok() && !stopped_) Step();
     if (error_.ok() && (stack_.size() != 1 || !marks_.empty())) Fail("it does not end with one value");
     Json result;
-    int64_t left = kMostValues;
+    int64_t left = std::min(kMostValues, kFewValues + static_cast<int64_t>(bytes_.size()));
     if (error_.ok()) result = ToJson(*stack_[0], 0, &left);
     if (!error_.ok()) return error_;
     return result;
@@ -138,7 +141,7 @@ class Reader {
   void PushString() {
     const uint64_t length = Unsigned(4);
     if (length > bytes_.size() - at_) return Fail("it ends in the middle of a string");
-    Push(std::string(Take(length), length));
+    Push(ToUtf8({Take(length), length}));
   }
 
   void PushLong() {
