@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -399,6 +400,66 @@ TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
   EXPECT_FALSE(checkpoint::ListCheckpoints(Checkpoints("run"))->empty()) << "those from before are kept";
 }
 
+// Only reading every byte shows it: a rank says so, and the ranks are started again from the one before.
+TEST_F(TrainerTest, AFlippedBitCostsOneCheckpointAndNotTheRun) {
+  recipe().mutable_checkpoint()->set_interval(2);
+  recipe().mutable_training()->set_steps(9);
+  ASSERT_TRUE(Train("whole", 2).ok());
+  std::filesystem::copy(folder() + "/whole", folder() + "/run", std::filesystem::copy_options::recursive);
+  for (const int64_t step : {8, 9}) std::filesystem::remove_all(checkpoint::StepDirectory(Checkpoints("run"), step));
+  const std::string torn = checkpoint::StepDirectory(Checkpoints("run"), 6) + "/rank-00001.bin";
+  std::string bytes = *checkpoint::ReadFile(torn);
+  bytes[bytes.size() / 2] ^= 1;
+  ASSERT_TRUE(checkpoint::WriteFile(torn, bytes).ok());
+  const auto outcome = Train("run", 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->resumed_from, 4);
+  EXPECT_EQ(Losses("run"), Losses("whole"));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(2, 4, 6, 8, 9));
+  EXPECT_TRUE(std::filesystem::exists(Checkpoints("run") + "/step-6.damaged"));
+  const v1::RunAttempt attempt = (*launch::ReadRun(folder() + "/run"))->attempts(1);
+  ASSERT_EQ(attempt.damaged_size(), 1);
+  EXPECT_THAT(attempt.damaged(0).detail(), HasSubstr("rank-00001.bin"));
+}
+
+// The ranks keep what they have learned, the half-written step is removed, and with room again all goes on.
+TEST_F(TrainerTest, ASaveThatDoesNotFitWaitsForRoom) {
+  recipe().mutable_comm()->set_trace_buf_size(10);
+  recipe().mutable_checkpoint()->set_interval(3);
+  ASSERT_TRUE(Train("whole", 2).ok());
+  std::filesystem::create_directories(folder() + "/run");
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::Status mounted = checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20);
+    EXPECT_TRUE(mounted.ok()) << mounted;
+    const std::string filler = folder() + "/run/filler";
+    bool filled = false;
+    std::vector<std::string> waits;
+    callbacks_.progress = [&](const v1::Progress& progress) {
+      if (progress.step() == 2 && !std::exchange(filled, true)) {
+        std::ofstream file(filler, std::ios::binary);
+        for (const std::string block(4096, 'x'); file.write(block.data(), block.size()) && file.flush();) {
+        }
+      }
+      if (progress.waits().empty()) return;
+      waits.push_back(progress.waits());
+      EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("run"), 3)));
+      std::filesystem::remove(filler);
+    };
+    const auto outcome = Train("run", 2);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_FALSE(waits.empty());
+    if (!waits.empty()) EXPECT_THAT(waits[0], HasSubstr(" that a checkpoint takes"));
+    // Metrics of the steps before could not be kept.
+    for (const int64_t step : {5, 6}) EXPECT_EQ(Losses("run").at(step), Losses("whole").at(step)) << step;
+    EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(TrainerTest, ARankThatIsKilledEndsAllAndIsNamed) {
   recipe().mutable_training()->set_steps(100000);
   recipe().mutable_checkpoint()->set_enable_checkpoint(false);
@@ -460,8 +521,8 @@ TEST_F(TrainerTest, AnotherModelOfTheSameShapesIsRefused) {
   EXPECT_EQ(GetFieldViolation(status)->field(), "model tiny: rope_theta");
 }
 
-// The disk is full, as far as the trainers can see: no file may grow beyond a few KiB.
-TEST_F(TrainerTest, AFullDiskFailsAndKeepsWhatWasSaved) {
+// No room that is made helps: no file may grow beyond a few KiB.
+TEST_F(TrainerTest, AFileThatMayNotGrowFailsAndKeepsWhatWasSaved) {
   recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("run", 2).ok());
   recipe().mutable_training()->set_steps(9);
@@ -469,7 +530,7 @@ TEST_F(TrainerTest, AFullDiskFailsAndKeepsWhatWasSaved) {
   auto limit = std::make_optional<checkpoint::FileSizeLimit>(50'000);
   const auto outcome = Train("run", 2);
   limit.reset();
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kResourceExhausted) << outcome.status();
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kOutOfRange) << outcome.status();
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
   const auto again = Train("run", 2);
   ASSERT_TRUE(again.ok()) << again.status();
