@@ -20,6 +20,7 @@
 #include "tests/scenarios/checker.h"
 #include "tests/scenarios/checkpoint_checker.h"
 #include "tests/scenarios/clients.h"
+#include "tests/scenarios/disk_harm.h"
 #include "tests/scenarios/told.h"
 #include "tests/service/service_processes.h"
 
@@ -46,12 +47,14 @@ struct Agent {
 };
 
 struct Harm {
-  int servers = 0, agents = 0, stops = 0, trainers = 0;
+  int servers = 0, agents = 0, stops = 0, trainers = 0, spoiled = 0, fills = 0;
   void Add(const Harm& other) {
     servers += other.servers, agents += other.agents, stops += other.stops, trainers += other.trainers;
+    spoiled += other.spoiled, fills += other.fills;
   }
   std::string Text() const {
-    return absl::StrCat("killed ", servers, " servers, ", agents, " agents, ", trainers, " trainers, stopped ", stops, " agents");
+    return absl::StrCat("killed ", servers, " servers, ", agents, " agents, ", trainers, " trainers, stopped ", stops,
+                        " agents, spoiled ", spoiled, " checkpoints, filled the disk ", fills, " times");
   }
 };
 
@@ -63,6 +66,7 @@ std::string CallsText(const Calls& calls) {
 class Chaos {
  public:
   explicit Chaos(const ChaosOptions& options) : options_(options), random_(options.seed), service_("legoai-chaos") {}
+  ~Chaos() { disk_.Unmount(); }
 
   std::vector<std::string> Run() {
     Begin();
@@ -83,6 +87,7 @@ class Chaos {
 
  private:
   void Begin() {
+    if (const auto refusal = disk_.Mount()) options_.say(absl::StrCat("the disk of the runs is never full: ", *refusal));
     for (const auto& [slots, steps, interval] : {std::tuple(1, 40, 5), {1, 150, 10}, {2, 60, 6}, {2, 200, 20}}) {
       auto spec = service_.TinyJob(slots, steps, interval);
       if (!spec.ok()) return Break(std::string(spec.status().message()));
@@ -139,6 +144,7 @@ class Chaos {
       const auto now = Clock::now();
       if (!service_.server_runs() && now >= server_back) service_.StartServer(kShortLeases);
       for (Agent& agent : agents_) Revive(&agent, now);
+      if (disk_.full() && now >= room_at_) disk_.MakeRoom();
       if (now >= next) {
         HarmSomething(&server_back, harm);
         next = In(Draw(0.2, 1.5));
@@ -150,18 +156,23 @@ class Chaos {
   void HarmSomething(Clock::time_point* server_back, Harm* harm) {
     const double draw = Draw(0, 1);
     Agent& agent = agents_[random_() % agents_.size()];
-    if (draw < 0.4) {
+    if (draw < 0.12) {
+      harm->spoiled += disk_.SpoilCheckpoint();
+    } else if (draw < 0.2) {
+      harm->fills += disk_.Fill();
+      room_at_ = In(Draw(0.3, 4));
+    } else if (draw < 0.5) {
       const std::vector<pid_t> trainers = service_.Trainers();
       const uint32_t chosen = random_();
       if (trainers.empty()) return;
       kill(trainers[chosen % trainers.size()], SIGKILL);
       ++harm->trainers;
-    } else if (draw < 0.6) {
+    } else if (draw < 0.65) {
       if (!service_.server_runs()) return;
       service_.KillServer();
       *server_back = In(Draw(0, 1));
       ++harm->servers;
-    } else if (agent.process != 0 && draw < 0.8) {
+    } else if (agent.process != 0 && draw < 0.82) {
       service::ServiceProcesses::Kill(&agent.process);
       agent.stopped = false;
       agent.revive_at = In(Draw(0, 1));
@@ -184,6 +195,7 @@ class Chaos {
 
   // The server is dead: what it left is all that there is.
   void Check() {
+    disk_.MakeRoom();
     for (const Agent& agent : agents_) {
       if (agent.process != 0 && cli::testing::Ended(agent.process))
         Break(absl::StrCat("an agent runs until it is told to end: ", agent.name, " ended"));
@@ -200,12 +212,13 @@ class Chaos {
     for (const auto& [name, history] : view_.jobs) {
       add(CheckHistory(history));
       add(CheckCommits(history));
-      add(CheckCheckpoints(history, kKeepLatest, service_.Path("scratch")));
+      add(CheckCheckpoints(history, kKeepLatest, service_.Path("scratch"), &disk_.spoiled()));
     }
   }
 
   // Nothing is harmed any more: all jobs end.
   void Settle() {
+    disk_.MakeRoom();
     for (Agent& agent : agents_) Revive(&agent, Clock::time_point::max());
     StartServer(kCalm);
     Client& client = clients_.front();
@@ -232,14 +245,17 @@ class Chaos {
   static std::string ViewText(const StoreView& view) {
     std::map<v1::JobState, int> states;
     size_t transitions = 0, attempts = 0, checkpoints = 0;
+    int64_t steps_back = 0;
     for (const auto& [name, history] : view.jobs) {
       ++states[history.job.state()];
+      steps_back += history.job.steps_back();
       transitions += history.transitions.size(), attempts += history.attempts.size(), checkpoints += history.checkpoints.size();
     }
     std::string text = absl::StrCat("checked ", view.jobs.size(), " jobs (");
     for (const auto& [state, count] : states)
       absl::StrAppend(&text, state == states.begin()->first ? "" : ", ", count, " ", EnumText(state));
-    return absl::StrCat(text, "), ", transitions, " transitions, ", attempts, " attempts, ", checkpoints, " checkpoints");
+    return absl::StrCat(text, "), ", transitions, " transitions, ", attempts, " attempts, ", checkpoints, " checkpoints, ",
+                        steps_back, " steps back");
   }
 
   const ChaosOptions options_;
@@ -247,6 +263,8 @@ class Chaos {
   Told told_;
   ClientOptions client_options_;
   service::ServiceProcesses service_;
+  DiskHarm disk_{service_.Path("runs"), &random_};
+  Clock::time_point room_at_;  // of a disk that is full
   std::deque<Client> clients_;
   std::vector<Agent> agents_;
   StoreView view_;

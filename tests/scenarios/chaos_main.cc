@@ -12,8 +12,8 @@
 #include "tests/scenarios/chaos.h"
 
 ABSL_FLAG(uint32_t, seed, 0, "of all that is drawn; 0: another one each time");
-ABSL_FLAG(int32_t, rounds, 10, "of kills, each followed by a check");
-ABSL_FLAG(double, round_seconds, 8, "of kills in each round, at most 12");
+ABSL_FLAG(int32_t, rounds, 10, "of harm, each followed by a check");
+ABSL_FLAG(double, round_seconds, 8, "of harm in each round, at most 12");
 
 namespace {
 

@@ -261,8 +261,7 @@ Rules CheckTold(const StoreView& view, const Told& told) {
       continue;
     }
     const v1::Job& job = stored->second.job;
-    const bool went_back = job.committed_step() < known.committed_step && job.steps_back() <= known.steps_back;
-    if (job.version() < known.version || job.epoch() < known.epoch || went_back) {
+    if (job.version() < known.version || WentBack(known, job)) {
       Break(&rules, "what was told is durable: ", name, " was told at version ", known.version, ", epoch ", known.epoch,
             ", committed step ", known.committed_step, ", and stored are ", job.version(), ", ", job.epoch(), ", ",
             job.committed_step());

@@ -86,7 +86,8 @@ TEST(CheckerTest, WhatWasStoredIsOnlyAddedTo) {
   JobHistory& running = before.jobs[kJob];
   running.transitions.resize(9), running.checkpoints.resize(5);
   running.attempts[1].clear_end_time_us();
-  const StoreView after = ViewOf(Whole());
+  StoreView after = ViewOf(Whole());
+  after.jobs[kJob].checkpoints[1].set_damage("a bit"), after.jobs[kJob].checkpoints[1].set_damage_time_us(190);
   EXPECT_EQ(CheckOnlyAdded(before, after), std::vector<std::string>());
   EXPECT_EQ(CheckOnlyAdded(StoreView(), after), std::vector<std::string>());
   const auto expect = [&](const std::string& rule, const std::function<void(StoreView*)>& spoil) {
@@ -183,6 +184,16 @@ TEST(CheckerTest, AnswersThatContradictEarlierOnesAreFound) {
     back.Heard(back.Known(), older);
     EXPECT_TRUE(Says(back.Broken(), "epochs and committed steps never go back"));
   }
+  Told found;  // damaged: the step before counts again
+  found.Heard({}, whole.job);
+  older = whole.job;
+  older.set_committed_step(50);
+  older.set_steps_back(1);
+  found.Heard(found.Known(), older);
+  EXPECT_EQ(found.Broken(), std::vector<std::string>());
+  older.set_steps_back(0);
+  found.Heard(found.Known(), older);
+  EXPECT_TRUE(Says(found.Broken(), "epochs and committed steps never go back"));
   other.set_name("B");
   told.Accepted("request-1", other);
   EXPECT_TRUE(Says(told.Broken(), "one job per request_id"));

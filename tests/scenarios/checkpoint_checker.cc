@@ -71,6 +71,40 @@ bool IsInPlace(const v1::Checkpoint& checkpoint) {
   return fs::exists(checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step()) + "/manifest.pb");
 }
 
+// When; null: nobody has spoiled it.
+const int64_t* SpoiledAt(const Spoiled* spoiled, const v1::Checkpoint& checkpoint) {
+  if (spoiled == nullptr) return nullptr;
+  const auto found = spoiled->find(checkpoint::StepDirectory(checkpoint.directory(), checkpoint.step()));
+  return found == spoiled->end() ? nullptr : &found->second;
+}
+
+bool FoundDamaged(const v1::Checkpoint& checkpoint, int64_t by_us) {
+  return checkpoint.has_damage_time_us() && checkpoint.damage_time_us() <= by_us;
+}
+
+// What an attempt had to go on from; null: it is no checkpoint of the job's own.
+const v1::Checkpoint* LastBefore(const JobHistory& history, const v1::Attempt& attempt) {
+  const v1::Checkpoint* last = nullptr;
+  for (const v1::Checkpoint& checkpoint : history.checkpoints) {
+    if (checkpoint.epoch() >= attempt.epoch() || FoundDamaged(checkpoint, attempt.start_time_us())) continue;
+    if (last == nullptr || checkpoint.step() > last->step()) last = &checkpoint;
+  }
+  return last;
+}
+
+// Of one that somebody has spoiled: it is found damaged, or nobody has gone on from it since, or it loads all the same.
+void CheckSpoiled(const JobHistory& history, const v1::Checkpoint& checkpoint, int64_t spoiled_us, Rules* rules) {
+  if (checkpoint.has_damage_time_us() || Load(history, checkpoint, checkpoint.directory()).ok()) return;
+  for (const v1::Attempt& attempt : history.attempts) {
+    if (attempt.start_time_us() < spoiled_us || LastBefore(history, attempt) != &checkpoint) continue;
+    for (const v1::Checkpoint& next : history.checkpoints) {
+      if (next.attempt() == attempt.attempt())
+        rules->push_back(absl::StrCat("nobody goes on from what does not load: attempt ", attempt.attempt(), " from ",
+                                      Text(history, checkpoint), " to step ", next.step()));
+    }
+  }
+}
+
 // `demanded`: nobody may have removed it. `last`: nothing that was committed in its epoch after it is in its place.
 void CheckOne(const JobHistory& history, const v1::Checkpoint& checkpoint, bool demanded, bool last, const std::string& scratch,
               Rules* rules) {
@@ -100,44 +134,54 @@ bool WasUnderWay(const JobHistory& history, const v1::Checkpoint& checkpoint) {
   return !attempt.has_end_time_us() || checkpoint.time_us() <= attempt.end_time_us() + kRaceUs;
 }
 
+void CheckOrder(const JobHistory& history, Rules* rules) {
+  const auto& all = history.checkpoints;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!WasUnderWay(history, all[i]))
+      rules->push_back(absl::StrCat("nothing is committed but by the attempt under way: ", Text(history, all[i])));
+    for (size_t j = 0; j < all.size(); ++j) {
+      const v1::Checkpoint &a = all[i], &b = all[j];
+      const bool listed = i >= j || a.step() < b.step() || (a.step() == b.step() && a.epoch() < b.epoch());
+      const bool behind = a.epoch() < b.epoch() && a.step() >= b.step() && !FoundDamaged(a, b.time_us());
+      if (!listed || behind)
+        rules->push_back(
+            absl::StrCat("steps are committed in order: ", Text(history, b), " after step ", a.step(), " of epoch ", a.epoch()));
+    }
+  }
+}
+
+void CheckResumes(const JobHistory& history, Rules* rules) {
+  const v1::Job& job = history.job;
+  for (const v1::Attempt& attempt : history.attempts) {
+    const v1::Checkpoint* const last = LastBefore(history, attempt);
+    // Where the checkpoints of another job turn out damaged, an earlier one of that job takes their place.
+    if (last == nullptr && job.has_starts_from() && job.steps_back() > 0) continue;
+    const int64_t due = last != nullptr ? last->step() : job.starts_from().step();
+    if (attempt.resume_step() != due)
+      rules->push_back(absl::StrCat("an attempt goes on from the last committed step: attempt ", attempt.attempt(), " of ",
+                                    job.name(), " from ", attempt.resume_step(), ", and ", due, " was committed"));
+  }
+}
+
 }  // namespace
 
 Rules CheckCommits(const JobHistory& history) {
   Rules rules;
   const std::string& name = history.job.name();
-  const v1::Checkpoint* last = nullptr;
+  CheckOrder(history, &rules);
+  CheckResumes(history, &rules);
+  int64_t newest = 0, damaged = 0;
   for (const v1::Checkpoint& checkpoint : history.checkpoints) {
-    const std::string what = Text(history, checkpoint);
-    if (checkpoint.damage().empty()) {
-      if (last != nullptr && (checkpoint.step() <= last->step() || checkpoint.epoch() < last->epoch()))
-        rules.push_back(
-            absl::StrCat("steps are committed in order: ", what, " after step ", last->step(), " of epoch ", last->epoch()));
-      last = &checkpoint;
-    }
-    if (!WasUnderWay(history, checkpoint))
-      rules.push_back(absl::StrCat("nothing is committed but by the attempt under way: ", what));
+    const bool whole = checkpoint.damage().empty();
+    damaged += !whole;
+    if (whole) newest = std::max(newest, checkpoint.step());
   }
-  for (const v1::Attempt& attempt : history.attempts) {
-    int64_t committed = history.job.starts_from().step();  // of the job that it tries again
-    for (const v1::Checkpoint& checkpoint : history.checkpoints) {
-      const bool damaged = checkpoint.has_damage_time_us() && checkpoint.damage_time_us() <= attempt.start_time_us();
-      if (checkpoint.epoch() < attempt.epoch() && !damaged) committed = std::max(committed, checkpoint.step());
-    }
-    // Then it goes on from an older one of the job that it tries again, which is looked at on its own.
-    const bool start_passed = history.job.starts_from().step() == committed && !history.job.starts_from().damage().empty();
-    if (attempt.resume_step() != committed && !start_passed)
-      rules.push_back(absl::StrCat("an attempt goes on from the last committed step: attempt ", attempt.attempt(), " of ", name,
-                                   " from ", attempt.resume_step(), ", and ", committed, " was committed"));
-  }
-  const int64_t damaged = std::count_if(history.checkpoints.begin(), history.checkpoints.end(),
-                                        [](const v1::Checkpoint& one) { return !one.damage().empty(); });
-  // A retry may have found those damaged that it began with, and which are not its own.
-  const bool found_by_itself =
+  // A retry may have found one damaged that is not its own; a damaged one of a job that had ended, a retry of it has found.
+  const bool of_its_own =
       !history.job.has_starts_from() && history.job.state() != v1::FAILED && history.job.state() != v1::CANCELLED;
-  if (found_by_itself && damaged != history.job.steps_back())
+  if (of_its_own && damaged != history.job.steps_back())
     rules.push_back(absl::StrCat("each step back is of a damaged checkpoint: ", name, " counts ", history.job.steps_back(),
                                  ", and damaged are ", damaged));
-  const int64_t newest = last == nullptr ? 0 : last->step();
   if (newest != history.job.committed_step())
     rules.push_back(absl::StrCat("the committed step is that of the last checkpoint: ", name, " says ",
                                  history.job.committed_step(), ", stored is ", newest));
@@ -147,7 +191,7 @@ Rules CheckCommits(const JobHistory& history) {
   return rules;
 }
 
-Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch) {
+Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch, const Spoiled* spoiled) {
   Rules rules;
   std::map<int64_t, std::vector<const v1::Checkpoint*>> epochs;
   for (const v1::Checkpoint& checkpoint : history.checkpoints) epochs[checkpoint.epoch()].push_back(&checkpoint);
@@ -158,8 +202,16 @@ Rules CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std
     const size_t demanded = needed ? std::min(saved.size(), most) : 0;
     bool last = true;
     for (size_t i = saved.size(); i-- > 0;) {
+      const int64_t* const harmed_us = SpoiledAt(spoiled, *saved[i]);
       const bool in_place = IsInPlace(*saved[i]);
-      CheckOne(history, *saved[i], i + demanded >= saved.size(), last, scratch, &rules);
+      if (harmed_us != nullptr) {
+        CheckSpoiled(history, *saved[i], *harmed_us, &rules);
+      } else {
+        CheckOne(history, *saved[i], i + demanded >= saved.size(), last, scratch, &rules);
+      }
+      if (spoiled != nullptr && harmed_us == nullptr && !saved[i]->damage().empty())
+        rules.push_back(
+            absl::StrCat("nothing is called damaged that is whole: ", Text(history, *saved[i]), ": ", saved[i]->damage()));
       last = last && !in_place;
     }
     needed = needed && saved.size() < most;

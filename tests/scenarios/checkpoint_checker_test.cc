@@ -74,6 +74,46 @@ TEST(CommitsTest, StepsBackAreOverDamagedCheckpointsAlone) {
   EXPECT_TRUE(Says(CheckCommits(spoiled), "from 10, and 20 was committed"));
 }
 
+// The step that the first attempt saved last turned out damaged: the second went on from the one before, and saved it anew.
+JobHistory SteppedBack() {
+  JobHistory history = Whole();
+  v1::Checkpoint& damaged = history.checkpoints[2];
+  damaged.set_damage("a bit");
+  damaged.set_damage_time_us(190);
+  history.job.set_steps_back(1);
+  history.attempts[1].set_resume_step(20);
+  history.checkpoints[3].set_step(30);
+  return history;
+}
+
+TEST(CommitsTest, WhatWasFoundDamagedIsPassedOver) {
+  EXPECT_EQ(CheckCommits(SteppedBack()), std::vector<std::string>());
+  const auto expect = [](const std::string& rule, const std::function<void(JobHistory*)>& spoil) {
+    JobHistory history = SteppedBack();
+    spoil(&history);
+    EXPECT_TRUE(Says(CheckCommits(history), rule)) << rule;
+  };
+  expect("attempt 2 of projects/default/jobs/A from 30", [](auto* h) { h->attempts[1].set_resume_step(30); });
+  expect("attempt 2 of projects/default/jobs/A from 10", [](auto* h) { h->attempts[1].set_resume_step(10); });
+  expect("attempt 2 of projects/default/jobs/A from 20, and 30",
+         [](auto* h) { h->checkpoints[2].set_damage_time_us(201); });  // it was not known yet
+  expect("committed in order", [](auto* h) { h->checkpoints[2].clear_damage_time_us(); });
+  expect("committed in order", [](auto* h) { std::swap(h->checkpoints[2], h->checkpoints[3]); });
+  expect("the committed step is that", [](auto* h) { h->checkpoints[5].set_damage("a bit"); });
+}
+
+TEST(CommitsTest, ARetryGoesOnFromTheJobThatItTriesAgain) {
+  JobHistory history = Whole();
+  history.job.mutable_starts_from()->set_step(5);
+  EXPECT_TRUE(Says(CheckCommits(history), "attempt 1 of projects/default/jobs/A from 0, and 5 was committed"));
+  history.attempts[0].set_resume_step(5);
+  EXPECT_EQ(CheckCommits(history), std::vector<std::string>());
+  history.attempts[0].set_resume_step(2);
+  EXPECT_TRUE(Says(CheckCommits(history), "attempt 1 of projects/default/jobs/A from 2"));
+  history.job.set_steps_back(1);  // an earlier one of that job took its place
+  EXPECT_EQ(CheckCommits(history), std::vector<std::string>());
+}
+
 class CheckpointsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -213,6 +253,32 @@ TEST_F(CheckpointsTest, EarlierEpochsAreDemandedUntilALaterOneHasAsManyAsAreKept
   EXPECT_TRUE(Says(Check(), "is listed: step 30 of epoch 1"));
   history_.checkpoints[2].clear_remove_time_us();
   EXPECT_TRUE(Says(CheckCheckpoints(history_, 0, root_ + "/scratch"), "step 10 of epoch 1")) << "all are kept";
+}
+
+TEST_F(CheckpointsTest, WhatIsSpoiledMustBeFoundBeforeAnybodyGoesOnFromIt) {
+  Flip(50);
+  Spoiled spoiled = {{checkpoint::StepDirectory(root_, 50), 250}};
+  const auto check = [&] { return CheckCheckpoints(history_, 2, root_ + "/scratch", &spoiled); };
+  EXPECT_EQ(check(), std::vector<std::string>());
+  // A third attempt goes on from it, and saves.
+  history_.checkpoints.pop_back();
+  v1::Attempt& third = history_.attempts.emplace_back();
+  third.set_attempt(3), third.set_epoch(3), third.set_start_time_us(300), third.set_resume_step(50);
+  v1::Checkpoint next = history_.checkpoints.back();
+  next.set_step(60), next.set_epoch(3), next.set_attempt(3), next.set_time_us(310);
+  Save(&next, 4 * 60);
+  history_.checkpoints.push_back(next);
+  EXPECT_TRUE(Says(check(), "nobody goes on from what does not load: attempt 3 from step 50"));
+  spoiled.begin()->second = 305;  // it had been loaded by then
+  EXPECT_EQ(check(), std::vector<std::string>());
+  spoiled.begin()->second = 250;
+  Flip(50);  // the bit was none that counts
+  EXPECT_EQ(check(), std::vector<std::string>());
+  Flip(50);
+  history_.checkpoints[4].set_damage("a bit"), history_.checkpoints[4].set_damage_time_us(290);
+  EXPECT_EQ(check(), std::vector<std::string>());
+  spoiled.clear();
+  EXPECT_TRUE(Says(check(), "nothing is called damaged that is whole: step 50 of epoch 2"));
 }
 
 TEST_F(CheckpointsTest, OnlyTheVeryLastMayBePrepared) {

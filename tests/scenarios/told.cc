@@ -9,6 +9,11 @@ namespace legoai::scenarios {
 
 bool IsFinalState(v1::JobState state) { return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED; }
 
+bool WentBack(const ToldJob& known, const v1::Job& job) {
+  if (job.epoch() < known.epoch || job.steps_back() < known.steps_back) return true;
+  return job.committed_step() < known.committed_step && job.steps_back() == known.steps_back;
+}
+
 bool Asked::operator==(const Asked& other) const {
   return std::tie(steps, interval, slots, priority, dataset) ==
          std::tie(other.steps, other.interval, other.slots, other.priority, other.dataset);
@@ -51,8 +56,7 @@ void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& jo
       broken_.push_back(absl::StrCat("versions never go back: ", job.name(), " was told at version ", known.version,
                                      ", and afterwards at ", job.version()));
     }
-    const bool went_back = job.committed_step() < known.committed_step && job.steps_back() <= known.steps_back;
-    if (job.epoch() < known.epoch || went_back) {
+    if (WentBack(known, job)) {
       broken_.push_back(absl::StrCat("epochs and committed steps never go back: ", job.name(), " was told at epoch ", known.epoch,
                                      " and step ", known.committed_step, ", and afterwards at ", job.epoch(), " and ",
                                      job.committed_step()));

@@ -24,6 +24,9 @@ struct ToldJob {
 
 bool IsFinalState(v1::JobState state);
 
+// Epochs grow, and so do committed steps, unless the later answer tells of more checkpoints that were found damaged.
+bool WentBack(const ToldJob& known, const v1::Job& job);
+
 // What tells submissions apart: it must be stored as it was asked for.
 struct Asked {
   int64_t steps = 0, interval = 0, slots = 0, priority = 0;
