@@ -16,9 +16,9 @@ constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.FieldViolation";
 absl::Status FieldError(std::string_view field, std::string_view value, std::string_view remedy, absl::StatusCode code) {
   if (code == absl::StatusCode::kOk) code = absl::StatusCode::kInvalidArgument;
   v1::FieldViolation violation;
-  violation.set_field(ToUtf8(field));
-  violation.set_value(ToUtf8(value));
-  violation.set_remedy(ToUtf8(remedy));
+  violation.set_field(Printable(field));
+  violation.set_value(Printable(value));
+  violation.set_remedy(Printable(remedy, Lines::kKeep));
   std::string message = violation.field();
   if (!value.empty()) absl::StrAppend(&message, " = ", violation.value());
   absl::Status status(code, absl::StrCat(message, ": ", violation.remedy()));
@@ -35,7 +35,7 @@ std::optional<v1::FieldViolation> GetFieldViolation(const absl::Status& status) 
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  absl::Status annotated(status.code(), absl::StrCat(std::string(context), ": ", status.message()));
+  absl::Status annotated(status.code(), absl::StrCat(Printable(context, Lines::kKeep), ": ", status.message()));
   status.ForEachPayload([&](auto url, const absl::Cord& payload) { annotated.SetPayload(url, payload); });
   return annotated;
 }

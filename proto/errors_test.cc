@@ -28,6 +28,13 @@ TEST(FieldError, ShowsQuestionMarksForWhatIsNoText) {
   EXPECT_EQ(GetFieldViolation(FieldError("model.name", "caf\xc3\xa9", "no such file"))->value(), "caf\xc3\xa9");
 }
 
+TEST(FieldError, EscapesControlCharacters) {
+  const absl::Status status = FieldError("a\x1b", std::string_view("b\0\n", 3), "first line\nsecond\x7f");
+  EXPECT_EQ(status.message(), "a\\u001b = b\\u0000\\n: first line\nsecond\\u007f");
+  EXPECT_EQ(GetFieldViolation(status)->value(), "b\\u0000\\n");
+  EXPECT_EQ(Annotate(status, "x\r").message().substr(0, 5), "x\\r: ");
+}
+
 TEST(FieldError, IsNeverOk) {
   EXPECT_FALSE(FieldError("a", "b", "c", absl::StatusCode::kOk).ok());
   EXPECT_EQ(FieldError("a", "b", "c", absl::StatusCode::kNotFound).code(), absl::StatusCode::kNotFound);

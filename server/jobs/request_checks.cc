@@ -13,6 +13,7 @@
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/nearest.h"
+#include "proto/printable.h"
 #include "proto/toml/toml.h"
 #include "worker/model/catalog.h"
 #include "worker/model/hf_config.h"
@@ -44,6 +45,22 @@ std::optional<int> UnknownNumber(const Message& message, const FieldDescriptor* 
     if (!field->enum_type()->FindValueByNumber(number)) return number;
   }
   return std::nullopt;
+}
+
+// Texts are names, paths, or a sentence: nothing that has lines, or moves a terminal's cursor. A config.json is a file.
+absl::Status CheckTexts(const Message& message, const FieldDescriptor* field, const std::string& name) {
+  if (field->type() != FieldDescriptor::TYPE_STRING || field->full_name() == "legoai.v1.Model.config_json")
+    return absl::OkStatus();
+  const auto* reflection = message.GetReflection();
+  const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
+  for (int i = 0; i < count; ++i) {
+    std::string scratch;
+    const std::string& text = field->is_repeated() ? reflection->GetRepeatedStringReference(message, field, i, &scratch)
+                                                   : reflection->GetStringReference(message, field, &scratch);
+    const std::string place = field->is_repeated() ? absl::StrCat(name, "[", i, "]") : name;
+    if (absl::Status status = CheckPrintable(place, text); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 // How deep brackets of a JSON text are nested, those in strings left out: what reads and prints it calls itself for each level.
@@ -162,6 +179,7 @@ absl::Status CheckKnown(const Message& message, std::string_view path) {
       if (const auto number = UnknownNumber(message, field))
         return FieldError(name, absl::StrCat(*number), absl::StrCat("is no value of ", field->enum_type()->name()));
     }
+    if (absl::Status status = CheckTexts(message, field, name); !status.ok()) return status;
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
     const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
     for (int i = 0; i < count; ++i) {
@@ -219,9 +237,7 @@ absl::Status CheckConstraints(std::string_view path, const std::vector<std::stri
 absl::Status CheckText(std::string_view path, std::string_view text, size_t most) {
   if (text.size() > most)
     return FieldError(path, absl::StrCat(text.size(), " bytes"), absl::StrCat("must have at most ", most, " bytes"));
-  const bool control = std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (control) return FieldError(path, "", "must not have control characters");
-  return absl::OkStatus();
+  return CheckPrintable(path, text);
 }
 
 }  // namespace legoai::server

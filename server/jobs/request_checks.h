@@ -23,7 +23,8 @@ inline constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 inline constexpr double kMostBudgetSeconds = 3600;
 inline constexpr int64_t kMostTop = 1000;
 
-// Fields and enum values that this build does not know are refused: they ask for something that would not be done.
+// Fields and enum values that this build does not know are refused: they ask for something that would not be done. So are control
+// characters in a text, but for a model's config_json, which has lines.
 absl::Status CheckKnown(const google::protobuf::Message& message, std::string_view path);
 
 // A model with config_json is what its config.json says, another one what the catalog says of its name. With nothing but these
@@ -39,7 +40,7 @@ absl::Status CheckPaths(std::string_view path, const v1::Recipe& recipe);
 // Each is KEY=VALUE with a key of the recipe and a legal value; none contradicts another, or what `recipe` fixes.
 absl::Status CheckConstraints(std::string_view path, const std::vector<std::string>& constraints, const v1::Recipe& recipe);
 
-// Text for people: at most `most` bytes, no control characters.
+// Text for people: at most `most` bytes, and printable (proto/printable.h).
 absl::Status CheckText(std::string_view path, std::string_view text, size_t most);
 
 // `status` with its field put behind "path.".

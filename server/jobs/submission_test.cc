@@ -10,6 +10,7 @@
 
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "proto/utf8.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
 #include "worker/model/catalog.h"
@@ -308,6 +309,48 @@ TEST(Submission, WhatIsNotKnownIsRefused) {
 }
 
 // Whatever bytes arrive: an answer, and what is accepted is complete.
+// Every text that is set in `message`, by its path.
+void ForEachText(google::protobuf::Message* message, const std::string& path,
+                 const std::function<void(google::protobuf::Message*, const google::protobuf::FieldDescriptor*, const std::string&)>& visit) {
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  message->GetReflection()->ListFields(*message, &fields);
+  for (const auto* field : fields) {
+    const std::string name = path.empty() ? field->name() : path + "." + field->name();
+    if (field->is_repeated()) continue;
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE)
+      ForEachText(message->GetReflection()->MutableMessage(message, field), name, visit);
+    if (field->type() == google::protobuf::FieldDescriptor::TYPE_STRING) visit(message, field, name);
+  }
+}
+
+TEST(Submission, NoTextHasControlCharacters) {
+  v1::CreateJobRequest request = ExampleSubmission();
+  request.mutable_spec()->mutable_recipe()->mutable_model()->set_tokenizer_path("/data/tokenizer.model");
+  request.mutable_spec()->mutable_recipe()->mutable_model()->set_initial_load_path("/data/weights");
+  request.mutable_spec()->mutable_recipe()->mutable_job()->set_description("for people");
+  request.mutable_spec()->set_display_name("a name");
+  request.mutable_spec()->mutable_resources()->set_pool("default");
+  int texts = 0;
+  ForEachText(&request, "", [&](google::protobuf::Message* message, const auto* field, const std::string& name) {
+    if (field->name() == "config_json") return;  // a file, which has lines
+    const std::string before = message->GetReflection()->GetString(*message, field);
+    for (const std::string& bad : {std::string("\0", 1), std::string("\x1b[31m"), std::string("\n"), std::string("\xc2\x9b")}) {
+      message->GetReflection()->SetString(message, field, before + bad);
+      const absl::Status status = CheckSubmission(request).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+      EXPECT_TRUE(IsPrintable(status.message())) << name;
+      ASSERT_TRUE(GetFieldViolation(status)) << status;
+      EXPECT_EQ(GetFieldViolation(status)->field(), name);
+    }
+    message->GetReflection()->SetString(message, field, before);
+    ++texts;
+  });
+  EXPECT_GE(texts, 8);
+  request = ExampleSubmission();
+  request.mutable_spec()->mutable_planning()->add_constraints("parallelism.tensor_parallel_degree=1\x1b");
+  EXPECT_EQ(GetFieldViolation(CheckSubmission(request).status())->field(), "spec.planning.constraints[0]");
+}
+
 TEST(Submission, RandomBytesAreAnsweredOrMadeComplete) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -52,7 +52,7 @@ absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk&
   const std::string path = absl::StrCat(directory, "/", chunk.file());
   if (chunk.file().find('/') != std::string::npos || DTypeBytes(chunk.dtype()) == 0)
     return FieldError(absl::StrCat(directory, ": ", chunk.name()), chunk.file(),
-                      absl::StrCat("is no file of the checkpoint, or holds no known type", kOther), kTorn);
+                      "is no file of the checkpoint, or holds no known type", kTorn);
   auto known = file_bytes.find(chunk.file());
   if (known == file_bytes.end()) {
     std::error_code error;

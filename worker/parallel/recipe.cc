@@ -13,6 +13,7 @@
 #include "proto/legoai/v1/options.pb.h"
 #include "proto/read_file.h"
 #include "proto/toml/toml.h"
+#include "proto/utf8.h"
 #include "worker/parallel/torchtitan.h"
 
 namespace legoai::parallel {
@@ -138,6 +139,16 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   }
 }
 
+// What is a text here is a name or a path, and is opened, logged and shown.
+void CheckTexts(const v1::Recipe& recipe, Checker* check) {
+  ForEachKey([&](const std::string& name, const FieldDescriptor* field) {
+    if (field->type() != FieldDescriptor::TYPE_STRING || field->is_repeated()) return;
+    const auto& section = recipe.GetReflection()->GetMessage(recipe, v1::Recipe::descriptor()->FindFieldByName(name));
+    const std::string text = section.GetReflection()->GetString(section, field);
+    if (!IsPrintable(text)) check->Fail(absl::StrCat(name, ".", field->name()), text, "must not have control characters");
+  });
+}
+
 // A key whose technique is not built yet.
 struct UnsupportedKey {
   const FieldDescriptor *section, *field;
@@ -184,6 +195,7 @@ std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {
   CheckTraining(full.training(), &check);
   CheckParallelism(full.parallelism(), &check);
   CheckSupported(full, &check);
+  CheckTexts(full, &check);
   CheckOptimizer(full.optimizer(), full.lr_scheduler(), &check);
   CheckRest(full, &check);
   return check.faults();

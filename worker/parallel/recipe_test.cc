@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "proto/errors.h"
+#include "proto/utf8.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/options.pb.h"
 
@@ -148,6 +149,31 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
         << bad.value;
     EXPECT_EQ(Refusal(head + bad.good), "accepted") << bad.key;
   }
+}
+
+// Each is opened, logged or shown: no NUL that ends a path early, nothing that moves a terminal's cursor.
+TEST(CheckRecipe, TextsHaveNoControlCharacters) {
+  int texts = 0;
+  const auto* type = v1::Recipe::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* section = type->field(i)->message_type();
+    for (int k = 0; k < section->field_count(); ++k) {
+      const auto* field = section->field(k);
+      if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) continue;
+      ASSERT_FALSE(field->is_repeated()) << field->full_name();
+      ++texts;
+      for (const std::string& bad : {std::string("a\0b", 3), std::string("\x1b[2J"), std::string("a\nb"), std::string("\xc2\x9b")}) {
+        v1::Recipe recipe = DefaultRecipe();
+        google::protobuf::Message* values = recipe.GetReflection()->MutableMessage(&recipe, type->field(i));
+        values->GetReflection()->SetString(values, field, bad);
+        const auto fault = GetFieldViolation(CheckRecipe(recipe));
+        ASSERT_TRUE(fault) << field->full_name();
+        EXPECT_EQ(fault->field(), type->field(i)->name() + "." + field->name());
+        EXPECT_EQ(fault->value(), Printable(bad));
+      }
+    }
+  }
+  EXPECT_GT(texts, 5);
 }
 
 TEST(CheckRecipe, ValidationNeedsText) {

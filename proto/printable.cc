@@ -1,0 +1,24 @@
+#include "proto/printable.h"
+
+#include "proto/errors.h"
+
+namespace legoai {
+namespace {
+
+constexpr size_t kShown = 200;
+
+}  // namespace
+
+absl::Status CheckPrintable(std::string_view field, std::string_view value) {
+  if (IsPrintable(value)) return absl::OkStatus();
+  return FieldError(field, value.substr(0, kShown), "must not have control characters");
+}
+
+absl::Status CheckArguments(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (absl::Status status = CheckPrintable("argument", word); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace legoai
