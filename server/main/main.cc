@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@
 #include "server/rpc/control_plane.h"
 #include "server/rpc/grpc_control_plane.h"
 #include "server/rpc/grpc_worker_service.h"
+#include "server/store/repair.h"
 #include "server/store/sqlite_store.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/processors.h"
@@ -49,6 +51,8 @@ ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is
 ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines reach, although whoever does can do everything");
 ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1), "how often the log says so of a server that others reach");
 ABSL_FLAG(std::string, data, "", "folder of the store; it is made if it is not there (needed)");
+ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long the store's files may be checked for damage at the start");
+ABSL_FLAG(bool, repair, false, "save what can be read of a damaged store to a new one beside it, say what that is, and end");
 ABSL_FLAG(std::string, web, "", "folder of the built page; empty: none");
 ABSL_FLAG(std::string, sim, "", "path of lego-sim; empty: beside this program");
 ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many as this host has cores");
@@ -124,6 +128,42 @@ absl::StatusOr<std::string> DataFolder() {
   return folder;
 }
 
+absl::Status Repair() {
+  const auto data = DataFolder();
+  if (!data.ok()) return data.status();
+  const std::string path = *data + "/legoai.db";
+  const auto report = store::RepairStore(path);
+  if (report.ok()) std::cout << store::ToText(*report, path);
+  return report.status();
+}
+
+// The store, and what is done about damage: the server ends, since what it goes on from may be wrong. Trainers go on.
+struct OpenStore {
+  std::unique_ptr<store::Store> store;
+  std::shared_ptr<absl::Status> damage =
+      std::make_shared<absl::Status>();  // met while it served; to be read after WaitForSignal()
+};
+
+absl::StatusOr<OpenStore> MakeStore(const std::string& folder) {
+  OpenStore open;
+  store::SqliteOptions options;
+  options.check_budget = absl::GetFlag(FLAGS_store_check);
+  if (options.check_budget <= absl::ZeroDuration()) return TimeError("--store_check", options.check_budget, "must be positive");
+  options.on_unfinished_check = [&] {
+    LogWarning(absl::StrCat("the check of the store for damage was not finished within --store_check=",
+                            absl::FormatDuration(options.check_budget), "; what was checked is whole"));
+  };
+  options.on_damage = [damage = open.damage](const absl::Status& error) {
+    LogError(absl::StrCat("the server ends: ", std::string(error.message())));
+    *damage = error;
+    kill(getpid(), SIGTERM);
+  };
+  auto store = store::OpenSqliteStore(folder + "/legoai.db", options);
+  if (!store.ok()) return store.status();
+  open.store = *std::move(store);
+  return open;
+}
+
 absl::StatusOr<planner::LegoSimOptions> SimOptions() {
   planner::LegoSimOptions options;
   std::error_code error;
@@ -196,12 +236,12 @@ absl::Status Serve() {
   if (!data.ok()) return data.status();
   const auto sim = SimOptions();
   if (!sim.ok()) return sim.status();
-  auto store = store::OpenSqliteStore(*data + "/legoai.db");
+  auto store = MakeStore(*data);
   if (!store.ok()) return store.status();
 
   Notifier notifier;
   Metrics metrics;
-  MeasuredStore measured(store->get(), &metrics);
+  MeasuredStore measured(store->store.get(), &metrics);
   ControllerOptions options = *std::move(times);
   options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(*sim); };
   options.now_us = NowUs;
@@ -245,7 +285,7 @@ absl::Status Serve() {
   users.EndWatches();
   (*grpc_server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   (*grpc_server)->Wait();
-  return absl::OkStatus();
+  return *store->damage;
 }
 
 }  // namespace
@@ -259,9 +299,10 @@ int main(int argc, char** argv) {
       "server/main/main.cc");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   legoai::server::BlockSignals();
-  const absl::Status status =
-      words.size() > 1 ? legoai::FieldError("argument", words[1], "is none: options begin with --") : legoai::server::Serve();
+  const absl::Status status = words.size() > 1 ? legoai::FieldError("argument", words[1], "is none: options begin with --")
+                              : absl::GetFlag(FLAGS_repair) ? legoai::server::Repair()
+                                                            : legoai::server::Serve();
   if (status.ok()) return 0;
   legoai::server::LogError(std::string(status.message()));
-  return legoai::GetFieldViolation(status) ? 2 : 1;
+  return legoai::GetFieldViolation(status) && !absl::IsDataLoss(status) ? 2 : 1;
 }

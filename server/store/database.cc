@@ -41,9 +41,7 @@ absl::Status FileError(const std::string& path, int extended_code, int system_er
       return error(absl::StatusCode::kUnavailable, "another process holds it: end what works on this file beside the server");
     case SQLITE_IOERR: return error(absl::StatusCode::kUnavailable, absl::StrCat(message, system, ": check the disk"));
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return error(absl::StatusCode::kDataLoss,
-                   absl::StrCat("it is damaged or no store (", message, "): put a backup in its place, or name another file"));
+    case SQLITE_NOTADB: return DamageError(path, message);
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_READONLY:
@@ -58,6 +56,14 @@ absl::Status FileError(const std::string& path, int extended_code, int system_er
 bool IsOfTheStatement(int extended_code) { return (extended_code & 0xff) == SQLITE_CONSTRAINT; }
 
 }  // namespace
+
+absl::Status DamageError(const std::string& path, const std::string& what) {
+  return FieldError("store", path,
+                    absl::StrCat("it is damaged or no store (", what,
+                                 "), and nothing is written to it. Put a backup in its place, or see what can be saved: "
+                                 "legoai-server --data=FOLDER --repair"),
+                    absl::StatusCode::kDataLoss);
+}
 
 Statement::Statement(Statement&& other) noexcept
     : database_(std::exchange(other.database_, nullptr)),
@@ -105,17 +111,16 @@ void Statement::Check(int code) {
 
 void Statement::FailToParse() {
   if (!status_.ok()) return;
-  status_ = FieldError("store", database_->path(),
-                       absl::StrCat("a row of it is damaged (", std::string(sql_), "): put a backup in its place"),
-                       absl::StatusCode::kDataLoss);
+  status_ = DamageError(database_->path(), absl::StrCat("a row of it cannot be read: ", std::string(sql_)));
+  database_->TellOfDamage(status_);
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, Use use) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, Use use, OnDamage on_damage) {
   sqlite3* connection = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (use == Use::kWrite ? SQLITE_OPEN_CREATE : 0);
   const int code = sqlite3_open_v2(path.c_str(), &connection, flags, nullptr);
   if (connection == nullptr) return absl::ResourceExhaustedError(absl::StrCat("store ", path, ": no memory to open it"));
-  std::unique_ptr<Database> database(new Database(path, connection));
+  std::unique_ptr<Database> database(new Database(path, connection, std::move(on_damage)));
   if (code != SQLITE_OK) return database->Error(code);
   sqlite3_extended_result_codes(connection, 1);
   sqlite3_busy_timeout(connection, kBusyMilliseconds);
@@ -162,7 +167,12 @@ absl::Status Database::Error(int code) {
   const int extended = sqlite3_extended_errcode(connection_) == SQLITE_OK ? code : sqlite3_extended_errcode(connection_);
   absl::Status error = FileError(path_, extended, sqlite3_system_errno(connection_), sqlite3_errmsg(connection_));
   if (failure_.ok() && !IsOfTheStatement(extended)) failure_ = error;
+  TellOfDamage(error);
   return error;
+}
+
+void Database::TellOfDamage(const absl::Status& error) {
+  if (absl::IsDataLoss(error) && on_damage_) on_damage_(error);
 }
 
 }  // namespace legoai::store

@@ -11,11 +11,13 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +26,9 @@
 namespace legoai::store {
 
 class Database;
+
+// The error of a damaged file, DataLoss: `what` is damaged.
+absl::Status DamageError(const std::string& path, const std::string& what);
 
 // One run of a prepared statement, on the row before the first until Next() is called. Must not outlive its Database.
 class Statement {
@@ -72,8 +77,10 @@ class Statement {
 class Database {
  public:
   enum class Use { kWrite, kRead };  // kRead refuses every change
+  // Hears of every error that means that the file is damaged, on the thread that met it. Must not use the Database.
+  using OnDamage = std::function<void(const absl::Status&)>;
   // Makes an empty file where none is, if it is to write. Errors: as above; FieldError of `store`.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, Use use);
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, Use use, OnDamage on_damage = nullptr);
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
   ~Database();
@@ -108,13 +115,16 @@ class Database {
 
  private:
   friend class Statement;
-  Database(std::string path, sqlite3* connection) : path_(std::move(path)), connection_(connection) {}
+  Database(std::string path, sqlite3* connection, OnDamage on_damage)
+      : path_(std::move(path)), connection_(connection), on_damage_(std::move(on_damage)) {}
   Statement Take(std::string_view sql);
   void GiveBack(std::string_view sql, sqlite3_stmt* statement);
   absl::Status Error(int code);
+  void TellOfDamage(const absl::Status& error);
 
   const std::string path_;
   sqlite3* const connection_;
+  const OnDamage on_damage_;  // may be null
   std::map<std::string_view, sqlite3_stmt*> idle_;
   absl::Status failure_;
 };

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Database>> ReaderPool::Take() {
     }
     --unopened_;
   }
-  absl::StatusOr<std::unique_ptr<Database>> opened = Database::Open(path_, Database::Use::kRead);
+  absl::StatusOr<std::unique_ptr<Database>> opened = Database::Open(path_, Database::Use::kRead, on_damage_);
   if (!opened.ok()) GiveBack(nullptr);
   return opened;
 }

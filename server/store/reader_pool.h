@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,8 +18,9 @@ namespace legoai::store {
 
 class ReaderPool {
  public:
-  // `connections` to `path` at most, opened when they are first needed; who finds none free waits.
-  ReaderPool(std::string path, int connections) : path_(std::move(path)), unopened_(connections) {}
+  // `connections` to `path` at most, opened when they are first needed; who finds none free waits. `on_damage`: database.h.
+  ReaderPool(std::string path, int connections, Database::OnDamage on_damage)
+      : path_(std::move(path)), on_damage_(std::move(on_damage)), unopened_(connections) {}
   ReaderPool(const ReaderPool&) = delete;
   ReaderPool& operator=(const ReaderPool&) = delete;
 
@@ -29,6 +31,7 @@ class ReaderPool {
   void GiveBack(std::unique_ptr<Database> database);
 
   const std::string path_;
+  const Database::OnDamage on_damage_;
   std::mutex mutex_;
   std::condition_variable freed_;
   int unopened_;                                 // guarded by mutex_

@@ -175,13 +175,15 @@ TEST_F(SqliteFaults, WhatIsNoDatabaseIsRefused) {
 
 TEST_F(SqliteFaults, ADamagedRowIsNamed) {
   MakeStoreWithAJob();
-  Sql("UPDATE jobs SET value = x'ff'");
-  const auto store = OpenSqliteStore(path_);
+  auto store = OpenSqliteStore(path_);
   ASSERT_TRUE(store.ok()) << store.status();
+  Sql("UPDATE jobs SET value = x'ff'");
   const absl::Status status =
       (*store)->Read([](ReadTransaction& t) { return t.ListJobs({.project = "projects/default"}).status(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "jobs")) << status;
+  store->reset();
+  ExpectRefused(absl::StatusCode::kDataLoss, {"a row of the table jobs cannot be read", "--repair"});
 }
 
 TEST_F(SqliteFaults, AFolderThatIsNotThere) {

@@ -1,10 +1,14 @@
 #include "server/store/sqlite_store.h"
 
+#include <filesystem>
+#include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
 #include "server/store/group_writer.h"
+#include "server/store/integrity.h"
 #include "server/store/reader_pool.h"
 #include "server/store/schema.h"
 
@@ -30,16 +34,47 @@ absl::Status Nested() {
   return absl::FailedPreconditionError("a function that runs in a transaction of the store called the store itself");
 }
 
+// The first damage that any connection met. Thread-safe.
+class DamageLatch {
+ public:
+  explicit DamageLatch(std::function<void(const absl::Status&)> tell) : tell_(std::move(tell)) {}
+
+  void Set(const absl::Status& damage) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!damage_.ok()) return;
+      damage_ = damage;
+    }
+    if (tell_) tell_(damage);
+  }
+  absl::Status Get() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return damage_;
+  }
+
+ private:
+  const std::function<void(const absl::Status&)> tell_;
+  std::mutex mutex_;
+  absl::Status damage_;  // guarded by mutex_
+};
+
 class SqliteStore final : public Store {
  public:
-  SqliteStore(FileLock lock, std::unique_ptr<Database> database)
-      : lock_(std::move(lock)), database_(std::move(database)), writer_(*database_), readers_(database_->path(), kReaders) {}
+  SqliteStore(FileLock lock, std::shared_ptr<DamageLatch> damage, std::unique_ptr<Database> database)
+      : lock_(std::move(lock)),
+        damage_(damage),
+        database_(std::move(database)),
+        writer_(*database_),
+        readers_(database_->path(), kReaders, [damage](const absl::Status& error) { damage->Set(error); }) {}
 
   absl::Status Write(const std::function<absl::Status(Transaction&)>& work) override {
     if (inside == this) return Nested();
     const GroupWriter::Work guarded = [&](Transaction& transaction) {
+      if (absl::Status damage = damage_->Get(); !damage.ok()) return damage;
       const Inside here(this);
-      return work(transaction);
+      absl::Status status = work(transaction);
+      // What `work` read may be wrong, and it may have passed over that.
+      return status.ok() ? damage_->Get() : status;
     };
     absl::Status status = writer_.Write(guarded);
     for (int tries = 1; tries < kTries && absl::IsAborted(status); ++tries) status = writer_.Write(guarded);
@@ -58,6 +93,7 @@ class SqliteStore final : public Store {
  private:
   // In this order: the lock is given back last, and the writer's connection, closed after all others, empties the log.
   const FileLock lock_;
+  const std::shared_ptr<DamageLatch> damage_;
   const std::unique_ptr<Database> database_;
   GroupWriter writer_;
   ReaderPool readers_;
@@ -65,13 +101,23 @@ class SqliteStore final : public Store {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path, const SqliteOptions& options) {
+  std::error_code error;
+  const bool was_opened = std::filesystem::exists(path + ".lock", error);
   absl::StatusOr<FileLock> lock = FileLock::Take(path);
   if (!lock.ok()) return lock.status();
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path, Database::Use::kWrite);
+  if (was_opened && std::filesystem::file_size(path, error) == 0 && !error) {
+    return DamageError(path, "it is empty, though a store was made there; to begin a new one, remove it and its .lock");
+  }
+  const absl::StatusOr<bool> finished = CheckIntegrity(path, options.check_budget);
+  if (!finished.ok()) return finished.status();
+  if (!*finished && options.on_unfinished_check) options.on_unfinished_check();
+  const auto damage = std::make_shared<DamageLatch>(options.on_damage);
+  absl::StatusOr<std::unique_ptr<Database>> database =
+      Database::Open(path, Database::Use::kWrite, [damage](const absl::Status& what) { damage->Set(what); });
   if (!database.ok()) return database.status();
   if (absl::Status status = PrepareSchema(**database); !status.ok()) return status;
-  return std::make_unique<SqliteStore>(*std::move(lock), *std::move(database));
+  return std::make_unique<SqliteStore>(*std::move(lock), damage, *std::move(database));
 }
 
 }  // namespace legoai::store

@@ -1,0 +1,274 @@
+#include "server/store/repair.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/errors.h"
+#include "server/store/database.h"
+#include "server/store/file_lock.h"
+#include "server/store/integrity.h"
+#include "server/store/pages.h"
+#include "server/store/schema.h"
+#include "server/store/sqlite_transaction.h"
+
+namespace legoai::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kRowsOfATransaction = 5'000;
+constexpr size_t kMostNames = 20;  // that are printed
+
+// One letter for each column: n, i, r, t, b.
+std::string Shape(const RawRow& row) {
+  std::string shape;
+  for (const Cell& cell : row.cells) shape += "nirtb"[static_cast<int>(cell.kind)];
+  return shape;
+}
+
+// Whether it is a message of this kind, all of it. Which table a row is of is told by its columns and by what its message says of
+// them: the pages that would tell may be those that are damaged.
+template <class M>
+bool Read(const Cell& cell, M* message) {
+  return message->ParseFromString(cell.bytes) && message->GetReflection()->GetUnknownFields(*message).empty();
+}
+
+class Saver {
+ public:
+  Saver(const DatabasePages& pages, Database& out, RepairReport* report)
+      : pages_(pages), out_(out), transaction_(out), report_(report) {}
+
+  absl::Status Run() {
+    absl::Status status = out_.RunScript("BEGIN");
+    if (status.ok()) status = SaveJobs();
+    if (status.ok()) status = SaveRest();
+    if (status.ok()) status = out_.RunScript("COMMIT");
+    return status.ok() ? out_.RunScript("PRAGMA wal_checkpoint(TRUNCATE)") : status;
+  }
+
+ private:
+  absl::Status SaveJobs() {
+    std::map<std::string, std::pair<int64_t, v1::Job>> jobs;
+    std::set<std::string> names;
+    const int64_t unreadable = pages_.ForEachRow([&](const RawRow& row) {
+      const std::string shape = Shape(row);
+      if (!row.of_table && shape == "ti" && row.cells[0].bytes.starts_with("projects/")) names.insert(row.cells[0].bytes);
+      if (!row.of_table || shape != "ntttiiitb") return;
+      v1::Job job;
+      if (!Read(row.cells[8], &job) || job.name() != row.cells[1].bytes) {
+        ++report_->unreadable;
+        return;
+      }
+      auto& [number, latest] = jobs[job.name()];
+      if (!latest.name().empty() && latest.version() >= job.version()) return;
+      number = row.row_id;
+      latest = job;
+    });
+    report_->unreadable += unreadable;
+    for (const auto& [name, numbered] : jobs) {
+      if (absl::Status status = transaction_.InsertJob(numbered.second, {}); !status.ok()) return status;
+      Statement row = out_.Query("SELECT id FROM jobs WHERE name = ?1", name);
+      if (!row.Next()) return row.status();
+      jobs_[numbered.first] = {name, row.Int(0)};
+      ++report_->saved["jobs"];
+    }
+    for (const std::string& name : names) {
+      if (jobs.count(name) == 0) report_->lost_jobs.push_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveRest() {
+    absl::Status status;
+    pages_.ForEachRow([&](const RawRow& row) {
+      if (!status.ok()) return;
+      status = row.of_table ? SaveOfTable(row, Shape(row)) : SaveOfKey(row, Shape(row));
+      if (status.ok() && ++rows_ % kRowsOfATransaction == 0) status = out_.RunScript("COMMIT; BEGIN");
+    });
+    return status;
+  }
+
+  struct SavedJob {
+    std::string name;
+    int64_t number = 0;  // in the new store
+  };
+
+  // Calls `save` for a row of a job that is there, and counts it.
+  template <class Save>
+  absl::Status Keep(const char* table, const Cell& job, const Save& save) {
+    const auto found = jobs_.find(job.number);
+    if (found == jobs_.end()) {
+      ++report_->orphans[table];
+      return absl::OkStatus();
+    }
+    ++report_->saved[table];
+    return save(found->second);
+  }
+  absl::Status Unreadable() {
+    ++report_->unreadable;
+    return absl::OkStatus();
+  }
+
+  // Of tables with row ids.
+  absl::Status SaveOfTable(const RawRow& row, const std::string& shape) {
+    const auto& cells = row.cells;
+    if (shape == "nb") {
+      v1::PlanResult plan;
+      if (!Read(cells[1], &plan)) return Unreadable();
+      Cell job;
+      job.number = row.row_id;
+      return Keep("plans", job, [&](const SavedJob& of) { return transaction_.PutPlan(of.name, plan); });
+    }
+    if (shape == "iib") {
+      v1::Attempt attempt;
+      if (Read(cells[2], &attempt) && attempt.attempt() == cells[1].number)
+        return Keep("attempts", cells[0], [&](const SavedJob& of) { return transaction_.PutAttempt(of.name, attempt); });
+      v1::FlightRecord record;
+      if (!Read(cells[2], &record) || record.attempt() != cells[1].number) return Unreadable();
+      return Keep("flight_records", cells[0],
+                  [&](const SavedJob& of) { return transaction_.PutFlightRecord(of.name, record, nullptr); });
+    }
+    if (shape == "iiib" || shape == "iiibi") {
+      v1::Checkpoint checkpoint;
+      if (Read(cells[3], &checkpoint) && checkpoint.step() == cells[1].number && checkpoint.epoch() == cells[2].number)
+        return Keep("checkpoints", cells[0], [&](const SavedJob& of) { return transaction_.PutCheckpoint(of.name, checkpoint); });
+      v1::FlightDump dump;
+      if (!Read(cells[3], &dump) || dump.rank() != cells[2].number) return Unreadable();
+      return Keep("flight_dumps", cells[0], [&](const SavedJob& of) {
+        return out_.Run("INSERT OR REPLACE INTO flight_dumps (job, attempt, rank, value) VALUES (?1, ?2, ?3, ?4)", of.number,
+                        cells[1].number, cells[2].number, dump);
+      });
+    }
+    return absl::OkStatus();
+  }
+
+  // Of tables that lie in the tree of their key.
+  absl::Status SaveOfKey(const RawRow& row, const std::string& shape) {
+    const auto& cells = row.cells;
+    if (shape == "tb") {
+      v1::Worker worker;
+      if (!Read(cells[1], &worker) || worker.name() != cells[0].bytes) return Unreadable();
+      ++report_->saved["workers"];
+      return transaction_.PutWorker(worker);
+    }
+    if (shape == "ti" && !cells[0].bytes.starts_with("projects/") && cells[0].bytes != "schema_version") {
+      ++report_->saved["telemetry"];
+      return transaction_.SetTelemetrySequence(cells[0].bytes, cells[1].number);
+    }
+    if (shape == "tttt" && cells[0].bytes.starts_with("projects/")) {
+      ++report_->saved["submissions"];
+      return out_.Run("INSERT OR IGNORE INTO submissions (project, request_id, job, content_sha256) VALUES (?1, ?2, ?3, ?4)",
+                      cells[0].bytes, cells[1].bytes, cells[2].bytes, cells[3].bytes);
+    }
+    if (shape == "iib") {
+      v1::Transition transition;
+      if (!Read(cells[2], &transition) || transition.version() != cells[1].number) return Unreadable();
+      return Keep("transitions", cells[0], [&](const SavedJob& of) {
+        transition.set_job(of.name);
+        const absl::Status status = transaction_.AppendTransition(transition);
+        return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+      });
+    }
+    if (shape == "iiib") {
+      v1::StepMetrics metrics;
+      if (!Read(cells[3], &metrics) || metrics.attempt() != cells[1].number || metrics.step() != cells[2].number)
+        return Unreadable();
+      return Keep("metrics", cells[0], [&](const SavedJob& of) { return transaction_.AppendMetrics(of.name, metrics); });
+    }
+    if (shape == "iiiib" || shape == "iiinb") return SaveLog(cells);
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveLog(const std::vector<Cell>& cells) {
+    v1::LogLine line;
+    if (!Read(cells[4], &line) || line.sequence() != cells[1].number) return Unreadable();
+    return Keep("logs", cells[0], [&](const SavedJob& of) {
+      const std::optional<int64_t> rank =
+          cells[3].kind == Cell::Kind::kNull ? std::nullopt : std::optional<int64_t>(cells[3].number);
+      return out_.Run("INSERT OR IGNORE INTO logs (job, sequence, attempt, rank, value) VALUES (?1, ?2, ?3, ?4, ?5)", of.number,
+                      cells[1].number, cells[2].number, rank, line);
+    });
+  }
+
+  const DatabasePages& pages_;
+  Database& out_;
+  SqliteTransaction transaction_;
+  RepairReport* const report_;
+  std::map<int64_t, SavedJob> jobs_;  // by their number in the damaged store
+  int64_t rows_ = 0;
+};
+
+void Remove(const std::string& path) {
+  std::error_code ignored;
+  for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(path + suffix, ignored);
+}
+
+absl::Status Save(const std::string& path, RepairReport* report) {
+  const auto database = MappedFile::Open(path);
+  if (!database.ok()) return database.status();
+  const auto log_file = MappedFile::Open(path + "-wal");
+  if (!log_file.ok()) return log_file.status();
+  const LogContent log = ReadLog(log_file->bytes());
+  const DatabasePages pages(database->bytes(), log);
+  report->lost_header = !pages.has_header();
+  report->log_damage = log.damage;
+  {
+    auto out = Database::Open(report->saved_to, Database::Use::kWrite);
+    if (!out.ok()) return out.status();
+    if (absl::Status status = PrepareSchema(**out); !status.ok()) return status;
+    if (absl::Status status = Saver(pages, **out, report).Run(); !status.ok()) return status;
+  }
+  return CheckIntegrity(report->saved_to, absl::Hours(24)).status();
+}
+
+}  // namespace
+
+absl::StatusOr<RepairReport> RepairStore(const std::string& path) {
+  if (!fs::exists(path)) return FieldError("store", path, "is not there", absl::StatusCode::kNotFound);
+  const auto lock = FileLock::Take(path);
+  if (!lock.ok()) return lock.status();
+  RepairReport report;
+  report.saved_to = path + ".repaired";
+  if (fs::exists(report.saved_to)) {
+    return FieldError("store", report.saved_to, "is there from an earlier repair: remove it, or put it in the store's place",
+                      absl::StatusCode::kFailedPrecondition);
+  }
+  if (absl::Status status = Save(path, &report); !status.ok()) {
+    Remove(report.saved_to);
+    return status;
+  }
+  return report;
+}
+
+std::string ToText(const RepairReport& report, const std::string& path) {
+  std::string text = absl::StrCat("saved from ", path, ", which is as it was, to ", report.saved_to, ":\n");
+  for (const auto& [table, rows] : report.saved) absl::StrAppend(&text, "  ", table, ": ", rows, " rows\n");
+  if (report.saved.empty()) absl::StrAppend(&text, "  nothing\n");
+  absl::StrAppend(&text, "lost:\n");
+  const bool nothing_lost = report.lost_jobs.empty() && report.unreadable == 0 && report.orphans.empty() && !report.lost_header &&
+                            report.log_damage.empty();
+  if (nothing_lost) absl::StrAppend(&text, "  nothing that is known of\n");
+  if (!report.lost_jobs.empty())
+    absl::StrAppend(&text, "  jobs: ", report.lost_jobs.size(), " of which only the name is left:\n");
+  for (size_t i = 0; i < std::min(report.lost_jobs.size(), kMostNames); ++i)
+    absl::StrAppend(&text, "    ", report.lost_jobs[i], "\n");
+  if (report.lost_jobs.size() > kMostNames) absl::StrAppend(&text, "    and ", report.lost_jobs.size() - kMostNames, " more\n");
+  for (const auto& [table, rows] : report.orphans) absl::StrAppend(&text, "  ", table, ": ", rows, " rows of lost jobs\n");
+  if (report.unreadable > 0) absl::StrAppend(&text, "  rows that cannot be read: ", report.unreadable, "\n");
+  if (report.lost_header) absl::StrAppend(&text, "  the file's header: what was deleted before may be back\n");
+  if (!report.log_damage.empty()) absl::StrAppend(&text, "  the latest changes: ", report.log_damage, "\n");
+  absl::StrAppend(&text, "to go on with what was saved, and keep the damaged files beside it:\n  mv ", path, " ", path,
+                  ".damaged\n");
+  for (const char* suffix : {"-wal", "-shm"}) {
+    if (fs::exists(path + suffix)) absl::StrAppend(&text, "  mv ", path, suffix, " ", path, ".damaged", suffix, "\n");
+  }
+  return absl::StrCat(text, "  mv ", report.saved_to, " ", path, "\n");
+}
+
+}  // namespace legoai::store
