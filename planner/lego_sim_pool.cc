@@ -213,7 +213,9 @@ absl::StatusOr<std::optional<v1::SimResponse>> LegoSimPool::Wait(absl::Duration 
     for (size_t i = 0; i < busy.size(); ++i) {
       std::optional<v1::SimResponse> answer;
       if (polled[i].revents != 0) answer = Receive(*busy[i]);
-      if (!answer) answer = CheckLimits(*busy[i]);
+      if (!answer || answer->has_progress()) {
+        if (auto over = CheckLimits(*busy[i])) answer = std::move(over);
+      }
       if (answer) return answer;
     }
     if (left == absl::ZeroDuration()) return std::optional<v1::SimResponse>();

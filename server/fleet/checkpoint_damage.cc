@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "server/fleet/resume_point.h"
-#include "worker/checkpoint/damage.h"
 
 namespace legoai::server {
 namespace {
@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transact
   if (status.ok()) status = SetCommittedStep(transaction, job);
   if (!status.ok()) return status;
   job->set_steps_back(job->steps_back() + 1);
-  return std::optional(checkpoint::DamageText(damage));
+  return std::optional(absl::StrCat("the checkpoint of step ", damage.step(), " is damaged (", found->damage(), ")"));
 }
 
 }  // namespace legoai::server
