@@ -64,8 +64,13 @@ std::vector<std::string> ServerCommand(const std::string& address, const std::st
 
 std::vector<std::string> AgentCommand(const std::string& server, const std::string& name, int64_t slots,
                                       const std::string& runs) {
-  return {"worker/agent/legoai-agent",        "--server=" + server, "--name=" + name,
-          "--slots=" + std::to_string(slots), "--runs=" + runs,     "--trainer=worker/train/legoai-trainer"};
+  return {"worker/agent/legoai-agent",
+          "--server=" + server,
+          "--name=" + name,
+          "--slots=" + std::to_string(slots),
+          "--runs=" + runs,
+          "--data_roots=" + fs::path(runs).parent_path().string(),  // the tests' texts lie beside the runs
+          "--trainer=worker/train/legoai-trainer"};
 }
 
 absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, int64_t steps, int64_t interval) {

@@ -59,6 +59,42 @@ TEST_F(PreparationsTest, WhatCannotBeTrainedIsRefusedByField) {
   EXPECT_THAT(Trainers(), IsEmpty());
 }
 
+// Paths in a job are whoever's wish who may submit one; the operator says where they may lead. The last --data_roots counts.
+TEST_F(PreparationsTest, OnlyWhatTheOperatorAllowsIsRead) {
+  namespace fs = std::filesystem;
+  const std::string allowed = folder() + "/allowed", outside = folder() + "/text.txt", inside = allowed + "/text.txt";
+  fs::create_directories(allowed);
+  fs::copy(outside, inside);
+  fs::create_symlink("../text.txt", allowed + "/link.txt");
+  StartAgent({"--data_roots=" + folder() + "/later," + allowed});
+  ASSERT_TRUE(AwaitConnection());
+  int64_t epoch = 0;
+  // Of a job with this text, tokenizer and weights: the field that is refused, or empty, then it was trained.
+  const auto refused = [&](const std::string& text, const std::string& tokenizer, const std::string& weights) {
+    v1::ToAgent attempt = Attempt(++epoch, 1);
+    attempt.mutable_start()->mutable_dataset()->set_uri(text);
+    attempt.mutable_start()->mutable_recipe()->mutable_model()->set_tokenizer_path(tokenizer);
+    attempt.mutable_start()->mutable_recipe()->mutable_model()->set_initial_load_path(weights);
+    server_.Send(attempt);
+    EXPECT_TRUE(AwaitEnd(epoch));
+    const auto ended = server_.Get().Ended(epoch);
+    if (!ended->has_error()) return std::string();
+    const absl::Status status = FromRpcStatus(ended->error());
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    EXPECT_THAT(status.message(), HasSubstr("--data_roots"));
+    const auto violation = GetFieldViolation(status);
+    return violation ? violation->field() : status.ToString();
+  };
+  EXPECT_EQ(refused(outside, "byte", ""), "training.dataset_path");
+  EXPECT_EQ(refused("file:///etc/passwd", "byte", ""), "training.dataset_path");
+  EXPECT_EQ(refused(allowed + "/link.txt", "byte", ""), "training.dataset_path");
+  EXPECT_EQ(refused(inside, "/etc/passwd", ""), "model.tokenizer_path");
+  EXPECT_EQ(refused(inside, "byte", folder() + "/weights"), "model.initial_load_path");
+  EXPECT_THAT(Trainers(), IsEmpty());
+  EXPECT_EQ(refused(inside, "byte", ""), "");
+  EXPECT_TRUE(Logged("jobs may read from"));
+}
+
 // A text that takes hours to read: whoever asks for an end does not wait for that.
 TEST_F(PreparationsTest, CanBeStopped) {
   const std::string endless = folder() + "/endless.txt";

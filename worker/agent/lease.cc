@@ -81,6 +81,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (!directory.ok()) return directory.status();
   auto request = AttemptRequest(start_, *directory, services_.options.trainer, services_.options.worker.device());
   if (!request.ok()) return request.status();
+  request->data_roots = services_.options.data_roots;
   if (absl::Status status = MakeEpochDirectory(*directory); !status.ok()) return status;
   const auto slots = services_.slots.Take(request->nproc, [this] { return stopping_ || revoked_; });
   if (absl::IsCancelled(slots.status()) && !revoked_) {

@@ -13,12 +13,14 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "proto/errors.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
 #include "worker/agent/this_machine.h"
+#include "worker/launch/data_roots.h"
 #include "worker/launch/program_help.h"
 #include "worker/launch/programs.h"
 
@@ -27,6 +29,9 @@ ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host
 ABSL_FLAG(std::string, pool, "default", "of workers that jobs choose from");
 ABSL_FLAG(int64_t, slots, 0, "ranks that may run here at a time; 0: one for each physical core");
 ABSL_FLAG(std::string, runs, "", "folder for what jobs write; all workers of a pool must see the same one");
+ABSL_FLAG(std::vector<std::string>, data_roots, {},
+          "folders from which jobs may read texts, tokenizers and weights, with commas between them; the working folder (unless "
+          "that is /) and the examples of this program if not given");
 ABSL_FLAG(std::string, device_file, "", "this machine as `lego hardware --measure` found it; where that keeps it, if not given");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
 ABSL_FLAG(int64_t, telemetry_mb, 64, "megabytes of metrics and log lines that are kept while the server is away");
@@ -51,6 +56,13 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   std::filesystem::create_directories(options.runs, error);
   if (error || access(options.runs.c_str(), W_OK) != 0) {
     return FieldError("--runs", options.runs, absl::StrCat("cannot be written", error ? ": " + error.message() : ""));
+  }
+  options.data_roots = absl::GetFlag(FLAGS_data_roots);
+  if (options.data_roots.empty()) options.data_roots = launch::DefaultDataRoots();
+  for (std::string& root : options.data_roots) {
+    if (!root.empty()) root = std::filesystem::absolute(root, error).lexically_normal().string();
+    if (root.empty() || (std::filesystem::exists(root, error) && !std::filesystem::is_directory(root, error)))
+      return FieldError("--data_roots", root, "must be a folder");
   }
   auto worker = ThisMachine({.name = absl::GetFlag(FLAGS_name),
                              .pool = absl::GetFlag(FLAGS_pool),
@@ -95,9 +107,11 @@ int Main(int argc, char** argv) {
   if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);
   auto options = ReadOptions();
   if (!options.ok()) return Fail(log, options.status(), GetFieldViolation(options.status()) ? 2 : 1);
-  log.Write("info", absl::StrCat("legoai-agent ", options->worker.build_version(), " of ", options->worker.name(), ": ",
-                                 options->worker.slots(), " slots of type ", options->worker.device().type(), ", runs in ",
-                                 options->runs));
+  log.Write("info",
+            absl::StrCat("legoai-agent ", options->worker.build_version(), " of ", options->worker.name(), ": ",
+                         options->worker.slots(), " slots of type ", options->worker.device().type(), ", runs in ", options->runs,
+                         "; jobs may read from ",
+                         options->data_roots.empty() ? "nowhere (--data_roots)" : absl::StrJoin(options->data_roots, ", ")));
   if (absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }

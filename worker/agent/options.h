@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -14,6 +15,7 @@ struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
   v1::Worker worker;                                    // what Hello says of this machine; `instance` names this process
   std::string runs;                                     // jobs' folders go there (epoch_directory.h)
+  std::vector<std::string> data_roots;                  // folders from which jobs may read (launch/data_roots.h)
   std::string trainer;                                  // path of legoai-trainer
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, kept while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second try to reach the server; doubles

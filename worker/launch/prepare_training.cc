@@ -16,6 +16,7 @@
 #include "worker/data/token_file.h"
 #include "worker/data/tokenizer.h"
 #include "worker/launch/build_version.h"
+#include "worker/launch/data_roots.h"
 #include "worker/launch/export_mark.h"
 #include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
@@ -165,6 +166,9 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   *start.mutable_recipe() = dims->Resolve(request.recipe);
   start.set_run_directory(start.recipe().job().dump_folder());
   if (absl::Status status = CheckWeightsStay(request, start); !status.ok()) return status;
+  if (request.data_roots) {
+    if (absl::Status status = CheckDataRoots(start.recipe(), *request.data_roots); !status.ok()) return status;
+  }
   if (absl::Status status = CheckProgram(request.trainer); !status.ok()) return status;
   *start.mutable_model() = request.model;
   start.set_world_size(request.nproc);

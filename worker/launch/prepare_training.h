@@ -39,6 +39,8 @@ struct TrainRequest {
   std::vector<int> processors;         // to which; empty: any that this process may use
   int64_t rendezvous_port = 0;         // 0: any
   double peak_flops_per_second = 0;    // of one device; for MFU, which is left out where it is 0
+  // Where the files that it reads must lie (data_roots.h); unset: anywhere.
+  std::optional<std::vector<std::string>> data_roots;
 };
 
 struct PreparedTraining {

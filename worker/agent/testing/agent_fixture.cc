@@ -55,6 +55,7 @@ void AgentTest::StartAgent(const std::vector<std::string>& further_arguments) {
                     "--name=tester",
                     "--slots=2",
                     "--runs=" + folder() + "/runs",
+                    "--data_roots=" + folder(),
                     "--trainer=" + request_.trainer};
   spec.arguments.insert(spec.arguments.end(), further_arguments.begin(), further_arguments.end());
   spec.log_path = LogPath();
