@@ -60,7 +60,7 @@ TEST_F(ManifestTest, FoundOnlyAfterTheCommit) {
   ASSERT_TRUE(digest.ok()) << digest.status();
   EXPECT_EQ(digest->size(), 64u);
   EXPECT_FALSE(IsCommitted(root_, 7).value());
-  EXPECT_EQ(ReadManifest(root_, 7, "1.0+abc").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadManifest(root_, 7, "1.0+abc").status().code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(CommitManifest(root_, 7).ok());
   EXPECT_TRUE(IsCommitted(root_, 7).value());
   const auto read = ReadManifest(root_, 7, "1.0+abc");

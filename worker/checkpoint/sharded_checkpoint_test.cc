@@ -195,13 +195,13 @@ TEST(ShardedCheckpoint, AllRanksHearThatTheDiskIsFull) {
   const std::string root = FreshRoot();
   RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
-    SaveCallbacks callbacks = kNobodyVotes;
+    SaveCallbacks callbacks;
     callbacks.meet = [&] {
       std::error_code there;
       if (rank == 0) std::filesystem::create_symlink("/dev/full", StepDirectory(root, 2) + "/rank-00001.bin", there);
       return absl::OkStatus();
     };
-    const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, callbacks);
+    const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, callbacks).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << rank << ": " << status;
     return "";
   });
