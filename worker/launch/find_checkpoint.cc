@@ -58,8 +58,9 @@ bool SeesTheJob(const std::string& root, const v1::Start& start) {
 
 absl::Status MissingFolder(const std::string& root, int64_t step, const v1::Start& start) {
   if (!SeesTheJob(root, start)) {
-    return absl::NotFoundError(absl::StrCat("the checkpoint of step ", step, " is not in ", root,
-                                            ", nor is anything else of the job: do all workers of the pool see the same runs?"));
+    return FieldError(checkpoint::StepDirectory(root, step), "",
+                      "is not there, nor is anything else of the job: do all workers of the pool see the same runs?",
+                      absl::StatusCode::kNotFound);
   }
   const auto aside = checkpoint::ListPutAside(root);
   const bool known = aside.ok() && std::any_of(aside->begin(), aside->end(), [&](const std::string& name) {
