@@ -119,7 +119,7 @@ TEST(FlightRecorder, RefusesOtherFiles) {
   EXPECT_EQ(ReadFlightRing(TempPath("none"), "").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(TempPath("text")) << std::string(10000, 'x');
   EXPECT_EQ(ReadFlightRing(TempPath("text"), "").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ReadFlightRing(TempPath("text/ring"), "").status().code(), absl::StatusCode::kUnavailable);  // no such folder
+  EXPECT_EQ(ReadFlightRing(TempPath("text/ring"), "").status().code(), absl::StatusCode::kInvalidArgument);  // no such folder
   EXPECT_FALSE(FlightDumpFromJson("{\"version\": 1}").ok());
 }
 
