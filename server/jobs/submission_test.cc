@@ -338,7 +338,7 @@ TEST(Submission, NoTextHasControlCharacters) {
       message->GetReflection()->SetString(message, field, before + bad);
       const absl::Status status = CheckSubmission(request).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-      EXPECT_TRUE(IsPrintable(status.message())) << name;
+      EXPECT_TRUE(IsPrintable(std::string(status.message()))) << name;
       ASSERT_TRUE(GetFieldViolation(status)) << status;
       EXPECT_EQ(GetFieldViolation(status)->field(), name);
     }

@@ -108,7 +108,7 @@ TEST(RunDirectory, AFullDiskCostsALineOfMetricsAndNoMore) {
   auto limit = std::make_optional<checkpoint::FileSizeLimit>(bytes + 10);
   const absl::Status full = directory->AppendMetrics(Metrics(1, 2, 4));
   limit.reset();
-  EXPECT_EQ(full.code(), absl::StatusCode::kOutOfRange) << full;
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
   EXPECT_EQ(std::filesystem::file_size(MetricsPath(path)), bytes);
   ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 3, 3)).ok());
   const auto all = ReadMetrics(path);
