@@ -139,7 +139,7 @@ TEST_F(ServerCommands, AJobFromSubmissionToItsEnd) {
   EXPECT_EQ(RunJson({"list", "--limit", "1"})[0]["name"], retried["name"]);
   EXPECT_NE(Run({"retry", id}).out.find(", which tries " + name + " again; begins anew, for it has no checkpoint\n"),
             std::string::npos);
-  ExpectError({"retry", id, "--from", "400"}, 1, {"from_step", "400", "there is none"});
+  ExpectError({"retry", id, "--from", "400"}, 2, {"from_step", "400", "there is none"});
   ExpectError({"retry", id, "--from", "0"}, 2, {"--from", "0"});
   ExpectError({"retry", id, "--from", "400", "--fresh"}, 2, {"from_step", "fresh"});
   const Result waited = Run({"wait", id});

@@ -77,7 +77,7 @@ TEST_F(CheckpointDamageTest, TheNextOlderOneIsGoneOnFromAndNoRestartIsUsedUp) {
   ReportDamage(start, "rank-00001.bin: w [0] + [4]: torn");
   start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 6);
-  EXPECT_EQ(start.resume_directory(), "/runs/epoch-1");
+  EXPECT_EQ(start.resume_directory(), absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-1/checkpoints"));
   EXPECT_EQ(Get(job).committed_step(), 6);
   EXPECT_EQ(Get(job).steps_back(), 1);
   ReportDamage(start, "/runs/epoch-1/step-6: is gone");
@@ -116,7 +116,7 @@ TEST_F(CheckpointDamageTest, AStepThatIsSavedAgainIsGoneOnFrom) {
   ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 0 died"));
   start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 8);
-  EXPECT_EQ(start.resume_directory(), "/runs/epoch-3");
+  EXPECT_EQ(start.resume_directory(), absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-3/checkpoints"));
 }
 
 TEST_F(CheckpointDamageTest, OnlyWhenNoneLoadsTheJobFailsAndNamesThemAll) {
