@@ -71,6 +71,21 @@ TEST_F(Lego, WrongCallsNameWhatIsMeant) {
   ExpectError({"fr", Path("config.json")}, 2, {"config.json"});
 }
 
+TEST_F(Lego, ControlCharactersAreRefusedAndNotPrinted) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"pl\x1b[2Jan"}, {"checkpoints", "no\x1b[2Jwhere"}, {"plan", "--model", "a\nb"}, {"train", "--job.description=\xc2\x9b"}}) {
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find("must not have control characters"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find_first_of("\x1b\x9b"), std::string::npos) << result.err;
+  }
+  Write(Path("escape.toml"), "[job]\ndump_folder = \"runs\\u0000/\\u001b[2J\"\n");
+  const Result result = Run({"train", "--recipe", Path("escape.toml"), "--dry-run"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_NE(result.err.find("job.dump_folder = runs\\u0000/\\u001b[2J: must not have control characters"), std::string::npos)
+      << result.err;
+}
+
 TEST_F(Lego, CatalogsAndVersion) {
   const Json models = Json::parse(Run({"models", "-o", "json"}).out);
   bool found = false;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
 #include "proto/nearest.h"
+#include "proto/printable.h"
 #include "server/cli/checkpoints_command.h"
 #include "server/cli/command.h"
 #include "server/cli/completion.h"
@@ -66,7 +67,7 @@ int CodeOf(const absl::Status& status) {
 }
 
 int Report(const std::string& name, const absl::Status& status, int code) {
-  std::fprintf(stderr, "lego %s: %s\n", name.c_str(), std::string(status.message()).c_str());
+  std::fprintf(stderr, "lego %s: %s\n", name.c_str(), Printable(status.message(), Lines::kKeep).c_str());
   return code;
 }
 
@@ -93,6 +94,10 @@ int RunCommand(const Command& command, const std::vector<std::string>& words) {
 }
 
 int Main(std::vector<std::string> words) {
+  if (absl::Status status = CheckArguments(words); !status.ok()) {
+    std::fprintf(stderr, "lego: %s\n", std::string(status.message()).c_str());
+    return kWrongCall;
+  }
   const std::vector<Command> commands = AllCommands();
   std::string name = words.empty() ? "--help" : words[0];
   if (!words.empty()) words.erase(words.begin());

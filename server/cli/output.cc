@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/utf8.h"
 #include "proto/yaml/yaml.h"
 
 namespace legoai::cli {
@@ -99,7 +100,8 @@ std::string FirstColumns(const std::string& text, size_t columns) {
   return std::string(text.begin(), end);
 }
 
-void Print(const std::string& text) {
+void Print(const std::string& raw) {
+  const std::string text = Printable(raw, Lines::kKeep);
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }

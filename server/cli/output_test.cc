@@ -45,6 +45,16 @@ TEST(Table, AlignsByCharactersNotBytes) {
   EXPECT_EQ(table.Text(), "name     size\n█           1\nabcdef  12345\n");
 }
 
+// What a server or a file gives may hold anything; a terminal obeys none of it.
+TEST(Output, ControlCharactersAreShownNotObeyed) {
+  ::testing::internal::CaptureStdout();
+  Print("a\x1b[2J\tb\r\nc\x7f\xc2\x9b\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "a\\u001b[2J\tb\\r\nc\\u007f\\u009b\n");
+  ::testing::internal::CaptureStdout();
+  Print(TreeText(Format::kJson, {{"name", "a\x1b\x7f\"\n"}}));
+  EXPECT_EQ(Tree::parse(::testing::internal::GetCapturedStdout())["name"], "a\x1b\x7f\"\n") << "it is still JSON";
+}
+
 TEST(Output, ColumnsAreCharacters) {
   EXPECT_EQ(Width("a█·é"), 4u);
   EXPECT_EQ(FirstColumns("a█·é", 0), "");

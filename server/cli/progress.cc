@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/utf8.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {
@@ -29,7 +30,8 @@ std::string BenchmarkText(const v1::SimProgress& progress) {
 
 ProgressLine::ProgressLine(absl::Duration pause) : terminal_(isatty(STDERR_FILENO)), pause_(pause) {}
 
-void ProgressLine::Show(const std::string& text) {
+void ProgressLine::Show(const std::string& raw) {
+  const std::string text = Printable(raw, Lines::kKeep);
   const absl::Time now = absl::Now();
   if (terminal_) {
     shown_ = CutToTerminal(text);
@@ -47,7 +49,8 @@ void ProgressLine::Show(const std::string& text) {
   }
 }
 
-void ProgressLine::Note(const std::string& text) {
+void ProgressLine::Note(const std::string& raw) {
+  const std::string text = Printable(raw, Lines::kKeep);
   if (shown_.empty()) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;

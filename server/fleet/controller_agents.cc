@@ -8,6 +8,7 @@
 #include "server/fleet/controller.h"
 #include "server/fleet/lease_binding.h"
 #include "server/jobs/names.h"
+#include "server/jobs/request_checks.h"
 #include "server/jobs/submission.h"
 #include "worker/launch/build_version.h"
 
@@ -31,6 +32,7 @@ absl::Status Controller::CheckHello(const v1::Hello& hello) const {
         absl::StrCat("this server is of build ", std::string(launch::BuildVersion()), ": install the same build on both"),
         absl::StatusCode::kFailedPrecondition);
   }
+  if (absl::Status status = CheckKnown(worker, "worker"); !status.ok()) return status;
   if (worker.instance().empty()) return FieldError("worker.instance", "", "is needed");
   if (absl::Status status = CheckRuns(worker.runs()); !status.ok()) return status;
   if (worker.slots() < 1 || worker.slots() > kMostSlots)

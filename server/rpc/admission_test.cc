@@ -53,6 +53,18 @@ TEST_F(AdmissionTest, OfNamesWithoutEndTheBeginningIsInTheLog) {
   EXPECT_FALSE(lines_[0].contains("job"));
 }
 
+TEST_F(AdmissionTest, ControlCharactersAreRefusedAndNotLogged) {
+  v1::ListJobsRequest list;
+  list.set_filter(std::string("state = running\0", 16));
+  EXPECT_EQ(GetFieldViolation(AdmitCall({"http", "[::1]:5"}, "ListJobs", list))->field(), "filter");
+  v1::CancelJobRequest cancel;
+  cancel.set_name("projects/default/jobs/\x1b[2J");
+  const absl::Status status = AdmitCall({"grpc", "[::1]:5"}, "CancelJob", cancel);
+  EXPECT_EQ(GetFieldViolation(status)->field(), "name");
+  EXPECT_EQ(GetFieldViolation(status)->value(), "projects/default/jobs/\\u001b[2J");
+  EXPECT_TRUE(lines_.empty());
+}
+
 TEST_F(AdmissionTest, AllMethodsAreKnownAndLooksAreNotLogged) {
   const auto* service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
   ASSERT_GT(service->method_count(), 10);

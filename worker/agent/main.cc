@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "proto/errors.h"
+#include "proto/printable.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
@@ -105,6 +106,7 @@ int Main(int argc, char** argv) {
       "worker/agent/main.cc");
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   const JsonLog log(STDERR_FILENO);
+  if (absl::Status status = CheckArguments({argv + 1, argv + argc}); !status.ok()) return Fail(log, status, 2);
   if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);
   auto options = ReadOptions();
   if (!options.ok()) return Fail(log, options.status(), GetFieldViolation(options.status()) ? 2 : 1);

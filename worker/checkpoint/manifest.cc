@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/utf8.h"
 #include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/dtypes.h"
 #include "worker/checkpoint/files.h"
@@ -50,9 +51,10 @@ std::vector<int64_t> ShapeOf(const v1::CheckpointChunk& chunk) {
 absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk& chunk,
                         std::map<std::string, int64_t>& file_bytes) {
   const std::string path = absl::StrCat(directory, "/", chunk.file());
-  if (chunk.file().find('/') != std::string::npos || DTypeBytes(chunk.dtype()) == 0)
+  const bool other_folder = std::filesystem::path(chunk.file()).filename() != chunk.file() || chunk.file() == "..";
+  if (other_folder || !IsPrintable(chunk.file()) || !IsPrintable(chunk.name()) || DTypeBytes(chunk.dtype()) == 0)
     return FieldError(absl::StrCat(directory, ": ", chunk.name()), chunk.file(),
-                      "is no file of the checkpoint, or holds no known type", kTorn);
+                      "is no file of the checkpoint, or holds no known type or a name with control characters", kTorn);
   auto known = file_bytes.find(chunk.file());
   if (known == file_bytes.end()) {
     std::error_code error;

@@ -111,6 +111,13 @@ TEST_F(ManifestTest, ChunksMustCoverEveryTensorOnce) {
   ExpectRefused("written twice", [](auto& m) { *m.add_chunks() = m.chunks(1); });  // the scalar
 }
 
+TEST_F(ManifestTest, ChunksLieInFilesOfItsFolderAndHaveNames) {
+  const std::string file = Save().chunks(0).file();
+  for (const std::string& name : {"../step-7/" + file, std::string(".."), std::string(), file + std::string("\0x", 2), "\x1b" + file})
+    ExpectRefused("is no file of the checkpoint", [&](v1::CheckpointManifest& manifest) { manifest.mutable_chunks(0)->set_file(name); });
+  ExpectRefused("is no file of the checkpoint", [](v1::CheckpointManifest& manifest) { manifest.mutable_chunks(0)->set_name("w\n"); });
+}
+
 TEST_F(ManifestTest, ChunksMustBeWholeOnTheDisk) {
   const std::string file = StepDirectory(root_, 7) + "/rank-00001.bin";
   ExpectRefused("rank-00001.bin: w = [2, 0] + [2, 3]: the file ends before it",

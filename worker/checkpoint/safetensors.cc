@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/utf8.h"
 #include "worker/checkpoint/dtypes.h"
 
 namespace legoai::checkpoint {
@@ -54,6 +55,7 @@ std::optional<int64_t> DenseBytes(const std::vector<int64_t>& shape, int64_t ele
 // One tensor of the header. Its offset counts from the end of the header still.
 absl::StatusOr<TensorInfo> ParseTensor(const std::string& file, const std::string& name, const json& entry) {
   const std::string field = FieldOf(file, name);
+  if (!IsPrintable(name)) return FieldError(field, "", "a name with control characters; convert the weights anew");
   if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string())
     return FieldError(field, "", absl::StrCat("the header gives no dtype; ", kTorn));
   const std::string dtype_name = entry["dtype"].get<std::string>();
@@ -123,7 +125,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string&
   std::map<std::string, std::string> map;
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string value = file.is_string() ? file.get<std::string>() : file.dump();
-    if (!file.is_string() || value.empty() || std::filesystem::path(value).filename() != value || value == "..")
+    if (!file.is_string() || value.empty() || std::filesystem::path(value).filename() != value || value == ".." || !IsPrintable(value) ||
+        !IsPrintable(name))
       return FieldError(FieldOf(path, name), value, "not the name of a file in the index's folder");
     map[name] = value;
   }

@@ -170,6 +170,8 @@ TEST(SafetensorsTest, BadFilesAreRefusedByFileAndTensor) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, {": a", "no valid shape"}},
       {R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8, {": a", "no dtype"}},
       {R"({"a":7})", 0, {": a", "no dtype"}},
+      {R"({"a\u001b[2J":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8, {": a\\u001b[2J", "control characters"}},
+      {R"({"a\u0000":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8, {": a\\u0000", "control characters"}},
   };
   for (const Case& c : cases) {
     const auto reader = SafetensorsReader::Open(Forge("bad.safetensors", c.header, c.data_bytes));
@@ -212,6 +214,8 @@ TEST(SafetensorsTest, MissingFilesAndTensors) {
   ExpectOpenError(Path("folder"), {second + ": d", "missing"});
   ASSERT_TRUE(WriteFile(index, R"({"weight_map": {"d": "../x"}})").ok());
   ExpectOpenError(Path("folder"), {"index.json: d = ../x"});
+  ASSERT_TRUE(WriteFile(index, R"({"weight_map": {"d": "x\u0000y"}})").ok());
+  ExpectOpenError(Path("folder"), {"index.json: d = x\\u0000y"});
   ASSERT_TRUE(WriteFile(index, "{}").ok());
   ExpectOpenError(Path("folder"), {"weight_map"});
   ASSERT_TRUE(WriteFile(index, R"({"weight_map": {"a": ")" + second + "\"}}").ok());
