@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "planner/estimate_one.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
@@ -70,6 +71,8 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const st
   planner::LegoSimOptions options;
   options.program = *program;
   options.processes = 1;
+  // Without fast kernels one operator of a large step takes minutes, in which there is no progress to tell.
+  if (request.cost_mode() == v1::COST_BENCHMARK) options.time_limit = absl::Minutes(30);
   planner::LegoSimPool pool(options);
   return planner::EstimateOne(request, pool, interrupted, progress);
 }

@@ -7,7 +7,8 @@
 
 namespace legoai::sim {
 
-// Of one core while the others do the same.
+// Of one core while the others do the same, in the time that it gives to this process: a busy machine does not make a type look
+// slow.
 struct CoreSpeed {
   v1::DType dtype = v1::FLOAT32;
   double flops_per_second = 1;          // of matrix products in `dtype`

@@ -18,8 +18,8 @@ namespace legoai::sim {
 
 // All replays should take no longer than this; one that is to count needs another before it.
 inline constexpr double kReplaySeconds = 120;
-// Beyond this the benchmark is refused.
-inline constexpr double kMostReplaySeconds = 3600;
+// Beyond this the benchmark is refused: then single operators take minutes, in which nothing can be told.
+inline constexpr double kMostReplaySeconds = 600;
 
 // Predicted seconds by instruction of one step.
 absl::StatusOr<std::vector<double>> PredictSeconds(const graph::Trace& trace, const CoreSpeed& speed);
