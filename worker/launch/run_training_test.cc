@@ -205,7 +205,7 @@ TEST_F(RunTrainingTest, ALeasedAttemptGoesOnFromWhatItsLeaseSays) {
   request_.lease->resume_directory = folder() + "/elsewhere/epoch-1/checkpoints";
   const absl::Status unseen = Train().status();
   EXPECT_EQ(unseen.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(unseen.message(), HasSubstr("the checkpoint of step 3 is not in " + request_.lease->resume_directory));
+  EXPECT_THAT(unseen.message(), HasSubstr(checkpoint::StepDirectory(request_.lease->resume_directory, 3) + ": is not there"));
   EXPECT_FALSE(checkpoint::GetDamage(unseen).has_value());
 }
 

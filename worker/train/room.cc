@@ -34,6 +34,7 @@ absl::StatusOr<bool> AwaitRoom(launch::TrainerLink& link, const RoomFor& room, c
     absl::Status told = link.SendWaits(launch::WaitsForRoom(room.what, room.path, room.bytes, free, full));
     if (!told.ok()) return told;
     WaitALook(link);
+    if (absl::Status made = room.make ? room.make() : absl::OkStatus(); !made.ok()) return made;
     const bool enough = checkpoint::FreeBytesOnDisk(room.path).value_or(0) >= room.bytes;
     int64_t wish = waited >= pause && enough && link.start().rank() == 0 ? kTry : kWait;
     if (max == nullptr && waited >= pause && enough) wish = kTry;

@@ -18,6 +18,8 @@ struct RoomFor {
   std::string what;   // "a checkpoint"
   std::string path;   // on the disk
   int64_t bytes = 0;  // of all ranks; 0: not known
+  // Called at each look, while the others wait for this rank: what it removes may be room enough. Empty: there is nothing to do.
+  std::function<absl::Status()> make = nullptr;
 };
 
 // Ranks that wait together: `max` gives the largest value of all, as Machine::Max. Empty: this rank waits alone.

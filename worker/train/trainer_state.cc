@@ -42,6 +42,8 @@ absl::Status NoteDamage(const absl::Status& status, const v1::Start& start, int6
 
 absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
                                     comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max) {
+  // What was committed since the last save makes older ones needless, and them room.
+  if (absl::Status settled = SettleSaves(link, pending); !settled.ok()) return settled;
   const v1::Start& start = link.start();
   const std::string root = launch::CheckpointsPath(start.run_directory());
   const auto tensors = CheckpointTensors(optimizer);
@@ -51,14 +53,15 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
   callbacks.written = [&](int64_t bytes) { link.Advance(bytes); };
   callbacks.meet = [&] { return link.Meet(); };
   std::string digest;
-  const absl::StatusOr<bool> done = DoWhenThereIsRoom(link, {"a checkpoint", root, *bytes}, max, [&] {
-    const absl::Status told = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
-                                                checkpoint::BytesToWrite(tensors, runtime));
-    if (!told.ok()) return told;
-    auto saved = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
-    if (saved.ok()) digest = *std::move(saved);
-    return saved.status();
-  });
+  const absl::StatusOr<bool> done =
+      DoWhenThereIsRoom(link, {"a checkpoint", root, *bytes, [&] { return pending.Settle(); }}, max, [&] {
+        const absl::Status told = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
+                                                    checkpoint::BytesToWrite(tensors, runtime));
+        if (!told.ok()) return told;
+        auto saved = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
+        if (saved.ok()) digest = *std::move(saved);
+        return saved.status();
+      });
   if (!done.ok() || !*done) return done;
   absl::Status status = link.Offer(facts.step(), digest);
   if (status.ok()) status = SettleSaves(link, pending);

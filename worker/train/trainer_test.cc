@@ -1,223 +1,28 @@
 // Trains a tiny Llama with real trainer processes, from Start to Exit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
-#include <random>
-#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/rectangle.h"
 #include "worker/checkpoint/safetensors.h"
-#include "worker/checkpoint/small_file_system.h"
-#include "worker/launch/build_version.h"
 #include "worker/launch/run_directory.h"
-#include "worker/launch/run_training.h"
-#include "worker/launch/testing/tiny_run.h"
+#include "worker/train/testing/trainer_run.h"
 
 namespace legoai::train {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
-class TrainerTest : public launch::testing::TinyRun {
- protected:
-  TrainerTest() : TinyRun("worker/train/legoai-trainer") {
-    WriteText(Words());
-    recipe().mutable_training()->set_global_batch_size(4);
-    recipe().mutable_training()->set_steps(6);
-    recipe().mutable_training()->set_mixed_precision_param(v1::FLOAT32);
-    recipe().mutable_optimizer()->set_lr(5e-3);
-    recipe().mutable_lr_scheduler()->set_warmup_steps(2);
-    recipe().mutable_checkpoint()->set_enable_checkpoint(true);
-    recipe().mutable_metrics()->set_log_freq(1);
-  }
-
-  // Words that repeat, so that there is something to learn.
-  static std::string Words() {
-    std::mt19937 random(1);
-    std::string text;
-    const char* const words[] = {"the ", "lord ", "said ", "unto ", "moses ", "and "};
-    for (int i = 0; i < 2000; ++i) text += words[random() % 6];
-    return text;
-  }
-
-  absl::StatusOr<launch::TrainOutcome> Train(const std::string& name, int64_t nproc) {
-    request_.nproc = nproc;
-    recipe().mutable_job()->set_dump_folder(folder() + "/" + name);
-    return TinyRun::Train();
-  }
-  // When the first step of at least this number is reported.
-  void SignalRank1(int signal_number, int64_t step) {
-    callbacks_.metrics = [this, signal_number, step, sent = false](const v1::StepMetrics& metrics) mutable {
-      if (metrics.step() >= step && !std::exchange(sent, true)) kill(pids_.at(1), signal_number);
-    };
-  }
-  std::string Checkpoints(const std::string& name) const { return launch::CheckpointsPath(folder() + "/" + name); }
-
-  // Loss of each step, over all attempts.
-  std::map<int64_t, double> Losses(const std::string& name) const {
-    std::map<int64_t, double> losses;
-    for (const auto& entry : launch::LatestOfEachStep(*launch::ReadMetrics(folder() + "/" + name))) {
-      losses[entry.step()] = entry.loss();
-    }
-    return losses;
-  }
-
-  // A whole fp32 tensor of a checkpoint.
-  std::vector<float> Tensor(const std::string& name, int64_t step, const std::string& tensor, std::vector<int64_t> shape) const {
-    auto reader = checkpoint::CheckpointReader::Open(Checkpoints(name), step, launch::BuildVersion());
-    EXPECT_TRUE(reader.ok()) << reader.status();
-    std::vector<float> values(checkpoint::Volume(shape));
-    EXPECT_EQ(reader->ReadRectangle(tensor, v1::FLOAT32, shape, checkpoint::WholeOf(shape), values.data()), absl::OkStatus());
-    return values;
-  }
-};
-
-// As the service restarts a job: each attempt in a folder of its own, from what an earlier one has written, in another layout.
-TEST_F(TrainerTest, ALeasedAttemptGoesOnFromAnothersFolder) {
-  recipe().mutable_checkpoint()->set_interval(2);
-  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
-  ASSERT_TRUE(Train("whole", 2).ok());
-  // While the ranks wait for the verdict on step 2, they are asked to stop.
-  recipe().mutable_checkpoint()->set_max_pending_commits(0);
-  callbacks_.commit = [this, asked = false](int64_t step,
-                                            const std::vector<std::string>&) mutable -> std::optional<absl::Status> {
-    if (step != 2 || std::exchange(asked, true)) return absl::OkStatus();
-    stop_.Request(/*save=*/true);
-    return std::nullopt;
-  };
-  request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
-  const auto stopped = Train("epoch-5", 2);
-  ASSERT_TRUE(stopped.ok()) << stopped.status();
-  EXPECT_EQ(stopped->cause, v1::Exit::STOPPED);
-  EXPECT_EQ(stopped->step, 3);
-  callbacks_.commit = nullptr;
-  request_.lease = {.attempt = 2, .epoch = 6, .resume_step = stopped->step, .resume_directory = Checkpoints("epoch-5")};
-  request_.recipe.mutable_training()->set_local_batch_size(4);
-  const auto resumed = Train("epoch-6", 1);
-  ASSERT_TRUE(resumed.ok()) << resumed.status();
-  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("epoch-6")), ::testing::Not(::testing::Contains(stopped->step)));
-  auto losses = Losses("epoch-5");
-  losses.merge(Losses("epoch-6"));
-  const auto whole = Losses("whole");
-  ASSERT_EQ(losses.size(), whole.size());
-  for (const auto& [step, loss] : whole) EXPECT_NEAR(losses.at(step), loss, 1e-5) << step;
-
-  // All steps are done and committed, and the export was cut short: it is made up for.
-  ASSERT_FALSE(resumed->hf_directory.empty());
-  std::filesystem::remove_all(resumed->hf_directory);
-  request_.lease = {.attempt = 3, .epoch = 7, .resume_step = 6, .resume_directory = Checkpoints("epoch-6")};
-  const auto exported = Train("epoch-7", 1);
-  ASSERT_TRUE(exported.ok()) << exported.status();
-  EXPECT_EQ(exported->cause, v1::Exit::FINISHED);
-  EXPECT_EQ(exported->step, 6);
-  EXPECT_EQ(exported->hf_directory, folder() + "/epoch-7/hf");
-  EXPECT_TRUE(std::filesystem::exists(exported->hf_directory + "/model.safetensors"));
-  EXPECT_TRUE(checkpoint::ListCheckpoints(Checkpoints("epoch-7"))->empty());
-}
-
-// However late the verdicts come, the training is the same to the last bit; and at every moment nothing is found that was not
-// committed, nothing removed that may be needed, and no more pending than may be.
-TEST_F(TrainerTest, VerdictsThatComeLateChangeNothing) {
-  constexpr int64_t kSteps = 40, kMost = 3, kKeep = 2;
-  recipe().mutable_training()->set_steps(kSteps);
-  recipe().mutable_checkpoint()->set_interval(1);
-  recipe().mutable_checkpoint()->set_keep_latest_k(0);
-  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
-  recipe().mutable_checkpoint()->set_max_pending_commits(kMost);
-  ASSERT_TRUE(Train("whole", 2).ok());
-
-  const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(absl::StrCat("seed ", seed));
-  std::mt19937 random(seed);
-  std::map<int64_t, absl::Time> due;
-  std::vector<int64_t> committed;
-  std::set<int64_t> denied;
-  size_t most_pending = 0;
-  callbacks_.commit = [&](int64_t step, const std::vector<std::string>& digests) -> std::optional<absl::Status> {
-    EXPECT_EQ(digests.size(), 2u);
-    const auto [at, fresh] = due.try_emplace(step, absl::Now() + absl::Milliseconds(random() % 400));
-    most_pending = std::max(most_pending, due.size());
-    for (const auto& [pending, time] : due) EXPECT_TRUE(checkpoint::IsPrepared(Checkpoints("late"), pending)) << pending;
-    const auto found = *checkpoint::ListCheckpoints(Checkpoints("late"));
-    for (const int64_t one : found) EXPECT_THAT(committed, Contains(one));
-    for (size_t i = committed.size() - std::min<size_t>(committed.size(), kKeep); i < committed.size(); ++i) {
-      // Committed a moment ago, it may not have its name yet.
-      EXPECT_TRUE(checkpoint::IsPrepared(Checkpoints("late"), committed[i]) ||
-                  *checkpoint::IsCommitted(Checkpoints("late"), committed[i]))
-          << committed[i] << " at step " << step;
-    }
-    if (step != due.begin()->first || absl::Now() < at->second) return std::nullopt;
-    due.erase(at);
-    if (step < kSteps && random() % 8 == 0) {
-      denied.insert(step);
-      return absl::AbortedError("by lot");
-    }
-    committed.push_back(step);
-    return absl::OkStatus();
-  };
-  recipe().mutable_checkpoint()->set_keep_latest_k(kKeep);
-  request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
-  const auto late = Train("late", 2);
-  ASSERT_TRUE(late.ok()) << late.status();
-  EXPECT_EQ(late->cause, v1::Exit::FINISHED);
-  EXPECT_THAT(due, IsEmpty());
-  EXPECT_EQ(committed.size() + denied.size(), static_cast<size_t>(kSteps));
-  EXPECT_GT(most_pending, 1u) << "no verdict came late";
-  EXPECT_LE(most_pending, static_cast<size_t>(kMost) + 1) << "one is waited for";
-  EXPECT_EQ(Losses("late"), Losses("whole"));
-  const auto kept = checkpoint::ListCheckpoints(Checkpoints("late"));
-  ASSERT_TRUE(kept.ok()) << kept.status();
-  EXPECT_THAT(*kept, ElementsAre(*(committed.end() - 2), committed.back()));
-  for (const int64_t step : denied) EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("late"), step)));
-  for (const int64_t step : *kept) {
-    for (const char* file : {"/rank-00000.bin", "/rank-00001.bin"}) {
-      const auto a = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("late"), step) + file);
-      const auto b = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("whole"), step) + file);
-      ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
-      EXPECT_TRUE(*a == *b) << step << file;
-    }
-  }
-  EXPECT_EQ(late->hf_directory, folder() + "/late/hf");
-}
-
-// What is denied in the end is not exported, and the training is over all the same.
-TEST_F(TrainerTest, ADenialAfterTheLastStepKeepsTheExportBack) {
-  recipe().mutable_checkpoint()->set_interval(3);
-  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
-  bool asked = false;
-  callbacks_.commit = [&](int64_t step, const std::vector<std::string>&) -> std::optional<absl::Status> {
-    if (step == 3) return absl::OkStatus();
-    if (std::exchange(asked, true)) return absl::AbortedError("too late");
-    return std::nullopt;
-  };
-  request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
-  const auto outcome = Train("run", 2);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
-  EXPECT_EQ(outcome->hf_directory, "");
-  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3));
-  EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("run"), 6)));
-  EXPECT_THAT(logs_, Contains(HasSubstr("step 6 was denied: ABORTED: too late")));
-  EXPECT_THAT(logs_, Contains(HasSubstr("no Hugging Face folder is written")));
-}
+class TrainerTest : public testing::TrainerRun {};
 
 TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
   recipe().mutable_training()->set_steps(60);
@@ -283,9 +88,9 @@ TEST_F(TrainerTest, EveryLayoutFindsTheSameHeldOutLoss) {
   }
 }
 
-// The mean over all held-out sequences, one at a time in one process, is what every batch and every layout finds: 29 of them, which
-// no batch here divides and the largest exceeds, of very different losses. The weights are trained, and a step of this learning
-// rate leaves them as they are.
+// The mean over all held-out sequences, one at a time in one process, is what every batch and every layout finds: 29 of them,
+// which no batch here divides and the largest exceeds, of very different losses. The weights are trained, and a step of this
+// learning rate leaves them as they are.
 TEST_F(TrainerTest, TheHeldOutLossDependsOnNeitherBatchNorLayout) {
   std::string text = Words();
   text.resize(6000);
@@ -321,8 +126,12 @@ TEST_F(TrainerTest, TheHeldOutLossDependsOnNeitherBatchNorLayout) {
     int64_t replicate, shard, tp, pp, microbatch;
     bool loss_parallel;
   };
-  for (const Layout& l : {Layout{"dp2", 2, 1, 1, 1, 1, true}, {"fsdp2", 1, 2, 1, 1, 1, true}, {"tp2", 1, 1, 2, 1, 1, true},
-                          {"tp2-whole-loss", 1, 1, 2, 1, 1, false}, {"pp2", 1, 1, 1, 2, 1, true}, {"pp2-2", 1, 1, 1, 2, 2, true}}) {
+  for (const Layout& l : {Layout{"dp2", 2, 1, 1, 1, 1, true},
+                          {"fsdp2", 1, 2, 1, 1, 1, true},
+                          {"tp2", 1, 1, 2, 1, 1, true},
+                          {"tp2-whole-loss", 1, 1, 2, 1, 1, false},
+                          {"pp2", 1, 1, 1, 2, 1, true},
+                          {"pp2-2", 1, 1, 1, 2, 2, true}}) {
     recipe().mutable_parallelism()->set_data_parallel_replicate_degree(l.replicate);
     recipe().mutable_parallelism()->set_data_parallel_shard_degree(l.shard);
     recipe().mutable_parallelism()->set_tensor_parallel_degree(l.tp);
@@ -400,90 +209,6 @@ TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
   EXPECT_FALSE(checkpoint::ListCheckpoints(Checkpoints("run"))->empty()) << "those from before are kept";
 }
 
-// Only reading every byte shows it: a rank says so, and the ranks are started again from the one before.
-TEST_F(TrainerTest, AFlippedBitCostsOneCheckpointAndNotTheRun) {
-  recipe().mutable_checkpoint()->set_interval(2);
-  recipe().mutable_training()->set_steps(9);
-  ASSERT_TRUE(Train("whole", 2).ok());
-  std::filesystem::copy(folder() + "/whole", folder() + "/run", std::filesystem::copy_options::recursive);
-  for (const int64_t step : {8, 9}) std::filesystem::remove_all(checkpoint::StepDirectory(Checkpoints("run"), step));
-  const std::string torn = checkpoint::StepDirectory(Checkpoints("run"), 6) + "/rank-00001.bin";
-  std::string bytes = *checkpoint::ReadFile(torn);
-  bytes[bytes.size() / 2] ^= 1;
-  ASSERT_TRUE(checkpoint::WriteFile(torn, bytes).ok());
-  const auto outcome = Train("run", 2);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->resumed_from, 4);
-  EXPECT_EQ(Losses("run"), Losses("whole"));
-  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(2, 4, 6, 8, 9));
-  EXPECT_TRUE(std::filesystem::exists(Checkpoints("run") + "/step-6.damaged"));
-  const v1::RunAttempt attempt = (*launch::ReadRun(folder() + "/run"))->attempts(1);
-  ASSERT_EQ(attempt.damaged_size(), 1);
-  EXPECT_THAT(attempt.damaged(0).detail(), HasSubstr("rank-00001.bin"));
-}
-
-// The ranks keep what they have learned, the half-written step is removed, and with room again all goes on.
-TEST_F(TrainerTest, ASaveThatDoesNotFitWaitsForRoom) {
-  recipe().mutable_comm()->set_trace_buf_size(10);
-  recipe().mutable_checkpoint()->set_interval(3);
-  ASSERT_TRUE(Train("whole", 2).ok());
-  std::filesystem::create_directories(folder() + "/run");
-  const pid_t child = fork();
-  if (child == 0) {
-    const absl::Status mounted = checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20);
-    EXPECT_TRUE(mounted.ok()) << mounted;
-    const std::string filler = folder() + "/run/filler";
-    bool filled = false;
-    std::vector<std::string> waits;
-    callbacks_.progress = [&](const v1::Progress& progress) {
-      if (progress.step() == 2 && !std::exchange(filled, true)) {
-        std::ofstream file(filler, std::ios::binary);
-        for (const std::string block(4096, 'x'); file.write(block.data(), block.size()) && file.flush();) {
-        }
-      }
-      if (progress.waits().empty()) return;
-      waits.push_back(progress.waits());
-      EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("run"), 3)));
-      std::filesystem::remove(filler);
-    };
-    const auto outcome = Train("run", 2);
-    EXPECT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_FALSE(waits.empty());
-    if (!waits.empty()) EXPECT_THAT(waits[0], HasSubstr(" that a checkpoint takes"));
-    // Metrics of the steps before could not be kept.
-    for (const int64_t step : {5, 6}) EXPECT_EQ(Losses("run").at(step), Losses("whole").at(step)) << step;
-    EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
-    _exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-}
-
-TEST_F(TrainerTest, ARankThatIsKilledEndsAllAndIsNamed) {
-  recipe().mutable_training()->set_steps(100000);
-  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
-  SignalRank1(SIGKILL, /*step=*/3);
-  const auto outcome = Train("run", 2);
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1"));
-  EXPECT_THAT(outcome.status().message(), HasSubstr("was killed by signal 9"));
-  for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(std::filesystem::exists(launch::FlightRingPath(folder() + "/run", rank) + ".json")) << rank;
-  }
-}
-
-TEST_F(TrainerTest, AStoppedRankIsFound) {
-  recipe().mutable_training()->set_steps(100000);
-  recipe().mutable_comm()->set_train_timeout_seconds(60);
-  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
-  SignalRank1(SIGSTOP, /*step=*/3);
-  const auto outcome = Train("run", 2);
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1"));
-  EXPECT_THAT(outcome.status().message(), HasSubstr("the process is stopped (SIGSTOP)"));
-}
-
 // hf/ is of the step that is done, whatever an earlier run left there.
 TEST_F(TrainerTest, TheExportIsOfTheLastStep) {
   recipe().mutable_checkpoint()->set_last_save_in_hf(true);
@@ -519,34 +244,6 @@ TEST_F(TrainerTest, AnotherModelOfTheSameShapesIsRefused) {
   const absl::Status status = Train("run", 1).status();
   ASSERT_TRUE(GetFieldViolation(status).has_value()) << status;
   EXPECT_EQ(GetFieldViolation(status)->field(), "model tiny: rope_theta");
-}
-
-// No room that is made helps: no file may grow beyond a few KiB.
-TEST_F(TrainerTest, AFileThatMayNotGrowFailsAndKeepsWhatWasSaved) {
-  recipe().mutable_checkpoint()->set_interval(3);
-  ASSERT_TRUE(Train("run", 2).ok());
-  recipe().mutable_training()->set_steps(9);
-  recipe().mutable_comm()->set_trace_buf_size(10);
-  auto limit = std::make_optional<checkpoint::FileSizeLimit>(50'000);
-  const auto outcome = Train("run", 2);
-  limit.reset();
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kOutOfRange) << outcome.status();
-  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
-  const auto again = Train("run", 2);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->resumed_from, 6);
-  EXPECT_EQ(again->step, 9);
-}
-
-TEST_F(TrainerTest, ATornCheckpointIsRefusedByName) {
-  ASSERT_TRUE(Train("run", 1).ok());
-  const std::string file = checkpoint::StepDirectory(Checkpoints("run"), 6) + "/rank-00000.bin";
-  ASSERT_TRUE(std::filesystem::exists(file));
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(100).put('x');
-  recipe().mutable_training()->set_steps(9);
-  const auto outcome = Train("run", 1);
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kDataLoss) << outcome.status();
-  EXPECT_THAT(outcome.status().message(), HasSubstr("rank-00000.bin"));
 }
 
 v1::Model TinyGpt2(v1::Model model) {

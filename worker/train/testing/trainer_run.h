@@ -1,0 +1,76 @@
+// A tiny Llama that real trainer processes train on words that repeat, and what can be read of its run afterwards. Thread-safety:
+// none.
+#pragma once
+
+#include <signal.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/rectangle.h"
+#include "worker/launch/build_version.h"
+#include "worker/launch/run_directory.h"
+#include "worker/launch/run_training.h"
+#include "worker/launch/testing/tiny_run.h"
+
+namespace legoai::train::testing {
+
+class TrainerRun : public launch::testing::TinyRun {
+ protected:
+  TrainerRun() : TinyRun("worker/train/legoai-trainer") {
+    WriteText(Words());
+    recipe().mutable_training()->set_global_batch_size(4);
+    recipe().mutable_training()->set_steps(6);
+    recipe().mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+    recipe().mutable_optimizer()->set_lr(5e-3);
+    recipe().mutable_lr_scheduler()->set_warmup_steps(2);
+    recipe().mutable_checkpoint()->set_enable_checkpoint(true);
+    recipe().mutable_metrics()->set_log_freq(1);
+  }
+
+  // Words that repeat, so that there is something to learn.
+  static std::string Words() {
+    std::mt19937 random(1);
+    std::string text;
+    const char* const words[] = {"the ", "lord ", "said ", "unto ", "moses ", "and "};
+    for (int i = 0; i < 2000; ++i) text += words[random() % 6];
+    return text;
+  }
+
+  absl::StatusOr<launch::TrainOutcome> Train(const std::string& name, int64_t nproc) {
+    request_.nproc = nproc;
+    recipe().mutable_job()->set_dump_folder(folder() + "/" + name);
+    return TinyRun::Train();
+  }
+  // When the first step of at least this number is reported.
+  void SignalRank1(int signal_number, int64_t step) {
+    callbacks_.metrics = [this, signal_number, step, sent = false](const v1::StepMetrics& metrics) mutable {
+      if (metrics.step() >= step && !std::exchange(sent, true)) kill(pids_.at(1), signal_number);
+    };
+  }
+  std::string Checkpoints(const std::string& name) const { return launch::CheckpointsPath(folder() + "/" + name); }
+
+  // Loss of each step, over all attempts.
+  std::map<int64_t, double> Losses(const std::string& name) const {
+    std::map<int64_t, double> losses;
+    for (const auto& entry : launch::LatestOfEachStep(*launch::ReadMetrics(folder() + "/" + name))) {
+      losses[entry.step()] = entry.loss();
+    }
+    return losses;
+  }
+
+  // A whole fp32 tensor of a checkpoint.
+  std::vector<float> Tensor(const std::string& name, int64_t step, const std::string& tensor, std::vector<int64_t> shape) const {
+    auto reader = checkpoint::CheckpointReader::Open(Checkpoints(name), step, launch::BuildVersion());
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    std::vector<float> values(checkpoint::Volume(shape));
+    EXPECT_EQ(reader->ReadRectangle(tensor, v1::FLOAT32, shape, checkpoint::WholeOf(shape), values.data()), absl::OkStatus());
+    return values;
+  }
+};
+
+}  // namespace legoai::train::testing
