@@ -39,7 +39,7 @@ class AgentPendingTest : public testing::AgentTest {
     server_.GoAway();
   }
   void AwaitWaiting() {
-    while (!Logged("waits for the server's word on the checkpoint of step 2")) usleep(10'000);
+    while (!Logged("waits: the server's word on the checkpoint of step 2")) usleep(10'000);
   }
   void ComeBackAndCommit() {
     server_.Change([](State& state) { state.verdict = nullptr; });

@@ -55,7 +55,7 @@ TEST_F(PreparationsTest, WhatCannotBeTrainedIsRefusedByField) {
   attempt.mutable_start()->set_resume_step(4);
   attempt.mutable_start()->set_resume_directory(folder() + "/nowhere");
   EXPECT_EQ(field_of(attempt), folder() + "/nowhere/step-4");
-  EXPECT_THAT(server_.Get().Ended(7)->error().message(), HasSubstr("the checkpoint of step 4 is not in"));
+  EXPECT_THAT(server_.Get().Ended(7)->error().message(), HasSubstr("is not there, nor is anything else of the job"));
   EXPECT_THAT(Trainers(), IsEmpty());
 }
 

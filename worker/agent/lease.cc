@@ -177,7 +177,7 @@ std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::s
 // The trainers are gone. What is denied stays on the disk, in nobody's way: the next attempt has a folder of its own.
 void Lease::AwaitVerdicts() {
   if (!questions_.empty() && !revoked_)
-    TellLog("info", absl::StrCat("waits for ", launch::WaitsForVerdict(questions_.begin()->first)), std::nullopt, NowUs());
+    TellLog("info", absl::StrCat("waits: ", launch::WaitsForVerdict(questions_.begin()->first)), std::nullopt, NowUs());
   while (!questions_.empty() && !revoked_ && killed_because_.empty()) {
     const auto oldest = questions_.begin();
     if (const auto verdict = services_.commits.Take(oldest->second)) {
