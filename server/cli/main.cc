@@ -67,7 +67,7 @@ int CodeOf(const absl::Status& status) {
 }
 
 int Report(const std::string& name, const absl::Status& status, int code) {
-  std::fprintf(stderr, "lego %s: %s\n", name.c_str(), Printable(status.message(), Lines::kKeep).c_str());
+  std::fprintf(stderr, "lego %s: %s\n", name.c_str(), Printable(std::string(status.message()), Lines::kKeep).c_str());
   return code;
 }
 

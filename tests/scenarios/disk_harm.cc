@@ -38,7 +38,8 @@ std::vector<Saved> SavedBy(const fs::path& job) {
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(epoch.path() / "checkpoints", none)) {
       const std::string name = entry.path().filename().string();
-      Saved one{.path = entry.path().string()};
+      Saved one;
+      one.path = entry.path().string();
       if (name.rfind("step-", 0) != 0 || !absl::SimpleAtoi(name.substr(5), &one.step)) continue;
       one.time = fs::last_write_time(entry.path() / "manifest.pb", none);
       if (!none) saved.push_back(one);
