@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/small_file_system.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
