@@ -4,21 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/fleet/resume_point.h"
+#include "server/jobs/transition.h"
 
 namespace legoai::server {
 namespace {
 
-// Of a job that the store does not have any more, the retry alone knows the checkpoint.
-absl::Status Put(store::Transaction& transaction, const v1::Checkpoint& checkpoint, v1::Job* job) {
-  const std::string owner = checkpoint.name().substr(0, checkpoint.name().find("/checkpoints/"));
-  if (owner == job->name()) return transaction.PutCheckpoint(owner, checkpoint);
-  const auto earlier = transaction.GetJob(owner);
-  if (!earlier.ok()) return earlier.status();
-  const v1::Checkpoint& start = job->starts_from();
-  if (checkpoint.name() == start.name() && checkpoint.epoch() == start.epoch()) *job->mutable_starts_from() = checkpoint;
-  return *earlier ? transaction.PutCheckpoint(owner, checkpoint) : absl::OkStatus();
-}
-
+// To that of the newest that is kept and whole, or to none; in memory.
 absl::Status SetCommittedStep(store::Transaction& transaction, v1::Job* job) {
   const auto kept = transaction.ListKeptCheckpoints(job->name());
   if (!kept.ok()) return kept.status();
@@ -27,6 +18,27 @@ absl::Status SetCommittedStep(store::Transaction& transaction, v1::Job* job) {
     if (one.damage().empty()) job->set_committed_step(std::max(job->committed_step(), one.step()));
   }
   return absl::OkStatus();
+}
+
+// A checkpoint of `owner`, which is over: a retry of it has found the damage.
+absl::Status PutEarlier(store::Transaction& transaction, const v1::Checkpoint& checkpoint, v1::Job owner, int64_t now_us) {
+  absl::Status status = transaction.PutCheckpoint(owner.name(), checkpoint);
+  if (status.ok()) status = SetCommittedStep(transaction, &owner);
+  return status.ok() ? Touch(transaction, &owner, now_us) : status;
+}
+
+// Of a job that the store does not have any more, the retry alone knows the checkpoint.
+absl::Status Put(store::Transaction& transaction, const v1::Checkpoint& checkpoint, int64_t now_us, v1::Job* job) {
+  const std::string owner = checkpoint.name().substr(0, checkpoint.name().find("/checkpoints/"));
+  if (owner == job->name()) {
+    absl::Status status = transaction.PutCheckpoint(owner, checkpoint);
+    return status.ok() ? SetCommittedStep(transaction, job) : status;
+  }
+  auto earlier = transaction.GetJob(owner);
+  if (!earlier.ok()) return earlier.status();
+  const v1::Checkpoint& start = job->starts_from();
+  if (checkpoint.name() == start.name() && checkpoint.epoch() == start.epoch()) *job->mutable_starts_from() = checkpoint;
+  return *earlier ? PutEarlier(transaction, checkpoint, **std::move(earlier), now_us) : absl::OkStatus();
 }
 
 }  // namespace
@@ -41,9 +53,7 @@ absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transact
   if (found == checkpoints->end()) return std::optional<std::string>();
   found->set_damage(damage.detail().empty() ? "it does not load" : damage.detail());
   found->set_damage_time_us(now_us);
-  absl::Status status = Put(transaction, *found, job);
-  if (status.ok()) status = SetCommittedStep(transaction, job);
-  if (!status.ok()) return status;
+  if (absl::Status status = Put(transaction, *found, now_us, job); !status.ok()) return status;
   job->set_steps_back(job->steps_back() + 1);
   return std::optional(absl::StrCat("the checkpoint of step ", damage.step(), " is damaged (", found->damage(), ")"));
 }

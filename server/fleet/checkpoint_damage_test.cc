@@ -153,11 +153,13 @@ TEST_F(CheckpointDamageTest, ThatOfTheJobThatIsTriedAgainIsMarkedThere) {
   start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_THAT(Damaged(earlier), ElementsAre(8));
+  EXPECT_EQ(Get(earlier).committed_step(), 4) << "as another retry of it would go on from";
   EXPECT_EQ(Get(retry.name()).steps_back(), 1);
   EXPECT_EQ(Get(retry.name()).starts_from().damage(), "torn");
   ReportDamage(start, "gone");
   EXPECT_THAT(AwaitState(retry.name(), FAILED).reason(), HasSubstr("step 8: torn; step 4: gone"));
   EXPECT_THAT(Damaged(earlier), ElementsAre(4, 8));
+  EXPECT_FALSE(Get(earlier).has_committed_step());
 }
 
 TEST_F(CheckpointDamageTest, DamageOfWhatIsNoCheckpointOfTheJobIsAnyOtherFailure) {
