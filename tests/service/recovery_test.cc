@@ -34,6 +34,7 @@ class RecoveryTest : public ServiceTest {
   static void FlipBit(const std::string& path) {
     auto contents = checkpoint::ReadFile(path);
     ASSERT_TRUE(contents.ok()) << contents.status();
+    ASSERT_FALSE(contents->empty()) << path;  // a replica of a rank before it writes nothing
     (*contents)[contents->size() / 2] ^= 1;
     ASSERT_TRUE(checkpoint::WriteFile(path, *contents).ok());
   }
@@ -184,15 +185,17 @@ TEST_F(RecoveryTest, ADamagedCheckpointIsPassedOverAndTheOneBeforeItGivesTheSame
   Kill(&agent);
   agents_.clear();
   WaitUntil("the end of its trainers", [this] { return Trainer(0) == 0 && Trainer(1) == 0; });
+  // All that it has said by then is taken, the last commit too.
+  WaitUntil("the end of its connection", [this] { return !Workers().at(0).connected(); });
   // A bit of the newest one's data, and the manifest of the one before.
   const auto committed = Checkpoints(job);
   const v1::Checkpoint newest = committed[committed.size() - 1], second = committed[committed.size() - 2];
-  FlipBit(checkpoint::StepDirectory(newest.directory(), newest.step()) + "/rank-00001.bin");
+  FlipBit(checkpoint::StepDirectory(newest.directory(), newest.step()) + "/rank-00000.bin");
   std::filesystem::remove(checkpoint::StepDirectory(second.directory(), second.step()) + "/manifest.pb");
   StartAgent("a", 2);
   AwaitSuccess(job);
   const auto attempts = Attempts(job);
-  ASSERT_EQ(attempts.size(), 4);
+  ASSERT_EQ(attempts.size(), 4) << "went on from step " << attempts[1].resume_step();
   for (const auto& [attempt, damaged] : {std::pair(attempts[1], newest), std::pair(attempts[2], second)}) {
     EXPECT_EQ(attempt.resume_step(), damaged.step());
     EXPECT_EQ(attempt.damage().step(), damaged.step());
@@ -202,7 +205,7 @@ TEST_F(RecoveryTest, ADamagedCheckpointIsPassedOverAndTheOneBeforeItGivesTheSame
   EXPECT_EQ(attempts[3].resume_step(), newest.step() - 2 * kInterval);
   EXPECT_EQ(Get(job).steps_back(), 2);
   const auto listed = Run({"checkpoints", job, "--server", address()});
-  EXPECT_NE(listed.out.find("rank-00001.bin"), std::string::npos) << listed.out;
+  EXPECT_NE(listed.out.find("rank-00000.bin"), std::string::npos) << listed.out;
   ExpectUndisturbed(job, undisturbed, 0);
   ExpectCheckpointsAsListed(job);
   ExpectSoundHistory(job);
