@@ -277,6 +277,9 @@ void FleetTest::Connect(TestAgent* agent) {
   const auto session = controller_->Connect(agent->hello, &agent->link);
   ASSERT_TRUE(session.ok()) << session.status();
   agent->session = *session;
+  agent->leave = [this, to = controller_.get(), from = *session] {
+    if (controller_.get() == to) to->Disconnected(from);
+  };
 }
 
 void FleetTest::Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill) {

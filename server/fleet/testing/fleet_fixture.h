@@ -41,14 +41,18 @@ class RecordingLink : public AgentLink {
   std::optional<absl::Status> closed_;
 };
 
-// An agent as the server sees it.
+// An agent as the server sees it. Its connection ends with it: nothing is sent to a link that is gone.
 struct TestAgent {
   explicit TestAgent(const std::string& name, int64_t slots = 2);
+  ~TestAgent() {
+    if (leave) leave();
+  }
 
   v1::Hello hello;
   RecordingLink link;
   uint64_t session = 0;
   int64_t sequence = 0;
+  std::function<void()> leave = {};
 };
 
 // Counts the transactions that pass through to a real store and tells when one is durable; it can hold them up, or refuse them as
