@@ -57,7 +57,8 @@ std::string Printable(std::string_view raw, Lines lines) {
 std::string ToUtf8(std::string_view text) {
   std::string shown(text);
   if (IsUtf8(text)) return shown;
-  std::replace_if(shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) >= 128; }, '?');
   return shown;
 }
 

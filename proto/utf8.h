@@ -13,8 +13,8 @@ bool IsUtf8(std::string_view text);
 // Has no control character: none below U+0020, no DEL, none of U+0080 to U+009F. Bytes that are no UTF-8 are none.
 bool IsPrintable(std::string_view text);
 
-// `text` as a terminal, a log or a message may have it: bytes that are no UTF-8 as ToUtf8 shows them, control characters as in JSON,
-// \n or \u001b. With Lines::kKeep line ends and tabs stay.
+// `text` as a terminal, a log or a message may have it: bytes that are no UTF-8 as ToUtf8 shows them, control characters as in
+// JSON, \n or \u001b. With Lines::kKeep line ends and tabs stay.
 enum class Lines { kEscape, kKeep };
 std::string Printable(std::string_view text, Lines lines = Lines::kEscape);
 

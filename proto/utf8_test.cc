@@ -27,7 +27,10 @@ TEST(Printable, EscapesControlCharactersOnly) {
   EXPECT_EQ(Printable("caf\xc3\xa9 \xe2\x82\xac"), "caf\xc3\xa9 \xe2\x82\xac");
   EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a\\u0000b");
   EXPECT_EQ(Printable("\x1b[31mred\x7f\n\t\r"), "\\u001b[31mred\\u007f\\n\\t\\r");
-  EXPECT_EQ(Printable("\xc2\x9b" "31m \xc2\xa0"), "\\u009b31m \xc2\xa0") << "a terminal takes U+009B for ESC [";
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "31m \xc2\xa0"),
+            "\\u009b31m \xc2\xa0")
+      << "a terminal takes U+009B for ESC [";
   EXPECT_EQ(Printable("one\n\ttwo\r\x1b", Lines::kKeep), "one\n\ttwo\\r\\u001b");
   EXPECT_EQ(Printable("caf\xe9\x1b"), "caf?\\u001b");
   EXPECT_EQ(Printable(""), "");

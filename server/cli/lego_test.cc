@@ -72,8 +72,10 @@ TEST_F(Lego, WrongCallsNameWhatIsMeant) {
 }
 
 TEST_F(Lego, ControlCharactersAreRefusedAndNotPrinted) {
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"pl\x1b[2Jan"}, {"checkpoints", "no\x1b[2Jwhere"}, {"plan", "--model", "a\nb"}, {"train", "--job.description=\xc2\x9b"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"pl\x1b[2Jan"},
+                                                                                     {"checkpoints", "no\x1b[2Jwhere"},
+                                                                                     {"plan", "--model", "a\nb"},
+                                                                                     {"train", "--job.description=\xc2\x9b"}}) {
     const Result result = Run(words);
     EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_NE(result.err.find("must not have control characters"), std::string::npos) << result.err;

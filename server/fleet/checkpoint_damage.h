@@ -14,9 +14,10 @@
 namespace legoai::server {
 
 // Marks the checkpoint, be it the job's own or one of the job that it tries again: it is never gone on from any more
-// (resume_point.h chooses the next older one). Counts the step back, and sets the committed step of the one that has written it to
-// that of the newest that is kept and whole, or to none; of `job` in memory, of another one in the store. Gives the reason, "the checkpoint of step 8 is damaged (…)".
-// Nothing, and nothing is changed, where `damage` is of no kept checkpoint that the job could go on from.
+// (resume_point.h chooses the next older one). Counts the step back, and sets the committed step of the one that has written it
+// to that of the newest that is kept and whole, or to none; of `job` in memory, of another one in the store. Gives the reason,
+// "the checkpoint of step 8 is damaged (…)". Nothing, and nothing is changed, where `damage` is of no kept checkpoint that the
+// job could go on from.
 absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::CheckpointDamage& damage,
                                                     int64_t now_us, v1::Job* job);
 

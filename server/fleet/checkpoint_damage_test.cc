@@ -1,9 +1,9 @@
 // Jobs whose checkpoints are found damaged, over a real store: which one they go on from, what is told, and when they fail.
-#include "absl/strings/str_cat.h"
 #include "server/fleet/checkpoint_damage.h"
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"

@@ -310,8 +310,9 @@ TEST(Submission, WhatIsNotKnownIsRefused) {
 
 // Whatever bytes arrive: an answer, and what is accepted is complete.
 // Every text that is set in `message`, by its path.
-void ForEachText(google::protobuf::Message* message, const std::string& path,
-                 const std::function<void(google::protobuf::Message*, const google::protobuf::FieldDescriptor*, const std::string&)>& visit) {
+void ForEachText(
+    google::protobuf::Message* message, const std::string& path,
+    const std::function<void(google::protobuf::Message*, const google::protobuf::FieldDescriptor*, const std::string&)>& visit) {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   message->GetReflection()->ListFields(*message, &fields);
   for (const auto* field : fields) {

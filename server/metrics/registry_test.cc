@@ -114,7 +114,8 @@ TEST(Metrics, EachIsExplainedToOperators) {
   // What is said of alerts names some a second time, without labels.
   const std::set<std::string> explained = Explained(text.substr(0, text.find("\nWorth an alert")) + "\n## ");
   std::set<std::string> printed = Printed(metrics.Text());
-  printed.insert({"legoai_http_connections", "legoai_http_connection_bytes"});  // the HTTP server's own (server/http/http_server.cc)
+  printed.insert(
+      {"legoai_http_connections", "legoai_http_connection_bytes"});  // the HTTP server's own (server/http/http_server.cc)
   EXPECT_EQ(printed, explained);
 }
 

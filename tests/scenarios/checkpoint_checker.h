@@ -23,8 +23,8 @@ std::vector<std::string> CheckCommits(const JobHistory& history);
 // as long as no later one has committed as many; all others that are listed, unless they were removed a moment ago. Every byte of
 // them is read, and they have the digest that was committed and no sample left out or seen twice. The last of an epoch may lie
 // prepared beside their places, in a row: their verdicts came when the trainers were no more, and whoever goes on from them
-// finishes them. One that is `spoiled` need not load; then nobody may have gone on from it. Nothing else is called damaged; without `spoiled` nobody
-// knows what was, and whatever is called damaged passes. `scratch` is a folder for the check's own use.
+// finishes them. One that is `spoiled` need not load; then nobody may have gone on from it. Nothing else is called damaged;
+// without `spoiled` nobody knows what was, and whatever is called damaged passes. `scratch` is a folder for the check's own use.
 std::vector<std::string> CheckCheckpoints(const JobHistory& history, int64_t keep_latest, const std::string& scratch,
                                           const Spoiled* spoiled = nullptr);
 

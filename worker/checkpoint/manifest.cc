@@ -51,7 +51,8 @@ std::vector<int64_t> ShapeOf(const v1::CheckpointChunk& chunk) {
 absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk& chunk,
                         std::map<std::string, int64_t>& file_bytes) {
   const std::string path = absl::StrCat(directory, "/", chunk.file());
-  const bool other_folder = std::filesystem::path(chunk.file()).filename() != chunk.file() || chunk.file().empty() || chunk.file() == "..";
+  const bool other_folder =
+      std::filesystem::path(chunk.file()).filename() != chunk.file() || chunk.file().empty() || chunk.file() == "..";
   if (other_folder || !IsPrintable(chunk.file()) || !IsPrintable(chunk.name()) || DTypeBytes(chunk.dtype()) == 0)
     return FieldError(absl::StrCat(directory, ": ", chunk.name()), chunk.file(),
                       "is no file of the checkpoint, or holds no known type or a name with control characters", kTorn);

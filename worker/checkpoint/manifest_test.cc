@@ -113,9 +113,12 @@ TEST_F(ManifestTest, ChunksMustCoverEveryTensorOnce) {
 
 TEST_F(ManifestTest, ChunksLieInFilesOfItsFolderAndHaveNames) {
   const std::string file = Save().chunks(0).file();
-  for (const std::string& name : {"../step-7/" + file, std::string(".."), std::string(), file + std::string("\0x", 2), "\x1b" + file})
-    ExpectRefused("is no file of the checkpoint", [&](v1::CheckpointManifest& manifest) { manifest.mutable_chunks(0)->set_file(name); });
-  ExpectRefused("is no file of the checkpoint", [](v1::CheckpointManifest& manifest) { manifest.mutable_chunks(0)->set_name("w\n"); });
+  for (const std::string& name :
+       {"../step-7/" + file, std::string(".."), std::string(), file + std::string("\0x", 2), "\x1b" + file})
+    ExpectRefused("is no file of the checkpoint",
+                  [&](v1::CheckpointManifest& manifest) { manifest.mutable_chunks(0)->set_file(name); });
+  ExpectRefused("is no file of the checkpoint",
+                [](v1::CheckpointManifest& manifest) { manifest.mutable_chunks(0)->set_name("w\n"); });
 }
 
 TEST_F(ManifestTest, ChunksMustBeWholeOnTheDisk) {

@@ -125,8 +125,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string&
   std::map<std::string, std::string> map;
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string value = file.is_string() ? file.get<std::string>() : file.dump();
-    if (!file.is_string() || value.empty() || std::filesystem::path(value).filename() != value || value == ".." || !IsPrintable(value) ||
-        !IsPrintable(name))
+    if (!file.is_string() || value.empty() || std::filesystem::path(value).filename() != value || value == ".." ||
+        !IsPrintable(value) || !IsPrintable(name))
       return FieldError(FieldOf(path, name), value, "not the name of a file in the index's folder");
     map[name] = value;
   }

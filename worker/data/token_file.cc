@@ -63,8 +63,8 @@ struct TokenFile::Header {
 namespace {
 
 constexpr mode_t kOwnerFolder = 0700, kOwnerFile = 0600, kOthers = 077;
-// Ids between two questions whether to go on, of which a launcher hears that this rank is alive: a disk that takes seconds for each
-// page must not look like one that hangs.
+// Ids between two questions whether to go on, of which a launcher hears that this rank is alive: a disk that takes seconds for
+// each page must not look like one that hangs.
 constexpr int64_t kPiece = checkpoint::kPieceBytes / sizeof(int32_t), kPieceOfPages = 4096;
 
 // Reads every id once. Gives their CRC-32C; errors: an id that is not in [0, vocab_size), Cancelled.
@@ -139,10 +139,11 @@ absl::Status MakePrivateFolder(const std::string& folder) {
   struct stat facts;
   if (stat(folder.c_str(), &facts) != 0) return checkpoint::FileError(folder, "cannot read", errno);
   if (facts.st_uid != geteuid())
-    return FieldError(folder, "",
-                      absl::StrCat("belongs to user ", facts.st_uid, ", and token caches are kept in folders of who trains, user ",
-                                   geteuid(), ": choose another job.dump_folder"),
-                      absl::StatusCode::kPermissionDenied);
+    return FieldError(
+        folder, "",
+        absl::StrCat("belongs to user ", facts.st_uid, ", and token caches are kept in folders of who trains, user ", geteuid(),
+                     ": choose another job.dump_folder"),
+        absl::StatusCode::kPermissionDenied);
   if ((facts.st_mode & 07777) != kOwnerFolder && chmod(folder.c_str(), kOwnerFolder) != 0)
     return checkpoint::FileError(folder, "cannot be closed to other users", errno);
   return absl::OkStatus();

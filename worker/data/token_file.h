@@ -6,10 +6,10 @@
 // was left half made is removed after an hour. Without a cache folder the ids are in memory. The text is one document:
 // <|begin_of_text|> and <|end_of_text|> around it where the tokenizer has them.
 //
-// The folder is its owner's alone (0700), and so are the files (0600), whatever the umask. A file says of which text and tokenizer
-// it is, and carries a CRC-32C of its ids and one of its header. Every Open() reads it whole (3 to 10 GB/s once the
-// host has it in memory): the ids that a rank maps are those that were made, also if the file was exchanged after the launcher had
-// looked at it. What does not hold, is open to other users, or is no regular file is not used, but made anew.
+// The folder is its owner's alone (0700), and so are the files (0600), whatever the umask. A file says of which text and
+// tokenizer it is, and carries a CRC-32C of its ids and one of its header. Every Open() reads it whole (3 to 10 GB/s once the
+// host has it in memory): the ids that a rank maps are those that were made, also if the file was exchanged after the launcher
+// had looked at it. What does not hold, is open to other users, or is no regular file is not used, but made anew.
 //
 // Thread-safety: const access from several threads is safe.
 #pragma once

@@ -59,7 +59,12 @@ class LossParallel : public torch::autograd::Function<LossParallel> {
     const Tensor at_target = saved[2].bitwise_not().to(at::kFloat).mul_(factor).neg_();
     gradient.scatter_add_(1, column, at_target);
     const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
-    return {gradient.to(dtype).view(context->saved_data["logits_sizes"].toIntVector()), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {gradient.to(dtype).view(context->saved_data["logits_sizes"].toIntVector()),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor()};
   }
 };
 

@@ -17,7 +17,8 @@
 namespace legoai::parallel {
 
 // logits [batch, seq, v]: columns [vocabulary_offset, vocabulary_offset + v) of the vocabulary; targets int64 [batch, seq], ids
-// of the whole vocabulary, or kIgnoredTarget where no gradients are computed. The same fp32 [] on every rank of `group` (a number of the current comm::Runtime).
+// of the whole vocabulary, or kIgnoredTarget where no gradients are computed. The same fp32 [] on every rank of `group` (a number
+// of the current comm::Runtime).
 at::Tensor LossParallelCrossEntropy(const at::Tensor& logits, const at::Tensor& targets, double scale, int64_t vocabulary_offset,
                                     int64_t group);
 

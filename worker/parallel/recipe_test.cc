@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "proto/errors.h"
-#include "proto/utf8.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/options.pb.h"
+#include "proto/utf8.h"
 
 namespace legoai::parallel {
 namespace {
@@ -162,7 +162,8 @@ TEST(CheckRecipe, TextsHaveNoControlCharacters) {
       if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) continue;
       ASSERT_FALSE(field->is_repeated()) << field->full_name();
       ++texts;
-      for (const std::string& bad : {std::string("a\0b", 3), std::string("\x1b[2J"), std::string("a\nb"), std::string("\xc2\x9b")}) {
+      for (const std::string& bad :
+           {std::string("a\0b", 3), std::string("\x1b[2J"), std::string("a\nb"), std::string("\xc2\x9b")}) {
         v1::Recipe recipe = DefaultRecipe();
         google::protobuf::Message* values = recipe.GetReflection()->MutableMessage(&recipe, type->field(i));
         values->GetReflection()->SetString(values, field, bad);

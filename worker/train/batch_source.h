@@ -27,8 +27,8 @@ class BatchSource {
                                                              int64_t rank, const std::string& cache_folder, int64_t next_sample,
                                                              const checkpoint::Cancel& cancel = nullptr);
 
-  // Sets tokens, targets and samples. Error (DataLoss): an id that the tokenizer does not have, since the mapped cache was changed
-  // after it had been verified; an embedding would read beyond its end.
+  // Sets tokens, targets and samples. Error (DataLoss): an id that the tokenizer does not have, since the mapped cache was
+  // changed after it had been verified; an embedding would read beyond its end.
   absl::Status Next(StepInputs& inputs);
   int64_t next_sample() const { return loader_->next_sample(); }
   const std::string& warning() const { return token_file_.warning(); }
