@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
-#include "server/fleet/resume_point.h"
+#include "server/fleet/checkpoint_damage.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -19,10 +19,21 @@ absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Sta
   return Move(transaction, job, v1::FAILED, reason, now_us);
 }
 
+FailureCause CauseOf(const v1::Attempt& attempt) {
+  if (!attempt.has_damage()) return FailureCause::kTrainers;
+  return DamagedItsOwn(attempt) ? FailureCause::kOwnCheckpointDamaged : FailureCause::kCheckpointDamaged;
+}
+
+// Attempts that have found what they were to go on from damaged, with nothing between them, the latest among them.
+int64_t DamagedInARow(const std::vector<v1::Attempt>& attempts) {
+  const auto other = std::find_if(attempts.rbegin(), attempts.rend(),
+                                  [](const v1::Attempt& one) { return !one.has_damage() || DamagedItsOwn(one); });
+  return other - attempts.rbegin();
+}
+
 // The counted failures since the last new checkpoint. One that is damaged was no progress.
-absl::StatusOr<std::vector<Failure>> FailuresInVain(store::Transaction& transaction, const v1::Job& job) {
-  const auto attempts = transaction.ListAttempts(job.name());
-  if (!attempts.ok()) return attempts.status();
+absl::StatusOr<std::vector<Failure>> FailuresInVain(store::Transaction& transaction, const v1::Job& job,
+                                                    const std::vector<v1::Attempt>& attempts) {
   const auto checkpoints = transaction.ListKeptCheckpoints(job.name());
   if (!checkpoints.ok()) return checkpoints.status();
   int64_t last_progress = 0;
@@ -30,36 +41,45 @@ absl::StatusOr<std::vector<Failure>> FailuresInVain(store::Transaction& transact
     if (one.damage().empty()) last_progress = std::max(last_progress, one.attempt());
   }
   std::vector<Failure> failures;
-  for (const v1::Attempt& attempt : *attempts) {
-    if (attempt.attempt() <= last_progress || attempt.state() != "failed" || attempt.has_damage()) continue;
+  for (const v1::Attempt& attempt : attempts) {
+    if (attempt.attempt() <= last_progress || attempt.state() != "failed") continue;
     const absl::Status error = FromRpcStatus(attempt.error());
-    if (RuleOf(FailureCause::kTrainers, error.code()).counted) failures.push_back({error, attempt.last_step()});
+    if (RuleOf(CauseOf(attempt), error.code()).counted) failures.push_back({error, attempt.last_step()});
   }
   return failures;
 }
 
 }  // namespace
 
+absl::Status FailAsNoneIsWhole(store::Transaction& transaction, v1::Job* job, const ResumePoint& point, std::string_view reason,
+                               int64_t now_us) {
+  const absl::Status lost = absl::DataLossError(NoneIsWholeText(point));
+  const std::string text(lost.message());
+  return Fail(transaction, job, lost, reason.empty() ? text : absl::StrCat(std::string(reason), "; ", text), now_us);
+}
+
 absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, FailureCause cause, const absl::Status& error,
                           int64_t now_us) {
   if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
-  const auto in_vain = FailuresInVain(transaction, *job);
+  const auto attempts = transaction.ListAttempts(job->name());
+  if (!attempts.ok()) return attempts.status();
+  const auto in_vain = FailuresInVain(transaction, *job, *attempts);
   if (!in_vain.ok()) return in_vain.status();
   const int64_t allowed = job->spec().policy().max_restarts();
-  const NextAttempt next = JudgeFailure(cause, error, *in_vain, allowed);
+  NextAttempt next = JudgeFailure(cause, error, *in_vain, allowed);
+  const bool uncounted_damage = cause == FailureCause::kCheckpointDamaged;
+  // One bad disk must not use up all checkpoints within seconds.
+  if (uncounted_damage) next.wait = BackOff(DamagedInARow(*attempts) - 1);
   if (!next.again) return Fail(transaction, job, error, next.reason, now_us);
   const auto from = FindResumePoint(transaction, *job);
   if (!from.ok()) return from.status();
-  if (from->NoneIsWhole()) {
-    const absl::Status lost = absl::DataLossError(NoneIsWholeText(*from));
-    return Fail(transaction, job, lost, absl::StrCat(next.reason, "; ", lost.message()), now_us);
-  }
+  if (from->NoneIsWhole()) return FailAsNoneIsWhole(transaction, job, *from, next.reason, now_us);
   std::string reason = absl::StrCat(next.reason, "; ", GoesOnText(*job, from->checkpoint));
   job->clear_not_before_time_us();
   if (next.wait > absl::ZeroDuration()) {
     job->set_not_before_time_us(now_us + absl::ToInt64Microseconds(next.wait));
-    absl::StrAppend(&reason, " in ", absl::FormatDuration(next.wait), " (restart ", in_vain->size(), " of ", allowed,
-                    " without a new checkpoint)");
+    absl::StrAppend(&reason, " in ", absl::FormatDuration(next.wait));
+    if (!uncounted_damage) absl::StrAppend(&reason, " (restart ", in_vain->size(), " of ", allowed, " without a new checkpoint)");
   }
   job->set_restarts(job->restarts() + 1);
   return Move(transaction, job, v1::RESTARTING, reason, now_us);

@@ -77,19 +77,21 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
   return transaction.PutAttempt(job.name(), *attempt);
 }
 
-// The attempt could not begin from its checkpoint: the job goes on from the one before it, and that is no failure of the job.
+// The attempt could not begin from its checkpoint: the job goes on from the one before it, and that is no failure of the job. Or
+// it cannot read back what it has saved, to export it: that is one.
 // False: the damage is of no checkpoint that it could go on from, and nothing was done.
 absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, const v1::CheckpointDamage& damage,
                                  int64_t now_us) {
-  const auto reason = PassOver(transaction, damage, now_us, job);
-  if (!reason.ok()) return reason.status();
-  if (!*reason) return false;
   auto attempt = LatestAttempt(transaction, *job);
   if (!attempt.ok()) return attempt.status();
   *attempt->mutable_damage() = damage;
+  const auto reason = PassOver(transaction, *attempt, now_us, job);
+  if (!reason.ok()) return reason.status();
+  if (!*reason) return false;
   absl::Status status = transaction.PutAttempt(job->name(), *attempt);
   if (!status.ok()) return status;
-  status = AfterFailure(transaction, job, FailureCause::kCheckpointDamaged, absl::DataLossError(**reason), now_us);
+  const auto cause = DamagedItsOwn(*attempt) ? FailureCause::kOwnCheckpointDamaged : FailureCause::kCheckpointDamaged;
+  status = AfterFailure(transaction, job, cause, absl::DataLossError(**reason), now_us);
   if (!status.ok()) return status;
   return true;
 }

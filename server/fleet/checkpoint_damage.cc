@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/transition.h"
@@ -41,21 +42,49 @@ absl::Status Put(store::Transaction& transaction, const v1::Checkpoint& checkpoi
   return *earlier ? PutEarlier(transaction, checkpoint, **std::move(earlier), now_us) : absl::OkStatus();
 }
 
+// Of those that the job can go on from, the one that the attempt has found damaged. One that is marked already only if it went
+// on from it: it was leased before another job's attempt said so.
+std::optional<v1::Checkpoint> Found(const std::vector<v1::Checkpoint>& checkpoints, const v1::Attempt& attempt) {
+  const v1::CheckpointDamage& damage = attempt.damage();
+  const bool began = attempt.has_resume_step() && attempt.resume_step() == damage.step() && !DamagedItsOwn(attempt);
+  for (const v1::Checkpoint& one : checkpoints) {
+    const bool same = one.step() == damage.step() && one.directory() == damage.directory();
+    if (same && (one.damage().empty() || began)) return one;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::CheckpointDamage& damage,
-                                                    int64_t now_us, v1::Job* job) {
-  auto checkpoints = ResumableCheckpoints(transaction, *job);
+bool DamagedItsOwn(const v1::Attempt& attempt) {
+  // projects/P/jobs/ID/attempts/N; it saves in RUNS/ID/epoch-E/checkpoints.
+  const std::string job = attempt.name().substr(0, attempt.name().find("/attempts/"));
+  const std::string own = absl::StrCat(job.substr(job.rfind('/')), "/epoch-", attempt.epoch(), "/checkpoints");
+  return attempt.has_damage() && absl::EndsWith(attempt.damage().directory(), own);
+}
+
+absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::Attempt& attempt, int64_t now_us,
+                                                    v1::Job* job) {
+  const auto checkpoints = ResumableCheckpoints(transaction, *job);
   if (!checkpoints.ok()) return checkpoints.status();
-  const auto found = std::find_if(checkpoints->begin(), checkpoints->end(), [&](const v1::Checkpoint& one) {
-    return one.damage().empty() && one.step() == damage.step() && one.directory() == damage.directory();
-  });
-  if (found == checkpoints->end()) return std::optional<std::string>();
-  found->set_damage(damage.detail().empty() ? "it does not load" : damage.detail());
-  found->set_damage_time_us(now_us);
-  if (absl::Status status = Put(transaction, *found, now_us, job); !status.ok()) return status;
+  std::optional<v1::Checkpoint> found = Found(*checkpoints, attempt);
+  if (!found) return std::optional<std::string>();
+  if (found->damage().empty()) {
+    found->set_damage(attempt.damage().detail().empty() ? "it does not load" : attempt.damage().detail());
+    found->set_damage_time_us(now_us);
+    if (absl::Status status = Put(transaction, *found, now_us, job); !status.ok()) return status;
+  }
   job->set_steps_back(job->steps_back() + 1);
-  return std::optional(absl::StrCat("the checkpoint of step ", damage.step(), " is damaged (", found->damage(), ")"));
+  return std::optional(absl::StrCat("the checkpoint of step ", found->step(), " is damaged (", found->damage(), ")"));
+}
+
+absl::Status TrustAgain(store::Transaction& transaction, int64_t now_us, v1::Checkpoint* checkpoint) {
+  checkpoint->clear_damage();
+  checkpoint->clear_damage_time_us();
+  const std::string owner = checkpoint->name().substr(0, checkpoint->name().find("/checkpoints/"));
+  auto job = transaction.GetJob(owner);
+  if (!job.ok() || !*job) return job.status();
+  return PutEarlier(transaction, *checkpoint, **std::move(job), now_us);
 }
 
 }  // namespace legoai::server

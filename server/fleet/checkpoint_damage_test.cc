@@ -18,11 +18,13 @@ using namespace v1;  // the states' names
 class CheckpointDamageTest : public FleetTest {
  protected:
   // As an agent reports it of the checkpoint that it was told to go on from.
-  void ReportDamage(const v1::StartAttempt& start, const std::string& detail) {
-    ReportDamage(start, start.resume_step(), start.resume_directory(), detail);
+  void ReportDamage(const v1::StartAttempt& start, const std::string& detail) { ReportDamage(&agent_, start, detail); }
+  void ReportDamage(TestAgent* agent, const v1::StartAttempt& start, const std::string& detail) {
+    ReportDamage(agent, start, start.resume_step(), start.resume_directory(), detail);
   }
-  void ReportDamage(const v1::StartAttempt& start, int64_t step, const std::string& directory, const std::string& detail) {
-    Report(&agent_, start.lease(), [&](v1::Telemetry* fact) {
+  void ReportDamage(TestAgent* agent, const v1::StartAttempt& start, int64_t step, const std::string& directory,
+                    const std::string& detail) {
+    Report(agent, start.lease(), [&](v1::Telemetry* fact) {
       v1::AttemptEnded& ended = *fact->mutable_ended();
       ended.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kDataLoss));
       ended.mutable_error()->set_message("rank 1 (loading, step 0): " + detail);
@@ -99,7 +101,8 @@ TEST_F(CheckpointDamageTest, TheNextOlderOneIsGoneOnFromAndNoRestartIsUsedUp) {
   });
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(told[1], "the checkpoint of step 8 is damaged (rank-00001.bin: w [0] + [4]: torn); goes on from step 6");
-  EXPECT_EQ(told[2], "the checkpoint of step 6 is damaged (/runs/epoch-1/step-6: is gone); goes on from step 4");
+  EXPECT_EQ(told[2], "the checkpoint of step 6 is damaged (/runs/epoch-1/step-6: is gone); goes on from step 4 in 1s")
+      << "one bad disk does not use up all checkpoints within seconds";
 }
 
 // The same step is committed again by another epoch: the damaged one stays what it is, and the new one is gone on from.
@@ -129,7 +132,7 @@ TEST_F(CheckpointDamageTest, OnlyWhenNoneLoadsTheJobFailsAndNamesThemAll) {
   EXPECT_EQ(
       failed.reason(),
       "the checkpoint of step 4 is damaged (rank-00000.bin: missing); none of its checkpoints is whole (step 8: manifest.pb: "
-      "torn; step 4: rank-00000.bin: missing): `lego retry --fresh` begins anew");
+      "torn; step 4: rank-00000.bin: missing): `lego retry --from STEP` tries one of them once more, `--fresh` begins anew");
   EXPECT_EQ(failed.outcome().error().code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_FALSE(failed.has_committed_step());
   EXPECT_EQ(failed.steps_back(), 2);
@@ -162,10 +165,68 @@ TEST_F(CheckpointDamageTest, ThatOfTheJobThatIsTriedAgainIsMarkedThere) {
   EXPECT_FALSE(Get(earlier).has_committed_step());
 }
 
+// Two retries of one job, of which the first finds out while the second waits for slots or has begun.
+TEST_F(CheckpointDamageTest, WhatAnotherRetryHasFoundIsNoReasonToBeginAnewNorToFail) {
+  const std::string earlier = Submit(2);
+  const v1::StartAttempt first = CommitAndRestart({4, 8});
+  ReportEnd(&agent_, first.lease(), absl::InvalidArgumentError("the text is another one"));
+  AwaitState(earlier, FAILED);
+  TestAgent other("b");
+  Connect(&other);
+  std::vector<v1::Job> retries;
+  for (int i = 0; i < 3; ++i) {
+    v1::Job retry = MakeJob(2);
+    retry.set_retry_of(earlier);
+    *retry.mutable_starts_from() = Checkpoints(earlier).back();
+    retries.push_back(retry);
+  }
+  Insert(retries);
+  for (const v1::Job& retry : retries) controller_->JobChanged(retry.name());
+  // Two begin from step 8, and both find it damaged. The third waits for slots.
+  const v1::StartAttempt a = agent_.link.NextStart(), b = other.link.NextStart();
+  ASSERT_EQ(a.resume_step(), 8);
+  ASSERT_EQ(b.resume_step(), 8);
+  ReportDamage(&agent_, a, "torn");
+  ReportDamage(&other, b, "was put aside as damaged before");
+  for (const v1::StartAttempt& start : {a, b}) EXPECT_EQ(Get(start.lease().job()).steps_back(), 1);
+  EXPECT_THAT(Damaged(earlier), ElementsAre(8));
+  // None is left: who has not begun yet does not begin anew.
+  const v1::StartAttempt last = agent_.link.NextStart();
+  EXPECT_EQ(last.resume_step(), 4);
+  const v1::StartAttempt beside = other.link.NextStart();
+  EXPECT_EQ(beside.resume_step(), 4);
+  ReportDamage(&agent_, last, "gone");
+  ReportEnd(&other, beside.lease(), absl::InvalidArgumentError("the text is another one"));
+  for (const v1::Job& retry : retries) {
+    if (retry.name() == beside.lease().job()) continue;
+    EXPECT_THAT(AwaitState(retry.name(), FAILED).reason(),
+                HasSubstr("none of its checkpoints is whole (step 8: torn; step 4: gone)"));
+  }
+}
+
+// What is saved at the last step cannot be read back for the export, whenever it is done again: that is not tried for ever.
+TEST_F(CheckpointDamageTest, WhatAnAttemptHasSavedItselfIsCounted) {
+  const std::string job = Submit(2, 1, /*max_restarts=*/2);
+  Connect(&agent_);
+  v1::StartAttempt start = agent_.link.NextStart();
+  EXPECT_TRUE(Commit(&agent_, start.lease(), 4).commit());
+  for (int attempt = 1; attempt <= 4; ++attempt) {
+    ASSERT_EQ(start.resume_step(), attempt == 1 ? 0 : 4);
+    EXPECT_TRUE(Commit(&agent_, start.lease(), 8).commit());
+    const std::string own = absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-", attempt, "/checkpoints");
+    ReportDamage(&agent_, start, 8, own, "torn");
+    EXPECT_EQ(Get(job).steps_back(), attempt);
+    if (attempt < 4) start = agent_.link.NextStart();
+  }
+  EXPECT_THAT(AwaitState(job, FAILED).reason(),
+              HasSubstr("3 attempts in a row have failed without a new checkpoint, and policy.max_restarts is 2"));
+  EXPECT_EQ(Get(job).committed_step(), 4);
+}
+
 TEST_F(CheckpointDamageTest, DamageOfWhatIsNoCheckpointOfTheJobIsAnyOtherFailure) {
   const std::string job = Submit(2);
   const v1::StartAttempt start = CommitAndRestart({4, 8});
-  ReportDamage(start, 8, "/elsewhere", "torn");
+  ReportDamage(&agent_, start, 8, "/elsewhere", "torn");
   EXPECT_THAT(AwaitState(job, FAILED).reason(), HasSubstr("rank 1 (loading, step 0): torn"));
   EXPECT_TRUE(Damaged(job).empty());
   EXPECT_EQ(Get(job).committed_step(), 8);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/explain.h"
+#include "server/fleet/after_failure.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/failure_policy.h"
 #include "server/fleet/resume_point.h"
@@ -231,6 +232,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   v1::Job job;
   v1::Attempt attempt;
   v1::ToAgent message;
+  bool none_is_whole = false;
   const int64_t now_us = options_.now_us();
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     auto stored = transaction.GetJob(grant.job);
@@ -239,6 +241,10 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     job = **stored;
     const auto from = FindResumePoint(transaction, job);
     if (!from.ok()) return from.status();
+    effects->changed_jobs.push_back(job.name());
+    none_is_whole = from->NoneIsWhole();
+    // Since it was queued, another retry of the same job has found them damaged.
+    if (none_is_whole) return FailAsNoneIsWhole(transaction, &job, *from, "", now_us);
     job.clear_not_before_time_us();
     job.set_epoch(job.epoch() + 1);
     job.set_attempts(job.attempts() + 1);
@@ -251,11 +257,11 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
     }
     Describe(job, attempt, &start);
     *message.mutable_start() = std::move(start);
-    effects->changed_jobs.push_back(job.name());
     if (absl::Status put = transaction.PutAttempt(job.name(), attempt); !put.ok()) return put;
     return Move(transaction, &job, v1::LEASED, SlotsText(grant.slots, grant.worker, job.spec().resources()), now_us);
   });
   if (!status.ok()) return LogWarning(absl::StrCat("no lease: ", status.message()), {.job = grant.job, .worker = grant.worker});
+  if (none_is_whole) return LogWarning(absl::StrCat("no lease: ", job.reason()), {.job = grant.job});
   if (planned != planned_.end()) planned->second.moves = 0;
   if (options_.metrics != nullptr) options_.metrics->Lease();
   Lease lease{.job = job.name(),

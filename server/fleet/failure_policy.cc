@@ -49,8 +49,8 @@ NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const st
   if (!rule.again || !rule.counted) return {rule.again, absl::ZeroDuration(), std::string(error.message())};
   const int64_t failures = in_vain.size();
   const std::string what = WhatHappened(error, in_vain);
-  if (failures > max_restarts) {
-    const std::string vain = failures == 1 ? "an attempt has failed"
+  if (failures > max_restarts || max_restarts == 0) {
+    const std::string vain = failures <= 1 ? "an attempt has failed"
                                            : absl::StrCat(failures, " attempts in a row have failed without a new checkpoint");
     return {false, absl::ZeroDuration(), absl::StrCat(vain, ", and policy.max_restarts is ", max_restarts, ": ", what)};
   }

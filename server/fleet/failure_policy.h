@@ -13,10 +13,11 @@ namespace legoai::server {
 
 // Why an attempt has ended before its time.
 enum class FailureCause {
-  kWorkerLost,         // its agent is silent, or has come back without its trainers
-  kWorkerLeaves,       // its agent was told to end
-  kCheckpointDamaged,  // the checkpoint that it was to go on from does not load
-  kTrainers,           // the trainers, or what they needed, with a status of their own
+  kWorkerLost,            // its agent is silent, or has come back without its trainers
+  kWorkerLeaves,          // its agent was told to end
+  kCheckpointDamaged,     // the checkpoint that it was to go on from does not load
+  kOwnCheckpointDamaged,  // one that it has saved itself cannot be read back
+  kTrainers,              // the trainers, or what they needed, with a status of their own
 };
 
 struct FailureRule {
@@ -31,6 +32,7 @@ inline constexpr FailureRule kFailureRules[] = {
     {FailureCause::kWorkerLost, absl::StatusCode::kOk, true, false},
     {FailureCause::kWorkerLeaves, absl::StatusCode::kOk, true, false},
     {FailureCause::kCheckpointDamaged, absl::StatusCode::kOk, true, false},
+    {FailureCause::kOwnCheckpointDamaged, absl::StatusCode::kOk, true, true},
     {FailureCause::kTrainers, absl::StatusCode::kUnavailable, true, true},       // a rank died
     {FailureCause::kTrainers, absl::StatusCode::kDeadlineExceeded, true, true},  // a rank hangs
     {FailureCause::kTrainers, absl::StatusCode::kAborted, true, true},           // it is not known whether a checkpoint counts
@@ -40,7 +42,8 @@ inline constexpr FailureRule kFailureRules[] = {
 FailureRule RuleOf(FailureCause cause, absl::StatusCode code);
 
 // Before the next attempt, after so many counted failures in a row without a new checkpoint: 1 s, 4 s, 16 s, 64 s, 256 s, then
-// kLongestBackOff each time. None after a failure that followed a new checkpoint.
+// kLongestBackOff each time. None after a failure that followed a new checkpoint. The same between checkpoints that are found
+// damaged one after the other, from the second on.
 inline constexpr absl::Duration kLongestBackOff = absl::Minutes(5);
 absl::Duration BackOff(int64_t failures);
 
@@ -61,8 +64,8 @@ struct NextAttempt {
   std::string reason;  // what has happened, in the words that the job is to say it with
 };
 
-// What becomes of a job whose attempt has ended with `error`. `in_vain`: its counted failures without a new checkpoint since,
-// this one included if it is counted, the latest last.
+// What becomes of a job whose attempt has ended with `error`; with max_restarts = 0 no counted failure is tried again. `in_vain`:
+// its counted failures without a new checkpoint since, this one included if it is counted, the latest last.
 //
 // Failures with the same error at the same last step are called so, and change nothing else: a disk that is away fails attempts
 // at the same step too, and how often to try is the job's to say.

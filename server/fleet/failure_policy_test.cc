@@ -34,6 +34,8 @@ TEST(FailurePolicy, WhatIsTriedAgainAndWhatCounts) {
       EXPECT_TRUE(RuleOf(cause, static_cast<Code>(code)).again) << "whatever the code";
       EXPECT_FALSE(RuleOf(cause, static_cast<Code>(code)).counted);
     }
+    EXPECT_TRUE(RuleOf(FailureCause::kOwnCheckpointDamaged, static_cast<Code>(code)).again);
+    EXPECT_TRUE(RuleOf(FailureCause::kOwnCheckpointDamaged, static_cast<Code>(code)).counted);
   }
 }
 
@@ -68,6 +70,13 @@ TEST(FailurePolicy, LostWorkersAreNeitherCountedNorWaitedAfter) {
   EXPECT_TRUE(next.again);
   EXPECT_EQ(next.wait, absl::ZeroDuration());
   EXPECT_EQ(next.reason, "workers/a is silent");
+}
+
+// Also where the attempt had made progress.
+TEST(FailurePolicy, NoneIsTriedAgainWithoutRestarts) {
+  const NextAttempt next = JudgeFailure(FailureCause::kTrainers, absl::UnavailableError("rank 1 died"), {}, 0);
+  EXPECT_FALSE(next.again);
+  EXPECT_EQ(next.reason, "an attempt has failed, and policy.max_restarts is 0: rank 1 died");
 }
 
 TEST(FailurePolicy, AsManyAsAreAllowedWithoutANewCheckpoint) {

@@ -27,15 +27,16 @@ absl::Status MarkGone(store::Transaction& transaction, const v1::Job& job, int64
 absl::StatusOr<bool> KeepOnly(store::Transaction& transaction, const v1::Job& job, const v1::DirectoryKept& kept,
                               int64_t now_us) {
   if (kept.steps().empty()) return true;
+  const auto known = transaction.ListKeptCheckpoints(job.name());
+  if (!known.ok()) return known.status();
+  const auto there = [&](const v1::Checkpoint& one) { return one.directory() == kept.directory(); };
+  if (std::none_of(known->begin(), known->end(), there)) return false;
   const std::set<int64_t> steps(kept.steps().begin(), kept.steps().end());
-  bool own = false;
   const absl::Status status = MarkGone(transaction, job, now_us, [&](const v1::Checkpoint& one) {
-    if (one.directory() != kept.directory()) return false;
-    own = true;
-    return one.step() < *steps.rbegin() && steps.count(one.step()) == 0;
+    return there(one) && one.step() < *steps.rbegin() && steps.count(one.step()) == 0;
   });
   if (!status.ok()) return status;
-  return own;
+  return true;
 }
 
 absl::Status RemoveEarlier(store::Transaction& transaction, const v1::Job& job, int64_t now_us) {

@@ -61,7 +61,8 @@ std::string GoesOnText(const v1::Job& job, const std::optional<v1::Checkpoint>& 
 std::string NoneIsWholeText(const ResumePoint& point) {
   std::vector<std::string> each;
   for (const v1::Checkpoint& one : point.damaged) each.push_back(absl::StrCat("step ", one.step(), ": ", one.damage()));
-  return absl::StrCat("none of its checkpoints is whole (", absl::StrJoin(each, "; "), "): `lego retry --fresh` begins anew");
+  return absl::StrCat("none of its checkpoints is whole (", absl::StrJoin(each, "; "),
+                      "): `lego retry --from STEP` tries one of them once more, `--fresh` begins anew");
 }
 
 absl::StatusOr<std::optional<v1::Recipe>> RecipeToKeep(store::ReadTransaction& read, const v1::Job& job) {

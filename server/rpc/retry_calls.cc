@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/errors.h"
+#include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/job_states.h"
 #include "server/jobs/names.h"
@@ -40,8 +41,8 @@ std::string WholeOnes(const std::vector<v1::Checkpoint>& checkpoints) {
                       more == 0 ? "" : absl::StrCat(" and ", more, " earlier ones"));
 }
 
-absl::StatusOr<Beginning> FromStep(store::Transaction& transaction, const v1::Job& old, int64_t step) {
-  const auto checkpoints = ResumableCheckpoints(transaction, old);
+absl::StatusOr<Beginning> FromStep(store::Transaction& transaction, const v1::Job& old, int64_t step, int64_t now_us) {
+  auto checkpoints = ResumableCheckpoints(transaction, old);
   if (!checkpoints.ok()) return checkpoints.status();
   const auto found =
       std::find_if(checkpoints->begin(), checkpoints->end(), [&](const v1::Checkpoint& one) { return one.step() == step; });
@@ -50,27 +51,27 @@ absl::StatusOr<Beginning> FromStep(store::Transaction& transaction, const v1::Jo
                       absl::StrCat("is not the step of a checkpoint that ", old.name(), " keeps; ", WholeOnes(*checkpoints)),
                       absl::StatusCode::kNotFound);
   }
-  if (!found->damage().empty()) {
-    return FieldError("from_step", absl::StrCat(step),
-                      absl::StrCat("that checkpoint is damaged (", found->damage(), "); ", WholeOnes(*checkpoints)),
-                      absl::StatusCode::kFailedPrecondition);
-  }
-  return Beginning{*found, GoesOnText(old, *found)};
+  if (found->damage().empty()) return Beginning{*found, GoesOnText(old, *found)};
+  const std::string text =
+      absl::StrCat(GoesOnText(old, *found), ", as was asked for, though it was found damaged (", found->damage(), ")");
+  if (absl::Status status = TrustAgain(transaction, now_us, &*found); !status.ok()) return status;
+  return Beginning{*found, text};
 }
 
-absl::StatusOr<Beginning> BeginningOf(store::Transaction& transaction, const v1::Job& old, const v1::RetryJobRequest& request) {
+absl::StatusOr<Beginning> BeginningOf(store::Transaction& transaction, const v1::Job& old, const v1::RetryJobRequest& request,
+                                      int64_t now_us) {
   if (request.fresh()) return Beginning{std::nullopt, "begins anew, as was asked for"};
-  if (request.has_from_step()) return FromStep(transaction, old, request.from_step());
+  if (request.has_from_step()) return FromStep(transaction, old, request.from_step(), now_us);
   auto point = FindResumePoint(transaction, old);
   if (!point.ok()) return point.status();
-  if (!point->checkpoint && point->damaged.empty()) return Beginning{std::nullopt, "begins anew, for it has no checkpoint"};
-  if (!point->checkpoint) return Beginning{std::nullopt, "begins anew, for none of its checkpoints is whole"};
+  if (point->NoneIsWhole()) return FieldError("from_step", "", NoneIsWholeText(*point), absl::StatusCode::kFailedPrecondition);
+  if (!point->checkpoint) return Beginning{std::nullopt, "begins anew, for it has no checkpoint"};
   std::string text = GoesOnText(old, point->checkpoint);
   if (!point->damaged.empty()) absl::StrAppend(&text, ", for that of step ", point->damaged[0].step(), " is damaged");
   return Beginning{std::move(point->checkpoint), std::move(text)};
 }
 
-absl::StatusOr<v1::Job> RetryOf(store::Transaction& transaction, const v1::RetryJobRequest& request) {
+absl::StatusOr<v1::Job> RetryOf(store::Transaction& transaction, const v1::RetryJobRequest& request, int64_t now_us) {
   auto old = FindJob(transaction, "name", request.name());
   if (!old.ok()) return old.status();
   if (old->state() != v1::FAILED && old->state() != v1::CANCELLED) {
@@ -78,7 +79,7 @@ absl::StatusOr<v1::Job> RetryOf(store::Transaction& transaction, const v1::Retry
                       absl::StrCat("is ", StateText(old->state()), "; only a job that failed or was cancelled is tried again"),
                       absl::StatusCode::kFailedPrecondition);
   }
-  auto beginning = BeginningOf(transaction, *old, request);
+  auto beginning = BeginningOf(transaction, *old, request, now_us);
   if (!beginning.ok()) return beginning.status();
   v1::Job job;
   *job.mutable_spec() = old->spec();
@@ -97,7 +98,7 @@ absl::StatusOr<v1::Job> ControlPlane::RetryJob(const v1::RetryJobRequest& reques
   if (request.fresh() && request.has_from_step())
     return FieldError("from_step", absl::StrCat(request.from_step()), "a retry that begins anew (fresh) goes on from no step");
   return Submit(FormatProjectName(parsed->project), request.request_id(), SubmissionDigest(request),
-                [&](store::Transaction& transaction) { return RetryOf(transaction, request); });
+                [&](store::Transaction& transaction) { return RetryOf(transaction, request, now_us_()); });
 }
 
 }  // namespace legoai::server

@@ -326,6 +326,40 @@ TEST_F(DamageTest, AFileOfNothing) {
   ExpectRefused("its log (-wal) is there");
 }
 
+// A file that was lost, or moved away to put a repaired one in its place, is not begun anew in the meantime.
+TEST_F(DamageTest, AStoreThatIsGoneIsNotBegunAnew) {
+  ASSERT_TRUE(OpenSqliteStore(path_).ok());
+  fs::rename(path_, path_ + ".away");
+  ExpectRefused("empty or gone, though a store was made there");
+  EXPECT_FALSE(fs::exists(path_));
+  fs::rename(path_ + ".away", path_);
+  EXPECT_TRUE(OpenSqliteStore(path_).ok());
+}
+
+// The disk was full, or the server was killed, before there was a store: nothing is lost.
+TEST_F(DamageTest, AStoreThatWasNeverMadeIsBegun) {
+  for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(path_ + suffix);
+  std::ofstream(path_ + ".lock") << "4711      \n";
+  std::ofstream(path_).close();
+  EXPECT_TRUE(OpenSqliteStore(path_).ok());
+}
+
+// Else the server would end each time that somebody looks at the job.
+TEST_F(DamageTest, AReportThatCannotBeReadIsFoundAtTheStart) {
+  for (const std::string table : {"transitions", "plans", "flight_records", "flight_dumps", "metrics", "logs"}) {
+    SCOPED_TRACE(table);
+    Copy("made");
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+    const std::string spoil =
+        absl::StrCat("UPDATE ", table, " SET value = x'0aff' WHERE job = (SELECT MAX(job) FROM ", table, ")");
+    EXPECT_EQ(sqlite3_exec(database, spoil.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
+    EXPECT_EQ(sqlite3_changes(database), 1);
+    sqlite3_close(database);
+    ExpectRefused(absl::StrCat("a row of the table ", table, " cannot be read"));
+  }
+}
+
 TEST_F(DamageTest, ALogThatIsGarbage) {
   Copy("crashed");
   Overwrite(0, std::string(32, 'x'), "-wal");

@@ -4,26 +4,41 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "proto/errors.h"
 
 namespace legoai::store {
 namespace {
 
+// The first line: who holds the lock. The second: that a store was made.
+constexpr std::string_view kMade = "made";
+
+std::vector<std::string> Lines(int descriptor) {
+  char text[64];
+  const ssize_t read = pread(descriptor, text, sizeof(text), 0);
+  return absl::StrSplit(absl::string_view(text, static_cast<size_t>(std::max<ssize_t>(read, 0))), '\n');
+}
+
 // "process 4711", as the one that holds the lock wrote it there.
 std::string Holder(int descriptor) {
-  char text[16] = {};
   int pid = 0;
-  if (pread(descriptor, text, sizeof(text) - 1, 0) <= 0 || !absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &pid)) {
-    return "another process";
-  }
-  return absl::StrCat("process ", pid);
+  return absl::SimpleAtoi(Lines(descriptor)[0], &pid) ? absl::StrCat("process ", pid) : "another process";
+}
+
+// In the same bytes each time: a full disk takes that, too.
+void Note(int descriptor, bool made) {
+  const std::string text = absl::StrFormat("%-10d\n%s", getpid(), made ? absl::StrCat(std::string(kMade), "\n") : "");
+  if (pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return;  // then nobody is told
+  [[maybe_unused]] const int cut = ftruncate(descriptor, static_cast<off_t>(text.size()));
 }
 
 absl::Status CannotMake(const std::string& path, int error) {
@@ -47,9 +62,16 @@ absl::StatusOr<FileLock> FileLock::Take(const std::string& path) {
                       absl::StrCat(Holder(descriptor), " works with it: end that server first, or name another file"),
                       absl::StatusCode::kFailedPrecondition);
   }
-  // For who finds it locked. On a full disk it is left out.
-  if (ftruncate(descriptor, 0) == 0) dprintf(descriptor, "%d\n", static_cast<int>(getpid()));
+  const std::vector<std::string> lines = Lines(descriptor);
+  lock.made_ = lines.size() > 1 && lines[1] == kMade;
+  Note(descriptor, lock.made_);
   return lock;
+}
+
+void FileLock::NoteMade() {
+  if (made_) return;
+  made_ = true;
+  Note(descriptor_, made_);
 }
 
 FileLock::~FileLock() {

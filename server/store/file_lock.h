@@ -10,16 +10,21 @@ namespace legoai::store {
 
 class FileLock {
  public:
-  // Makes PATH.lock, locks it and writes this process's id there. Errors (field `store`): FailedPrecondition with the process
-  // that holds it; PermissionDenied, ResourceExhausted where the file cannot be made.
+  // Makes PATH.lock, locks it and writes this process's id there, and keeps what NoteMade() has written. Errors (field `store`):
+  // FailedPrecondition with the process that holds it; PermissionDenied, ResourceExhausted where the file cannot be made.
   static absl::StatusOr<FileLock> Take(const std::string& path);
-  FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), made_(other.made_) {}
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();
+
+  // Whether a store was once made at `path`: then it is lost where nothing is.
+  bool made() const { return made_; }
+  void NoteMade();
 
  private:
   explicit FileLock(int descriptor) : descriptor_(descriptor) {}
   int descriptor_;
+  bool made_ = false;
 };
 
 }  // namespace legoai::store

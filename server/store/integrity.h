@@ -9,9 +9,11 @@
 
 namespace legoai::store {
 
-// Looks at the log, at all pages and indexes as SQLite knows them, and at whether the messages of jobs, attempts, checkpoints and
-// workers can be read. A file that is not there is whole. Gives whether it came to the end within `budget`. What is not looked
-// at: bytes within texts and numbers, which have no checksum.
+bool HasContent(const std::string& path);  // false where nothing is
+
+// Looks at the log, at all pages and indexes as SQLite knows them, and at whether all messages can be read, those of jobs,
+// workers, attempts and checkpoints first. A file that is not there is whole. Gives whether it came to the end within `budget`.
+// What is not looked at: bytes within texts and numbers, which have no checksum.
 //
 // Errors (field `store`): DataLoss with what is damaged and the remedy; those of Database otherwise.
 absl::StatusOr<bool> CheckIntegrity(const std::string& path, absl::Duration budget);

@@ -230,7 +230,8 @@ absl::Status Save(const std::string& path, RepairReport* report) {
 }  // namespace
 
 absl::StatusOr<RepairReport> RepairStore(const std::string& path) {
-  if (!fs::exists(path)) return FieldError("store", path, "is not there", absl::StatusCode::kNotFound);
+  if (!fs::exists(path) && !HasContent(path + "-wal"))
+    return FieldError("store", path, "is not there", absl::StatusCode::kNotFound);
   const auto lock = FileLock::Take(path);
   if (!lock.ok()) return lock.status();
   RepairReport report;

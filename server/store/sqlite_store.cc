@@ -1,8 +1,6 @@
 #include "server/store/sqlite_store.h"
 
-#include <filesystem>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "server/store/database.h"
@@ -102,12 +100,10 @@ class SqliteStore final : public Store {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path, const SqliteOptions& options) {
-  std::error_code error;
-  const bool was_opened = std::filesystem::exists(path + ".lock", error);
   absl::StatusOr<FileLock> lock = FileLock::Take(path);
   if (!lock.ok()) return lock.status();
-  if (was_opened && std::filesystem::file_size(path, error) == 0 && !error) {
-    return DamageError(path, "it is empty, though a store was made there; to begin a new one, remove it and its .lock");
+  if (lock->made() && !HasContent(path)) {
+    return DamageError(path, "it is empty or gone, though a store was made there; to begin a new one, remove it and its .lock");
   }
   const absl::StatusOr<bool> finished = CheckIntegrity(path, options.check_budget);
   if (!finished.ok()) return finished.status();
@@ -117,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path, 
       Database::Open(path, Database::Use::kWrite, [damage](const absl::Status& what) { damage->Set(what); });
   if (!database.ok()) return database.status();
   if (absl::Status status = PrepareSchema(**database); !status.ok()) return status;
+  lock->NoteMade();
   return std::make_unique<SqliteStore>(*std::move(lock), damage, *std::move(database));
 }
 

@@ -154,7 +154,8 @@ void Client::Retry() {
   const grpc::Status status = Ask(*stub_, &Stub::RetryJob, request, &job, kAnswerSeconds);
   const v1::JobState state = before.count(name) > 0 ? before.at(name).state : v1::JOB_STATE_UNSPECIFIED;
   const bool may = state == v1::FAILED || state == v1::CANCELLED;
-  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION && !may) return;
+  const bool none_is_whole = absl::StrContains(status.error_message(), "none of its checkpoints is whole");
+  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION && (!may || none_is_whole)) return;
   if (!status.ok()) return Unexpected(absl::StrCat("RetryJob of ", name, ", told ", EnumText(state), ","), status);
   if (state == v1::SUCCEEDED)
     told_->Break(absl::StrCat("a job that succeeded is not tried again: ", job.name(), " tries ", name));

@@ -300,7 +300,12 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
       return launched;
     }
     const size_t known = prepared->damaged.size();
+    const bool again = std::any_of(prepared->damaged.begin(), prepared->damaged.end(),
+                                   [&](const v1::CheckpointDamage& one) { return one.step() == damage->step(); });
     prepared->damaged.push_back(*damage);
+    // It was trained and saved once more in the meantime: this disk, or the way to it, does not keep what is written.
+    if (again)
+      return Annotate(launched.status(), absl::StrCat("the checkpoint of step ", damage->step(), " was damaged once more"));
     absl::Status status = FindCheckpoint(request, prepared);
     for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
       status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);

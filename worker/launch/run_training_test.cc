@@ -261,6 +261,18 @@ TEST_F(RunTrainingTest, ADamagedCheckpointIsPutAsideAndTheNextOlderOneIsTaken) {
   }
 }
 
+// A disk that keeps nothing of a step, however often that is trained and saved again.
+TEST_F(RunTrainingTest, AStepThatIsDamagedOnceMoreEndsIt) {
+  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+  UseTrainer("--act=find_damage");
+  const absl::Status ended = Train().status();
+  EXPECT_TRUE(absl::IsDataLoss(ended)) << ended;
+  EXPECT_THAT(ended.message(), HasSubstr("the checkpoint of step 4 was damaged once more"));
+  EXPECT_THAT(ended.message(), HasSubstr("rank-00000.bin: torn"));
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).resume_step(), 2) << "it was tried from there";
+  EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(path()) + "/step-2/manifest.pb"));
+}
+
 // Two that only reading all bytes shows, and one that the manifest shows.
 TEST_F(RunTrainingTest, OneAfterTheOtherIsPassedOver) {
   const std::string root = CheckpointsPath(path());

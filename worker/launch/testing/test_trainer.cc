@@ -1,11 +1,12 @@
 // A trainer that speaks the real protocol over the real link, and trains nothing. Rank --culprit does --act in step 3, after it
-// has said so; the others go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, lose_peer, oversized,
-// garbage, ignore_term, hang, work (until it is told to stop, telling of its progress), wait_in_kernel (as for a disk, and does
-// not answer), fork (leaves a process that ignores SIGTERM, and dies), be_held (hangs, and a process of another group sees to it
-// that nobody can reap this one), die_slowly (its connections are closed, and the others say so, before it has ended: it waits
-// for SIGCONT). All ranks meet in step 1, and in step --meet, and offer a checkpoint in step 2, or in every step that --saves
-// divides; at the end they wait for the verdicts. With --block_term=1 SIGTERM reaches none of them. Where Start names
-// a checkpoint, the last rank reads all of it, and fails as a trainer does where it does not load.
+// has said so; the others go on until they are told otherwise. Acts: none, die, stop_self, exit, fail, find_damage (of what it
+// has saved), lose_peer, oversized, garbage, ignore_term, hang, work (until it is told to stop, telling of its progress),
+// wait_in_kernel (as for a disk, and does not answer), fork (leaves a process that ignores SIGTERM, and dies), be_held (hangs,
+// and a process of another group sees to it that nobody can reap this one), die_slowly (its connections are closed, and the
+// others say so, before it has ended: it waits for SIGCONT). All ranks meet in step 1, and in step --meet, and offer a checkpoint
+// in step 2, or in every step that --saves divides; at the end they wait for the verdicts. With --block_term=1 SIGTERM reaches
+// none of them. Where Start names a checkpoint, the last rank reads all of it, and fails as a trainer does where it does not
+// load.
 //
 //   test_trainer --act=die --culprit=1 --steps=5 --socket=FD
 #include <sched.h>
@@ -122,6 +123,10 @@ int Act(const std::string& act, TrainerLink& link, int fd) {
   if (act == "stop_self") raise(SIGSTOP);
   if (act == "exit") _exit(7);
   if (act == "fail") return Fail(link, FieldError("training.lr", "1e9", "the loss is not finite"));
+  if (act == "find_damage") {  // of what it has saved at step 4, each time
+    const std::string root = CheckpointsPath(link.start().run_directory());
+    return Fail(link, checkpoint::NoteDamage(absl::DataLossError("rank-00000.bin: torn"), root, 4));
+  }
   if (act == "lose_peer") return Fail(link, absl::UnavailableError("connection closed by peer"));
   if (act == "oversized") {
     [[maybe_unused]] const ssize_t sent = send(fd, "\xff\xff\xff\x7f", 4, MSG_NOSIGNAL);
