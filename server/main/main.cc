@@ -26,6 +26,7 @@
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
 #include "proto/keepalive.h"
+#include "proto/printable.h"
 #include "server/fleet/controller.h"
 #include "server/http/control_plane_handlers.h"
 #include "server/http/http_server.h"
@@ -297,6 +298,10 @@ int main(int argc, char** argv) {
       "the control plane of LegoAI: plans submitted jobs, gives them workers, keeps what happened.\n"
       "Example: legoai-server --data=/var/lib/legoai --web=/usr/lib/legoai/web",
       "server/main/main.cc");
+  if (absl::Status status = legoai::CheckArguments({argv + 1, argv + argc}); !status.ok()) {
+    legoai::server::LogError(std::string(status.message()));
+    return 2;
+  }
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   legoai::server::BlockSignals();
   const absl::Status status = words.size() > 1 ? legoai::FieldError("argument", words[1], "is none: options begin with --")

@@ -225,6 +225,16 @@ TEST_F(FullDisk, AFlightRecordThatDoesNotFitIsNamedAndWaitedFor) {
   EXPECT_EQ(result.code, 0) << result.err;
 }
 
+// Who asks it to stop meanwhile gets what was asked for.
+TEST_F(FullDisk, ARunThatWaitsForItsFlightRecordStops) {
+  Mount("run/flight", 64 << 10);
+  const pid_t pid = Start(Train({}));
+  AwaitWait(pid, {"run/flight/rank-", "No space left on device"});
+  kill(pid, SIGINT);
+  const Result stopped = Wait(pid);
+  EXPECT_EQ(stopped.code, 130) << stopped.err;
+}
+
 // Nothing can be begun: neither folders nor run.json.
 TEST_F(FullDisk, ARunBeginsWhenThereIsRoom) {
   Mount("run", 2 << 20);

@@ -92,6 +92,7 @@ class Chaos {
       auto spec = service_.TinyJob(slots, steps, interval);
       if (!spec.ok()) return Break(std::string(spec.status().message()));
       spec->mutable_recipe()->mutable_checkpoint()->set_keep_latest_k(kKeepLatest);
+      spec->mutable_recipe()->mutable_comm()->set_trace_buf_size(100);  // else many rounds' rings fill the disk for good
       client_options_.specs.push_back(*std::move(spec));
     }
     for (int i = 0; i < kClients; ++i) {

@@ -58,11 +58,12 @@ absl::Status RemoveEarlierCheckpoints(const std::string& runs, const v1::LeaseId
   fs::directory_iterator entries(folder, error);
   if (error) return checkpoint::FileError(folder.string(), "cannot read", error.value());
   absl::Status removed;
-  for (const fs::directory_entry& entry : entries) {
-    const std::optional<int64_t> epoch = EpochOf(entry.path().filename().string());
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const std::optional<int64_t> epoch = EpochOf(entries->path().filename().string());
     if (epoch && *epoch < lease.epoch())
-      removed.Update(checkpoint::RemoveAllButPutAside(launch::CheckpointsPath(entry.path().string())));
+      removed.Update(checkpoint::RemoveAllButPutAside(launch::CheckpointsPath(entries->path().string())));
   }
+  if (error) removed.Update(checkpoint::FileError(folder.string(), "cannot read", error.value()));
   return removed;
 }
 

@@ -104,9 +104,9 @@ int Main(int argc, char** argv) {
       "trains on this machine what a LegoAI server gives it.\n"
       "Example: legoai-agent --server=127.0.0.1:7420 --runs=/shared/legoai/runs",
       "worker/agent/main.cc");
-  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   const JsonLog log(STDERR_FILENO);
   if (absl::Status status = CheckArguments({argv + 1, argv + argc}); !status.ok()) return Fail(log, status, 2);
+  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);
   auto options = ReadOptions();
   if (!options.ok()) return Fail(log, options.status(), GetFieldViolation(options.status()) ? 2 : 1);

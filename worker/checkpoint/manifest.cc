@@ -157,7 +157,7 @@ bool IsPrepared(const std::string& root, int64_t step) {
 absl::Status CommitManifest(const std::string& root, int64_t step) {
   const std::string path = ManifestPath(root, step);
   // On a disk without room for one more name it is left out: the checkpoint is as good.
-  if (std::filesystem::exists(path + ".tmp")) WriteFile(MarkPath(root, step), "").IgnoreError();
+  if (IsThere(path + ".tmp").value_or(false)) WriteFile(MarkPath(root, step), "").IgnoreError();
   // The directory's own entry and those of the ranks' files first: the manifest must be the last thing to appear.
   absl::Status status = SyncDirectory(StepDirectory(root, step));
   if (status.ok()) status = SyncDirectory(root);

@@ -45,11 +45,16 @@ std::string GroupsText(const std::vector<graph::Group>& groups) {
 }
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return FieldError(path, "",
-                    absl::StrCat(what, " the flight ring: ", std::strerror(error),
-                                 full ? "; free some space, choose another disk, or lower comm.trace_buf_size" : ""),
-                    full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable);
+  std::string remedy;
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
+  if (error == ENOSPC || error == EDQUOT) {
+    remedy = "; free some space, choose another disk, or lower comm.trace_buf_size";
+    code = absl::StatusCode::kResourceExhausted;
+  } else if (error == EFBIG) {  // no room that is made later helps
+    remedy = "; lower comm.trace_buf_size, or raise the limit on the size of a file (ulimit -f)";
+    code = absl::StatusCode::kOutOfRange;
+  }
+  return FieldError(path, "", absl::StrCat(what, " the flight ring: ", std::strerror(error), remedy), code);
 }
 
 class File {

@@ -3,8 +3,11 @@
 #include <signal.h>
 
 #include <cerrno>
-#include <fstream>
+#include <string>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "proto/read_file.h"
 #include "worker/launch/run_directory.h"
 
 namespace legoai::launch {
@@ -13,9 +16,9 @@ bool IsTraining(const std::string& run_directory) {
   const auto run = ReadRun(run_directory);
   if (!run.ok() || !run->has_value() || (*run)->attempts().empty()) return false;
   if ((*run)->attempts().rbegin()->outcome() != "running") return false;
-  std::ifstream file(run_directory + "/.lock");
+  const absl::StatusOr<std::string> holder = ReadFile(run_directory + "/.lock", /*most_bytes=*/64);
   pid_t pid = 0;
-  if (!(file >> pid) || pid <= 0) return false;
+  if (!holder.ok() || !absl::SimpleAtoi(absl::StripAsciiWhitespace(*holder), &pid) || pid <= 0) return false;
   return kill(pid, 0) == 0 || errno == EPERM;
 }
 

@@ -290,6 +290,8 @@ class Listener {
 // Starts the ranks, and again where one of them finds that the checkpoint is damaged: from the next older one.
 absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop,
                                      RunDirectory& directory, PreparedTraining* prepared, v1::Run* run, TrainOutcome* outcome) {
+  TrainRequest going_on = request;
+  going_on.fresh = false;  // what this run has saved itself is gone on from
   while (true) {
     Listener listener(callbacks, directory, request.nproc, /*keeps=*/!request.lease);
     auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
@@ -306,7 +308,7 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
     // It was trained and saved once more in the meantime: this disk, or the way to it, does not keep what is written.
     if (again)
       return Annotate(launched.status(), absl::StrCat("the checkpoint of step ", damage->step(), " was damaged once more"));
-    absl::Status status = FindCheckpoint(request, prepared);
+    absl::Status status = FindCheckpoint(going_on, prepared);
     for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
       status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);
     NoteCheckpoint(*prepared, run->mutable_attempts(run->attempts_size() - 1));

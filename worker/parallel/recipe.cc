@@ -130,7 +130,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   check->Whole("checkpoint.max_pending_commits", recipe.checkpoint().max_pending_commits(), 0);
   check->Whole("comm.init_timeout_seconds", recipe.comm().init_timeout_seconds(), 1);
   check->Whole("comm.train_timeout_seconds", recipe.comm().train_timeout_seconds(), 1);
-  check->Whole("comm.trace_buf_size", recipe.comm().trace_buf_size(), 1);
+  check->Whole("comm.trace_buf_size", recipe.comm().trace_buf_size(), 1, 10'000'000);
   check->Whole("metrics.log_freq", recipe.metrics().log_freq(), 1);
   check->Whole("validation.freq", recipe.validation().freq(), 1);
   check->WholeOrDerived("validation.steps", recipe.validation().steps(), "the whole held-out text");

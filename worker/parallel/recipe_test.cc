@@ -138,6 +138,7 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"comm", "init_timeout_seconds", "0", "1"},
            {"comm", "train_timeout_seconds", "0", "1"},
            {"comm", "trace_buf_size", "0", "1"},
+           {"comm", "trace_buf_size", "10000001", "10000000"},
            {"metrics", "log_freq", "0", "1"},
            {"validation", "freq", "0", "1"},
            {"validation", "steps", "0", "-1"},

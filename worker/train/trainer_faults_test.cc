@@ -184,6 +184,30 @@ TEST_F(TrainerFaultsTest, AFlippedBitCostsOneCheckpointAndNotTheRun) {
   EXPECT_THAT(attempt.damaged(0).detail(), HasSubstr("rank-00001.bin"));
 }
 
+// The last checkpoint cannot be read back for the export: the one before it is gone on from, also where all was begun anew.
+TEST_F(TrainerFaultsTest, WhatCannotBeExportedIsTrainedAgainFromTheCheckpointBefore) {
+  recipe().mutable_checkpoint()->set_interval(2);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  request_.fresh = true;
+  bool flipped = false;
+  callbacks_.commit = [&](int64_t step, const std::vector<std::string>&) -> std::optional<absl::Status> {
+    if (step == 6 && !std::exchange(flipped, true)) {
+      const std::string path = checkpoint::StepDirectory(Checkpoints("run"), 6) + "/rank-00000.bin";
+      std::string bytes = *checkpoint::ReadFile(path);
+      bytes[bytes.size() / 8] ^= 1;
+      EXPECT_TRUE(checkpoint::WriteFile(path, bytes).ok());
+    }
+    return absl::OkStatus();
+  };
+  const auto outcome = Train("run", 1);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(flipped);
+  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome->resumed_from, 4);
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/run/checkpoints/step-6.damaged"));
+  EXPECT_TRUE(std::filesystem::exists(launch::HuggingFacePath(folder() + "/run") + "/model.safetensors"));
+}
+
 // The ranks keep what they have learned, the half-written step is removed, and with room again all goes on.
 TEST_F(TrainerFaultsTest, ASaveThatDoesNotFitWaitsForRoom) {
   recipe().mutable_comm()->set_trace_buf_size(10);
