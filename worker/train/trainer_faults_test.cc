@@ -194,7 +194,7 @@ TEST_F(TrainerFaultsTest, WhatCannotBeExportedIsTrainedAgainFromTheCheckpointBef
     if (step == 6 && !std::exchange(flipped, true)) {
       const std::string path = checkpoint::StepDirectory(Checkpoints("run"), 6) + "/rank-00000.bin";
       std::string bytes = *checkpoint::ReadFile(path);
-      bytes[bytes.size() / 8] ^= 1;
+      for (size_t i = 0; i < bytes.size(); i += 64) bytes[i] ^= 1;  // the export reads the weights alone
       EXPECT_TRUE(checkpoint::WriteFile(path, bytes).ok());
     }
     return absl::OkStatus();
