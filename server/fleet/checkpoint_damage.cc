@@ -39,7 +39,10 @@ absl::Status Put(store::Transaction& transaction, const v1::Checkpoint& checkpoi
   if (!earlier.ok()) return earlier.status();
   const v1::Checkpoint& start = job->starts_from();
   if (checkpoint.name() == start.name() && checkpoint.epoch() == start.epoch()) *job->mutable_starts_from() = checkpoint;
-  return *earlier ? PutEarlier(transaction, checkpoint, **std::move(earlier), now_us) : absl::OkStatus();
+  if (!*earlier) return absl::OkStatus();
+  // There, too: a committed step goes back with it alone.
+  (*earlier)->set_steps_back((*earlier)->steps_back() + 1);
+  return PutEarlier(transaction, checkpoint, **std::move(earlier), now_us);
 }
 
 // Of those that the job can go on from, the one that the attempt has found damaged. One that is marked already only if it went

@@ -18,10 +18,10 @@ namespace legoai::server {
 bool DamagedItsOwn(const v1::Attempt& attempt);
 
 // Marks the checkpoint that `attempt` (its latest, with the damage) has found damaged, be it the job's own or one of the job that
-// it tries again: it is never gone on from any more (resume_point.h chooses the next older one). Counts the step back, and sets
-// the committed step of the one that has written it to that of the newest that is kept and whole, or to none; of `job` in memory,
-// of another one in the store. Gives the reason, "the checkpoint of step 8 is damaged (…)". Another retry may have found the same
-// before: then it is counted and told, and the mark stays as it was.
+// it tries again: it is never gone on from any more (resume_point.h chooses the next older one). Counts the step back in both
+// jobs, and sets the committed step of the one that has written it to that of the newest that is kept and whole, or to none; of
+// `job` in memory, of another one in the store. Gives the reason, "the checkpoint of step 8 is damaged (…)". Another retry may
+// have found the same before: then it is counted and told, and the mark stays as it was.
 //
 // Nothing, and nothing is changed, where the damage is of no kept checkpoint that the job could go on from.
 absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::Attempt& attempt, int64_t now_us,

@@ -157,6 +157,7 @@ TEST_F(CheckpointDamageTest, ThatOfTheJobThatIsTriedAgainIsMarkedThere) {
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_THAT(Damaged(earlier), ElementsAre(8));
   EXPECT_EQ(Get(earlier).committed_step(), 4) << "as another retry of it would go on from";
+  EXPECT_EQ(Get(earlier).steps_back(), 1) << "whoever was told 8 sees why";
   EXPECT_EQ(Get(retry.name()).steps_back(), 1);
   EXPECT_EQ(Get(retry.name()).starts_from().damage(), "torn");
   ReportDamage(start, "gone");
