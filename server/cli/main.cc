@@ -1,4 +1,6 @@
 // `lego`: the command line (cli.md).
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -121,4 +123,7 @@ int Main(std::vector<std::string> words) {
 }  // namespace
 }  // namespace legoai::cli
 
-int main(int argc, char** argv) { return legoai::cli::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
+  return legoai::cli::Main({argv + 1, argv + argc});
+}

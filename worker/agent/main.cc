@@ -96,6 +96,7 @@ int Fail(const JsonLog& log, const absl::Status& status, int code) {
 int Main(int argc, char** argv) {
   setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);  // between fork and exec trainers need nothing of gRPC
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);

@@ -23,6 +23,7 @@ struct LeasedAttempt {
   int64_t epoch = 1;                                  // of the lease
   std::optional<int64_t> resume_step = std::nullopt;  // a checkpoint that the service has committed; unset: from the beginning
   std::string resume_directory = {};                  // holds step-N of it; another attempt's, usually
+  bool take_back = false;                             // it was asked for: one that was put aside as damaged is tried once more
 };
 
 struct TrainRequest {

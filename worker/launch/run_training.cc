@@ -139,13 +139,18 @@ std::string GoesOn(const PreparedTraining& prepared) {
   return prepared.checkpoint ? absl::StrCat("; goes on from step ", *prepared.checkpoint) : std::string();
 }
 
-// So that nobody takes it for one to go on from, and whoever wants to look at it finds it.
-absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks) {
+// So that nobody takes it for one to go on from, and whoever wants to look at it finds it. Gives what is to be told of it.
+absl::StatusOr<std::string> MoveDamagedAside(const v1::CheckpointDamage& damage) {
   const absl::StatusOr<std::string> to = checkpoint::PutAside(damage);
   const std::string what = checkpoint::DamageText(damage);
   if (!to.ok()) return Annotate(to.status(), absl::StrCat(what, " and cannot be put aside"));
-  Warn(callbacks, absl::StrCat(what, to->empty() ? "" : absl::StrCat("; it is put aside as ", *to), then));
-  return absl::OkStatus();
+  return absl::StrCat(what, to->empty() ? "" : absl::StrCat("; it is put aside as ", *to));
+}
+
+absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks) {
+  const absl::StatusOr<std::string> moved = MoveDamagedAside(damage);
+  if (moved.ok()) Warn(callbacks, *moved + then);
+  return moved.status();
 }
 
 // The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not.
@@ -287,6 +292,26 @@ class Listener {
   bool warned_ = false;
 };
 
+// From the checkpoint that a rank has found damaged, with `failure`, to the next older one that is whole. It is put aside first:
+// another of its step, which was saved since, may be whole.
+absl::Status StepBack(const TrainRequest& request, const v1::CheckpointDamage& damage, const absl::Status& failure,
+                      const TrainCallbacks& callbacks, PreparedTraining* prepared) {
+  const bool again = std::any_of(prepared->damaged.begin(), prepared->damaged.end(),
+                                 [&](const v1::CheckpointDamage& one) { return one.step() == damage.step(); });
+  const absl::StatusOr<std::string> moved = MoveDamagedAside(damage);
+  prepared->damaged.push_back(damage);
+  if (!moved.ok()) return moved.status();
+  const size_t known = prepared->damaged.size();
+  // It was trained and saved once more in the meantime: this disk, or the way to it, does not keep what is written.
+  absl::Status status = again
+                            ? Annotate(failure, absl::StrCat("the checkpoint of step ", damage.step(), " was damaged once more"))
+                            : FindCheckpoint(request, prepared);
+  Warn(callbacks, absl::StrCat(*moved, status.ok() ? GoesOn(*prepared) : ""));
+  for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
+    status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);
+  return status;
+}
+
 // Starts the ranks, and again where one of them finds that the checkpoint is damaged: from the next older one.
 absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop,
                                      RunDirectory& directory, PreparedTraining* prepared, v1::Run* run, TrainOutcome* outcome) {
@@ -301,18 +326,13 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
       PutLeasedAside(launched.status(), callbacks);
       return launched;
     }
-    const size_t known = prepared->damaged.size();
-    const bool again = std::any_of(prepared->damaged.begin(), prepared->damaged.end(),
-                                   [&](const v1::CheckpointDamage& one) { return one.step() == damage->step(); });
-    prepared->damaged.push_back(*damage);
-    // It was trained and saved once more in the meantime: this disk, or the way to it, does not keep what is written.
-    if (again)
-      return Annotate(launched.status(), absl::StrCat("the checkpoint of step ", damage->step(), " was damaged once more"));
-    absl::Status status = FindCheckpoint(going_on, prepared);
-    for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
-      status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);
+    absl::Status status = StepBack(going_on, *damage, launched.status(), callbacks, prepared);
     NoteCheckpoint(*prepared, run->mutable_attempts(run->attempts_size() - 1));
-    if (status.ok()) status = directory.WriteRun(*run);
+    if (status.ok()) status = WhenThereIsRoom(callbacks, stop, [&] { return directory.WriteRun(*run); });
+    if (absl::IsResourceExhausted(status) && stop != nullptr && stop->Pending()) {
+      if (stop->Take() == Stop::kKill) return absl::CancelledError("killed as asked, while the disk was full");
+      return LaunchOutcome{.cause = v1::Exit::STOPPED, .step = prepared->checkpoint.value_or(0)};
+    }
     if (!status.ok()) return status;
     outcome->resumed_from = prepared->checkpoint;
   }

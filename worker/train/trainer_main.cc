@@ -39,6 +39,7 @@ int Main(int argc, char** argv) {
   }
   signalled = link->get();
   signal(SIGTERM, OnTerminate);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
   Trainer trainer(**link);
   const auto cause = trainer.Run();
   (*link)->SendExit(cause.ok() ? *cause : v1::Exit::FAILED, trainer.step(), cause.status()).IgnoreError();

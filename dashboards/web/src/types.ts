@@ -132,6 +132,7 @@ export interface Job {
   end_time_us: number | null;
   retry_of: string;
   starts_from: Checkpoint | null;
+  steps_back: number;
   chosen: RankedRecipe | null;
   world_size: number | null;
   progress: JobProgress | null;
