@@ -162,7 +162,7 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
   EXPECT_EQ(Keys(json),
             (std::set<std::string>{"model", "cluster", "recipe", "parameters", "world_size", "fits", "step_time_seconds",
                                    "tokens_per_second_per_gpu", "model_flops_per_token", "mfu", "hfu", "breakdown", "stages",
-                                   "cost_models", "operators", "capture_seconds", "simulate_seconds"}));
+                                   "cost_models", "operators", "capture_seconds", "simulate_seconds", "mfu_fault"}));
   EXPECT_EQ(Keys(json["breakdown"]), (std::set<std::string>{"compute_seconds", "exposed_communication_seconds", "bubble_seconds",
                                                             "launch_seconds", "optimizer_seconds"}));
   ASSERT_EQ(json["stages"].size(), 1u);
