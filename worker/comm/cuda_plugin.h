@@ -21,6 +21,8 @@ struct CudaPlugin {
   absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
   // The most bytes of live tensors since the start; after the first tensor.
   int64_t (*peak_allocated_bytes)(int device) = nullptr;
+  // The GPU of this process with this UUID, "GPU-…"; -1: there is none.
+  int (*device_of_uuid)(const char* uuid) = nullptr;
 };
 
 // Opens the plugin `path`; empty: liblegoai_cuda.so beside the running binary. Errors: FailedPrecondition that names the missing
