@@ -20,8 +20,8 @@ PLATFORM = "manylinux_2_36_x86_64"
 PYTHON = ">=3.9"
 LIMIT_MIB = 60
 # Programs and plugins: they lie side by side, since they look for each other there.
-PROGRAMS = ["//server/cli:lego", "//simulator/capture:lego-sim", "//simulator/capture:lego-measure", "//worker/train:legoai-trainer",
-            "//worker/comm/cuda:liblegoai_cuda.so"]
+PROGRAMS = ["//server/cli:lego", "//simulator/capture:lego-sim", "//simulator/capture:lego-measure",
+            "//worker/train:legoai-trainer", "//worker/comm/cuda:liblegoai_cuda.so"]
 COMMANDS = ["lego", "lego-sim", "lego-measure", "legoai-trainer"]
 # Linked statically but for what the wheel carries and torch.
 TESTS = ["//worker/comm:cuda_plugin_test", "//worker/model:ops_cuda_test"]
@@ -30,6 +30,8 @@ FILES = {
     "examples/job.toml": "examples/job.toml",
     "examples/tiny-llama/config.json": "examples/tiny-llama/config.json",
 }
+# Modules that find each other in one folder.
+CHECK = ["tools/gpu/check*.py", "tools/gpu/eager*.py"]
 TEXT = "runs/text/king_james.txt"  # where the example job looks for it
 # Their licences go along beside those of the libraries: the text, and what is compiled into the programs.
 PACKAGES = ["bible-kjv-text", "libgtest-dev", "nlohmann-json3-dev"]
@@ -119,6 +121,9 @@ def add_python(bundle):
     here = os.path.dirname(os.path.abspath(__file__))
     for path in glob.glob(os.path.join(here, "launcher", "*.py")):
         bundle.add_file(f"{NAME}/{os.path.basename(path)}", path)
+    bundle.add(f"{NAME}/check/__init__.py", "")
+    for path in (path for pattern in CHECK for path in glob.glob(os.path.join(ROOT, pattern))):
+        bundle.add_file(f"{NAME}/check/{os.path.basename(path)}", path)
 
 
 def add_data(bundle, text):
@@ -159,7 +164,8 @@ def pack(text, folder):
     add_data(bundle, text)
     for place, path in libraries.licences(carried, PACKAGES).items():
         bundle.add_file(f"{bundle.dist_info}/licenses/{place}", path)
-    commands = {name: f"{NAME}.launch:main" for name in COMMANDS} | {"legoai-gpu-tests": f"{NAME}.run_tests:main"}
+    commands = {name: f"{NAME}.launch:main" for name in COMMANDS} | {
+        "legoai-gpu-tests": f"{NAME}.run_tests:main", "legoai-gpu-check": f"{NAME}.run_check:main"}
     bundle.describe(SUMMARY, [f"torch=={torch_version()}"], PYTHON, commands)
     path = bundle.write(folder)
     size = os.path.getsize(path) / 2**20

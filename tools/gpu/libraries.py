@@ -67,7 +67,8 @@ def collect(programs, elsewhere):
 def _packages_of(paths):
     # dpkg knows a file by the name it was installed under: with or without /usr where these are merged.
     names = {path: {path, os.path.realpath(path)} for path in paths}
-    names = {path: some | {"/usr" + one for one in some} | {one.removeprefix("/usr") for one in some} for path, some in names.items()}
+    for some in names.values():
+        some |= {"/usr" + one for one in some} | {one.removeprefix("/usr") for one in some}
     owners = {}
     for line in _output("dpkg", "-S", *sorted(set().union(*names.values()))).splitlines():
         package, _, file = line.partition(": ")

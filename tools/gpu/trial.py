@@ -1,5 +1,5 @@
-"""The checks of tools/gpu/trial, run as root of a bare root directory: everything in the wheel starts, what needs a GPU says so, and
-no library is loaded but the wheel's, torch's, NVIDIA's, and glibc with libstdc++. Made for that root: it changes what is installed."""
+"""The checks of tools/gpu/trial, made in a bare root: everything in the wheel starts, what needs a GPU says so, and no library is
+loaded but the wheel's, torch's, NVIDIA's, and glibc with libstdc++. Only for that root: it changes what is installed."""
 import base64
 import fcntl
 import glob
@@ -16,11 +16,12 @@ from importlib import metadata
 
 from legoai_gpu import launch, needs
 
-OF_THE_MACHINE = re.compile(r"/(usr/)?lib(64)?/(x86_64-linux-gnu/)?(ld-linux-x86-64|lib(c|m|dl|pthread|rt|util|resolv|stdc\+\+|gcc_s))"
-                            r"\.so\.\d+")
+OF_THE_MACHINE = re.compile(r"/(usr/)?lib(64)?/(x86_64-linux-gnu/)?(ld-linux-x86-64|lib(c|m|dl|pthread|rt|util|"
+                            r"resolv|stdc\+\+|gcc_s))\.so\.\d+")
 SITE = os.path.dirname(launch.FOLDER)
-SMALL = ["--training.steps=3", "--training.mixed_precision_param=float32", "--training.global_batch_size=4", "--training.seq_len=64",
-         "--training.local_batch_size=2", "--validation.enable=false", "--checkpoint.enable_checkpoint=false"]
+SMALL = ["--training.steps=3", "--training.mixed_precision_param=float32", "--training.global_batch_size=4",
+         "--training.local_batch_size=2", "--training.seq_len=64", "--validation.enable=false",
+         "--checkpoint.enable_checkpoint=false"]
 LIMIT_SECONDS = 120  # of one program, on a machine that is busy
 started, passed, failed = time.monotonic(), 0, 0
 
@@ -36,8 +37,8 @@ def check(name, wrong):
 
 def call(*command, **options):
     try:
-        run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_SECONDS,
-                             **options)
+        run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             timeout=LIMIT_SECONDS, **options)
     except subprocess.TimeoutExpired as late:
         return f"none within {LIMIT_SECONDS} seconds", (late.output or b"").decode(errors="replace")
     return run.returncode, run.stdout.decode(errors="replace")
@@ -99,7 +100,8 @@ def programs_start():
     says("lego hardware", 0, ["h100-sxm-80"], "lego", "hardware")
     says("lego-sim", 2, ["started by lego"], "lego-sim")
     says("legoai-trainer", 2, ["started by `lego train`"], "legoai-trainer")
-    says("lego-measure --device=cuda is refused", 1, ["device", "cuda", "no GPU can be used here"], "lego-measure", "--device=cuda")
+    says("lego-measure --device=cuda is refused", 1, ["device", "cuda", "no GPU can be used here"],
+         "lego-measure", "--device=cuda")
     says("python3 -m", 0, ["lego 0."], "python3", "-m", "legoai_gpu", "lego", "--version")
 
 
@@ -108,8 +110,12 @@ def programs_work():
     loads_nothing_else("lego plan of the example's model on eight H100, and the libraries", {"lego", "lego-sim"}, "lego", *plan)
     train = ["train", "examples/job.toml", *SMALL]
     loads_nothing_else("lego train of two ranks, and the libraries", {"lego", "legoai-trainer"}, "lego", *train, "--nproc", "2")
-    says("lego train --device cuda is refused", 1, ["device", "cuda", "no GPU can be used here"], "lego", *train, "--fresh", "--device", "cuda")
+    says("lego train --device cuda is refused", 1, ["device", "cuda", "no GPU can be used here"],
+         "lego", *train, "--fresh", "--device", "cuda")
     says("legoai-gpu-tests", 0, ["PASSED", "SKIPPED", "no GPU can be used here"], "legoai-gpu-tests")
+    says("legoai-gpu-check --help", 0, ["--out", "--seconds"], "legoai-gpu-check", "--help")
+    says("legoai-gpu-check of facts and tests", 0, ["LegoAI: lego 0.", "skipped", "no GPU can be used here", " 0 failed"],
+         "legoai-gpu-check", "--out", "checked", "--only", "facts,smoke,nccl,capture,other", "--seconds", "100")
 
 
 def copy_of_package(folder, **changes):
@@ -137,7 +143,8 @@ def unfit_machines_are_named():
     folder = copy_of_package("/home/elsewhere")
     surroundings = dict(os.environ, PYTHONPATH=folder)
     says("a folder elsewhere finds torch", 2, ["started by lego"], "python3", "-m", "legoai_gpu", "lego-sim", env=surroundings)
-    says("no torch is named", 1, ["torch = missing", f"pip install torch=={needs.TORCH}"], "python3", "-S", *command, env=surroundings)
+    words = ["torch = missing", f"pip install torch=={needs.TORCH}"]
+    says("no torch is named", 1, words, "python3", "-S", *command, env=surroundings)
 
 
 def missing_library_is_seen():
@@ -160,11 +167,13 @@ def digest(path):
 
 def commands_are_installed():
     wanted = metadata.distribution("legoai-gpu")
-    check("pip sees which torch is needed", "" if wanted.requires == [f"torch=={needs.TORCH}"] else f"requires: {wanted.requires}")
+    wrong = "" if wanted.requires == [f"torch=={needs.TORCH}"] else f"requires: {wanted.requires}"
+    check("pip sees which torch is needed", wrong)
     spoilt = [str(file) for file in wanted.files if file.hash and file.hash.value != digest(file.locate())]
     check("the files are those of the wheel's RECORD", "\n".join(spoilt))
     names = [entry.name for entry in wanted.entry_points]
-    check("each console command is installed", "\n".join(name for name in names if not os.access(f"/usr/local/bin/{name}", os.X_OK)))
+    missing = [name for name in names if not os.access(f"/usr/local/bin/{name}", os.X_OK)]
+    check("each console command is installed", "\n".join(missing))
 
 
 os.chdir("/root")

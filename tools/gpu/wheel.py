@@ -29,8 +29,8 @@ class Wheel:
 
     def describe(self, summary, requires, python, commands):
         """`requires`: as pip wants them; `commands`: name -> "module:function"."""
-        lines = ["Metadata-Version: 2.1", f"Name: {self.name.replace('_', '-')}", f"Version: {self.version}", f"Summary: {summary}",
-                 f"Requires-Python: {python}"] + [f"Requires-Dist: {one}" for one in requires]
+        lines = ["Metadata-Version: 2.1", f"Name: {self.name.replace('_', '-')}", f"Version: {self.version}",
+                 f"Summary: {summary}", f"Requires-Python: {python}"] + [f"Requires-Dist: {one}" for one in requires]
         self.add(f"{self.dist_info}/METADATA", "\n".join(lines) + "\n")
         self.add(f"{self.dist_info}/WHEEL", "Wheel-Version: 1.0\nGenerator: legoai\nRoot-Is-Purelib: false\n"
                  f"Tag: {self.tag}\n")

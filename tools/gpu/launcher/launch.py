@@ -1,5 +1,5 @@
-"""Starts the programs of this package: finds torch and NVIDIA's wheels without importing them, says what is missing or too old, and
-gives way to the program. Python is here for nothing else."""
+"""Starts the programs of this package: finds torch and NVIDIA's wheels without importing them, says what is missing or too old,
+and gives way to the program. Python is here for nothing else."""
 import glob
 import importlib.util
 import os
