@@ -161,6 +161,8 @@ def missing_library_is_seen():
 
 
 def digest(path):
+    if not os.path.isfile(path):
+        return "none"
     with open(path, "rb") as file:
         return base64.urlsafe_b64encode(hashlib.sha256(file.read()).digest()).rstrip(b"=").decode()
 
