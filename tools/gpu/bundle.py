@@ -24,7 +24,7 @@ PROGRAMS = ["//server/cli:lego", "//simulator/capture:lego-sim", "//simulator/ca
             "//worker/train:legoai-trainer", "//worker/comm/cuda:liblegoai_cuda.so"]
 COMMANDS = ["lego", "lego-sim", "lego-measure", "legoai-trainer"]
 # Linked statically but for what the wheel carries and torch.
-TESTS = ["//worker/comm:cuda_plugin_test", "//worker/model:ops_cuda_test"]
+TESTS = ["//tests/gpu:gpu_tests"]
 # Place in the package -> file of the tree.
 FILES = {
     "examples/job.toml": "examples/job.toml",
@@ -123,7 +123,8 @@ def add_python(bundle):
         bundle.add_file(f"{NAME}/{os.path.basename(path)}", path)
     bundle.add(f"{NAME}/check/__init__.py", "")
     for path in (path for pattern in CHECK for path in glob.glob(os.path.join(ROOT, pattern))):
-        bundle.add_file(f"{NAME}/check/{os.path.basename(path)}", path)
+        if not path.endswith("_test.py"):
+            bundle.add_file(f"{NAME}/check/{os.path.basename(path)}", path)
 
 
 def add_data(bundle, text):

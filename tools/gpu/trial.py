@@ -114,8 +114,9 @@ def programs_work():
          "lego", *train, "--fresh", "--device", "cuda")
     says("legoai-gpu-tests", 0, ["PASSED", "SKIPPED", "no GPU can be used here"], "legoai-gpu-tests")
     says("legoai-gpu-check --help", 0, ["--out", "--seconds"], "legoai-gpu-check", "--help")
-    says("legoai-gpu-check of facts and tests", 0, ["LegoAI: lego 0.", "skipped", "no GPU can be used here", " 0 failed"],
-         "legoai-gpu-check", "--out", "checked", "--only", "facts,smoke,nccl,capture,other", "--seconds", "100")
+    says("legoai-gpu-check misses the card, and finds programs and tests", 1,
+         ["LegoAI: lego 0.", "a card: failed", "skipped: ", "no GPU can be used here", " 1 failed"],
+         "legoai-gpu-check", "--out", "checked", "--only", "facts,smoke,nccl", "--seconds", "100")
 
 
 def copy_of_package(folder, **changes):
