@@ -32,6 +32,12 @@ class Communicator {
   virtual absl::Status Broadcast(void* data, int64_t bytes, int64_t root) = 0;
   virtual absl::Status Send(const void* data, int64_t bytes, int64_t peer) = 0;
   virtual absl::Status Recv(void* data, int64_t bytes, int64_t peer) = 0;
+
+  // Where calls return before they are done: what has become of them. DeadlineExceeded once one did not end in its time after the
+  // device got to it, Unavailable when a peer is known to be lost. Does not wait. Between calls, from the same thread.
+  virtual absl::Status Health() { return absl::OkStatus(); }
+  // Gives up what is under way, whatever the peers do; later calls fail.
+  virtual void Abort() {}
 };
 
 }  // namespace legoai::comm

@@ -9,6 +9,7 @@ namespace {
 
 class LocalCommunicator : public Communicator {
  public:
+  explicit LocalCommunicator(Streams* streams) : streams_(streams) {}
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
   absl::Status AllGather(void* out, const void* in, int64_t bytes) override { return Copy(out, in, bytes); }
@@ -22,17 +23,19 @@ class LocalCommunicator : public Communicator {
   absl::Status Recv(void*, int64_t, int64_t) override { return NoPeer(); }
 
  private:
-  static absl::Status Copy(void* out, const void* in, int64_t bytes) {
+  absl::Status Copy(void* out, const void* in, int64_t bytes) {
+    if (streams_ != nullptr) return streams_->Copy(out, in, bytes);
     if (bytes > 0 && out != in) std::memmove(out, in, bytes);
     return absl::OkStatus();
   }
   static absl::Status NoPeer() {
     return absl::InvalidArgumentError("a group of one rank has no peer to send to or receive from");
   }
+  Streams* streams_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> MakeLocalCommunicator() { return std::make_unique<LocalCommunicator>(); }
+std::unique_ptr<Communicator> MakeLocalCommunicator(Streams* streams) { return std::make_unique<LocalCommunicator>(streams); }
 
 }  // namespace legoai::comm

@@ -57,6 +57,12 @@ struct Runtime::State {
   std::array<Clock, kStreamCount> clocks{};  // clocks[s][s] counts what was dispatched on s
   std::map<int64_t, Clock> events;
 
+  absl::Status Health() {
+    for (const auto& [_, communicator] : communicators) {
+      if (absl::Status status = communicator->Health(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
   void ReleaseKnownDone() {
     for (int64_t stream = 1; stream < kStreamCount; ++stream) {
       auto& queue = held[stream];
@@ -69,7 +75,7 @@ Runtime::Runtime(int64_t rank, std::vector<graph::Group> groups)
     : rank_(rank), groups_(std::move(groups)), state_(std::make_unique<State>()) {}
 
 Runtime::~Runtime() {
-  if (state_->streams) (void)state_->streams->Drain();
+  if (state_->streams) (void)Drain();
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vector<graph::Group> groups,
@@ -81,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
   state.observer = observer;
   state.factory = std::move(factory);
   state.fake = state.factory == nullptr;
+  bool has_peers = false;
   for (size_t id = 0; id < runtime->groups_.size(); ++id) {
     const graph::Group& group = runtime->groups_[id];
     auto self = std::find(group.ranks.begin(), group.ranks.end(), rank);
@@ -90,14 +97,16 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
     if (state.fake) continue;
     for (int64_t channel : ChannelsOf(group.name)) {
       if (group.ranks.size() == 1) {
-        state.communicators[{id, channel}] = MakeLocalCommunicator();
+        state.communicators[{id, channel}] = MakeLocalCommunicator(state.streams.get());
         continue;
       }
       auto communicator = state.factory(group, index, channel);
       if (!communicator.ok()) return communicator.status();
       state.communicators[{id, channel}] = *std::move(communicator);
+      has_peers = true;
     }
   }
+  if (has_peers) state.streams->SetHealth([&state] { return state.Health(); });
   return runtime;
 }
 
@@ -148,6 +157,9 @@ absl::Status Runtime::WaitEvent(int64_t stream, int64_t event) {
 
 absl::Status Runtime::Drain() {
   absl::Status status = state_->streams->Drain();
+  if (!status.ok()) {  // or who waits in a collective of a lost peer would wait on, and this rank behind it
+    for (const auto& [_, communicator] : state_->communicators) communicator->Abort();
+  }
   for (int64_t stream = 1; stream < kStreamCount; ++stream) {
     Merge(state_->clocks[kCompute], state_->clocks[stream]);
     state_->held[stream].clear();

@@ -27,5 +27,78 @@ TEST(Runtime, TheMeetingPlaceStaysAsLongAsTheRuntime) {
   EXPECT_TRUE(seen.expired());
 }
 
+// A device whose work is lost: its Drain asks how the communicators are, and gives what it hears.
+class LostDevice : public Streams {
+ public:
+  absl::Status Post(int64_t, std::function<absl::Status()> work) override { return work(); }
+  absl::Status Record(int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Wait(int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Drain() override { return health_ ? health_() : absl::OkStatus(); }
+  void SetHealth(std::function<absl::Status()> health) override { health_ = std::move(health); }
+  absl::Status Copy(void* out, const void* in, int64_t bytes) override {
+    ++copies;
+    return Streams::Copy(out, in, bytes);
+  }
+  int copies = 0;
+
+ private:
+  std::function<absl::Status()> health_;
+};
+
+class SickCommunicator : public Communicator {
+ public:
+  SickCommunicator(const absl::Status* health, int* aborts) : health_(health), aborts_(aborts) {}
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 2; }
+  absl::Status AllGather(void*, const void*, int64_t) override { return absl::OkStatus(); }
+  absl::Status ReduceScatter(void*, const void*, int64_t, c10::ScalarType, ReduceOp) override { return absl::OkStatus(); }
+  absl::Status AllReduce(void*, int64_t, c10::ScalarType, ReduceOp) override { return absl::OkStatus(); }
+  absl::Status AllToAll(void*, const void*, int64_t) override { return absl::OkStatus(); }
+  absl::Status Broadcast(void*, int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Send(const void*, int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Recv(void*, int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status Health() override { return *health_; }
+  void Abort() override { ++*aborts_; }
+
+ private:
+  const absl::Status* health_;
+  int* aborts_;
+};
+
+TEST(Runtime, ALostPeerEndsTheWaitAndAllCommunicators) {
+  absl::Status health;
+  int aborts = 0, made = 0;
+  const CommunicatorFactory factory = [&](const graph::Group&, int64_t,
+                                          int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    ++made;
+    return std::make_unique<SickCommunicator>(&health, &aborts);
+  };
+  auto runtime = Runtime::Create(0, {{"world", {0, 1}}, {"dp_shard", {0, 1}}}, std::make_unique<LostDevice>(), factory);
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_GT(made, 1);
+  EXPECT_TRUE((*runtime)->Drain().ok());
+  EXPECT_EQ(aborts, 0);
+  health = absl::UnavailableError("rank 1 is gone");
+  EXPECT_EQ((*runtime)->Drain(), health);
+  EXPECT_EQ(aborts, made);
+}
+
+TEST(Runtime, AGroupOfOneCopiesAsItsStreamsCan) {
+  auto owned = std::make_unique<LostDevice>();
+  const LostDevice* streams = owned.get();
+  const CommunicatorFactory none = [](const graph::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    return absl::InternalError("a world of one has no group to connect");
+  };
+  auto runtime = Runtime::Create(0, {{"world", {0}}}, std::move(owned), none);
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  const int in = 7;
+  int out = 0;
+  CommObserver::Call call;
+  call.kind = "all_gather";
+  EXPECT_TRUE((*runtime)->Communicate(call, {}, [&](Communicator& c) { return c.AllGather(&out, &in, sizeof in); }).ok());
+  EXPECT_EQ(out, in);
+  EXPECT_EQ(streams->copies, 1);
+}
+
 }  // namespace
 }  // namespace legoai::comm

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 
@@ -29,6 +30,14 @@ class Streams {
   virtual absl::Status Wait(int64_t stream, int64_t event) = 0;
   // Waits for all streams.
   virtual absl::Status Drain() = 0;
+  // What Drain asks now and then where it waits for a device: an error ends the wait, and is what Drain gives. Where work is done
+  // when its calls return, it tells of its failures itself, and nobody asks.
+  virtual void SetHealth(std::function<absl::Status()> health) {}
+  // Copies within the memory of the tensors, as work on the stream out of which it is called.
+  virtual absl::Status Copy(void* out, const void* in, int64_t bytes) {
+    if (bytes > 0 && out != in) std::memmove(out, in, bytes);
+    return absl::OkStatus();
+  }
   // For work that is posted on `stream`, out of which it is called: a mark behind what has been enqueued there so far. Null where
   // work is done when its calls return.
   virtual std::unique_ptr<StreamMark> Mark(int64_t stream) { return nullptr; }

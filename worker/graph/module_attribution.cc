@@ -11,8 +11,10 @@ ModuleAttribution::ModuleAttribution(Interner* interner) : interner_(interner), 
 
 uint32_t ModuleAttribution::Current(const Annotation& annotation) {
   const uint32_t module = annotation.module != nullptr ? interner_->Module(*annotation.module) : OfCurrentNode();
-  const uint64_t sequences = at::sequence_number::peek() - first_sequence_;
-  if (sequences > module_of_sequence_.size()) module_of_sequence_.resize(sequences, module);
+  if (std::this_thread::get_id() == forward_thread_) {
+    const uint64_t sequences = at::sequence_number::peek() - first_sequence_;
+    if (sequences > module_of_sequence_.size()) module_of_sequence_.resize(sequences, module);
+  }
   return last_ = module;
 }
 

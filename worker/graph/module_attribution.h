@@ -2,10 +2,15 @@
 // that runs was created by an operator of forward, and its sequence number was given out then: so the recorder notes, as the
 // counter grows, which module was at work.
 //
-// Not thread-safe. Sequence numbers are of the thread that records.
+// Every thread counts from zero: numbers count that are given out on the thread that made this object, where forward runs. On
+// CUDA backward runs on a thread of autograd's, whose own numbers (of what recomputation makes, which has no backward) say
+// nothing.
+//
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "worker/graph/annotation.h"
@@ -23,6 +28,7 @@ class ModuleAttribution {
   uint32_t OfCurrentNode();
 
   Interner* interner_;
+  const std::thread::id forward_thread_ = std::this_thread::get_id();
   uint64_t first_sequence_;
   std::vector<uint32_t> module_of_sequence_;  // from first_sequence_
   uint32_t last_ = 0;

@@ -1,6 +1,7 @@
 #include "worker/graph/recorder.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -71,6 +72,13 @@ Category DefaultCategory(Phase phase) {
   return Category::kOther;
 }
 
+// A device's memory is copied, not looked at.
+std::string HostBytes(const c10::Storage& storage) {
+  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
+  const at::Tensor bytes = at::empty({0}, options).set_(storage).cpu();
+  return std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+}
+
 std::atomic<Recorder::Impl*> g_recorder{nullptr};  // set by Recorder alone
 
 }  // namespace
@@ -111,7 +119,7 @@ struct Recorder::Impl {
     const bool keep = storage->data() != nullptr && storage->nbytes() <= kMaxConstantBytes;
     const uint32_t id = AddStorage(storage, StorageKind::kConstant, Category::kOther, absl::StrCat("?", storages.size()));
     Storage& record = trace.storages[id];
-    if (keep) record.contents.assign(static_cast<const char*>(storage->data()), storage->nbytes());
+    if (keep) record.contents = HostBytes(tensor.storage());
     if (!keep) record.kind = StorageKind::kExternal;
     if (!keep || storage->nbytes() > kSilentConstantBytes) {
       trace.warnings.push_back(absl::StrCat("unbound tensor ", record.name, " of ", storage->nbytes(), " bytes, ", tensor.dim(),

@@ -4,9 +4,11 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime.h>
 
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,10 +22,11 @@ absl::Status Check(cudaError_t error, const char* what) {
   return absl::UnavailableError(std::string(what) + " failed: " + cudaGetErrorString(error));
 }
 
-// Events for marks, to be used again. Thread-safe.
-class EventPool {
+}  // namespace
+
+class CudaMarks::Pool {
  public:
-  ~EventPool() {
+  ~Pool() {
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
   }
   // Null if there is none to be had.
@@ -45,14 +48,14 @@ class EventPool {
   std::vector<cudaEvent_t> free_;
 };
 
-// May outlive the streams. Of a device that failed it is never passed.
-class CudaMark : public StreamMark {
+// Of a device that failed it is never passed.
+class CudaMarks::Mark : public StreamMark {
  public:
-  CudaMark(std::shared_ptr<EventPool> pool, cudaStream_t stream) : pool_(std::move(pool)), event_(pool_->Take()) {
+  Mark(std::shared_ptr<Pool> pool, cudaStream_t stream) : pool_(std::move(pool)), event_(pool_->Take()) {
     cudaGetDevice(&device_);
     recorded_ = event_ != nullptr && cudaEventRecord(event_, stream) == cudaSuccess;
   }
-  ~CudaMark() override {
+  ~Mark() override {
     if (event_ != nullptr) pool_->Give(event_);
   }
   bool Passed() override {
@@ -66,11 +69,22 @@ class CudaMark : public StreamMark {
   }
 
  private:
-  std::shared_ptr<EventPool> pool_;
+  std::shared_ptr<Pool> pool_;
   cudaEvent_t event_;
   int device_ = 0;
   bool recorded_ = false;
 };
+
+CudaMarks::CudaMarks() : pool_(std::make_shared<Pool>()) {}
+CudaMarks::~CudaMarks() = default;
+std::unique_ptr<StreamMark> CudaMarks::At(cudaStream_t stream) { return std::make_unique<Mark>(pool_, stream); }
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// While a peer may be lost: how long the wait looks without a pause, how long its pauses are, and how often it asks for health.
+constexpr std::chrono::milliseconds kEager{2}, kAsk{100};
+constexpr std::chrono::microseconds kPause{50};
 
 class CudaStreams : public Streams {
  public:
@@ -97,16 +111,37 @@ class CudaStreams : public Streams {
   }
   absl::Status Drain() override {
     for (auto& [_, stream] : side_) {
-      if (absl::Status status = Check(cudaStreamSynchronize(stream.stream()), "cudaStreamSynchronize"); !status.ok())
-        return status;
+      if (absl::Status status = WaitFor(stream.stream()); !status.ok()) return status;
     }
-    return Check(cudaStreamSynchronize(Stream(kCompute).stream()), "cudaStreamSynchronize");
+    return WaitFor(Stream(kCompute).stream());
   }
-  std::unique_ptr<StreamMark> Mark(int64_t stream) override {
-    return std::make_unique<CudaMark>(marks_, Stream(stream).stream());
+  void SetHealth(std::function<absl::Status()> health) override { health_ = std::move(health); }
+  absl::Status Copy(void* out, const void* in, int64_t bytes) override {
+    if (bytes == 0 || out == in) return absl::OkStatus();
+    return Check(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, Stream(kCompute).stream()), "cudaMemcpyAsync");
   }
+  std::unique_ptr<StreamMark> Mark(int64_t stream) override { return marks_.At(Stream(stream).stream()); }
 
  private:
+  // A stream that stands in a collective of a lost peer never ends: then health does.
+  absl::Status WaitFor(cudaStream_t stream) {
+    if (!health_) return Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    const Clock::time_point start = Clock::now();
+    Clock::time_point ask = start + kAsk;
+    while (true) {
+      const cudaError_t state = cudaStreamQuery(stream);
+      if (state != cudaErrorNotReady) return Check(state, "the work of a stream");
+      (void)cudaGetLastError();  // or the next check of a kernel would find it
+      const Clock::time_point now = Clock::now();
+      if (now >= ask) {
+        if (absl::Status status = health_(); !status.ok()) return status;
+        ask = now + kAsk;
+      }
+      now - start < kEager ? std::this_thread::yield() : std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  // Out of posted work the compute stream is the one it was posted on.
   c10::cuda::CUDAStream Stream(int64_t stream) {
     if (stream == kCompute) return c10::cuda::getCurrentCUDAStream();
     auto it = side_.find(stream);
@@ -115,7 +150,8 @@ class CudaStreams : public Streams {
   }
   std::map<int64_t, c10::cuda::CUDAStream> side_;
   std::map<int64_t, cudaEvent_t> events_;
-  std::shared_ptr<EventPool> marks_ = std::make_shared<EventPool>();
+  CudaMarks marks_;
+  std::function<absl::Status()> health_;
 };
 
 }  // namespace

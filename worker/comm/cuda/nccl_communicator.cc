@@ -1,19 +1,47 @@
 #include "worker/comm/cuda/nccl_communicator.h"
 
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/one_gpu_each.h"
+#include "worker/comm/overdue_calls.h"
 
 namespace legoai::comm {
 namespace {
 
+constexpr std::chrono::seconds kEnd{10};  // a communicator has to end; peers that live end theirs at the same time
+
+std::string TextOf(ncclResult_t result, ncclComm_t comm) {
+  return std::string(ncclGetErrorString(result)) + " (" + ncclGetLastError(comm) + ")";
+}
+
 absl::Status Check(ncclResult_t result, const std::string& what) {
   if (result == ncclSuccess) return absl::OkStatus();
-  return absl::UnavailableError(what + " failed: " + ncclGetErrorString(result) + " (" + ncclGetLastError(nullptr) + ")");
+  return absl::UnavailableError(what + " failed: " + TextOf(result, nullptr));
+}
+
+// Runs `end` for at most kEnd: it may wait for a peer that is gone, and then goes on beside us until the process ends.
+void EndInTime(int device, std::function<void()> end) {
+  std::promise<void> done;
+  std::future<void> ended = done.get_future();
+  std::thread([device, end = std::move(end), done = std::move(done)]() mutable {
+    cudaSetDevice(device);
+    end();
+    done.set_value();
+  }).detach();
+  ended.wait_for(kEnd);
 }
 
 absl::StatusOr<ncclDataType_t> DataType(c10::ScalarType dtype) {
@@ -29,52 +57,118 @@ absl::StatusOr<ncclDataType_t> DataType(c10::ScalarType dtype) {
 
 ncclRedOp_t Reduction(ReduceOp op) { return op == ReduceOp::kMax ? ncclMax : ncclSum; }
 
+// Calls block until they are enqueued, so that they cost no thread; what they become is asked of Health().
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(ncclComm_t comm, int64_t rank, int64_t size) : comm_(comm), rank_(rank), size_(size) {}
-  ~NcclCommunicator() override { ncclCommDestroy(comm_); }
+  NcclCommunicator(ncclComm_t comm, std::string name, int64_t rank, int64_t size, std::chrono::milliseconds timeout)
+      : comm_(comm), name_(std::move(name)), rank_(rank), size_(size), timeout_(timeout), calls_(timeout) {
+    cudaGetDevice(&device_);
+  }
+  // Destroying waits until the peers have got what this rank sent, so not for ever.
+  ~NcclCommunicator() override {
+    if (comm_ != nullptr) EndInTime(device_, [comm = comm_] { ncclCommDestroy(comm); });
+  }
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
 
   absl::Status AllGather(void* out, const void* in, int64_t bytes) override {
-    return Check(ncclAllGather(in, out, bytes, ncclUint8, comm_, Stream()), "ncclAllGather");
+    return Enqueue("all_gather", [&] { return ncclAllGather(in, out, bytes, ncclUint8, comm_, Stream()); });
   }
   absl::Status ReduceScatter(void* out, const void* in, int64_t count, c10::ScalarType dtype, ReduceOp op) override {
     auto type = DataType(dtype);
     if (!type.ok()) return type.status();
-    return Check(ncclReduceScatter(in, out, count, *type, Reduction(op), comm_, Stream()), "ncclReduceScatter");
+    return Enqueue("reduce_scatter", [&] { return ncclReduceScatter(in, out, count, *type, Reduction(op), comm_, Stream()); });
   }
   absl::Status AllReduce(void* data, int64_t count, c10::ScalarType dtype, ReduceOp op) override {
     auto type = DataType(dtype);
     if (!type.ok()) return type.status();
-    return Check(ncclAllReduce(data, data, count, *type, Reduction(op), comm_, Stream()), "ncclAllReduce");
+    return Enqueue("all_reduce", [&] { return ncclAllReduce(data, data, count, *type, Reduction(op), comm_, Stream()); });
   }
   absl::Status AllToAll(void* out, const void* in, int64_t bytes) override {
-    absl::Status status = Check(ncclGroupStart(), "ncclGroupStart");
-    for (int64_t peer = 0; peer < size_ && status.ok(); ++peer) {
-      status = Check(ncclSend(static_cast<const char*>(in) + peer * bytes, bytes, ncclUint8, peer, comm_, Stream()), "ncclSend");
-      if (!status.ok()) break;
-      status = Check(ncclRecv(static_cast<char*>(out) + peer * bytes, bytes, ncclUint8, peer, comm_, Stream()), "ncclRecv");
-    }
-    absl::Status end = Check(ncclGroupEnd(), "ncclGroupEnd");
-    return status.ok() ? end : status;
+    return Enqueue("all_to_all", [&] {
+      ncclResult_t result = ncclGroupStart();
+      for (int64_t peer = 0; peer < size_ && result == ncclSuccess; ++peer) {
+        result = ncclSend(static_cast<const char*>(in) + peer * bytes, bytes, ncclUint8, peer, comm_, Stream());
+        if (result != ncclSuccess) break;
+        result = ncclRecv(static_cast<char*>(out) + peer * bytes, bytes, ncclUint8, peer, comm_, Stream());
+      }
+      const ncclResult_t end = ncclGroupEnd();
+      return result == ncclSuccess ? end : result;
+    });
   }
   absl::Status Broadcast(void* data, int64_t bytes, int64_t root) override {
-    return Check(ncclBroadcast(data, data, bytes, ncclUint8, static_cast<int>(root), comm_, Stream()), "ncclBroadcast");
+    return Enqueue("broadcast",
+                   [&] { return ncclBroadcast(data, data, bytes, ncclUint8, static_cast<int>(root), comm_, Stream()); });
   }
   absl::Status Send(const void* data, int64_t bytes, int64_t peer) override {
-    return Check(ncclSend(data, bytes, ncclUint8, static_cast<int>(peer), comm_, Stream()), "ncclSend");
+    if (peer == rank_) return NoPeer();
+    return Enqueue("send", [&] { return ncclSend(data, bytes, ncclUint8, static_cast<int>(peer), comm_, Stream()); });
   }
   absl::Status Recv(void* data, int64_t bytes, int64_t peer) override {
-    return Check(ncclRecv(data, bytes, ncclUint8, static_cast<int>(peer), comm_, Stream()), "ncclRecv");
+    if (peer == rank_) return NoPeer();
+    return Enqueue("recv", [&] { return ncclRecv(data, bytes, ncclUint8, static_cast<int>(peer), comm_, Stream()); });
+  }
+
+  absl::Status Health() override {
+    if (comm_ == nullptr) return GivenUp();
+    ncclResult_t state = ncclSuccess;
+    if (absl::Status status = Check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError"); !status.ok()) return status;
+    if (state != ncclSuccess && state != ncclInProgress) {
+      return absl::UnavailableError(name_ + ": NCCL lost a peer: " + TextOf(state, comm_));
+    }
+    const char* what = calls_.Overdue(OverdueCalls::Clock::now());
+    if (what == nullptr) return absl::OkStatus();
+    return absl::DeadlineExceededError(std::string(what) + " of " + name_ + " did not end within " +
+                                       std::to_string(timeout_.count() / 1000) +
+                                       " s: another rank of the group is gone or hangs");
+  }
+  void Abort() override {
+    if (comm_ == nullptr) return;
+    EndInTime(device_, [comm = comm_] { ncclCommAbort(comm); });
+    comm_ = nullptr;
   }
 
  private:
   static cudaStream_t Stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
-  ncclComm_t comm_;
-  int64_t rank_, size_;
+  static absl::Status NoPeer() { return absl::InvalidArgumentError("a rank cannot send to itself or receive from itself"); }
+  absl::Status GivenUp() const { return absl::UnavailableError(name_ + " was given up when a rank was lost"); }
+
+  template <class F>
+  absl::Status Enqueue(const char* what, F call) {
+    if (comm_ == nullptr) return GivenUp();
+    std::unique_ptr<StreamMark> begun = marks_.At(Stream());
+    const ncclResult_t result = call();
+    if (result != ncclSuccess) return absl::UnavailableError(std::string(what) + " of " + name_ + ": " + TextOf(result, comm_));
+    calls_.Add(what, std::move(begun), marks_.At(Stream()));
+    return absl::OkStatus();
+  }
+
+  ncclComm_t comm_;  // null: given up
+  const std::string name_;
+  const int64_t rank_, size_;
+  const std::chrono::milliseconds timeout_;
+  int device_ = 0;
+  CudaMarks marks_;
+  OverdueCalls calls_;
 };
+
+absl::StatusOr<RankGpu> OwnGpu() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
+  if (error != cudaSuccess)
+    return absl::UnavailableError(std::string("asking for this rank's GPU: ") + cudaGetErrorString(error));
+  std::string id = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    char byte[4];
+    std::snprintf(byte, sizeof byte, "%s%02x", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                  static_cast<unsigned char>(properties.uuid.bytes[i]));
+    id += byte;
+  }
+  return RankGpu{std::move(id), "GPU " + std::to_string(device) + ", " + properties.name};
+}
 
 // The group's rank 0 makes the id, the others read it from the store.
 absl::StatusOr<ncclUniqueId> ShareId(c10d::Store& store, const std::string& key, int64_t rank) {
@@ -100,16 +194,21 @@ absl::StatusOr<ncclUniqueId> ShareId(c10d::Store& store, const std::string& key,
 absl::StatusOr<CommunicatorFactory> MakeNcclFactory(const RendezvousOptions& options) {
   auto store = OpenStore(options);
   if (!store.ok()) return store.status();
-  return CommunicatorFactory([store = *store](const graph::Group& group, int64_t rank,
-                                              int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+  return CommunicatorFactory([store = *store, world_rank = options.rank, timeout = options.timeout](
+                                 const graph::Group& group, int64_t rank,
+                                 int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    auto gpu = OwnGpu();
+    if (!gpu.ok()) return gpu.status();
+    if (absl::Status status = CheckOneGpuEach(*store, group.ranks, world_rank, *gpu); !status.ok()) return status;
     const std::string key = "nccl/" + group.name + "/" + std::to_string(group.ranks.front()) + "/" + std::to_string(channel);
     auto id = ShareId(*store, key, rank);
     if (!id.ok()) return id.status();
     ncclComm_t comm = nullptr;
     absl::Status status = Check(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size()), *id, static_cast<int>(rank)),
-                                "ncclCommInitRank of " + key);
+                                "connecting rank " + std::to_string(world_rank) + " (" + gpu->name + ") in group " + group.name);
     if (!status.ok()) return status;
-    return std::unique_ptr<Communicator>(new NcclCommunicator(comm, rank, group.ranks.size()));
+    return std::unique_ptr<Communicator>(
+        new NcclCommunicator(comm, "group " + group.name + " on " + gpu->name, rank, group.ranks.size(), timeout));
   });
 }
 

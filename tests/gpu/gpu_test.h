@@ -1,0 +1,56 @@
+// What tests on a GPU share. Where no GPU can be used each is skipped with the plugin's own words.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/comm/cuda_plugin.h"
+
+namespace legoai::gpu {
+
+// In the build's output, and in the package of tests.
+inline constexpr char kPlugin[] = "worker/comm/cuda/liblegoai_cuda.so";
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+
+  const comm::CudaPlugin* plugin_ = nullptr;
+};
+
+// Bytes of the device's caching allocator now.
+struct DeviceBytes {
+  int64_t requested = 0, allocated = 0;
+  int64_t requested_peak = 0;  // since the last reset
+};
+DeviceBytes BytesNow();
+void ResetPeak();
+void Synchronize();
+
+// A runtime for a world of one on the GPU. Make its RuntimeScope current.
+std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin);
+
+// max |a - b| / max |b|, in fp64 on the CPU; infinite where sizes or types differ, or a value is no number.
+double Difference(const at::Tensor& a, const at::Tensor& b);
+
+// Runs the disabled test `name` ("Suite.DISABLED_Test") of this program in `ranks` processes of its own: a process that has used
+// a GPU cannot fork others that use one. `time_limit_seconds`: then they are killed. Gives what each wrote by Tell(), and a
+// failure where one ended otherwise than well.
+struct RankOutcome {
+  int exit_code = -1;  // 128 + the signal that ended it
+  std::string told;
+};
+std::vector<RankOutcome> RunSelf(const std::string& name, int ranks, int time_limit_seconds);
+
+// Within such a process.
+int RankOfSelf();
+int RanksOfSelf();
+comm::RendezvousOptions RendezvousOfSelf();
+void Tell(const std::string& text);
+
+}  // namespace legoai::gpu
