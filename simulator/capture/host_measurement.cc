@@ -1,8 +1,5 @@
-// lego-measure: this machine's CPU as a Device message in text format on standard output (`lego hardware --measure`).
-//
-// Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
-// what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are what the
-// operators of a training step reach of them (step_efficiency.h). Takes about ten seconds.
+#include "simulator/capture/host_measurement.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_softmax.h>
@@ -13,15 +10,10 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/sum.h>
-#include <google/protobuf/text_format.h>
-#include <signal.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -33,7 +25,6 @@
 #include "simulator/capture/step_efficiency.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
-#include "worker/comm/cpu_kernels.h"
 
 namespace legoai::sim {
 namespace {
@@ -124,20 +115,11 @@ absl::StatusOr<Measured> MeasureAllCores(int64_t cores) {
   return mean;
 }
 
-std::string ProcessorName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
-}
-
 absl::StatusOr<v1::Device> MakeDevice(const Measured& measured, int64_t cores) {
   v1::Device device = *FindDevice("cpu");  // links, reserve and the like, which are not measured
   device.clear_peak_flops();
   device.clear_sources();
-  const std::string source = "measured on " + ProcessorName() + ", one core with all " + std::to_string(cores) + " busy";
+  const std::string source = "measured on " + HostProcessor() + ", one core with all " + std::to_string(cores) + " busy";
   auto peak = [&](v1::DType dtype, double flops) {
     auto* added = device.add_peak_flops();
     added->set_dtype(dtype);
@@ -159,24 +141,17 @@ absl::StatusOr<v1::Device> MakeDevice(const Measured& measured, int64_t cores) {
 }
 
 }  // namespace
-}  // namespace legoai::sim
 
-int main() {
-  using namespace legoai::sim;
-  legoai::comm::UseKnownCpuKernels();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
+absl::StatusOr<v1::Device> MeasureHost() {
   const int64_t cores = HostPhysicalCores();
   const auto measured = MeasureAllCores(cores);
   const auto link = MeasureNodeLink();
   auto device = measured.ok() ? MakeDevice(*measured, cores) : measured.status();
   for (const absl::Status& status : {device.status(), link.status()}) {
-    if (status.ok()) continue;
-    std::fprintf(stderr, "lego-measure: %s\n", std::string(status.message()).c_str());
-    return 1;
+    if (!status.ok()) return status;
   }
   *device->mutable_measured_node_link() = *link;
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(*device, &text);
-  std::fputs(text.c_str(), stdout);
-  return 0;
+  return device;
 }
+
+}  // namespace legoai::sim

@@ -1,7 +1,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include "worker/comm/cuda/cuda_description.h"
 #include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/cuda_timer.h"
 #include "worker/comm/cuda/nccl_communicator.h"
 #include "worker/comm/cuda_plugin.h"
 
@@ -29,6 +31,14 @@ int64_t PeakAllocatedBytes(int device) {
 
 extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
   using namespace legoai::comm;
-  static const CudaPlugin plugin{c10::cuda::device_count(), SelectDevice, MakeCudaStreams, MakeNcclFactory, PeakAllocatedBytes};
+  static const CudaPlugin plugin{
+      .devices = c10::cuda::device_count(),
+      .select_device = SelectDevice,
+      .make_streams = MakeCudaStreams,
+      .make_nccl_factory = MakeNcclFactory,
+      .peak_allocated_bytes = PeakAllocatedBytes,
+      .make_timer = MakeCudaTimer,
+      .describe = DescribeCuda,
+  };
   return &plugin;
 }
