@@ -95,7 +95,7 @@ TEST_F(Lego, CatalogsAndVersion) {
   for (const Json& model : models) found = found || (model["name"] == "llama3-8b" && model["parameters"] == 8030261248);
   EXPECT_TRUE(found);
   const Json hardware = Json::parse(Run({"hardware", "-o", "json"}).out);
-  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "host", "links", "this_machine"}));
+  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "gpus", "host", "links", "this_machine"}));
   EXPECT_GE(hardware["host"]["cores"], 1);
   EXPECT_GT(hardware["host"]["memory_bytes"], 0);
   EXPECT_TRUE(hardware["this_machine"].is_null());

@@ -9,17 +9,21 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "simulator/hardware/catalog_files.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/nvml.h"
 
 namespace legoai::sim {
 namespace {
 
 constexpr int64_t kMostDevicesPerNode = 1 << 16, kMostNodes = 1 << 20, kMostBytes = int64_t{1} << 50;
+
+double GibiBytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
 // Keeps the first fault; what is asked later then does nothing.
 class Checker {
@@ -228,6 +232,21 @@ const std::vector<v1::Link>& ListLinks() {
 }
 
 absl::StatusOr<v1::Device> FindDevice(std::string_view type) { return Find(ListDevices(), "device", type); }
+
+absl::StatusOr<v1::Device> FindDeviceOfGpu(std::string_view nvml_name, int64_t memory_bytes) {
+  std::vector<std::string> known;
+  for (const v1::Device& device : ListDevices()) {
+    for (const std::string& name : device.nvml_names()) {
+      known.push_back(absl::StrFormat("%s of %.1f GiB", name, GibiBytes(device.memory_bytes())));
+      if (name == nvml_name && IsSameMemory(device.memory_bytes(), memory_bytes)) return device;
+    }
+  }
+  return FieldError("device", nvml_name,
+                    absl::StrFormat("a GPU of this name with %.1f GiB is not in the catalog (it has %s): describe it in a "
+                                    "text-format file of the Device message and give that as --device_file",
+                                    GibiBytes(memory_bytes), absl::StrJoin(known, ", ")));
+}
+
 absl::StatusOr<v1::Link> FindLink(std::string_view type) { return Find(ListLinks(), "link", type); }
 
 absl::StatusOr<v1::Device> LoadDevice(const std::string& path) {

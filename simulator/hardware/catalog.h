@@ -24,6 +24,10 @@ const std::vector<v1::Link>& ListLinks();
 absl::StatusOr<v1::Device> FindDevice(std::string_view type);
 absl::StatusOr<v1::Link> FindLink(std::string_view type);
 
+// The device of the catalog that answers to this name of NVML and has this memory, within 3 % of it (drivers keep different
+// shares for themselves). Errors: FieldError of "device" with what to do.
+absl::StatusOr<v1::Device> FindDeviceOfGpu(std::string_view nvml_name, int64_t memory_bytes);
+
 // A Device message in text format, for instance this machine as it was measured.
 absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
 

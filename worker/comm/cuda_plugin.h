@@ -23,6 +23,8 @@ struct CudaPlugin {
   absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
   // The most bytes of live tensors since the start; after the first tensor.
   int64_t (*peak_allocated_bytes)(int device) = nullptr;
+  // The GPU of this process with this UUID, "GPU-…"; -1: there is none.
+  int (*device_of_uuid)(const char* uuid) = nullptr;
   std::unique_ptr<DeviceTimer> (*make_timer)() = nullptr;
   // "card" and the versions "cuda", "cudnn", "cublas", "nccl"; without those that cannot be found out.
   std::map<std::string, std::string> (*describe)(int device) = nullptr;

@@ -38,6 +38,7 @@ struct TrainRequest {
   int64_t threads = 1;                 // of each rank
   bool pin = true;                     // each rank to a core
   std::vector<int> processors;         // to which; empty: any that this process may use
+  std::vector<std::string> gpus;       // UUIDs of the ranks' GPUs; empty: rank r has the r-th that CUDA shows
   int64_t rendezvous_port = 0;         // 0: any
   double peak_flops_per_second = 0;    // of one device; for MFU, which is left out where it is 0
   // Where the files that it reads must lie (data_roots.h); unset: anywhere.

@@ -226,6 +226,7 @@ LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
   options.rendezvous_port = request.rendezvous_port;
   options.pin = request.pin;
   options.processors = request.processors;
+  options.gpus = request.gpus;
   options.log_directory = LogsPath(start.run_directory());
   options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
   options.train_timeout = absl::Seconds(comm.train_timeout_seconds());

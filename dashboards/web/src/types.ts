@@ -265,6 +265,7 @@ export interface Worker {
     peak_flops: { dtype: string | null; flops_per_second: number }[];
   } | null;
   slots: number;
+  slot_devices?: { index: number; uuid: string; name: string; memory_bytes: number }[];  // by slot; empty: processors
   host_memory_bytes: number;
   host_cores: number;
   labels: Record<string, string>;
