@@ -35,7 +35,8 @@ std::set<std::string> Keys(const Json& json) {
 }
 
 TEST_F(Lego, EveryCommandHasHelpWithAnExample) {
-  for (const char* command : {"plan", "simulate", "train", "fr", "checkpoints", "models", "hardware", "version", "completion"}) {
+  for (const char* command :
+       {"plan", "simulate", "train", "fr", "checkpoints", "models", "hardware", "calibrate", "version", "completion"}) {
     const Result result = Run({command, "--help"});
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find("\nexample:\n"), std::string::npos) << result.out;
@@ -58,7 +59,7 @@ TEST_F(Lego, ExamplesAreUnderstood) {
     EXPECT_EQ(result.out, help);
     ++count;
   }
-  EXPECT_GE(count, 17);
+  EXPECT_GE(count, 18);
 }
 
 TEST_F(Lego, WrongCallsNameWhatIsMeant) {
@@ -105,6 +106,35 @@ TEST_F(Lego, CatalogsAndVersion) {
     EXPECT_NE(script.find("budget-seconds"), std::string::npos) << shell;
     EXPECT_EQ(Json::parse(Run({"completion", shell, "-o", "json"}).out)["script"], script);
   }
+}
+
+TEST_F(Lego, CalibrateMakesADeviceOfMeasurements) {
+  std::string text =
+      "provenance { kind: CUDA card: \"NVIDIA H100 80GB HBM3\" date: \"2026-11-22\" } kernel_launch_seconds: 2e-6\n";
+  for (int i = 1; i <= 100; ++i) {  // half of 989.4 TFLOP/s
+    text +=
+        "operators { operator: \"aten::mm\" op_class: \"matmul\" dtype: BFLOAT16 shape { key: \"m\" value: " + std::to_string(i) +
+        " } flops: 494.7e9 seconds: 1e-3 }\n";
+  }
+  Write(Path("calibration.txtpb"), text);
+  ExpectError({"calibrate", Path("calibration.txtpb")}, 2, {"--type"});
+  ExpectError({"calibrate", Path("calibration.txtpb"), "--type", "h100"}, 2, {"--type", "h100", "h100-sxm-80"});
+  ExpectError({"calibrate", Path("calibration.txtpb"), "--type", "cpu"}, 2, {"cpu", "cuda"});
+  ExpectError({"calibrate", Path("none.txtpb"), "--type", "h100-sxm-80"}, 2, {"none.txtpb"});
+  const std::string device = Path("mine.txtpb");
+  const Result table = Run({"calibrate", Path("calibration.txtpb"), "--type", "h100-sxm-80", "--out", device});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("matmul"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find(" 0.700 "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find(" 0.500 "), std::string::npos) << table.out;
+  const Json json = Json::parse(Run({"calibrate", Path("calibration.txtpb"), "--type", "h100-sxm-80", "-o", "json"}).out);
+  ASSERT_EQ(json["fits"].size(), 1u);
+  EXPECT_NEAR(json["fits"][0]["measured"], 0.5, 1e-3);
+  EXPECT_NEAR(json["fits"][0]["assumed_error"]["median"], 1 - 0.5 / 0.7, 1e-3);
+  EXPECT_EQ(json["fits"][0]["points"], 100);
+  // The file is a device to simulate with.
+  const Result simulated = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", device + ":2x1", "-o", "json"});
+  EXPECT_EQ(simulated.code, 0) << simulated.err;
 }
 
 TEST_F(Lego, BashCompletesCommandsAndTheirOptions) {

@@ -12,6 +12,7 @@
 #include "proto/errors.h"
 #include "proto/nearest.h"
 #include "proto/printable.h"
+#include "server/cli/calibrate_command.h"
 #include "server/cli/checkpoints_command.h"
 #include "server/cli/command.h"
 #include "server/cli/completion.h"
@@ -44,9 +45,9 @@ std::vector<Command> AllCommands() {
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
   std::vector<Command> commands = {
-      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),          LogsCommand(),
-      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),      TrainCommand(),
-      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), {version, PrintVersion}};
+      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),      LogsCommand(),
+      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),  TrainCommand(),
+      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), CalibrateCommand(), {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

@@ -181,7 +181,14 @@ absl::Status CheckNodeSize(std::string_view text, const v1::Device& device, int6
                                  largest, " of ", device.type(), meant, ". A machine of another shape goes as a .txtpb file"));
 }
 
+absl::StatusOr<v1::Device> DeviceOfFile(const std::string& path) {
+  v1::Device device;
+  if (absl::Status status = LoadText(path, "--cluster", &device); !status.ok()) return status;
+  return device;
+}
+
 absl::StatusOr<v1::Device> DeviceOfType(std::string_view type, const v1::Device* local_cpu) {
+  if (type.ends_with(".txtpb")) return DeviceOfFile(std::string(type));
   if (local_cpu != nullptr && type == local_cpu->type()) return *local_cpu;
   return Find(ListDevices(), "--cluster", type);
 }
@@ -249,6 +256,13 @@ absl::StatusOr<v1::Device> LoadDevice(const std::string& path) {
   return device;
 }
 
+absl::StatusOr<v1::Calibration> LoadCalibration(const std::string& path) {
+  v1::Calibration calibration;
+  absl::Status status = LoadText(path, "calibration", &calibration);
+  if (!status.ok()) return status;
+  return calibration;
+}
+
 double PeakFlops(const v1::Device& device, v1::DType dtype) {
   for (const auto& peak : device.peak_flops()) {
     if (peak.dtype() == dtype) return peak.flops_per_second();
@@ -282,15 +296,17 @@ absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t de
 
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu) {
   std::string path(text);
-  if (path.find('/') != std::string::npos || path.ends_with(".txtpb")) return ClusterFromFile(path);
-  size_t colon = text.find(':');
+  const size_t colon = text.rfind(':');
+  const bool of_device_file = text.substr(0, colon).ends_with(".txtpb") && colon != std::string_view::npos;
+  if (!of_device_file && (path.find('/') != std::string::npos || path.ends_with(".txtpb"))) return ClusterFromFile(path);
   int64_t per_node = 0, nodes = 0;
   auto device = DeviceOfType(text.substr(0, colon), local_cpu);
   if (!device.ok()) return device.status();
   if (colon == std::string_view::npos || !ParseSizes(text.substr(colon + 1), &per_node, &nodes)) {
     return FieldError("--cluster", text,
                       absl::StrCat("write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16 (at most ", kMostDevicesPerNode,
-                                   " devices in a node and ", kMostNodes, " nodes), or the path of a .txtpb file"));
+                                   " devices in a node and ", kMostNodes,
+                                   " nodes; for TYPE also the .txtpb file of a device), or the path of a cluster's .txtpb file"));
   }
   if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
   return MakeCluster(*device, per_node, nodes);

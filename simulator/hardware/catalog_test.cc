@@ -184,6 +184,39 @@ TEST(CatalogTest, TextFileSetsEveryNumber) {
   EXPECT_EQ(GetFieldViolation(broken.status())->field(), "tiers.group_size");
 }
 
+// `lego calibrate` writes one.
+TEST(CatalogTest, ADevicesFileStandsForItsType) {
+  const std::string path = testing::TempDir() + "/my:h100.txtpb";
+  v1::Device device = *FindDevice("h100-sxm-80");
+  device.set_host_dispatch_seconds(42);
+  std::ofstream(path) << "# measured\n" << device.DebugString();
+  const auto cluster = ParseCluster(path + ":8x2");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->device().host_dispatch_seconds(), 42);
+  EXPECT_EQ(cluster->devices_per_node(), 8);
+  EXPECT_EQ(cluster->nodes(), 2);
+  EXPECT_EQ(cluster->name(), "h100-sxm-80:8x2");
+  EXPECT_EQ(ParseCluster(path + ":4")->nodes(), 1);
+  for (const std::string& wrong : {path + ":64x1", path + ":0x1", path + ":", path, path + "x:8x1", "/none.txtpb:8x1"}) {
+    const auto violation = GetFieldViolation(ParseCluster(wrong).status());
+    ASSERT_TRUE(violation) << wrong;
+    EXPECT_EQ(violation->field(), "--cluster") << wrong;
+  }
+}
+
+TEST(CatalogTest, ACalibrationIsReadOrRefusedByName) {
+  const std::string path = testing::TempDir() + "/calibration.txtpb";
+  std::ofstream(path) << "provenance { card: \"X\" } operators { operator: \"aten::mm\" shape { key: \"m\" value: 4 } }";
+  const auto calibration = LoadCalibration(path);
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  EXPECT_EQ(calibration->operators(0).shape().at("m"), 4);
+  std::ofstream(path) << "provenance { cart: \"X\" }";
+  const auto violation = GetFieldViolation(LoadCalibration(path).status());
+  ASSERT_TRUE(violation);
+  EXPECT_NE(violation->remedy().find("line 1"), std::string::npos) << violation->remedy();
+  EXPECT_EQ(LoadCalibration("/none.txtpb").status().code(), absl::StatusCode::kNotFound);
+}
+
 // What is not finite would never end in the simulator, and products must fit.
 TEST(CatalogTest, EveryNumberOfAClusterIsChecked) {
   const v1::Cluster good = ParseCluster("h100-sxm-80:8x2").value();

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <string>
 
+#include "worker/comm/cuda/cuda_description.h"
 #include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/cuda_timer.h"
 #include "worker/comm/cuda/nccl_communicator.h"
 #include "worker/comm/cuda_plugin.h"
 
@@ -60,6 +62,8 @@ extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
       .make_nccl_factory = MakeNcclFactory,
       .peak_allocated_bytes = PeakAllocatedBytes,
       .device_of_uuid = DeviceOfUuid,
+      .make_timer = MakeCudaTimer,
+      .describe = DescribeCuda,
   };
   return &plugin;
 }
