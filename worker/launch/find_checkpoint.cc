@@ -59,7 +59,8 @@ bool SeesTheJob(const std::string& root, const v1::Start& start) {
 absl::Status MissingFolder(const std::string& root, int64_t step, const v1::Start& start) {
   if (!SeesTheJob(root, start)) {
     return FieldError(checkpoint::StepDirectory(root, step), "",
-                      "is not there, nor is anything else of the job: do all workers of the pool see the same runs?",
+                      "is not there, nor is anything else of the job: do all workers of the pool see the same runs? If they are "
+                      "gone, `lego retry --fresh` begins anew",
                       absl::StatusCode::kNotFound);
   }
   const auto aside = checkpoint::ListPutAside(root);

@@ -261,6 +261,7 @@ void Launcher::Arrive(RankProcess& rank, int64_t meeting) {
 }
 
 void Launcher::Obey(Stop stop) {
+  asked_to_stop_ = true;
   if (stop == Stop::kKill) {
     killed_ = true;
     SignalAll(SIGKILL);

@@ -84,6 +84,9 @@ class Launcher {
   // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use; Cancelled: killed as asked.
   absl::StatusOr<LaunchOutcome> Run();
 
+  // Whether the ranks were asked to stop, though Run() may have ended with something else.
+  bool asked_to_stop() const { return asked_to_stop_; }
+
  private:
   enum class Phase { kRunning, kAsking, kTerminating, kKilling, kGivenUp };
 
@@ -119,7 +122,8 @@ class Launcher {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Phase phase_ = Phase::kRunning;
   PendingCommits pending_;
-  std::optional<int64_t> meeting_;               // that all ranks have come to, and do not know of yet
+  std::optional<int64_t> meeting_;  // that all ranks have come to, and do not know of yet
+  bool asked_to_stop_ = false;
   bool killed_ = false;                          // as asked
   std::optional<absl::Duration> discard_since_;  // when the ranks were asked to stop without saving
   bool discarded_ = false;                       // they did not in time, and were killed

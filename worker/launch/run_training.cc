@@ -98,6 +98,17 @@ void Warn(const TrainCallbacks& callbacks, const std::string& text) {
   if (callbacks.log) callbacks.log("warning", text);
 }
 
+// Where checkpoints are wished for, an earlier attempt has come somewhere, and none is left.
+void TellLost(const TrainRequest& request, const PreparedTraining& prepared, const v1::Run& run,
+              const TrainCallbacks& callbacks) {
+  const bool wished = prepared.start.recipe().checkpoint().enable_checkpoint();
+  if (request.fresh || request.lease || prepared.checkpoint || !wished || run.attempts_size() < 2) return;
+  const int64_t step = run.attempts(run.attempts_size() - 2).last_step();
+  if (step == 0) return;
+  Warn(callbacks, absl::StrCat("run.json tells of an earlier attempt that came to step ", step,
+                               ", and no checkpoint of it is there: the training begins anew"));
+}
+
 // What attempts that were cut short left half done goes. Where it cannot, it only takes space: the training goes on.
 void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& callbacks) {
   for (const absl::Status& status :
@@ -320,7 +331,8 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
   going_on.fresh = false;  // what this run has saved itself is gone on from
   while (true) {
     Listener listener(callbacks, directory, request.nproc, /*keeps=*/!request.lease);
-    auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
+    Launcher launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop);
+    auto launched = launcher.Run();
     listener.Finish(outcome);
     const auto damage = checkpoint::GetDamage(launched.status());
     if (!damage || request.lease) {
@@ -336,6 +348,8 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
     }
     if (!status.ok()) return status;
     outcome->resumed_from = prepared->checkpoint;
+    // The wish came while ranks still loaded what turned out to be damaged.
+    if (launcher.asked_to_stop()) return LaunchOutcome{.cause = v1::Exit::STOPPED, .step = prepared->checkpoint.value_or(0)};
   }
 }
 
@@ -394,6 +408,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   absl::StatusOr<v1::Run> run = BeginAttempt(*prepared, request.lease);
   if (!run.ok()) return run.status();
   outcome.attempt = run->attempts().rbegin()->attempt();
+  TellLost(request, *prepared, *run, callbacks);
   prepared->start.set_attempt(outcome.attempt);
   prepared->start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
   RemoveLeftovers(path, callbacks);

@@ -285,6 +285,33 @@ TEST_F(RunTrainingTest, AStepThatIsDamagedOnceMoreEndsIt) {
   EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(path()) + "/step-2/manifest.pb"));
 }
 
+// Ctrl-C while a rank reads what turns out to be damaged: the training does not go on from the one before.
+TEST_F(RunTrainingTest, AStopIsNotLostWhenTheCheckpointIsDamaged) {
+  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+  FlipBit(CheckpointsPath(path()) + "/step-4/rank-00000.bin");
+  int64_t starts = 0;
+  callbacks_.started = [&](int64_t rank, int64_t) {
+    if (rank == 0 && ++starts == 1) stop_.Request(/*save=*/true);
+  };
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_EQ(outcome->step, 2);
+  EXPECT_EQ(starts, 1);
+  EXPECT_THAT(*checkpoint::ListPutAside(CheckpointsPath(path())), ElementsAre("step-4.damaged"));
+}
+
+TEST_F(RunTrainingTest, ThatAllCheckpointsAreGoneIsTold) {
+  UseTrainer("--steps=5");
+  recipe().mutable_checkpoint()->set_enable_checkpoint(true);
+  ASSERT_TRUE(Train().ok());
+  EXPECT_THAT(logs_, ::testing::Not(::testing::Contains(HasSubstr("begins anew"))));
+  std::filesystem::remove_all(CheckpointsPath(path()));
+  ASSERT_TRUE(Train().ok());
+  EXPECT_THAT(logs_,
+              ::testing::Contains(HasSubstr("came to step 5, and no checkpoint of it is there: the training begins anew")));
+}
+
 // What was found damaged was put aside; a checkpoint of the same step that was saved since is another one.
 TEST_F(RunTrainingTest, AStepThatWasSavedAgainIsTaken) {
   for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
