@@ -48,7 +48,8 @@ v1::RankedRecipe RankEstimated(const v1::PlanRequest& request, const Survivor& s
       sim::PeakFlops(cluster.device(), survivor.recipe.training().mixed_precision_param()) / sim::RanksPerCore(cluster);
   if (roofline.step_seconds > 0) {
     ranked.set_tokens_per_second_per_gpu(tokens / roofline.step_seconds / world);
-    ranked.set_mfu(model::FlopsPerToken(request.model(), request.seq_len()) * ranked.tokens_per_second_per_gpu() / peak);
+    const double flops = model::FlopsPerToken(request.model(), request.seq_len()) * ranked.tokens_per_second_per_gpu();
+    ranked.set_mfu(model::ModelFlopsUtilization(flops, peak).value_or(0));
   }
   ranked.set_peak_memory_bytes(survivor.bound_bytes);
   ranked.set_headroom_bytes(UsableBytes(cluster) - survivor.bound_bytes);

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -16,6 +18,7 @@
 #include "server/cli/output.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/nvml.h"
 #include "worker/checkpoint/files.h"
 
 namespace legoai::cli {
@@ -57,6 +60,48 @@ std::string LinksTable() {
   return table.Text();
 }
 
+// This machine's, as CUDA_VISIBLE_DEVICES leaves them. None and a reason where there is none, or they cannot be asked.
+struct HostGpus {
+  std::vector<sim::Gpu> gpus;
+  std::string reason;
+};
+
+HostGpus ReadGpus() {
+  auto report = sim::ReadNvml();
+  if (report.ok()) return {std::move(report->gpus), ""};
+  const bool none = absl::IsFailedPrecondition(report.status());
+  return {{}, none ? "none that CUDA can use" : std::string(report.status().message())};
+}
+
+// The catalog's type of a card; empty: it is not there.
+std::string TypeOf(const sim::Gpu& gpu) {
+  const auto device = sim::FindDeviceOfGpu(gpu.name, gpu.memory_bytes);
+  return device.ok() ? device->type() : "";
+}
+
+Tree GpusTree(const std::vector<sim::Gpu>& gpus) {
+  Tree tree = Tree::array();
+  for (const sim::Gpu& gpu : gpus) {
+    tree.push_back({{"index", gpu.index},
+                    {"uuid", gpu.uuid},
+                    {"name", gpu.name},
+                    {"type", TypeOf(gpu).empty() ? Tree(nullptr) : Tree(TypeOf(gpu))},
+                    {"memory_bytes", gpu.memory_bytes}});
+  }
+  return tree;
+}
+
+std::string GpusLines(const HostGpus& found) {
+  if (found.gpus.empty()) return absl::StrCat("GPUs: ", found.reason, "\n");
+  std::string text;
+  for (const sim::Gpu& gpu : found.gpus) {
+    const std::string type = TypeOf(gpu);
+    absl::StrAppend(&text, "GPU ", gpu.index, ": ", gpu.name, ", ", BytesText(gpu.memory_bytes), ", ", gpu.uuid, ", ",
+                    type.empty() ? "not in the catalog" : type, "\n");
+  }
+  return text;
+}
+
 absl::StatusOr<int> List(const Arguments& arguments) {
   auto host = LoadHostDevice();
   if (!host.ok()) return host.status();
@@ -67,6 +112,7 @@ absl::StatusOr<int> List(const Arguments& arguments) {
     tree["links"] = Tree::array();
     for (const v1::Link& link : sim::ListLinks()) tree["links"].push_back(ToTree(link));
     tree["this_machine"] = host->has_value() ? ToTree(**host) : Tree(nullptr);
+    tree["gpus"] = GpusTree(ReadGpus().gpus);
     tree["host"] = {{"cores", sim::HostPhysicalCores()}, {"memory_bytes", sim::HostMemoryBytes()}};
     Print(TreeText(arguments.format(), tree));
     return kDone;
@@ -74,6 +120,7 @@ absl::StatusOr<int> List(const Arguments& arguments) {
   Print(DevicesTable(*host) + "\n" + LinksTable());
   Print(absl::StrCat("\nthis machine: ", sim::HostPhysicalCores(), " physical cores, ", BytesText(sim::HostMemoryBytes()),
                      host->has_value() ? ", measured" : ", not measured: run `lego hardware --measure`", "\n",
+                     GpusLines(ReadGpus()),
                      "bandwidths are one way, for one device; a device's file has the source of every number\n"));
   return kDone;
 }

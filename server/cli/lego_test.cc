@@ -35,7 +35,8 @@ std::set<std::string> Keys(const Json& json) {
 }
 
 TEST_F(Lego, EveryCommandHasHelpWithAnExample) {
-  for (const char* command : {"plan", "simulate", "train", "fr", "checkpoints", "models", "hardware", "version", "completion"}) {
+  for (const char* command :
+       {"plan", "simulate", "train", "fr", "checkpoints", "models", "hardware", "calibrate", "version", "completion"}) {
     const Result result = Run({command, "--help"});
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find("\nexample:\n"), std::string::npos) << result.out;
@@ -58,7 +59,7 @@ TEST_F(Lego, ExamplesAreUnderstood) {
     EXPECT_EQ(result.out, help);
     ++count;
   }
-  EXPECT_GE(count, 17);
+  EXPECT_GE(count, 18);
 }
 
 TEST_F(Lego, WrongCallsNameWhatIsMeant) {
@@ -94,7 +95,7 @@ TEST_F(Lego, CatalogsAndVersion) {
   for (const Json& model : models) found = found || (model["name"] == "llama3-8b" && model["parameters"] == 8030261248);
   EXPECT_TRUE(found);
   const Json hardware = Json::parse(Run({"hardware", "-o", "json"}).out);
-  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "host", "links", "this_machine"}));
+  EXPECT_EQ(Keys(hardware), (std::set<std::string>{"devices", "gpus", "host", "links", "this_machine"}));
   EXPECT_GE(hardware["host"]["cores"], 1);
   EXPECT_GT(hardware["host"]["memory_bytes"], 0);
   EXPECT_TRUE(hardware["this_machine"].is_null());
@@ -105,6 +106,35 @@ TEST_F(Lego, CatalogsAndVersion) {
     EXPECT_NE(script.find("budget-seconds"), std::string::npos) << shell;
     EXPECT_EQ(Json::parse(Run({"completion", shell, "-o", "json"}).out)["script"], script);
   }
+}
+
+TEST_F(Lego, CalibrateMakesADeviceOfMeasurements) {
+  std::string text =
+      "provenance { kind: CUDA card: \"NVIDIA H100 80GB HBM3\" date: \"2026-11-22\" } kernel_launch_seconds: 2e-6\n";
+  for (int i = 1; i <= 100; ++i) {  // half of 989.4 TFLOP/s
+    text +=
+        "operators { operator: \"aten::mm\" op_class: \"matmul\" dtype: BFLOAT16 shape { key: \"m\" value: " + std::to_string(i) +
+        " } flops: 494.7e9 seconds: 1e-3 }\n";
+  }
+  Write(Path("calibration.txtpb"), text);
+  ExpectError({"calibrate", Path("calibration.txtpb")}, 2, {"--type"});
+  ExpectError({"calibrate", Path("calibration.txtpb"), "--type", "h100"}, 2, {"--type", "h100", "h100-sxm-80"});
+  ExpectError({"calibrate", Path("calibration.txtpb"), "--type", "cpu"}, 2, {"cpu", "cuda"});
+  ExpectError({"calibrate", Path("none.txtpb"), "--type", "h100-sxm-80"}, 2, {"none.txtpb"});
+  const std::string device = Path("mine.txtpb");
+  const Result table = Run({"calibrate", Path("calibration.txtpb"), "--type", "h100-sxm-80", "--out", device});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("matmul"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find(" 0.700 "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find(" 0.500 "), std::string::npos) << table.out;
+  const Json json = Json::parse(Run({"calibrate", Path("calibration.txtpb"), "--type", "h100-sxm-80", "-o", "json"}).out);
+  ASSERT_EQ(json["fits"].size(), 1u);
+  EXPECT_NEAR(json["fits"][0]["measured"], 0.5, 1e-3);
+  EXPECT_NEAR(json["fits"][0]["assumed_error"]["median"], 1 - 0.5 / 0.7, 1e-3);
+  EXPECT_EQ(json["fits"][0]["points"], 100);
+  // The file is a device to simulate with.
+  const Result simulated = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", device + ":2x1", "-o", "json"});
+  EXPECT_EQ(simulated.code, 0) << simulated.err;
 }
 
 TEST_F(Lego, BashCompletesCommandsAndTheirOptions) {
@@ -162,7 +192,7 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
   EXPECT_EQ(Keys(json),
             (std::set<std::string>{"model", "cluster", "recipe", "parameters", "world_size", "fits", "step_time_seconds",
                                    "tokens_per_second_per_gpu", "model_flops_per_token", "mfu", "hfu", "breakdown", "stages",
-                                   "cost_models", "operators", "capture_seconds", "simulate_seconds"}));
+                                   "cost_models", "operators", "capture_seconds", "simulate_seconds", "mfu_fault"}));
   EXPECT_EQ(Keys(json["breakdown"]), (std::set<std::string>{"compute_seconds", "exposed_communication_seconds", "bubble_seconds",
                                                             "launch_seconds", "optimizer_seconds"}));
   ASSERT_EQ(json["stages"].size(), 1u);

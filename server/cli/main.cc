@@ -1,4 +1,6 @@
 // `lego`: the command line (cli.md).
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -10,6 +12,7 @@
 #include "proto/errors.h"
 #include "proto/nearest.h"
 #include "proto/printable.h"
+#include "server/cli/calibrate_command.h"
 #include "server/cli/checkpoints_command.h"
 #include "server/cli/command.h"
 #include "server/cli/completion.h"
@@ -42,9 +45,9 @@ std::vector<Command> AllCommands() {
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
   std::vector<Command> commands = {
-      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),          LogsCommand(),
-      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),      TrainCommand(),
-      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), {version, PrintVersion}};
+      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),      LogsCommand(),
+      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),  TrainCommand(),
+      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), CalibrateCommand(), {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));
@@ -121,4 +124,7 @@ int Main(std::vector<std::string> words) {
 }  // namespace
 }  // namespace legoai::cli
 
-int main(int argc, char** argv) { return legoai::cli::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
+  return legoai::cli::Main({argv + 1, argv + argc});
+}

@@ -13,22 +13,26 @@ namespace legoai::cli {
 namespace {
 
 constexpr int kRejectedInTable = 5;
+constexpr char kUnknownMfuNote[] =
+    "MFU - : the device has no peak in the recipe's precision, or one below what is done; `lego simulate` says which\n";
 constexpr char kEstimatedNote[] = "~ estimated by closed forms, not simulated: it may not fit\n";
 
 std::string RankedTable(const v1::PlanResult& result) {
   Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak memory", "headroom"});
-  bool any_estimated = false;
+  bool any_estimated = false, all_mfus = true;
   for (const auto& ranked : result.ranked()) {
     const bool estimated = ranked.estimated();
     any_estimated = any_estimated || estimated;
+    all_mfus = all_mfus && ranked.mfu() > 0;
     const std::string about = estimated ? "~" : "", least = estimated ? ">= " : "", most = estimated ? "<= " : "";
     table.Add({absl::StrCat(about, ranked.rank()), planner::Summarize(ranked.recipe()),
                absl::StrCat(about, SecondsText(ranked.step_time_seconds())),
                absl::StrCat(about, WithCommas(static_cast<int64_t>(ranked.tokens_per_second_per_gpu()))),
-               absl::StrCat(about, PercentText(ranked.mfu())), absl::StrCat(least, BytesText(ranked.peak_memory_bytes())),
+               ranked.mfu() > 0 ? absl::StrCat(about, PercentText(ranked.mfu())) : "-",
+               absl::StrCat(least, BytesText(ranked.peak_memory_bytes())),
                absl::StrCat(most, BytesText(ranked.headroom_bytes()))});
   }
-  return absl::StrCat(table.Text(), any_estimated ? kEstimatedNote : "");
+  return absl::StrCat(table.Text(), any_estimated ? kEstimatedNote : "", all_mfus ? "" : kUnknownMfuNote);
 }
 
 std::string RejectedTable(const v1::PlanResult& result, bool all) {

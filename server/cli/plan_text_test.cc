@@ -54,5 +54,14 @@ TEST(PlanText, EstimatedRowsAreMarkedAndTheMarkIsExplained) {
 
 TEST(PlanText, WithoutEstimatesThereIsNoMark) { EXPECT_THAT(PlanText(Result({false, false}), false), Not(HasSubstr("~"))); }
 
+TEST(PlanText, AnMfuThatIsNotKnownIsNoZero) {
+  v1::PlanResult result = Result({false, false});
+  EXPECT_THAT(PlanText(result, false), Not(HasSubstr("MFU -")));
+  result.mutable_ranked(1)->set_mfu(0);
+  EXPECT_THAT(RowOf(PlanText(result, false), "1"), HasSubstr("50.0 %"));
+  EXPECT_THAT(RowOf(PlanText(result, false), "2"), Not(HasSubstr("%")));
+  EXPECT_THAT(PlanText(result, false), HasSubstr("MFU - : the device has no peak"));
+}
+
 }  // namespace
 }  // namespace legoai::cli

@@ -72,7 +72,8 @@ std::string EstimateText(const v1::SimRequest& request, const v1::Estimate& esti
                    planner::Summarize(estimate.recipe()), "\n\n");
   absl::StrAppend(&text, "step time  ", SecondsText(estimate.step_time_seconds()), "\n");
   absl::StrAppend(&text, "throughput ", CountText(estimate.tokens_per_second_per_gpu()), " tokens/s per device\n");
-  absl::StrAppend(&text, "MFU ", PercentText(estimate.mfu()), ", HFU ", PercentText(estimate.hfu()), ", ",
+  const std::string utilization = absl::StrCat("MFU ", PercentText(estimate.mfu()), ", HFU ", PercentText(estimate.hfu()));
+  absl::StrAppend(&text, estimate.mfu_fault().empty() ? utilization : "MFU unknown: " + estimate.mfu_fault(), ", ",
                   CountText(estimate.model_flops_per_token()), " FLOPs per token\n\n");
   absl::StrAppend(&text, TimeTable(estimate), "\n");
   for (const auto& stage : estimate.stages()) absl::StrAppend(&text, StageText(stage), "\n");

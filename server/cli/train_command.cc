@@ -21,6 +21,7 @@
 #include "server/cli/progress.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/nvml.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_analysis.h"
@@ -32,8 +33,8 @@ namespace {
 
 constexpr int64_t kMostRanks = 1 << 16;  // as a cluster's node has devices at the most
 
-// --nproc, or what the recipe's degrees ask for; where they leave the sharding open, all physical cores.
-absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& recipe) {
+// --nproc, or what the recipe's degrees ask for; where they leave the sharding open, all `places`: physical cores, or GPUs.
+absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& recipe, int64_t places) {
   const auto nproc = arguments.Integer("nproc", 1, kMostRanks);
   if (!nproc.ok()) return nproc.status();
   if (*nproc) return **nproc;
@@ -46,12 +47,33 @@ absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& 
     ranks *= degree;
   }
   if (p.data_parallel_shard_degree() > 0) return ranks;
-  return std::max<int64_t>(1, sim::HostPhysicalCores() / ranks) * ranks;
+  return std::max<int64_t>(1, places / ranks) * ranks;
+}
+
+// UUIDs of those that this process may use, in their order.
+absl::StatusOr<std::vector<std::string>> VisibleGpus() {
+  const auto report = sim::ReadNvml();
+  if (!report.ok()) return report.status();
+  std::vector<std::string> uuids;
+  for (const sim::Gpu& gpu : report->gpus) uuids.push_back(gpu.uuid);
+  return uuids;
+}
+
+// The first of them are the ranks'.
+absl::Status GiveGpus(std::vector<std::string> gpus, launch::TrainRequest* request) {
+  if (request->nproc > static_cast<int64_t>(gpus.size())) {
+    return FieldError("--nproc", absl::StrCat(request->nproc),
+                      absl::StrCat("is more than the GPUs that can be used here, ", gpus.size(),
+                                   ", and each rank has one of its own: train with fewer ranks, or with --device cpu"));
+  }
+  gpus.resize(static_cast<size_t>(request->nproc));
+  request->gpus = std::move(gpus);
+  return absl::OkStatus();
 }
 
 struct TrainCall {
   launch::TrainRequest request;
-  v1::Cluster cluster;  // this machine, a device for each rank
+  v1::Cluster cluster;  // this machine, a core for each rank
 };
 
 absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
@@ -59,18 +81,23 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   if (!recipe.ok()) return recipe.status();
   auto model = ReadModel(arguments, &*recipe);
   if (!model.ok()) return model.status();
-  auto nproc = ReadRanks(arguments, *recipe);
+  const std::string device = arguments.Text("device", "cpu");
+  if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
+  if (device != "cpu" && arguments.Has("predict"))
+    return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
+  auto gpus = device == "cuda" ? VisibleGpus() : absl::StatusOr<std::vector<std::string>>(std::vector<std::string>());
+  if (!gpus.ok()) return gpus.status();
+  auto nproc = ReadRanks(arguments, *recipe, device == "cuda" ? static_cast<int64_t>(gpus->size()) : sim::HostPhysicalCores());
   if (!nproc.ok()) return nproc.status();
   auto trainer = FindTrainer();
   if (!trainer.ok()) return trainer.status();
   auto cluster = ResolveCluster(absl::StrCat("cpu:", *nproc, "x1"));
   if (!cluster.ok()) return cluster.status();
-  const std::string device = arguments.Text("device", "cpu");
-  if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
-  if (device != "cpu" && arguments.Has("predict"))
-    return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
   TrainCall call;
   call.request.nproc = *nproc;
+  if (device == "cuda") {
+    if (absl::Status status = GiveGpus(*std::move(gpus), &call.request); !status.ok()) return status;
+  }
   call.request.trainer = *trainer;
   call.request.fresh = arguments.Has("fresh");
   call.request.accept_other_build = arguments.Has("accept-other-build");
@@ -304,13 +331,14 @@ Command TrainCommand() {
   spec.summary = "Trains on this machine. Goes on from the run's latest checkpoint; Ctrl-C saves and leaves (exit code 130).";
   spec.positional = "R.toml";
   spec.least_positional = spec.most_positional = 1;
-  spec.options = {{"nproc", "N", "ranks; what the recipe's degrees ask for, or all physical cores, if it is not given"},
-                  {"dry-run", "", "checks everything that can be checked before, and starts nothing"},
-                  {"fresh", "", "begins anew; checkpoints that are there are put aside, not removed"},
-                  {"predict", "", "simulates the recipe on this machine first, and shows predicted beside measured at the end"},
-                  {"model", "M", "wins over the recipe's [model] name"},
-                  {"device", "cpu|cuda", "what the ranks run on (cpu)"},
-                  {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
+  spec.options = {
+      {"nproc", "N", "ranks; what the recipe's degrees ask for, or all physical cores or GPUs, if it is not given"},
+      {"dry-run", "", "checks everything that can be checked before, and starts nothing"},
+      {"fresh", "", "begins anew; checkpoints that are there are put aside, not removed"},
+      {"predict", "", "simulates the recipe on this machine first, and shows predicted beside measured at the end"},
+      {"model", "M", "wins over the recipe's [model] name"},
+      {"device", "cpu|cuda", "what the ranks run on (cpu); cuda: the first of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
+      {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
   spec.recipe_keys = true;
   spec.details = "A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
   spec.example = "lego train recipe.toml --training.steps=100";

@@ -49,7 +49,7 @@ absl::Status Put(store::Transaction& transaction, const v1::Checkpoint& checkpoi
 // on from it: it was leased before another job's attempt said so.
 std::optional<v1::Checkpoint> Found(const std::vector<v1::Checkpoint>& checkpoints, const v1::Attempt& attempt) {
   const v1::CheckpointDamage& damage = attempt.damage();
-  const bool began = attempt.has_resume_step() && attempt.resume_step() == damage.step() && !DamagedItsOwn(attempt);
+  const bool began = attempt.has_resume_step() && attempt.resume_step() == damage.step();
   for (const v1::Checkpoint& one : checkpoints) {
     const bool same = one.step() == damage.step() && one.directory() == damage.directory();
     if (same && (one.damage().empty() || began)) return one;
@@ -60,10 +60,8 @@ std::optional<v1::Checkpoint> Found(const std::vector<v1::Checkpoint>& checkpoin
 }  // namespace
 
 bool DamagedItsOwn(const v1::Attempt& attempt) {
-  // projects/P/jobs/ID/attempts/N; it saves in RUNS/ID/epoch-E/checkpoints.
-  const std::string job = attempt.name().substr(0, attempt.name().find("/attempts/"));
-  const std::string own = absl::StrCat(job.substr(job.rfind('/')), "/epoch-", attempt.epoch(), "/checkpoints");
-  return attempt.has_damage() && absl::EndsWith(attempt.damage().directory(), own);
+  // Steps that it saves are later than the one it goes on from (lease_binding.h).
+  return attempt.has_damage() && attempt.damage().step() > attempt.resume_step();
 }
 
 absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::Attempt& attempt, int64_t now_us,
@@ -75,6 +73,7 @@ absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transact
   if (found->damage().empty()) {
     found->set_damage(attempt.damage().detail().empty() ? "it does not load" : attempt.damage().detail());
     found->set_damage_time_us(now_us);
+    found->clear_take_back();
     if (absl::Status status = Put(transaction, *found, now_us, job); !status.ok()) return status;
   }
   job->set_steps_back(job->steps_back() + 1);
@@ -84,6 +83,7 @@ absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transact
 absl::Status TrustAgain(store::Transaction& transaction, int64_t now_us, v1::Checkpoint* checkpoint) {
   checkpoint->clear_damage();
   checkpoint->clear_damage_time_us();
+  checkpoint->set_take_back(true);
   const std::string owner = checkpoint->name().substr(0, checkpoint->name().find("/checkpoints/"));
   auto job = transaction.GetJob(owner);
   if (!job.ok() || !*job) return job.status();

@@ -254,6 +254,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
       attempt.set_resume_step(from->checkpoint->step());
       start.set_resume_step(from->checkpoint->step());
       start.set_resume_directory(from->checkpoint->directory());
+      start.set_take_back(from->checkpoint->take_back());
     }
     Describe(job, attempt, &start);
     *message.mutable_start() = std::move(start);

@@ -36,7 +36,7 @@ class RetriedJobTest : public FleetTest {
     Put(2, "");
     start_ = Put(4, "");
   }
-  v1::Checkpoint Put(int64_t step, const std::string& damage) {
+  v1::Checkpoint Put(int64_t step, const std::string& damage, bool take_back = false) {
     v1::Checkpoint checkpoint;
     checkpoint.set_name(absl::StrCat(old_, "/checkpoints/", step));
     checkpoint.set_step(step);
@@ -44,6 +44,7 @@ class RetriedJobTest : public FleetTest {
     checkpoint.set_attempt(1);
     checkpoint.set_directory(kOldDirectory);
     checkpoint.set_damage(damage);
+    checkpoint.set_take_back(take_back);
     Write([&](store::Transaction& transaction) { return transaction.PutCheckpoint(old_, checkpoint); });
     return checkpoint;
   }
@@ -134,6 +135,28 @@ TEST_F(RetriedJobTest, WhereTheOldCheckpointIsDamagedItFallsBackToAnOlderOneAndT
   EXPECT_EQ(failed.state(), FAILED);
   EXPECT_THAT(failed.reason(),
               HasSubstr("none of its checkpoints is whole (step 4: a bit is flipped in rank-0; step 2: no manifest)"));
+}
+
+TEST_F(RetriedJobTest, OneThatWasAskedForThoughDamagedIsTakenBackUntilItIsFoundDamagedAgain) {
+  start_ = Put(4, "", /*take_back=*/true);
+  TestAgent agent("a");
+  Connect(&agent);
+  const std::string job = SubmitRetry(/*max_restarts=*/5);
+  const v1::StartAttempt start = agent.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 4);
+  EXPECT_TRUE(start.take_back());
+  Report(&agent, start.lease(), [](v1::Telemetry* fact) {
+    v1::AttemptEnded& ended = *fact->mutable_ended();
+    ended.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kDataLoss));
+    ended.mutable_error()->set_message("torn");
+    ended.mutable_damage()->set_step(4);
+    ended.mutable_damage()->set_directory(kOldDirectory);
+    ended.mutable_damage()->set_detail("torn");
+  });
+  const v1::StartAttempt next = agent.link.NextStart();
+  EXPECT_EQ(next.resume_step(), 2);
+  EXPECT_FALSE(next.take_back());
+  EXPECT_FALSE(Get(job).starts_from().take_back());
 }
 
 }  // namespace

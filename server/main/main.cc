@@ -204,6 +204,7 @@ int WaitForSignal(absl::Duration interval, const std::function<void()>& remind) 
 
 void BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -115,6 +115,7 @@ TEST_F(RetryTest, ADamagedOneIsTriedOnceMoreWhenAskedFor) {
       "goes on from step 200, as was asked for, though it was found damaged (rank-00000.bin: cannot read: Input/output error)");
   EXPECT_EQ(job->starts_from().step(), 200);
   EXPECT_EQ(job->starts_from().damage(), "");
+  EXPECT_TRUE(job->starts_from().take_back()) << "its folder has another name since";
   EXPECT_EQ(service_.Get(old_).committed_step(), 200);
   EXPECT_EQ(Says(Retry(old_), old_), "goes on from step 200");
 }

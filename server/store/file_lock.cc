@@ -34,7 +34,7 @@ std::string Holder(int descriptor) {
   return absl::SimpleAtoi(Lines(descriptor)[0], &pid) ? absl::StrCat("process ", pid) : "another process";
 }
 
-// In the same bytes each time: a full disk takes that, too.
+// In the same few bytes each time, or some more once a store was made: a full disk takes that, too, as they lie in one block.
 void Note(int descriptor, bool made) {
   const std::string text = absl::StrFormat("%-10d\n%s", getpid(), made ? absl::StrCat(std::string(kMade), "\n") : "");
   if (pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return;  // then nobody is told

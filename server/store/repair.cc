@@ -230,13 +230,14 @@ absl::Status Save(const std::string& path, RepairReport* report) {
 }  // namespace
 
 absl::StatusOr<RepairReport> RepairStore(const std::string& path) {
-  if (!fs::exists(path) && !HasContent(path + "-wal"))
+  std::error_code error;
+  if (!fs::exists(path, error) && !HasContent(path + "-wal"))
     return FieldError("store", path, "is not there", absl::StatusCode::kNotFound);
   const auto lock = FileLock::Take(path);
   if (!lock.ok()) return lock.status();
   RepairReport report;
   report.saved_to = path + ".repaired";
-  if (fs::exists(report.saved_to)) {
+  if (fs::exists(report.saved_to, error)) {
     return FieldError("store", report.saved_to, "is there from an earlier repair: remove it, or put it in the store's place",
                       absl::StatusCode::kFailedPrecondition);
   }
@@ -264,10 +265,10 @@ std::string ToText(const RepairReport& report, const std::string& path) {
   if (report.unreadable > 0) absl::StrAppend(&text, "  rows that cannot be read: ", report.unreadable, "\n");
   if (report.lost_header) absl::StrAppend(&text, "  the file's header: what was deleted before may be back\n");
   if (!report.log_damage.empty()) absl::StrAppend(&text, "  the latest changes: ", report.log_damage, "\n");
-  absl::StrAppend(&text, "to go on with what was saved, and keep the damaged files beside it:\n  mv ", path, " ", path,
-                  ".damaged\n");
-  for (const char* suffix : {"-wal", "-shm"}) {
-    if (fs::exists(path + suffix)) absl::StrAppend(&text, "  mv ", path, suffix, " ", path, ".damaged", suffix, "\n");
+  absl::StrAppend(&text, "to go on with what was saved, and keep the damaged files beside it:\n");
+  std::error_code error;
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    if (fs::exists(path + suffix, error)) absl::StrAppend(&text, "  mv ", path, suffix, " ", path, ".damaged", suffix, "\n");
   }
   return absl::StrCat(text, "  mv ", report.saved_to, " ", path, "\n");
 }

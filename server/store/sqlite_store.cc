@@ -102,11 +102,11 @@ class SqliteStore final : public Store {
 absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path, const SqliteOptions& options) {
   absl::StatusOr<FileLock> lock = FileLock::Take(path);
   if (!lock.ok()) return lock.status();
+  const absl::StatusOr<bool> finished = CheckIntegrity(path, options.check_budget);
+  if (!finished.ok()) return finished.status();
   if (lock->made() && !HasContent(path)) {
     return DamageError(path, "it is empty or gone, though a store was made there; to begin a new one, remove it and its .lock");
   }
-  const absl::StatusOr<bool> finished = CheckIntegrity(path, options.check_budget);
-  if (!finished.ok()) return finished.status();
   if (!*finished && options.on_unfinished_check) options.on_unfinished_check();
   const auto damage = std::make_shared<DamageLatch>(options.on_damage);
   absl::StatusOr<std::unique_ptr<Database>> database =

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "proto/legoai/v1/model.pb.h"
@@ -11,6 +12,7 @@
 #include "simulator/capture/step_replay.h"
 #include "simulator/engine/lower_trace.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
 #include "worker/parallel/parallel_dims.h"
 #include "worker/parallel/recipe.h"
@@ -44,18 +46,20 @@ v1::Recipe TinyRecipe() {
   return recipe;
 }
 
-absl::StatusOr<double> EagerSeconds(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims) {
+absl::StatusOr<double> EagerSeconds(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
+                                    c10::Device device, std::unique_ptr<comm::Streams> streams) {
   constexpr int kWarmUp = 5, kRuns = 40;
-  auto runtime = comm::Runtime::Create(0, dims.Groups(0), comm::MakeThreadStreams(), nullptr);
+  auto runtime = comm::Runtime::Create(0, dims.Groups(0), std::move(streams), nullptr);
   if (!runtime.ok()) return runtime.status();
   comm::RuntimeScope scope(runtime->get());
-  auto step = train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/true);
+  auto step = train::TrainStep::Build(model, recipe, dims, device, /*materialize=*/true);
   if (!step.ok()) return step.status();
   std::vector<double> seconds;
   for (int i = 0; i < kWarmUp + kRuns; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     auto ran = (*step)->Run();
     if (!ran.ok()) return ran.status();
+    if (absl::Status drained = (*runtime)->Drain(); !drained.ok()) return drained;
     if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
@@ -86,7 +90,7 @@ absl::StatusOr<double> MeasureEagerOverhead() {
   auto shares = DispatchShares(captured->trace);
   if (!shares.ok()) return shares.status();
   for (int i = 0; i < kTries; ++i) {
-    auto eager = EagerSeconds(model, recipe, *dims);
+    auto eager = EagerSeconds(model, recipe, *dims, c10::kCPU, comm::MakeThreadStreams());
     if (!eager.ok()) return eager.status();
     auto replayed = ReplayStep(captured->trace, 0);
     if (!replayed.ok()) return replayed.status();
@@ -94,6 +98,25 @@ absl::StatusOr<double> MeasureEagerOverhead() {
     if (*eager > operators) return (*eager - operators) / *shares;  // otherwise other processes were in the way
   }
   return absl::UnavailableError("what an eager step costs cannot be measured: the machine is too busy; measure again");
+}
+
+absl::StatusOr<double> MeasureEagerDispatch(c10::Device device, std::unique_ptr<comm::Streams> streams) {
+  const v1::Model model = TinyLlama();
+  const v1::Recipe recipe = TinyRecipe();
+  auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
+  if (!dims.ok()) return dims.status();
+  auto captured = CaptureStep(model, recipe, *dims, 0);
+  if (!captured.ok()) return captured.status();
+  auto shares = DispatchShares(captured->trace);
+  if (!shares.ok()) return shares.status();
+  absl::StatusOr<double> eager;
+  const absl::Status status = comm::CatchStatus([&] {
+    eager = EagerSeconds(model, recipe, *dims, device, std::move(streams));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  if (!eager.ok()) return eager.status();
+  return *eager / *shares;
 }
 
 }  // namespace legoai::sim

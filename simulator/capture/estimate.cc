@@ -121,12 +121,16 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));
-  if (peak > 0) {
-    const auto recomputed = RecomputedFlops(stages, dims.world_size() / dims.pp());
-    if (!recomputed.ok()) return recomputed.status();
-    const double model_flops = estimate->model_flops_per_token() * tokens;
+  const auto recomputed = RecomputedFlops(stages, dims.world_size() / dims.pp());
+  if (!recomputed.ok()) return recomputed.status();
+  const double model_flops = estimate->model_flops_per_token() * tokens;
+  // HFU is the larger: where it is a share of the peak, MFU is.
+  const auto hfu = model::ModelFlopsUtilization((model_flops + *recomputed) / seconds / world, peak);
+  if (hfu.ok()) {
     estimate->set_mfu(model_flops / seconds / world / peak);
-    estimate->set_hfu((model_flops + *recomputed) / seconds / world / peak);
+    estimate->set_hfu(*hfu);
+  } else {
+    estimate->set_mfu_fault(std::string(hfu.status().message()));
   }
   *estimate->mutable_breakdown() = step.breakdown;
   for (const auto& share : step.cost_models) *estimate->add_cost_models() = share;

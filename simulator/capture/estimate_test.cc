@@ -68,6 +68,29 @@ TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
   }
 }
 
+TEST(EstimateRecipe, ThereIsNoMfuWithoutAPeakThatHolds) {
+  v1::SimRequest request = Request("h100-sxm-80:1x1", 1, 1, 1, v1::AC_FULL);
+  const auto estimate = EstimateRecipe(request);
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->mfu_fault(), "");
+  v1::PeakFlops* peak = nullptr;  // of the recipe's precision
+  for (v1::PeakFlops& one : *request.mutable_cluster()->mutable_device()->mutable_peak_flops()) {
+    if (one.dtype() == estimate->recipe().training().mixed_precision_param()) peak = &one;
+  }
+  ASSERT_NE(peak, nullptr);
+  // As a wrong file has it: the step's time stays, and is less than the peak allows.
+  const double smaller = estimate->mfu();
+  peak->set_flops_per_second(peak->flops_per_second() * smaller);
+  for (v1::Efficiency& one : *request.mutable_cluster()->mutable_device()->mutable_efficiencies()) {
+    if (one.op_class() == "matmul" || one.op_class() == "attention") one.set_fraction(one.fraction() / smaller);
+  }
+  const auto above = EstimateRecipe(request);
+  ASSERT_TRUE(above.ok()) << above.status();
+  EXPECT_EQ(above->mfu(), 0);
+  EXPECT_EQ(above->hfu(), 0);
+  EXPECT_NE(above->mfu_fault().find("more than this peak"), std::string::npos) << above->mfu_fault();
+}
+
 // Of the stage that needs most, wherever it lies: a large vocabulary makes it the last one, which holds the logits; otherwise it
 // is the first one, which holds the activations of more microbatches.
 TEST(EstimateRecipe, FitsToTheByteIsDecidedByTheFullestStage) {

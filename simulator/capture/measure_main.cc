@@ -1,182 +1,136 @@
-// lego-measure: this machine's CPU as a Device message in text format on standard output (`lego hardware --measure`).
-//
-// Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
-// what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are what the
-// operators of a training step reach of them (step_efficiency.h). Takes about ten seconds.
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/_softmax.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/sum.h>
+// lego-measure: without arguments this machine's CPU as a Device message (`lego hardware --measure`); with --device=cuda the
+// calibration of its first GPU (docs/calibration.md). Both in text format, the first on standard output.
 #include <google/protobuf/text_format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
-#include <vector>
+#include <system_error>
 
-#include "proto/legoai/v1/hardware.pb.h"
-#include "simulator/capture/core_processes.h"
-#include "simulator/capture/eager_overhead.h"
-#include "simulator/capture/node_link.h"
-#include "simulator/capture/step_efficiency.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "proto/errors.h"
+#include "simulator/capture/host_measurement.h"
+#include "simulator/capture/measure_device.h"
 #include "worker/comm/cpu_kernels.h"
+
+ABSL_FLAG(std::string, device, "", "cuda: calibrate the first visible GPU; without it: measure this machine's CPU");
+ABSL_FLAG(std::string, out, "", "with --device: the calibration file; standard output if not given");
+ABSL_FLAG(double, seconds, 150, "with --device: when to end; what was not reached is counted in the file");
+ABSL_FLAG(bool, quick, false, "with --device: small shapes, to try the program; --device=cpu needs it");
 
 namespace legoai::sim {
 namespace {
 
-// What one core measured.
-enum Quantity {
-  kFloat32,  // FLOP/s of matrix products
-  kFloat64,
-  kBFloat16,
-  kFloat16,
-  kCopy,  // bytes/s, as the following ones
-  kElementwise,
-  kReduction,
-  kOptimizer,
-  kDispatch,  // seconds
-  kQuantities,
+constexpr int kFailed = 1, kWrongCall = 2;
+constexpr double kTellSeconds = 2, kSaveSeconds = 20;
+
+int Report(const absl::Status& status) {
+  std::fprintf(stderr, "lego-measure: %s\n", std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) ? kWrongCall : kFailed;
+}
+
+template <class Message>
+std::string TextOf(const Message& message) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(message, &text);
+  return text;
+}
+
+std::string PartOf(const std::string& path) { return path + ".part"; }
+
+std::error_code WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  return file.fail() ? std::make_error_code(std::errc::io_error) : std::error_code();
+}
+
+absl::Status NotWritten(const std::string& path, const std::error_code& error) {
+  return FieldError("--out", path, "cannot be written: " + error.message());
+}
+
+// Before the work. What is there already stays until there is something to replace it.
+absl::Status CheckWritable(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::error_code error = WriteText(PartOf(path), ""), ignored;
+  std::filesystem::remove(PartOf(path), ignored);
+  if (!error && std::filesystem::is_directory(path, ignored)) error = std::make_error_code(std::errc::is_a_directory);
+  return error ? NotWritten(path, error) : absl::OkStatus();
+}
+
+// At once under its own name: who reads it meanwhile has it whole.
+absl::Status Save(const std::string& path, const std::string& text) {
+  std::error_code error = WriteText(PartOf(path), text);
+  if (!error) std::filesystem::rename(PartOf(path), path, error);
+  return error ? NotWritten(path, error) : absl::OkStatus();
+}
+
+absl::Status Keep(const v1::Calibration& calibration) {
+  const std::string path = absl::GetFlag(FLAGS_out);
+  if (!path.empty()) return Save(path, TextOf(calibration));
+  std::fputs(TextOf(calibration).c_str(), stdout);
+  return std::fflush(stdout) == 0 ? absl::OkStatus() : absl::DataLossError("the result could not all be written");
+}
+
+// Now and then: a line for who waits, and what there is so far for who ends us.
+class Reporter {
+ public:
+  void operator()(const v1::Calibration& so_far, const std::string& what) {
+    const auto now = Clock::now();
+    if (Since(told_, now) >= kTellSeconds) {
+      std::fprintf(stderr, "lego-measure: %.0f s: %s\n", Since(began_, now), what.c_str());
+      told_ = now;
+    }
+    if (absl::GetFlag(FLAGS_out).empty() || Since(saved_, now) < kSaveSeconds) return;
+    (void)Save(absl::GetFlag(FLAGS_out), TextOf(so_far));  // the last one tells of errors
+    saved_ = now;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double Since(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
+  Clock::time_point began_ = Clock::now(), told_ = began_, saved_ = began_;
 };
-using Measured = std::array<double, kQuantities>;
 
-double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+int Calibrate() {
+  const MeasureOptions options = {absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_seconds), absl::GetFlag(FLAGS_quick)};
+  v1::Calibration calibration;
+  if (absl::Status status = CheckWritable(absl::GetFlag(FLAGS_out)); !status.ok()) return Report(status);
+  Reporter reporter;
+  const absl::Status status = MeasureDevice(
+      options, [&](const v1::Calibration& so_far, const std::string& what) { reporter(so_far, what); }, &calibration);
+  if (!status.ok() && calibration.operators().empty()) return Report(status);
+  const absl::Status kept = Keep(calibration);
+  std::fprintf(stderr, "lego-measure: %d points measured in %.0f s, %d left out, %lld not reached\n",
+               calibration.operators_size(), calibration.provenance().seconds(), calibration.left_out_size(),
+               static_cast<long long>(calibration.points_not_reached()));
+  if (!status.ok()) return Report(status);
+  return kept.ok() ? 0 : Report(kept);
+}
 
-// Median seconds of `work`, once warmed up, of at least three runs and a third of a second.
-double Seconds(const std::function<void()>& work) {
-  work();
-  std::vector<double> runs;
-  const double end = Now() + 0.3;
-  while (runs.size() < 3 || Now() < end) {
-    const double start = Now();
-    work();
-    runs.push_back(Now() - start);
+int MeasureCpu() {
+  if (!absl::GetFlag(FLAGS_out).empty() || absl::GetFlag(FLAGS_quick)) {
+    return Report(FieldError("--device", "", "is needed with --out and --quick: cuda"));
   }
-  std::nth_element(runs.begin(), runs.begin() + runs.size() / 2, runs.end());
-  return runs[runs.size() / 2];
-}
-
-double MatmulRate(at::ScalarType dtype, int64_t size) {
-  const at::Tensor a = at::randn({size, size}).to(dtype), b = at::randn({size, size}).to(dtype);
-  at::Tensor c = at::empty({size, size}, dtype);
-  return 2.0 * size * size * size / Seconds([&] { at::mm_out(c, a, b); });
-}
-
-// `bytes` that all of `works` move together, in the time that they take together.
-double Bandwidth(double bytes, const std::vector<std::function<void()>>& works) {
-  double seconds = 0;
-  for (const auto& work : works) seconds += Seconds(work);
-  return bytes / seconds;
-}
-
-void MeasureTraffic(Measured* measured) {
-  constexpr int64_t kElements = int64_t{4} << 20;
-  constexpr double kBytes = 4.0 * kElements;
-  const at::Tensor a = at::randn({kElements / 1024, 1024}), b = at::randn({kElements / 1024, 1024});
-  at::Tensor c = at::empty({kElements / 1024, 1024});
-  at::Tensor row = at::empty({kElements / 1024});
-  (*measured)[kCopy] = Bandwidth(2 * kBytes, {[&] { c.copy_(a); }});
-  (*measured)[kElementwise] = Bandwidth(5 * kBytes, {[&] { at::add_out(c, a, b); }, [&] { at::silu_out(c, a); }});
-  (*measured)[kReduction] =
-      Bandwidth(3 * kBytes, {[&] { at::sum_out(row, a, at::IntArrayRef({1})); }, [&] { at::_softmax_out(c, a, 1, false); }});
-  std::vector<at::Tensor> parameters = {a}, gradients = {b}, averages = {at::ones({kElements / 1024, 1024})},
-                          squares = {at::ones({kElements / 1024, 1024})}, steps = {at::ones({})};
-  (*measured)[kOptimizer] = Bandwidth(7 * kBytes, {[&] {
-                                        at::_fused_adamw_(parameters, gradients, averages, squares, {}, steps, 1e-6, 0.9, 0.95,
-                                                          0.1, 1e-8, false, false);
-                                      }});
-}
-
-absl::StatusOr<std::vector<double>> MeasureCore() {
-  Measured measured;
-  measured[kFloat32] = std::max(MatmulRate(at::kFloat, 512), MatmulRate(at::kFloat, 1024));
-  measured[kFloat64] = MatmulRate(at::kDouble, 512);
-  measured[kBFloat16] = MatmulRate(at::kBFloat16, 512);
-  measured[kFloat16] = MatmulRate(at::kHalf, 256);
-  MeasureTraffic(&measured);
-  auto dispatch = MeasureEagerOverhead();
-  if (!dispatch.ok()) return dispatch.status();
-  measured[kDispatch] = *dispatch;
-  return std::vector<double>(measured.begin(), measured.end());
-}
-
-// The mean over all cores.
-absl::StatusOr<Measured> MeasureAllCores(int64_t cores) {
-  auto results = RunOnCores(cores, [](int64_t) { return MeasureCore(); });
-  if (!results.ok()) return results.status();
-  Measured mean{};
-  for (const auto& one : *results) {
-    for (int i = 0; i < kQuantities; ++i) mean[i] += one[i] / static_cast<double>(cores);
-  }
-  return mean;
-}
-
-std::string ProcessorName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
-}
-
-absl::StatusOr<v1::Device> MakeDevice(const Measured& measured, int64_t cores) {
-  v1::Device device = *FindDevice("cpu");  // links, reserve and the like, which are not measured
-  device.clear_peak_flops();
-  device.clear_sources();
-  const std::string source = "measured on " + ProcessorName() + ", one core with all " + std::to_string(cores) + " busy";
-  auto peak = [&](v1::DType dtype, double flops) {
-    auto* added = device.add_peak_flops();
-    added->set_dtype(dtype);
-    added->set_flops_per_second(flops);
-  };
-  peak(v1::FLOAT32, measured[kFloat32]);
-  peak(v1::FLOAT64, measured[kFloat64]);
-  peak(v1::BFLOAT16, measured[kBFloat16]);
-  peak(v1::FLOAT16, measured[kFloat16]);
-  const double bandwidth = *std::max_element(measured.begin() + kCopy, measured.begin() + kOptimizer + 1);
-  device.set_memory_bandwidth_bytes_per_second(bandwidth);
-  // On a CPU the smallest operator takes the time of its dispatch, which is measured with it.
-  device.set_kernel_launch_seconds(0);
-  device.set_host_dispatch_seconds(measured[kDispatch]);
-  device.add_sources("peaks, bandwidth, dispatch: " + source);
-  device.add_sources("memory_bytes is 0: the host's memory divided by its ranks is taken");
-  if (absl::Status status = MeasureEfficiencies(cores, source, &device); !status.ok()) return status;
-  return device;
+  const auto device = MeasureHost();
+  if (!device.ok()) return Report(device.status());
+  std::fputs(TextOf(*device).c_str(), stdout);
+  return 0;
 }
 
 }  // namespace
 }  // namespace legoai::sim
 
-int main() {
-  using namespace legoai::sim;
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("measures this machine's CPU, or with --device=cuda its first GPU (docs/calibration.md)");
+  absl::ParseCommandLine(argc, argv);
   legoai::comm::UseKnownCpuKernels();
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // who has no parent left measures for no one
-  const int64_t cores = HostPhysicalCores();
-  const auto measured = MeasureAllCores(cores);
-  const auto link = MeasureNodeLink();
-  auto device = measured.ok() ? MakeDevice(*measured, cores) : measured.status();
-  for (const absl::Status& status : {device.status(), link.status()}) {
-    if (status.ok()) continue;
-    std::fprintf(stderr, "lego-measure: %s\n", std::string(status.message()).c_str());
-    return 1;
-  }
-  *device->mutable_measured_node_link() = *link;
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(*device, &text);
-  std::fputs(text.c_str(), stdout);
-  return 0;
+  return absl::GetFlag(FLAGS_device).empty() ? legoai::sim::MeasureCpu() : legoai::sim::Calibrate();
 }

@@ -9,17 +9,21 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "simulator/hardware/catalog_files.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/nvml.h"
 
 namespace legoai::sim {
 namespace {
 
 constexpr int64_t kMostDevicesPerNode = 1 << 16, kMostNodes = 1 << 20, kMostBytes = int64_t{1} << 50;
+
+double GibiBytes(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
 // Keeps the first fault; what is asked later then does nothing.
 class Checker {
@@ -177,7 +181,14 @@ absl::Status CheckNodeSize(std::string_view text, const v1::Device& device, int6
                                  largest, " of ", device.type(), meant, ". A machine of another shape goes as a .txtpb file"));
 }
 
+absl::StatusOr<v1::Device> DeviceOfFile(const std::string& path) {
+  v1::Device device;
+  if (absl::Status status = LoadText(path, "--cluster", &device); !status.ok()) return status;
+  return device;
+}
+
 absl::StatusOr<v1::Device> DeviceOfType(std::string_view type, const v1::Device* local_cpu) {
+  if (type.ends_with(".txtpb")) return DeviceOfFile(std::string(type));
   if (local_cpu != nullptr && type == local_cpu->type()) return *local_cpu;
   return Find(ListDevices(), "--cluster", type);
 }
@@ -221,6 +232,21 @@ const std::vector<v1::Link>& ListLinks() {
 }
 
 absl::StatusOr<v1::Device> FindDevice(std::string_view type) { return Find(ListDevices(), "device", type); }
+
+absl::StatusOr<v1::Device> FindDeviceOfGpu(std::string_view nvml_name, int64_t memory_bytes) {
+  std::vector<std::string> known;
+  for (const v1::Device& device : ListDevices()) {
+    for (const std::string& name : device.nvml_names()) {
+      known.push_back(absl::StrFormat("%s of %.1f GiB", name, GibiBytes(device.memory_bytes())));
+      if (name == nvml_name && IsSameMemory(device.memory_bytes(), memory_bytes)) return device;
+    }
+  }
+  return FieldError("device", nvml_name,
+                    absl::StrFormat("a GPU of this name with %.1f GiB is not in the catalog (it has %s): describe it in a "
+                                    "text-format file of the Device message and give that as --device_file",
+                                    GibiBytes(memory_bytes), absl::StrJoin(known, ", ")));
+}
+
 absl::StatusOr<v1::Link> FindLink(std::string_view type) { return Find(ListLinks(), "link", type); }
 
 absl::StatusOr<v1::Device> LoadDevice(const std::string& path) {
@@ -228,6 +254,13 @@ absl::StatusOr<v1::Device> LoadDevice(const std::string& path) {
   absl::Status status = LoadText(path, "device", &device);
   if (!status.ok()) return status;
   return device;
+}
+
+absl::StatusOr<v1::Calibration> LoadCalibration(const std::string& path) {
+  v1::Calibration calibration;
+  absl::Status status = LoadText(path, "calibration", &calibration);
+  if (!status.ok()) return status;
+  return calibration;
 }
 
 double PeakFlops(const v1::Device& device, v1::DType dtype) {
@@ -263,15 +296,17 @@ absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t de
 
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu) {
   std::string path(text);
-  if (path.find('/') != std::string::npos || path.ends_with(".txtpb")) return ClusterFromFile(path);
-  size_t colon = text.find(':');
+  const size_t colon = text.rfind(':');
+  const bool of_device_file = text.substr(0, colon).ends_with(".txtpb") && colon != std::string_view::npos;
+  if (!of_device_file && (path.find('/') != std::string::npos || path.ends_with(".txtpb"))) return ClusterFromFile(path);
   int64_t per_node = 0, nodes = 0;
   auto device = DeviceOfType(text.substr(0, colon), local_cpu);
   if (!device.ok()) return device.status();
   if (colon == std::string_view::npos || !ParseSizes(text.substr(colon + 1), &per_node, &nodes)) {
     return FieldError("--cluster", text,
                       absl::StrCat("write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16 (at most ", kMostDevicesPerNode,
-                                   " devices in a node and ", kMostNodes, " nodes), or the path of a .txtpb file"));
+                                   " devices in a node and ", kMostNodes,
+                                   " nodes; for TYPE also the .txtpb file of a device), or the path of a cluster's .txtpb file"));
   }
   if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
   return MakeCluster(*device, per_node, nodes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/calibration.pb.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
 
@@ -23,8 +24,15 @@ const std::vector<v1::Link>& ListLinks();
 absl::StatusOr<v1::Device> FindDevice(std::string_view type);
 absl::StatusOr<v1::Link> FindLink(std::string_view type);
 
+// The device of the catalog that answers to this name of NVML and has this memory, within 3 % of it (drivers keep different
+// shares for themselves). Errors: FieldError of "device" with what to do.
+absl::StatusOr<v1::Device> FindDeviceOfGpu(std::string_view nvml_name, int64_t memory_bytes);
+
 // A Device message in text format, for instance this machine as it was measured.
 absl::StatusOr<v1::Device> LoadDevice(const std::string& path);
+
+// A Calibration message in text format (`lego-measure --device=cuda`).
+absl::StatusOr<v1::Calibration> LoadCalibration(const std::string& path);
 
 // In FLOP/s; 0 if the device names none for `dtype`.
 double PeakFlops(const v1::Device& device, v1::DType dtype);
@@ -48,9 +56,10 @@ struct HostShare {
 // One host, which need not be this one.
 absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host);
 
-// "h100-sxm-80:8x16" (type, devices a node, nodes; cli.md), or the path of a text-format file of the Cluster message.
-// `local_cpu`: what stands for type "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster",
-// also of more devices a node than NVLink joins in servers of that type.
+// "h100-sxm-80:8x16" (type, devices a node, nodes; cli.md), "mine.txtpb:8x16" with a text-format file of a Device (`lego
+// calibrate`) for the type, or the path of a text-format file of the Cluster message. `local_cpu`: what stands for type "cpu"
+// instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster", also of more devices a node than NVLink
+// joins in servers of that type.
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu = nullptr);
 
 // What every user of a Cluster may rely on: sizes that are positive and not absurd (their products fit), finite numbers, tiers

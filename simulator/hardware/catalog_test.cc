@@ -67,6 +67,37 @@ TEST(CatalogTest, DataSheetNumbers) {
   }
 }
 
+// Names and sizes as `nvidia-smi` lists them (in MiB), with what CUDA leaves of them where that is known from PyTorch.
+TEST(CatalogTest, CardsAreFoundByNameAndMemory) {
+  const auto type_of = [](const char* name, double mebibytes) {
+    const auto device = FindDeviceOfGpu(name, static_cast<int64_t>(mebibytes * (1 << 20)));
+    return device.ok() ? device->type() : "none: " + std::string(device.status().message());
+  };
+  EXPECT_EQ(type_of("NVIDIA H100 80GB HBM3", 81559), "h100-sxm-80");
+  EXPECT_EQ(type_of("NVIDIA H100 80GB HBM3", 79.10 * 1024), "h100-sxm-80");
+  EXPECT_EQ(type_of("NVIDIA H100 PCIe", 81559), "h100-pcie-80");
+  EXPECT_EQ(type_of("NVIDIA H200", 143771), "h200");
+  EXPECT_EQ(type_of("NVIDIA A100-SXM4-80GB", 81920), "a100-sxm-80");
+  EXPECT_EQ(type_of("NVIDIA A100-SXM4-40GB", 40960), "a100-sxm-40");
+  EXPECT_EQ(type_of("NVIDIA B200", 178.35 * 1024), "b200");
+
+  const int64_t h200 = FindDevice("h200")->memory_bytes();
+  EXPECT_TRUE(FindDeviceOfGpu("NVIDIA H200", h200 / 100 * 98).ok());
+  EXPECT_FALSE(FindDeviceOfGpu("NVIDIA H200", h200 / 100 * 96).ok()) << "another card, or a part of one";
+  const auto unknown = GetFieldViolation(FindDeviceOfGpu("NVIDIA Q9", h200).status());
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->value(), "NVIDIA Q9");
+  EXPECT_NE(unknown->remedy().find("--device_file"), std::string::npos);
+  EXPECT_NE(unknown->remedy().find("NVIDIA H100 80GB HBM3 of 79.1 GiB"), std::string::npos) << unknown->remedy();
+}
+
+TEST(CatalogTest, NoTwoDevicesAnswerToOneCard) {
+  for (const auto& device : ListDevices()) {
+    for (const std::string& name : device.nvml_names())
+      EXPECT_EQ(FindDeviceOfGpu(name, device.memory_bytes())->type(), device.type());
+  }
+}
+
 TEST(CatalogTest, ShortForm) {
   auto cluster = ParseCluster("h100-sxm-80:8x16");
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -151,6 +182,39 @@ TEST(CatalogTest, TextFileSetsEveryNumber) {
   auto broken = ParseCluster(path);
   ASSERT_FALSE(broken.ok());
   EXPECT_EQ(GetFieldViolation(broken.status())->field(), "tiers.group_size");
+}
+
+// `lego calibrate` writes one.
+TEST(CatalogTest, ADevicesFileStandsForItsType) {
+  const std::string path = testing::TempDir() + "/my:h100.txtpb";
+  v1::Device device = *FindDevice("h100-sxm-80");
+  device.set_host_dispatch_seconds(42);
+  std::ofstream(path) << "# measured\n" << device.DebugString();
+  const auto cluster = ParseCluster(path + ":8x2");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->device().host_dispatch_seconds(), 42);
+  EXPECT_EQ(cluster->devices_per_node(), 8);
+  EXPECT_EQ(cluster->nodes(), 2);
+  EXPECT_EQ(cluster->name(), "h100-sxm-80:8x2");
+  EXPECT_EQ(ParseCluster(path + ":4")->nodes(), 1);
+  for (const std::string& wrong : {path + ":64x1", path + ":0x1", path + ":", path, path + "x:8x1", "/none.txtpb:8x1"}) {
+    const auto violation = GetFieldViolation(ParseCluster(wrong).status());
+    ASSERT_TRUE(violation) << wrong;
+    EXPECT_EQ(violation->field(), "--cluster") << wrong;
+  }
+}
+
+TEST(CatalogTest, ACalibrationIsReadOrRefusedByName) {
+  const std::string path = testing::TempDir() + "/calibration.txtpb";
+  std::ofstream(path) << "provenance { card: \"X\" } operators { operator: \"aten::mm\" shape { key: \"m\" value: 4 } }";
+  const auto calibration = LoadCalibration(path);
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  EXPECT_EQ(calibration->operators(0).shape().at("m"), 4);
+  std::ofstream(path) << "provenance { cart: \"X\" }";
+  const auto violation = GetFieldViolation(LoadCalibration(path).status());
+  ASSERT_TRUE(violation);
+  EXPECT_NE(violation->remedy().find("line 1"), std::string::npos) << violation->remedy();
+  EXPECT_EQ(LoadCalibration("/none.txtpb").status().code(), absl::StatusCode::kNotFound);
 }
 
 // What is not finite would never end in the simulator, and products must fit.

@@ -57,4 +57,13 @@ int64_t HostMemoryBytes() {
 
 int64_t HostPhysicalCores() { return launch::AllowedCores(); }
 
+std::string HostProcessor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
 }  // namespace legoai::sim

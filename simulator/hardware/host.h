@@ -1,4 +1,4 @@
-// What this host has: memory and physical cores. Torch-free. Thread-safety: pure reads of /proc and /sys.
+// What this host has: memory, physical cores, and what they are called. Torch-free. Thread-safety: pure reads of /proc and /sys.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,8 @@ int64_t MemoryLimitBytes(const std::string& text, const std::string& root);
 
 // Cores that this process may run on (worker/launch/processors.h); at least 1.
 int64_t HostPhysicalCores();
+
+// "AMD EPYC 9654 96-Core Processor", as /proc/cpuinfo has it; "unknown processor".
+std::string HostProcessor();
 
 }  // namespace legoai::sim

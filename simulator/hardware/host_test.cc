@@ -17,6 +17,7 @@ void Write(const std::string& path, const std::string& text) {
 TEST(HostTest, HasMemoryAndCores) {
   EXPECT_GT(HostMemoryBytes(), 0);
   EXPECT_GE(HostPhysicalCores(), 1);
+  EXPECT_FALSE(HostProcessor().empty());
 }
 
 TEST(MemoryLimitTest, IsTheSmallestOfTheGroupAndThoseAboveIt) {

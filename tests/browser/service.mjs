@@ -46,7 +46,7 @@ export async function startService(programs, folder, web, slots) {
   const { grpc, http_port: port } = await server.ready;
   const agent = start(
     programs.agent,
-    [`--server=${grpc}`, `--runs=${folder}/runs`, `--data_roots=${folder}`, '--name=node-1', `--slots=${slots}`,
+    [`--server=${grpc}`, `--runs=${folder}/runs`, `--data_roots=${folder}`, '--name=node-1', `--slots=${slots}`, '--device=cpu',
       `--trainer=${programs.trainer}`],
     (line) => /^is connected with /.test(line.message) && line);
   await agent.ready;

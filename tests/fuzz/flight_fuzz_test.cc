@@ -24,7 +24,9 @@ absl::Status Check(const absl::StatusOr<v1::FlightDump>& dump) {
   EXPECT_TRUE(sent.ParseFromString(dump->SerializeAsString())) << "cannot be sent";
   const auto again = comm::FlightDumpFromJson(comm::FlightDumpToJson(*dump));
   EXPECT_TRUE(again.ok()) << again.status();
-  if (again.ok()) EXPECT_EQ(WithoutBytes(*again).DebugString(), WithoutBytes(*dump).DebugString());
+  if (again.ok()) {
+    EXPECT_EQ(WithoutBytes(*again).DebugString(), WithoutBytes(*dump).DebugString());
+  }
   const auto merged = cli::MergeFlightDumps({*dump});
   const auto analysis = comm::AnalyzeFlight({*dump}, merged.world_size);
   EXPECT_FALSE(analysis.verdict().empty());

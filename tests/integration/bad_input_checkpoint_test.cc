@@ -120,6 +120,13 @@ TEST_F(BadCheckpoint, AFileThatCannotGrowKeepsWhatWasSaved) {
   ExpectNothingHalfDone();
 }
 
+TEST_F(BadCheckpoint, AFlightRingThatMayNotBeSoLargeSaysWhatToLower) {
+  const Result full = Wait(Start(Train({"--comm.trace_buf_size=10000"}), /*file_limit_bytes=*/100'000));
+  EXPECT_NE(full.code, 0);
+  EXPECT_NE(full.err.find("comm.trace_buf_size"), std::string::npos) << full.err;
+  EXPECT_EQ(full.err.find("signal"), std::string::npos) << full.err;
+}
+
 // On a file system of its own that is nearly full.
 TEST_F(BadCheckpoint, ASaveWaitsForRoom) {
   fs::create_directories(Path("run"));

@@ -7,9 +7,10 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
+#include "proto/errors.h"
+#include "server/rpc/grpc_status.h"
 #include "tests/service/service_processes.h"
 
 namespace legoai::scenarios {
@@ -155,7 +156,8 @@ void Client::Retry() {
   const grpc::Status status = Ask(*stub_, &Stub::RetryJob, request, &job, kAnswerSeconds);
   const v1::JobState state = before.count(name) > 0 ? before.at(name).state : v1::JOB_STATE_UNSPECIFIED;
   const bool may = state == v1::FAILED || state == v1::CANCELLED;
-  const bool none_is_whole = absl::StrContains(status.error_message(), "none of its checkpoints is whole");
+  const auto violation = GetFieldViolation(server::FromGrpcStatus(status));
+  const bool none_is_whole = violation && violation->field() == "from_step";
   if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION && (!may || none_is_whole)) return;
   if (!status.ok()) return Unexpected(absl::StrCat("RetryJob of ", name, ", told ", EnumText(state), ","), status);
   if (state == v1::SUCCEEDED)

@@ -7,11 +7,20 @@
 #include "worker/launch/processors.h"
 
 namespace legoai::agent {
+namespace {
+
+std::vector<std::string> GpusOf(const v1::Worker& worker) {
+  std::vector<std::string> gpus;
+  for (const v1::SlotDevice& device : worker.slot_devices()) gpus.push_back(device.uuid());
+  return gpus;
+}
+
+}  // namespace
 
 Agent::Agent(AgentOptions options, const JsonLog& log)
     : options_(std::move(options)),
       log_(log),
-      slots_(options_.worker.slots(), launch::AllowedCpus()),
+      slots_(options_.worker.slots(), launch::AllowedCpus(), GpusOf(options_.worker)),
       telemetry_(options_.telemetry_bytes, [this] { Put([](Mail& mail) { mail.changed = true; }); }),
       commits_([this] { Put([](Mail& mail) { mail.changed = true; }); }),
       backoff_(options_.first_wait, options_.longest_wait, std::random_device()()) {}

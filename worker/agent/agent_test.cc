@@ -541,6 +541,7 @@ TEST_F(RealTrainersTest, BadCallsAreRefused) {
                                                      {"--server=nowhere", "--server = nowhere"},
                                                      {"--runs=", "--runs"},
                                                      {"--device_file=/none", "--device_file"},
+                                                     {"--device=tpu", "--device = tpu: must be auto, cpu or cuda"},
                                                      {"--telemetry_mb=0", "--telemetry_mb"},
                                                      {"stray", "stray"}};
   for (const auto& [argument, message] : bad) {

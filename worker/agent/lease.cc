@@ -101,6 +101,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (absl::IsCancelled(slots.status()) && !revoked_) return NothingHadBegun();
   if (!slots.ok()) return slots.status();
   request->processors = services_.slots.ProcessorsOf(*slots);
+  request->gpus = services_.slots.GpusOf(*slots);
   last_step_ = start_.resume_step();
   if (start_.has_resume_step()) {
     PutInPlace(start_.resume_directory(), start_.resume_step());

@@ -28,12 +28,19 @@
 ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
 ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host's name if it is not given");
 ABSL_FLAG(std::string, pool, "default", "of workers that jobs choose from");
-ABSL_FLAG(int64_t, slots, 0, "ranks that may run here at a time; 0: one for each physical core");
+ABSL_FLAG(int64_t, slots, 0, "ranks that may run here at a time; 0: one for each GPU, or physical core");
+ABSL_FLAG(
+    std::string, device, "auto",
+    "what the ranks run on: cpu; cuda, each on a GPU of its own (CUDA_VISIBLE_DEVICES says which may be used); auto: cuda where "
+    "there is a GPU, else cpu");
 ABSL_FLAG(std::string, runs, "", "folder for what jobs write; all workers of a pool must see the same one");
 ABSL_FLAG(std::vector<std::string>, data_roots, {},
           "folders from which jobs may read texts, tokenizers and weights, with commas between them; the working folder (unless "
           "that is /) and the examples of this program if not given");
-ABSL_FLAG(std::string, device_file, "", "this machine as `lego hardware --measure` found it; where that keeps it, if not given");
+ABSL_FLAG(
+    std::string, device_file, "",
+    "a slot's device: this machine as `lego hardware --measure` found it, or a GPU that the catalog does not know; where the "
+    "former keeps it, or the catalog's, if not given");
 ABSL_FLAG(std::string, trainer, "", "program of the ranks; legoai-trainer beside this program if not given");
 ABSL_FLAG(int64_t, telemetry_mb, 64, "megabytes of metrics and log lines that are kept while the server is away");
 ABSL_FLAG(absl::Duration, stop_grace, absl::Seconds(60), "time for trainers to save and stop when the agent is asked to end");
@@ -69,9 +76,11 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   auto worker = ThisMachine({.name = absl::GetFlag(FLAGS_name),
                              .pool = absl::GetFlag(FLAGS_pool),
                              .slots = absl::GetFlag(FLAGS_slots),
+                             .device = absl::GetFlag(FLAGS_device),
                              .device_file = absl::GetFlag(FLAGS_device_file)});
   if (!worker.ok()) return worker.status();
-  options.worker = *std::move(worker);
+  options.worker = std::move(worker->worker);
+  options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);
   if (!options.trainer.empty()) return options;
   auto trainer = launch::FindTrainer();
@@ -96,6 +105,7 @@ int Fail(const JsonLog& log, const absl::Status& status, int code) {
 int Main(int argc, char** argv) {
   setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);  // between fork and exec trainers need nothing of gRPC
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
@@ -109,13 +119,14 @@ int Main(int argc, char** argv) {
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   if (words.size() > 1) return Fail(log, FieldError("argument", words[1], "is none: options begin with --"), 2);
   auto options = ReadOptions();
-  if (!options.ok()) return Fail(log, options.status(), GetFieldViolation(options.status()) ? 2 : 1);
+  const bool is_wrong_call = GetFieldViolation(options.status()) && !absl::IsUnavailable(options.status());
+  if (!options.ok()) return Fail(log, options.status(), is_wrong_call ? 2 : 1);
   log.Write("info",
             absl::StrCat("legoai-agent ", options->worker.build_version(), " of ", options->worker.name(), ": ",
-                         options->worker.slots(), " slots of type ", options->worker.device().type(), ", runs in ", options->runs,
-                         "; jobs may read from ",
+                         options->worker.slots(), " slots of type ", options->worker.device().type(), " (",
+                         options->device_reason, "), runs in ", options->runs, "; jobs may read from ",
                          options->data_roots.empty() ? "nowhere (--data_roots)" : absl::StrJoin(options->data_roots, ", ")));
-  if (absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
+  if (options->worker.device().kind() == v1::CPU && absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }
   // Never destroyed: the signals' thread may speak with it until the process has ended.

@@ -14,6 +14,7 @@ namespace legoai::agent {
 struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
   v1::Worker worker;                                    // what Hello says of this machine; `instance` names this process
+  std::string device_reason;                            // why its slots are what they are, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
   std::vector<std::string> data_roots;                  // folders from which jobs may read (launch/data_roots.h)
   std::string trainer;                                  // path of legoai-trainer

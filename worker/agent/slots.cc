@@ -8,7 +8,8 @@
 
 namespace legoai::agent {
 
-Slots::Slots(int64_t count, std::vector<int> processors) : processors_(std::move(processors)), taken_(count, false) {}
+Slots::Slots(int64_t count, std::vector<int> processors, std::vector<std::string> gpus)
+    : processors_(std::move(processors)), gpus_(std::move(gpus)), taken_(count, false) {}
 
 absl::StatusOr<std::vector<int64_t>> Slots::Take(int64_t count, const std::function<bool()>& given_up) {
   if (count < 1 || count > this->count()) {
@@ -43,6 +44,13 @@ std::vector<int> Slots::ProcessorsOf(const std::vector<int64_t>& slots) const {
   std::vector<int> processors;
   for (const int64_t slot : slots) processors.push_back(processors_[slot % processors_.size()]);
   return processors;
+}
+
+std::vector<std::string> Slots::GpusOf(const std::vector<int64_t>& slots) const {
+  std::vector<std::string> gpus;
+  if (gpus_.empty()) return gpus;
+  for (const int64_t slot : slots) gpus.push_back(gpus_[slot]);
+  return gpus;
 }
 
 int64_t Slots::free() const {

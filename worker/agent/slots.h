@@ -1,10 +1,12 @@
-// The slots of this worker: each trains one rank, on a processor of its own where there are enough. Torch-free. Thread-safe.
+// The slots of this worker: each trains one rank, on a processor of its own where there are enough, and on a GPU of its own where
+// the worker has GPUs. Torch-free. Thread-safe.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,8 +15,9 @@ namespace legoai::agent {
 
 class Slots {
  public:
-  // Slot s is on the (s mod n)-th of n `processors` (launch::AllowedCpus), of which there must be one.
-  Slots(int64_t count, std::vector<int> processors);
+  // Slot s is on the (s mod n)-th of n `processors` (launch::AllowedCpus), of which there must be one, and on the s-th of `gpus`
+  // (UUIDs, at least one for each slot) if there are any.
+  Slots(int64_t count, std::vector<int> processors, std::vector<std::string> gpus = {});
 
   // Takes `count` slots, waiting until as many are free: an attempt whose trainers are just being killed still holds its own.
   // Gives them ascending. Errors: FieldError (placement.slots) for more than there are, or none; Cancelled: `given_up` says so.
@@ -25,6 +28,8 @@ class Slots {
 
   // Where the ranks of an attempt that has these slots run, in the order of the slots.
   std::vector<int> ProcessorsOf(const std::vector<int64_t>& slots) const;
+  // On which GPUs: UUIDs; none where the worker has none.
+  std::vector<std::string> GpusOf(const std::vector<int64_t>& slots) const;
   int64_t count() const { return static_cast<int64_t>(taken_.size()); }
   int64_t free() const;
 
@@ -32,6 +37,7 @@ class Slots {
   int64_t FreeLocked() const;
 
   const std::vector<int> processors_;
+  const std::vector<std::string> gpus_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> taken_;

@@ -34,6 +34,16 @@ TEST(SlotsTest, MoreSlotsThanProcessorsShareThem) {
   EXPECT_THAT(slots.ProcessorsOf(*slots.Take(3, Never)), ElementsAre(1, 3, 1));
 }
 
+TEST(SlotsTest, GpusAreThoseOfTheSlots) {
+  Slots slots(3, {0}, {"GPU-a", "GPU-b", "GPU-c"});
+  const auto first = slots.Take(1, Never), second = slots.Take(1, Never);
+  EXPECT_THAT(slots.GpusOf(*first), ElementsAre("GPU-a"));
+  EXPECT_THAT(slots.GpusOf(*second), ElementsAre("GPU-b"));
+  slots.Give(*first);
+  EXPECT_THAT(slots.GpusOf(*slots.Take(2, Never)), ElementsAre("GPU-a", "GPU-c"));
+  EXPECT_THAT(Slots(2, {0}).GpusOf({0, 1}), ElementsAre()) << "slots that are processors";
+}
+
 TEST(SlotsTest, WhatCanNeverBeIsRefused) {
   Slots slots(2, {0});
   for (const int64_t count : {0, -1, 3}) {

@@ -3,16 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
 #include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
-#include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/host_device.h"
+#include "worker/agent/slot_devices.h"
 #include "worker/launch/build_version.h"
 
 namespace legoai::agent {
@@ -49,38 +48,39 @@ std::string NewInstance() {
   return id;
 }
 
-absl::StatusOr<v1::Device> FindDevice(const std::string& file) {
-  if (!file.empty()) {
-    auto device = sim::LoadDevice(file);
-    if (!device.ok()) return FieldError("--device_file", file, std::string(device.status().message()));
-    return device;
-  }
-  auto measured = sim::LoadHostDevice();
-  if (!measured.ok()) return measured.status();
-  return measured->has_value() ? **measured : sim::FindDevice("cpu");
+absl::Status CheckSlots(int64_t slots, int64_t gpus) {
+  if (slots < 0 || slots > kMostSlots)
+    return FieldError("--slots", absl::StrCat(slots), absl::StrCat("must be 0 to ", kMostSlots));
+  if (gpus == 0 || slots <= gpus) return absl::OkStatus();
+  return FieldError("--slots", absl::StrCat(slots),
+                    absl::StrCat("is more than the GPUs that can be used here, ", gpus,
+                                 ", and each slot has one of its own: give fewer, or --device=cpu"));
 }
 
 }  // namespace
 
-absl::StatusOr<v1::Worker> ThisMachine(const MachineOptions& options) {
+absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options) {
   const std::string id = options.name.empty() ? AsResourceId(HostName()) : options.name;
   if (absl::Status status = CheckId("--name", id); !status.ok()) return status;
   if (absl::Status status = CheckId("--pool", options.pool); !status.ok()) return status;
-  if (options.slots < 0 || options.slots > kMostSlots)
-    return FieldError("--slots", absl::StrCat(options.slots), absl::StrCat("must be 0 to ", kMostSlots));
-  auto device = FindDevice(options.device_file);
-  if (!device.ok()) return device.status();
-  v1::Worker worker;
+  auto devices = FindSlotDevices(options.device, options.device_file);
+  if (!devices.ok()) return devices.status();
+  const auto gpus = static_cast<int64_t>(devices->gpus.size());
+  if (absl::Status status = CheckSlots(options.slots, gpus); !status.ok()) return status;
+  ThisWorker result;
+  result.device_reason = devices->reason;
+  v1::Worker& worker = result.worker;
   worker.set_name("workers/" + id);
   worker.set_host(HostName());
   worker.set_pool(options.pool);
-  *worker.mutable_device() = *std::move(device);
+  *worker.mutable_device() = devices->device;
   worker.set_host_memory_bytes(sim::HostMemoryBytes());
   worker.set_host_cores(sim::HostPhysicalCores());
-  worker.set_slots(options.slots > 0 ? options.slots : worker.host_cores());
+  worker.set_slots(options.slots > 0 ? options.slots : gpus > 0 ? gpus : worker.host_cores());
+  for (int64_t slot = 0; slot < std::min(gpus, worker.slots()); ++slot) *worker.add_slot_devices() = devices->gpus[slot];
   worker.set_build_version(std::string(launch::BuildVersion()));
   worker.set_instance(NewInstance());
-  return worker;
+  return result;
 }
 
 bool HasBeenMeasured() { return access(sim::HostDevicePath().c_str(), R_OK) == 0; }

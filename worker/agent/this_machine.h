@@ -12,12 +12,18 @@ namespace legoai::agent {
 struct MachineOptions {
   std::string name;  // empty: the host's
   std::string pool;
-  int64_t slots = 0;        // 0: one for each physical core
-  std::string device_file;  // empty: where `lego hardware --measure` keeps it, or the catalog's cpu where it was not measured
+  int64_t slots = 0;            // 0: one for each GPU, or physical core
+  std::string device = "auto";  // or "cpu", "cuda" (slot_devices.h)
+  std::string device_file;      // empty: as slot_devices.h says
 };
 
-// All of Worker that is the agent's to say, with an `instance` of its own for this process. Errors: FieldError of an option.
-absl::StatusOr<v1::Worker> ThisMachine(const MachineOptions& options);
+struct ThisWorker {
+  v1::Worker worker;          // all that is the agent's to say, with an `instance` of its own for this process
+  std::string device_reason;  // why its slots are GPUs or processors
+};
+
+// Errors: FieldError of an option; those of FindSlotDevices.
+absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options);
 
 // Whether this machine's own device file is there.
 bool HasBeenMeasured();

@@ -75,6 +75,23 @@ absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage) {
   return to;
 }
 
+absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step) {
+  const std::string folder = StepDirectory(root, step);
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder, error))) return false;
+  // Names are given in this order, and none is given again while it is there.
+  std::string latest;
+  for (int next = 1; next == 1 || !latest.empty(); ++next) {
+    const std::string name = next == 1 ? folder + kDamaged : absl::StrCat(folder, kDamaged, "-", next);
+    if (!fs::is_directory(name, error)) break;
+    latest = name;
+  }
+  if (latest.empty()) return false;
+  const absl::Status renamed = RenameFile(latest, folder);
+  if (!renamed.ok()) return renamed;
+  return true;
+}
+
 absl::StatusOr<std::vector<std::string>> ListPutAside(const std::string& root) {
   absl::StatusOr<std::vector<std::string>> names = Names(root);
   if (names.ok()) std::erase_if(*names, [](const std::string& name) { return !IsPutAside(name); });

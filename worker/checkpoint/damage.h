@@ -2,9 +2,10 @@
 //
 // Damage is what is wrong with the copy on the disk: a checksum that does not match, a file that is cut short or gone, a disk
 // that says that it cannot read it (EIO). What may be otherwise the next time (no permission, no memory, too many open files),
-// and a checkpoint of another build, model or recipe, is not. A damaged one is never gone on from, and its folder is kept: it is
-// called step-N.damaged from then on (-2, -3 … where that is taken), which nothing here lists or removes. Thread-safety:
-// functions of the file system, and pure functions; one process at a time changes a run's checkpoints.
+// and a checkpoint of another build, model or recipe, is not. A damaged one is not gone on from unless somebody asks for it by
+// its step (`lego retry --from STEP`), and its folder is kept: it is called step-N.damaged from then on (-2, -3 … where that is
+// taken), which nothing here lists or removes. Thread-safety: functions of the file system, and pure functions; one process at a
+// time changes a run's checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,10 @@ std::string DamageText(const v1::CheckpointDamage& damage);
 
 // Gives the folder of the damaged step its other name; says which. Empty where no such folder is there.
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage);
+
+// Gives the folder of the step that was put aside last its place again: what was damaged may have been the way to it. Whoever
+// goes on from it verifies it. False, and nothing is done, where the step has a folder, or none of it was put aside.
+absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step);
 
 // Names of the folders below `root` that were put aside, sorted; none where `root` does not exist.
 absl::StatusOr<std::vector<std::string>> ListPutAside(const std::string& root);

@@ -75,6 +75,21 @@ TEST_F(DamageTest, APutAsideOneIsKeptAndNoCheckpointAnyMore) {
   EXPECT_THAT(*ListCheckpoints(root_), IsEmpty());
 }
 
+TEST_F(DamageTest, TheOneThatWasPutAsideLastGetsItsPlaceAgain) {
+  EXPECT_FALSE(*TakeBack(root_, 8)) << "there is none";
+  Save(8);
+  ASSERT_TRUE(WriteFile(root_ + "/step-8/of", "the first").ok());
+  ASSERT_TRUE(PutAside(Damage(8)).ok());
+  Save(8);
+  ASSERT_TRUE(WriteFile(root_ + "/step-8/of", "the second").ok());
+  EXPECT_FALSE(*TakeBack(root_, 8)) << "its place is taken";
+  ASSERT_TRUE(PutAside(Damage(8)).ok());
+  EXPECT_TRUE(*TakeBack(root_, 8));
+  EXPECT_EQ(*ReadFile(root_ + "/step-8/of"), "the second");
+  EXPECT_THAT(*ListPutAside(root_), ElementsAre("step-8.damaged"));
+  EXPECT_THAT(*ListCheckpoints(root_), ElementsAre(8));
+}
+
 TEST_F(DamageTest, WhereNothingWasPutAsideNothingIsLeft) {
   EXPECT_THAT(*ListPutAside(root_), IsEmpty());
   EXPECT_TRUE(RemoveAllButPutAside(root_).ok());

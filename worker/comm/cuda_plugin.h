@@ -3,10 +3,12 @@
 // The plugin brings libtorch_cuda with it, so it is loaded before the first ATen call (decisions 15). It is never unloaded.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "worker/comm/device_timer.h"
 #include "worker/comm/rendezvous.h"
 #include "worker/comm/runtime.h"
 
@@ -21,6 +23,11 @@ struct CudaPlugin {
   absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
   // The most bytes of live tensors since the start; after the first tensor.
   int64_t (*peak_allocated_bytes)(int device) = nullptr;
+  // The GPU of this process with this UUID, "GPU-…"; -1: there is none.
+  int (*device_of_uuid)(const char* uuid) = nullptr;
+  std::unique_ptr<DeviceTimer> (*make_timer)() = nullptr;
+  // "card" and the versions "cuda", "cudnn", "cublas", "nccl"; without those that cannot be found out.
+  std::map<std::string, std::string> (*describe)(int device) = nullptr;
 };
 
 // Opens the plugin `path`; empty: liblegoai_cuda.so beside the running binary. Errors: FailedPrecondition that names the missing

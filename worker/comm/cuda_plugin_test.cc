@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -50,6 +51,27 @@ void MarksArePassed(const CudaPlugin& plugin) {
   EXPECT_TRUE(mark->Passed());
 }
 
+// A timer tells the device's time: of a large product more than of a small one, and not the host's, which only enqueues.
+void TimersTellTheDevicesTime(const CudaPlugin& plugin) {
+  const auto timer = plugin.make_timer();
+  EXPECT_EQ(timer->Stop().status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto seconds_of = [&](int64_t size) {
+    const at::Tensor x = at::full({size, size}, 1.0, at::kCUDA);
+    at::mm(x, x);
+    EXPECT_TRUE(timer->Start().ok());
+    for (int i = 0; i < 20; ++i) at::mm(x, x);
+    const auto seconds = timer->Stop();
+    EXPECT_TRUE(seconds.ok()) << seconds.status();
+    return seconds.value_or(0);
+  };
+  const double small = seconds_of(1024), large = seconds_of(4096);
+  EXPECT_GT(small, 0);
+  EXPECT_GT(large, 10 * small) << "64 times the work";
+  EXPECT_LT(large, 10.0);
+  const auto facts = plugin.describe(0);
+  for (const char* name : {"card", "cuda", "cudnn", "cublas", "nccl"}) EXPECT_NE(facts.count(name), 0u) << name;
+}
+
 TEST(CudaPlugin, AMissingLibraryIsNamedWithItsRemedy) {
   const absl::Status missing = LoadCudaPlugin("no/such/library.so").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
@@ -62,6 +84,7 @@ TEST(CudaPlugin, WorksOnAGpuOrSaysWhyNot) {
   if (plugin.ok()) {
     CollectivesOfOne(**plugin);
     MarksArePassed(**plugin);
+    TimersTellTheDevicesTime(**plugin);
     return;
   }
   EXPECT_EQ(plugin.status().code(), absl::StatusCode::kFailedPrecondition);

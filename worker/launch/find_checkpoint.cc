@@ -59,7 +59,8 @@ bool SeesTheJob(const std::string& root, const v1::Start& start) {
 absl::Status MissingFolder(const std::string& root, int64_t step, const v1::Start& start) {
   if (!SeesTheJob(root, start)) {
     return FieldError(checkpoint::StepDirectory(root, step), "",
-                      "is not there, nor is anything else of the job: do all workers of the pool see the same runs?",
+                      "is not there, nor is anything else of the job: do all workers of the pool see the same runs? If they are "
+                      "gone, `lego retry --fresh` begins anew",
                       absl::StatusCode::kNotFound);
   }
   const auto aside = checkpoint::ListPutAside(root);
@@ -78,6 +79,10 @@ absl::Status TakeLeased(const TrainRequest& request, PreparedTraining* prepared)
   if (!lease.resume_step) return absl::OkStatus();
   v1::Start& start = prepared->start;
   start.set_resume_directory(lease.resume_directory);
+  if (lease.take_back) {
+    const absl::StatusOr<bool> taken = checkpoint::TakeBack(lease.resume_directory, *lease.resume_step);
+    if (!taken.ok()) return taken.status();
+  }
   std::error_code error;
   if (!fs::exists(checkpoint::StepDirectory(lease.resume_directory, *lease.resume_step), error) && !error)
     return MissingFolder(lease.resume_directory, *lease.resume_step, start);
@@ -99,11 +104,7 @@ absl::Status TakeLatest(const TrainRequest& request, PreparedTraining* prepared)
   const std::string root = CheckpointsPath(prepared->start.run_directory());
   const auto steps = checkpoint::ListCheckpoints(root);
   if (!steps.ok()) return steps.status();
-  const auto passed = [&](int64_t step) {
-    return std::any_of(prepared->damaged.begin(), prepared->damaged.end(), [&](const auto& one) { return one.step() == step; });
-  };
   for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
-    if (passed(*step)) continue;
     const absl::Status status = GoOnFrom(request, root, *step, prepared);
     const auto damage = checkpoint::GetDamage(status);
     if (!damage) return status;

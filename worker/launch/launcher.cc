@@ -86,6 +86,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> StartRank(const LaunchOptions& opti
   start = options.start;
   start.set_rank(rank);
   start.set_local_rank(rank);
+  if (!options.gpus.empty()) start.set_gpu(options.gpus[static_cast<size_t>(rank)]);
   start.set_world_size(options.world_size);
   start.set_rendezvous_host("127.0.0.1");
   start.set_rendezvous_port(listener.port);
@@ -137,6 +138,8 @@ void Launcher::Tick() {
 }
 
 absl::Status Launcher::StartAll() {
+  if (const auto gpus = static_cast<int64_t>(options_.gpus.size()); gpus > 0 && gpus < options_.world_size)
+    return FieldError("gpus", absl::StrCat(gpus), absl::StrCat("each of ", options_.world_size, " ranks needs one of its own"));
   absl::StatusOr<ListenSocket> listener = ListenOnLoopback(options_.rendezvous_port);
   if (!listener.ok()) return listener.status();
   const std::vector<int> cpus = options_.processors.empty() ? AllowedCpus() : options_.processors;
@@ -258,6 +261,7 @@ void Launcher::Arrive(RankProcess& rank, int64_t meeting) {
 }
 
 void Launcher::Obey(Stop stop) {
+  asked_to_stop_ = true;
   if (stop == Stop::kKill) {
     killed_ = true;
     SignalAll(SIGKILL);

@@ -37,11 +37,12 @@ struct LaunchOptions {
   std::string trainer;                 // path of legoai-trainer; it is called with --socket=FD
   std::vector<std::string> arguments;  // before --socket
   int64_t world_size = 1;
-  v1::Start start;              // the same for all ranks; rank, local_rank, world_size and rendezvous are filled in here
-  int64_t rendezvous_port = 0;  // 0: any free port
-  bool pin = true;              // rank r runs on the (r mod n)-th of n processors
-  std::vector<int> processors;  // which these are; empty: AllowedCpus()
-  std::string log_directory;    // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
+  v1::Start start;                // the same for all ranks; rank, local_rank, world_size and rendezvous are filled in here
+  int64_t rendezvous_port = 0;    // 0: any free port
+  bool pin = true;                // rank r runs on the (r mod n)-th of n processors
+  std::vector<int> processors;    // which these are; empty: AllowedCpus()
+  std::vector<std::string> gpus;  // UUID of rank r's GPU; empty: rank r has the r-th that CUDA shows it
+  std::string log_directory;      // stdout and stderr of rank r go to rank-r.log there; empty: they are inherited
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
   absl::Duration answer_timeout = absl::Seconds(10);  // to answer when asked what it waits in; a stopped process gets none
@@ -83,6 +84,9 @@ class Launcher {
   // DeadlineExceeded: a rank fell silent; FieldError: the trainer cannot be run, the port is in use; Cancelled: killed as asked.
   absl::StatusOr<LaunchOutcome> Run();
 
+  // Whether the ranks were asked to stop, though Run() may have ended with something else.
+  bool asked_to_stop() const { return asked_to_stop_; }
+
  private:
   enum class Phase { kRunning, kAsking, kTerminating, kKilling, kGivenUp };
 
@@ -118,7 +122,8 @@ class Launcher {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   Phase phase_ = Phase::kRunning;
   PendingCommits pending_;
-  std::optional<int64_t> meeting_;               // that all ranks have come to, and do not know of yet
+  std::optional<int64_t> meeting_;  // that all ranks have come to, and do not know of yet
+  bool asked_to_stop_ = false;
   bool killed_ = false;                          // as asked
   std::optional<absl::Duration> discard_since_;  // when the ranks were asked to stop without saving
   bool discarded_ = false;                       // they did not in time, and were killed

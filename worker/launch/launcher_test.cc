@@ -113,6 +113,23 @@ TEST_F(LauncherTest, RanksArePinnedToTheProcessorsGiven) {
   EXPECT_EQ(looked, 3);
 }
 
+TEST_F(LauncherTest, EachRankHearsOfItsGpu) {
+  LaunchOptions options = Options("none", 0);
+  options.gpus = {"GPU-c", "GPU-a", "GPU-b"};
+  EXPECT_TRUE(Run(options, Callbacks()).ok());
+  for (const char* end : {"0: pid .* gpu GPU-c", "1: pid .* gpu GPU-a", "2: pid .* gpu GPU-b"})
+    EXPECT_THAT(logs_, ::testing::Contains(::testing::MatchesRegex(end)));
+  options.gpus.pop_back();
+  pids_.clear();
+  EXPECT_EQ(GetFieldViolation(Run(options, Callbacks()).status())->field(), "gpus");
+  EXPECT_TRUE(pids_.empty()) << "nothing was started";
+}
+
+TEST_F(LauncherTest, WithoutGpusNoRankHearsOfOne) {
+  EXPECT_TRUE(Run("none", 0).ok());
+  EXPECT_THAT(logs_, ::testing::Contains(::testing::MatchesRegex("2: pid .* gpu none")));
+}
+
 TEST_F(LauncherTest, ARankThatIsKilledIsNamed) {
   steps_ = 1'000'000;
   const auto outcome = Run("die", 1);

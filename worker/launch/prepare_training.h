@@ -23,6 +23,7 @@ struct LeasedAttempt {
   int64_t epoch = 1;                                  // of the lease
   std::optional<int64_t> resume_step = std::nullopt;  // a checkpoint that the service has committed; unset: from the beginning
   std::string resume_directory = {};                  // holds step-N of it; another attempt's, usually
+  bool take_back = false;                             // it was asked for: one that was put aside as damaged is tried once more
 };
 
 struct TrainRequest {
@@ -38,6 +39,7 @@ struct TrainRequest {
   int64_t threads = 1;                 // of each rank
   bool pin = true;                     // each rank to a core
   std::vector<int> processors;         // to which; empty: any that this process may use
+  std::vector<std::string> gpus;       // UUIDs of the ranks' GPUs; empty: rank r has the r-th that CUDA shows
   int64_t rendezvous_port = 0;         // 0: any
   double peak_flops_per_second = 0;    // of one device; for MFU, which is left out where it is 0
   // Where the files that it reads must lie (data_roots.h); unset: anywhere.

@@ -98,6 +98,17 @@ void Warn(const TrainCallbacks& callbacks, const std::string& text) {
   if (callbacks.log) callbacks.log("warning", text);
 }
 
+// Where checkpoints are wished for, an earlier attempt has come somewhere, and none is left.
+void TellLost(const TrainRequest& request, const PreparedTraining& prepared, const v1::Run& run,
+              const TrainCallbacks& callbacks) {
+  const bool wished = prepared.start.recipe().checkpoint().enable_checkpoint();
+  if (request.fresh || request.lease || prepared.checkpoint || !wished || run.attempts_size() < 2) return;
+  const int64_t step = run.attempts(run.attempts_size() - 2).last_step();
+  if (step == 0) return;
+  Warn(callbacks, absl::StrCat("run.json tells of an earlier attempt that came to step ", step,
+                               ", and no checkpoint of it is there: the training begins anew"));
+}
+
 // What attempts that were cut short left half done goes. Where it cannot, it only takes space: the training goes on.
 void RemoveLeftovers(const std::string& run_directory, const TrainCallbacks& callbacks) {
   for (const absl::Status& status :
@@ -139,13 +150,18 @@ std::string GoesOn(const PreparedTraining& prepared) {
   return prepared.checkpoint ? absl::StrCat("; goes on from step ", *prepared.checkpoint) : std::string();
 }
 
-// So that nobody takes it for one to go on from, and whoever wants to look at it finds it.
-absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks) {
+// So that nobody takes it for one to go on from, and whoever wants to look at it finds it. Gives what is to be told of it.
+absl::StatusOr<std::string> MoveDamagedAside(const v1::CheckpointDamage& damage) {
   const absl::StatusOr<std::string> to = checkpoint::PutAside(damage);
   const std::string what = checkpoint::DamageText(damage);
   if (!to.ok()) return Annotate(to.status(), absl::StrCat(what, " and cannot be put aside"));
-  Warn(callbacks, absl::StrCat(what, to->empty() ? "" : absl::StrCat("; it is put aside as ", *to), then));
-  return absl::OkStatus();
+  return absl::StrCat(what, to->empty() ? "" : absl::StrCat("; it is put aside as ", *to));
+}
+
+absl::Status PutDamagedAside(const v1::CheckpointDamage& damage, const std::string& then, const TrainCallbacks& callbacks) {
+  const absl::StatusOr<std::string> moved = MoveDamagedAside(damage);
+  if (moved.ok()) Warn(callbacks, *moved + then);
+  return moved.status();
 }
 
 // The service hears of the damage and chooses another checkpoint, whether this one can be put aside or not.
@@ -226,6 +242,7 @@ LaunchOptions OptionsOf(const TrainRequest& request, const v1::Start& start) {
   options.rendezvous_port = request.rendezvous_port;
   options.pin = request.pin;
   options.processors = request.processors;
+  options.gpus = request.gpus;
   options.log_directory = LogsPath(start.run_directory());
   options.init_timeout = absl::Seconds(comm.init_timeout_seconds());
   options.train_timeout = absl::Seconds(comm.train_timeout_seconds());
@@ -287,6 +304,26 @@ class Listener {
   bool warned_ = false;
 };
 
+// From the checkpoint that a rank has found damaged, with `failure`, to the next older one that is whole. It is put aside first:
+// another of its step, which was saved since, may be whole.
+absl::Status StepBack(const TrainRequest& request, const v1::CheckpointDamage& damage, const absl::Status& failure,
+                      const TrainCallbacks& callbacks, PreparedTraining* prepared) {
+  const bool again = std::any_of(prepared->damaged.begin(), prepared->damaged.end(),
+                                 [&](const v1::CheckpointDamage& one) { return one.step() == damage.step(); });
+  const absl::StatusOr<std::string> moved = MoveDamagedAside(damage);
+  prepared->damaged.push_back(damage);
+  if (!moved.ok()) return moved.status();
+  const size_t known = prepared->damaged.size();
+  // It was trained and saved once more in the meantime: this disk, or the way to it, does not keep what is written.
+  absl::Status status = again
+                            ? Annotate(failure, absl::StrCat("the checkpoint of step ", damage.step(), " was damaged once more"))
+                            : FindCheckpoint(request, prepared);
+  Warn(callbacks, absl::StrCat(*moved, status.ok() ? GoesOn(*prepared) : ""));
+  for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
+    status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);
+  return status;
+}
+
 // Starts the ranks, and again where one of them finds that the checkpoint is damaged: from the next older one.
 absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop,
                                      RunDirectory& directory, PreparedTraining* prepared, v1::Run* run, TrainOutcome* outcome) {
@@ -294,27 +331,25 @@ absl::StatusOr<LaunchOutcome> Launch(const TrainRequest& request, const TrainCal
   going_on.fresh = false;  // what this run has saved itself is gone on from
   while (true) {
     Listener listener(callbacks, directory, request.nproc, /*keeps=*/!request.lease);
-    auto launched = Launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop).Run();
+    Launcher launcher(OptionsOf(request, prepared->start), listener.Callbacks(), stop);
+    auto launched = launcher.Run();
     listener.Finish(outcome);
     const auto damage = checkpoint::GetDamage(launched.status());
     if (!damage || request.lease) {
       PutLeasedAside(launched.status(), callbacks);
       return launched;
     }
-    const size_t known = prepared->damaged.size();
-    const bool again = std::any_of(prepared->damaged.begin(), prepared->damaged.end(),
-                                   [&](const v1::CheckpointDamage& one) { return one.step() == damage->step(); });
-    prepared->damaged.push_back(*damage);
-    // It was trained and saved once more in the meantime: this disk, or the way to it, does not keep what is written.
-    if (again)
-      return Annotate(launched.status(), absl::StrCat("the checkpoint of step ", damage->step(), " was damaged once more"));
-    absl::Status status = FindCheckpoint(going_on, prepared);
-    for (size_t i = known; status.ok() && i < prepared->damaged.size(); ++i)
-      status = PutDamagedAside(prepared->damaged[i], GoesOn(*prepared), callbacks);
+    absl::Status status = StepBack(going_on, *damage, launched.status(), callbacks, prepared);
     NoteCheckpoint(*prepared, run->mutable_attempts(run->attempts_size() - 1));
-    if (status.ok()) status = directory.WriteRun(*run);
+    if (status.ok()) status = WhenThereIsRoom(callbacks, stop, [&] { return directory.WriteRun(*run); });
+    if (absl::IsResourceExhausted(status) && stop != nullptr && stop->Pending()) {
+      if (stop->Take() == Stop::kKill) return absl::CancelledError("killed as asked, while the disk was full");
+      return LaunchOutcome{.cause = v1::Exit::STOPPED, .step = prepared->checkpoint.value_or(0)};
+    }
     if (!status.ok()) return status;
     outcome->resumed_from = prepared->checkpoint;
+    // The wish came while ranks still loaded what turned out to be damaged.
+    if (launcher.asked_to_stop()) return LaunchOutcome{.cause = v1::Exit::STOPPED, .step = prepared->checkpoint.value_or(0)};
   }
 }
 
@@ -373,6 +408,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   absl::StatusOr<v1::Run> run = BeginAttempt(*prepared, request.lease);
   if (!run.ok()) return run.status();
   outcome.attempt = run->attempts().rbegin()->attempt();
+  TellLost(request, *prepared, *run, callbacks);
   prepared->start.set_attempt(outcome.attempt);
   prepared->start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
   RemoveLeftovers(path, callbacks);

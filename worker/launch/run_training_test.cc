@@ -17,6 +17,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/export_mark.h"
+#include "worker/launch/find_checkpoint.h"
 #include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/testing/tiny_run.h"
@@ -261,16 +262,89 @@ TEST_F(RunTrainingTest, ADamagedCheckpointIsPutAsideAndTheNextOlderOneIsTaken) {
   }
 }
 
-// A disk that keeps nothing of a step, however often that is trained and saved again.
+// A disk that keeps nothing of a step, however often that is trained and saved again. What it kept last is put aside, too: the
+// same call must not take it for a training that is done.
 TEST_F(RunTrainingTest, AStepThatIsDamagedOnceMoreEndsIt) {
   for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
   UseTrainer("--act=find_damage");
+  const auto started = callbacks_.started;
+  int64_t starts = 0;
+  callbacks_.started = [&](int64_t rank, int64_t pid) {
+    started(rank, pid);
+    if (rank == 0 && ++starts == 2) MakeCheckpoint(4, std::string(BuildVersion()));
+  };
   const absl::Status ended = Train().status();
   EXPECT_TRUE(absl::IsDataLoss(ended)) << ended;
   EXPECT_THAT(ended.message(), HasSubstr("the checkpoint of step 4 was damaged once more"));
   EXPECT_THAT(ended.message(), HasSubstr("rank-00000.bin: torn"));
+  EXPECT_EQ(starts, 2);
   EXPECT_EQ((*ReadRun(path()))->attempts(0).resume_step(), 2) << "it was tried from there";
+  EXPECT_EQ((*ReadRun(path()))->attempts(0).damaged_size(), 2);
+  EXPECT_THAT(*checkpoint::ListPutAside(CheckpointsPath(path())), ElementsAre("step-4.damaged", "step-4.damaged-2"));
+  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path())), ElementsAre(2));
   EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(path()) + "/step-2/manifest.pb"));
+}
+
+// Ctrl-C while a rank reads what turns out to be damaged: the training does not go on from the one before.
+TEST_F(RunTrainingTest, AStopIsNotLostWhenTheCheckpointIsDamaged) {
+  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+  FlipBit(CheckpointsPath(path()) + "/step-4/rank-00000.bin");
+  int64_t starts = 0;
+  callbacks_.started = [&](int64_t rank, int64_t) {
+    if (rank == 0 && ++starts == 1) stop_.Request(/*save=*/true);
+  };
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
+  EXPECT_EQ(outcome->step, 2);
+  EXPECT_EQ(starts, 1);
+  EXPECT_THAT(*checkpoint::ListPutAside(CheckpointsPath(path())), ElementsAre("step-4.damaged"));
+}
+
+TEST_F(RunTrainingTest, ThatAllCheckpointsAreGoneIsTold) {
+  UseTrainer("--steps=5");
+  recipe().mutable_checkpoint()->set_enable_checkpoint(true);
+  ASSERT_TRUE(Train().ok());
+  EXPECT_THAT(logs_, ::testing::Not(::testing::Contains(HasSubstr("begins anew"))));
+  std::filesystem::remove_all(CheckpointsPath(path()));
+  ASSERT_TRUE(Train().ok());
+  EXPECT_THAT(logs_,
+              ::testing::Contains(HasSubstr("came to step 5, and no checkpoint of it is there: the training begins anew")));
+}
+
+// What was found damaged was put aside; a checkpoint of the same step that was saved since is another one.
+TEST_F(RunTrainingTest, AStepThatWasSavedAgainIsTaken) {
+  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
+  auto prepared = PrepareTraining(request_, "");
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  prepared->damaged.emplace_back().set_step(4);
+  ASSERT_TRUE(FindCheckpoint(request_, &*prepared).ok());
+  EXPECT_EQ(prepared->checkpoint, 4);
+}
+
+// Somebody has asked for it by its step: it may have been the way to it that was damaged.
+TEST_F(RunTrainingTest, ALeaseThatSaysSoTakesBackWhatWasPutAside) {
+  MakeCheckpoint(2, std::string(BuildVersion()));
+  const std::string earlier = CheckpointsPath(path());
+  v1::CheckpointDamage damage;
+  damage.set_step(2);
+  damage.set_directory(earlier);
+  ASSERT_TRUE(checkpoint::PutAside(damage).ok());
+  recipe().mutable_job()->set_dump_folder(folder() + "/epoch-7");
+  request_.lease = LeasedAttempt{.attempt = 3, .epoch = 7, .resume_step = 2, .resume_directory = earlier};
+  const absl::Status gone = Train().status();
+  EXPECT_THAT(gone.message(), HasSubstr("was put aside as damaged before"));
+  EXPECT_TRUE(checkpoint::GetDamage(gone).has_value());
+
+  request_.lease->take_back = true;
+  const auto outcome = Train();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->resumed_from, 2);
+
+  // It is damaged indeed: aside it goes again.
+  FlipBit(earlier + "/step-2/rank-00000.bin");
+  EXPECT_TRUE(checkpoint::GetDamage(Train().status()).has_value());
+  EXPECT_THAT(*checkpoint::ListPutAside(earlier), ElementsAre("step-2.damaged"));
 }
 
 // Two that only reading all bytes shows, and one that the manifest shows.

@@ -1,5 +1,8 @@
 #include "worker/model/model_facts.h"
 
+#include "absl/strings/str_format.h"
+#include "proto/errors.h"
+
 namespace legoai::model {
 namespace {
 
@@ -41,6 +44,21 @@ double FlopsPerToken(const v1::Model& model, int64_t seq_len) {
       double(model.num_hidden_layers()) * counts.block + counts.final_norm + counts.embedding;  // the head's
   const double attention_width = double(model.num_attention_heads()) * model.head_dim();
   return 6 * multiplied + 12.0 * model.num_hidden_layers() * attention_width * seq_len;
+}
+
+absl::StatusOr<double> ModelFlopsUtilization(double flops_per_second, double peak_flops_per_second) {
+  constexpr char kField[] = "device.peak_flops";
+  if (peak_flops_per_second <= 0)
+    return FieldError(kField, "",
+                      "the device names no peak in this precision, so its MFU is not known; add it to the device's file");
+  const double share = flops_per_second / peak_flops_per_second;
+  if (share <= 1) return share;
+  return FieldError(
+      kField, absl::StrFormat("%.4g", peak_flops_per_second),
+      absl::StrFormat("the model's step does %.4g FLOP/s on a device, more than this peak, so its MFU is not known: correct the "
+                      "peak in the catalog or the device's file (`lego hardware`)",
+                      flops_per_second),
+      absl::StatusCode::kOutOfRange);
 }
 
 }  // namespace legoai::model

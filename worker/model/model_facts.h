@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "proto/legoai/v1/model.pb.h"
 
 namespace legoai::model {
@@ -26,5 +27,10 @@ int64_t ParameterCount(const v1::Model& model);
 // Chowdhery et al. 2023, appendix B). N leaves out the tables that are only looked up; a tied table is multiplied by in the head
 // and counts. h is attention's width, heads x head_dim; the half that the causal mask saves is not deducted.
 double FlopsPerToken(const v1::Model& model, int64_t seq_len);
+
+// Model FLOPs utilization of a device: the FLOP/s of FlopsPerToken that it does as a share of its peak (PaLM, Chowdhery et al.
+// 2023, section 4.1). Errors: FieldError of the device's peak where none is known, and where the share is above 1: no device does
+// more than its peak, so the catalog or the device file is wrong.
+absl::StatusOr<double> ModelFlopsUtilization(double flops_per_second, double peak_flops_per_second);
 
 }  // namespace legoai::model

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "proto/errors.h"
 #include "worker/model/catalog.h"
 
 namespace legoai::model {
@@ -46,6 +49,17 @@ TEST(FlopsPerToken, CountsATiedTableOnce) {
   v1::Model untied = Named("llama3-1b");
   untied.set_tie_word_embeddings(false);
   EXPECT_EQ(FlopsPerToken(untied, 2048), FlopsPerToken(Named("llama3-1b"), 2048)) << "the same products";
+}
+
+TEST(ModelFlopsUtilization, IsAShareOfThePeakOrAnErrorOfTheCatalog) {
+  EXPECT_EQ(*ModelFlopsUtilization(4e14, 8e14), 0.5);
+  EXPECT_EQ(*ModelFlopsUtilization(8e14, 8e14), 1);
+  const absl::Status above = ModelFlopsUtilization(2.7e12, 1e12).status();
+  EXPECT_EQ(above.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(GetFieldViolation(above)->field(), "device.peak_flops");
+  EXPECT_EQ(GetFieldViolation(above)->value(), "1e+12");
+  EXPECT_NE(above.message().find("2.7e+12 FLOP/s"), std::string::npos) << above;
+  EXPECT_EQ(ModelFlopsUtilization(1e12, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

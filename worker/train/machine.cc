@@ -46,6 +46,26 @@ absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> RecorderOf(const v1::Start
   return std::make_unique<comm::FlightRecorder>(*std::move(ring));
 }
 
+// The rank's own, by its UUID, or by its rank where nobody has given it one.
+absl::StatusOr<int> GpuOf(const v1::Start& start, const comm::CudaPlugin& plugin) {
+  const std::string shown = absl::StrCat(plugin.devices, plugin.devices == 1 ? " GPU" : " GPUs");
+  if (!start.gpu().empty()) {
+    const int index = plugin.device_of_uuid(start.gpu().c_str());
+    if (index >= 0) return index;
+    return FieldError("gpu", start.gpu(),
+                      absl::StrCat("this GPU of rank ", start.rank(), " is none of the ", shown,
+                                   " that CUDA shows the trainer: name GPUs in CUDA_VISIBLE_DEVICES by UUID, or set "
+                                   "CUDA_DEVICE_ORDER=PCI_BUS_ID (MIG parts are not supported), and start again"),
+                      absl::StatusCode::kFailedPrecondition);
+  }
+  const int index = static_cast<int>(start.local_rank());
+  if (index < plugin.devices) return index;
+  return FieldError("device", "cuda",
+                    absl::StrCat("rank ", start.rank(), " needs a GPU of its own, and this host has ", plugin.devices,
+                                 "; use no more ranks than that, or device cpu"),
+                    absl::StatusCode::kFailedPrecondition);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
@@ -59,15 +79,10 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
   }
   const auto plugin = comm::LoadCudaPlugin();
   if (!plugin.ok()) return plugin.status();
-  const int index = static_cast<int>(start.local_rank());
-  if (index >= (*plugin)->devices) {
-    return FieldError("device", "cuda",
-                      absl::StrCat("rank ", start.rank(), " needs a GPU of its own, and this host has ", (*plugin)->devices,
-                                   "; use no more ranks than that, or device cpu"),
-                      absl::StatusCode::kFailedPrecondition);
-  }
-  if (absl::Status status = (*plugin)->select_device(index); !status.ok()) return status;
-  std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))));
+  const absl::StatusOr<int> index = GpuOf(start, **plugin);
+  if (!index.ok()) return index.status();
+  if (absl::Status status = (*plugin)->select_device(*index); !status.ok()) return status;
+  std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*index))));
   machine->plugin_ = *plugin;
   return machine;
 }

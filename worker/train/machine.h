@@ -19,7 +19,8 @@ namespace legoai::train {
 
 class Machine {
  public:
-  // The device alone: before the first tensor, once in a process. Errors: FieldError for a device that is not here.
+  // The device alone: before the first tensor, once in a process. Errors: FieldError for a device that is not here; of "gpu" for
+  // a GPU that CUDA does not show this process.
   static absl::StatusOr<std::unique_ptr<Machine>> Open(const v1::Start& start);
   ~Machine();
   Machine(const Machine&) = delete;

@@ -1,5 +1,7 @@
 #include "worker/train/meter.h"
 
+#include "worker/model/model_facts.h"
+
 namespace legoai::train {
 
 Meter::Meter(const v1::Start& start, int64_t tokens_per_step) : start_(start), tokens_per_step_(tokens_per_step) {}
@@ -19,14 +21,21 @@ v1::StepMetrics Meter::Take(int64_t step, absl::Time now) {
     metrics.set_step_seconds(absl::ToDoubleSeconds(step_time_) / static_cast<double>(steps_));
     metrics.set_data_seconds(absl::ToDoubleSeconds(data_time_) / static_cast<double>(steps_));
     metrics.set_tokens_per_second(static_cast<double>(tokens_per_step_) / metrics.step_seconds());
-    const double peak = start_.peak_flops_per_second() * static_cast<double>(start_.world_size());
-    if (peak > 0 && start_.model_flops_per_token() > 0) {
-      metrics.set_mfu(start_.model_flops_per_token() * metrics.tokens_per_second() / peak);
-    }
+    AddMfu(&metrics);
   }
   steps_ = 0;
   step_time_ = data_time_ = absl::ZeroDuration();
   return metrics;
+}
+
+void Meter::AddMfu(v1::StepMetrics* metrics) {
+  fault_.clear();
+  if (start_.peak_flops_per_second() <= 0 || start_.model_flops_per_token() <= 0) return;
+  const double of_a_device =
+      start_.model_flops_per_token() * metrics->tokens_per_second() / static_cast<double>(start_.world_size());
+  const auto mfu = model::ModelFlopsUtilization(of_a_device, start_.peak_flops_per_second());
+  if (mfu.ok()) return metrics->set_mfu(*mfu);
+  fault_ = std::string(mfu.status().message());
 }
 
 }  // namespace legoai::train

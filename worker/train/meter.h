@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "proto/legoai/v1/launch.pb.h"
@@ -18,12 +19,19 @@ class Meter {
   void Add(absl::Duration step, absl::Duration data);
 
   // Means since the last call: seconds, tokens per second, and MFU = FLOPs per token x tokens per second / (devices x FLOPs per
-  // second) (decisions 23), left out where a device's peak is not known. Then begins anew.
+  // second) (decisions 23), left out where a device's peak is not known or is below what the device did (fault()). Then begins
+  // anew.
   v1::StepMetrics Take(int64_t step, absl::Time now);
 
+  // Why the last figures have no MFU although a peak is given: an error of the catalog. Empty where they have one.
+  const std::string& fault() const { return fault_; }
+
  private:
+  void AddMfu(v1::StepMetrics* metrics);
+
   const v1::Start& start_;
   const int64_t tokens_per_step_;
+  std::string fault_;
   int64_t steps_ = 0;
   absl::Duration step_time_, data_time_;
 };

@@ -35,5 +35,20 @@ TEST(Meter, LeavesOutMfuWithoutAPeak) {
   EXPECT_FALSE(meter.Take(1, absl::UnixEpoch()).has_mfu());
 }
 
+TEST(Meter, AnMfuAboveOneIsAnErrorOfTheCatalogAndSaidAsSuch) {
+  v1::Start start;
+  start.set_world_size(2);
+  start.set_model_flops_per_token(1e9);
+  start.set_peak_flops_per_second(1e11);
+  Meter meter(start, 1000);
+  meter.Add(absl::Seconds(1), absl::ZeroDuration());
+  EXPECT_FALSE(meter.Take(1, absl::UnixEpoch()).has_mfu()) << "1e12 FLOP/s on two devices of 1e11";
+  EXPECT_NE(meter.fault().find("device.peak_flops = 1e+11"), std::string::npos) << meter.fault();
+  EXPECT_NE(meter.fault().find("5e+11 FLOP/s"), std::string::npos) << meter.fault();
+  meter.Add(absl::Seconds(10), absl::ZeroDuration());
+  EXPECT_DOUBLE_EQ(meter.Take(2, absl::UnixEpoch()).mfu(), 0.5);
+  EXPECT_EQ(meter.fault(), "");
+}
+
 }  // namespace
 }  // namespace legoai::train

@@ -254,7 +254,10 @@ absl::Status Trainer::Report() {
       link_.SendLog("warning", absl::StrCat("no more TensorBoard events are written: ", status.ToString())).IgnoreError();
     }
   }
-  return link_.Send(std::move(message));
+  if (absl::Status status = link_.Send(std::move(message)); !status.ok()) return status;
+  // Once, by one rank: it is the same in each report.
+  if (meter_->fault().empty() || start_.rank() != 0 || std::exchange(told_fault_, true)) return absl::OkStatus();
+  return link_.SendLog("warning", meter_->fault());
 }
 
 absl::Status Trainer::Save() {

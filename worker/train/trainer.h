@@ -66,6 +66,7 @@ class Trainer {
   int64_t step_ = 0;
   int64_t saved_step_ = -1;                              // on the disk; what the launcher says of it may come later
   absl::Status verdict_;                                 // on the last checkpoint that was saved here
+  bool told_fault_ = false;                              // of the peak that MFU is counted by
   bool gave_up_ = false;                                 // a save, since a rank was asked to stop while all waited for room
   double loss_ = 0, grad_norm_ = 0, learning_rate_ = 0;  // of the last step
   std::optional<double> validation_loss_;                // of this step

@@ -39,10 +39,11 @@ int Main(int argc, char** argv) {
   }
   signalled = link->get();
   signal(SIGTERM, OnTerminate);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error with a remedy (ulimit -f), not the end
   Trainer trainer(**link);
   const auto cause = trainer.Run();
   (*link)->SendExit(cause.ok() ? *cause : v1::Exit::FAILED, trainer.step(), cause.status()).IgnoreError();
-  if (!cause.ok()) std::fprintf(stderr, "legoai-trainer: %s\n", cause.status().ToString().c_str());
+  if (!cause.ok()) std::fprintf(stderr, "legoai-trainer: %s\n", std::string(cause.status().message()).c_str());
   signal(SIGTERM, SIG_IGN);
   return cause.ok() ? 0 : 1;
 }

@@ -60,7 +60,8 @@ export const listJobs = (filter: string, size: number, token: string, signal?: A
   call<JobPage>(`projects/default/jobs${query({ filter, page_size: size, page_token: token })}`, { signal });
 export const getJob = (name: string) => call<Job>(name);
 export const cancelJob = (name: string) => post<Job>(`${name}:cancel`, { reason: 'asked for on the page' });
-export const retryJob = (name: string, requestId: string) => post<Job>(`${name}:retry`, { request_id: requestId });
+export const retryJob = (name: string, requestId: string, fresh: boolean) =>
+  post<Job>(`${name}:retry`, { request_id: requestId, fresh });
 // 32 hexadecimal digits. randomUUID() is there on localhost and https only.
 export function newRequestId(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');

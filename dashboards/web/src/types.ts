@@ -132,6 +132,7 @@ export interface Job {
   end_time_us: number | null;
   retry_of: string;
   starts_from: Checkpoint | null;
+  steps_back: number;
   chosen: RankedRecipe | null;
   world_size: number | null;
   progress: JobProgress | null;
@@ -265,6 +266,7 @@ export interface Worker {
     peak_flops: { dtype: string | null; flops_per_second: number }[];
   } | null;
   slots: number;
+  slot_devices?: { index: number; uuid: string; name: string; memory_bytes: number }[];  // by slot; empty: processors
   host_memory_bytes: number;
   host_cores: number;
   labels: Record<string, string>;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,11 +10,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <optional>
 #include <system_error>
 #include <utility>
-
-#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::cli::testing {
 namespace {
@@ -25,8 +23,9 @@ constexpr char kMark[] = "LEGOAI_TEST_RUN";
 [[noreturn]] void Exec(std::vector<std::string> words, const std::string& out, const std::string& err, int64_t file_limit_bytes) {
   dup2(open(out.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0644), STDOUT_FILENO);
   dup2(open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0644), STDERR_FILENO);
-  std::optional<checkpoint::FileSizeLimit> limit;
-  if (file_limit_bytes > 0) limit.emplace(file_limit_bytes);
+  // As `ulimit -f` does it: what becomes of the signal is the program's own affair.
+  const rlimit limit = {static_cast<rlim_t>(file_limit_bytes), RLIM_INFINITY};
+  if (file_limit_bytes > 0) setrlimit(RLIMIT_FSIZE, &limit);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

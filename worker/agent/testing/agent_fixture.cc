@@ -54,6 +54,7 @@ void AgentTest::StartAgent(const std::vector<std::string>& further_arguments) {
                     "--server=" + server_.address(),
                     "--name=tester",
                     "--slots=2",
+                    "--device=cpu",
                     "--runs=" + folder() + "/runs",
                     "--data_roots=" + folder(),
                     "--trainer=" + request_.trainer};

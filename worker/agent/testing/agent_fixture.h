@@ -22,7 +22,7 @@ class AgentTest : public launch::testing::TinyRun {
   // No trainer is left, whatever has happened to the agent.
   ~AgentTest() override;
 
-  // Starts the agent with two slots. Not connected yet.
+  // Starts the agent with two slots that are processors. Not connected yet.
   void StartAgent(const std::vector<std::string>& further_arguments = {});
   void Signal(int signal_number) const { kill(agent_, signal_number); }
   // How the agent ended: its exit code; minus the signal's number; nothing: it did not end within minutes.

@@ -1,7 +1,13 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime.h>
 
+#include <cstdio>
+#include <string>
+
+#include "worker/comm/cuda/cuda_description.h"
 #include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/cuda_timer.h"
 #include "worker/comm/cuda/nccl_communicator.h"
 #include "worker/comm/cuda_plugin.h"
 
@@ -24,11 +30,40 @@ int64_t PeakAllocatedBytes(int device) {
   return stats.requested_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
 }
 
+// As NVML writes it: the bytes in hexadecimal, with hyphens after 4, 6, 8 and 10 of them.
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    text += digits;
+  }
+  return text;
+}
+
+int DeviceOfUuid(const char* uuid) {
+  for (int device = 0; device < c10::cuda::device_count(); ++device) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, device) == cudaSuccess && UuidText(properties.uuid) == uuid) return device;
+  }
+  return -1;
+}
+
 }  // namespace
 }  // namespace legoai::comm
 
 extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
   using namespace legoai::comm;
-  static const CudaPlugin plugin{c10::cuda::device_count(), SelectDevice, MakeCudaStreams, MakeNcclFactory, PeakAllocatedBytes};
+  static const CudaPlugin plugin{
+      .devices = c10::cuda::device_count(),
+      .select_device = SelectDevice,
+      .make_streams = MakeCudaStreams,
+      .make_nccl_factory = MakeNcclFactory,
+      .peak_allocated_bytes = PeakAllocatedBytes,
+      .device_of_uuid = DeviceOfUuid,
+      .make_timer = MakeCudaTimer,
+      .describe = DescribeCuda,
+  };
   return &plugin;
 }

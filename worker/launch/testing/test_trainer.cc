@@ -205,7 +205,8 @@ int Run(int argc, char** argv) {
   if (!link.ok()) return 1;
   const v1::Start& start = (*link)->start();
   (*link)
-      ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port()))
+      ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port(), " gpu ",
+                                     start.gpu().empty() ? "none" : start.gpu()))
       .IgnoreError();
   if (const absl::Status loaded = LoadCheckpoint(start); !loaded.ok()) return Fail(**link, loaded);
   const bool culprit = std::to_string(start.rank()) == arguments["culprit"];

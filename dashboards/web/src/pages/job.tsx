@@ -13,6 +13,7 @@ import { Logs } from '../parts/logs';
 import { Overview } from '../parts/overview';
 import { Plan } from '../parts/plan';
 import type { Attempt, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
+import { beginningOf } from '../retry';
 import { JOB_TABS, jobAddress, jobsAddress, type JobTab, type JobView } from '../url';
 
 const TAB_TITLES: Record<JobTab, string> = {
@@ -139,13 +140,6 @@ function Head({ job, planning, now }: { job: Job; planning: PlanningProgress | n
   );
 }
 
-// What its retry begins with, as far as the job tells.
-function beginning(job: Job): string {
-  if (job.committed_step !== null) return `It goes on from the last good checkpoint of this one, which reached step ${format.count(job.committed_step)}.`;
-  if (job.starts_from !== null) return `It goes on from where this one did: step ${format.count(job.starts_from.step)}.`;
-  return 'It begins anew, for this one has no checkpoint.';
-}
-
 function Actions({ job, name }: { job: Job; name: string }) {
   if (!isFinal(job.state)) {
     if (job.state === 'cancelling') return null;
@@ -156,10 +150,11 @@ function Actions({ job, name }: { job: Job; name: string }) {
     );
   }
   if (job.state === 'succeeded') return null;
+  const beginning = beginningOf(job);
   return (
-    <ConfirmButton label="Retry" question={`Try ${name} again?`} confirm="Retry"
-      detail={`A new job is made with what this one was submitted with. ${beginning(job)}`}
-      action={async () => navigate(jobAddress((await retryJob(job.name, newRequestId())).name))} />
+    <ConfirmButton label="Retry" question={`Try ${name} again?`} confirm={beginning.fresh ? 'Begin anew' : 'Retry'}
+      detail={`A new job is made with what this one was submitted with. ${beginning.text}`}
+      action={async () => navigate(jobAddress((await retryJob(job.name, newRequestId(), beginning.fresh)).name))} />
   );
 }
 

@@ -131,6 +131,7 @@ function DeviceFacts({ worker }: { worker: Worker }) {
       <div class="sub">
         {facts.join(', ')}
       </div>
+      {(worker.slot_devices ?? []).map((gpu) => <div class="sub" key={gpu.uuid}>GPU {gpu.index}: {gpu.name}, {gpu.uuid}</div>)}
       <div class="sub">
         host: {format.plural(worker.host_cores, 'core')}, {format.bytes(worker.host_memory_bytes)}, build{' '}
         {worker.build_version || '–'}

@@ -80,7 +80,7 @@ function RankedRow({ ranked: r, best, chosen, open, toggle }:
         <td class="number">{format.seconds(r.step_time_seconds)}</td>
         <td class="number">{r.step_time_seconds === best ? '–' : format.signedPercent(r.step_time_seconds / best - 1)}</td>
         <td class="number">{format.count(Math.floor(r.tokens_per_second_per_gpu))}</td>
-        <td class="number">{format.percent(r.mfu)}</td>
+        <td class="number">{format.percent(r.mfu || null)}</td>
         <td class="number">{r.estimated && '≥ '}{format.bytes(r.peak_memory_bytes)}</td>
         <td class="number">{r.estimated && '≤ '}{format.bytes(r.headroom_bytes)}</td>
       </tr>

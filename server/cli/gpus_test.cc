@@ -1,0 +1,71 @@
+// What `lego` says of this machine's GPUs, and which of them it gives to the ranks: a fake NVML, and trainers that train nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "server/cli/testing/lego_process.h"
+#include "simulator/hardware/testing/fake_gpus.h"
+
+namespace legoai::cli::testing {
+namespace {
+
+using sim::testing::FakeGpus;
+using sim::testing::FakeH100;
+using sim::testing::FakeH200;
+using ::testing::HasSubstr;
+
+class GpusTest : public LegoTest {
+ protected:
+  void SetUp() override {
+    LegoTest::SetUp();
+    setenv("LEGOAI_TRAINER", std::filesystem::absolute("worker/launch/test_trainer").c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("LEGOAI_TRAINER");
+    LegoTest::TearDown();
+  }
+  std::vector<std::string> Train(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"train", Path("recipe.toml"), "--device", "cuda"});
+    return words;
+  }
+};
+
+TEST_F(GpusTest, RanksHaveTheVisibleGpusInTheirOrder) {
+  const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b"), FakeH100("GPU-c"), FakeH100("GPU-d")});
+  setenv("CUDA_VISIBLE_DEVICES", "3,1,0", 1);
+  const Result result = Run(Train({"--nproc", "2"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("rank 0: pid .* gpu GPU-d"));
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("rank 1: pid .* gpu GPU-b"));
+}
+
+TEST_F(GpusTest, MoreRanksThanGpusAreRefusedBeforeAnythingStarts) {
+  {
+    const FakeGpus fake({FakeH100("GPU-a")});
+    ExpectError(Train({"--nproc", "2"}), 2, {"--nproc = 2", "1, and each rank has one of its own"});
+  }
+  const FakeGpus none({});
+  ExpectError(Train({"--nproc", "1"}), 2, {"device = cuda", "the driver shows none"});
+  EXPECT_FALSE(std::filesystem::exists(Path("run")));
+}
+
+TEST_F(GpusTest, HardwareListsThem) {
+  const FakeGpus fake({FakeH200("GPU-a"), "name=NVIDIA Q9,uuid=GPU-b,memory=1073741824"});
+  const Json gpus = Json::parse(Run({"hardware", "-o", "json"}).out)["gpus"];
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_EQ(gpus[0]["uuid"], "GPU-a");
+  EXPECT_EQ(gpus[0]["type"], "h200");
+  EXPECT_EQ(gpus[1]["index"], 1);
+  EXPECT_TRUE(gpus[1]["type"].is_null());
+  EXPECT_EQ(gpus[1]["memory_bytes"], 1073741824);
+  const std::string text = Run({"hardware"}).out;
+  EXPECT_THAT(text, HasSubstr("GPU 0: NVIDIA H200, "));
+  EXPECT_THAT(text, HasSubstr("GPU 1: NVIDIA Q9, 1.00 GiB, GPU-b, not in the catalog"));
+  const FakeGpus none({});
+  EXPECT_THAT(Run({"hardware"}).out, HasSubstr("GPUs: none that CUDA can use"));
+}
+
+}  // namespace
+}  // namespace legoai::cli::testing

@@ -1,0 +1,1 @@
+"""LegoAI's programs with the libraries they need; torch is another wheel's."""
