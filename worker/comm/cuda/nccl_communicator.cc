@@ -5,7 +5,6 @@
 #include <nccl.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "worker/comm/cuda/cuda_streams.h"
+#include "worker/comm/cuda/cuda_uuid.h"
 #include "worker/comm/one_gpu_each.h"
 #include "worker/comm/overdue_calls.h"
 
@@ -160,14 +160,7 @@ absl::StatusOr<RankGpu> OwnGpu() {
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
   if (error != cudaSuccess)
     return absl::UnavailableError(std::string("asking for this rank's GPU: ") + cudaGetErrorString(error));
-  std::string id = "GPU";
-  for (int i = 0; i < 16; ++i) {
-    char byte[4];
-    std::snprintf(byte, sizeof byte, "%s%02x", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                  static_cast<unsigned char>(properties.uuid.bytes[i]));
-    id += byte;
-  }
-  return RankGpu{std::move(id), "GPU " + std::to_string(device) + ", " + properties.name};
+  return RankGpu{UuidText(properties.uuid), "GPU " + std::to_string(device) + ", " + properties.name};
 }
 
 // The group's rank 0 makes the id, the others read it from the store.

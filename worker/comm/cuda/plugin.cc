@@ -2,12 +2,12 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime.h>
 
-#include <cstdio>
 #include <string>
 
 #include "worker/comm/cuda/cuda_description.h"
 #include "worker/comm/cuda/cuda_streams.h"
 #include "worker/comm/cuda/cuda_timer.h"
+#include "worker/comm/cuda/cuda_uuid.h"
 #include "worker/comm/cuda/nccl_communicator.h"
 #include "worker/comm/cuda_plugin.h"
 
@@ -28,18 +28,6 @@ absl::Status SelectDevice(int device) {
 int64_t PeakAllocatedBytes(int device) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
   return stats.requested_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
-}
-
-// As NVML writes it: the bytes in hexadecimal, with hyphens after 4, 6, 8 and 10 of them.
-std::string UuidText(const cudaUUID_t& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
-    text += digits;
-  }
-  return text;
 }
 
 int DeviceOfUuid(const char* uuid) {
