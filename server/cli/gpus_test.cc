@@ -47,7 +47,7 @@ TEST_F(GpusTest, MoreRanksThanGpusAreRefusedBeforeAnythingStarts) {
     ExpectError(Train({"--nproc", "2"}), 2, {"--nproc = 2", "1, and each rank has one of its own"});
   }
   const FakeGpus none({});
-  ExpectError(Train({"--nproc", "1"}), 2, {"device = cuda", "the driver shows none"});
+  ExpectError(Train({"--nproc", "1"}), 1, {"device = cuda", "the driver shows none"});
   EXPECT_FALSE(std::filesystem::exists(Path("run")));
 }
 
