@@ -102,6 +102,11 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   call.request.fresh = arguments.Has("fresh");
   call.request.accept_other_build = arguments.Has("accept-other-build");
   call.request.device = device;
+  if (device == "cuda") {
+    // The GPU computes; the host draws the weights, on all cores, and launches from threads that must not wait for each other.
+    call.request.pin = false;
+    call.request.threads = std::max<int64_t>(1, sim::HostPhysicalCores() / *nproc);
+  }
   if (device == "cpu")
     call.request.peak_flops_per_second =
         sim::PeakFlops(cluster->device(), recipe->training().mixed_precision_param()) / sim::RanksPerCore(*cluster);

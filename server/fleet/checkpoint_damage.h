@@ -28,7 +28,8 @@ absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transact
                                                     v1::Job* job);
 
 // Takes the mark from a checkpoint, which whoever goes on from it verifies: what was damaged may have been the way to it, a disk
-// that was away or a cable. A worker that has put its folder aside gives it its place again. The committed step of the job that has written it follows.
+// that was away or a cable. A worker that has put its folder aside gives it its place again. The committed step of the job that
+// has written it follows.
 absl::Status TrustAgain(store::Transaction& transaction, int64_t now_us, v1::Checkpoint* checkpoint);
 
 }  // namespace legoai::server

@@ -32,8 +32,8 @@ struct PredictionError {
 struct ClassFit {
   OpClass op_class = OpClass::kMatmul;
   v1::DType dtype = v1::FLOAT32;
-  int64_t points = 0, held_back = 0;              // those held back are among the points
-  double assumed = 0, measured = 0;               // efficiencies
+  int64_t points = 0, held_back = 0;                        // those held back are among the points
+  double assumed = 0, measured = 0;                         // efficiencies
   PredictionError assumed_error = {}, measured_error = {};  // on what was held back
 };
 

@@ -11,6 +11,8 @@ def part(context):
     program = context.programs.get("lego-measure")
     if program is None:
         return context.skip_part("the program lego-measure is not there", state="not run")
+    if not context.cards:
+        return context.skip_part("no card was found", state="not run")
     seconds = int(min(MOST_SECONDS, context.left() - 10))
     if seconds < LEAST_SECONDS:
         return context.skip_part(f"{max(0, seconds)} s are left, and it needs {LEAST_SECONDS}", state="not run")

@@ -12,6 +12,7 @@ import uuid
 
 MARK = "LEGOAI_GPU_CHECK"
 MOST_KEPT = 4 << 20  # bytes of one output
+MOST_OF_A_LINE = 1 << 20  # what is longer is no line that anybody reads
 
 
 class Interrupted(BaseException):
@@ -73,6 +74,7 @@ class Process:
                                       stderr=subprocess.PIPE)
         self.output = {"stdout": bytearray(), "stderr": bytearray()}
         self.line = bytearray()  # of stdout, not yet ended
+        self.silent = True
         self.selector = selectors.DefaultSelector()
         for kind in self.output:
             pipe = getattr(self.popen, kind)
@@ -105,8 +107,8 @@ class Process:
             del kept[MOST_KEPT // 4: len(kept) - MOST_KEPT // 2]
 
     def pump(self, seconds):
-        """Reads for at most so long; gives the new lines of stdout."""
-        lines = []
+        """Waits for at most so long, and reads what is there; gives the new lines of stdout. `silent`: nothing was there."""
+        lines, self.silent = [], True
         for key, _ in self.selector.select(seconds):
             try:
                 data = os.read(key.fd, 1 << 16)
@@ -115,12 +117,19 @@ class Process:
             if not data:
                 self.selector.unregister(key.fileobj)
                 continue
+            self.silent = False
             self._keep(key.data, data)
             if key.data == "stdout":
-                self.line += data
-                *ended, rest = self.line.split(b"\n")
-                self.line = bytearray(rest)
-                lines += [line.decode(errors="replace") for line in ended]
+                lines += self._lines(data)
+        return lines
+
+    def _lines(self, data):
+        *ended, rest = data.split(b"\n")
+        lines = []
+        for end in ended:
+            lines.append((self.line + end).decode(errors="replace"))
+            self.line.clear()
+        self.line += rest[:max(0, MOST_OF_A_LINE - len(self.line))]
         return lines
 
     def text(self, kind):
@@ -137,20 +146,17 @@ def run(command, limit, env=None, cwd=None, on_line=None, overdue=None):
     with Process(command, env, cwd) as process:
         ended = None
         while True:
-            # A wait of its own: without pipes a selector does not sleep.
-            if process.selector.get_map():
-                lines = process.pump(0.05)
-            else:
-                lines = []
-                time.sleep(0.02)
-            for line in lines:
+            open_pipes = bool(process.selector.get_map())
+            if not open_pipes:
+                time.sleep(0.02)  # a selector of nothing does not wait
+            for line in process.pump(0.05) if open_pipes else []:
                 if on_line:
                     on_line(line)
             code = process.popen.poll()
             if code is not None and ended is None:
                 ended = time.monotonic()
             # What it started may hold its pipes open.
-            if code is not None and not lines and (not process.selector.get_map() or time.monotonic() > ended + 0.3):
+            if code is not None and (not open_pipes or (process.silent and time.monotonic() > ended + 0.3)):
                 result.code = code
                 break
             why = f"did not end within {limit:.0f} s" if process.seconds() > limit else overdue() if overdue and code is None else ""
@@ -193,7 +199,7 @@ class Conversation:
             for line in [] if closed else self.process.pump(0.05):
                 if line.startswith("{"):
                     return json.loads(line)
-            if closed or (self.process.popen.poll() is not None and not self.process.pump(0.05)):
+            if closed or (self.process.popen.poll() is not None and self.process.silent):
                 time.sleep(0.05)
                 last = self.process.text("stderr").strip().splitlines()[-1:]
                 self.broken = f"it ended with code {self.process.popen.poll()}: {' '.join(last)}"

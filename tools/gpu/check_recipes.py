@@ -25,6 +25,10 @@ GPT2_MEDIUM_PLAIN = gpt2(24, 1024, 16, dropout=0.0)
 
 # For --quick, and for the parity of devices: a width that no kernel is tuned for, and few heads of keys.
 TINY_LLAMA = llama(2, 64, 108, 4, 2, 16, 256, theta=10000.0)
+# With all that Llama 3.2 has: tied tables, and wavelengths of which the longest are stretched.
+TINY_LLAMA_3_2 = llama(2, 64, 108, 4, 2, 16, 256, tied=True, theta=10000.0,
+                       scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                "original_max_position_embeddings": 64})
 TINY_GPT2 = gpt2(2, 64, 4, vocab=256, positions=256)
 PARITY_LLAMA = llama(3, 128, 344, 4, 2, 32, 256, theta=10000.0)
 PARITY_GPT2 = gpt2(3, 128, 4, vocab=256, positions=256)

@@ -76,6 +76,7 @@ class Report:
 
     def add(self, part, name, state, text="", **figures):
         assert state in STATES, state
+        text = text if len(text) <= 500 else text[:300] + " ... " + text[-195:]  # all of it is in the log
         part.lines.append({"name": name, "state": state, "text": text, **figures})
         self.progress(f"{part.name}: {name}: {state}{': ' + text if text else ''}")
         self.write()

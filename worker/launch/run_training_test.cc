@@ -10,17 +10,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/chunk_writer.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/launch/build_version.h"
 #include "worker/launch/export_mark.h"
-#include "worker/launch/find_checkpoint.h"
 #include "worker/launch/resume.h"
 #include "worker/launch/run_directory.h"
-#include "worker/launch/testing/tiny_run.h"
+#include "worker/launch/testing/run_training_fixture.h"
 #include "worker/parallel/recipe.h"
 
 namespace legoai::launch {
@@ -28,53 +26,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Two ranks of the test trainer, which takes five steps and trains nothing; text, recipe, directory and checkpoints are real.
-class RunTrainingTest : public testing::TinyRun {
- protected:
-  RunTrainingTest() : TinyRun("worker/launch/test_trainer") {
-    WriteText(std::string(1000, 'a') + std::string(1000, 'b'));
-    recipe().mutable_training()->set_steps(5);
-  }
-
-  // The trainer with other arguments.
-  void UseTrainer(const std::string& arguments) {
-    request_.trainer = folder() + "/trainer";
-    std::ofstream(request_.trainer) << "#!/bin/sh\nexec worker/launch/test_trainer " << arguments << " \"$@\"\n";
-    std::filesystem::permissions(request_.trainer, std::filesystem::perms::owner_all);
-  }
-
-  // A committed checkpoint, made as the request's training would have made it.
-  void MakeCheckpoint(int64_t step, const std::string& build_version) {
-    const auto prepared = PrepareTraining(request_, "");
-    ASSERT_TRUE(prepared.ok()) << prepared.status();
-    const std::string root = CheckpointsPath(path());
-    ASSERT_EQ(checkpoint::BeginCheckpoint(root, step, 100), absl::OkStatus());
-    const std::string directory = checkpoint::StepDirectory(root, step);
-    auto writer = checkpoint::ChunkWriter::Create(directory, 0);
-    const float value = 1;
-    ASSERT_EQ(writer->Append("w", v1::FLOAT32, {1}, checkpoint::WholeOf({1}), &value), absl::OkStatus());
-    ASSERT_EQ(writer->Finish(), absl::OkStatus());
-    v1::CheckpointManifest manifest;
-    manifest.set_step(step);
-    manifest.set_build_version(build_version);
-    *manifest.mutable_recipe() = prepared->start.recipe();
-    manifest.set_dataset_sha256(prepared->start.dataset().sha256());
-    manifest.set_tokenizer_identity(prepared->start.tokenizer_identity());
-    *manifest.mutable_model() = CanonicalModel(prepared->start.model());
-    ASSERT_EQ(checkpoint::CollectChunks(directory, 1, manifest), absl::OkStatus());
-    ASSERT_TRUE(checkpoint::PrepareManifest(root, manifest).ok());
-    ASSERT_EQ(checkpoint::CommitManifest(root, step), absl::OkStatus());
-  }
-
-  // An export of the step as the trainer leaves it, of one file.
-  void MakeExport(int64_t step, const std::string& contents) {
-    std::string folder;
-    ASSERT_EQ(BeginExport(path(), &folder), absl::OkStatus());
-    ASSERT_EQ(checkpoint::WriteFile(folder + "/config.json", contents), absl::OkStatus());
-    ASSERT_EQ(FinishExport(path(), CheckpointsPath(path()), step, BuildVersion()), absl::OkStatus());
-  }
-};
 
 TEST_F(RunTrainingTest, KeepsRecipeSeedMetricsAndAttempts) {
   recipe().mutable_training()->set_seed(29);
@@ -208,219 +159,6 @@ TEST_F(RunTrainingTest, ALeasedAttemptGoesOnFromWhatItsLeaseSays) {
   EXPECT_EQ(unseen.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(unseen.message(), HasSubstr(checkpoint::StepDirectory(request_.lease->resume_directory, 3) + ": is not there"));
   EXPECT_FALSE(checkpoint::GetDamage(unseen).has_value());
-}
-
-// What can befall a checkpoint of step N of MakeCheckpoint's; the file that is named then.
-struct Harm {
-  std::string file;
-  std::function<void(const std::string& file)> act;
-};
-
-void FlipBit(const std::string& path) {
-  std::string contents = *checkpoint::ReadFile(path);
-  contents[contents.size() / 2] ^= 4;
-  ASSERT_TRUE(checkpoint::WriteFile(path, contents).ok());
-}
-
-void CutShort(const std::string& path) { std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1); }
-
-void Remove(const std::string& path) { std::filesystem::remove_all(path); }
-
-const std::vector<Harm>& Harms() {
-  static const auto* const harms =
-      new std::vector<Harm>{{"/rank-00000.bin", FlipBit}, {"/manifest.pb", FlipBit},   {"/rank-00000.bin", CutShort},
-                            {"/manifest.pb", CutShort},   {"/rank-00000.bin", Remove}, {"/manifest.pb", Remove}};
-  return *harms;
-}
-
-TEST_F(RunTrainingTest, ADamagedCheckpointIsPutAsideAndTheNextOlderOneIsTaken) {
-  const std::string root = CheckpointsPath(path());
-  for (const Harm& harm : Harms()) {
-    SCOPED_TRACE(harm.file);
-    std::filesystem::remove_all(path());
-    logs_.clear();
-    for (const int64_t step : {2, 3, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-    const std::string file = checkpoint::StepDirectory(root, 4) + harm.file;
-    harm.act(file);
-    const auto outcome = Train();
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_EQ(outcome->resumed_from, 3);
-    EXPECT_EQ(outcome->attempt, 1);
-    const std::string aside = root + "/step-4.damaged";
-    EXPECT_TRUE(std::filesystem::exists(aside));
-    EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(root, 4)));
-    EXPECT_THAT(logs_,
-                ::testing::Contains(::testing::AllOf(HasSubstr("the checkpoint of step 4 is damaged (" + file),
-                                                     HasSubstr("put aside as " + aside), HasSubstr("goes on from step 3"))));
-    const v1::RunAttempt attempt = (*ReadRun(path()))->attempts(0);
-    ASSERT_EQ(attempt.damaged_size(), 1);
-    EXPECT_EQ(attempt.damaged(0).step(), 4);
-    EXPECT_THAT(attempt.damaged(0).detail(), HasSubstr(file));
-    EXPECT_EQ(attempt.resume_step(), 3);
-    EXPECT_EQ(attempt.outcome(), "finished");
-    EXPECT_EQ((*ReadRun(path()))->attempts_size(), 1);
-  }
-}
-
-// A disk that keeps nothing of a step, however often that is trained and saved again. What it kept last is put aside, too: the
-// same call must not take it for a training that is done.
-TEST_F(RunTrainingTest, AStepThatIsDamagedOnceMoreEndsIt) {
-  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-  UseTrainer("--act=find_damage");
-  const auto started = callbacks_.started;
-  int64_t starts = 0;
-  callbacks_.started = [&](int64_t rank, int64_t pid) {
-    started(rank, pid);
-    if (rank == 0 && ++starts == 2) MakeCheckpoint(4, std::string(BuildVersion()));
-  };
-  const absl::Status ended = Train().status();
-  EXPECT_TRUE(absl::IsDataLoss(ended)) << ended;
-  EXPECT_THAT(ended.message(), HasSubstr("the checkpoint of step 4 was damaged once more"));
-  EXPECT_THAT(ended.message(), HasSubstr("rank-00000.bin: torn"));
-  EXPECT_EQ(starts, 2);
-  EXPECT_EQ((*ReadRun(path()))->attempts(0).resume_step(), 2) << "it was tried from there";
-  EXPECT_EQ((*ReadRun(path()))->attempts(0).damaged_size(), 2);
-  EXPECT_THAT(*checkpoint::ListPutAside(CheckpointsPath(path())), ElementsAre("step-4.damaged", "step-4.damaged-2"));
-  EXPECT_THAT(*checkpoint::ListCheckpoints(CheckpointsPath(path())), ElementsAre(2));
-  EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(path()) + "/step-2/manifest.pb"));
-}
-
-// Ctrl-C while a rank reads what turns out to be damaged: the training does not go on from the one before.
-TEST_F(RunTrainingTest, AStopIsNotLostWhenTheCheckpointIsDamaged) {
-  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-  FlipBit(CheckpointsPath(path()) + "/step-4/rank-00000.bin");
-  int64_t starts = 0;
-  callbacks_.started = [&](int64_t rank, int64_t) {
-    if (rank == 0 && ++starts == 1) stop_.Request(/*save=*/true);
-  };
-  const auto outcome = Train();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::STOPPED);
-  EXPECT_EQ(outcome->step, 2);
-  EXPECT_EQ(starts, 1);
-  EXPECT_THAT(*checkpoint::ListPutAside(CheckpointsPath(path())), ElementsAre("step-4.damaged"));
-}
-
-TEST_F(RunTrainingTest, ThatAllCheckpointsAreGoneIsTold) {
-  UseTrainer("--steps=5");
-  recipe().mutable_checkpoint()->set_enable_checkpoint(true);
-  ASSERT_TRUE(Train().ok());
-  EXPECT_THAT(logs_, ::testing::Not(::testing::Contains(HasSubstr("begins anew"))));
-  std::filesystem::remove_all(CheckpointsPath(path()));
-  ASSERT_TRUE(Train().ok());
-  EXPECT_THAT(logs_,
-              ::testing::Contains(HasSubstr("came to step 5, and no checkpoint of it is there: the training begins anew")));
-}
-
-// What was found damaged was put aside; a checkpoint of the same step that was saved since is another one.
-TEST_F(RunTrainingTest, AStepThatWasSavedAgainIsTaken) {
-  for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-  auto prepared = PrepareTraining(request_, "");
-  ASSERT_TRUE(prepared.ok()) << prepared.status();
-  prepared->damaged.emplace_back().set_step(4);
-  ASSERT_TRUE(FindCheckpoint(request_, &*prepared).ok());
-  EXPECT_EQ(prepared->checkpoint, 4);
-}
-
-// Somebody has asked for it by its step: it may have been the way to it that was damaged.
-TEST_F(RunTrainingTest, ALeaseThatSaysSoTakesBackWhatWasPutAside) {
-  MakeCheckpoint(2, std::string(BuildVersion()));
-  const std::string earlier = CheckpointsPath(path());
-  v1::CheckpointDamage damage;
-  damage.set_step(2);
-  damage.set_directory(earlier);
-  ASSERT_TRUE(checkpoint::PutAside(damage).ok());
-  recipe().mutable_job()->set_dump_folder(folder() + "/epoch-7");
-  request_.lease = LeasedAttempt{.attempt = 3, .epoch = 7, .resume_step = 2, .resume_directory = earlier};
-  const absl::Status gone = Train().status();
-  EXPECT_THAT(gone.message(), HasSubstr("was put aside as damaged before"));
-  EXPECT_TRUE(checkpoint::GetDamage(gone).has_value());
-
-  request_.lease->take_back = true;
-  const auto outcome = Train();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->resumed_from, 2);
-
-  // It is damaged indeed: aside it goes again.
-  FlipBit(earlier + "/step-2/rank-00000.bin");
-  EXPECT_TRUE(checkpoint::GetDamage(Train().status()).has_value());
-  EXPECT_THAT(*checkpoint::ListPutAside(earlier), ElementsAre("step-2.damaged"));
-}
-
-// Two that only reading all bytes shows, and one that the manifest shows.
-TEST_F(RunTrainingTest, OneAfterTheOtherIsPassedOver) {
-  const std::string root = CheckpointsPath(path());
-  for (const int64_t step : {1, 2, 3, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-  FlipBit(root + "/step-4/rank-00000.bin");
-  FlipBit(root + "/step-3/manifest.pb");
-  FlipBit(root + "/step-2/rank-00000.bin");
-  const auto outcome = Train();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->resumed_from, 1);
-  EXPECT_THAT(*checkpoint::ListPutAside(root), ElementsAre("step-2.damaged", "step-3.damaged", "step-4.damaged"));
-  EXPECT_EQ((*ReadRun(path()))->attempts(0).damaged_size(), 3);
-}
-
-// Nobody begins anew without being told to, however often he asks.
-TEST_F(RunTrainingTest, WhereNoneLoadsNothingIsBegunAndAllAreNamed) {
-  const std::string root = CheckpointsPath(path());
-  for (const Harm& harm : Harms()) {
-    SCOPED_TRACE(harm.file);
-    std::filesystem::remove_all(path());
-    for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-    for (const int64_t step : {2, 4}) harm.act(checkpoint::StepDirectory(root, step) + harm.file);
-    for (int i = 0; i < 3; ++i) {
-      request_.fresh = false;
-      const absl::Status refused = Train().status();
-      EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
-      for (const char* part : {"no checkpoint loads", "step-2", "step-4", "--fresh"})
-        EXPECT_THAT(refused.message(), HasSubstr(part));
-      EXPECT_FALSE(std::filesystem::exists(MetricsPath(path())));
-    }
-    request_.fresh = true;
-    const auto outcome = Train();
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    request_.fresh = false;
-    EXPECT_TRUE(std::filesystem::is_empty(root));
-    EXPECT_EQ(Train()->resumed_from, std::nullopt) << "a new training, of which there is none yet";
-  }
-}
-
-TEST_F(RunTrainingTest, WhatIsNoDamageIsNotPassedOver) {
-  MakeCheckpoint(2, std::string(BuildVersion()));
-  MakeCheckpoint(4, "0.0.9+000000000000");
-  EXPECT_THAT(Train().status().message(), HasSubstr("0.0.9+000000000000"));
-  EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(path()) + "/step-4/manifest.pb"));
-}
-
-// The service chooses; it is told what is wrong, and finds it so again where it is not told.
-TEST_F(RunTrainingTest, ALeasedAttemptTellsOfTheDamageAndEnds) {
-  const std::string job = folder() + "/job", earlier = job + "/epoch-1/checkpoints";
-  for (const Harm& harm : Harms()) {
-    SCOPED_TRACE(harm.file);
-    std::filesystem::remove_all(job);
-    request_.lease.reset();
-    recipe().mutable_job()->set_dump_folder(job + "/epoch-1");
-    for (const int64_t step : {2, 4}) MakeCheckpoint(step, std::string(BuildVersion()));
-    harm.act(earlier + "/step-4" + harm.file);
-    recipe().mutable_job()->set_dump_folder(job + "/epoch-2");
-    request_.lease = LeasedAttempt{.attempt = 2, .epoch = 2, .resume_step = 4, .resume_directory = earlier};
-    for (const std::string& detail :
-         {std::string("step-4") + harm.file, std::string("step-4: was put aside as damaged before")}) {
-      const auto damage = checkpoint::GetDamage(Train().status());
-      ASSERT_TRUE(damage.has_value()) << detail;
-      EXPECT_EQ(damage->step(), 4);
-      EXPECT_EQ(damage->directory(), earlier);
-      EXPECT_THAT(damage->detail(), HasSubstr(detail));
-      EXPECT_TRUE(std::filesystem::exists(earlier + "/step-4.damaged"));
-    }
-    std::filesystem::remove_all(earlier + "/step-4.damaged");
-    EXPECT_THAT(checkpoint::GetDamage(Train().status())->detail(), HasSubstr("step-4: is gone"));
-    request_.lease->resume_step = 2;
-    const auto outcome = Train();
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_EQ(outcome->resumed_from, 2);
-  }
 }
 
 // The service said yes, and the attempt that had asked was killed before it heard.

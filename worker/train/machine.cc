@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
   if (absl::Status status = (*plugin)->select_device(*index); !status.ok()) return status;
   std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*index))));
   machine->plugin_ = *plugin;
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));  // initial weights are drawn on the host
   return machine;
 }
 

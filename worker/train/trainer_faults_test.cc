@@ -235,7 +235,9 @@ TEST_F(TrainerFaultsTest, ASaveThatDoesNotFitWaitsForRoom) {
     const auto outcome = Train("run", 2);
     EXPECT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_FALSE(waits.empty());
-    if (!waits.empty()) EXPECT_THAT(waits[0], HasSubstr(" that a checkpoint takes"));
+    if (!waits.empty()) {
+      EXPECT_THAT(waits[0], HasSubstr(" that a checkpoint takes"));
+    }
     // Metrics of the steps before could not be kept.
     for (const int64_t step : {5, 6}) EXPECT_EQ(Losses("run").at(step), Losses("whole").at(step)) << step;
     EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
