@@ -1,5 +1,6 @@
 #include "tests/gpu/gpu_test.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/isfinite.h>
 #include <netinet/in.h>

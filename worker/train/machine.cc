@@ -122,6 +122,8 @@ absl::StatusOr<int64_t> Machine::Max(int64_t value) {
   const absl::Status status = comm::CatchStatus([&] {
     const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device_));
     comm::AllReduce(tensor, runtime_->GroupId("world"), comm::ReduceOp::kMax);
+    // item() alone would wait for a lost peer for ever.
+    if (absl::Status drained = runtime_->Drain(); !drained.ok()) return drained;
     result = tensor.item<int64_t>();
     return absl::OkStatus();
   });
