@@ -25,7 +25,7 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-Result Run(const std::string& arguments, const std::string& environment = "") {
+Result Measure(const std::string& arguments, const std::string& environment = "") {
   const std::string err = testing::TempDir() + "/err";
   FILE* pipe = popen((environment + " simulator/capture/lego-measure " + arguments + " 2>" + err).c_str(), "re");
   EXPECT_NE(pipe, nullptr);
@@ -40,7 +40,7 @@ Result Run(const std::string& arguments, const std::string& environment = "") {
 
 TEST(MeasureTest, ACalibrationIsMadeAndRead) {
   const std::string path = testing::TempDir() + "/calibration.txtpb";
-  const Result result = Run("--device=cpu --quick --seconds=300 --out=" + path);
+  const Result result = Measure("--device=cpu --quick --seconds=300 --out=" + path);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_NE(result.err.find(" points measured in "), std::string::npos) << result.err;
@@ -67,7 +67,7 @@ TEST(MeasureTest, ACalibrationIsMadeAndRead) {
 TEST(MeasureTest, WithoutAGpuCudaIsRefusedByName) {
   const std::string path = testing::TempDir() + "/kept.txtpb";
   std::ofstream(path) << "# mine";
-  const Result result = Run("--device=cuda --seconds=5 --out=" + path, "CUDA_VISIBLE_DEVICES=");
+  const Result result = Measure("--device=cuda --seconds=5 --out=" + path, "CUDA_VISIBLE_DEVICES=");
   EXPECT_EQ(result.code, 1);
   EXPECT_NE(result.err.find("lego-measure: device = cuda: no GPU can be used here ("), std::string::npos) << result.err;
   EXPECT_EQ(ReadText(path), "# mine") << "what was there is not lost";
@@ -75,7 +75,7 @@ TEST(MeasureTest, WithoutAGpuCudaIsRefusedByName) {
 
 TEST(MeasureTest, WrongCallsAreRefusedByName) {
   const auto refused = [](const std::string& arguments, const std::string& text) {
-    const Result result = Run(arguments);
+    const Result result = Measure(arguments);
     EXPECT_NE(result.code, 0) << arguments;
     EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
   };
