@@ -112,6 +112,8 @@ def programs_work():
     loads_nothing_else("lego train of two ranks, and the libraries", {"lego", "legoai-trainer"}, "lego", *train, "--nproc", "2")
     says("lego train --device cuda is refused", 1, ["device", "cuda", "no GPU can be used here"],
          "lego", *train, "--fresh", "--device", "cuda")
+    for name in needs.TESTS:
+        loads_nothing_else(f"{name} tells its tests, and the libraries", {name}, f"../tests/{name}", "--gtest_list_tests")
     says("legoai-gpu-tests", 0, ["PASSED", "SKIPPED", "no GPU can be used here"], "legoai-gpu-tests")
     says("legoai-gpu-check --help", 0, ["--out", "--seconds"], "legoai-gpu-check", "--help")
     says("legoai-gpu-check misses the card, and finds programs and tests", 1,
