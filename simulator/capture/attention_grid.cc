@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -50,7 +51,7 @@ void AddLengths(v1::DType dtype, const Heads& heads, double most_flops, std::vec
       if (Flops(heads, batch, seq) > most_flops) continue;
       const int tier = batch == 16 ? 3 : heads.tier;
       AddPair(dtype, heads, batch, seq, true, tier, points);
-      if (heads.both_masks) AddPair(dtype, heads, batch, seq, false, tier + 1, points);
+      if (heads.both_masks) AddPair(dtype, heads, batch, seq, false, std::min(tier + 1, 3), points);
     }
   }
 }

@@ -1,6 +1,7 @@
 // On this machine's CPU, which is a device like another to what measures.
 #include "simulator/capture/calibration_run.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@ namespace legoai::sim {
 namespace {
 
 std::unique_ptr<DeviceBench> CpuBench() {
+  at::set_num_threads(1);  // threads that wait for each other measure a busy machine
   auto bench = DeviceBench::Create(c10::kCPU, comm::MakeHostTimer(), /*quick=*/true);
   EXPECT_TRUE(bench.ok()) << bench.status();
   return *std::move(bench);

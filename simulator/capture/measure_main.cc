@@ -1,5 +1,6 @@
 // lego-measure: without arguments this machine's CPU as a Device message (`lego hardware --measure`); with --device=cuda the
 // calibration of its first GPU (docs/calibration.md). Both in text format, the first on standard output.
+#include <errno.h>
 #include <google/protobuf/text_format.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -45,10 +46,11 @@ std::string TextOf(const Message& message) {
 std::string PartOf(const std::string& path) { return path + ".part"; }
 
 std::error_code WriteText(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  return file.fail() ? std::make_error_code(std::errc::io_error) : std::error_code();
+  return file.fail() ? std::error_code(errno != 0 ? errno : EIO, std::generic_category()) : std::error_code();
 }
 
 absl::Status NotWritten(const std::string& path, const std::error_code& error) {

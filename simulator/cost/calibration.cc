@@ -229,9 +229,11 @@ class Fitter {
     }
     if (fitted >= kLeastFitted && held_back >= kLeastHeldBack) return true;
     if (points.empty()) return false;
-    result_.notes.push_back(absl::StrCat(NameOf(op_class, dtype), " has ", points.size(), " points, ", fitted,
-                                         " of them to fit on and ", held_back, " held back; it needs ", kLeastFitted, " and ",
-                                         kLeastHeldBack, ": measure longer"));
+    const int64_t missed = calibration_.points_not_reached();
+    result_.notes.push_back(
+        absl::StrCat(NameOf(op_class, dtype), " has ", points.size(), " points, ", fitted, " of them to fit on and ", held_back,
+                     " held back; it needs ", kLeastFitted, " and ", kLeastHeldBack, ", and keeps what is assumed",
+                     missed > 0 ? absl::StrCat(": ", missed, " points of the grid were not reached, so measure longer") : ""));
     return false;
   }
 

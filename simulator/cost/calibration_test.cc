@@ -205,7 +205,11 @@ TEST_F(CalibrationTest, TooFewPointsAreRefusedByName) {
   ASSERT_TRUE(none.has_value());
   EXPECT_EQ(none->field(), "operators");
   EXPECT_NE(none->remedy().find("matmul bfloat16 has 8 points"), std::string::npos) << none->remedy();
-  EXPECT_NE(none->remedy().find("measure longer"), std::string::npos);
+  EXPECT_EQ(none->remedy().find("measure longer"), std::string::npos) << "all points were reached";
+  calibration_.set_points_not_reached(31);
+  const auto early = GetFieldViolation(FitDevice(calibration_, assumed_).status());
+  EXPECT_NE(early->remedy().find("31 points of the grid were not reached, so measure longer"), std::string::npos)
+      << early->remedy();
   // Beside a class that has enough it is only told.
   AddPoints("elementwise", v1::FLOAT32, 150, 0);
   const auto fit = FitDevice(calibration_, assumed_);

@@ -197,7 +197,8 @@ TEST(CatalogTest, ADevicesFileStandsForItsType) {
   EXPECT_EQ(cluster->nodes(), 2);
   EXPECT_EQ(cluster->name(), "h100-sxm-80:8x2");
   EXPECT_EQ(ParseCluster(path + ":4")->nodes(), 1);
-  for (const std::string& wrong : {path + ":64x1", path + ":0x1", path + ":", path, path + "x:8x1", std::string("/none.txtpb:8x1")}) {
+  for (const std::string& wrong :
+       std::vector<std::string>{path + ":64x1", path + ":0x1", path + ":", path, path + "x:8x1", "/none.txtpb:8x1"}) {
     const auto violation = GetFieldViolation(ParseCluster(wrong).status());
     ASSERT_TRUE(violation) << wrong;
     EXPECT_EQ(violation->field(), "--cluster") << wrong;
