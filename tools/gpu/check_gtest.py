@@ -4,7 +4,7 @@ import re
 
 import check_process
 
-RESULT = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+)(?:,.*)?(?:\((\d+) ms\))?")
+RESULT = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+)(?:.*\((\d+) ms\))?")
 STATE = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
 TEST_SECONDS = 60  # of one test; the first that meets NCCL or compiles a kernel takes some
 GROUPS = {"smoke": "Smoke", "nccl": "Nccl", "capture": "Capture"}
@@ -36,15 +36,16 @@ def shorten(lines):
 
 
 class Listener:
-    """Hears the program's output and knows which test runs."""
+    """Hears the program's output and knows which of the tests `names` runs. One that starts this program again, for ranks of its
+    own, lets it speak in between, of other tests."""
 
-    def __init__(self, now, on_result):
-        self.now, self.on_result = now, on_result
+    def __init__(self, now, names, on_result):
+        self.now, self.names, self.on_result = now, set(names), on_result
         self.running, self.since, self.said = None, 0.0, []
 
     def hear(self, line):
         found = RESULT.search(line)
-        if not found:
+        if not found or found.group(2) not in self.names:
             self.said.append(line)
             return
         kind, name, milliseconds = found.groups()
@@ -73,7 +74,7 @@ def run(context, program, names):
     while left:
         if context.left() < 2:
             break
-        before, listener = len(left), Listener(context.now, told)
+        before, listener = len(left), Listener(context.now, left, told)
         result = context.run(f"tests {left[0]} and {len(left) - 1} more", [program, "--gtest_filter=" + ":".join(left)],
                              context.left(), on_line=listener.hear, overdue=listener.overdue)
         hung = listener.running
