@@ -61,13 +61,17 @@ absl::StatusOr<std::shared_ptr<void>> LocalService::Lock() const {
   return lock;
 }
 
-absl::Status LocalService::Await(BackgroundProgram& program, const std::string& words) const {
+absl::Status LocalService::Ended(const BackgroundProgram& program) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ", program.name(), " ended: ", program.LastMessage(), " (", program.log(), ")"));
+}
+
+absl::Status LocalService::Await(const BackgroundProgram& program, const std::string& words) const {
   const absl::Time end = absl::Now() + kStarts;
   while (!absl::StrContains(program.LogSinceRun(), words)) {
-    for (const BackgroundProgram* one : {&server_, &agent_}) {
-      if (one->Running() || (one == &agent_ && &program == &server_)) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("the ", one->name(), " ended: ", one->LastMessage(), " (", one->log(), ")"));
+    // Without the server an agent would wait for ever.
+    for (const BackgroundProgram* needed : {&server_, &program}) {
+      if (!needed->Running()) return Ended(*needed);
     }
     if (absl::Now() >= end) {
       return absl::DeadlineExceededError(absl::StrCat("the ", program.name(), " is not ready after ",

@@ -33,11 +33,13 @@ class LocalService {
   // waits until the agent is connected. Says on standard error what it does. Errors: FailedPrecondition with the last words of
   // the one that ended, DeadlineExceeded with its log.
   absl::Status Start(const std::vector<std::string>& server_command, const std::vector<std::string>& agent_command);
+  // FailedPrecondition with the last words of one that has ended by itself.
+  static absl::Status Ended(const BackgroundProgram& program);
   // Trainers save before; says on standard error what it does.
   void Stop();
 
  private:
-  absl::Status Await(BackgroundProgram& program, const std::string& words) const;
+  absl::Status Await(const BackgroundProgram& program, const std::string& words) const;
   absl::Status StartOne(BackgroundProgram& program, const std::vector<std::string>& command, const std::string& ready);
   void EndOne(BackgroundProgram& program);
 

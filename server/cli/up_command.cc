@@ -1,5 +1,6 @@
 #include "server/cli/up_command.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -150,16 +151,13 @@ std::string Hints(const Arguments& arguments, const LocalService& service) {
 }
 
 // For containers, whose first process must not end.
-absl::StatusOr<int> Stay(LocalService& service) {
-  InterruptGuard guard;
+absl::StatusOr<int> Stay(const InterruptGuard& guard, LocalService& service) {
   while (!guard.interrupted() && service.BothRun()) absl::SleepFor(absl::Milliseconds(100));
   if (guard.interrupted()) {
     service.Stop();
     return kDone;
   }
-  const BackgroundProgram& ended = service.server().Running() ? service.agent() : service.server();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the ", ended.name(), " ended: ", ended.LastMessage(), " (", ended.log(), ")"));
+  return LocalService::Ended(service.server().Running() ? service.agent() : service.server());
 }
 
 absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
@@ -172,8 +170,15 @@ absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
     if (absl::Status status = MeasureOnce(); !status.ok()) return status;
     if (absl::Status status = service.Start(*server, *agent); !status.ok()) return status;
   }
-  Show(arguments, service, TextOf(service) + (arguments.Has("foreground") ? "" : Hints(arguments, service)));
-  return arguments.Has("foreground") ? Stay(service) : kDone;
+  const bool stays = arguments.Has("foreground");
+  if (!stays) {
+    Show(arguments, service, TextOf(service) + Hints(arguments, service));
+    return kDone;
+  }
+  const InterruptGuard guard;
+  Show(arguments, service, TextOf(service));
+  std::fflush(stdout);
+  return Stay(guard, service);
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {

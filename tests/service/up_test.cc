@@ -156,6 +156,12 @@ TEST_F(UpTest, WrongCallsStartNothing) {
   // Other machines are let in by name only.
   ExpectError({"up", "--data", Path("open"), "--listen", "0.0.0.0:" + std::to_string(FreePort())}, 1,
               {"can be reached", "--insecure"});
+  setenv("HOME", "nowhere", 1);
+  ExpectError({"up", "--status"}, 2, {"--data", "HOME", "XDG_DATA_HOME"});
+  setenv("XDG_DATA_HOME", Path("share").c_str(), 1);
+  EXPECT_EQ(Run({"up", "--status"}).out, "nothing runs; the data is in " + Path("share/legoai") + "\n");
+  unsetenv("XDG_DATA_HOME");
+  setenv("HOME", folder_.c_str(), 1);
   EXPECT_EQ(Programs(), std::multiset<std::string>());
 }
 
