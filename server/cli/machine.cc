@@ -8,8 +8,6 @@ namespace legoai::cli {
 absl::StatusOr<std::string> FindSim() { return launch::FindProgram("lego-sim", "simulator/capture", "LEGOAI_SIM"); }
 absl::StatusOr<std::string> FindTrainer() { return launch::FindTrainer(); }
 absl::StatusOr<std::string> FindMeasure() { return launch::FindProgram("lego-measure", "simulator/capture", "LEGOAI_MEASURE"); }
-absl::StatusOr<std::string> FindServer() { return launch::FindProgram("legoai-server", "server/main", "LEGOAI_SERVER_PROGRAM"); }
-absl::StatusOr<std::string> FindAgent() { return launch::FindProgram("legoai-agent", "worker/agent", "LEGOAI_AGENT_PROGRAM"); }
 
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text) {
   auto host = LoadHostDevice();

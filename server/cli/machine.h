@@ -9,14 +9,12 @@
 
 namespace legoai::cli {
 
-// Paths of the programs that `lego` starts: the environment variable LEGOAI_SIM, LEGOAI_TRAINER, LEGOAI_MEASURE,
-// LEGOAI_SERVER_PROGRAM or LEGOAI_AGENT_PROGRAM if it is set; otherwise the folder of `lego` (an installed package), or the
-// build's output tree. Errors: NotFound, saying how to build it.
+// Paths of the programs that `lego` starts: the environment variable LEGOAI_SIM, LEGOAI_TRAINER or LEGOAI_MEASURE if it is set;
+// otherwise the folder of `lego` (an installed package), or the build's output tree.
+// Errors: NotFound, saying how to build it.
 absl::StatusOr<std::string> FindSim();
 absl::StatusOr<std::string> FindTrainer();
 absl::StatusOr<std::string> FindMeasure();
-absl::StatusOr<std::string> FindServer();
-absl::StatusOr<std::string> FindAgent();
 
 // The file with this machine's measured CPU.
 using sim::HostDevicePath;

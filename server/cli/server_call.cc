@@ -9,11 +9,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "server/cli/address.h"
 #include "server/jobs/names.h"
 
 namespace legoai::cli {
@@ -64,15 +64,6 @@ absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& t
 }
 
 }  // namespace
-
-absl::Status CheckAddress(const std::string& field, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const bool legal = colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
-                     port <= 65535 && address.find_first_of("/ \t") == std::string::npos;
-  if (legal || absl::StartsWith(address, "unix:")) return absl::OkStatus();
-  return FieldError(field, address, absl::StrCat("must be HOST:PORT, as in ", kDefaultServer));
-}
 
 Option ServerOption() {
   return {"server", "ADDRESS",

@@ -15,9 +15,6 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:7420";
 // --server.
 Option ServerOption();
 
-// That it is HOST:PORT. `field`: where it comes from.
-absl::Status CheckAddress(const std::string& field, const std::string& address);
-
 // Of --server, LEGOAI_SERVER or the default. Errors: no HOST:PORT.
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);

@@ -11,12 +11,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "server/cli/address.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/local_service.h"
 #include "server/cli/machine.h"
 #include "server/cli/measure_host.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
+#include "worker/launch/programs.h"
 
 namespace legoai::cli {
 namespace {
@@ -42,7 +44,7 @@ absl::StatusOr<std::string> Address(const Arguments& arguments, const std::strin
 }
 
 absl::StatusOr<std::vector<std::string>> ServerCommand(const Arguments& arguments, const std::string& folder) {
-  const auto program = FindServer(), sim = FindSim();
+  const auto program = launch::FindProgram("legoai-server", "server/main", "LEGOAI_SERVER_PROGRAM"), sim = FindSim();
   const auto listen = Address(arguments, "listen", kDefaultServer), http = Address(arguments, "http", kDefaultPage);
   for (const auto* one : {&program, &sim, &listen, &http}) {
     if (!one->ok()) return one->status();
@@ -54,7 +56,7 @@ absl::StatusOr<std::vector<std::string>> ServerCommand(const Arguments& argument
 }
 
 absl::StatusOr<std::vector<std::string>> AgentCommand(const Arguments& arguments, const std::string& folder) {
-  const auto program = FindAgent(), trainer = FindTrainer();
+  const auto program = launch::FindProgram("legoai-agent", "worker/agent", "LEGOAI_AGENT_PROGRAM"), trainer = FindTrainer();
   if (!program.ok()) return program.status();
   if (!trainer.ok()) return trainer.status();
   const auto slots = arguments.Integer("slots", 1);
