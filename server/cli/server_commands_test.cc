@@ -91,8 +91,7 @@ class ServerCommands : public testing::LegoTest {
 TEST_F(ServerCommands, WithoutAServerTheLineSaysWhatToDo) {
   service_.StopServer();
   for (const char* command : {"list", "workers"}) {
-    ExpectError({command}, 1,
-                {"no server at " + service_.address() + ": start one with ./quickstart or legoai-server, or give --server"});
+    ExpectError({command}, 1, {"no server at " + service_.address() + ": start one with `lego up`, or give --server"});
   }
   const std::string line = Run({"list"}).err;
   for (const char* wrapper : {"last error", "UNKNOWN", "all addresses;"})
