@@ -1,6 +1,7 @@
 #include "tests/gpu/gpu_test.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/isfinite.h>
 #include <netinet/in.h>
@@ -109,9 +110,14 @@ int Wait(pid_t child, std::chrono::steady_clock::time_point until) {
 
 }  // namespace
 
+bool CudaKernelsAreKnown() {
+  (void)comm::LoadCudaPlugin(kPlugin);
+  return c10::Dispatcher::singleton().findSchemaOrThrow("aten::mm", "").hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+
 void GpuTest::SetUp() {
   const auto plugin = comm::LoadCudaPlugin(kPlugin);
-  if (!plugin.ok()) GTEST_SKIP() << plugin.status();
+  if (!plugin.ok()) GTEST_SKIP() << std::string(plugin.status().message());
   plugin_ = *plugin;
   ASSERT_TRUE(plugin_->select_device(0).ok());
 }

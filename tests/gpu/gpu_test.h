@@ -23,6 +23,9 @@ class GpuTest : public ::testing::Test {
   const comm::CudaPlugin* plugin_ = nullptr;
 };
 
+// Whether CUDA's libraries are here and could be loaded, which needs no GPU: then the dispatcher knows which kernels there are.
+bool CudaKernelsAreKnown();
+
 // Bytes of the device's caching allocator now.
 struct DeviceBytes {
   int64_t requested = 0, allocated = 0;

@@ -164,14 +164,15 @@ TEST(SmokeOperatorsList, EveryOperatorOfOursIsTried) {
   EXPECT_THAT(registered, ::testing::ContainerEq(tried));
 }
 
-class SmokeOperators : public GpuTest {};
-
-TEST_F(SmokeOperators, EachHasAKernelOfItsOwn) {
+TEST(SmokeOperatorsList, EachHasAKernelOfItsOwnOnCuda) {
+  if (!CudaKernelsAreKnown()) GTEST_SKIP() << "CUDA's libraries cannot be loaded here";
   for (const auto& [name, _] : Computing()) {
     EXPECT_TRUE(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").hasKernelForDispatchKey(c10::DispatchKey::CUDA))
         << name;
   }
 }
+
+class SmokeOperators : public GpuTest {};
 
 TEST_F(SmokeOperators, EachComputesWhatTheCpuDoes) {
   for (const auto& [name, tried] : Computing()) {

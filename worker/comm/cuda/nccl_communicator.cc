@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -21,7 +22,8 @@
 namespace legoai::comm {
 namespace {
 
-constexpr std::chrono::seconds kEnd{10};  // a communicator has to end; peers that live end theirs at the same time
+// That a communicator has to end; peers that live end theirs at the same time.
+constexpr std::chrono::seconds kEnd{10}, kEndOfOthers{1};
 
 std::string TextOf(ncclResult_t result, ncclComm_t comm) {
   return std::string(ncclGetErrorString(result)) + " (" + ncclGetLastError(comm) + ")";
@@ -32,16 +34,19 @@ absl::Status Check(ncclResult_t result, const std::string& what) {
   return absl::UnavailableError(what + " failed: " + TextOf(result, nullptr));
 }
 
-// Runs `end` for at most kEnd: it may wait for a peer that is gone, and then goes on beside us until the process ends.
+// Runs `end` for at most kEnd: it may wait for a peer that is gone, and then goes on beside us until the process ends. After the
+// first that did, others get less: the peer is gone for all of them.
 void EndInTime(int device, std::function<void()> end) {
+  static std::atomic<bool> waited_in_vain{false};
   std::promise<void> done;
-  std::future<void> ended = done.get_future();
+  const std::future<void> ended = done.get_future();
   std::thread([device, end = std::move(end), done = std::move(done)]() mutable {
     cudaSetDevice(device);
     end();
     done.set_value();
   }).detach();
-  ended.wait_for(kEnd);
+  const std::chrono::seconds limit = waited_in_vain ? kEndOfOthers : kEnd;
+  if (ended.wait_for(limit) != std::future_status::ready) waited_in_vain = true;
 }
 
 absl::StatusOr<ncclDataType_t> DataType(c10::ScalarType dtype) {
