@@ -70,7 +70,10 @@ absl::StatusOr<Nvml> Open() {
   const char* chosen = std::getenv("LEGOAI_NVML");
   // Never closed: NVML keeps what it has begun with the driver.
   void* library = dlopen(chosen != nullptr && *chosen != '\0' ? chosen : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return NoGpu(absl::StrCat("NVIDIA's driver is not installed: ", dlerror()));
+  if (library == nullptr) {
+    return NoGpu(absl::StrCat("NVIDIA's driver is not installed, or not given to this container, which needs ",
+                              "NVIDIA_DRIVER_CAPABILITIES=compute,utility: ", dlerror()));
+  }
   Nvml nvml;
   const bool whole =
       Load(library, "nvmlInit_v2", &nvml.init) && Load(library, "nvmlShutdown", &nvml.shutdown) &&

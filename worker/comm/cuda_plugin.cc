@@ -1,9 +1,11 @@
 #include "worker/comm/cuda_plugin.h"
 
 #include <dlfcn.h>
+#include <torch/version.h>
 
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 
@@ -20,6 +22,17 @@ std::string FindPlugin() {
   return "liblegoai_cuda.so";  // where the dynamic linker looks
 }
 
+// What to do about a plugin that is not there, or cannot be loaded: mostly since libraries of NVIDIA's are missing. In a build
+// tree they are fetched; where the plugin is installed beside the programs they are torch's.
+std::string RemedyFor(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path place = std::filesystem::canonical(path, error);
+  if (error) return "build //worker/comm/cuda:liblegoai_cuda.so for the plugin, `tools/fetch_deps gpu` brings CUDA's libraries";
+  const std::string folder = place.parent_path().string();
+  if (absl::EndsWith(folder, "/worker/comm/cuda")) return "`tools/fetch_deps gpu` brings CUDA's libraries";
+  return "CUDA's libraries come with Python's torch: `pip install torch==" TORCH_VERSION "` with NVIDIA's wheels";
+}
+
 absl::Status NoGpu(const std::string& why) {
   return FieldError("device", "cuda",
                     absl::StrCat("no GPU can be used here (", why, "); use a machine with a GPU, or device cpu"),
@@ -31,11 +44,9 @@ absl::Status NoGpu(const std::string& why) {
 absl::StatusOr<const CudaPlugin*> LoadCudaPlugin(const std::string& path) {
   static const CudaPlugin* loaded = nullptr;
   if (loaded != nullptr) return loaded;
-  void* library = dlopen((path.empty() ? FindPlugin() : path).c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    return NoGpu(absl::StrCat(dlerror(), "; `tools/fetch_deps gpu` brings CUDA's libraries, the build of",
-                              " //worker/comm/cuda:liblegoai_cuda.so the plugin"));
-  }
+  const std::string file = path.empty() ? FindPlugin() : path;
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) return NoGpu(absl::StrCat(dlerror(), "; ", RemedyFor(file)));
   using Entry = const CudaPlugin* (*)();
   auto entry = reinterpret_cast<Entry>(dlsym(library, "legoai_cuda_plugin"));
   if (entry == nullptr) return NoGpu("the plugin has no entry point; rebuild it with this version");

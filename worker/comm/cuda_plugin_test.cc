@@ -6,7 +6,10 @@
 #include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "proto/errors.h"
@@ -74,9 +77,27 @@ void TimersTellTheDevicesTime(const CudaPlugin& plugin) {
 
 TEST(CudaPlugin, AMissingLibraryIsNamedWithItsRemedy) {
   const absl::Status missing = LoadCudaPlugin("no/such/library.so").status();
+  if (missing.ok()) GTEST_SKIP() << "another test of this program has loaded the plugin, which stays";
   EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(missing.message().find("no/such/library.so"), std::string::npos) << missing;
   EXPECT_NE(missing.message().find("`tools/fetch_deps gpu`"), std::string::npos) << missing;
+  EXPECT_NE(missing.message().find("build //worker/comm/cuda:liblegoai_cuda.so"), std::string::npos) << missing;
+}
+
+// A plugin that the dynamic linker refuses, in a build tree and installed beside the programs.
+TEST(CudaPlugin, TheRemedyFitsWhereThePluginLies) {
+  const std::string installed = ::testing::TempDir() + "/package/bin", built = ::testing::TempDir() + "/worker/comm/cuda";
+  const auto refusal = [](const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/liblegoai_cuda.so") << "no library";
+    return std::string(LoadCudaPlugin(folder + "/liblegoai_cuda.so").status().message());
+  };
+  const std::string package = refusal(installed), tree = refusal(built);
+  if (package.empty()) GTEST_SKIP() << "another test of this program has loaded the plugin, which stays";
+  EXPECT_NE(package.find("`pip install torch==2."), std::string::npos) << package;
+  EXPECT_EQ(package.find("tools/"), std::string::npos) << package;
+  EXPECT_NE(tree.find("`tools/fetch_deps gpu`"), std::string::npos) << tree;
+  EXPECT_EQ(tree.find("pip"), std::string::npos) << tree;
 }
 
 TEST(CudaPlugin, WorksOnAGpuOrSaysWhyNot) {
