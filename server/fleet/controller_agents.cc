@@ -1,4 +1,5 @@
 // Sessions: what agents say, and what follows from their coming and going.
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,24 @@ namespace legoai::server {
 namespace {
 
 constexpr absl::Duration kForgetInterval = absl::Minutes(1);  // between two looks for workers to be forgotten
+
+// As the agent numbers slots, so it gives them to ranks: one GPU for each, or none at all.
+absl::Status CheckSlotDevices(const v1::Worker& worker) {
+  const int64_t devices = worker.slot_devices_size();
+  if (devices == 0) return absl::OkStatus();
+  if (devices != worker.slots()) {
+    return FieldError("worker.slot_devices", absl::StrCat(devices),
+                      absl::StrCat("must be one for each of the ", worker.slots(), " slots, or none where they are processors"));
+  }
+  std::set<std::string> uuids;
+  for (const v1::SlotDevice& device : worker.slot_devices()) {
+    if (device.uuid().empty() || !uuids.insert(device.uuid()).second) {
+      return FieldError("worker.slot_devices.uuid", device.uuid().substr(0, 200),
+                        "must be there, and another one for each slot: two ranks cannot share a GPU");
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -37,6 +56,7 @@ absl::Status Controller::CheckHello(const v1::Hello& hello) const {
   if (absl::Status status = CheckRuns(worker.runs()); !status.ok()) return status;
   if (worker.slots() < 1 || worker.slots() > kMostSlots)
     return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
+  if (absl::Status status = CheckSlotDevices(worker); !status.ok()) return status;
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
   if (!IsSegment(worker.pool())) {
     return FieldError("worker.pool", worker.pool().substr(0, 200),

@@ -458,6 +458,16 @@ TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
   TestAgent bad_name("a/b"), no_slots("a", 0);
   EXPECT_EQ(GetFieldViolation(controller_->Connect(bad_name.hello, &bad_name.link).status())->field(), "worker.name");
   EXPECT_EQ(GetFieldViolation(controller_->Connect(no_slots.hello, &no_slots.link).status())->field(), "worker.slots");
+  TestAgent gpus("a", 2);
+  const auto refused = [&](const std::vector<std::string>& uuids) {
+    gpus.hello.mutable_worker()->clear_slot_devices();
+    for (const std::string& uuid : uuids) gpus.hello.mutable_worker()->add_slot_devices()->set_uuid(uuid);
+    return std::string(controller_->Connect(gpus.hello, &gpus.link).status().message());
+  };
+  EXPECT_THAT(refused({"GPU-a"}), HasSubstr("worker.slot_devices = 1: must be one for each of the 2 slots"));
+  EXPECT_THAT(refused({"GPU-a", "GPU-b", "GPU-c"}), HasSubstr("worker.slot_devices = 3: "));
+  EXPECT_THAT(refused({"GPU-a", "GPU-a"}), HasSubstr("worker.slot_devices.uuid = GPU-a: "));
+  EXPECT_THAT(refused({"GPU-a", ""}), HasSubstr("worker.slot_devices.uuid"));
   TestAgent here("a"), there("a");
   Connect(&here);
   there.hello.mutable_worker()->set_host("elsewhere");
