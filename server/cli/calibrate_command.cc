@@ -116,8 +116,7 @@ Command CalibrateCommand() {
   spec.summary =
       "Fits a device's efficiencies on what a card measured (lego-measure --device=cuda), and says how well they hold.";
   spec.positional = "FILE";
-  spec.least_positional = 1;
-  spec.most_positional = 1;
+  spec.least_positional = spec.most_positional = 1;
   spec.options = {{"type", "TYPE", "the catalog's device that the card is (lego hardware)", false, /*required=*/true},
                   {"out", "FILE.txtpb", "where to keep the device, for --cluster FILE.txtpb:8x1"}};
   spec.details = "A class of operators or a type with too few points keeps what the catalog assumes, and is named.";

@@ -46,13 +46,44 @@ v1::Recipe TinyRecipe() {
   return recipe;
 }
 
-absl::StatusOr<double> EagerSeconds(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
-                                    c10::Device device, std::unique_ptr<comm::Streams> streams) {
+// The step of the tiny model, as it is captured.
+struct TinyStep {
+  v1::Model model;
+  v1::Recipe recipe;
+  parallel::ParallelDims dims;
+  graph::Trace trace;
+  double shares = 0;  // DispatchShare of all its instructions
+};
+
+absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
+  auto rows = ResolveOperators(trace);
+  if (!rows.ok()) return rows.status();
+  double shares = 0;
+  for (const graph::Instruction& instruction : trace.instructions) {
+    if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
+    shares += DispatchShare((*rows)[instruction.operator_index]->op_class);
+  }
+  return shares;
+}
+
+absl::StatusOr<TinyStep> CaptureTinyStep() {
+  v1::Model model = TinyLlama();
+  v1::Recipe recipe = TinyRecipe();
+  auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
+  if (!dims.ok()) return dims.status();
+  auto captured = CaptureStep(model, recipe, *dims, 0);
+  if (!captured.ok()) return captured.status();
+  const auto shares = DispatchShares(captured->trace);
+  if (!shares.ok()) return shares.status();
+  return TinyStep{std::move(model), std::move(recipe), *std::move(dims), std::move(captured->trace), *shares};
+}
+
+absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, std::unique_ptr<comm::Streams> streams) {
   constexpr int kWarmUp = 5, kRuns = 40;
-  auto runtime = comm::Runtime::Create(0, dims.Groups(0), std::move(streams), nullptr);
+  auto runtime = comm::Runtime::Create(0, tiny.dims.Groups(0), std::move(streams), nullptr);
   if (!runtime.ok()) return runtime.status();
   comm::RuntimeScope scope(runtime->get());
-  auto step = train::TrainStep::Build(model, recipe, dims, device, /*materialize=*/true);
+  auto step = train::TrainStep::Build(tiny.model, tiny.recipe, tiny.dims, device, /*materialize=*/true);
   if (!step.ok()) return step.status();
   std::vector<double> seconds;
   for (int i = 0; i < kWarmUp + kRuns; ++i) {
@@ -66,57 +97,34 @@ absl::StatusOr<double> EagerSeconds(const v1::Model& model, const v1::Recipe& re
   return seconds[kRuns / 2];
 }
 
-absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
-  auto rows = ResolveOperators(trace);
-  if (!rows.ok()) return rows.status();
-  double shares = 0;
-  for (const graph::Instruction& instruction : trace.instructions) {
-    if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
-    shares += DispatchShare((*rows)[instruction.operator_index]->op_class);
-  }
-  return shares;
-}
-
 }  // namespace
 
 absl::StatusOr<double> MeasureEagerOverhead() {
   constexpr int kTries = 3;
-  const v1::Model model = TinyLlama();
-  const v1::Recipe recipe = TinyRecipe();
-  auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
-  if (!dims.ok()) return dims.status();
-  auto captured = CaptureStep(model, recipe, *dims, 0);
-  if (!captured.ok()) return captured.status();
-  auto shares = DispatchShares(captured->trace);
-  if (!shares.ok()) return shares.status();
+  const auto tiny = CaptureTinyStep();
+  if (!tiny.ok()) return tiny.status();
   for (int i = 0; i < kTries; ++i) {
-    auto eager = EagerSeconds(model, recipe, *dims, c10::kCPU, comm::MakeThreadStreams());
+    auto eager = EagerSeconds(*tiny, c10::kCPU, comm::MakeThreadStreams());
     if (!eager.ok()) return eager.status();
-    auto replayed = ReplayStep(captured->trace, 0);
+    auto replayed = ReplayStep(tiny->trace, 0);
     if (!replayed.ok()) return replayed.status();
     const double operators = std::accumulate(replayed->begin(), replayed->end(), 0.0);
-    if (*eager > operators) return (*eager - operators) / *shares;  // otherwise other processes were in the way
+    if (*eager > operators) return (*eager - operators) / tiny->shares;  // otherwise other processes were in the way
   }
   return absl::UnavailableError("what an eager step costs cannot be measured: the machine is too busy; measure again");
 }
 
 absl::StatusOr<double> MeasureEagerDispatch(c10::Device device, std::unique_ptr<comm::Streams> streams) {
-  const v1::Model model = TinyLlama();
-  const v1::Recipe recipe = TinyRecipe();
-  auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
-  if (!dims.ok()) return dims.status();
-  auto captured = CaptureStep(model, recipe, *dims, 0);
-  if (!captured.ok()) return captured.status();
-  auto shares = DispatchShares(captured->trace);
-  if (!shares.ok()) return shares.status();
+  const auto tiny = CaptureTinyStep();
+  if (!tiny.ok()) return tiny.status();
   absl::StatusOr<double> eager;
   const absl::Status status = comm::CatchStatus([&] {
-    eager = EagerSeconds(model, recipe, *dims, device, std::move(streams));
+    eager = EagerSeconds(*tiny, device, std::move(streams));
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
   if (!eager.ok()) return eager.status();
-  return *eager / *shares;
+  return *eager / tiny->shares;
 }
 
 }  // namespace legoai::sim
