@@ -25,6 +25,7 @@
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_analysis.h"
+#include "worker/launch/gpus.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
 
@@ -50,24 +51,32 @@ absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& 
   return std::max<int64_t>(1, places / ranks) * ranks;
 }
 
-// UUIDs of those that this process may use, in their order.
-absl::StatusOr<std::vector<std::string>> VisibleGpus() {
-  const auto report = sim::ReadNvml();
+// Those that this process may use, in their order; none without `device` cuda.
+absl::StatusOr<std::vector<sim::Gpu>> VisibleGpus(const std::string& device) {
+  if (device != "cuda") return std::vector<sim::Gpu>();
+  auto report = sim::ReadNvml();
   if (!report.ok()) return report.status();
-  std::vector<std::string> uuids;
-  for (const sim::Gpu& gpu : report->gpus) uuids.push_back(gpu.uuid);
-  return uuids;
+  return std::move(report->gpus);
 }
 
-// The first of them are the ranks'.
-absl::Status GiveGpus(std::vector<std::string> gpus, launch::TrainRequest* request) {
+// What each of these cards can do; 0 where they are not alike, or the catalog does not know them: then no MFU is told.
+double PeakOfGpus(const std::vector<sim::Gpu>& gpus, v1::DType dtype) {
+  const auto device = sim::FindDeviceOfGpu(gpus.front().name, gpus.front().memory_bytes);
+  return device.ok() && sim::AreAlike(gpus) ? sim::PeakFlops(*device, dtype) : 0;
+}
+
+// The first of `gpus` are the ranks' of `request`, which has all but what follows from the device.
+absl::Status ComputeOnFirst(std::vector<sim::Gpu> gpus, launch::TrainRequest* request) {
   if (request->nproc > static_cast<int64_t>(gpus.size())) {
     return FieldError("--nproc", absl::StrCat(request->nproc),
                       absl::StrCat("is more than the GPUs that can be used here, ", gpus.size(),
                                    ", and each rank has one of its own: train with fewer ranks, or with --device cpu"));
   }
   gpus.resize(static_cast<size_t>(request->nproc));
-  request->gpus = std::move(gpus);
+  std::vector<std::string> uuids;
+  for (const sim::Gpu& gpu : gpus) uuids.push_back(gpu.uuid);
+  launch::ComputeOnGpus(std::move(uuids), sim::HostPhysicalCores() / request->nproc, request);
+  request->peak_flops_per_second = PeakOfGpus(gpus, request->recipe.training().mixed_precision_param());
   return absl::OkStatus();
 }
 
@@ -85,9 +94,9 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
   if (device != "cpu" && arguments.Has("predict"))
     return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
-  auto gpus = device == "cuda" ? VisibleGpus() : absl::StatusOr<std::vector<std::string>>(std::vector<std::string>());
+  auto gpus = VisibleGpus(device);
   if (!gpus.ok()) return gpus.status();
-  auto nproc = ReadRanks(arguments, *recipe, device == "cuda" ? static_cast<int64_t>(gpus->size()) : sim::HostPhysicalCores());
+  auto nproc = ReadRanks(arguments, *recipe, device == "cuda" ? std::ssize(*gpus) : sim::HostPhysicalCores());
   if (!nproc.ok()) return nproc.status();
   auto trainer = FindTrainer();
   if (!trainer.ok()) return trainer.status();
@@ -95,23 +104,17 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
   if (!cluster.ok()) return cluster.status();
   TrainCall call;
   call.request.nproc = *nproc;
-  if (device == "cuda") {
-    if (absl::Status status = GiveGpus(*std::move(gpus), &call.request); !status.ok()) return status;
-  }
   call.request.trainer = *trainer;
   call.request.fresh = arguments.Has("fresh");
   call.request.accept_other_build = arguments.Has("accept-other-build");
-  call.request.device = device;
-  if (device == "cuda") {
-    // The GPU computes; the host draws the weights, on all cores, and launches from threads that must not wait for each other.
-    call.request.pin = false;
-    call.request.threads = std::max<int64_t>(1, sim::HostPhysicalCores() / *nproc);
-  }
-  if (device == "cpu")
-    call.request.peak_flops_per_second =
-        sim::PeakFlops(cluster->device(), recipe->training().mixed_precision_param()) / sim::RanksPerCore(*cluster);
   call.request.model = *std::move(model);
   call.request.recipe = *std::move(recipe);
+  if (device == "cuda") {
+    if (absl::Status status = ComputeOnFirst(*std::move(gpus), &call.request); !status.ok()) return status;
+  } else {
+    call.request.peak_flops_per_second =
+        sim::PeakFlops(cluster->device(), call.request.recipe.training().mixed_precision_param()) / sim::RanksPerCore(*cluster);
+  }
   call.cluster = *std::move(cluster);
   return call;
 }
@@ -314,6 +317,8 @@ absl::Status WithAdvice(const absl::Status& failure, const TrainingDisplay& disp
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto call = ReadCall(arguments);
   if (!call.ok()) return call.status();
+  const auto claim = launch::GpuClaim::Take(call->request.gpus);
+  if (!claim.ok()) return claim.status();
   if (const std::string note = WarmUpNote(call->request.recipe); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   InterruptGuard guard;
   const auto predicted = Predict(arguments, *call, &guard);

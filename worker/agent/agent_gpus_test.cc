@@ -1,15 +1,21 @@
 // Which GPU a rank gets on a worker of several: the agent as a process, a fake NVML, and trainers that say what they were told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "simulator/hardware/testing/fake_gpus.h"
 #include "worker/agent/testing/agent_fixture.h"
+#include "worker/launch/gpus.h"
+#include "worker/launch/processors.h"
 
 namespace legoai::agent {
 namespace {
@@ -23,12 +29,13 @@ class GpusTest : public testing::AgentTest {
  protected:
   GpusTest() : AgentTest("worker/launch/test_trainer") {}
 
-  // What the trainers say that their Start holds: "pid 7 fd -1 port 8 gpu GPU-a".
+  // What the trainers say that their Start holds: "pid 7 fd -1 port 8 threads 2 processors 4 gpu GPU-a".
   static Ranks GpusOf(const State& state) {
     Ranks gpus;
     for (const auto& [sequence, fact] : state.telemetry) {
       const std::vector<std::string> words = absl::StrSplit(fact.log().text(), ' ');
-      if (words.size() == 8 && words[0] == "pid" && words[6] == "gpu") gpus[{fact.lease().epoch(), fact.log().rank()}] = words[7];
+      if (words.size() == 12 && words[0] == "pid" && words[10] == "gpu")
+        gpus[{fact.lease().epoch(), fact.log().rank()}] = words[11];
     }
     return gpus;
   }
@@ -84,6 +91,42 @@ TEST_F(GpusTest, JobsSideBySideShareNoneAndAFreedOneIsGivenAgain) {
   EXPECT_EQ(gpus.at({3, 0}), "GPU-a") << "which the first has given back";
   EXPECT_EQ(gpus.at({3, 1}), "GPU-d") << "and not that of the second job's rank 1";
   EXPECT_FALSE(server_.Get().Ended(2)) << "which still runs";
+}
+
+// The GPU computes; the host launches its work from several threads, and draws the weights.
+TEST_F(GpusTest, ARankHasItsShareOfTheHostsCoresAndIsPinnedToNone) {
+  const sim::testing::FakeGpus fake({sim::testing::FakeH100("GPU-a")});
+  recipe().mutable_training()->set_local_batch_size(1);
+  StartAgent({"--device=cuda", "--slots=0"});
+  ASSERT_TRUE(AwaitConnection());
+  server_.Send(Attempt(1, 1));
+  ASSERT_TRUE(AwaitRanks(1));
+  const std::string expected =
+      absl::StrCat(" threads ", launch::AllowedCores(), " processors ", launch::AllowedCpus().size(), " gpu GPU-a");
+  EXPECT_TRUE(server_.Await([&](const State& state) {
+    return std::any_of(state.telemetry.begin(), state.telemetry.end(),
+                       [&](const auto& fact) { return absl::EndsWith(fact.second.log().text(), expected); });
+  })) << expected;
+  ASSERT_TRUE(AwaitEnd(1));
+}
+
+TEST_F(GpusTest, GpusOfAnAgentAreNobodyElsesUntilItEnds) {
+  const sim::testing::FakeGpus fake({sim::testing::FakeH100("GPU-a"), sim::testing::FakeH100("GPU-b")});
+  {
+    const auto claim = launch::GpuClaim::Take({"GPU-b"});
+    ASSERT_TRUE(claim.ok()) << claim.status();
+    StartAgent({"--device=cuda", "--slots=2"});
+    EXPECT_EQ(AwaitExit(), 1);
+    EXPECT_TRUE(Logged(absl::StrCat("gpu = GPU-b: is taken by process ", getpid())));
+  }
+  StartAgent({"--device=cuda", "--slots=1"});
+  ASSERT_TRUE(AwaitConnection());
+  const absl::Status taken = launch::GpuClaim::Take({"GPU-a"}).status();
+  EXPECT_THAT(std::string(taken.message()), ::testing::HasSubstr("(legoai-agent), and a GPU is one training's at a time"));
+  EXPECT_TRUE(launch::GpuClaim::Take({"GPU-b"}).ok()) << "it has one slot";
+  Signal(SIGKILL);
+  AwaitExit();
+  EXPECT_TRUE(launch::GpuClaim::Take({"GPU-a"}).ok());
 }
 
 TEST_F(GpusTest, WhatCannotBeIsSaidAtTheStart) {

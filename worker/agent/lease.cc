@@ -13,6 +13,7 @@
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/comm/flight_ring.h"
+#include "worker/launch/gpus.h"
 #include "worker/launch/pending_commits.h"
 #include "worker/launch/room.h"
 #include "worker/launch/run_directory.h"
@@ -101,7 +102,9 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   if (absl::IsCancelled(slots.status()) && !revoked_) return NothingHadBegun();
   if (!slots.ok()) return slots.status();
   request->processors = services_.slots.ProcessorsOf(*slots);
-  request->gpus = services_.slots.GpusOf(*slots);
+  const v1::Worker& worker = services_.options.worker;
+  if (auto gpus = services_.slots.GpusOf(*slots); !gpus.empty())
+    launch::ComputeOnGpus(std::move(gpus), worker.host_cores() / worker.slots(), &*request);
   last_step_ = start_.resume_step();
   if (start_.has_resume_step()) {
     PutInPlace(start_.resume_directory(), start_.resume_step());

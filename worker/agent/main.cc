@@ -22,6 +22,7 @@
 #include "worker/agent/options.h"
 #include "worker/agent/this_machine.h"
 #include "worker/launch/data_roots.h"
+#include "worker/launch/gpus.h"
 #include "worker/launch/program_help.h"
 #include "worker/launch/programs.h"
 
@@ -121,6 +122,10 @@ int Main(int argc, char** argv) {
   auto options = ReadOptions();
   const bool is_wrong_call = GetFieldViolation(options.status()) && !absl::IsUnavailable(options.status());
   if (!options.ok()) return Fail(log, options.status(), is_wrong_call ? 2 : 1);
+  std::vector<std::string> gpus;
+  for (const v1::SlotDevice& device : options->worker.slot_devices()) gpus.push_back(device.uuid());
+  const auto claim = launch::GpuClaim::Take(gpus);
+  if (!claim.ok()) return Fail(log, claim.status(), 1);
   log.Write("info",
             absl::StrCat("legoai-agent ", options->worker.build_version(), " of ", options->worker.name(), ": ",
                          options->worker.slots(), " slots of type ", options->worker.device().type(), " (",

@@ -1,5 +1,6 @@
 #include "simulator/hardware/testing/fake_gpus.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
@@ -27,7 +28,7 @@ std::string FakeH200(const std::string& uuid) {
 }
 
 FakeGpus::FakeGpus(const std::vector<std::string>& cards) {
-  for (const char* name : {"LEGOAI_NVML", "LEGOAI_FAKE_NVML", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
+  for (const char* name : {"LEGOAI_NVML", "LEGOAI_FAKE_NVML", "LEGOAI_GPU_CLAIMS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
     const char* value = std::getenv(name);
     before_[name] = value == nullptr ? std::nullopt : std::optional<std::string>(value);
     unsetenv(name);
@@ -35,6 +36,8 @@ FakeGpus::FakeGpus(const std::vector<std::string>& cards) {
   std::string text;
   for (const std::string& card : cards) text += card + ";";
   SetVariable("LEGOAI_FAKE_NVML", text);
+  // Not of the process's number, which is one of many where each test has a name space of its own.
+  SetVariable("LEGOAI_GPU_CLAIMS", std::to_string(std::chrono::system_clock::now().time_since_epoch().count()));
   SetVariable("LEGOAI_NVML", std::filesystem::absolute("simulator/hardware/libfake_nvml.so").string());
 }
 

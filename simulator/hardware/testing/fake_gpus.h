@@ -13,6 +13,7 @@ std::string FakeH100(const std::string& uuid);
 std::string FakeH200(const std::string& uuid);
 
 // For as long as it lives; then the environment is as before. CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are not set at first.
+// Who has claimed cards of another test has not claimed these (worker/launch/gpus.h), although they are called alike.
 class FakeGpus {
  public:
   explicit FakeGpus(const std::vector<std::string>& cards);

@@ -53,6 +53,13 @@ int Fail(TrainerLink& link, const absl::Status& status) {
   return 1;
 }
 
+// How many of them this process may run on.
+int Processors() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
+}
+
 [[noreturn]] void SleepForever() {
   while (true) pause();
 }
@@ -205,8 +212,9 @@ int Run(int argc, char** argv) {
   if (!link.ok()) return 1;
   const v1::Start& start = (*link)->start();
   (*link)
-      ->SendLog("info", absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port(), " gpu ",
-                                     start.gpu().empty() ? "none" : start.gpu()))
+      ->SendLog("info",
+                absl::StrCat("pid ", getpid(), " fd ", start.rendezvous_fd(), " port ", start.rendezvous_port(), " threads ",
+                             start.threads(), " processors ", Processors(), " gpu ", start.gpu().empty() ? "none" : start.gpu()))
       .IgnoreError();
   if (const absl::Status loaded = LoadCheckpoint(start); !loaded.ok()) return Fail(**link, loaded);
   const bool culprit = std::to_string(start.rank()) == arguments["culprit"];
