@@ -1,8 +1,11 @@
 // Which GPU a rank opens, on a plugin of two fake ones.
 #include "worker/train/machine.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <utility>
 
 #include "proto/errors.h"
 #include "worker/comm/cuda_plugin.h"
@@ -55,6 +58,16 @@ TEST_F(MachineTest, AGpuThatCudaDoesNotShowIsRefusedByName) {
   EXPECT_EQ(fault->field(), "gpu");
   EXPECT_EQ(fault->value(), "GPU-z");
   EXPECT_THAT(fault->remedy(), HasSubstr("rank 0 is none of the 2 GPUs that CUDA shows"));
+}
+
+// Initial weights are drawn by the host.
+TEST_F(MachineTest, TheHostComputesOnTheRanksThreads) {
+  for (const auto& [threads, expected] : {std::pair<int64_t, int>{3, 3}, {0, 1}, {2, 2}}) {
+    v1::Start start = Start(0, "GPU-x");
+    start.set_threads(threads);
+    ASSERT_TRUE(Machine::Open(start).ok());
+    EXPECT_EQ(at::get_num_threads(), expected);
+  }
 }
 
 TEST_F(MachineTest, OnACpuNoGpuIsAskedFor) {
