@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/cli/testing/lego_process.h"
 #include "simulator/hardware/testing/fake_gpus.h"
@@ -88,7 +89,9 @@ TEST_F(GpusTest, AGpuIsOneTrainingsAtATime) {
   setenv("LEGOAI_TRAINER", trainer.c_str(), 1);
   const pid_t first = Start(Train({"--nproc", "1"}));
   setenv("LEGOAI_TRAINER", whole.c_str(), 1);
-  WaitUntil("the first training has its GPU", [] { return !launch::GpuClaim::Take({"GPU-a"}).ok(); });
+  // Not by claiming it, which might come first.
+  WaitUntil("the first training has its GPU",
+            [&] { return absl::StrContains(ReadAll(OutputOf(first, "stderr")), " gpu GPU-a"); });
   ExpectError(Train({"--nproc", "2", other}), 1,
               {"gpu = GPU-a", absl::StrCat("is taken by process ", first, " (lego)"), "CUDA_VISIBLE_DEVICES"});
   setenv("CUDA_VISIBLE_DEVICES", "1", 1);
