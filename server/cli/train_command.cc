@@ -23,6 +23,7 @@
 #include "server/cli/train_layout.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/host_device.h"
 #include "simulator/hardware/nvml.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
