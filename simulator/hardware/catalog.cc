@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/errors.h"
+#include "proto/nearest.h"
 #include "proto/read_file.h"
 #include "simulator/hardware/catalog_files.h"
 #include "simulator/hardware/host.h"
@@ -101,13 +103,25 @@ std::vector<Message> ParseAll(const CatalogFile (&files)[N]) {
   return messages;
 }
 
+// What `word` may have been meant as: the names that it begins, as "h100" does, or else the nearest one.
+std::string Meant(std::string_view word, const std::vector<std::string>& names) {
+  const std::string small = absl::AsciiStrToLower(absl::string_view(word.data(), word.size()));
+  std::vector<std::string> begun;
+  for (const std::string& name : names) {
+    if (!small.empty() && absl::StartsWith(name, small)) begun.push_back(name);
+  }
+  return begun.empty() ? Nearest(small, names) : absl::StrJoin(begun, " or ");
+}
+
 template <class Message>
 absl::StatusOr<Message> Find(const std::vector<Message>& messages, std::string_view field, std::string_view type) {
   for (const auto& message : messages) {
     if (message.type() == type) return message;
   }
-  auto name = [](std::string* out, const Message& message) { absl::StrAppend(out, message.type()); };
-  return FieldError(field, type, absl::StrCat("unknown; known are ", absl::StrJoin(messages, ", ", name)));
+  std::vector<std::string> names;
+  for (const auto& message : messages) names.push_back(message.type());
+  return FieldError(field, type,
+                    absl::StrCat("unknown; did you mean ", Meant(type, names), "? Known are ", absl::StrJoin(names, ", ")));
 }
 
 // Keeps the first fault that the parser of text-format files finds.
@@ -268,6 +282,14 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
     if (peak.dtype() == dtype) return peak.flops_per_second();
   }
   return 0;
+}
+
+double TruePeakFlops(const v1::Device& device, v1::DType dtype) {
+  const bool of_no_machine = device.kind() == v1::CPU && !AssumedEfficiencies(device).empty();
+  const bool narrow = dtype == v1::BFLOAT16 || dtype == v1::FLOAT16;
+  const double peak = PeakFlops(device, dtype);
+  const bool in_software = narrow && peak < PeakFlops(device, v1::FLOAT32);
+  return of_no_machine || in_software ? 0 : peak;
 }
 
 double RanksPerCore(const v1::Cluster& cluster) {

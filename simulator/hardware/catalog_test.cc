@@ -121,6 +121,38 @@ TEST(CatalogTest, WrongFormsNameFieldAndRemedy) {
   }
 }
 
+TEST(CatalogTest, APeakThatADeviceDoesNotHaveIsNone) {
+  const auto cpu = FindDevice("cpu"), h100 = FindDevice("h100-sxm-80");
+  ASSERT_TRUE(cpu.ok() && h100.ok());
+  EXPECT_EQ(TruePeakFlops(*h100, v1::BFLOAT16), PeakFlops(*h100, v1::BFLOAT16)) << "a data sheet's";
+  EXPECT_EQ(TruePeakFlops(*cpu, v1::FLOAT32), 0) << "of no machine in particular";
+  v1::Device measured = *cpu;
+  for (auto& efficiency : *measured.mutable_efficiencies()) efficiency.set_source("measured");
+  EXPECT_EQ(TruePeakFlops(measured, v1::FLOAT32), PeakFlops(measured, v1::FLOAT32));
+  EXPECT_EQ(TruePeakFlops(measured, v1::BFLOAT16), PeakFlops(measured, v1::BFLOAT16));
+  for (auto& peak : *measured.mutable_peak_flops()) {
+    if (peak.dtype() == v1::BFLOAT16) peak.set_flops_per_second(1e9);
+  }
+  EXPECT_EQ(TruePeakFlops(measured, v1::BFLOAT16), 0) << "in software";
+  EXPECT_GT(TruePeakFlops(measured, v1::FLOAT32), 0);
+}
+
+TEST(CatalogTest, AMistypedTypeNamesWhatMayBeMeant) {
+  const auto meant = [](const absl::Status& status) {
+    const auto fault = GetFieldViolation(status);
+    const std::string text = fault ? fault->remedy() : "", begin = "did you mean ";
+    const size_t from = text.find(begin) + begin.size();
+    return text.substr(from, text.find('?') - from);
+  };
+  EXPECT_EQ(meant(ParseCluster("h100-sxm80:8x1").status()), "h100-sxm-80");
+  EXPECT_EQ(meant(ParseCluster("A100-SXM-80:8x1").status()), "a100-sxm-80");
+  EXPECT_EQ(meant(ParseCluster("cpux:1x1").status()), "cpu");
+  // All that begin with it, not the one of few letters.
+  EXPECT_EQ(meant(ParseCluster("h100:8x1").status()), "h100-pcie-80 or h100-sxm-80 or h100-sxm-96");
+  EXPECT_EQ(meant(FindDevice("H2").status()), "h200");
+  EXPECT_EQ(meant(FindLink("nvlink").status()).rfind("nvlink3 or nvlink4", 0), 0u);
+}
+
 TEST(CatalogTest, NodesLargerThanNvlinkJoinsAreRefused) {
   for (const char* text : {"h100-sxm-80:64", "h200:64x1", "h100-sxm-96:9x2", "b200:16", "a100-sxm-80:32"}) {
     const auto violation = GetFieldViolation(ParseCluster(text).status());

@@ -37,7 +37,7 @@ absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& star
   request.lease->resume_directory = start.resume_directory();
   request.lease->take_back = start.take_back();
   request.device = device.kind() == v1::CUDA ? "cuda" : "cpu";
-  request.peak_flops_per_second = sim::PeakFlops(device, request.recipe.training().mixed_precision_param());
+  request.peak_flops_per_second = sim::TruePeakFlops(device, request.recipe.training().mixed_precision_param());
   return request;
 }
 
