@@ -58,7 +58,7 @@ TEST_F(GpusTest, JobsSideBySideShareNoneAndAFreedOneIsGivenAgain) {
                                      sim::testing::FakeH100("GPU-c"), sim::testing::FakeH100("GPU-d")});
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
   recipe().mutable_training()->set_local_batch_size(1);
-  StartAgent({"--device=auto", "--slots=0"});
+  StartAgent({"--device=auto", "--slots="});
   ASSERT_TRUE(AwaitConnection());
   const v1::Worker worker = server_.Get().hellos[0].worker();
   EXPECT_EQ(worker.slots(), 4);

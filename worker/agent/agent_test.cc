@@ -535,6 +535,7 @@ TEST_F(RealTrainersTest, OtherRefusalsAndNoServerAreTriedAgain) {
 TEST_F(RealTrainersTest, BadCallsAreRefused) {
   std::ofstream(folder() + "/file") << "not a folder";
   const std::pair<const char*, const char*> bad[] = {{"--slots=-1", "--slots = -1"},
+                                                     {"--slots=0", "--slots = 0: must be 1 to 4096; leave it out"},
                                                      {"--slots=1000000", "--slots = 1000000"},
                                                      {"--name=bad/name", "--name = bad/name"},
                                                      {"--pool=a/b", "--pool = a/b"},

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,7 +29,8 @@
 ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
 ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host's name if it is not given");
 ABSL_FLAG(std::string, pool, "default", "of workers that jobs choose from");
-ABSL_FLAG(int64_t, slots, 0, "ranks that may run here at a time; 0: one for each GPU, or physical core");
+ABSL_FLAG(std::optional<int64_t>, slots, std::nullopt,
+          "ranks that may run here at a time; one for each GPU, or physical core, if not given");
 ABSL_FLAG(
     std::string, device, "auto",
     "what the ranks run on: cpu; cuda, each on a GPU of its own (CUDA_VISIBLE_DEVICES says which may be used); auto: cuda where "

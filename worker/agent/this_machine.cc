@@ -48,11 +48,13 @@ std::string NewInstance() {
   return id;
 }
 
-absl::Status CheckSlots(int64_t slots, int64_t gpus) {
-  if (slots < 0 || slots > kMostSlots)
-    return FieldError("--slots", absl::StrCat(slots), absl::StrCat("must be 0 to ", kMostSlots));
-  if (gpus == 0 || slots <= gpus) return absl::OkStatus();
-  return FieldError("--slots", absl::StrCat(slots),
+absl::Status CheckSlots(std::optional<int64_t> slots, int64_t gpus) {
+  if (!slots) return absl::OkStatus();
+  if (*slots < 1 || *slots > kMostSlots)
+    return FieldError("--slots", absl::StrCat(*slots),
+                      absl::StrCat("must be 1 to ", kMostSlots, "; leave it out for one for each GPU, or physical core"));
+  if (gpus == 0 || *slots <= gpus) return absl::OkStatus();
+  return FieldError("--slots", absl::StrCat(*slots),
                     absl::StrCat("is more than the GPUs that can be used here, ", gpus,
                                  ", and each slot has one of its own: give fewer, or --device=cpu"));
 }
@@ -76,7 +78,7 @@ absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options) {
   *worker.mutable_device() = devices->device;
   worker.set_host_memory_bytes(sim::HostMemoryBytes());
   worker.set_host_cores(sim::HostPhysicalCores());
-  worker.set_slots(options.slots > 0 ? options.slots : gpus > 0 ? gpus : worker.host_cores());
+  worker.set_slots(options.slots.value_or(gpus > 0 ? gpus : worker.host_cores()));
   for (int64_t slot = 0; slot < std::min(gpus, worker.slots()); ++slot) *worker.add_slot_devices() = devices->gpus[slot];
   worker.set_build_version(std::string(launch::BuildVersion()));
   worker.set_instance(NewInstance());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,9 +13,9 @@ namespace legoai::agent {
 struct MachineOptions {
   std::string name;  // empty: the host's
   std::string pool;
-  int64_t slots = 0;            // 0: one for each GPU, or physical core
-  std::string device = "auto";  // or "cpu", "cuda" (slot_devices.h)
-  std::string device_file;      // empty: as slot_devices.h says
+  std::optional<int64_t> slots = std::nullopt;  // unset: one for each GPU, or physical core
+  std::string device = "auto";                  // or "cpu", "cuda" (slot_devices.h)
+  std::string device_file;                      // empty: as slot_devices.h says
 };
 
 struct ThisWorker {

@@ -22,7 +22,7 @@ using sim::testing::FakeH200;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-MachineOptions With(const std::string& device, int64_t slots = 0, const std::string& file = "") {
+MachineOptions With(const std::string& device, std::optional<int64_t> slots = std::nullopt, const std::string& file = "") {
   return {.name = "tester", .pool = "default", .slots = slots, .device = device, .device_file = file};
 }
 
@@ -123,22 +123,23 @@ TEST_F(ThisMachineTest, AnUnknownCardIsDescribedByAFile) {
   q9.set_type("q9");
   const std::string file = DeviceFile("q9.txtpb", q9);
   for (const char* device : {"auto", "cuda"}) {
-    const auto machine = ThisMachine(With(device, 0, file));
+    const auto machine = ThisMachine(With(device, std::nullopt, file));
     ASSERT_TRUE(machine.ok()) << machine.status();
     EXPECT_EQ(machine->worker.device().type(), "q9");
     EXPECT_EQ(machine->worker.device().memory_bytes(), 1'000'000'000'000);
   }
-  EXPECT_THAT(Refusal(With("cpu", 0, file)), HasSubstr("--device_file"));
+  EXPECT_THAT(Refusal(With("cpu", std::nullopt, file)), HasSubstr("--device_file"));
 }
 
 TEST_F(ThisMachineTest, AFileOfAProcessorIsTakenWhereThereAreGpusToo) {
   const FakeGpus fake({FakeH100("GPU-a")});
   const std::string file = DeviceFile("cpu.txtpb", *sim::FindDevice("cpu"));
-  EXPECT_EQ(ThisMachine(With("auto", 0, file))->worker.device().kind(), v1::CPU);
-  EXPECT_THAT(Refusal(With("cuda", 0, file)), HasSubstr("--device_file"));
+  EXPECT_EQ(ThisMachine(With("auto", std::nullopt, file))->worker.device().kind(), v1::CPU);
+  EXPECT_THAT(Refusal(With("cuda", std::nullopt, file)), HasSubstr("--device_file"));
   const FakeGpus none({});
   v1::Device gpu = *sim::FindDevice("h200");
-  EXPECT_THAT(Refusal(With("auto", 0, DeviceFile("gpu.txtpb", gpu))), HasSubstr("the driver shows none")) << "which is not here";
+  EXPECT_THAT(Refusal(With("auto", std::nullopt, DeviceFile("gpu.txtpb", gpu))), HasSubstr("the driver shows none"))
+      << "which is not here";
 }
 
 }  // namespace
