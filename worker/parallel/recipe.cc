@@ -60,7 +60,8 @@ class Checker {
     }
   }
   void Real(const char* field, double value, bool ok, const char* remedy) {
-    if (!ok || !std::isfinite(value)) Fail(field, Tree(value).dump(), remedy);
+    if (std::isfinite(value) && !ok) Fail(field, Tree(value).dump(), remedy);
+    if (!std::isfinite(value)) Fail(field, absl::StrCat(value), "must be a finite number");
   }
   void OneOf(const char* field, const std::string& value, std::initializer_list<const char*> choices) {
     std::string list;

@@ -125,6 +125,7 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"optimizer", "name", "\"SGD\"", "\"AdamW\""},
            {"optimizer", "lr", "0", "1e-3"},
            {"optimizer", "lr", "inf", "1e-3"},
+           {"optimizer", "lr", "nan", "1e-3"},
            {"optimizer", "beta1", "1.0", "0"},
            {"optimizer", "beta2", "-0.1", "0.95"},
            {"optimizer", "eps", "0", "1e-8"},
