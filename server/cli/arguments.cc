@@ -41,6 +41,9 @@ std::string Usage(const CommandSpec& spec) {
   return text;
 }
 
+// `-ojson`, as `-o json`.
+bool IsOutputWithValue(const std::string& word) { return word.size() > 2 && word.starts_with("-o") && word[2] != '='; }
+
 // Breaks at spaces so that lines stay within `width`; later lines are indented.
 std::string Wrap(const std::string& text, size_t width, size_t indent) {
   std::string out;
@@ -75,7 +78,7 @@ absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::v
   const std::vector<Option> options = AllOptions(spec);
   bool only_positional = false;
   for (size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
+    const std::string word = !only_positional && IsOutputWithValue(words[i]) ? "-o=" + words[i].substr(2) : words[i];
     if (only_positional || word == "-" || word.empty() || word[0] != '-') {
       arguments.positional_.push_back(word);
       continue;
@@ -134,6 +137,19 @@ absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::v
                       absl::StrCat("is one word too many", takes, ". Example: ", spec.example));
   }
   return arguments;
+}
+
+std::vector<std::string> CommandFirst(std::vector<std::string> words) {
+  size_t before = 0;  // words that say how to print
+  while (before < words.size()) {
+    const std::string& word = words[before];
+    const bool alone = word == "-o" || word == "--output";
+    if (!alone && !word.starts_with("-o") && !word.starts_with("--output=")) break;
+    before += alone ? 2 : 1;
+  }
+  if (before >= words.size()) return {};
+  std::rotate(words.begin(), words.begin() + static_cast<ptrdiff_t>(before), words.begin() + static_cast<ptrdiff_t>(before) + 1);
+  return words;
 }
 
 absl::Status Arguments::SetFormat(const std::string& text) {

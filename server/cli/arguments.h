@@ -1,7 +1,8 @@
 // The command line of one `lego` command: what it may say, parsed and checked. Torch-free. Thread-safety: const after parsing.
 //
 // Options are `--name value` or `--name=value`; a key of the recipe, which has a point in it, is `--section.key=value`
-// (cli.md). Errors are FieldErrors of the option, unknown ones with the nearest known.
+// (cli.md). --output is `-o json`, `-ojson` and `-o=json` too. Errors are FieldErrors of the option, unknown ones with the
+// nearest known.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +70,10 @@ class Arguments {
   std::vector<std::pair<std::string, std::string>> recipe_keys_;
   std::map<std::string, std::vector<std::string>> values_;
 };
+
+// `words` of a call with the command's name first: what is said of the output before it, as in `lego -o json list`, comes right
+// behind it. Empty where no command is named.
+std::vector<std::string> CommandFirst(std::vector<std::string> words);
 
 // What `lego NAME --help` prints.
 std::string HelpText(const CommandSpec& spec);

@@ -60,7 +60,26 @@ TEST(Arguments, FormatOfTheOutput) {
   EXPECT_EQ(Parsed({}).format(), Format::kTable);
   EXPECT_EQ(Parsed({"-o", "json"}).format(), Format::kJson);
   EXPECT_EQ(Parsed({"--output=yaml"}).format(), Format::kYaml);
-  EXPECT_NE(ErrorOf(Spec(), {"-o", "xml"}).find("table, json or yaml"), std::string::npos);
+  EXPECT_EQ(Parsed({"-oyaml"}).format(), Format::kYaml);
+  EXPECT_EQ(Parsed({"-o=json"}).format(), Format::kJson);
+  EXPECT_EQ(Parsed({"--", "-ojson"}).positional(), std::vector<std::string>{"-ojson"});
+  for (const auto& words :
+       {std::vector<std::string>{"-o", "xml"}, {"-oxml"}, {"-o="}, {"-o", "json", "-oyaml", "--output=table"}})
+    EXPECT_NE(ErrorOf(Spec(), words).find("--output"), std::string::npos);
+  EXPECT_NE(ErrorOf(Spec(), {"-oxml"}).find("table, json or yaml"), std::string::npos);
+}
+
+TEST(Arguments, TheOutputMayStandBeforeTheCommand) {
+  const std::vector<std::string> rest = {"list", "-o", "json", "--limit", "3"};
+  EXPECT_EQ(CommandFirst({"-o", "json", "list", "--limit", "3"}), rest);
+  EXPECT_EQ(CommandFirst({"list", "-o", "json", "--limit", "3"}), rest);
+  for (const char* one : {"-ojson", "-o=json", "--output=json"})
+    EXPECT_EQ(CommandFirst({one, "list"}), (std::vector<std::string>{"list", one}));
+  EXPECT_EQ(CommandFirst({"--output", "json", "--output", "yaml", "list"}),
+            (std::vector<std::string>{"list", "--output", "json", "--output", "yaml"}));
+  EXPECT_EQ(CommandFirst({"--help"}), std::vector<std::string>{"--help"});
+  for (const auto& none : {std::vector<std::string>{}, {"-o"}, {"-o", "json"}, {"-ojson"}})
+    EXPECT_TRUE(CommandFirst(none).empty());
 }
 
 TEST(Arguments, WhatIsWrongIsNamed) {

@@ -37,11 +37,18 @@ bool IsAway(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty();
 }
 
+// gRPC wraps the system's word several times: "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7420:
+// Failed to connect to remote host: Connection refused".
+std::string SystemsWord(const std::string& message) {
+  const size_t at = message.rfind(": ");
+  return at == std::string::npos ? message : message.substr(at + 2);
+}
+
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   if (!IsAway(status)) return server::FromGrpcStatus(status);
   return absl::UnavailableError(absl::StrCat("no server at ", address,
                                              ": start one with ./quickstart or legoai-server, or give --server ADDRESS (",
-                                             status.error_message(), ")"));
+                                             SystemsWord(status.error_message()), ")"));
 }
 
 // Cancels a call as soon as `interrupted` says so, for as long as it lives.

@@ -21,6 +21,7 @@
 #include "worker/comm/flight_files.h"
 #include "worker/comm/flight_standstill.h"
 #include "worker/comm/ranks_text.h"
+#include "worker/launch/run_directory.h"
 #include "worker/launch/run_lock.h"
 
 namespace legoai::cli {
@@ -102,6 +103,16 @@ std::string AnalysisText(const v1::FlightAnalysis& analysis) {
   return absl::StrCat(text, analysis.text(), "\n");
 }
 
+// The job is there, so the call was right; there is nothing to show.
+absl::Status NoRecord(Client& client, const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  if (const auto job = client.GetJob(request); !job.ok()) return job.status();
+  return absl::NotFoundError(absl::StrCat(
+      name, " has no flight record: one is taken when an attempt hangs or a rank of it dies. ", "While it runs, `lego fr RUNS/",
+      IdOf(name), "/epoch-E` on its worker shows what its ", "ranks do; `lego logs ", IdOf(name), "` has what they said"));
+}
+
 // The record that a server has of a job; nothing where files are meant.
 absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& arguments) {
   if (!MeansJob(arguments)) return std::optional<v1::FlightRecord>();
@@ -110,6 +121,7 @@ absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& argume
   v1::GetFlightRecordRequest request;
   request.set_name(job->name);
   auto record = job->client->GetFlightRecord(request);
+  if (absl::IsNotFound(record.status())) return NoRecord(*job->client, job->name);
   if (!record.ok()) return record.status();
   return std::optional<v1::FlightRecord>(*std::move(record));
 }
@@ -148,30 +160,75 @@ std::string OriginText(const v1::FlightRecord& record) {
   return absl::StrCat("attempt ", record.attempt(), ", ", TimeText(record.time_us()), ": ", record.reason(), "\n");
 }
 
-absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto record = OfServer(arguments);
+// Of which attempt the records in a run's folder are, the latest: those of earlier ones are removed when the next begins. Nothing
+// where other files are meant.
+std::optional<v1::RunAttempt> AttemptOf(const std::vector<std::string>& places) {
+  if (places.size() != 1) return std::nullopt;
+  const auto run = launch::ReadRun(places[0]);
+  if (!run.ok() || !run->has_value() || (*run)->attempts().empty()) return std::nullopt;
+  v1::RunAttempt attempt = *(*run)->attempts().rbegin();
+  if (attempt.outcome() == "running" && !launch::IsTraining(places[0])) attempt.set_outcome("lost");
+  return attempt;
+}
+
+std::string UnixTimeText(double seconds) { return TimeText(static_cast<int64_t>(seconds * 1e6)); }
+
+// "attempt 2, which began 2026-11-21 20:52:25 and failed 2026-11-21 20:53:01 at step 7".
+std::string OriginText(const v1::RunAttempt& attempt) {
+  std::string text =
+      absl::StrCat("attempt ", attempt.attempt(), ", which began ", UnixTimeText(attempt.started_unix_seconds()), " and ");
+  if (attempt.outcome() == "running") return text + "goes on\n";
+  absl::StrAppend(&text, attempt.outcome() == "lost" ? "was lost with its launcher" : attempt.outcome());
+  if (attempt.has_ended_unix_seconds()) absl::StrAppend(&text, " ", UnixTimeText(attempt.ended_unix_seconds()));
+  if (attempt.has_last_step()) absl::StrAppend(&text, " at step ", attempt.last_step());
+  return text + "\n";
+}
+
+// A record with where it is from: a server, a run's folder, or files that say nothing of that.
+struct Found {
+  std::optional<v1::FlightRecord> record;
+  std::optional<v1::RunAttempt> attempt;
+  std::vector<v1::FlightDump> dumps;
+  std::optional<v1::FlightAnalysis> known;  // otherwise it follows from the dumps
+};
+
+absl::StatusOr<Found> Find(const Arguments& arguments) {
+  Found found;
+  auto record = OfServer(arguments);
   if (!record.ok()) return record.status();
-  absl::StatusOr<std::vector<v1::FlightDump>> dumps = std::vector<v1::FlightDump>();
-  std::optional<v1::FlightAnalysis> known;
-  if (*record) {
-    dumps->assign((*record)->dumps().begin(), (*record)->dumps().end());
-    if (!(*record)->analysis().verdict().empty()) known = (*record)->analysis();
-  } else {
-    dumps = OfFiles(arguments.positional(), &known);
+  found.record = *std::move(record);
+  if (found.record) {
+    found.dumps.assign(found.record->dumps().begin(), found.record->dumps().end());
+    if (!found.record->analysis().verdict().empty()) found.known = found.record->analysis();
+    return found;
   }
+  auto dumps = OfFiles(arguments.positional(), &found.known);
   if (!dumps.ok()) return dumps.status();
-  const MergedFlight flight = MergeFlightDumps(*dumps);
-  const v1::FlightAnalysis analysis = known ? *known : comm::AnalyzeFlight(*dumps, flight.world_size);
+  found.dumps = *std::move(dumps);
+  found.attempt = AttemptOf(arguments.positional());
+  return found;
+}
+
+Tree OriginTree(const Found& found) {
+  if (found.record) {
+    return {{"attempt", found.record->attempt()}, {"reason", found.record->reason()}, {"time_us", found.record->time_us()}};
+  }
+  return found.attempt ? ToTree(*found.attempt) : Tree::object();
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const auto found = Find(arguments);
+  if (!found.ok()) return found.status();
+  const MergedFlight flight = MergeFlightDumps(found->dumps);
+  const v1::FlightAnalysis analysis = found->known ? *found->known : comm::AnalyzeFlight(found->dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
-    Print(absl::StrCat(*record ? OriginText(**record) : "", FlightTable(flight, *dumps, arguments.Has("all")),
-                       AnalysisText(analysis)));
+    const std::string origin = found->record    ? OriginText(*found->record)
+                               : found->attempt ? OriginText(*found->attempt)
+                                                : std::string();
+    Print(absl::StrCat(origin, FlightTable(flight, found->dumps, arguments.Has("all")), AnalysisText(analysis)));
     return kDone;
   }
-  Tree tree;
-  if (*record) {
-    tree["attempt"] = (*record)->attempt();
-    tree["reason"] = (*record)->reason();
-  }
+  Tree tree = OriginTree(*found);
   tree["world_size"] = flight.world_size;
   tree["ranks"] = flight.ranks;
   tree["missing"] = flight.missing;

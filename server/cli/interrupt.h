@@ -1,6 +1,8 @@
 // Ctrl-C and SIGTERM while a command works. Torch-free.
 #pragma once
 
+#include <string>
+
 #include "worker/launch/stop_pipe.h"
 
 namespace legoai::cli {
@@ -19,10 +21,14 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   bool interrupted() const;
+  // What the first signal and the later ones are answered with from now on, at once and as a line on standard error: whoever
+  // presses Ctrl-C must not wonder whether it was heard. Nothing before the first call, which is the one that counts.
+  void Announce(const std::string& first, const std::string& later);
   // The first signal requests a stop that saves, the second one that does not.
   launch::StopPipe* stop_pipe() { return &stop_; }
 
  private:
+  std::string first_answer_, later_answer_;  // whole lines; not changed once a handler may see them
   launch::StopPipe stop_;
 };
 

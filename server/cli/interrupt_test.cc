@@ -17,6 +17,19 @@ TEST(Interrupt, TheFirstSignalSavesAndTheSecondDoesNot) {
   EXPECT_EQ(guard.stop_pipe()->Take(), launch::Stop::kDiscard);
 }
 
+TEST(Interrupt, SignalsAreAnsweredAtOnce) {
+  for (const bool announced : {true, false}) {
+    InterruptGuard guard;
+    if (announced) guard.Announce("stopping after this step", "stopping now");
+    ::testing::internal::CaptureStderr();
+    raise(SIGINT);
+    raise(SIGTERM);
+    raise(SIGINT);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+              announced ? "stopping after this step\nstopping now\nstopping now\n" : "");
+  }
+}
+
 TEST(Interrupt, WhatWasIgnoredStaysSo) {
   signal(SIGHUP, SIG_IGN);
   {

@@ -40,6 +40,14 @@ std::string WarmUpNote(const v1::Recipe& recipe) {
                       ", training.steps = ", steps);
 }
 
+std::string ContextNote(const v1::Recipe& recipe, const v1::Model& model) {
+  const int64_t tokens = recipe.training().seq_len(), context = model.max_position_embeddings();
+  if (model.architecture() == v1::GPT2 || context <= 0 || tokens <= context) return "";
+  return absl::StrCat("note: training.seq_len = ", tokens,
+                      " is longer than the model's context, max_position_embeddings = ", context,
+                      "; it can be trained so, but what uses the model later may not go beyond its context");
+}
+
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option) {
   const std::string path = arguments.Text(option);
   if (path.empty()) return path;

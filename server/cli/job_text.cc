@@ -63,6 +63,15 @@ std::string RetryText(const v1::Job& job) {
                       of == job.retry_of() ? "" : absl::StrCat(" of ", of));
 }
 
+std::string LevelText(const std::string& level) {
+  return Colored(level == "error" ? Color::kRed : level == "warning" ? Color::kYellow : Color::kNone, level);
+}
+
+std::string WorkerStateText(const v1::Worker& worker) {
+  if (!worker.connected()) return Colored(Color::kRed, EnumText(worker.state()) + ", not connected");
+  return Colored(worker.state() == v1::READY ? Color::kGreen : Color::kYellow, EnumText(worker.state()));
+}
+
 std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
   Table table({"attempt", "epoch", "<state", "ranks", "<workers", "<started", "from step", "last step", "<error"});
   for (const v1::Attempt& attempt : attempts) {
@@ -83,6 +92,15 @@ std::string TimeText(int64_t time_us) {
   return time_us == 0 ? "" : absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMicros(time_us), absl::LocalTimeZone());
 }
 
+std::string StateText(v1::JobState state, Stream stream) {
+  const Color color = state == v1::SUCCEEDED                              ? Color::kGreen
+                      : state == v1::FAILED                               ? Color::kRed
+                      : state == v1::CANCELLED || state == v1::RESTARTING ? Color::kYellow
+                      : state == v1::RUNNING                              ? Color::kCyan
+                                                                          : Color::kNone;
+  return Colored(color, EnumText(state), stream);
+}
+
 std::string DurationText(double seconds) {
   const int64_t whole = std::llround(std::max(0.0, seconds));
   if (whole >= 3600) return absl::StrFormat("%d h %02d min", whole / 3600, whole / 60 % 60);
@@ -92,7 +110,7 @@ std::string DurationText(double seconds) {
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
   Table table({"<job", "<state", "<name", "step", "loss", "<submitted", "<why"});
   for (const v1::Job& job : jobs) {
-    table.Add({Id(job.name()), EnumText(job.state()), Shortened(job.spec().display_name(), kNameWidth),
+    table.Add({Id(job.name()), StateText(job.state()), Shortened(job.spec().display_name(), kNameWidth),
                job.has_progress() ? StepText(job.progress()) : "", LossText(job.progress()), TimeText(job.create_time_us()),
                WhyText(job)});
   }
@@ -103,7 +121,7 @@ std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField
   std::string text;
   Line("job", job.name(), &text);
   Line("name", job.spec().display_name(), &text);
-  Line("state", absl::StrCat(EnumText(job.state()), WhyText(job).empty() ? "" : ": ", WhyText(job)), &text);
+  Line("state", absl::StrCat(StateText(job.state()), WhyText(job).empty() ? "" : ": ", WhyText(job)), &text);
   Line("queue position", job.has_queue_position() ? absl::StrCat(job.queue_position()) : "", &text);
   Line("error", job.outcome().error().message(), &text);
   Line("submitted", TimeText(job.create_time_us()), &text);
@@ -149,7 +167,7 @@ std::string ProgressText(const v1::Job& job, const v1::PlanningProgress* plannin
 }
 
 std::string OutcomeText(const v1::Job& job) {
-  std::string text = absl::StrCat(job.name(), " ", EnumText(job.state()));
+  std::string text = absl::StrCat(job.name(), " ", StateText(job.state()));
   if (job.outcome().has_error()) return absl::StrCat(text, ": ", job.outcome().error().message());
   if (!job.reason().empty() && job.state() != v1::SUCCEEDED) absl::StrAppend(&text, ": ", job.reason());
   if (job.has_progress()) absl::StrAppend(&text, " at step ", StepText(job.progress()));
@@ -181,13 +199,13 @@ std::string MeasuredText(const v1::Attempt& attempt) {
 
 std::string TransitionText(const v1::Transition& transition) {
   const std::string from = EnumText(transition.from());
-  return absl::StrCat(TimeText(transition.time_us()), "  ", from.empty() ? "" : from + " -> ", EnumText(transition.to()),
-                      transition.reason().empty() ? "" : ": ", transition.reason());
+  return absl::StrCat(TimeText(transition.time_us()), "  ", from.empty() ? "" : from + " -> ",
+                      StateText(transition.to(), Stream::kErr), transition.reason().empty() ? "" : ": ", transition.reason());
 }
 
 std::string LogText(const v1::LogLine& line) {
   return absl::StrCat(TimeText(line.time_us()), line.attempt() == 0 ? "" : absl::StrCat("  attempt ", line.attempt()),
-                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : "", "  ", line.level(),
+                      line.has_rank() ? absl::StrCat(" rank ", line.rank()) : "", "  ", LevelText(line.level()),
                       line.level().empty() ? "" : ": ", line.text());
 }
 
@@ -200,8 +218,7 @@ std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& w
       used += use.slots();
       jobs.push_back(absl::StrCat(Id(use.job()), " x", use.slots()));
     }
-    table.Add({Id(worker.name()), absl::StrCat(EnumText(worker.state()), worker.connected() ? "" : ", not connected"),
-               worker.pool(), worker.device().type(), absl::StrCat(worker.slots()),
+    table.Add({Id(worker.name()), WorkerStateText(worker), worker.pool(), worker.device().type(), absl::StrCat(worker.slots()),
                absl::StrCat(std::max<int64_t>(0, worker.slots() - used)), BytesText(worker.host_memory_bytes()), worker.host(),
                TimeText(worker.last_seen_time_us()), absl::StrJoin(jobs, ", ")});
   }

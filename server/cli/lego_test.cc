@@ -1,4 +1,5 @@
 // The command as a user meets it: the real programs, started as processes; exit codes, messages and the JSON of cli.md.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -106,6 +107,19 @@ TEST_F(Lego, CatalogsAndVersion) {
     EXPECT_NE(script.find("budget-seconds"), std::string::npos) << shell;
     EXPECT_EQ(Json::parse(Run({"completion", shell, "-o", "json"}).out)["script"], script);
   }
+}
+
+TEST_F(Lego, TheOutputIsSaidBeforeOrAfterTheCommand) {
+  const std::string json = Run({"models", "-o", "json"}).out;
+  ASSERT_FALSE(Json::parse(json, nullptr, false).is_discarded()) << json;
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"-o", "json", "models"},
+                                                                                     {"-ojson", "models"},
+                                                                                     {"--output=json", "models"},
+                                                                                     {"models", "-ojson"},
+                                                                                     {"models", "-o=json"}})
+    EXPECT_EQ(Run(words).out, json) << words[0];
+  ExpectError({"-o", "json", "models", "-oyaml"}, 2, {"--output", "given twice"});
+  ExpectError({"-oxml", "models"}, 2, {"--output", "table, json or yaml"});
 }
 
 TEST_F(Lego, CalibrateMakesADeviceOfMeasurements) {
@@ -388,6 +402,11 @@ TEST_F(Lego, TrainsResumesAndIsLookedAt) {
   const Result table = Run({"fr", Path("run")});
   EXPECT_EQ(table.code, 0);
   EXPECT_NE(table.out.find("\nverdict: fully_matched\n"), std::string::npos) << table.out;
+  // Of which attempt it is, and when that was.
+  EXPECT_THAT(table.out, ::testing::MatchesRegex(
+                             "attempt 2, which began 20..-..-.. ..:..:.. and finished 20..-..-.. ..:..:.. at step 6\n.*"));
+  EXPECT_EQ(Json::parse(records.out)["attempt"], 2);
+  EXPECT_EQ(Json::parse(records.out)["outcome"], "finished");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +60,9 @@ std::string Overview(const std::vector<Command>& commands) {
   for (const Command& command : commands)
     absl::StrAppend(&text, absl::StrFormat("  %-12s %s\n", command.spec.name, command.spec.summary));
   return text +
-         "\n`lego COMMAND --help` shows the options of a command, with an example.\n"
+         "\n`lego COMMAND --help` shows the options of a command, with an example. -o json or -o yaml, before or after the "
+         "command,\n"
+         "prints its result for programs; NO_COLOR=1 in the environment prints without colours.\n"
          "exit codes: 0 done, 1 failed, 2 the call was wrong, 3 nothing fits, 130 interrupted\n";
 }
 
@@ -70,7 +73,8 @@ int CodeOf(const absl::Status& status) {
 }
 
 int Report(const std::string& name, const absl::Status& status, int code) {
-  std::fprintf(stderr, "lego %s: %s\n", name.c_str(), Printable(std::string(status.message()), Lines::kKeep).c_str());
+  const std::string who = Colored(Color::kRed, absl::StrCat("lego ", name, ":"), Stream::kErr);
+  std::fprintf(stderr, "%s %s\n", who.c_str(), Printable(std::string(status.message()), Lines::kKeep).c_str());
   return code;
 }
 
@@ -102,6 +106,7 @@ int Main(std::vector<std::string> words) {
     return kWrongCall;
   }
   const std::vector<Command> commands = AllCommands();
+  words = CommandFirst(std::move(words));
   std::string name = words.empty() ? "--help" : words[0];
   if (!words.empty()) words.erase(words.begin());
   if (name == "--version") name = "version";

@@ -1,8 +1,13 @@
 #include "server/cli/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,6 +31,28 @@ std::string Scaled(double value, double base, const std::vector<const char*>& un
 
 // Of UTF-8: not a further byte of a character.
 bool BeginsCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+constexpr const char* kColors[] = {"", "\033[31m", "\033[32m", "\033[33m", "\033[36m"};  // as Color has them
+constexpr char kReset[] = "\033[0m";
+
+bool Says(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+bool HasColors(Stream stream) {
+  if (Says("NO_COLOR") || !Says("TERM") || std::string(std::getenv("TERM")) == "dumb") return false;
+  return isatty(stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO) != 0;
+}
+
+// Bytes of a colour of ours that `text` begins with; 0: of none.
+size_t ColorBytes(std::string_view text) {
+  if (text.empty() || text[0] != '\033') return 0;
+  for (const char* color : kColors) {
+    if (*color != '\0' && text.starts_with(color)) return std::strlen(color);
+  }
+  return text.starts_with(kReset) ? std::strlen(kReset) : 0;
+}
 
 }  // namespace
 
@@ -93,7 +120,36 @@ std::string Table::Text() const {
 
 std::string TreeText(Format format, const Tree& tree) { return format == Format::kYaml ? ToYaml(tree) : tree.dump(2) + "\n"; }
 
-size_t Width(const std::string& text) { return std::count_if(text.begin(), text.end(), BeginsCharacter); }
+std::string Colored(Color color, const std::string& text, Stream stream) {
+  if (color == Color::kNone || !HasColors(stream)) return text;
+  return absl::StrCat(kColors[static_cast<int>(color)], text, kReset);
+}
+
+std::string Shown(const std::string& text, Stream stream) {
+  if (!HasColors(stream)) return Printable(text, Lines::kKeep);
+  std::string shown;
+  for (std::string_view rest = text; !rest.empty();) {
+    if (const size_t color = ColorBytes(rest); color > 0) {
+      shown += rest.substr(0, color);
+      rest.remove_prefix(color);
+      continue;
+    }
+    const size_t end = std::min(rest.find('\033', 1), rest.size());
+    shown += Printable(rest.substr(0, end), Lines::kKeep);
+    rest.remove_prefix(end);
+  }
+  return shown;
+}
+
+size_t Width(const std::string& text) {
+  size_t width = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t color = ColorBytes(rest);
+    if (color == 0 && BeginsCharacter(rest[0])) ++width;
+    rest.remove_prefix(std::max<size_t>(color, 1));
+  }
+  return width;
+}
 
 std::string FirstColumns(const std::string& text, size_t columns) {
   const auto end = std::find_if(text.begin(), text.end(), [&columns](char c) { return BeginsCharacter(c) && columns-- == 0; });
@@ -101,7 +157,7 @@ std::string FirstColumns(const std::string& text, size_t columns) {
 }
 
 void Print(const std::string& raw) {
-  const std::string text = Printable(raw, Lines::kKeep);
+  const std::string text = Shown(raw, Stream::kOut);
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }

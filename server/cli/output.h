@@ -39,11 +39,21 @@ class Table {
 // `tree` in a format that is not the table's.
 std::string TreeText(Format format, const Tree& tree);
 
-// Columns of a terminal that UTF-8 text takes, a character each; and its first `columns`.
+// Colours, of states and warnings: only where the stream is a terminal that has them (TERM is set and not "dumb") and nobody has
+// said NO_COLOR (no-color.org).
+enum class Stream { kOut, kErr };
+enum class Color { kNone, kRed, kGreen, kYellow, kCyan };
+std::string Colored(Color color, const std::string& text, Stream stream = Stream::kOut);
+
+// `text` as the stream may have it: control characters are shown and not obeyed, but for the colours of Colored().
+std::string Shown(const std::string& text, Stream stream);
+
+// Columns of a terminal that UTF-8 text takes, a character each and colours none; and its first `columns`, of text without
+// colours.
 size_t Width(const std::string& text);
 std::string FirstColumns(const std::string& text, size_t columns);
 
-// Writes to standard output.
+// Writes to standard output what Shown() gives.
 void Print(const std::string& text);
 // Whether all of it was written: a disk may be full.
 bool AllPrinted();

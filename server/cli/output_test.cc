@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 namespace legoai::cli {
 namespace {
@@ -53,6 +54,14 @@ TEST(Output, ControlCharactersAreShownNotObeyed) {
   ::testing::internal::CaptureStdout();
   Print(TreeText(Format::kJson, {{"name", "a\x1b\x7f\"\n"}}));
   EXPECT_EQ(Tree::parse(::testing::internal::GetCapturedStdout())["name"], "a\x1b\x7f\"\n") << "it is still JSON";
+}
+
+TEST(Output, ColoursTakeNoColumnsAndAreOfTerminalsOnly) {
+  setenv("TERM", "xterm", 1);
+  EXPECT_EQ(Colored(Color::kRed, "failed"), "failed") << "standard output of a test is no terminal";
+  EXPECT_EQ(Shown("\033[31mfailed\033[0m", Stream::kOut), "\\u001b[31mfailed\\u001b[0m") << "nor is what others colour";
+  EXPECT_EQ(Width("\033[31mfailed\033[0m"), 6u);
+  EXPECT_EQ(Width("\033[2J"), 4u) << "no colour of ours";
 }
 
 TEST(Output, ColumnsAreCharacters) {

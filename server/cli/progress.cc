@@ -50,7 +50,7 @@ void ProgressLine::Show(const std::string& raw) {
 }
 
 void ProgressLine::Note(const std::string& raw) {
-  const std::string text = Printable(raw, Lines::kKeep);
+  const std::string text = Shown(raw, Stream::kErr);
   if (shown_.empty()) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;

@@ -1,6 +1,7 @@
 #include "server/cli/server_call.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -14,6 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/printable.h"
+#include "server/jobs/job_states.h"
 #include "server/jobs/names.h"
 
 namespace legoai::cli {
@@ -49,6 +52,17 @@ std::string DescribedAll(const std::vector<const v1::Job*>& jobs) {
   return absl::StrJoin(lines, "\n  ");
 }
 
+// Of jobs with the same name, the latest first: the one that is under way, or else the newest. `name`: for the note that tells.
+const v1::Job& Preferred(const std::vector<const v1::Job*>& jobs, const std::string& name) {
+  const auto active = std::find_if(jobs.begin(), jobs.end(), [](const v1::Job* job) { return !server::IsFinal(job->state()); });
+  const v1::Job& taken = active == jobs.end() ? *jobs.front() : **active;
+  if (jobs.size() > 1) {
+    std::fprintf(stderr, "note: %zu jobs are called %s; this is the %s one, %s\n", jobs.size(), Printable(name).c_str(),
+                 active == jobs.end() ? "newest" : "latest active", Described(taken).c_str());
+  }
+  return taken;
+}
+
 absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& text) {
   v1::ListJobsRequest request;
   request.set_parent(kParent);
@@ -56,13 +70,15 @@ absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& t
   const auto jobs = client.ListJobs(request);
   if (!jobs.ok()) return jobs.status();
   const std::string part = absl::AsciiStrToUpper(text);
-  std::vector<const v1::Job*> found;
+  std::vector<const v1::Job*> found, named;
   for (const v1::Job& job : jobs->jobs()) {
     const std::string id = IdOf(job.name());
-    const bool meant = absl::StartsWith(id, part) || absl::EndsWith(id, part) || job.spec().display_name() == text;
-    if (meant) found.push_back(&job);
+    const bool called = job.spec().display_name() == text;
+    if (called) named.push_back(&job);
+    if (called || absl::StartsWith(id, part) || absl::EndsWith(id, part)) found.push_back(&job);
   }
   if (found.size() == 1) return found[0]->name();
+  if (!named.empty() && named.size() == found.size()) return Preferred(named, text).name();
   if (found.empty())
     return FieldError("JOB", text,
                       absl::StrCat("is neither the name nor the beginning or end of an id of the latest ", kLatest,

@@ -20,7 +20,8 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 
 // The resource name of a job: `text` is one, or an id of projects/default, or, of one alone of the latest 1,000 jobs, the
-// beginning or end of the id, or the name that people gave it. Errors (field JOB): none, or several, which are listed.
+// beginning or end of the id; or the name that people gave one of them: of several so named the latest that has not ended, or
+// else the newest, and a line on standard error says which. Errors (field JOB): none, or several, which are listed.
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text);
 
 // Whether `text` can be nothing but a job: a resource name, or a whole id.

@@ -94,6 +94,9 @@ TEST_F(ServerCommands, WithoutAServerTheLineSaysWhatToDo) {
     ExpectError({command}, 1,
                 {"no server at " + service_.address() + ": start one with ./quickstart or legoai-server, or give --server"});
   }
+  const std::string line = Run({"list"}).err;
+  for (const char* wrapper : {"last error", "UNKNOWN", "all addresses;"})
+    EXPECT_EQ(line.find(wrapper), std::string::npos) << line;
   ExpectError({"watch", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 1, {"no server at"});
   ExpectError({"submit", Path("recipe.toml")}, 1, {"no server at"});
 }
@@ -183,16 +186,31 @@ TEST_F(ServerCommands, PartsOfIdsMustBeUnique) {
   service_.Create();
   ExpectError({"get", "01"}, 2, {"JOB", "fits 2 jobs; give more of the id of one"});
   ExpectError({"get", "ZZZZ"}, 2, {"JOB", "lego list"});
-  // Names are good as long as one job has it; otherwise the ids are listed.
-  const v1::Job first = service_.Create("Bible");
-  EXPECT_EQ(RunJson({"get", "Bible"})["name"], first.name());
-  const v1::Job second = service_.Create("Bible");
-  ExpectError({"get", "Bible"}, 2,
-              {"fits 2 jobs", Id(first) + " (submitted, Bible)", Id(second) + " (submitted, Bible)", "more of the id"});
+  // A name that is also a part of the id of another job.
+  const v1::Job other = service_.Create("other");
+  const v1::Job suffix = service_.Create(Suffix(other));
+  ExpectError({"get", Suffix(other)}, 2, {"fits 2 jobs", Id(other) + " (submitted, other)", Id(suffix)});
   ExpectError({"get", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 2, {"there is no such job"});
   ExpectError({"get", "projects/default/jobs/x"}, 2, {"JOB"});
   ExpectError({"list", "--filter", "state = runing"}, 2, {"filter", "running"});
   ExpectError({"list", "--limit", "0"}, 2, {"--limit"});
+}
+
+TEST_F(ServerCommands, OfJobsWithOneNameTheActiveOneIsMeantOrElseTheNewest) {
+  const v1::Job first = service_.Create("Bible");
+  const Result alone = Run({"get", "Bible", "-o", "json"});
+  EXPECT_EQ(Json::parse(alone.out)["name"], first.name());
+  EXPECT_EQ(alone.err, "");
+  const v1::Job second = service_.Create("Bible");
+  EXPECT_EQ(RunJson({"get", "Bible"})["name"], second.name()) << "both are active";
+  EXPECT_EQ(RunJson({"cancel", Id(second)})["state"], "cancelled");
+  const Result active = Run({"get", "Bible", "-o", "json"});
+  EXPECT_EQ(Json::parse(active.out)["name"], first.name()) << "the older one is still active";
+  EXPECT_EQ(active.err, "note: 2 jobs are called Bible; this is the latest active one, " + Id(first) + " (submitted, Bible)\n");
+  EXPECT_EQ(RunJson({"cancel", "Bible"})["name"], first.name());
+  const Result newest = Run({"get", "Bible", "-o", "json"});
+  EXPECT_EQ(Json::parse(newest.out)["name"], second.name()) << "both have ended";
+  EXPECT_NE(newest.err.find("this is the newest one, " + Id(second) + " (cancelled, Bible)"), std::string::npos) << newest.err;
 }
 
 TEST_F(ServerCommands, AWatchOutlivesTheServer) {
@@ -266,6 +284,25 @@ TEST_F(ServerCommands, AWatchOnATerminalHasABarThatGrows) {
   await("succeeded");  // else its last lines would not fit into the terminal
   EXPECT_EQ(Wait(watch).code, 0) << terminal.Text();
   EXPECT_NE(terminal.Text().find("running  ██████······  step 6/12"), std::string::npos) << terminal.Text();
+}
+
+TEST_F(ServerCommands, StatesHaveColoursOnATerminalUnlessTheyAreUnwanted) {
+  const v1::Job job = service_.Create("my job");
+  EXPECT_EQ(RunJson({"cancel", Id(job)})["state"], "cancelled");
+  const auto list = [&](const std::string& environment) {
+    Terminal terminal;
+    const Result result =
+        Wait(StartProgram({"/bin/sh", "-c", environment + " exec " + kLego + " list >" + terminal.name() + " 2>&1"}));
+    EXPECT_EQ(result.code, 0);
+    return terminal.Text();
+  };
+  const std::string colored = "\033[33mcancelled\033[0m  ";
+  EXPECT_NE(list("NO_COLOR= TERM=xterm").find(Id(job) + "  " + colored), std::string::npos) << list("NO_COLOR= TERM=xterm");
+  for (const char* plain : {"NO_COLOR=1 TERM=xterm", "TERM=dumb", "TERM="})
+    EXPECT_NE(list(plain).find(Id(job) + "  cancelled  "), std::string::npos) << plain;
+  EXPECT_EQ(Run({"list"}).out.find('\033'), std::string::npos) << "a pipe";
+  const Result wrong = Wait(StartProgram({"/bin/sh", "-c", std::string("TERM=xterm exec ") + kLego + " list --limit 0"}));
+  EXPECT_EQ(wrong.err.rfind("lego list: --limit", 0), 0u) << wrong.err;
 }
 
 TEST_F(ServerCommands, WatchesAsJsonAreLines) {
@@ -347,7 +384,8 @@ TEST_F(ServerCommands, WorkersAreShownAndDrained) {
 
 TEST_F(ServerCommands, CheckpointsAndFlightRecordsOfAJob) {
   const v1::Job job = service_.Create("my job");
-  ExpectError({"fr", Id(job)}, 2, {"no flight record"});
+  ExpectError({"fr", Id(job)}, 1, {job.name() + " has no flight record: one is taken when", "lego logs " + Id(job)});
+  ExpectError({"fr", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 2, {"there is no such job"});
   service_.Write([&](store::Transaction& transaction) -> absl::Status {
     v1::Checkpoint checkpoint;
     checkpoint.set_name(job.name() + "/checkpoints/100");

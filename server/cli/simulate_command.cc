@@ -49,11 +49,12 @@ std::string TimeTable(const v1::Estimate& estimate) {
 
 std::string StageText(const v1::StageEstimate& stage) {
   const int64_t headroom = planner::HeadroomBytes(stage);
-  std::string text = absl::StrCat(
-      "stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()), " of ",
-      BytesText(planner::UsableBytes(stage)), " usable (", BytesText(stage.capacity_bytes()), " less ",
-      BytesText(stage.reserve_bytes()), " reserve), ",
-      headroom >= 0 ? BytesText(headroom) + " free" : BytesText(-headroom) + " TOO MUCH", "\n  peak at ", stage.peak_at(), "\n");
+  std::string text =
+      absl::StrCat("stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()), " of ",
+                   BytesText(planner::UsableBytes(stage)), " usable (", BytesText(stage.capacity_bytes()), " less ",
+                   BytesText(stage.reserve_bytes()), " reserve), ",
+                   headroom >= 0 ? BytesText(headroom) + " free" : Colored(Color::kRed, BytesText(-headroom) + " TOO MUCH"),
+                   "\n  peak at ", stage.peak_at(), "\n");
   auto categories = Numbers(stage.categories(), "_bytes");
   std::stable_sort(categories.begin(), categories.end(), [](auto& a, auto& b) { return a.second > b.second; });
   Table table({"<  category", "bytes", "share", "<"});
@@ -123,6 +124,8 @@ absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const 
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const auto request = ReadRequest(arguments);
   if (!request.ok()) return request.status();
+  if (const std::string note = ContextNote(request->recipe(), request->model()); !note.empty())
+    std::fprintf(stderr, "%s\n", note.c_str());
   InterruptGuard guard;
   ProgressLine line;
   line.ShowPassing(arguments.Has("benchmark") ? "the step is captured, and its operators are timed on this machine"

@@ -47,7 +47,9 @@ absl::StatusOr<v1::CreateJobRequest> ReadRequest(const Arguments& arguments) {
   *request.mutable_spec() = *std::move(spec);
   v1::Recipe recipe = request.spec().recipe();
   parallel::FillDefaults(&recipe);
-  if (const std::string note = WarmUpNote(recipe); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
+  for (const std::string& note : {WarmUpNote(recipe), ContextNote(recipe, request.spec().model())}) {
+    if (!note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
+  }
   if (request.spec().dataset().sha256().empty()) {
     std::fprintf(stderr, "note: %s is not visible here; the workers look for it\n", request.spec().dataset().uri().c_str());
   }

@@ -72,7 +72,7 @@ constexpr TorchTitanKey kKeys[] = {
     {"checkpoint.create_seed_checkpoint", "remove it: a seed gives the same weights for every layout"},
     {"comm.save_traces_folder", "remove it: flight records are in flight/ of job.dump_folder"},
     {"comm.save_traces_file_prefix", "remove it: flight records are called flight/rank-R"},
-    {"metrics.disable_color_printing", "remove it: nothing is printed in colour"},
+    {"metrics.disable_color_printing", "remove it: NO_COLOR=1 in the environment does that"},
     {"metrics.save_tb_folder", "remove it: event files are in tensorboard/ of job.dump_folder"},
     {"metrics.save_for_all_ranks", "remove it: metrics are of all ranks together"},
     {"metrics.enable_wandb", "remove it: metrics.enable_tensorboard writes event files, metrics.jsonl is always there"},
