@@ -132,12 +132,17 @@ void MakePathsAbsolute(v1::Recipe* recipe) {
 
 }  // namespace
 
-absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path, const parallel::Overrides& overrides) {
+absl::StatusOr<v1::JobSpec> ParseJobFile(const std::string& path, const parallel::Overrides& overrides) {
   const auto text = ReadFileOf("JOB.toml", path, kMostTextBytes, "give the path of a TOML file");
   if (!text.ok()) return text.status();
   auto spec = Parse(*text, overrides);
-  absl::Status status = spec.status();
-  if (status.ok()) status = ReadModel(&*spec);
+  return spec.ok() ? spec : Annotate(spec.status(), path);
+}
+
+absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path, const parallel::Overrides& overrides) {
+  auto spec = ParseJobFile(path, overrides);
+  if (!spec.ok()) return spec;
+  absl::Status status = ReadModel(&*spec);
   if (status.ok()) status = ReadDataset(&*spec);
   if (!status.ok()) return Annotate(status, path);
   MakePathsAbsolute(spec->mutable_recipe());

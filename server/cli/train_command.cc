@@ -15,10 +15,12 @@
 #include "proto/errors.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
+#include "server/cli/job_file.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
 #include "server/cli/pace.h"
 #include "server/cli/progress.h"
+#include "server/cli/train_layout.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/nvml.h"
@@ -27,6 +29,7 @@
 #include "worker/comm/flight_analysis.h"
 #include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
+#include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
 namespace {
@@ -73,26 +76,48 @@ absl::Status GiveGpus(std::vector<std::string> gpus, launch::TrainRequest* reque
 
 struct TrainCall {
   launch::TrainRequest request;
-  v1::Cluster cluster;  // this machine, a core for each rank
+  v1::Cluster cluster;  // this machine, a core or GPU for each rank
+  v1::JobSpec spec;     // as the file says it
 };
 
+// Of CPU ranks this machine's cores; of GPUs the catalog's device that the first one is, as agents take it.
+absl::StatusOr<v1::Cluster> ClusterHere(const std::string& device, int64_t ranks) {
+  if (device == "cpu") return ResolveCluster(absl::StrCat("cpu:", ranks, "x1"));
+  const auto report = sim::ReadNvml();
+  if (!report.ok()) return report.status();
+  if (report->gpus.empty()) return FieldError("--device", device, "there is no GPU that can be used here");
+  const auto gpu = sim::FindDeviceOfGpu(report->gpus[0].name, report->gpus[0].memory_bytes);
+  if (!gpu.ok()) return gpu.status();
+  return sim::MakeCluster(*gpu, ranks, 1);
+}
+
+// --nproc, [resources] slots, or what the recipe asks for.
+absl::StatusOr<int64_t> RanksOf(const Arguments& arguments, const v1::JobSpec& spec, const v1::Recipe& recipe, int64_t places) {
+  if (!arguments.Has("nproc") && spec.resources().slots() > 0) {
+    if (spec.resources().slots() <= kMostRanks) return spec.resources().slots();
+    return FieldError("resources.slots", absl::StrCat(spec.resources().slots()), absl::StrCat("must be at most ", kMostRanks));
+  }
+  return ReadRanks(arguments, recipe, places);
+}
+
 absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
-  auto recipe = ReadRecipe(arguments.positional()[0], arguments);
-  if (!recipe.ok()) return recipe.status();
-  auto model = ReadModel(arguments, &*recipe);
+  auto spec = ParseJobFile(arguments.positional()[0], arguments.recipe_keys());
+  if (!spec.ok()) return spec.status();
+  auto model = ReadModel(arguments, spec->mutable_recipe());
   if (!model.ok()) return model.status();
+  v1::Recipe recipe = spec->recipe();
+  parallel::FillDefaults(&recipe);
   const std::string device = arguments.Text("device", "cpu");
   if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
   if (device != "cpu" && arguments.Has("predict"))
     return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
   auto gpus = device == "cuda" ? VisibleGpus() : absl::StatusOr<std::vector<std::string>>(std::vector<std::string>());
   if (!gpus.ok()) return gpus.status();
-  auto nproc = ReadRanks(arguments, *recipe, device == "cuda" ? static_cast<int64_t>(gpus->size()) : sim::HostPhysicalCores());
+  auto nproc =
+      RanksOf(arguments, *spec, recipe, device == "cuda" ? static_cast<int64_t>(gpus->size()) : sim::HostPhysicalCores());
   if (!nproc.ok()) return nproc.status();
   auto trainer = FindTrainer();
   if (!trainer.ok()) return trainer.status();
-  auto cluster = ResolveCluster(absl::StrCat("cpu:", *nproc, "x1"));
-  if (!cluster.ok()) return cluster.status();
   TrainCall call;
   call.request.nproc = *nproc;
   if (device == "cuda") {
@@ -107,13 +132,43 @@ absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
     call.request.pin = false;
     call.request.threads = std::max<int64_t>(1, sim::HostPhysicalCores() / *nproc);
   }
-  if (device == "cpu")
-    call.request.peak_flops_per_second =
-        sim::PeakFlops(cluster->device(), recipe->training().mixed_precision_param()) / sim::RanksPerCore(*cluster);
   call.request.model = *std::move(model);
-  call.request.recipe = *std::move(recipe);
-  call.cluster = *std::move(cluster);
+  call.request.recipe = std::move(recipe);
+  call.spec = *std::move(spec);
+  if (device == "cpu" || LeavesLayoutOpen(call.spec)) {
+    auto cluster = ClusterHere(device, *nproc);
+    if (!cluster.ok()) return cluster.status();
+    call.cluster = *std::move(cluster);
+  }
   return call;
+}
+
+void Tell(const std::string& line) {
+  if (line.empty()) return;
+  const size_t end = line.rfind("note:", 0) == 0 ? 5 : 0;
+  const std::string text = Colored(end > 0 ? Color::kYellow : Color::kNone, line.substr(0, end), Stream::kErr) + line.substr(end);
+  std::fprintf(stderr, "%s\n", Shown(text, Stream::kErr).c_str());
+}
+
+// Fills in what the file leaves open, and what follows from it. False: nothing fits, which is told.
+absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
+  launch::TrainRequest& request = call->request;
+  if (LeavesLayoutOpen(call->spec)) {
+    const auto chosen = ChooseLayout({call->spec, request.model, call->cluster, request.fresh}, guard);
+    if (!chosen.ok()) return chosen.status();
+    Tell(chosen->text);
+    if (!chosen->recipe) return false;
+    request.recipe = *chosen->recipe;
+  } else {
+    Tell(PrecisionNote(call->spec.recipe(), call->cluster));
+  }
+  Tell(WarmUpNote(request.recipe));
+  Tell(ContextNote(request.recipe, request.model));
+  if (request.device == "cpu") {
+    const double peak = sim::TruePeakFlops(call->cluster.device(), request.recipe.training().mixed_precision_param());
+    request.peak_flops_per_second = peak / sim::RanksPerCore(call->cluster);
+  }
+  return true;
 }
 
 std::string DurationText(double seconds) {
@@ -143,12 +198,16 @@ std::string PreparedText(const launch::PreparedTraining& prepared) {
 // What is shown while it trains.
 class TrainingDisplay {
  public:
+  explicit TrainingDisplay(InterruptGuard* guard) : guard_(guard) {}
+
   launch::TrainCallbacks Callbacks() {
     launch::TrainCallbacks callbacks;
     callbacks.prepared = [this](const launch::PreparedTraining& prepared) {
       steps_ = prepared.start.recipe().training().steps();
       run_directory_ = prepared.start.run_directory();
       line_.Note(PreparedText(prepared));
+      guard_->Announce("stopping: this step is finished and saved; Ctrl-C again to stop now",
+                       "stopping now; this step is not saved");
     };
     callbacks.progress = [this](const v1::Progress& progress) {
       if (!progress.waits().empty()) {
@@ -163,7 +222,9 @@ class TrainingDisplay {
     };
     callbacks.metrics = [this](const v1::StepMetrics& metrics) { Show(metrics); };
     callbacks.flight_dumped = [this](const v1::FlightDump& dump) { dumps_.push_back(dump); };
-    callbacks.log = [this](const std::string& level, const std::string& text) { line_.Note(absl::StrCat(level, ": ", text)); };
+    callbacks.log = [this](const std::string& level, const std::string& text) {
+      line_.Note(absl::StrCat(Colored(level == "error" ? Color::kRed : Color::kYellow, level, Stream::kErr), ": ", text));
+    };
     return callbacks;
   }
 
@@ -188,6 +249,7 @@ class TrainingDisplay {
     line_.Show(text);
   }
 
+  InterruptGuard* const guard_;
   ProgressLine line_;
   std::string run_directory_;
   std::vector<v1::FlightDump> dumps_;
@@ -312,14 +374,16 @@ absl::Status WithAdvice(const absl::Status& failure, const TrainingDisplay& disp
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto call = ReadCall(arguments);
+  auto call = ReadCall(arguments);
   if (!call.ok()) return call.status();
-  if (const std::string note = WarmUpNote(call->request.recipe); !note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   InterruptGuard guard;
+  const auto fits = FillLayout(&guard, &*call);
+  if (!fits.ok()) return fits.status();
+  if (!*fits) return kNothingFits;
   const auto predicted = Predict(arguments, *call, &guard);
   if (!predicted.ok()) return predicted.status();
   if (arguments.Has("dry-run")) return DryRun(arguments, *call, *predicted);
-  TrainingDisplay display;
+  TrainingDisplay display(&guard);
   const auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard.stop_pipe());
   display.line().Finish();
   if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
@@ -334,7 +398,7 @@ Command TrainCommand() {
   CommandSpec spec;
   spec.name = "train";
   spec.summary = "Trains on this machine. Goes on from the run's latest checkpoint; Ctrl-C saves and leaves (exit code 130).";
-  spec.positional = "R.toml";
+  spec.positional = "R.toml|JOB.toml";
   spec.least_positional = spec.most_positional = 1;
   spec.options = {
       {"nproc", "N", "ranks; what the recipe's degrees ask for, or all physical cores or GPUs, if it is not given"},
@@ -345,7 +409,10 @@ Command TrainCommand() {
       {"device", "cpu|cuda", "what the ranks run on (cpu); cuda: the first of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
       {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
   spec.recipe_keys = true;
-  spec.details = "A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
+  spec.details =
+      "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does; "
+      "keys "
+      "that\nit gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
   spec.example = "lego train recipe.toml --training.steps=100";
   return {spec, Run};
 }

@@ -155,6 +155,8 @@ TEST_F(BadCheckpoint, CtrlCSavesAndTheSameCallGoesOn) {
   kill(pid, SIGINT);
   const Result stopped = Wait(pid);
   EXPECT_EQ(stopped.code, 130) << stopped.err;
+  EXPECT_NE(stopped.err.find("\nstopping: this step is finished and saved; Ctrl-C again to stop now\n"), std::string::npos)
+      << stopped.err;
   const Json first = Json::parse(stopped.out);
   EXPECT_EQ(first["cause"], "stopped");
   const int64_t step = first["step"];

@@ -1,0 +1,174 @@
+// `lego train` of a file that leaves its layout open: with the real programs, beside what `lego plan` answers.
+#include "server/cli/train_layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "server/cli/testing/lego_process.h"
+
+namespace legoai::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::Json;
+using ::testing::Not;
+using testing::Result;
+using testing::Write;
+
+// A processor that has bfloat16 in software only, as it would be measured.
+constexpr char kDevice[] = R"(
+type: "cpu" kind: CPU memory_bytes: 0 memory_bandwidth_bytes_per_second: 1e10
+peak_flops { dtype: FLOAT32 flops_per_second: 3e10 } peak_flops { dtype: FLOAT64 flops_per_second: 1e10 }
+peak_flops { dtype: BFLOAT16 flops_per_second: 4e8 } peak_flops { dtype: FLOAT16 flops_per_second: 8e8 }
+efficiencies { op_class: "matmul" fraction: 0.8 source: "a test" } efficiencies { op_class: "attention" fraction: 0.4 source: "a test" }
+efficiencies { op_class: "elementwise" fraction: 0.7 source: "a test" }
+efficiencies { op_class: "reduction" fraction: 0.5 source: "a test" } efficiencies { op_class: "copy" fraction: 0.8 source: "a test" }
+efficiencies { op_class: "optimizer" fraction: 0.6 source: "a test" }
+kernel_launch_seconds: 0 host_dispatch_seconds: 3e-6 reserve_bytes: 0 allocation_rounding_bytes: 1 communication_compute_share: 1
+node_link: "loopback" cluster_link: "ethernet-25"
+)";
+
+class TrainLayout : public testing::LegoTest {
+ protected:
+  void SetUp() override {
+    LegoTest::SetUp();
+    Write(Path("cpu.txtpb"), kDevice);
+    setenv("LEGOAI_HOST_DEVICE", Path("cpu.txtpb").c_str(), 1);
+    std::string job = Recipe("");
+    const std::string local = "local_batch_size = 2\n";
+    job.erase(job.find(local), local.size());
+    Write(Path("job.toml"), job);
+  }
+  void TearDown() override {
+    unsetenv("LEGOAI_HOST_DEVICE");
+    LegoTest::TearDown();
+  }
+  // Long enough for all to be simulated, however busy the machine is.
+  std::vector<std::string> Train(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"train", Path("job.toml"), "--planning.budget_seconds=300"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+v1::Recipe GivenBatch() {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_global_batch_size(16);
+  return recipe;
+}
+
+TEST_F(TrainLayout, AJobIsTrainedWithTheRecipeThatLegoPlanRanksFirst) {
+  const Json plan = Json::parse(Run({"plan", "--recipe", Path("job.toml"), "--cluster", "cpu:2x1", "--budget-seconds", "300",
+                                     "--constraint", "parallelism.pipeline_parallel_degree=1", "-o", "json"})
+                                    .out);
+  const Json& best = plan["ranked"][0]["recipe"];
+  const Result dry = Run(Train({"--nproc", "2", "--parallelism.pipeline_parallel_degree=1", "--dry-run", "-o", "json"}));
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  const Json chosen = Json::parse(dry.out)["recipe"];
+  for (const char* section : {"training", "parallelism", "activation_checkpoint"}) EXPECT_EQ(chosen[section], best[section]);
+  EXPECT_EQ(chosen["training"]["mixed_precision_param"], "float32") << "the processor has bfloat16 in software only";
+  EXPECT_THAT(dry.err, AllOf(HasSubstr("planned for cpu:2x1, as the file leaves it open: "), HasSubstr(" a step predicted, "),
+                             HasSubstr("\n  training.local_batch_size = " + best["training"]["local_batch_size"].dump() + "\n"),
+                             HasSubstr("\n  training.mixed_precision_param = float32\n"),
+                             Not(HasSubstr("pipeline_parallel_degree =")), Not(HasSubstr("was not measured"))));
+}
+
+TEST_F(TrainLayout, ARunGoesOnAsItWasPlannedAndWithOtherRanksIsPlannedAnew) {
+  const Result first = Run(Train({"--nproc", "2", "--training.steps=2", "-o", "json"}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(Json::parse(first.out)["step"], 2);
+  const Result second = Run(Train({"--nproc", "2", "--training.steps=3", "-o", "json"}));
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(Json::parse(second.out)["resumed_from"], 2);
+  EXPECT_THAT(second.err,
+              AllOf(HasSubstr("as it was planned before: "), HasSubstr("\n  training.mixed_precision_param = float32")));
+  const Result third = Run(Train({"--nproc", "1", "--training.steps=4", "-o", "json"}));
+  ASSERT_EQ(third.code, 0) << third.err;
+  EXPECT_EQ(Json::parse(third.out)["resumed_from"], 3);
+  EXPECT_THAT(third.err, HasSubstr("planned for cpu:1x1"));
+  for (const char* ranks : {"1", "2"}) ExpectError(Train({"--nproc", ranks, "--optimizer.lr=0.5"}), 2, {"optimizer.lr", "0.5"});
+}
+
+TEST_F(TrainLayout, WhatTheFileSaysBinds) {
+  const Result bound = Run(Train({"--nproc", "2", "--training.local_batch_size=1", "--dry-run", "-o", "json",
+                                  "--planning.constraints=parallelism.tensor_parallel_degree=2"}));
+  ASSERT_EQ(bound.code, 0) << bound.err;
+  const Json recipe = Json::parse(bound.out)["recipe"];
+  EXPECT_EQ(recipe["training"]["local_batch_size"], 1);
+  EXPECT_EQ(recipe["parallelism"]["tensor_parallel_degree"], 2);
+  EXPECT_THAT(bound.err, Not(HasSubstr("local_batch_size =")));
+  ExpectError(Train({"--nproc", "2", "--training.local_batch_size=3"}), 2, {"training.local_batch_size=3: use one of 1, 2"});
+  ExpectError(Train({"--training.global_batch_size=-1"}), 2, {"training.global_batch_size", "sequences per optimizer step"});
+  // As many ranks as the job asks for slots.
+  EXPECT_THAT(Run(Train({"--resources.slots=2", "--dry-run"})).err, HasSubstr("planned for cpu:2x1"));
+}
+
+TEST_F(TrainLayout, NothingFitsIsExitCodeThree) {
+  const Result result = Run(Train({"--nproc", "1", "--model", "llama3-405b", "--dry-run"}));
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("Nothing fits"));
+  EXPECT_EQ(result.out, "");
+  EXPECT_FALSE(std::filesystem::exists(Path("run")));
+}
+
+// A recipe is not planned; it is not left to itself either.
+TEST_F(TrainLayout, ARecipeInAPrecisionThatIsEmulatedSaysSoAndHasNoPeak) {
+  const auto dry = [this](const std::string& more) {
+    return Run({"train", Path("recipe.toml"), "--nproc", "1", "--dry-run", "-o", "json", more});
+  };
+  const Result emulated = dry("--training.seed=1");
+  EXPECT_THAT(emulated.err,
+              AllOf(HasSubstr("left at bfloat16, which this processor has in software only"), Not(HasSubstr("planned"))));
+  EXPECT_EQ(Json::parse(emulated.out)["peak_flops_per_second"], 0.0);
+  const Result fast = dry("--training.mixed_precision_param=float32");
+  EXPECT_EQ(fast.err, "");
+  EXPECT_EQ(Json::parse(fast.out)["peak_flops_per_second"], 3e10);
+  EXPECT_EQ(dry("--training.mixed_precision_param=bfloat16").err, "") << "it was asked for";
+  unsetenv("LEGOAI_HOST_DEVICE");
+  EXPECT_EQ(Json::parse(dry("--training.mixed_precision_param=float32").out)["peak_flops_per_second"], 0.0)
+      << "the catalog's cpu is not this machine";
+  EXPECT_THAT(Run(Train({"--nproc", "1", "--dry-run"})).err, HasSubstr("this machine was not measured"));
+}
+
+TEST_F(TrainLayout, SequencesBeyondTheContextAreSaid) {
+  const std::string recipe = Path("recipe.toml");
+  EXPECT_THAT(Run({"train", recipe, "--dry-run", "--training.seq_len=65"}).err,
+              HasSubstr("training.seq_len = 65 is longer than the model's context, max_position_embeddings = 64"));
+  EXPECT_THAT(Run({"train", recipe, "--dry-run", "--training.seq_len=64"}).err, Not(HasSubstr("max_position_embeddings")));
+  EXPECT_THAT(Run({"simulate", "--recipe", recipe, "--cluster", "cpu:1x1", "--training.seq_len=65"}).err,
+              HasSubstr("max_position_embeddings = 64"));
+}
+
+TEST(LayoutKeys, AFileWithTheBatchAndNotTheLocalOneLeavesTheRestOpen) {
+  v1::JobSpec job;
+  EXPECT_FALSE(LeavesLayoutOpen(job)) << "a recipe of defaults";
+  *job.mutable_recipe() = GivenBatch();
+  EXPECT_TRUE(LeavesLayoutOpen(job));
+  job.mutable_recipe()->mutable_training()->set_local_batch_size(2);
+  EXPECT_FALSE(LeavesLayoutOpen(job)) << "a recipe";
+  job.mutable_planning();
+  EXPECT_TRUE(LeavesLayoutOpen(job)) << "asked for";
+}
+
+TEST(LayoutKeys, OpenIsWhatIsNotSaidOrDerived) {
+  v1::Recipe recipe = GivenBatch();
+  EXPECT_EQ(OpenKeys(recipe).size(), 9u);
+  recipe.mutable_parallelism()->set_data_parallel_shard_degree(-1);
+  recipe.mutable_parallelism()->set_pipeline_parallel_schedule(v1::GPIPE);
+  EXPECT_EQ(OpenKeys(recipe).size(), 9u) << "derived; a schedule without stages";
+  recipe.mutable_parallelism()->set_pipeline_parallel_degree(2);
+  recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  EXPECT_THAT(OpenKeys(recipe),
+              AllOf(Contains("parallelism.data_parallel_shard_degree"), Contains("training.local_batch_size"),
+                    Not(Contains("training.mixed_precision_param")), Not(Contains("parallelism.pipeline_parallel_schedule"))));
+}
+
+}  // namespace
+}  // namespace legoai::cli
