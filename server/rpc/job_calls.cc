@@ -13,6 +13,7 @@
 #include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/find_job.h"
+#include "server/rpc/readable_data.h"
 
 namespace legoai::server {
 namespace {
@@ -108,6 +109,7 @@ absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& parent, const st
 absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& request) {
   auto spec = CheckSubmission(request);
   if (!spec.ok()) return spec.status();
+  if (absl::Status status = CheckReadable(*spec, fleet_->Workers(), ThisHost()); !status.ok()) return status;
   v1::Job job;
   *job.mutable_spec() = *std::move(spec);
   job.set_reason("waits to be planned");

@@ -82,6 +82,7 @@ absl::StatusOr<AgentOptions> ReadOptions() {
                              .device_file = absl::GetFlag(FLAGS_device_file)});
   if (!worker.ok()) return worker.status();
   options.worker = std::move(worker->worker);
+  (*options.worker.mutable_labels())[launch::kDataRootsLabel] = absl::StrJoin(options.data_roots, ",");
   options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);
   if (!options.trainer.empty()) return options;

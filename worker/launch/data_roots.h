@@ -10,6 +10,10 @@
 
 namespace legoai::launch {
 
+// The label of a worker (worker.proto) that has its folders, with commas between them: what the agent of a host would refuse, a
+// server on the same host can refuse when a job is submitted.
+inline constexpr char kDataRootsLabel[] = "data_roots";
+
 // Where an agent's jobs may read unless its operator says otherwise: its working folder, if that is not the whole file system,
 // and the examples that came with the program.
 std::vector<std::string> DefaultDataRoots();
