@@ -23,6 +23,7 @@
 #include "server/cli/train_layout.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/host_device.h"
 #include "simulator/hardware/nvml.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
@@ -410,9 +411,8 @@ Command TrainCommand() {
       {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
   spec.recipe_keys = true;
   spec.details =
-      "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does; "
-      "keys "
-      "that\nit gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
+      "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does;\n"
+      "keys that it gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
   spec.example = "lego train recipe.toml --training.steps=100";
   return {spec, Run};
 }

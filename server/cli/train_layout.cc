@@ -16,7 +16,7 @@
 #include "server/cli/output.h"
 #include "server/cli/progress.h"
 #include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host.h"
+#include "simulator/hardware/host_device.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/launch/processors.h"
 #include "worker/launch/run_directory.h"

@@ -284,14 +284,6 @@ double PeakFlops(const v1::Device& device, v1::DType dtype) {
   return 0;
 }
 
-double TruePeakFlops(const v1::Device& device, v1::DType dtype) {
-  const bool of_no_machine = device.kind() == v1::CPU && !AssumedEfficiencies(device).empty();
-  const bool narrow = dtype == v1::BFLOAT16 || dtype == v1::FLOAT16;
-  const double peak = PeakFlops(device, dtype);
-  const bool in_software = narrow && peak < PeakFlops(device, v1::FLOAT32);
-  return of_no_machine || in_software ? 0 : peak;
-}
-
 double RanksPerCore(const v1::Cluster& cluster) {
   if (cluster.device().kind() != v1::CPU || cluster.host_cores() <= 0) return 1;
   return std::max(1.0, static_cast<double>(cluster.devices_per_node()) / static_cast<double>(cluster.host_cores()));

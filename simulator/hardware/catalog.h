@@ -37,11 +37,6 @@ absl::StatusOr<v1::Calibration> LoadCalibration(const std::string& path);
 // In FLOP/s; 0 if the device names none for `dtype`.
 double PeakFlops(const v1::Device& device, v1::DType dtype);
 
-// The peak that an MFU may be a share of: PeakFlops, or 0 where the device has none of its own. A CPU that was not measured has
-// the catalog's figures, which are of no machine in particular; and what is slower than float32 in half the bits is done in
-// software.
-double TruePeakFlops(const v1::Device& device, v1::DType dtype);
-
 // How many ranks take turns on a core of a CPU host; 1 where each has one for itself, and on other devices. A device's figures
 // are those of a rank that is alone on its core.
 double RanksPerCore(const v1::Cluster& cluster);

@@ -121,22 +121,6 @@ TEST(CatalogTest, WrongFormsNameFieldAndRemedy) {
   }
 }
 
-TEST(CatalogTest, APeakThatADeviceDoesNotHaveIsNone) {
-  const auto cpu = FindDevice("cpu"), h100 = FindDevice("h100-sxm-80");
-  ASSERT_TRUE(cpu.ok() && h100.ok());
-  EXPECT_EQ(TruePeakFlops(*h100, v1::BFLOAT16), PeakFlops(*h100, v1::BFLOAT16)) << "a data sheet's";
-  EXPECT_EQ(TruePeakFlops(*cpu, v1::FLOAT32), 0) << "of no machine in particular";
-  v1::Device measured = *cpu;
-  for (auto& efficiency : *measured.mutable_efficiencies()) efficiency.set_source("measured");
-  EXPECT_EQ(TruePeakFlops(measured, v1::FLOAT32), PeakFlops(measured, v1::FLOAT32));
-  EXPECT_EQ(TruePeakFlops(measured, v1::BFLOAT16), PeakFlops(measured, v1::BFLOAT16));
-  for (auto& peak : *measured.mutable_peak_flops()) {
-    if (peak.dtype() == v1::BFLOAT16) peak.set_flops_per_second(1e9);
-  }
-  EXPECT_EQ(TruePeakFlops(measured, v1::BFLOAT16), 0) << "in software";
-  EXPECT_GT(TruePeakFlops(measured, v1::FLOAT32), 0);
-}
-
 TEST(CatalogTest, AMistypedTypeNamesWhatMayBeMeant) {
   const auto meant = [](const absl::Status& status) {
     const auto fault = GetFieldViolation(status);

@@ -66,22 +66,4 @@ std::string HostProcessor() {
   return "unknown processor";
 }
 
-bool HasBfloat16(const std::string& cpuinfo) {
-  std::istringstream lines(cpuinfo);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
-    std::istringstream words(line);
-    for (std::string word; words >> word;) {
-      if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") return true;
-    }
-  }
-  return false;
-}
-
-bool HostHasBfloat16() {
-  std::stringstream text;
-  text << std::ifstream("/proc/cpuinfo").rdbuf();
-  return HasBfloat16(text.str());
-}
-
 }  // namespace legoai::sim

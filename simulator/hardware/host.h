@@ -19,11 +19,4 @@ int64_t HostPhysicalCores();
 // "AMD EPYC 9654 96-Core Processor", as /proc/cpuinfo has it; "unknown processor".
 std::string HostProcessor();
 
-// Whether its processor computes with bfloat16 itself (AVX512-BF16 or AMX, Arm's BF16) and not in software, as /proc/cpuinfo has
-// it.
-bool HostHasBfloat16();
-
-// The same of a text as /proc/cpuinfo has it.
-bool HasBfloat16(const std::string& cpuinfo);
-
 }  // namespace legoai::sim

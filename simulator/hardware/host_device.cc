@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -26,6 +28,32 @@ absl::StatusOr<std::optional<v1::Device>> LoadHostDevice() {
   auto device = LoadDevice(path);
   if (!device.ok()) return Annotate(device.status(), "this machine's CPU (made by `lego hardware --measure`)");
   return std::optional<v1::Device>(*std::move(device));
+}
+
+double TruePeakFlops(const v1::Device& device, v1::DType dtype) {
+  const bool of_no_machine = device.kind() == v1::CPU && !AssumedEfficiencies(device).empty();
+  const bool narrow = dtype == v1::BFLOAT16 || dtype == v1::FLOAT16;
+  const double peak = PeakFlops(device, dtype);
+  const bool in_software = narrow && peak < PeakFlops(device, v1::FLOAT32);
+  return of_no_machine || in_software ? 0 : peak;
+}
+
+bool HasBfloat16(const std::string& cpuinfo) {
+  std::istringstream lines(cpuinfo);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") return true;
+    }
+  }
+  return false;
+}
+
+bool HostHasBfloat16() {
+  std::stringstream text;
+  text << std::ifstream("/proc/cpuinfo").rdbuf();
+  return HasBfloat16(text.str());
 }
 
 }  // namespace legoai::sim

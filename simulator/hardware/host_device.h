@@ -1,5 +1,5 @@
-// The file with this machine's measured CPU, which `lego hardware --measure` makes. Torch-free. Thread-safety: reads of the
-// environment and the file.
+// The file with this machine's measured CPU, which `lego hardware --measure` makes, and which figures are a machine's own. Torch-free.
+// Thread-safety: reads of the environment and the file.
 #pragma once
 
 #include <optional>
@@ -15,5 +15,17 @@ std::string HostDevicePath();
 
 // This machine's CPU as it was measured; nothing if it was not. Errors: the file is broken, or LEGOAI_HOST_DEVICE names none.
 absl::StatusOr<std::optional<v1::Device>> LoadHostDevice();
+
+// The peak that an MFU may be a share of: PeakFlops, or 0 where the device has none of its own. A CPU that was not measured has
+// the catalog's figures, which are of no machine in particular; and what is slower than float32 in half the bits is done in
+// software.
+double TruePeakFlops(const v1::Device& device, v1::DType dtype);
+
+// Whether this machine's processor computes with bfloat16 itself (AVX512-BF16 or AMX, Arm's BF16) and not in software, as
+// /proc/cpuinfo has it.
+bool HostHasBfloat16();
+
+// The same of a text as /proc/cpuinfo has it.
+bool HasBfloat16(const std::string& cpuinfo);
 
 }  // namespace legoai::sim

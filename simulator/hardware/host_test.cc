@@ -20,14 +20,6 @@ TEST(HostTest, HasMemoryAndCores) {
   EXPECT_FALSE(HostProcessor().empty());
 }
 
-TEST(HostTest, Bfloat16IsAFlagOfTheProcessor) {
-  EXPECT_TRUE(HasBfloat16("processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512_bf16 amx_tile\n"));
-  EXPECT_TRUE(HasBfloat16("flags\t\t: fpu amx_bf16\n"));
-  EXPECT_TRUE(HasBfloat16("Features\t: fp asimd sve i8mm bf16\n"));
-  EXPECT_FALSE(HasBfloat16("model name\t: bf16 of a name\nflags\t\t: fpu avx2 avx512f avx512vl\nbugs\t\t: none\n"));
-  EXPECT_FALSE(HasBfloat16(""));
-}
-
 TEST(MemoryLimitTest, IsTheSmallestOfTheGroupAndThoseAboveIt) {
   const std::string root = testing::TempDir() + "/groups2";
   const std::string text = "0::/slice/job/step\n";

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host_device.h"
 
 namespace legoai::agent {
 namespace {
