@@ -1,9 +1,13 @@
 #include "server/cli/background_program.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -12,10 +16,12 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/read_file.h"
 #include "worker/checkpoint/files.h"
@@ -59,6 +65,32 @@ bool Within(absl::Duration patience, const std::function<bool()>& condition) {
   return true;
 }
 
+// In a session of its own, which no terminal ends, with default handling of signals.
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& command, const std::string& log) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all, none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, words[0], &files, &attributes, words.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (error == 0) return pid;
+  return FieldError("program", command[0], absl::StrCat("cannot be run with the log ", log, ": ", std::strerror(error)));
+}
+
 }  // namespace
 
 BackgroundProgram::BackgroundProgram(const std::string& folder, const std::string& name)
@@ -90,11 +122,7 @@ std::string BackgroundProgram::ValueOf(const std::string& option) const {
 
 absl::Status BackgroundProgram::Run(const std::vector<std::string>& command) {
   log_begin_ = SizeOf(log_);
-  launch::ChildSpec spec;
-  spec.arguments = command;
-  spec.log_path = log_;
-  spec.goes_on = true;
-  const auto pid = launch::SpawnChild(spec);
+  const auto pid = Spawn(command, log_);
   if (!pid.ok()) return pid.status();
   const Tree record = {
       {"pid", *pid}, {"start_time", StartTime(*pid)}, {"build", std::string(launch::BuildVersion())}, {"command", command}};

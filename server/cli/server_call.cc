@@ -10,12 +10,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/printable.h"
-#include "server/cli/address.h"
 #include "server/jobs/job_states.h"
 #include "server/jobs/names.h"
 
@@ -25,6 +25,15 @@ namespace {
 constexpr char kEnvironment[] = "LEGOAI_SERVER";
 constexpr int64_t kLatest = 1000;
 constexpr char kParent[] = "projects/default";
+
+absl::Status CheckAddress(const std::string& source, const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  const bool legal = colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
+                     port <= 65535 && address.find_first_of("/ \t") == std::string::npos;
+  if (legal || absl::StartsWith(address, "unix:")) return absl::OkStatus();
+  return FieldError(source, address, absl::StrCat("must be HOST:PORT, as in ", kDefaultServer));
+}
 
 // Ids are in capitals; who types one may not be.
 std::string OfDefaultProject(const std::string& id) { return server::FormatJobName("default", absl::AsciiStrToUpper(id)); }

@@ -149,7 +149,7 @@ TEST_F(UpTest, SaysWhyAProgramEnded) {
 
 TEST_F(UpTest, WrongCallsStartNothing) {
   ExpectError({"up", "--stop", "--status"}, 2, {"--stop", "exclude each other"});
-  ExpectError({"up", "--listen", "nowhere"}, 2, {"--listen", "nowhere", "HOST:PORT"});
+  ExpectError({"up", "--listen", "nowhere"}, 1, {"the server ended: --listen = nowhere: must be ADDRESS:PORT"});
   ExpectError({"up", "--http", "127.0.0.1:0"}, 2, {"--http", "127.0.0.1:0"});
   ExpectError({"up", "--slots", "0"}, 2, {"--slots"});
   ExpectError({"up", "--data", "/proc/none"}, 2, {"--data", "/proc/none", "name a folder of yours"});

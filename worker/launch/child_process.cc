@@ -22,7 +22,6 @@ struct ChildPlan {
   std::vector<char*> argv;
   const std::vector<int>* inherited;
   std::optional<int> cpu;
-  bool goes_on = false;
   int null_fd = -1, log_fd = -1, error_fd = -1;
   pid_t parent = 0;
 };
@@ -35,13 +34,9 @@ void ResetSignals() {
 }
 
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  if (plan.goes_on) {
-    setsid();
-  } else {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != plan.parent) _exit(1);  // the parent died before prctl
-  }
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(1);  // the parent died before prctl
   ResetSignals();
   if (plan.cpu) {
     cpu_set_t cpus;
@@ -79,7 +74,6 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   plan.argv.push_back(nullptr);
   plan.inherited = &spec.inherited;
   plan.cpu = spec.cpu;
-  plan.goes_on = spec.goes_on;
   plan.parent = getpid();
   if (!spec.log_path.empty()) {
     plan.log_fd = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -105,7 +99,7 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("cannot start a process: ", std::strerror(fork_error)));
   if (exec_error == 0) return pid;
   waitpid(pid, nullptr, 0);
-  return FieldError("program", spec.arguments[0], absl::StrCat("cannot be run: ", std::strerror(exec_error)),
+  return FieldError("trainer program", spec.arguments[0], absl::StrCat("cannot be run: ", std::strerror(exec_error)),
                     absl::StatusCode::kNotFound);
 }
 

@@ -1,4 +1,4 @@
-// Starts one child process, which outlives the thread that started it only if it is meant to. Torch-free. Linux.
+// Starts one child process that cannot outlive the thread that started it. Torch-free. Linux.
 #pragma once
 
 #include <sys/types.h>
@@ -16,11 +16,10 @@ struct ChildSpec {
   std::vector<int> inherited;          // descriptors the child keeps, under the same numbers; all others must be close-on-exec
   std::optional<int> cpu;              // the one processor it runs on
   std::string log_path;                // gets stdout and stderr, appended; empty: they are inherited
-  bool goes_on = false;                // after the end of this process, in a session of its own
 };
 
 // The child leads its own process group (a terminal's Ctrl-C does not reach it), has default signal handling, and is killed
-// when the calling thread ends, unless it `goes_on`. Errors: FieldError naming the program where it cannot be run.
+// when the calling thread ends. Errors: FieldError naming the program where it cannot be run.
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 
 // How a reaped child ended: "killed by signal 9 (Killed)", "exited with code 1".
