@@ -39,8 +39,7 @@ bool IsAway(const grpc::Status& status) {
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   if (!IsAway(status)) return server::FromGrpcStatus(status);
-  return absl::UnavailableError(absl::StrCat("no server at ", address,
-                                             ": start one with ./quickstart or legoai-server, or give --server ADDRESS (",
+  return absl::UnavailableError(absl::StrCat("no server at ", address, ": start one with `lego up`, or give --server ADDRESS (",
                                              status.error_message(), ")"));
 }
 

@@ -44,9 +44,7 @@ TEST(Client, WhatMightBeDoneTwiceIsNotTriedAgain) {
   Client client(address, kLong);
   const absl::Status status = client.CreateJob(ExampleSubmission()).status();  // would take minutes otherwise
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_EQ(std::string(status.message()).rfind("no server at " + address + ": start one with ./quickstart or legoai-server", 0),
-            0u)
-      << status;
+  EXPECT_EQ(std::string(status.message()).rfind("no server at " + address + ": start one with `lego up`", 0), 0u) << status;
 }
 
 TEST(Client, ErrorsOfTheServerAreItsOwn) {

@@ -1,25 +1,18 @@
 #include "server/cli/hardware_command.h"
 
-#include <google/protobuf/text_format.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "server/cli/job.h"
 #include "server/cli/machine.h"
+#include "server/cli/measure_host.h"
 #include "server/cli/output.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/nvml.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::cli {
 namespace {
@@ -125,46 +118,14 @@ absl::StatusOr<int> List(const Arguments& arguments) {
   return kDone;
 }
 
-// What a program prints; it inherits standard error.
-absl::StatusOr<std::string> OutputOf(const std::string& program) {
-  const std::string command = "exec '" + program + "'";
-  FILE* pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return absl::ResourceExhaustedError(absl::StrCat("cannot start ", program));
-  std::string text;
-  char buffer[4096];
-  while (const size_t got = fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, got);
-  if (const int status = pclose(pipe); status != 0) {
-    return absl::InternalError(absl::StrCat(program, " failed (wait status ", status, "); its message is above"));
-  }
-  return text;
-}
-
-// Where the result is to be kept must be known before the work.
-absl::Status CheckWritable(const std::string& path) {
-  std::error_code error;
-  const auto absolute = std::filesystem::absolute(path, error);
-  if (!error) std::filesystem::create_directories(absolute.parent_path(), error);
-  if (!error) return CheckOutput("--out", absolute.string());
-  return FieldError("--out", path, absl::StrCat("cannot be written: ", error.message(), "; name a file in a folder of yours"));
-}
-
 absl::StatusOr<int> Measure(const Arguments& arguments) {
-  const auto program = FindMeasure();
-  if (!program.ok()) return program.status();
   const std::string path = arguments.Text("out", HostDevicePath());
-  if (absl::Status status = CheckWritable(path); !status.ok()) return status;
-  std::fprintf(stderr, "measuring this machine with all cores busy, about ten seconds ...\n");
-  const auto text = OutputOf(*program);
-  if (!text.ok()) return text.status();
-  v1::Device device;
-  if (!google::protobuf::TextFormat::ParseFromString(*text, &device)) {
-    return absl::InternalError(absl::StrCat(*program, " did not print a Device message"));
-  }
-  if (absl::Status status = checkpoint::WriteFile(path, *text); !status.ok()) return status;
+  const auto device = MeasureHost(path);
+  if (!device.ok()) return device.status();
   if (arguments.format() == Format::kTable) {
-    Print(DevicesTable(device) + "\nkept in " + path + ", used for clusters of type cpu\n");
+    Print(DevicesTable(*device) + "\nkept in " + path + ", used for clusters of type cpu\n");
   } else {
-    Print(TreeText(arguments.format(), ToTree(device)));
+    Print(TreeText(arguments.format(), ToTree(*device)));
   }
   return kDone;
 }

@@ -26,6 +26,7 @@
 #include "server/cli/simulate_command.h"
 #include "server/cli/submit_command.h"
 #include "server/cli/train_command.h"
+#include "server/cli/up_command.h"
 #include "server/cli/watch_command.h"
 #include "server/cli/workers_command.h"
 #include "worker/launch/build_version.h"
@@ -44,10 +45,11 @@ std::vector<Command> AllCommands() {
   version.name = "version";
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
-  std::vector<Command> commands = {
-      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),      LogsCommand(),
-      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),  TrainCommand(),
-      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), CalibrateCommand(), {version, PrintVersion}};
+  std::vector<Command> commands = {SubmitCommand(),    ListCommand(),        GetCommand(),           WatchCommand(),
+                                   WaitCommand(),      LogsCommand(),        CancelCommand(),        RetryCommand(),
+                                   WorkersCommand(),   PlanCommand(),        SimulateCommand(),      TrainCommand(),
+                                   FlightCommand(),    CheckpointsCommand(), ModelsCommand(),        HardwareCommand(),
+                                   CalibrateCommand(), UpCommand(),          {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

@@ -91,8 +91,7 @@ class ServerCommands : public testing::LegoTest {
 TEST_F(ServerCommands, WithoutAServerTheLineSaysWhatToDo) {
   service_.StopServer();
   for (const char* command : {"list", "workers"}) {
-    ExpectError({command}, 1,
-                {"no server at " + service_.address() + ": start one with ./quickstart or legoai-server, or give --server"});
+    ExpectError({command}, 1, {"no server at " + service_.address() + ": start one with `lego up`, or give --server"});
   }
   ExpectError({"watch", "01ARZ3NDEKTSV4RRFFQ69G5FAV"}, 1, {"no server at"});
   ExpectError({"submit", Path("recipe.toml")}, 1, {"no server at"});

@@ -54,7 +54,8 @@ ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1), "how often the log 
 ABSL_FLAG(std::string, data, "", "folder of the store; it is made if it is not there (needed)");
 ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long the store's files may be checked for damage at the start");
 ABSL_FLAG(bool, repair, false, "save what can be read of a damaged store to a new one beside it, say what that is, and end");
-ABSL_FLAG(std::string, web, "", "folder of the built page; empty: none");
+ABSL_FLAG(std::string, web, "",
+          "folder of the built page; if not given, web beside the folder of this program, where it is there");
 ABSL_FLAG(std::string, sim, "", "path of lego-sim; empty: beside this program");
 ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many as this host has cores");
 ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may be silent before its jobs restart elsewhere");
@@ -165,12 +166,22 @@ absl::StatusOr<OpenStore> MakeStore(const std::string& folder) {
   return open;
 }
 
+std::filesystem::path FolderOfThisProgram() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+std::string PageFolder() {
+  if (const std::string folder = absl::GetFlag(FLAGS_web); !folder.empty()) return folder;
+  std::error_code error;
+  const auto installed = (FolderOfThisProgram() / "../web").lexically_normal();
+  return std::filesystem::exists(installed / "index.html", error) ? installed.string() : "";
+}
+
 absl::StatusOr<planner::LegoSimOptions> SimOptions() {
   planner::LegoSimOptions options;
-  std::error_code error;
   options.program = absl::GetFlag(FLAGS_sim);
-  if (options.program.empty())
-    options.program = (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "lego-sim").string();
+  if (options.program.empty()) options.program = (FolderOfThisProgram() / "lego-sim").string();
   if (access(options.program.c_str(), X_OK) != 0)
     return FieldError("--sim", options.program, "is not there or cannot be run: give the path of lego-sim",
                       absl::StatusCode::kNotFound);
@@ -265,7 +276,7 @@ absl::Status Serve() {
     HttpOptions http_options;
     http_options.address = listening->http->host;
     http_options.port = listening->http->port;
-    http_options.web_directory = absl::GetFlag(FLAGS_web);
+    http_options.web_directory = PageFolder();
     http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
     auto before_scrape = [&] {
       SetWorkerGauges(controller.Workers(), &metrics);
