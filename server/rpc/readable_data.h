@@ -11,8 +11,8 @@
 
 namespace legoai::server {
 
-// OK unless every connected worker that `spec` could get is of `host`, says its folders (launch::kDataRootsLabel), and may not read
-// what the job reads: then a FieldError of that path. Agents look at it again.
+// OK unless every connected worker that `spec` could get is of `host`, says its folders (launch::kDataRootsLabel), and may not
+// read what the job reads: then a FieldError of that path. Agents look at it again.
 absl::Status CheckReadable(const v1::JobSpec& spec, const std::vector<v1::Worker>& workers, const std::string& host);
 
 // This host, as agents name theirs.

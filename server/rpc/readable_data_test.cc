@@ -47,7 +47,8 @@ TEST_F(ReadableData, IsRefusedWhereNoWorkerMayReadIt) {
   ASSERT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_EQ(GetFieldViolation(status)->field(), "spec.recipe.training.dataset_path");
   EXPECT_NE(status.message().find("--data_roots"), std::string::npos) << status;
-  for (const char* text : {"inside/text.txt", "link/text.txt"}) EXPECT_TRUE(CheckReadable(Job(text), {Worker("inside")}, "here").ok());
+  for (const char* text : {"inside/text.txt", "link/text.txt"})
+    EXPECT_TRUE(CheckReadable(Job(text), {Worker("inside")}, "here").ok());
   EXPECT_TRUE(CheckReadable(Job("inside/text.txt"), {Worker("link")}, "here").ok()) << "links are followed on both sides";
   EXPECT_TRUE(CheckReadable(Job("outside.txt"), {Worker("inside"), Worker("")}, "here").ok()) << "one may";
 }

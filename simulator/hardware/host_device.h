@@ -1,5 +1,5 @@
-// The file with this machine's measured CPU, which `lego hardware --measure` makes, and which figures are a machine's own. Torch-free.
-// Thread-safety: reads of the environment and the file.
+// The file with this machine's measured CPU, which `lego hardware --measure` makes, and which figures are a machine's own.
+// Torch-free. Thread-safety: reads of the environment and the file.
 #pragma once
 
 #include <optional>
