@@ -12,6 +12,7 @@
 #include "planner/legal.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
+#include "planner/schedule.h"
 #include "planner/testing/slow_estimator.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/model/catalog.h"
@@ -41,7 +42,7 @@ int64_t Simulated(const v1::PlanResult& result) {
   return std::count_if(result.ranked().begin(), result.ranked().end(), [](const auto& ranked) { return !ranked.estimated(); });
 }
 
-// Simulated ones first, each kind fastest first, numbered; counts add up.
+// Simulated ones first, each kind fastest first (all leave the same memory), numbered; counts add up.
 void ExpectInOrder(const v1::PlanResult& result) {
   for (int i = 0; i < result.ranked_size(); ++i) {
     EXPECT_EQ(result.ranked(i).rank(), i + 1);
@@ -68,6 +69,37 @@ TEST(Budget, AMillisecondOnASlowMachineGivesOneSimulatedRecipe) {
   EXPECT_EQ(estimator.Now(), absl::Seconds(90));
   ExpectInOrder(*result);
   EXPECT_NE(result->explanation().find("marked as estimated"), std::string::npos) << result->explanation();
+}
+
+// A count ends planning first where there are seconds enough: then they change nothing, and nobody is told that they did.
+TEST(Budget, SecondsThatAreEnoughChangeNothing) {
+  v1::PlanRequest request = Request();
+  std::set<std::string> plans;
+  for (const double seconds : {100.0, 1000.0, 1e6}) {
+    SlowEstimator estimator(2, [](const v1::SimRequest&) { return Outcome{.takes = absl::Seconds(1)}; });
+    request.set_budget_seconds(seconds);
+    auto result = PlanOn(estimator, request);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_LE(estimator.started(), kSimulations);
+    EXPECT_EQ(result->explanation().find("Stopped early"), std::string::npos) << result->explanation();
+    result->set_seconds(0);
+    plans.insert(result->DebugString());
+  }
+  EXPECT_EQ(plans.size(), 1u);
+}
+
+TEST(Budget, AnEarlyEndIsSaidInNumbers) {
+  SlowEstimator estimator(1, [](const v1::SimRequest&) { return Outcome{.takes = absl::Seconds(4)}; });
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(10);
+  const auto result = PlanOn(estimator, request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto planned = std::min<int64_t>(kSimulations, static_cast<int64_t>(PruneSpace(request)->survivors.size()));
+  EXPECT_EQ(result->captured(), 2);
+  EXPECT_NE(result->explanation().find("Stopped early after 2 of " + std::to_string(planned) +
+                                       " simulations by the budget of 10 s; the ranking may change with more time"),
+            std::string::npos)
+      << result->explanation();
 }
 
 TEST(Budget, WhatIsUnderWayWhenItEndsGetsASecondOnceOneFits) {
@@ -173,8 +205,9 @@ TEST(Budget, NeverEmptyIfAnythingFits) {
     // From nearly nothing to everything; slow enough to overrun any budget, quick enough for all to end within the limit.
     const double share = std::pow(10, -3 * std::uniform_real_distribution<>(0, 1)(random));
     const int64_t slots = std::uniform_int_distribution<>(1, 4)(random);
+    const double rounds = static_cast<double>(space->survivors.size() / kRound + 1);
     const double slowest =
-        absl::ToDoubleSeconds(kFirstFitLimit) * static_cast<double>(slots) / static_cast<double>(space->survivors.size() + 1);
+        absl::ToDoubleSeconds(kFirstFitLimit) / rounds / (static_cast<double>(kRound) / static_cast<double>(slots) + 1);
     bool any_fits = false;
     std::set<std::string> fitting;
     for (const Survivor& survivor : space->survivors) {

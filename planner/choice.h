@@ -9,16 +9,16 @@
 namespace legoai::planner {
 
 struct Choice {
-  const char* question;
+  const char* name;
   int64_t (*value)(const v1::Recipe&);  // how a recipe decides it
 };
 
 inline constexpr Choice kChoices[] = {
-    {"Another checkpointing", [](const v1::Recipe& r) -> int64_t { return r.activation_checkpoint().mode(); }},
-    {"Another tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
-    {"Another number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
-    {"Another split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
-    {"Another precision", [](const v1::Recipe& r) -> int64_t { return r.training().mixed_precision_param(); }},
+    {"checkpointing", [](const v1::Recipe& r) -> int64_t { return r.activation_checkpoint().mode(); }},
+    {"tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
+    {"number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
+    {"split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
+    {"precision", [](const v1::Recipe& r) -> int64_t { return r.training().mixed_precision_param(); }},
 };
 inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
 

@@ -1,41 +1,26 @@
 #include "planner/explain.h"
 
 #include <algorithm>
-#include <cmath>
-#include <tuple>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/choice.h"
+#include "planner/compare.h"
+#include "planner/explain_none.h"
 #include "planner/headroom.h"
+#include "planner/order.h"
 
 namespace legoai::planner {
 namespace {
 
-// Step times this close are called equal; a device with less room than this is called full.
-constexpr double kNearTie = 0.01, kSafeHeadroom = 0.05;
+// A device with less room than this is called full.
+constexpr double kSafeHeadroom = 0.05;
 
 std::string Share(double part, double whole) { return absl::StrFormat("%.0f %%", whole > 0 ? 100 * part / whole : 0); }
-
-// Which part of the step makes `other` slower than `winner`, by the largest difference.
-std::string LargestDifference(const v1::Estimate& winner, const v1::Estimate& other) {
-  struct Part {
-    const char* name;
-    double seconds;
-  };
-  const auto &w = winner.breakdown(), &o = other.breakdown();
-  Part parts[] = {{"compute", o.compute_seconds() - w.compute_seconds()},
-                  {"exposed communication", o.exposed_communication_seconds() - w.exposed_communication_seconds()},
-                  {"pipeline bubble", o.bubble_seconds() - w.bubble_seconds()},
-                  {"launch overhead", o.launch_seconds() - w.launch_seconds()},
-                  {"the optimizer", o.optimizer_seconds() - w.optimizer_seconds()}};
-  const Part& largest =
-      *std::max_element(std::begin(parts), std::end(parts), [](auto& a, auto& b) { return a.seconds < b.seconds; });
-  if (largest.seconds <= 0) return "";
-  return absl::StrFormat(", mostly %s (+%.4g s)", largest.name, largest.seconds);
-}
 
 // What the times rest on.
 std::string CostModels(const v1::Estimate& estimate) {
@@ -46,164 +31,221 @@ std::string CostModels(const v1::Estimate& estimate) {
   return shares.empty() ? "" : absl::StrCat(" Operators are timed by ", absl::StrJoin(shares, ", "), ".");
 }
 
-std::string ExplainWinner(const v1::Estimate& winner) {
-  const auto& parts = winner.breakdown();
-  const double step = winner.step_time_seconds();
-  const auto& stage = FullestStage(winner);
-  return absl::StrCat("The fastest recipe that fits is ", Summarize(winner.recipe()), ": ", absl::StrFormat("%.4g", step),
-                      " s a step, of which ", Share(parts.compute_seconds(), step), " compute, ",
-                      Share(parts.exposed_communication_seconds(), step), " exposed communication, ",
-                      Share(parts.bubble_seconds(), step), " pipeline bubble, ", Share(parts.launch_seconds(), step), " launch, ",
-                      Share(parts.optimizer_seconds(), step), " optimizer. Its fullest device takes ",
-                      BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)), " usable, at ",
-                      stage.peak_at(), ".", CostModels(winner));
+// "Another checkpointing, number of stages or precision"
+std::string Another(const std::vector<std::string>& names) {
+  const std::string last = names.size() > 1 ? " or " + names.back() : "";
+  return absl::StrCat("Another ", absl::StrJoin(names.begin(), names.end() - (names.size() > 1 ? 1 : 0), ", "), last);
 }
 
-std::string Slower(const v1::Estimate& winner, const v1::Estimate& other) {
-  const double more = other.step_time_seconds() / winner.step_time_seconds() - 1;
-  return absl::StrCat(Summarize(other.recipe()), " is ", absl::StrFormat("%.1f %%", 100 * more), " slower",
-                      LargestDifference(winner, other));
-}
+// Puts the lines together, and remembers which recipes were named.
+class Explainer {
+ public:
+  Explainer(const PlanFacts& facts, const v1::PlanResult& result)
+      : facts_(facts), result_(result), winner_(facts.ranked[0]), step_(winner_.estimate->step_time_seconds()) {}
 
-std::string ByEstimate(double ratio) {
-  const double percent = 100 * (ratio - 1);
-  return absl::StrFormat("%.1f %% %s than the fastest one by the closed-form estimate", std::abs(percent),
-                         percent < 0 ? "faster" : "slower");
-}
-
-// The best recipe that decides this choice otherwise; where none that was simulated fits: what was not reached, or, if all are
-// known, the one closest to fitting; if none is known, nothing. `told`: whether it was the second one.
-std::string ExplainChoice(const Choice& choice, const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result,
-                          const NotReached& not_reached, bool* told) {
-  const int64_t chosen = choice.value(ranked[0].recipe());
-  auto otherwise = [&](const auto& has_recipe) { return choice.value(has_recipe.recipe()) != chosen; };
-  const auto other = std::find_if(ranked.begin(), ranked.end(), otherwise);
-  if (other == ranked.begin() + 1) *told = true;
-  if (other != ranked.end()) return absl::StrCat("\n- ", choice.question, ": ", Slower(ranked[0], *other), ".");
-  auto differs = [&](const NotReached::Entry& entry) { return choice.value(*entry.recipe) != chosen; };
-  const auto& entries = not_reached.entries;
-  if (const int64_t count = std::count_if(entries.begin(), entries.end(), differs); count > 0) {
-    const auto& best = *std::find_if(entries.begin(), entries.end(), differs);
-    return absl::StrCat("\n- ", choice.question, ": ", count, " of this kind were not reached within the budget of ",
-                        absl::StrFormat("%g s", not_reached.budget_seconds), "; the best of them, ", Summarize(*best.recipe),
-                        ", is ", ByEstimate(best.relative_time), ".");
+  std::string Text() {
+    const std::string choices = Choices(), memory = MoreMemory(), headroom = Headroom(), next = Next();
+    return absl::StrCat(Winner(), Links(), headroom, next, choices, memory, NearTies());
   }
-  const auto large = std::find_if(result.rejected().begin(), result.rejected().end(), [&](const auto& rejected) {
-    return rejected.rule() == "out_of_memory" && otherwise(rejected);
-  });
-  if (large == result.rejected().end()) return "";
-  // Failures and what was not even looked at may be of this kind.
-  const bool all_known = result.failed() == 0 && result.not_reached() == static_cast<int64_t>(entries.size());
-  return absl::StrCat("\n- ", choice.question, all_known ? ": none fits; " : ": none that was looked at fits; ",
-                      Summarize(large->recipe()), ": ", large->reason(), ".");
-}
 
-// A winner that fills its device to the brim may fail where the allocator fragments: the fastest that leaves more.
-std::string ExplainHeadroom(const std::vector<v1::Estimate>& ranked) {
-  auto share = [](const v1::Estimate& estimate) {
-    const auto& stage = FullestStage(estimate);
-    return static_cast<double>(HeadroomBytes(stage)) / static_cast<double>(std::max<int64_t>(1, UsableBytes(stage)));
-  };
-  if (share(ranked[0]) >= kSafeHeadroom) return "";
-  std::string text = absl::StrFormat("\n- It leaves %.1f %% of the memory, which fragmentation may take", 100 * share(ranked[0]));
-  const auto safe = std::find_if(ranked.begin(), ranked.end(), [&](const auto& e) { return share(e) >= kSafeHeadroom; });
-  if (safe == ranked.end()) return text + "; none that was simulated leaves more than " + Share(kSafeHeadroom, 1) + ".";
-  return absl::StrCat(text, "; the fastest that leaves at least ", Share(kSafeHeadroom, 1), ", ", Slower(ranked[0], *safe), ".");
-}
-
-// Of the first ones, those that no prediction tells apart.
-int64_t NearTies(const std::vector<v1::Estimate>& ranked) {
-  const double close = ranked[0].step_time_seconds() * (1 + kNearTie);
-  return std::count_if(ranked.begin(), ranked.end(), [close](const auto& e) { return e.step_time_seconds() <= close; });
-}
-
-// The rules that leave nothing, those that drop most first.
-std::string ExplainIllegal(const v1::PlanResult& result, const Reasons& reasons) {
-  std::vector<std::pair<std::string, int64_t>> rules(result.pruned().begin(), result.pruned().end());
-  std::sort(rules.begin(), rules.end(),
-            [](const auto& a, const auto& b) { return std::tie(b.second, a.first) < std::tie(a.second, b.first); });
-  std::string text = absl::StrCat("No recipe of the space is legal for this model, batch and cluster. Of ", result.space(), ":");
-  for (const auto& [rule, count] : rules) {
-    const auto reason = reasons.find(rule);
-    absl::StrAppend(&text, "\n- ", count, " dropped by ", rule,
-                    reason == reasons.end() ? "" : absl::StrCat(", for instance: ", reason->second));
+ private:
+  std::string Winner() const {
+    const v1::Estimate& winner = *winner_.estimate;
+    const auto& parts = winner.breakdown();
+    const auto& stage = FullestStage(winner);
+    return absl::StrCat("The fastest recipe that fits is ", Summarize(winner.recipe()),
+                        IsFastest() ? ": " : ", within the noise of the prediction: ", absl::StrFormat("%.4g", step_),
+                        " s a step, of which ", Share(parts.compute_seconds(), step_), " compute, ",
+                        Share(parts.exposed_communication_seconds(), step_), " exposed communication, ",
+                        Share(parts.bubble_seconds(), step_), " pipeline bubble, ", Share(parts.launch_seconds(), step_),
+                        " launch, ", Share(parts.optimizer_seconds(), step_), " optimizer. On its fullest device ",
+                        BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)),
+                        " usable are allocated (not reserved), at ", stage.peak_at(), ".", CostModels(winner));
   }
-  return text;
-}
 
-std::string ExplainNone(const v1::PlanResult& result, const Reasons& reasons) {
-  const int64_t legal = result.bounded_out() + result.captured() + result.failed() + result.not_reached();
-  if (legal == 0) return ExplainIllegal(result, reasons);
-  const bool has_closest = result.rejected_size() > 0 && result.rejected(0).rule() == "out_of_memory";
-  const bool none_simulated = result.not_reached() > 0 && result.captured() == 0;
-  if (none_simulated || !has_closest) return "Nothing was simulated to its end.";
-  return absl::StrCat(
-      result.not_reached() > 0 ? "Nothing that was simulated fits. The closest is " : "Nothing fits. The closest is ",
-      Summarize(result.rejected(0).recipe()), ": ", result.rejected(0).reason(),
-      ". More devices, a smaller batch or a shorter sequence would help.");
-}
-
-std::string ExplainOthers(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached) {
-  bool told = false;
-  std::string choices;
-  for (const Choice& choice : kChoices) choices += ExplainChoice(choice, ranked, result, not_reached, &told);
-  std::string text = ExplainHeadroom(ranked);
-  if (ranked.size() > 1 && !told) absl::StrAppend(&text, "\n- The next one: ", Slower(ranked[0], ranked[1]), ".");
-  text += choices;
-  if (const int64_t ties = NearTies(ranked); ties > 1) {
-    absl::StrAppend(&text, "\n- ", ties, " recipes lie within ", absl::StrFormat("%.0f %%", 100 * kNearTie),
-                    " of the fastest, which is less than these predictions are sure of.");
+  bool IsFastest() const {
+    return std::all_of(facts_.ranked.begin(), facts_.ranked.end(),
+                       [this](const auto& one) { return one.estimate->step_time_seconds() >= step_; });
   }
-  return text;
-}
 
-// What it means that a part of the ranking was not simulated.
-std::string ExplainEstimated(const v1::PlanResult& result) {
+  // What its own links carry, and its bubble.
+  std::string Links() const {
+    std::string text;
+    const auto& loads = winner_.survivor->roofline.loads;
+    for (size_t kind = 0; kind < sim::kLinkUses; ++kind) {
+      if (loads[kind].tier < 0) continue;
+      absl::StrAppend(&text, text.empty() ? "\n- Its links: " : "; ",
+                      LinkText(facts_.request->cluster(), static_cast<sim::LinkUse>(kind), loads[kind],
+                               winner_.estimate->breakdown().compute_seconds()));
+    }
+    if (!text.empty()) text += ".";
+    const std::string bubble = BubbleText(winner_.estimate->recipe());
+    return bubble.empty() ? text : absl::StrCat(text, "\n- Its bubble: ", bubble, ".");
+  }
+
+  static std::string Key(const v1::Recipe& recipe) { return recipe.SerializeAsString(); }
+
+  // Of a ranked one, by its index: "rank 3 (...) is 12 % slower, mostly ...".
+  std::string Loses(size_t i) {
+    const SimulatedRecipe& other = facts_.ranked[i];
+    told_.insert(i);
+    return absl::StrCat("rank ", i + 1, " (", Summarize(other.estimate->recipe()), ") ",
+                        StepTimeText(other.estimate->step_time_seconds() / step_), CauseText(*facts_.request, winner_, other),
+                        ".");
+  }
+
+  // Of one that does not fit, what more memory would give; empty if it is not faster.
+  std::string WithMoreMemory(const SimulatedRecipe& other) const {
+    const double ratio = other.estimate->step_time_seconds() / step_;
+    if (ratio <= 0 || IsNearTie(1, ratio)) return "";
+    return absl::StrCat("with ", BytesText(-HeadroomBytes(FullestStage(*other.estimate))), " more on each device it fits and ",
+                        StepTimeText(ratio));
+  }
+
+  // The best that decides this choice otherwise: of those that were simulated and fit; else of those that were not simulated; if
+  // all are known, the one closest to fitting; if none is known, nothing.
+  std::string Otherwise(const Choice& choice) {
+    const int64_t chosen = choice.value(winner_.estimate->recipe());
+    const auto differs = [&](const v1::Recipe& recipe) { return choice.value(recipe) != chosen; };
+    for (size_t i = 1; i < facts_.ranked.size(); ++i) {
+      if (differs(facts_.ranked[i].estimate->recipe())) return Loses(i);
+    }
+    const auto& open = facts_.not_simulated;
+    const auto best = std::find_if(open.begin(), open.end(), [&](const Survivor* one) { return differs(one->recipe); });
+    if (best != open.end()) return NotSimulated(**best, differs);
+    const auto large = std::find_if(result_.rejected().begin(), result_.rejected().end(), [&](const auto& rejected) {
+      return rejected.rule() == "out_of_memory" && differs(rejected.recipe());
+    });
+    return large == result_.rejected().end() ? "" : TooLarge(*large);
+  }
+
+  template <class Differs>
+  std::string NotSimulated(const Survivor& best, const Differs& differs) const {
+    const bool any =
+        std::any_of(facts_.unfit.begin(), facts_.unfit.end(), [&](const auto& one) { return differs(one.estimate->recipe()); });
+    return absl::StrCat(any ? "none that was simulated fits" : "none was simulated",
+                        "; by the closed-form estimate the best of the others, ", Summarize(best.recipe), ", ",
+                        StepTimeText(best.roofline.step_seconds / winner_.survivor->roofline.step_seconds), ".");
+  }
+
+  std::string TooLarge(const v1::RejectedRecipe& rejected) {
+    // Failures and what was not even looked at may be of this kind.
+    const bool all_known = result_.failed() == 0 && result_.not_reached() == static_cast<int64_t>(facts_.not_simulated.size());
+    std::string faster;
+    for (const SimulatedRecipe& one : facts_.unfit) {
+      if (Key(one.survivor->recipe) != Key(rejected.recipe())) continue;
+      too_large_.insert(one.survivor);
+      faster = WithMoreMemory(one);
+    }
+    return absl::StrCat(all_known ? "none fits; " : "none that was looked at fits; ", Summarize(rejected.recipe()), ": ",
+                        rejected.reason(), faster.empty() ? "" : "; ", faster, ".");
+  }
+
+  // A recipe that answers several choices is named once.
+  std::string Choices() {
+    std::vector<std::pair<std::string, std::vector<std::string>>> answers;
+    for (const Choice& choice : kChoices) {
+      const std::string answer = Otherwise(choice);
+      if (answer.empty()) continue;
+      const auto same = std::find_if(answers.begin(), answers.end(), [&](const auto& known) { return known.first == answer; });
+      if (same == answers.end()) {
+        answers.push_back({answer, {choice.name}});
+      } else {
+        same->second.push_back(choice.name);
+      }
+    }
+    std::string text;
+    for (const auto& [answer, names] : answers) absl::StrAppend(&text, "\n- ", Another(names), ": ", answer);
+    return text;
+  }
+
+  // What a little more memory would give, of all that do not fit.
+  std::string MoreMemory() const {
+    const SimulatedRecipe* least = nullptr;
+    for (const SimulatedRecipe& one : facts_.unfit) {
+      if (too_large_.count(one.survivor) > 0 || WithMoreMemory(one).empty()) continue;
+      const auto short_of = [](const SimulatedRecipe& of) { return -HeadroomBytes(FullestStage(*of.estimate)); };
+      if (least == nullptr || short_of(one) < short_of(*least)) least = &one;
+    }
+    if (least == nullptr) return "";
+    return absl::StrCat("\n- More memory: ", Summarize(least->estimate->recipe()), " does not fit; ", WithMoreMemory(*least),
+                        ".");
+  }
+
+  // A winner that fills its device to the brim may fail where the allocator fragments: the fastest that leaves more.
+  std::string Headroom() {
+    const auto share = [](const SimulatedRecipe& one) {
+      const auto& stage = FullestStage(*one.estimate);
+      return static_cast<double>(HeadroomBytes(stage)) / static_cast<double>(std::max<int64_t>(1, UsableBytes(stage)));
+    };
+    if (share(winner_) >= kSafeHeadroom) return "";
+    std::string text = absl::StrFormat("\n- It leaves %.1f %% of the memory, which fragmentation may take", 100 * share(winner_));
+    const auto safe =
+        std::find_if(facts_.ranked.begin(), facts_.ranked.end(), [&](const auto& one) { return share(one) >= kSafeHeadroom; });
+    const std::string least = Share(kSafeHeadroom, 1);
+    if (safe == facts_.ranked.end()) return absl::StrCat(text, "; none that was simulated leaves more than ", least, ".");
+    const size_t i = safe - facts_.ranked.begin();
+    const bool told = told_.count(i) > 0;
+    absl::StrAppend(&text, "; of those that leave at least ", least, " the first is ");
+    return told ? absl::StrCat(text, "rank ", i + 1, ", below.") : absl::StrCat(text, "this: ", Loses(i));
+  }
+
+  std::string Next() {
+    if (facts_.ranked.size() < 2 || told_.count(1) > 0) return "";
+    return absl::StrCat("\n- The next one: ", Loses(1));
+  }
+
+  // Of the first ones, those that no prediction tells apart.
+  std::string NearTies() const {
+    double fastest = step_;
+    for (const auto& one : facts_.ranked) fastest = std::min(fastest, one.estimate->step_time_seconds());
+    const auto ties = std::count_if(facts_.ranked.begin(), facts_.ranked.end(),
+                                    [&](const auto& one) { return IsNearTie(one.estimate->step_time_seconds(), fastest); });
+    if (ties < 2) return "";
+    return absl::StrCat("\n- ", ties, " recipes lie within ", absl::StrFormat("%.0f %%", 100 * kNearTie),
+                        " of the shortest step, ", absl::StrFormat("%.4g s", fastest),
+                        ", which is less than these predictions are sure of: the one that leaves most memory is first.");
+  }
+
+  const PlanFacts& facts_;
+  const v1::PlanResult& result_;
+  const SimulatedRecipe& winner_;
+  const double step_;
+  std::set<size_t> told_;                // of facts_.ranked
+  std::set<const Survivor*> too_large_;  // named as too large
+};
+
+// What was not simulated, why, and what that means for the ranking.
+std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
+  if (result.not_reached() == 0) return "";
+  const int64_t done = result.captured() + result.failed();
+  std::string text = facts.ranked.empty() ? " " : "\n- ";
+  if (facts.stopped_early) {
+    absl::StrAppend(&text, "Stopped early after ", done, " of ", facts.planned, " simulations by the budget of ",
+                    absl::StrFormat("%g s", facts.request->budget_seconds()),
+                    "; the ranking may change with more time. They were taken in the order of the closed-form estimate.");
+  } else {
+    absl::StrAppend(&text, done, done == 1 ? " recipe was" : " recipes were",
+                    " simulated, the fastest by the closed-form estimate and one for each choice; ", result.not_reached(),
+                    " more may fit (`lego plan --budget-seconds 0` simulates all).");
+  }
+  if (!facts.ranked.empty() && !facts.not_simulated.empty()) {
+    absl::StrAppend(&text, " By that estimate the fastest that was not simulated ",
+                    StepTimeText(facts.not_simulated[0]->roofline.step_seconds / facts.ranked[0].survivor->roofline.step_seconds),
+                    ".");
+  }
   const auto count = std::count_if(result.ranked().begin(), result.ranked().end(), [](const auto& r) { return r.estimated(); });
-  if (count == 0) return "";
-  return absl::StrCat(" ", count, " of them ", count == 1 ? "is" : "are",
+  if (count == 0) return text;
+  return absl::StrCat(text, " ", count, " of them ", count == 1 ? "is" : "are",
                       " ranked by the closed-form estimate, marked as estimated: with a lower bound of the memory, and they may "
                       "not fit.");
 }
 
 }  // namespace
 
-std::string Summarize(const v1::Recipe& recipe) {
-  const auto& p = recipe.parallelism();
-  std::vector<std::string> parts;
-  auto degree = [&](const char* name, int64_t value) {
-    if (value != 1) parts.push_back(absl::StrCat(name, " ", value));
-  };
-  degree("replicate", p.data_parallel_replicate_degree());
-  degree("shard", p.data_parallel_shard_degree());
-  degree("tp", p.tensor_parallel_degree());
-  if (p.pipeline_parallel_degree() > 1) {
-    parts.push_back(absl::StrCat(p.pipeline_parallel_schedule() == v1::GPIPE ? "GPipe" : "1F1B", " over ",
-                                 p.pipeline_parallel_degree(), " stages with microbatches of ",
-                                 p.pipeline_parallel_microbatch_size()));
-  }
-  const int64_t per_pass =
-      recipe.training().local_batch_size() * p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();
-  const int64_t passes = per_pass > 0 ? recipe.training().global_batch_size() / per_pass : 1;
-  parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
-                               passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
-  parts.push_back(recipe.activation_checkpoint().mode() == v1::AC_FULL ? "full checkpointing" : "no checkpointing");
-  parts.push_back(recipe.training().mixed_precision_param() == v1::BFLOAT16 ? "bfloat16" : "float32");
-  return absl::StrJoin(parts, ", ");
-}
-
-std::string Explain(const std::vector<v1::Estimate>& ranked, const v1::PlanResult& result, const NotReached& not_reached,
-                    const Reasons& reasons) {
-  std::string text = ranked.empty() ? ExplainNone(result, reasons) : ExplainWinner(ranked[0]);
-  if (!ranked.empty()) text += ExplainOthers(ranked, result, not_reached);
-  if (result.not_reached() > 0) {
-    const bool comparable = !ranked.empty() && !not_reached.entries.empty();
-    absl::StrAppend(&text, ranked.empty() ? " " : "\n- ", "The budget ended before ", result.not_reached(),
-                    " further recipes that may fit were simulated",
-                    comparable ? ", of which the best is " + ByEstimate(not_reached.entries[0].relative_time) : "",
-                    "; a larger --budget-seconds reaches them.", ExplainEstimated(result));
-  }
-  return text;
+std::string Explain(const PlanFacts& facts, const v1::PlanResult& result) {
+  const std::string text = facts.ranked.empty() ? ExplainNone(facts, result) : Explainer(facts, result).Text();
+  return text + NotSimulated(facts, result);
 }
 
 }  // namespace legoai::planner

@@ -3,51 +3,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/testing/story.h"
+
 namespace legoai::planner {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::MakePipeline;
+using testing::MakeRecipe;
 using ::testing::Not;
 using ::testing::StartsWith;
+using testing::Story;
 
-v1::Recipe MakeRecipe(int64_t tp, v1::ActivationCheckpointMode mode) {
-  v1::Recipe recipe;
-  recipe.mutable_training()->set_global_batch_size(16);
-  recipe.mutable_training()->set_local_batch_size(2);
-  recipe.mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
-  auto* parallelism = recipe.mutable_parallelism();
-  parallelism->set_data_parallel_replicate_degree(1);
-  parallelism->set_data_parallel_shard_degree(4 / tp);
-  parallelism->set_tensor_parallel_degree(tp);
-  parallelism->set_pipeline_parallel_degree(1);
-  recipe.mutable_activation_checkpoint()->set_mode(mode);
-  return recipe;
-}
+constexpr char kSmallShard[] = "shard 4, local batch 2 accumulated 2 times";
 
-v1::Estimate MakeEstimate(const v1::Recipe& recipe, double compute, double exposed, int64_t gib) {
-  v1::Estimate estimate;
-  *estimate.mutable_recipe() = recipe;
-  estimate.set_step_time_seconds(compute + exposed);
-  estimate.mutable_breakdown()->set_compute_seconds(compute);
-  estimate.mutable_breakdown()->set_exposed_communication_seconds(exposed);
-  auto* stage = estimate.add_stages();
-  stage->set_capacity_bytes(int64_t{80} << 30);
-  stage->set_peak_allocated_bytes(gib << 30);
-  stage->set_peak_at("model.layers.1, backward");
-  auto* share = estimate.add_cost_models();
-  share->set_name("roofline");
-  share->set_share_of_compute_time(1);
-  return estimate;
-}
+std::string Text(Story& story) { return Explain(story.facts(), story.result()); }
 
-v1::PlanResult ResultWith(const v1::Recipe& recipe, const std::string& rule, const std::string& reason) {
-  v1::PlanResult result;
-  result.set_captured(3);
-  auto* rejected = result.add_rejected();
-  *rejected->mutable_recipe() = recipe;
-  rejected->set_rule(rule);
-  rejected->set_reason(reason);
-  return result;
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 TEST(Summarize, SaysWhatARecipeDecides) {
@@ -58,87 +33,172 @@ TEST(Summarize, SaysWhatARecipeDecides) {
   EXPECT_EQ(Summarize(recipe), "shard 4, local batch 2, no checkpointing, bfloat16");
 }
 
-TEST(Explain, TheWinnerItsTimeAndItsMemory) {
-  const std::string text = Explain({MakeEstimate(MakeRecipe(1, v1::AC_NONE), 3, 1, 40)}, {});
+TEST(Explain, TheWinnerItsTimeItsMemoryAndItsLinks) {
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3, .exposed = 1});
+  const std::string text = Text(story);
+  EXPECT_THAT(text, StartsWith(std::string("The fastest recipe that fits is ") + kSmallShard));
   EXPECT_THAT(text, HasSubstr("4 s a step, of which 75 % compute, 25 % exposed communication"));
-  EXPECT_THAT(text, HasSubstr("40.0 GiB of 80.0 GiB usable, at model.layers.1, backward"));
+  EXPECT_THAT(text, HasSubstr("40.0 GiB of 80.0 GiB usable are allocated (not reserved), at model.layers.1, backward"));
   EXPECT_THAT(text, HasSubstr("timed by roofline (100 %)"));
-  EXPECT_THAT(text, Not(HasSubstr("\n")));
+  EXPECT_THAT(text, HasSubstr("\n- Its links: sharding puts "));
+  EXPECT_THAT(text, HasSubstr("beside 3 s of compute that can hide it."));
+  EXPECT_THAT(text, Not(HasSubstr("Its bubble")));
+  EXPECT_EQ(Count(text, "\n"), 1);
+}
+
+TEST(Explain, TheWinnersBubble) {
+  Story story;
+  story.Ranked(MakePipeline(4), {.compute = 3, .bubble = 1});
+  EXPECT_THAT(Text(story), HasSubstr("\n- Its bubble: (p - 1) / m = 3 / 16, 19 % of a stage's work."));
 }
 
 TEST(Explain, WhatEachChoiceWouldCost) {
-  const v1::Recipe winner = MakeRecipe(1, v1::AC_NONE);
-  const std::string text = Explain({MakeEstimate(winner, 3, 1, 40), MakeEstimate(MakeRecipe(2, v1::AC_NONE), 3, 1.5, 40)},
-                                   ResultWith(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "stage 0 needs 90 GiB"));
-  EXPECT_THAT(text, HasSubstr("Another tensor parallel degree: shard 2, tp 2,"));
-  EXPECT_THAT(text, HasSubstr("is 12.5 % slower, mostly exposed communication (+0.5 s)"));
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3, .exposed = 1});
+  story.Ranked(MakeRecipe(2, v1::AC_NONE), {.compute = 3, .exposed = 1.5});
+  story.Rejected(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "stage 0 needs 90 GiB");
+  const std::string text = Text(story);
+  EXPECT_THAT(text, HasSubstr("Another tensor parallel degree: rank 2 (shard 2, tp 2,"));
+  EXPECT_THAT(text, HasSubstr(") is 12 % slower, mostly exposed communication (+0.5 s): tensor parallelism puts"));
   EXPECT_THAT(text, HasSubstr("Another checkpointing: none fits; shard 4, local batch 2 accumulated 2 times, full"));
   EXPECT_THAT(text, HasSubstr("stage 0 needs 90 GiB"));
   EXPECT_THAT(text, Not(HasSubstr("Another number of stages")));
   EXPECT_THAT(text, Not(HasSubstr("The next one")));  // told already
 }
 
-TEST(Explain, NearTiesAndFullDevicesAreSaid) {
-  const v1::Recipe recipe = MakeRecipe(1, v1::AC_NONE);
-  const std::string text =
-      Explain({MakeEstimate(recipe, 4, 0, 79), MakeEstimate(recipe, 4.01, 0, 78), MakeEstimate(recipe, 5, 0, 60)}, {});
-  EXPECT_THAT(text, HasSubstr("2 recipes lie within 1 %"));
-  EXPECT_THAT(text, HasSubstr("leaves 1.2 % of the memory"));
-  EXPECT_THAT(text,
-              HasSubstr("the fastest that leaves at least 5 %, shard 4, local batch 2 accumulated 2 times, no checkpointing, "
-                        "bfloat16 is 25.0 % slower"));
-  EXPECT_THAT(text, HasSubstr("The next one"));
+TEST(Explain, ARecipeIsNamedOnceWhateverItDecidesOtherwise) {
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3}, 79);
+  story.Ranked(MakeRecipe(2, v1::AC_FULL), {.compute = 40}, 20);
+  const std::string text = Text(story);
+  EXPECT_THAT(text, HasSubstr("Another checkpointing or tensor parallel degree: rank 2 (shard 2, tp 2, "));
+  EXPECT_THAT(text, HasSubstr("takes 13 times as long"));
+  EXPECT_THAT(text, HasSubstr("It leaves 1.2 % of the memory, which fragmentation may take; of those that leave at least 5 % the "
+                              "first is rank 2, below."));
+  EXPECT_EQ(Count(text, "shard 2, tp 2"), 1);
+  EXPECT_EQ(Count(text, kSmallShard), 1);
 }
 
-TEST(Explain, WhatWasNotReached) {
-  v1::PlanResult result;
-  result.set_captured(1);
-  result.set_not_reached(7);
-  const v1::Recipe same = MakeRecipe(1, v1::AC_NONE);
-  const std::string text = Explain({MakeEstimate(MakeRecipe(1, v1::AC_NONE), 3, 1, 40)}, result, {8, {{&same, 1.25}}});
-  EXPECT_THAT(text, HasSubstr("7 further recipes"));
-  EXPECT_THAT(text, HasSubstr("25.0 % slower than the fastest one by the closed-form estimate"));
+TEST(Explain, NearTiesAndFullDevicesAreSaid) {
+  const v1::Recipe recipe = MakeRecipe(1, v1::AC_NONE);
+  Story story;
+  story.Ranked(recipe, {.compute = 4.01}, 78).Ranked(recipe, {.compute = 4}, 79).Ranked(recipe, {.compute = 5}, 60);
+  const std::string text = Text(story);
+  EXPECT_THAT(text, HasSubstr("bfloat16, within the noise of the prediction: 4.01 s a step"));
+  EXPECT_THAT(text, HasSubstr("2 recipes lie within 1 % of the shortest step, 4 s,"));
+  EXPECT_THAT(text, HasSubstr("It leaves 2.5 % of the memory"));
+  EXPECT_THAT(text,
+              HasSubstr("the first is this: rank 3 (shard 4, local batch 2 accumulated 2 times, no checkpointing, bfloat16) "
+                        "is 25 % slower"));
+  EXPECT_THAT(text,
+              HasSubstr("The next one: rank 2 (shard 4, local batch 2 accumulated 2 times, no checkpointing, bfloat16) is as "
+                        "fast, within the noise of the prediction."));
+}
+
+TEST(Explain, WhatALittleMoreMemoryWouldGive) {
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_FULL), {.compute = 4});
+  story.Unfit(MakeRecipe(1, v1::AC_NONE), {.compute = 3}, 83);
+  EXPECT_THAT(Text(story), HasSubstr("Another checkpointing: none fits; shard 4, local batch 2 accumulated 2 times, no "
+                                     "checkpointing, bfloat16: stage 0 needs too much; with 3.00 GiB more on each device it fits "
+                                     "and takes 25 % less time."));
+  EXPECT_EQ(Count(Text(story), "3.00 GiB"), 1);
+
+  Story same_choices;
+  v1::Recipe larger = MakeRecipe(1, v1::AC_FULL);
+  larger.mutable_training()->set_local_batch_size(4);
+  same_choices.Ranked(MakeRecipe(1, v1::AC_FULL), {.compute = 4});
+  same_choices.Unfit(larger, {.compute = 3}, 90);
+  EXPECT_THAT(Text(same_choices), HasSubstr("\n- More memory: shard 4, local batch 4, full checkpointing, bfloat16 does not fit; "
+                                            "with 10.0 GiB more on each device it fits and takes 25 % less time."));
+  Story slower;
+  slower.Ranked(MakeRecipe(1, v1::AC_FULL), {.compute = 4});
+  slower.Unfit(larger, {.compute = 4}, 90);
+  EXPECT_THAT(Text(slower), Not(HasSubstr("More memory")));
+}
+
+TEST(Explain, WhatTheCountLeftOut) {
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3, .exposed = 1}).NotSimulated(MakeRecipe(1, v1::AC_NONE), 1.25);
+  const std::string text = Text(story);
+  EXPECT_THAT(text, HasSubstr("1 recipe was simulated"));
+  EXPECT_THAT(text, HasSubstr("1 more may fit (`lego plan --budget-seconds 0` simulates all)"));
+  EXPECT_THAT(text, HasSubstr("By that estimate the fastest that was not simulated is 25 % slower."));
+  EXPECT_THAT(text, Not(HasSubstr("early")));
+}
+
+TEST(Explain, WhatTheBudgetOfSecondsEnded) {
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3, .exposed = 1}).NotSimulated(MakeRecipe(1, v1::AC_NONE), 1.25);
+  story.facts().stopped_early = true;
+  story.facts().planned = 64;
+  EXPECT_THAT(Text(story),
+              HasSubstr("Stopped early after 1 of 64 simulations by the budget of 8 s; the ranking may change with more "
+                        "time."));
 }
 
 // That the others of a kind do not fit is not said while some of it were not simulated.
-TEST(Explain, AKindThatTheBudgetDidNotReachIsNotCalledTooLarge) {
-  v1::PlanResult result = ResultWith(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "needs at least 90 GiB");
-  result.set_not_reached(3);
-  const v1::Recipe same = MakeRecipe(1, v1::AC_NONE), full = MakeRecipe(2, v1::AC_FULL), slow = MakeRecipe(4, v1::AC_FULL);
-  const std::vector<v1::Estimate> ranked = {MakeEstimate(MakeRecipe(1, v1::AC_NONE), 3, 1, 40)};
-  const std::string text = Explain(ranked, result, {8, {{&same, 1.01}, {&full, 1.25}, {&slow, 1.5}}});
+TEST(Explain, AKindThatWasNotSimulatedIsNotCalledTooLarge) {
+  Story story;
+  story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3, .exposed = 1});
+  story.Rejected(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "needs at least 90 GiB");
+  EXPECT_THAT(Text(story), HasSubstr("Another checkpointing: none fits; shard 4"));
+  story.result().set_not_reached(3);  // as if some had not even been looked at
+  EXPECT_THAT(Text(story), HasSubstr("Another checkpointing: none that was looked at fits; shard 4"));
+  story.result().set_not_reached(0);
+  story.NotSimulated(MakeRecipe(1, v1::AC_NONE), 1.01).NotSimulated(MakeRecipe(2, v1::AC_FULL), 1.25);
+  const std::string text = Text(story);
   EXPECT_THAT(text,
-              HasSubstr("Another checkpointing: 2 of this kind were not reached within the budget of 8 s; the best of them, "
-                        "shard 2, tp 2, local batch 2 accumulated 4 times, full checkpointing, bfloat16, is 25.0 % slower "
-                        "than the fastest one by the closed-form estimate."));
-  EXPECT_THAT(text, Not(HasSubstr("none")));
-  EXPECT_THAT(Explain(ranked, result), HasSubstr("Another checkpointing: none that was looked at fits; shard 4"));
+              HasSubstr("none was simulated; by the closed-form estimate the best of the others, shard 2, tp 2, local batch 2 "
+                        "accumulated 4 times, full checkpointing, bfloat16, is 25 % slower."));
+  EXPECT_THAT(text, Not(HasSubstr("none fits")));
+  story.Unfit(MakeRecipe(4, v1::AC_FULL), {.compute = 9}, 90);
+  EXPECT_THAT(Text(story), HasSubstr("none that was simulated fits; by the closed-form estimate the best of the others"));
 }
 
 TEST(Explain, TheRulesThatLeaveNothingAreNamedTheMostFrequentFirst) {
-  v1::PlanResult result;
-  result.set_space(12);
-  (*result.mutable_pruned())["a_rule"] = 3;
-  (*result.mutable_pruned())["the_rule"] = 7;
-  (*result.mutable_pruned())["other_rule"] = 2;
-  EXPECT_EQ(Explain({}, result, {}, {{"the_rule", "key = 3: must be 1"}}),
+  Story story;
+  story.result().set_space(12);
+  (*story.result().mutable_pruned())["a_rule"] = 3;
+  (*story.result().mutable_pruned())["the_rule"] = 7;
+  (*story.result().mutable_pruned())["other_rule"] = 2;
+  story.space().reasons["the_rule"] = "key = 3: must be 1";
+  EXPECT_EQ(Text(story),
             "No recipe of the space is legal for this model, batch and cluster. Of 12:\n"
             "- 7 dropped by the_rule, for instance: key = 3: must be 1\n- 3 dropped by a_rule\n- 2 dropped by other_rule");
 }
 
 TEST(Explain, NothingFitsOnlyIfThatIsKnown) {
-  v1::PlanResult result = ResultWith(MakeRecipe(1, v1::AC_FULL), "out_of_memory", "needs 90 GiB");
-  EXPECT_THAT(Explain({}, result), StartsWith("Nothing fits. The closest is shard 4"));
-  result.set_not_reached(2);
-  EXPECT_THAT(Explain({}, result), StartsWith("Nothing that was simulated fits."));
-  EXPECT_THAT(Explain({}, result), HasSubstr("larger --budget-seconds"));
-  result.set_captured(0);
-  EXPECT_THAT(Explain({}, result), StartsWith("Nothing was simulated to its end."));
-  EXPECT_THAT(Explain({}, result), Not(HasSubstr("estimated")));
-  result.add_ranked()->set_estimated(true);
-  EXPECT_THAT(Explain({}, result), HasSubstr("1 of them is ranked by the closed-form estimate, marked as estimated"));
-  EXPECT_THAT(Explain({}, {}), HasSubstr("No recipe of the space is legal"));
-  EXPECT_THAT(Explain({}, ResultWith(MakeRecipe(1, v1::AC_FULL), "failed", "crash")), Not(HasSubstr("closest")));
+  Story story;
+  story.Unfit(MakeRecipe(1, v1::AC_FULL), {.compute = 1}, 90);
+  EXPECT_THAT(Text(story), StartsWith("Nothing fits. The closest is shard 4"));
+  story.NotSimulated(MakeRecipe(1, v1::AC_FULL), 1);
+  story.facts().stopped_early = true;
+  EXPECT_THAT(Text(story), StartsWith("Nothing that was simulated fits."));
+  EXPECT_THAT(Text(story), HasSubstr("Stopped early after 1 of"));
+  story.result().set_captured(0);
+  EXPECT_THAT(Text(story), StartsWith("Nothing was simulated to its end."));
+  EXPECT_THAT(Text(story), Not(HasSubstr("estimated")));
+  story.result().add_ranked()->set_estimated(true);
+  EXPECT_THAT(Text(story), HasSubstr("1 of them is ranked by the closed-form estimate, marked as estimated"));
+  Story nothing;
+  EXPECT_THAT(Text(nothing), HasSubstr("No recipe of the space is legal"));
+  Story failed;
+  failed.Rejected(MakeRecipe(1, v1::AC_FULL), "failed", "crash").result().set_failed(1);
+  EXPECT_THAT(Text(failed), Not(HasSubstr("closest")));
+}
+
+TEST(Explain, NothingFitsSaysHowManyDevicesWouldDo) {
+  Story story;
+  story.Unfit(MakeRecipe(1, v1::AC_FULL), {.compute = 1}, 90);
+  story.facts().larger = LargerCluster{3, BoundedRecipe{MakeRecipe(4, v1::AC_FULL), int64_t{60} << 30}};
+  EXPECT_THAT(Text(story),
+              HasSubstr("At least 12 devices (3 nodes of 4) like these are needed, by the closed-form bound: tp 4, local "
+                        "batch 2 accumulated 8 times, full checkpointing, bfloat16 needs at least 60.0 GiB of each "
+                        "there"));
+  story.facts().larger = LargerCluster{1024, std::nullopt};
+  EXPECT_THAT(Text(story), HasSubstr("nothing fits on any cluster of up to 4096 devices (1024 nodes of 4) like these either"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "simulator/hardware/catalog.h"
 #include "simulator/symbolic/memory_bound.h"
 #include "simulator/symbolic/roofline_estimate.h"
+#include "worker/model/model_facts.h"
 #include "worker/parallel/legality.h"
 #include "worker/parallel/parallel_dims.h"
 #include "worker/parallel/recipe.h"
@@ -23,6 +24,9 @@ namespace {
 
 constexpr size_t kClosestKept = 20;
 constexpr char kConstraint[] = "constraint", kSomethingElse[] = "a constraint asks for something else";
+constexpr char kPrecisionAskedFor[] = "precision_asked_for", kFloat32IfAsked[] = "float32_only_if_asked_for";
+// Of the search for a larger cluster: far enough for every model of the catalog, and seconds at most.
+constexpr int64_t kMostNodes = 1024, kMostCandidates = 100'000;
 
 using Override = std::pair<std::string, std::string>;
 
@@ -40,6 +44,8 @@ absl::StatusOr<std::vector<Override>> ParseConstraints(const v1::PlanRequest& re
   }
   return overrides;
 }
+
+int64_t World(const v1::Cluster& cluster) { return cluster.devices_per_node() * cluster.nodes(); }
 
 template <class Message>
 bool SameText(const Message& a, const Message& b) {
@@ -59,7 +65,7 @@ class Pruner {
 
   absl::StatusOr<LegalSpace> Prune() {
     if (absl::Status status = Prepare(); !status.ok()) return status;
-    const int64_t world = request_.cluster().devices_per_node() * request_.cluster().nodes();
+    const int64_t world = World(request_.cluster());
     const std::vector<Candidate> candidates = Enumerate(request_, world);
     space_.size = candidates.size();
     for (const Candidate& candidate : candidates) {
@@ -75,7 +81,25 @@ class Pruner {
     return std::move(space_);
   }
 
+  // The first candidate that may fit, and how many there are up to it.
+  absl::StatusOr<std::optional<BoundedRecipe>> FirstThatMayFit(int64_t* decided) {
+    if (absl::Status status = Prepare(); !status.ok()) return status;
+    const int64_t world = World(request_.cluster());
+    for (const Candidate& candidate : Enumerate(request_, world)) {
+      ++*decided;
+      v1::Recipe recipe = ToRecipe(candidate, request_);
+      if (BrokenRule(candidate, recipe, world)) continue;
+      const auto bound = Bound(recipe, world);
+      if (!bound.ok()) return bound.status();
+      if (*bound <= UsableBytes(request_.cluster())) return BoundedRecipe{std::move(recipe), *bound};
+    }
+    return std::nullopt;
+  }
+
  private:
+  struct Broken {
+    std::string rule, reason;
+  };
   absl::Status Prepare() {
     auto overrides = ParseConstraints(request_);
     if (!overrides.ok()) return overrides.status();
@@ -105,35 +129,60 @@ class Pruner {
     return absl::OkStatus();
   }
 
+  // The first rule that forbids it.
+  std::optional<Broken> BrokenRule(const Candidate& candidate, const v1::Recipe& recipe, int64_t world) {
+    if (!MeetsConstraints(recipe)) return Broken{kConstraint, kSomethingElse};
+    if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param())
+      return Broken{"resume_keeps_precision", "a resumed job keeps the checkpoint's precision"};
+    // Groups of neighbours: they lie inside nodes where the degree divides a node's devices.
+    if (request_.cluster().devices_per_node() % candidate.tensor != 0)
+      return Broken{"tp_inside_node", "tensor parallel ranks must share a node"};
+    if (auto broken = BrokenPrecision(candidate.precision)) return broken;
+    if (auto violation = parallel::FirstViolation(recipe, request_.model(), world)) {
+      return Broken{violation->rule, absl::StrCat(violation->field, " = ", violation->value, ": ", violation->remedy)};
+    }
+    return std::nullopt;
+  }
+
+  // bfloat16 unless float32 is asked for; both where bfloat16 is not the faster one.
+  std::optional<Broken> BrokenPrecision(v1::DType precision) const {
+    const v1::Device& device = request_.cluster().device();
+    if (!(sim::PeakFlops(device, precision) > 0)) {
+      return Broken{"device_has_precision", absl::StrCat("the device names no peak_flops for ", EnumText(precision))};
+    }
+    const bool asked = request_.has_resume_from() || request_.base().training().mixed_precision_param() == v1::FLOAT32;
+    if (asked) {
+      if (request_.has_resume_from() || precision == v1::FLOAT32) return std::nullopt;
+      return Broken{kPrecisionAskedFor, "the base recipe asks for training.mixed_precision_param = float32"};
+    }
+    if (precision == v1::FLOAT32 && sim::PeakFlops(device, v1::BFLOAT16) > sim::PeakFlops(device, v1::FLOAT32)) {
+      return Broken{kFloat32IfAsked,
+                    "the device is faster in bfloat16; --constraint training.mixed_precision_param=float32 asks "
+                    "for float32"};
+    }
+    return std::nullopt;
+  }
+
+  absl::StatusOr<int64_t> Bound(const v1::Recipe& recipe, int64_t world) const {
+    const auto dims = parallel::ParallelDims::Create(recipe, request_.model(), world);
+    if (!dims.ok()) return dims.status();
+    return sim::LargestBound(request_.model(), *dims, recipe);
+  }
+
   absl::Status Decide(const Candidate& candidate, int64_t world) {
     v1::Recipe recipe = ToRecipe(candidate, request_);
-    if (!MeetsConstraints(recipe)) return Drop(recipe, kConstraint, kSomethingElse);
-    if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param()) {
-      return Drop(recipe, "resume_keeps_precision", "a resumed job keeps the checkpoint's precision");
-    }
-    // Groups of neighbours: they lie inside nodes where the degree divides a node's devices.
-    if (request_.cluster().devices_per_node() % candidate.tensor != 0) {
-      return Drop(recipe, "tp_inside_node", "tensor parallel ranks must share a node");
-    }
-    if (!(sim::PeakFlops(request_.cluster().device(), candidate.precision) > 0)) {
-      return Drop(recipe, "device_has_precision",
-                  absl::StrCat("the device names no peak_flops for ", EnumText(candidate.precision)));
-    }
-    if (auto violation = parallel::FirstViolation(recipe, request_.model(), world)) {
-      return Drop(recipe, violation->rule, absl::StrCat(violation->field, " = ", violation->value, ": ", violation->remedy));
-    }
-    auto dims = parallel::ParallelDims::Create(recipe, request_.model(), world);
-    if (!dims.ok()) return dims.status();
-    const int64_t bound = sim::LargestBound(request_.model(), *dims, recipe);
-    if (bound > UsableBytes(request_.cluster())) {
+    if (auto broken = BrokenRule(candidate, recipe, world)) return Drop(recipe, broken->rule, std::move(broken->reason));
+    const auto bound = Bound(recipe, world);
+    if (!bound.ok()) return bound.status();
+    if (*bound > UsableBytes(request_.cluster())) {
       ++space_.bounded_out;
-      space_.closest.push_back({std::move(recipe), bound});
+      space_.closest.push_back({std::move(recipe), *bound});
       if (!request_.all_rejected() && space_.closest.size() > 4 * kClosestKept) KeepClosest();
       return absl::OkStatus();
     }
-    auto estimate = sim::EstimateStep(request_.model(), *dims, recipe, request_.cluster());
+    auto estimate = EstimateTime(request_, recipe);
     if (!estimate.ok()) return estimate.status();
-    space_.survivors.push_back({std::move(recipe), *estimate, bound});
+    space_.survivors.push_back({std::move(recipe), *std::move(estimate), *bound});
     return absl::OkStatus();
   }
 
@@ -200,6 +249,13 @@ class Pruner {
   LegalSpace space_;
 };
 
+// No recipe keeps more of its state on a device than there is room for: masters and moments of all parameters, however split.
+bool StateMayFit(const v1::Model& model, const v1::Cluster& cluster) {
+  constexpr double kStateBytes = 12;
+  const double held = kStateBytes * static_cast<double>(model::ParameterCount(model)) / static_cast<double>(World(cluster));
+  return held <= static_cast<double>(UsableBytes(cluster));
+}
+
 }  // namespace
 
 int64_t UsableBytes(const v1::Cluster& cluster) { return cluster.device().memory_bytes() - cluster.device().reserve_bytes(); }
@@ -207,6 +263,27 @@ int64_t UsableBytes(const v1::Cluster& cluster) { return cluster.device().memory
 absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel,
                                       const std::function<bool()>& out_of_time) {
   return Pruner(request, cancel, out_of_time).Prune();
+}
+
+absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& request, const v1::Recipe& recipe) {
+  const auto dims = parallel::ParallelDims::Create(recipe, request.model(), World(request.cluster()));
+  if (!dims.ok()) return dims.status();
+  return sim::EstimateStep(request.model(), *dims, recipe, request.cluster());
+}
+
+absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {
+  v1::Cluster* const cluster = request.mutable_cluster();
+  LargerCluster larger;
+  for (int64_t decided = 0; cluster->nodes() < kMostNodes && decided < kMostCandidates;) {
+    cluster->set_nodes(cluster->nodes() + 1);
+    larger.nodes = cluster->nodes();
+    if (!StateMayFit(request.model(), *cluster)) continue;
+    auto fitting = Pruner(request, {}, {}).FirstThatMayFit(&decided);
+    if (!fitting.ok()) return fitting.status();
+    larger.fitting = *std::move(fitting);
+    if (larger.fitting) break;
+  }
+  return larger;
 }
 
 }  // namespace legoai::planner

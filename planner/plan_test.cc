@@ -7,14 +7,20 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "planner/choice.h"
 #include "planner/legal.h"
+#include "planner/schedule.h"
 #include "planner/space.h"
+#include "planner/testing/slow_estimator.h"
 #include "proto/errors.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/model/catalog.h"
@@ -102,6 +108,7 @@ TEST(Plan, RanksWhatFitsByStepTime) {
     EXPECT_EQ(ranked.rank(), i + 1);
     EXPECT_EQ(ranked.headroom_bytes(), 40);
     EXPECT_NE(ranked.recipe().parallelism().pipeline_parallel_schedule(), v1::GPIPE);
+    // All leave the same, so near ties are by time too.
     EXPECT_GE(ranked.step_time_seconds(), result->ranked(std::max(i - 1, 0)).step_time_seconds());
     EXPECT_EQ(ranked.recipe_toml().find("tokenizer_path"), std::string::npos) << "there is no text that it would be for";
     auto read = parallel::ParseRecipe(ranked.recipe_toml());
@@ -152,7 +159,7 @@ class EqualEstimator : public Estimator {
     reverse_ ? started_.pop_back() : started_.pop_front();
     v1::SimResponse response;
     response.set_id(request.id());
-    if (request.recipe().training().mixed_precision_param() == v1::FLOAT32) {
+    if (request.recipe().parallelism().pipeline_parallel_schedule() == v1::GPIPE) {
       response.mutable_error()->set_message("no");
       return std::optional<v1::SimResponse>(response);
     }
@@ -211,18 +218,83 @@ class RecordingEstimator : public Estimator {
   int64_t id_ = 0;
 };
 
-TEST(Plan, ABudgetBeginsWithAnAlternativeForEachChoice) {
+TEST(Plan, ABudgetSimulatesACountAndAnAlternativeForEachChoice) {
   RecordingEstimator estimator;
   v1::PlanRequest request = Request();
   request.set_budget_seconds(600);
   const auto result = Plan(request, estimator);
   ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_GT(estimator.recipes.size(), kChoiceCount);
-  for (size_t i = 0; i < kChoiceCount; ++i) {
-    EXPECT_NE(kChoices[i].value(estimator.recipes[i + 1]), kChoices[i].value(estimator.recipes[0])) << kChoices[i].question;
-    EXPECT_NE(result->explanation().find(kChoices[i].question), std::string::npos) << result->explanation();
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_GT(space->survivors.size(), static_cast<size_t>(kSimulations));
+  EXPECT_EQ(estimator.recipes.size(), static_cast<size_t>(kSimulations));
+  EXPECT_EQ(result->captured(), kSimulations);
+  EXPECT_EQ(result->not_reached(), static_cast<int64_t>(space->survivors.size()) - kSimulations);
+  EXPECT_EQ(result->explanation().find("early"), std::string::npos) << result->explanation();
+  std::string asked;  // "Another tensor parallel degree or number of stages", one after the other
+  for (const absl::string_view line : absl::StrSplit(result->explanation(), '\n')) {
+    if (absl::StartsWith(line, "- Another ")) absl::StrAppend(&asked, line.substr(0, line.find(':')));
   }
-  EXPECT_EQ(result->explanation().find("of this kind"), std::string::npos) << result->explanation();
+  for (const Choice& choice : kChoices) {
+    std::set<int64_t> possible, simulated;
+    for (const Survivor& survivor : space->survivors) possible.insert(choice.value(survivor.recipe));
+    for (const v1::Recipe& recipe : estimator.recipes) simulated.insert(choice.value(recipe));
+    if (possible.size() < 2) continue;
+    EXPECT_GE(simulated.size(), 2u) << choice.name;
+    EXPECT_NE(asked.find(choice.name), std::string::npos) << result->explanation();
+  }
+  EXPECT_EQ(result->explanation().find("none was simulated"), std::string::npos) << result->explanation();
+}
+
+TEST(Plan, WithoutABudgetAllAreSimulated) {
+  RecordingEstimator estimator;
+  const auto result = Plan(Request(), estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(estimator.recipes.size(), PruneSpace(Request())->survivors.size());
+  EXPECT_EQ(result->not_reached(), 0);
+}
+
+// A machine under any load: random times, so that answers come in any order, and any number of simulators. Recipes fit, do not or
+// fail, and take a time near their estimate, as chance has it for each of them once.
+TEST(Plan, IsTheSameUnderAnyLoad) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  v1::PlanRequest request = Request();
+  request.set_top(10000);
+  request.set_all_rejected(true);
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  for (int round = 0; round < 8; ++round) {
+    const bool rare = round % 4 == 2;  // then it goes on beyond the count
+    const double fitting = rare ? 0.01 : std::uniform_real_distribution<>(0.1, 1)(random);
+    std::map<std::string, testing::Outcome> outcomes;
+    for (const Survivor& survivor : space->survivors) {
+      testing::Outcome outcome;
+      outcome.fits = std::bernoulli_distribution(fitting)(random);
+      outcome.fails = std::bernoulli_distribution(0.05)(random);
+      outcome.step_seconds = survivor.roofline.step_seconds * std::uniform_real_distribution<>(0.8, 1.2)(random);
+      outcome.peak_bytes = std::uniform_int_distribution<int64_t>(1, 100)(random);
+      outcomes[survivor.recipe.SerializeAsString()] = outcome;
+    }
+    request.set_budget_seconds(round % 2 == 0 ? 1e9 : 0);
+    std::set<std::string> plans;
+    for (const int64_t slots : {1, 2, 8, 2}) {
+      testing::SlowEstimator estimator(slots, [&](const v1::SimRequest& sim) {
+        testing::Outcome outcome = outcomes.at(sim.recipe().SerializeAsString());
+        outcome.takes = absl::Seconds(std::exponential_distribution<>(1)(random));
+        return outcome;
+      });
+      auto plan = Plan(request, estimator, {}, {}, [&] { return estimator.Now(); });
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      if (!rare) {
+        EXPECT_EQ(plan->not_reached() > 0, request.budget_seconds() > 0);
+      }
+      plan->set_seconds(0);
+      plans.insert(plan->DebugString());
+    }
+    EXPECT_EQ(plans.size(), 1u) << "round " << round;
+  }
 }
 
 // Never answers.
@@ -432,6 +504,67 @@ TEST(LegalSpaceTest, DropsPrecisionsThatTheDeviceDoesNotName) {
   }
 }
 
+TEST(LegalSpaceTest, Float32IsForThoseWhoAskAndForDevicesThatAreNotFasterInBfloat16) {
+  const auto precisions = [](const v1::PlanRequest& request) {
+    std::set<v1::DType> found;
+    for (const Survivor& survivor : PruneSpace(request)->survivors) {
+      found.insert(survivor.recipe.training().mixed_precision_param());
+    }
+    return found;
+  };
+  const std::set<v1::DType> bfloat16 = {v1::BFLOAT16}, float32 = {v1::FLOAT32}, both = {v1::BFLOAT16, v1::FLOAT32};
+  v1::PlanRequest request = Request();
+  EXPECT_EQ(precisions(request), bfloat16);
+  const auto space = PruneSpace(request);
+  EXPECT_EQ(2 * space->pruned.at("float32_only_if_asked_for"), space->size);
+  EXPECT_NE(space->reasons.at("float32_only_if_asked_for").find("asks for float32"), std::string::npos);
+
+  v1::PlanRequest constrained = request;
+  constrained.add_constraints("training.mixed_precision_param=float32");
+  EXPECT_EQ(precisions(constrained), float32);
+  v1::PlanRequest based = request;
+  based.mutable_base()->mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  EXPECT_EQ(precisions(based), float32);
+  based.add_constraints("training.mixed_precision_param=bfloat16");  // the command line wins over the file
+  EXPECT_EQ(precisions(based), bfloat16);
+
+  for (auto& peak : *request.mutable_cluster()->mutable_device()->mutable_peak_flops()) {
+    if (peak.dtype() == v1::FLOAT32) peak.set_flops_per_second(1e15);
+  }
+  EXPECT_EQ(precisions(request), both);
+}
+
+// The first number of nodes at which something may fit, against planning on each.
+TEST(LegalSpaceTest, TheSmallestClusterIsTheFirstThatHoldsSomething) {
+  v1::PlanRequest request = Request();
+  *request.mutable_model() = model::ResolveModel("llama3-8b").value();
+  *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x1").value();
+  request.set_global_batch(8);
+  int64_t nodes = 1;
+  for (;; ++nodes) {
+    *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x" + std::to_string(nodes)).value();
+    if (!PruneSpace(request)->survivors.empty()) break;
+    ASSERT_LT(nodes, 64);
+  }
+  ASSERT_GT(nodes, 1);
+  *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x1").value();
+  const auto larger = SmallestThatMayFit(request);
+  ASSERT_TRUE(larger.ok()) << larger.status();
+  EXPECT_EQ(larger->nodes, nodes);
+  ASSERT_TRUE(larger->fitting);
+  EXPECT_LE(larger->fitting->bound_bytes, UsableBytes(request.cluster()));
+}
+
+TEST(LegalSpaceTest, SomeJobsFitOnNoCluster) {
+  v1::PlanRequest request = Request();
+  request.set_global_batch(1);
+  request.set_seq_len(100'000'000);
+  const auto larger = SmallestThatMayFit(request);
+  ASSERT_TRUE(larger.ok()) << larger.status();
+  EXPECT_FALSE(larger->fitting);
+  EXPECT_GT(larger->nodes, 1);
+}
+
 // The enumeration against four nested loops over all degrees.
 TEST(Space, HoldsEverySplitOfTheWorld) {
   const v1::PlanRequest request = Request();
@@ -461,6 +594,10 @@ TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
   for (const Candidate& candidate : Enumerate(request, 8)) {
     v1::Recipe recipe = ToRecipe(candidate, request);
     parallel::FillDefaults(&recipe);
+    if (candidate.precision == v1::FLOAT32) {
+      ++expected["float32_only_if_asked_for"];
+      continue;
+    }
     if (auto violation = parallel::FirstViolation(recipe, request.model(), 8)) ++expected[violation->rule];
   }
   EXPECT_EQ(space->pruned, expected);

@@ -20,6 +20,7 @@ struct Outcome {
   bool fits = true;
   bool fails = false;
   double step_seconds = 1;
+  int64_t peak_bytes = 60;  // of 100, where it fits
 };
 
 class SlowEstimator : public Estimator {
@@ -72,7 +73,7 @@ class SlowEstimator : public Estimator {
     estimate->set_step_time_seconds(running.outcome.step_seconds);
     v1::StageEstimate* const stage = estimate->add_stages();
     stage->set_capacity_bytes(100);
-    stage->set_peak_allocated_bytes(running.outcome.fits ? 60 : 160);
+    stage->set_peak_allocated_bytes(running.outcome.fits ? running.outcome.peak_bytes : 160);
     return response;
   }
 

@@ -14,6 +14,7 @@
 #include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
+#include "planner/schedule.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
@@ -29,7 +30,6 @@
 namespace legoai::cli {
 namespace {
 
-constexpr double kDefaultBudgetSeconds = 8;
 constexpr char kConstraintRule[] = "constraint";
 
 // Keys that the request has a place for; every other key on the command line binds all candidates.
@@ -61,7 +61,7 @@ absl::Status ReadLimits(const Arguments& arguments, v1::PlanRequest* request) {
   const auto budget = arguments.Real("budget-seconds", 0);
   if (!budget.ok()) return budget.status();
   request->set_top(top->value_or(planner::kDefaultTop));
-  request->set_budget_seconds(budget->value_or(kDefaultBudgetSeconds));
+  request->set_budget_seconds(budget->value_or(absl::ToDoubleSeconds(planner::kDefaultBudget)));
   if (const std::string rejected = arguments.Text("rejected", "closest"); rejected != "all" && rejected != "closest") {
     return FieldError("--rejected", rejected, "must be closest or all");
   }
@@ -90,7 +90,7 @@ absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
 }
 
 std::string ProgressText(const planner::PlanProgress& progress, double budget_seconds) {
-  std::string text = absl::StrFormat("%.1f s: %s recipes, %s of %s that may fit are simulated", progress.elapsed_seconds,
+  std::string text = absl::StrFormat("%.1f s: %s recipes, %s of %s simulations are done", progress.elapsed_seconds,
                                      WithCommas(progress.space), WithCommas(progress.captured), WithCommas(progress.to_capture));
   if (progress.best_step_seconds > 0) return absl::StrCat(text, ", best step ", SecondsText(progress.best_step_seconds));
   if (budget_seconds > 0 && progress.elapsed_seconds > budget_seconds) {
@@ -116,7 +116,7 @@ absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request)
   return result;
 }
 
-// The same on a server: its simulators, its limit of time.
+// The same on a server: its simulators, its limit of time, and never more simulations than a plan with a budget does.
 absl::StatusOr<v1::PlanResult> PlanOnServer(const Arguments& arguments, v1::PlanRequest request) {
   constexpr double kLongestBudgetSeconds = 3600;
   if (request.budget_seconds() == 0) request.set_budget_seconds(kLongestBudgetSeconds);
@@ -204,7 +204,9 @@ Command PlanCommand() {
       {"seq", "S", "tokens per sequence; the base recipe's training.seq_len if it is not given"},
       {"constraint", "KEY=VALUE", "only recipes with this: parallelism.tensor_parallel_degree=2", true},
       {"top", "K", absl::StrCat("how many to rank (", planner::kDefaultTop, ")")},
-      {"budget-seconds", "T", "when to stop simulating, once a recipe fits (8); 0: when all is simulated"},
+      {"budget-seconds", "T",
+       absl::StrCat("ends simulating early, once a recipe fits (", absl::ToDoubleSeconds(planner::kDefaultBudget),
+                    "); 0: simulates all that may fit, not the ", planner::kSimulations, " most promising only")},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},
       {"out", "RECIPE.toml", "writes the winner, ready for `lego train`"},

@@ -15,10 +15,12 @@ namespace {
 constexpr int kRejectedInTable = 5;
 constexpr char kUnknownMfuNote[] =
     "MFU - : the device has no peak in the recipe's precision, or one below what is done; `lego simulate` says which\n";
+constexpr char kAllocatedNote[] =
+    "memory: allocated by tensors at the peak, not reserved; what the device's allocator holds beside it is not predicted\n";
 constexpr char kEstimatedNote[] = "~ estimated by closed forms, not simulated: it may not fit\n";
 
 std::string RankedTable(const v1::PlanResult& result) {
-  Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak memory", "headroom"});
+  Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak allocated", "headroom"});
   bool any_estimated = false, all_mfus = true;
   for (const auto& ranked : result.ranked()) {
     const bool estimated = ranked.estimated();
@@ -32,7 +34,7 @@ std::string RankedTable(const v1::PlanResult& result) {
                absl::StrCat(least, BytesText(ranked.peak_memory_bytes())),
                absl::StrCat(most, BytesText(ranked.headroom_bytes()))});
   }
-  return absl::StrCat(table.Text(), any_estimated ? kEstimatedNote : "", all_mfus ? "" : kUnknownMfuNote);
+  return absl::StrCat(table.Text(), kAllocatedNote, any_estimated ? kEstimatedNote : "", all_mfus ? "" : kUnknownMfuNote);
 }
 
 std::string RejectedTable(const v1::PlanResult& result, bool all) {
@@ -58,7 +60,7 @@ std::string PlanCountsText(const v1::PlanResult& result) {
   add(result.captured_unfit(), "simulated and too large");
   add(result.bounded_out(), "too large by the closed-form bound");
   add(result.failed(), "failed");
-  add(result.not_reached(), "not reached in the budget");
+  add(result.not_reached(), "that may fit not simulated");
   for (const auto& [rule, count] : std::map<std::string, int64_t>(result.pruned().begin(), result.pruned().end())) {
     add(count, "dropped by " + rule);
   }

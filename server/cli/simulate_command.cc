@@ -49,12 +49,12 @@ std::string TimeTable(const v1::Estimate& estimate) {
 
 std::string StageText(const v1::StageEstimate& stage) {
   const int64_t headroom = planner::HeadroomBytes(stage);
-  std::string text =
-      absl::StrCat("stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()), " of ",
-                   BytesText(planner::UsableBytes(stage)), " usable (", BytesText(stage.capacity_bytes()), " less ",
-                   BytesText(stage.reserve_bytes()), " reserve), ",
-                   headroom >= 0 ? BytesText(headroom) + " free" : Colored(Color::kRed, BytesText(-headroom) + " TOO MUCH"),
-                   "\n  peak at ", stage.peak_at(), "\n");
+  std::string text = absl::StrCat(
+      "stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()),
+      " allocated (not reserved) of ", BytesText(planner::UsableBytes(stage)), " usable (", BytesText(stage.capacity_bytes()),
+      " less ", BytesText(stage.reserve_bytes()), " reserve), ",
+      headroom >= 0 ? BytesText(headroom) + " free" : Colored(Color::kRed, BytesText(-headroom) + " TOO MUCH"), "\n  peak at ",
+      stage.peak_at(), "\n");
   auto categories = Numbers(stage.categories(), "_bytes");
   std::stable_sort(categories.begin(), categories.end(), [](auto& a, auto& b) { return a.second > b.second; });
   Table table({"<  category", "bytes", "share", "<"});

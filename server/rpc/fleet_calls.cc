@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kWorkersPage = 200;
 constexpr int64_t kMostCount = 1'000'000'000;
 constexpr int64_t kMostDevices = 1 << 20;
-constexpr double kDefaultBudgetSeconds = 10;
+constexpr double kDefaultBudgetSeconds = 300;  // as `lego plan`
 
 absl::Status CheckCount(const char* field, int64_t value) {
   if (value >= 1 && value <= kMostCount) return absl::OkStatus();

@@ -388,7 +388,7 @@ v1::PlanRequest APlan() {
 TEST_F(GrpcControlPlaneTest, APlanIsStreamed) {
   service_.fleet().plan = [](const v1::PlanRequest& request, const std::function<void(const v1::PlanningProgress&)>& progress,
                              const std::function<bool()>&) -> absl::StatusOr<v1::PlanResult> {
-    EXPECT_EQ(request.budget_seconds(), 10);
+    EXPECT_EQ(request.budget_seconds(), 300);
     EXPECT_EQ(request.base().optimizer().name(), "AdamW");
     for (int i = 0; i < 1000; ++i) {
       v1::PlanningProgress at;

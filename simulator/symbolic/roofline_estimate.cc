@@ -23,7 +23,7 @@ class StageEstimate {
  public:
   StageEstimate(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, const v1::Cluster& cluster,
                 int64_t rank, const Models& models)
-      : model_(model), dims_(dims), device_(cluster.device()), models_(models) {
+      : model_(model), dims_(dims), cluster_(cluster), device_(cluster.device()), models_(models) {
     s_ = SizesOfStage(model, dims, recipe, rank);
     recomputes_ = recipe.activation_checkpoint().mode() == v1::AC_FULL;
     // `rank` is the first of its stage.
@@ -48,6 +48,7 @@ class StageEstimate {
   double blocking() const { return blocking_; }
   double exposed() const { return exposed_; }
   double optimizer() const { return optimizer_; }
+  const LinkLoads& loads() const { return loads_; }  // of the step
   int64_t microbatches() const { return s_.microbatches; }
 
  private:
@@ -58,11 +59,21 @@ class StageEstimate {
     if (!seconds.ok()) status_ = seconds.status();
     return seconds.ok() ? *seconds : 0;
   }
-  double Collective(CollectiveKind kind, double bytes, const RankLine& line) {
+  // Of `times` collectives of these bytes in a step, each.
+  double Collective(LinkUse use, double times, CollectiveKind kind, double bytes, const RankLine& line) {
     if (line.size <= 1) return 0;
     auto seconds = models_.collectives.LineTime(kind, static_cast<int64_t>(bytes), line);
     if (!seconds.ok()) status_ = seconds.status();
-    return seconds.ok() ? *seconds : 0;
+    if (!seconds.ok()) return 0;
+    const double ranks = static_cast<double>(line.size), passes = kind == CollectiveKind::kAllReduce ? 2 : 1;
+    AddLoad(use, NarrowestLink(cluster_, line, times * passes * (ranks - 1) / ranks * bytes), times * *seconds);
+    return *seconds;
+  }
+  void AddLoad(LinkUse use, const LinkLoad& link, double seconds) {
+    LinkLoad& load = loads_[static_cast<size_t>(use)];
+    load.tier = link.tier;
+    load.bytes += link.bytes;
+    load.seconds += seconds;
   }
 
   double BlockForward() {
@@ -92,44 +103,52 @@ class StageEstimate {
   // Two gathers and two scatters forward, as many backward; recomputation repeats the forward's.
   double TensorParallel() {
     const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
-    return (recomputes_ ? 12 : 8) * Collective(CollectiveKind::kAllGather, bytes, tp_);
+    const double times = recomputes_ ? 12 : 8, of_step = times * static_cast<double>(s_.blocks * s_.microbatches);
+    return times * Collective(LinkUse::kTensor, of_step, CollectiveKind::kAllGather, bytes, tp_);
   }
   // The pipeline's messages of a microbatch on the way of the first one.
   double Messages() {
     if (dims_.pp() <= 1) return 0;
     const int64_t bytes = s_.local_tokens * model_.hidden_size() * s_.param_bytes;
-    auto seconds = models_.collectives.MessageTime(bytes, 0, dims_.RankOf({.pp = 1}));
+    const RankLine pair{0, dims_.RankOf({.pp = 1}), 2};
+    auto seconds = models_.collectives.MessageTime(bytes, 0, pair.stride);
     if (!seconds.ok()) status_ = seconds.status();
-    return seconds.ok() ? 2 * *seconds : 0;
+    if (!seconds.ok()) return 0;
+    const double microbatches = static_cast<double>(s_.microbatches);
+    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, microbatches * static_cast<double>(bytes)),
+            2 * microbatches * *seconds);
+    return 2 * *seconds;
   }
   // Gathers of all units in a step.
   double Gather() {
     double times = !dims_.reshard_after_forward() ? 1 : 2 * static_cast<double>(s_.microbatches);
-    double block = Collective(CollectiveKind::kAllGather, static_cast<double>(s_.block.gathered * s_.param_bytes), shard_);
-    double ends = 0;
-    if (s_.has_embedding) {
-      ends += Collective(CollectiveKind::kAllGather, static_cast<double>(s_.embedding.gathered * s_.param_bytes), shard_);
-    }
-    if (s_.has_head)
-      ends += Collective(CollectiveKind::kAllGather, static_cast<double>(s_.head.gathered * s_.param_bytes), shard_);
-    return times * (static_cast<double>(s_.blocks) * block + ends);
+    const auto gather = [&](double units, const UnitElements& unit) {
+      return units * Collective(LinkUse::kShard, times * units, CollectiveKind::kAllGather,
+                                static_cast<double>(unit.gathered * s_.param_bytes), shard_);
+    };
+    double seconds = gather(static_cast<double>(s_.blocks), s_.block);
+    if (s_.has_embedding) seconds += gather(1, s_.embedding);
+    if (s_.has_head) seconds += gather(1, s_.head);
+    return times * seconds;
   }
   double Reduce() {
     double times = dims_.pp() > 1 ? 1 : static_cast<double>(s_.microbatches);
     double bytes = static_cast<double>(s_.total().gathered * s_.reduce_bytes);
-    double scatter = times * Collective(CollectiveKind::kReduceScatter, bytes, shard_);
+    double scatter = times * Collective(LinkUse::kShard, times, CollectiveKind::kReduceScatter, bytes, shard_);
     double replicated = bytes / static_cast<double>(dims_.shard());
-    return scatter + Collective(CollectiveKind::kAllReduce, replicated, replicate_);
+    return scatter + Collective(LinkUse::kReplicate, 1, CollectiveKind::kAllReduce, replicated, replicate_);
   }
 
   const v1::Model& model_;
   const parallel::ParallelDims& dims_;
+  const v1::Cluster& cluster_;
   const v1::Device& device_;
   const Models& models_;
   StageSizes s_;
   bool recomputes_ = false;
   RankLine tp_, shard_, replicate_;
   double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
+  LinkLoads loads_;
   absl::Status status_;
 };
 
@@ -157,6 +176,9 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const para
     exposed = std::max(exposed, one.exposed());
     estimate.optimizer_seconds = std::max(estimate.optimizer_seconds, one.optimizer());
     microbatches = static_cast<double>(one.microbatches());
+    for (size_t kind = 0; kind < kLinkUses; ++kind) {
+      if (one.loads()[kind].seconds > estimate.loads[kind].seconds) estimate.loads[kind] = one.loads()[kind];
+    }
   }
   // Ranks that share a core take turns; while a stage of theirs has nothing to do, the others go on in its place.
   const double turns = RanksPerCore(cluster), others = (turns - 1) * microbatches;
@@ -164,6 +186,7 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const para
   estimate.communication_seconds = turns * (microbatches * blocking + exposed);
   estimate.bubble_seconds = std::max(0.0, static_cast<double>(dims.pp() - 1) - others) * slowest;
   estimate.optimizer_seconds *= turns;
+  for (LinkLoad& load : estimate.loads) load.seconds *= turns;
   estimate.step_seconds =
       estimate.compute_seconds + estimate.communication_seconds + estimate.bubble_seconds + estimate.optimizer_seconds;
   return estimate;

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/cluster.pb.h"
+#include "simulator/symbolic/link_load.h"
 #include "simulator/symbolic/stage_sizes.h"
 
 namespace legoai::sim {
@@ -18,6 +19,7 @@ struct RooflineEstimate {
   double communication_seconds = 0;  // that nothing hides
   double bubble_seconds = 0;
   double optimizer_seconds = 0;
+  LinkLoads loads;  // of the stage where each is most, whatever hides it
 };
 
 // Errors: those of the cost models (a device without peaks or efficiencies, a world larger than the cluster).

@@ -93,5 +93,31 @@ TEST(RooflineEstimateTest, AWorldLargerThanTheClusterIsRefused) {
   EXPECT_FALSE(EstimateStep(job.model, *dims, job.recipe, *ParseCluster("h100-sxm-80:8x1")).ok());
 }
 
+// 8B parameters in bf16 are gathered twice a microbatch and reduced once in fp32; a rank passes 7/8 of that on.
+TEST(RooflineEstimateTest, CountsTheBytesOfSharding) {
+  Job job;
+  const double parameters = static_cast<double>(model::ParameterCount(job.model));
+  const RooflineEstimate estimate = job.Estimate();
+  const LinkLoad& shard = estimate.loads[static_cast<size_t>(LinkUse::kShard)];
+  EXPECT_EQ(shard.tier, 0);
+  EXPECT_NEAR(shard.bytes / (7.0 / 8 * parameters * (2 * 2 + 4)), 1, 0.01);
+  EXPECT_EQ(estimate.loads[static_cast<size_t>(LinkUse::kTensor)].tier, -1);
+  EXPECT_EQ(estimate.loads[static_cast<size_t>(LinkUse::kPipeline)].tier, -1);
+}
+
+// What is waited for is the part of the step that the estimate calls communication.
+TEST(RooflineEstimateTest, LoadsOfTensorAndPipelineParallelAreWaitedFor) {
+  Job job;
+  job.recipe.mutable_parallelism()->set_tensor_parallel_degree(2);
+  job.recipe.mutable_parallelism()->set_pipeline_parallel_degree(4);
+  job.recipe.mutable_training()->set_local_batch_size(8);
+  const RooflineEstimate estimate = job.Estimate();
+  const auto& loads = estimate.loads;
+  EXPECT_NEAR(loads[static_cast<size_t>(LinkUse::kTensor)].seconds + loads[static_cast<size_t>(LinkUse::kPipeline)].seconds,
+              estimate.communication_seconds, 1e-9);
+  // Two directions of 8 microbatches of half the tokens' activations each.
+  EXPECT_EQ(loads[static_cast<size_t>(LinkUse::kPipeline)].bytes, 8.0 * 8192 / 2 * 4096 * 2);
+}
+
 }  // namespace
 }  // namespace legoai::sim

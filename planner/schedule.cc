@@ -1,0 +1,86 @@
+#include "planner/schedule.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace legoai::planner {
+namespace {
+
+// For a choice whose alternatives do not fit: the fastest that should, then the smallest.
+constexpr int kMostTries = 2;
+
+}  // namespace
+
+Schedule::Schedule(const std::vector<Survivor>& survivors, bool everything)
+    : survivors_(survivors),
+      most_(everything ? static_cast<int64_t>(survivors.size()) : std::min(kSimulations, static_cast<int64_t>(survivors.size()))),
+      everything_(everything),
+      fastest_(survivors.size()),
+      taken_(survivors.size(), false) {
+  std::iota(fastest_.begin(), fastest_.end(), 0);
+  smallest_ = fastest_;
+  std::stable_sort(smallest_.begin(), smallest_.end(),
+                   [&](size_t a, size_t b) { return survivors[a].bound_bytes < survivors[b].bound_bytes; });
+}
+
+int64_t Schedule::total() const { return std::max(most_, handed_out_); }
+
+void Schedule::Take(size_t index, std::vector<size_t>* round) {
+  taken_[index] = true;
+  ++handed_out_;
+  round->push_back(index);
+}
+
+std::optional<size_t> Schedule::NextOf(const std::vector<size_t>& order, size_t* at) const {
+  while (*at < order.size() && taken_[order[*at]]) ++*at;
+  if (*at == order.size()) return std::nullopt;
+  return order[*at];
+}
+
+// The fastest by the estimate that decides a choice otherwise than `best` and needs no more memory than that one by the bound, so
+// that it is likely to fit; if all of them need more, or if asked for, the smallest.
+std::optional<size_t> Schedule::Alternative(const Choice& choice, const Survivor& best, bool smallest) const {
+  std::optional<size_t> least;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    const Survivor& survivor = survivors_[i];
+    if (taken_[i] || choice.value(survivor.recipe) == choice.value(best.recipe)) continue;
+    if (!smallest && survivor.bound_bytes <= best.bound_bytes) return i;
+    if (!least || survivor.bound_bytes < survivors_[*least].bound_bytes) least = i;
+  }
+  return least;
+}
+
+void Schedule::AddAlternatives(const std::vector<size_t>& fitting, int64_t room, std::vector<size_t>* round) {
+  for (size_t c = 0; c < kChoiceCount && static_cast<int64_t>(round->size()) < room; ++c) {
+    const Survivor& best = survivors_[fitting[0]];
+    const bool alike = std::all_of(fitting.begin(), fitting.end(), [&](size_t i) {
+      return kChoices[c].value(survivors_[i].recipe) == kChoices[c].value(best.recipe);
+    });
+    if (!alike || tries_[c] == kMostTries) continue;
+    if (const auto other = Alternative(kChoices[c], best, tries_[c]++ > 0)) Take(*other, round);
+  }
+}
+
+std::vector<size_t> Schedule::NextRound(const std::vector<size_t>& fitting) {
+  std::vector<size_t> round;
+  const bool first = handed_out_ == 0, over = handed_out_ >= most_;
+  // The first that fits came at the very end: it is still compared.
+  const bool only_compare = over && !fitting.empty() && !compared_;
+  int64_t room = everything_ ? most_ : kRound;
+  if (only_compare) room = kChoiceCount;
+  if (!over) room = std::min(room, most_ - handed_out_);
+  if (over && !fitting.empty() && !only_compare) room = 0;
+  if (!fitting.empty()) {
+    AddAlternatives(fitting, room, &round);
+    compared_ = true;
+  }
+  while (!only_compare && static_cast<int64_t>(round.size()) < room) {
+    const bool for_memory = !first && fitting.empty() && round.size() % 2 == 0;
+    const auto next = for_memory ? NextOf(smallest_, &next_smallest_) : NextOf(fastest_, &next_fastest_);
+    if (!next) break;
+    Take(*next, &round);
+  }
+  return round;
+}
+
+}  // namespace legoai::planner
