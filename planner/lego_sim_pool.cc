@@ -67,6 +67,7 @@ absl::Status LegoSimPool::Spawn(Child& child) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return absl::UnavailableError("no socket pair for lego-sim");
   launch::ChildSpec spec;
   spec.arguments = {options_.program, absl::StrCat("--socket=", ends[1])};
+  spec.arguments.insert(spec.arguments.end(), options_.arguments.begin(), options_.arguments.end());
   spec.inherited = {ends[1]};
   auto pid = launch::SpawnChild(spec);
   close(ends[1]);

@@ -21,6 +21,7 @@ struct LegoSimOptions {
   int64_t processes = 2;
   absl::Duration time_limit = absl::Seconds(300);   // of one request, since it began or last made progress
   int64_t resident_limit_bytes = int64_t{8} << 30;  // of one process; address space is not limited: torch reserves much of it
+  std::vector<std::string> arguments = {};          // more of lego-sim's
 };
 
 class LegoSimPool : public Estimator {

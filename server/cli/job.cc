@@ -73,11 +73,13 @@ absl::Status CheckOutput(const std::string& option, const std::string& path) {
 }
 
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted,
-                                         const std::function<void(const v1::SimProgress&)>& progress) {
+                                         const std::function<void(const v1::SimProgress&)>& progress,
+                                         const std::vector<std::string>& arguments) {
   const auto program = FindSim();
   if (!program.ok()) return program.status();
   planner::LegoSimOptions options;
   options.program = *program;
+  options.arguments = arguments;
   options.processes = 1;
   // Without fast kernels one operator of a large step takes minutes, in which there is no progress to tell.
   if (request.cost_mode() == v1::COST_BENCHMARK) options.time_limit = absl::Minutes(30);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/cluster.pb.h"
@@ -35,8 +36,10 @@ absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::st
 // there, in a folder that is. `option` is what the error names.
 absl::Status CheckOutput(const std::string& option, const std::string& path);
 
-// One estimate in a lego-sim process of its own. `interrupted` is asked now and then; `progress` is called in a benchmark.
+// One estimate in a lego-sim process of its own. `interrupted` is asked now and then; `progress` is called in a benchmark,
+// and, without a total, with what a trace file leaves out. `arguments`: of lego-sim.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {},
-                                         const std::function<void(const v1::SimProgress&)>& progress = {});
+                                         const std::function<void(const v1::SimProgress&)>& progress = {},
+                                         const std::vector<std::string>& arguments = {});
 
 }  // namespace legoai::cli

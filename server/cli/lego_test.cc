@@ -230,6 +230,29 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
   EXPECT_NE(table.out.find("step time"), std::string::npos);
 }
 
+TEST_F(Lego, TraceFilesSayWhatTheyLeaveOut) {
+  const std::vector<std::string> simulate = {"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"};
+  auto with = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), simulate.begin(), simulate.end());
+    return options;
+  };
+  ExpectError(with({"--full-trace"}), 2, {"--full-trace", "goes with --trace or --memory-timeline"});
+  const Result part = Run(with({"--trace", Path("part.json.gz"), "--memory-timeline", Path("memory.json")}));
+  ASSERT_EQ(part.code, 0) << part.err;
+  EXPECT_NE(part.err.find("wrote " + Path("part.json.gz") + ", "), std::string::npos) << part.err;
+  EXPECT_EQ(ReadAll(Path("part.json.gz")).substr(0, 2), "\x1f\x8b");
+  const Result full = Run(with({"--full-trace", "--trace", Path("full.json")}));
+  ASSERT_EQ(full.code, 0) << full.err;
+  EXPECT_EQ(full.err.find("--full-trace writes all"), std::string::npos) << full.err;
+  const Json trace = Json::parse(ReadAll(Path("full.json")));
+  EXPECT_EQ(trace["otherData"]["left_out"], "nothing");
+  EXPECT_EQ(trace["otherData"]["cluster"], "cpu:2x1");
+  // Where something is left out, here points of memory, the file and the user are told the same.
+  const std::string told = Json::parse(ReadAll(Path("memory.json")))["otherData"]["left_out"];
+  EXPECT_EQ(told == "nothing", part.err.find(Path("memory.json") + ": ") == std::string::npos) << told << part.err;
+  if (told != "nothing") EXPECT_NE(part.err.find(told + "; --full-trace writes all"), std::string::npos) << part.err;
+}
+
 TEST_F(Lego, ABenchmarkTellsWhatItDoesAndHowLongThatTakes) {
   const Result result = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--benchmark", "-o", "json"});
   ASSERT_EQ(result.code, 0) << result.err;

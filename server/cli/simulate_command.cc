@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ namespace legoai::cli {
 namespace {
 
 constexpr size_t kBarWidth = 40;
+constexpr char kFullTrace[] = "full-trace";
 
 // The fields of a message of numbers with their values: "all_gather_buffer" becomes "all gather buffer".
 std::vector<std::pair<std::string, double>> Numbers(const google::protobuf::Message& message, const std::string& suffix) {
@@ -49,12 +51,12 @@ std::string TimeTable(const v1::Estimate& estimate) {
 
 std::string StageText(const v1::StageEstimate& stage) {
   const int64_t headroom = planner::HeadroomBytes(stage);
-  std::string text = absl::StrCat(
-      "stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()),
-      " allocated (not reserved) of ", BytesText(planner::UsableBytes(stage)), " usable (", BytesText(stage.capacity_bytes()),
-      " less ", BytesText(stage.reserve_bytes()), " reserve), ",
-      headroom >= 0 ? BytesText(headroom) + " free" : Colored(Color::kRed, BytesText(-headroom) + " TOO MUCH"), "\n  peak at ",
-      stage.peak_at(), "\n");
+  std::string text =
+      absl::StrCat("stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()),
+                   " allocated (not reserved) of ", BytesText(planner::UsableBytes(stage)), " usable (",
+                   BytesText(stage.capacity_bytes()), " less ", BytesText(stage.reserve_bytes()), " reserve), ",
+                   headroom >= 0 ? BytesText(headroom) + " free" : Colored(Color::kRed, BytesText(-headroom) + " TOO MUCH"),
+                   "\n  peak at ", stage.peak_at(), "\n");
   auto categories = Numbers(stage.categories(), "_bytes");
   std::stable_sort(categories.begin(), categories.end(), [](auto& a, auto& b) { return a.second > b.second; });
   Table table({"<  category", "bytes", "share", "<"});
@@ -100,6 +102,8 @@ absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   const auto trace = OutputPath(arguments, "trace"), timeline = OutputPath(arguments, "memory-timeline");
   if (!trace.ok()) return trace.status();
   if (!timeline.ok()) return timeline.status();
+  if (arguments.Has(kFullTrace) && trace->empty() && timeline->empty())
+    return FieldError(absl::StrCat("--", kFullTrace), "", "goes with --trace or --memory-timeline: name a file");
   v1::SimRequest request;
   *request.mutable_model() = *std::move(model);
   *request.mutable_cluster() = *std::move(cluster);
@@ -111,7 +115,7 @@ absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
 }
 
 absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const v1::SimRequest& request, InterruptGuard* guard) {
-  for (const char* option : {"trace", "memory-timeline", "benchmark"}) {
+  for (const char* option : {"trace", "memory-timeline", kFullTrace, "benchmark"}) {
     if (arguments.Has(option)) return FieldError(absl::StrCat("--", option), "", "goes without --server: it needs this machine");
   }
   const auto client = ConnectTo(arguments);
@@ -119,6 +123,28 @@ absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const 
   v1::SimulateRequest call;
   *call.mutable_request() = request;
   return (*client)->Simulate(call, [guard] { return guard->interrupted(); });
+}
+
+void TellOfFile(const std::string& path) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  std::fprintf(stderr, "wrote %s%s (open it in ui.perfetto.dev or chrome://tracing)\n", path.c_str(),
+               error ? "" : absl::StrCat(", ", BytesText(static_cast<int64_t>(bytes))).c_str());
+}
+
+absl::StatusOr<v1::Estimate> SimulateHere(const Arguments& arguments, const v1::SimRequest& request, InterruptGuard* guard,
+                                          ProgressLine* line) {
+  auto show = [line](const v1::SimProgress& progress) {
+    if (progress.total() > 0) {
+      line->Show(BenchmarkText(progress));
+    } else {
+      line->Note(progress.phase());
+    }
+  };
+  std::vector<std::string> options;
+  if (arguments.Has(kFullTrace)) options.push_back(absl::StrCat("--", kFullTrace));
+  return EstimateOne(
+      request, [guard] { return guard->interrupted(); }, show, options);
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
@@ -130,17 +156,14 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   ProgressLine line;
   line.ShowPassing(arguments.Has("benchmark") ? "the step is captured, and its operators are timed on this machine"
                                               : "the step is captured and simulated");
-  const auto estimate = arguments.Has("server")
-                            ? SimulateOnServer(arguments, *request, &guard)
-                            : EstimateOne(
-                                  *request, [&] { return guard.interrupted(); },
-                                  [&](const v1::SimProgress& progress) { line.Show(BenchmarkText(progress)); });
+  const auto estimate =
+      arguments.Has("server") ? SimulateOnServer(arguments, *request, &guard) : SimulateHere(arguments, *request, &guard, &line);
   line.Clear();
   if (!estimate.ok()) return estimate.status();
   Print(arguments.format() == Format::kTable ? EstimateText(*request, *estimate)
                                              : TreeText(arguments.format(), ToTree(*estimate)));
   for (const std::string& path : {request->chrome_trace_path(), request->memory_timeline_path()}) {
-    if (!path.empty()) std::fprintf(stderr, "wrote %s (open it in ui.perfetto.dev or chrome://tracing)\n", path.c_str());
+    if (!path.empty()) TellOfFile(path);
   }
   if (estimate->fits()) return kDone;
   const auto& stage = planner::FullestStage(*estimate);
@@ -163,12 +186,13 @@ Command SimulateCommand() {
       {"model", "M", "config.json, its folder, or a name of `lego models`; the recipe's [model] name if it is not given"},
       {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES[@LINK] (`lego hardware`), or a Cluster as a text-format file", false, true},
       {"recipe", "R.toml", "the recipe", false, true},
-      {"trace", "FILE", "writes the simulated streams as a Chrome trace"},
-      {"memory-timeline", "FILE", "writes memory by category over the step as a Chrome trace"},
+      {"trace", "FILE", "writes the simulated step for ui.perfetto.dev; FILE.gz is compressed"},
+      {"memory-timeline", "FILE", "writes memory by category over the step for ui.perfetto.dev; FILE.gz is compressed"},
+      {kFullTrace, "", "writes every operator of every microbatch into these, and every point of memory, whatever the size"},
       {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"},
       {"server", "ADDRESS", "simulates on this server instead of here: HOST:PORT"}};
   spec.recipe_keys = true;
-  spec.example = "lego simulate --model llama3-8b --cluster h100-sxm-80:8x1 --recipe recipe.toml --trace step.json";
+  spec.example = "lego simulate --model llama3-8b --cluster h100-sxm-80:8x1 --recipe recipe.toml --trace step.json.gz";
   return {spec, Run};
 }
 

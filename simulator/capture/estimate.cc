@@ -1,10 +1,13 @@
 #include "simulator/capture/estimate.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
 #include "simulator/capture/capture_stages.h"
@@ -80,7 +83,7 @@ absl::Status CheckBenchmark(const v1::SimRequest& request) {
   return FieldError("--benchmark", device.type(), "only operators of type cpu can be measured on this machine");
 }
 
-// The cluster as measured here, and the table of its operators' times, of ranks with a core each.
+// Makes the cluster what is measured here, and gives the table of its operators' times, of ranks with a core each.
 absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, const BenchmarkProgress& progress,
                                               v1::Cluster* cluster) {
   const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
@@ -97,19 +100,20 @@ absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& tra
   return std::move(benchmark->operators);
 }
 
+// `cluster` is the request's; a benchmark makes it what was measured.
 absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
-                                            const v1::Estimate& estimate, const BenchmarkProgress& progress) {
-  v1::Cluster cluster = request.cluster();
+                                            const v1::Estimate& estimate, const BenchmarkProgress& progress,
+                                            v1::Cluster* cluster) {
   if (request.cost_mode() != v1::COST_BENCHMARK) {
-    auto roofline = RooflineModel::Create(cluster.device());
+    auto roofline = RooflineModel::Create(cluster->device());
     if (!roofline.ok()) return roofline.status();
-    return SimulateStep(traces, cluster, **roofline, CollectiveCostModel(cluster));
+    return SimulateStep(traces, *cluster, **roofline, CollectiveCostModel(*cluster));
   }
   if (!estimate.fits())
     return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
-  auto table = MeasureCluster(traces, progress, &cluster);
+  auto table = MeasureCluster(traces, progress, cluster);
   if (!table.ok()) return table.status();
-  return SimulateStep(traces, cluster, BenchmarkModel(&*table), CollectiveCostModel(cluster));
+  return SimulateStep(traces, *cluster, BenchmarkModel(&*table), CollectiveCostModel(*cluster));
 }
 
 absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
@@ -138,20 +142,36 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
   return absl::OkStatus();
 }
 
-absl::Status WriteFiles(const v1::SimRequest& request, const std::vector<StageTrace>& traces, const StepSimulation& step,
-                        const std::vector<MemoryProfile>& memory) {
-  if (!request.chrome_trace_path().empty()) {
-    absl::Status status = WriteTextFile("--trace", request.chrome_trace_path(), ChromeTrace(traces, step, memory));
-    if (!status.ok()) return status;
-  }
-  if (request.memory_timeline_path().empty()) return absl::OkStatus();
-  return WriteTextFile("--memory-timeline", request.memory_timeline_path(), MemoryTimeline(traces, step, memory));
+// What a file leaves out is told as progress without a total.
+absl::Status WriteFiles(const v1::SimRequest& request, const TraceSource& source, const TraceFileOptions& options,
+                        const std::function<void(const v1::SimProgress&)>& progress) {
+  auto write = [&](const char* field, const std::string& path, auto writes) {
+    if (path.empty()) return absl::OkStatus();
+    const auto report = writes(field, path, source, options);
+    if (!report.ok() || report->left_out.empty() || !progress) return report.status();
+    v1::SimProgress told;
+    told.set_phase(absl::StrCat(path, ": ", report->left_out, "; ", kFullTraceOption, " writes all"));
+    progress(told);
+    return absl::OkStatus();
+  };
+  absl::Status status = write("--trace", request.chrome_trace_path(), WriteChromeTrace);
+  if (status.ok()) status = write("--memory-timeline", request.memory_timeline_path(), WriteMemoryTimeline);
+  return status;
+}
+
+std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate) {
+  return {{"model", estimate.model()},
+          {"cluster", estimate.cluster()},
+          {"ranks", absl::StrCat(estimate.world_size())},
+          {"step_time_seconds", absl::StrCat(estimate.step_time_seconds())},
+          {"made_by", "lego simulate"}};
 }
 
 }  // namespace
 
 absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
-                                            const std::function<void(const v1::SimProgress&)>& progress) {
+                                            const std::function<void(const v1::SimProgress&)>& progress,
+                                            const TraceFileOptions& file_options) {
   absl::Status status = CheckBenchmark(request);
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
@@ -173,12 +193,13 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(*stages);
-  auto step = SimulateTime(request, traces, estimate, progress);
+  v1::Cluster cluster = request.cluster();
+  auto step = SimulateTime(request, traces, estimate, progress, &cluster);
   if (!step.ok()) return step.status();
   status = AddTime(request, *stages, *step, *dims, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));
-  if (files) status = WriteFiles(request, traces, *step, memory);
+  if (files) status = WriteFiles(request, {traces, *step, memory, cluster, AboutStep(estimate)}, file_options, progress);
   if (!status.ok()) return status;
   return estimate;
 }

@@ -7,12 +7,18 @@
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/sim.pb.h"
+#include "simulator/engine/chrome_trace.h"
 
 namespace legoai::sim {
 
-// Blocking; one at a time in a process. Writes the Chrome traces that the request names. `progress`, if given, is called while a
-// benchmark measures. Errors: FieldError of a recipe that cannot be; NotFound naming an operator without kernel, rule or cost.
+// Of `lego simulate` and lego-sim: TraceFileOptions::full.
+inline constexpr char kFullTraceOption[] = "--full-trace";
+
+// Blocking; one at a time in a process. Writes the trace files that the request names. `progress`, if given, is called while a
+// benchmark measures, and, without a total, with what a file leaves out. Errors: FieldError of a recipe that cannot be; NotFound
+// naming an operator without kernel, rule or cost.
 absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
-                                            const std::function<void(const v1::SimProgress&)>& progress = {});
+                                            const std::function<void(const v1::SimProgress&)>& progress = {},
+                                            const TraceFileOptions& file_options = {});
 
 }  // namespace legoai::sim

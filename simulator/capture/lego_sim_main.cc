@@ -1,5 +1,5 @@
 // lego-sim: answers SimRequests on a socket until it is closed (decisions 16).
-//   lego-sim --socket=FD
+//   lego-sim --socket=FD [--full-trace]
 #include <ATen/Parallel.h>
 #include <malloc.h>
 #include <signal.h>
@@ -25,15 +25,16 @@ namespace {
 constexpr int kKeptBytes = 1 << 30;
 
 // Progress is told on `fd` while the answer is made; whether it could be, the answer will show.
-v1::SimResponse Answer(const v1::SimRequest& request, int fd) {
+v1::SimResponse Answer(const v1::SimRequest& request, const TraceFileOptions& file_options, int fd) {
   v1::SimResponse response;
   response.set_id(request.id());
-  auto estimate = EstimateRecipe(request, [&](const v1::SimProgress& progress) {
+  auto tell = [&](const v1::SimProgress& progress) {
     v1::SimResponse told;
     told.set_id(request.id());
     *told.mutable_progress() = progress;
     (void)launch::WriteMessage(fd, told);
-  });
+  };
+  auto estimate = EstimateRecipe(request, tell, file_options);
   if (estimate.ok()) {
     *response.mutable_estimate() = *std::move(estimate);
     return response;
@@ -49,7 +50,7 @@ v1::SimResponse Answer(const v1::SimRequest& request, int fd) {
   return response;
 }
 
-int Serve(int fd) {
+int Serve(const TraceFileOptions& file_options, int fd) {
   launch::MessageReader reader(fd);
   v1::SimRequest request;
   for (;;) {
@@ -59,7 +60,7 @@ int Serve(int fd) {
       return 1;
     }
     if (!*more) return 0;
-    if (absl::Status status = launch::WriteMessage(fd, Answer(request, fd)); !status.ok()) return 1;
+    if (absl::Status status = launch::WriteMessage(fd, Answer(request, file_options, fd)); !status.ok()) return 1;
   }
 }
 
@@ -74,13 +75,18 @@ int main(int argc, char** argv) {
   legoai::comm::UseKnownCpuKernels();
   at::set_num_threads(1);
   int fd = -1;
+  legoai::sim::TraceFileOptions file_options;
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
+    if (argument == legoai::sim::kFullTraceOption) {
+      file_options.full = true;
+      continue;
+    }
     if (!absl::ConsumePrefix(&argument, "--socket=") || !absl::SimpleAtoi(argument, &fd)) fd = -1;
   }
   if (fd < 0) {
-    std::fprintf(stderr, "usage: lego-sim --socket=FD (started by lego; see lego simulate --help)\n");
+    std::fprintf(stderr, "usage: lego-sim --socket=FD [--full-trace] (started by lego; see lego simulate --help)\n");
     return 2;
   }
-  return legoai::sim::Serve(fd);
+  return legoai::sim::Serve(file_options, fd);
 }

@@ -1,136 +1,328 @@
 #include "simulator/engine/chrome_trace.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <limits>
+#include <memory>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "proto/errors.h"
+#include "absl/strings/string_view.h"
+#include "simulator/engine/memory_counters.h"
+#include "simulator/engine/module_slices.h"
+#include "simulator/engine/slice_args.h"
+#include "simulator/engine/trace_spans.h"
+#include "simulator/engine/trace_text.h"
 #include "worker/comm/stream_ids.h"
 
 namespace legoai::sim {
 namespace {
 
-// Text in JSON quotes. Names of operators and modules are plain ASCII; anything else is escaped.
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += static_cast<char>(c);
-    } else if (c < 0x20 || c >= 0x7f) {
-      absl::StrAppend(&out, absl::StrFormat("\\u%04x", c));
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
-  return out + "\"";
-}
+constexpr int64_t kModuleTrack = 1, kFirstStreamTrack = 2;
+// Thread numbers are unique, and none is a process's: Perfetto takes a thread of the same number for the process's own.
+constexpr int64_t kThreadsOfProcess = 1000;
+
+// Perfetto hides process 0: it is the idle one.
+int64_t ProcessOf(const StageTrace& stage) { return stage.stage + 1; }
 
 class Writer {
  public:
-  Writer(const std::vector<StageTrace>& stages, const StepSimulation& simulation) : stages_(stages), simulation_(simulation) {}
+  Writer(const TraceSource& source, const TraceFileOptions& options, TraceFile* file)
+      : source_(source),
+        options_(options),
+        step_(source.simulation.lowered),
+        schedule_(source.simulation.schedule),
+        file_(file) {}
 
-  void Names(bool threads) {
-    for (const auto& stage : stages_) {
-      std::string label = absl::StrCat("stage ", stage.stage, " (rank ", stage.rank, ")");
-      Add(absl::StrCat("{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":", stage.stage, ",\"args\":{\"name\":", Quoted(label),
-                       "}}"));
-      if (!threads) continue;
+  // Tracks in the order in which they are shown. `used`: by stage and stream; none: no threads.
+  void Names(const std::vector<std::vector<bool>>& used) {
+    for (size_t i = 0; i < source_.stages.size(); ++i) {
+      const StageTrace& stage = source_.stages[i];
+      const int64_t process = ProcessOf(stage);
+      const std::string name = absl::StrCat("stage ", stage.stage, " (rank ", stage.rank, ")");
+      Metadata("process_name", process, 0, absl::StrCat("\"name\":", Quoted(name)));
+      Metadata("process_sort_index", process, 0, absl::StrCat("\"sort_index\":", process));
+      if (used.empty()) continue;
+      if (used[i][comm::kCompute]) Thread(process, kModuleTrack, "phases and modules");
       for (int64_t stream = 0; stream < comm::kStreamCount; ++stream) {
-        Add(absl::StrCat("{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":", stage.stage, ",\"tid\":", stream,
-                         ",\"args\":{\"name\":", Quoted(comm::StreamName(stream)), "}}"));
+        if (used[i][stream]) Thread(process, kFirstStreamTrack + stream, comm::StreamName(stream));
       }
     }
   }
 
-  void Tasks() {
-    for (TaskId id = 0; id < simulation_.lowered.tasks.size(); ++id) {
-      const TaskInfo& info = simulation_.lowered.tasks[id];
-      if (info.kind != TaskKind::kMarker) Task(id, info);
+  absl::Status Tasks(const TraceSpans& spans) {
+    spans_ = &spans;
+    critical_.assign(step_.tasks.size(), false);
+    for (TaskId id : source_.simulation.critical_path) critical_[id] = true;
+    for (const StageTrace& stage : source_.stages) {
+      auto args = SliceArgs::Create(stage, source_.cluster);
+      if (!args.ok()) return args.status();
+      args_.push_back(*std::move(args));
+    }
+    for (TaskId id = 0; id < step_.tasks.size(); ++id) {
+      if (step_.tasks[id].kind == TaskKind::kMarker) continue;
+      if (spans.Drawn(id)) {
+        Task(id);
+      } else {
+        AddToSummary(id);
+      }
+    }
+    EndSummary();
+    return absl::OkStatus();
+  }
+
+  void Modules() {
+    for (uint32_t i = 0; i < source_.stages.size(); ++i) {
+      for (const ModuleSlice& slice : ModuleSlices(i, source_.stages[i], source_.simulation, *spans_)) {
+        Begin("X", slice.name, "module", ThreadOf(i, kModuleTrack), i, slice.start);
+        Duration(slice.finish - slice.start);
+        absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(slice.phase), "\"");
+        if (!slice.module.empty()) absl::StrAppend(&text_, ",\"module\":", Quoted(slice.module));
+        absl::StrAppend(&text_, "}");
+        End();
+      }
     }
   }
 
-  // The counter moves when the instruction that changed it starts; what has no task of its own (frees, views) at the last start
-  // on the compute stream before it.
-  void Memory(uint32_t index, const MemoryProfile& profile) {
-    std::vector<double> times = InstructionTimes(index);
-    for (const auto& point : profile.timeline) Counter(stages_[index], times[point.instruction], point.bytes);
+  void Flows() {
+    for (auto [send, receive] : step_.program.joins()) Flow("message", SendFirst(send, receive));
+    std::vector<TaskId> next(step_.tasks.size(), kNoTask);  // in the queue
+    for (TaskId id = 0; id < step_.tasks.size(); ++id) {
+      const TaskId previous = step_.program.tasks()[id].previous;
+      if (previous != kNoTask) next[previous] = id;
+    }
+    std::set<std::pair<TaskId, TaskId>> known;
+    for (auto [task, on] : step_.program.waits()) {
+      if (step_.tasks[on].kind != TaskKind::kCommunication) continue;
+      // A marker stands for the waits of what comes after it.
+      while (task != kNoTask && step_.tasks[task].kind == TaskKind::kMarker) task = next[task];
+      const bool drawn = task != kNoTask && spans_->Drawn(task) && spans_->Drawn(on);
+      if (drawn && known.insert({on, task}).second) Flow("wait", {on, task});
+    }
   }
 
-  std::string Take() { return absl::StrCat("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", text_, "\n]}\n"); }
+  // Whether points were left out.
+  bool Memory(uint32_t index) {
+    bool thinned = false;
+    for (const MemoryCounter& counter : MemoryCounters(index, source_.simulation, source_.memory[index])) {
+      const std::string name = Quoted(counter.name);
+      const auto points = options_.full ? counter.points : Thinned(counter.points, options_.counter_points);
+      thinned = thinned || points.size() < counter.points.size();
+      for (const CounterPoint& point : points) {
+        absl::StrAppend(&text_, separator_, "{\"ph\":\"C\",\"name\":", name, ",\"pid\":", ProcessOf(source_.stages[index]),
+                        ",\"ts\":");
+        AppendMicroseconds(point.nanoseconds, &text_);
+        absl::StrAppend(&text_, ",\"args\":{\"value\":", point.bytes, "}");
+        End();
+      }
+    }
+    return thinned;
+  }
+
+  // Of the file: its first member is the array of events.
+  void BeginFile() { text_ = "{\"traceEvents\":[\n"; }
+  void EndFile(const std::map<std::string, std::string>& about) {
+    absl::StrAppend(&text_, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{");
+    const char* separator = "";
+    for (const auto& [name, value] : about) {
+      absl::StrAppend(&text_, separator, Quoted(name), ":", Quoted(value));
+      separator = ",";
+    }
+    absl::StrAppend(&text_, "}}\n");
+    Flush();
+  }
 
  private:
-  void Add(const std::string& event) { absl::StrAppend(&text_, text_.empty() ? "" : ",\n", event); }
+  // What was not drawn task by task, of one span on one stream.
+  struct Summary {
+    int64_t start = 0, finish = 0, busy = 0, tasks = 0;
+    double flops = 0;
+  };
 
-  void Task(TaskId id, const TaskInfo& info) {
-    const StageTrace& stage = stages_[info.stage];
-    const graph::Instruction& instruction = stage.trace->instructions[info.instruction];
-    double start = simulation_.schedule.start[id], seconds = simulation_.schedule.finish[id] - start;
-    bool compute = info.kind == TaskKind::kCompute;
-    std::string event = absl::StrFormat("{\"ph\":\"X\",\"name\":%s,\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
-                                        Quoted(stage.trace->OperatorName(instruction)), compute ? "compute" : "communication",
-                                        stage.stage, info.stream, start * 1e6, seconds * 1e6);
-    absl::StrAppend(&event, ",\"args\":{\"phase\":\"", graph::PhaseName(instruction.phase),
-                    "\",\"module\":", Quoted(stage.trace->modules[instruction.module]), ",\"instruction\":", info.instruction);
-    if (instruction.microbatch >= 0) absl::StrAppend(&event, ",\"microbatch\":", instruction.microbatch);
-    Add(event + "}}");
+  int64_t Start(TaskId id) const { return Nanoseconds(schedule_.start[id]); }
+  int64_t Finish(TaskId id) const { return Nanoseconds(schedule_.finish[id]); }
+  int64_t ThreadOf(uint32_t stage, int64_t track) const { return ProcessOf(source_.stages[stage]) * kThreadsOfProcess + track; }
+
+  void Begin(absl::string_view kind, absl::string_view name, absl::string_view category, int64_t thread, uint32_t stage,
+             int64_t at) {
+    absl::StrAppend(&text_, separator_, "{\"ph\":\"", kind, "\",\"name\":", Quoted(name), ",\"cat\":\"", category, "\",\"pid\":");
+    absl::StrAppend(&text_, ProcessOf(source_.stages[stage]), ",\"tid\":", thread, ",\"ts\":");
+    AppendMicroseconds(at, &text_);
+  }
+  void Duration(int64_t nanoseconds) {
+    absl::StrAppend(&text_, ",\"dur\":");
+    AppendMicroseconds(nanoseconds, &text_);
+  }
+  void End() {
+    text_ += '}';
+    separator_ = ",\n";
+    Flush();
+  }
+  void Flush() {
+    file_->Append(text_);
+    text_.clear();
   }
 
-  std::vector<double> InstructionTimes(uint32_t index) const {
-    std::vector<double> times(stages_[index].trace->instructions.size(), -1);
-    for (TaskId id : simulation_.lowered.compute[index]) {
-      const TaskInfo& info = simulation_.lowered.tasks[id];
-      if (info.instruction < times.size() && times[info.instruction] < 0)
-        times[info.instruction] = simulation_.schedule.start[id];
+  void Metadata(absl::string_view name, int64_t process, int64_t thread, absl::string_view args) {
+    absl::StrAppend(&text_, separator_, "{\"ph\":\"M\",\"name\":\"", name, "\",\"pid\":", process);
+    if (thread > 0) absl::StrAppend(&text_, ",\"tid\":", thread);
+    absl::StrAppend(&text_, ",\"args\":{", args, "}");
+    End();
+  }
+  void Thread(int64_t process, int64_t track, absl::string_view name) {
+    const int64_t thread = process * kThreadsOfProcess + track;
+    Metadata("thread_name", process, thread, absl::StrCat("\"name\":", Quoted(name)));
+    Metadata("thread_sort_index", process, thread, absl::StrCat("\"sort_index\":", track));
+  }
+
+  void Task(TaskId id) {
+    const TaskInfo& info = step_.tasks[id];
+    const graph::Trace& trace = *source_.stages[info.stage].trace;
+    const graph::Instruction& instruction = trace.instructions[info.instruction];
+    Begin("X", trace.OperatorName(instruction), info.kind == TaskKind::kCompute ? "compute" : "communication",
+          ThreadOf(info.stage, kFirstStreamTrack + info.stream), info.stage, Start(id));
+    Duration(Finish(id) - Start(id));
+    absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(instruction.phase), "\"");
+    if (const std::string& module = trace.modules[instruction.module]; !module.empty())
+      absl::StrAppend(&text_, ",\"module\":", Quoted(module));
+    if (instruction.microbatch >= 0) absl::StrAppend(&text_, ",\"microbatch\":", instruction.microbatch);
+    const double alone = step_.program.tasks()[id].seconds, took = schedule_.finish[id] - schedule_.start[id];
+    args_[info.stage].Append(info, alone, &text_);
+    if (alone > 0 && took > 1.01 * alone)
+      absl::StrAppend(&text_, ",\"slowdown\":", absl::StrFormat("%.2f", took / alone));
+    if (critical_[id]) absl::StrAppend(&text_, ",\"critical\":true");
+    absl::StrAppend(&text_, ",\"instruction\":", info.instruction, "}");
+    End();
+  }
+
+  void AddToSummary(TaskId id) {
+    const TaskInfo& info = step_.tasks[id];
+    if (spans_->of[id] != summarized_) EndSummary();
+    summarized_ = spans_->of[id];
+    auto [found, added] = summaries_.try_emplace(info.stream, Summary{Start(id), 0, 0, 0, 0});
+    Summary& summary = found->second;
+    summary.finish = Finish(id);
+    summary.busy += Finish(id) - Start(id);
+    ++summary.tasks;
+    if (info.kind != TaskKind::kCompute) return;
+    const graph::Trace& trace = *source_.stages[info.stage].trace;
+    summary.flops += args_[info.stage].Facts(trace.instructions[info.instruction]).flops;
+  }
+
+  void EndSummary() {
+    if (summarized_ == kNoSpan) return;
+    const TraceSpan& span = spans_->spans[summarized_];
+    for (const auto& [stream, summary] : summaries_) {
+      Begin("X", SpanName(span), "span", ThreadOf(span.stage, kFirstStreamTrack + stream), span.stage, summary.start);
+      Duration(summary.finish - summary.start);
+      absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(span.phase), "\",\"microbatch\":", span.microbatch,
+                      ",\"operators\":", summary.tasks, ",\"busy_us\":");
+      AppendMicroseconds(summary.busy, &text_);
+      absl::StrAppend(&text_, ",\"flops\":", absl::StrFormat("%.0f", summary.flops), "}");
+      End();
     }
-    double now = 0;
-    for (double& time : times) now = time = std::max(now, time);
-    return times;
+    summaries_.clear();
+    summarized_ = kNoSpan;
   }
 
-  void Counter(const StageTrace& stage, double seconds, const CategoryBytes& bytes) {
-    static const char* const kNames[] = {
-        "other",      "sharded_parameter",   "unsharded_parameter", "buffer", "sharded_gradient",  "unsharded_gradient",
-        "activation", "activation_gradient", "optimizer_state",     "input",  "all_gather_buffer", "reduce_scatter_buffer"};
-    std::string event = absl::StrFormat("{\"ph\":\"C\",\"name\":\"memory (bytes)\",\"pid\":%d,\"ts\":%.3f,\"args\":{",
-                                        stage.stage, seconds * 1e6);
-    for (int i = 0; i < kCategoryCount; ++i) absl::StrAppend(&event, i ? "," : "", "\"", kNames[i], "\":", bytes[i]);
-    Add(event + "}}");
+  std::pair<TaskId, TaskId> SendFirst(TaskId a, TaskId b) const {
+    const uint16_t stream = step_.tasks[a].stream;
+    const bool sends = stream == comm::kSendNext || stream == comm::kSendPrevious;
+    return sends ? std::pair(a, b) : std::pair(b, a);
   }
 
-  const std::vector<StageTrace>& stages_;
-  const StepSimulation& simulation_;
-  std::string text_;
+  // Both ends lie within their slices, a nanosecond from where they begin or end, so that no neighbour is meant.
+  void Flow(absl::string_view name, std::pair<TaskId, TaskId> ends) {
+    const auto [from, to] = ends;
+    const int64_t leaves = std::max(Start(from), name == "wait" ? Finish(from) - 1 : std::min(Start(from) + 1, Finish(from) - 1));
+    const int64_t arrives =
+        name == "wait" ? std::min(Start(to) + 1, std::max(Start(to), Finish(to) - 1)) : std::max(Start(to), Finish(to) - 1);
+    ++flows_;
+    FlowEnd("s", name, from, leaves, "");
+    FlowEnd("f", name, to, arrives, ",\"bp\":\"e\"");
+  }
+  void FlowEnd(absl::string_view kind, absl::string_view name, TaskId id, int64_t at, absl::string_view binding) {
+    const TaskInfo& info = step_.tasks[id];
+    Begin(kind, name, "flow", ThreadOf(info.stage, kFirstStreamTrack + info.stream), info.stage, at);
+    absl::StrAppend(&text_, ",\"id\":", flows_, binding);
+    End();
+  }
+
+  const TraceSource& source_;
+  const TraceFileOptions& options_;
+  const LoweredStep& step_;
+  const Schedule& schedule_;
+  TraceFile* file_;
+  const TraceSpans* spans_ = nullptr;
+  std::vector<SliceArgs> args_;           // by stage
+  std::vector<bool> critical_;            // by task
+  std::map<int64_t, Summary> summaries_;  // by stream, of the span `summarized_`
+  uint32_t summarized_ = kNoSpan;
+  int64_t flows_ = 0;
+  std::string text_;  // of the event that is being made
+  const char* separator_ = "";
 };
+
+// By stage and stream: whether a slice is there.
+std::vector<std::vector<bool>> UsedStreams(const TraceSource& source) {
+  std::vector<std::vector<bool>> used(source.stages.size(), std::vector<bool>(comm::kStreamCount));
+  for (const TaskInfo& info : source.simulation.lowered.tasks) {
+    if (info.kind != TaskKind::kMarker) used[info.stage][info.stream] = true;
+  }
+  return used;
+}
+
+std::string TasksLeftOut(const TraceSpans& spans) {
+  if (spans.drawn_tasks == spans.tasks) return "";
+  return absl::StrCat(
+      spans.drawn_tasks, " of ", spans.tasks,
+      " operators and collectives are drawn one by one: of every stage those of its first and its last forward and "
+      "backward, and of no microbatch; each other forward and backward is one slice");
+}
+
+std::string PointsLeftOut(int64_t limit) {
+  return absl::StrCat("counters of memory have ", limit, " points at most, all peaks among them");
+}
+
+// Memory, the end of the file and the report on it.
+absl::StatusOr<TraceFileReport> Finish(const TraceSource& source, const TraceFileOptions& options, std::string left_out,
+                                       Writer* writer, TraceFile* file) {
+  bool thinned = false;
+  for (uint32_t i = 0; i < source.memory.size() && i < source.stages.size(); ++i) thinned = writer->Memory(i) || thinned;
+  if (thinned) absl::StrAppend(&left_out, left_out.empty() ? "" : "; ", PointsLeftOut(options.counter_points));
+  std::map<std::string, std::string> about = source.about;
+  about["left_out"] = left_out.empty() ? "nothing" : left_out;
+  writer->EndFile(about);
+  if (absl::Status status = file->Close(); !status.ok()) return status;
+  return TraceFileReport{file->text_bytes(), std::move(left_out)};
+}
 
 }  // namespace
 
-std::string ChromeTrace(const std::vector<StageTrace>& stages, const StepSimulation& simulation,
-                        const std::vector<MemoryProfile>& memory) {
-  Writer writer(stages, simulation);
-  writer.Names(true);
-  writer.Tasks();
-  for (uint32_t i = 0; i < memory.size() && i < stages.size(); ++i) writer.Memory(i, memory[i]);
-  return writer.Take();
+absl::StatusOr<TraceFileReport> WriteChromeTrace(const std::string& field, const std::string& path, const TraceSource& source,
+                                                 const TraceFileOptions& options) {
+  const TraceSpans spans = FindSpans(source.stages, source.simulation.lowered,
+                                     options.full ? std::numeric_limits<int64_t>::max() : options.task_limit);
+  auto file = TraceFile::Create(field, path);
+  if (!file.ok()) return file.status();
+  Writer writer(source, options, file->get());
+  writer.BeginFile();
+  writer.Names(UsedStreams(source));
+  if (absl::Status status = writer.Tasks(spans); !status.ok()) return status;
+  writer.Modules();
+  writer.Flows();
+  return Finish(source, options, TasksLeftOut(spans), &writer, file->get());
 }
 
-std::string MemoryTimeline(const std::vector<StageTrace>& stages, const StepSimulation& simulation,
-                           const std::vector<MemoryProfile>& memory) {
-  Writer writer(stages, simulation);
-  writer.Names(false);
-  for (uint32_t i = 0; i < memory.size() && i < stages.size(); ++i) writer.Memory(i, memory[i]);
-  return writer.Take();
-}
-
-absl::Status WriteTextFile(const std::string& field, const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  bool ok = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr && std::fclose(file) != 0) ok = false;
-  if (ok) return absl::OkStatus();
-  return FieldError(field, path, absl::StrCat("cannot write this file: ", std::strerror(errno)), absl::StatusCode::kUnavailable);
+absl::StatusOr<TraceFileReport> WriteMemoryTimeline(const std::string& field, const std::string& path, const TraceSource& source,
+                                                    const TraceFileOptions& options) {
+  auto file = TraceFile::Create(field, path);
+  if (!file.ok()) return file.status();
+  Writer writer(source, options, file->get());
+  writer.BeginFile();
+  writer.Names({});
+  return Finish(source, options, "", &writer, file->get());
 }
 
 }  // namespace legoai::sim

@@ -1,27 +1,53 @@
-// Writes what the simulator says as a Chrome trace (JSON object format; Perfetto and chrome://tracing read it).
+// Writes a simulated step as a trace file that ui.perfetto.dev and chrome://tracing open (Chrome's JSON object format).
 //
-// One process for each pipeline stage, one thread for each stream, a complete event ("X") for each task, a counter ("C") of live
-// memory by category. Times are microseconds of simulated time. Torch-free. Thread-safety: pure functions but for the file.
+// One process for each pipeline stage; in it a track of phases with their modules nested in them, and one for each stream on
+// which something runs. Arrows lead from a send to its receive, and from a collective to the operator that waits for it. Counters
+// show live memory. Times are of simulated time, to the nanosecond; slices of a track nest or follow each other.
+//
+// Files are written from front to back and never held in memory. Torch-free. Thread-safety: pure functions but for the file.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
 
 namespace legoai::sim {
 
-// `memory`: one profile for each stage, made with MemoryOptions::timeline, or none at all.
-std::string ChromeTrace(const std::vector<StageTrace>& stages, const StepSimulation& simulation,
-                        const std::vector<MemoryProfile>& memory);
+// What a file is made of. All of it must outlive the call.
+struct TraceSource {
+  const std::vector<StageTrace>& stages;
+  const StepSimulation& simulation;
+  const std::vector<MemoryProfile>& memory;  // one for each stage, made with MemoryOptions::timeline, or none at all
+  const v1::Cluster& cluster;
+  std::map<std::string, std::string> about = {};  // goes into the file's "otherData"
+};
+
+struct TraceFileOptions {
+  // Everything, whatever the size; the limits do not count then.
+  bool full = false;
+  // Above so many operators and collectives only a part of them is drawn one by one (trace_spans.h).
+  int64_t task_limit = 50'000;
+  // Of each counter of memory; the peaks stay as they are (memory_counters.h).
+  int64_t counter_points = 1'000;
+};
+
+struct TraceFileReport {
+  int64_t text_bytes = 0;  // before compression
+  std::string left_out;    // what the file does not show, for its user; empty: nothing
+};
+
+// A name that ends in ".gz" is compressed. Errors: FieldError of `field` if the file cannot be written; those of
+// ResolveOperators.
+absl::StatusOr<TraceFileReport> WriteChromeTrace(const std::string& field, const std::string& path, const TraceSource& source,
+                                                 const TraceFileOptions& options = {});
 
 // Only the counters of memory: the memory timeline of each stage.
-std::string MemoryTimeline(const std::vector<StageTrace>& stages, const StepSimulation& simulation,
-                           const std::vector<MemoryProfile>& memory);
-
-// Errors: FieldError of `field` if the file cannot be written.
-absl::Status WriteTextFile(const std::string& field, const std::string& path, const std::string& text);
+absl::StatusOr<TraceFileReport> WriteMemoryTimeline(const std::string& field, const std::string& path, const TraceSource& source,
+                                                    const TraceFileOptions& options = {});
 
 }  // namespace legoai::sim

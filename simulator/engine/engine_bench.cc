@@ -1,12 +1,14 @@
 // Figures of the simulator's torch-free parts: tasks per second of the engine, instructions per second of the memory simulator
-// and of the lowering. `engine_bench [--json]`. Prints, and asserts nothing about time.
+// and of the lowering, bytes per second of trace files. `engine_bench [--json]`. Prints, and asserts nothing about time.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
 
+#include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
@@ -59,6 +61,18 @@ graph::TraceBuilder ManyLayers(int64_t layers) {
   return b;
 }
 
+// Bytes of text per second of a trace file with every operator; 0 if it cannot be written.
+double TraceFileSpeed(const TraceSource& source, const char* name) {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / name;
+  int64_t bytes = 0;
+  const double seconds = Seconds([&] {
+    const auto report = WriteChromeTrace("--trace", path.string(), source, {.full = true});
+    if (report.ok()) bytes = report->text_bytes;
+  });
+  std::filesystem::remove(path);
+  return static_cast<double>(bytes) / seconds;
+}
+
 int Main(bool json) {
   constexpr uint32_t kTasks = 2000000;
   Program program = ManyTasks(kTasks);
@@ -68,20 +82,27 @@ int Main(bool json) {
   auto cluster = ParseCluster("h100-sxm-80:8x1");
   auto roofline = RooflineModel::Create(cluster->device());
   CollectiveCostModel collectives(*cluster);
-  double memory = Seconds([&] { SimulateMemory(builder.trace(), MemoryOptionsOf(cluster->device())).status().IgnoreError(); });
-  absl::Status status;
-  double step = Seconds([&] { status = SimulateStep({{&builder.trace(), 0, 0}}, *cluster, **roofline, collectives).status(); });
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  MemoryOptions options = MemoryOptionsOf(cluster->device());
+  options.timeline = true;
+  std::vector<MemoryProfile> profiles;
+  double memory = Seconds([&] { profiles.push_back(*SimulateMemory(builder.trace(), options)); });
+  const std::vector<StageTrace> stages = {{&builder.trace(), 0, 0}};
+  absl::StatusOr<StepSimulation> simulated;
+  double step = Seconds([&] { simulated = SimulateStep(stages, *cluster, **roofline, collectives); });
+  if (!simulated.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(simulated.status().message()).c_str());
     return 1;
   }
+  const TraceSource source{stages, *simulated, profiles, *cluster};
   struct Row {
     const char* name;
     double per_second;
   };
   const Row rows[] = {{"engine, tasks", kTasks / engine},
                       {"memory simulator, instructions", instructions / memory},
-                      {"step simulation, instructions", instructions / step}};
+                      {"step simulation, instructions", instructions / step},
+                      {"trace file, bytes", TraceFileSpeed(source, "engine_bench.json")},
+                      {"trace file with gzip, bytes", TraceFileSpeed(source, "engine_bench.json.gz")}};
   if (json) std::printf("{\"rows\": [");
   for (const Row& row : rows) {
     if (json) {

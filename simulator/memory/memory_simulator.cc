@@ -88,7 +88,13 @@ class Replay {
       Resize(trace_.values[value].storage, ResultBytes(op, row, place, RecordedBytes(value), options_.kind));
     });
     if (row.op_class == OpClass::kControl) ResizeOperator(op);
-    Peak(index, WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16}));
+    const int64_t workspace = WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16});
+    Peak(index, workspace);
+    if (options_.timeline && workspace > 0) {
+      profile_.timeline.push_back({index, categories_});
+      profile_.timeline.back().bytes.back() = workspace;
+      changed_ = true;  // when it is gone
+    }
     return absl::OkStatus();
   }
 

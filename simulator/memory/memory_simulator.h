@@ -30,7 +30,7 @@ inline constexpr int kCategoryCount = static_cast<int>(graph::Category::kReduceS
 using CategoryBytes = std::array<int64_t, kCategoryCount + 1>;
 
 struct TimelinePoint {
-  uint32_t instruction = 0;  // after this one
+  uint32_t instruction = 0;  // after this one; during it where there is workspace
   CategoryBytes bytes{};
 };
 

@@ -1,0 +1,128 @@
+#include "simulator/engine/slice_args.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "simulator/engine/trace_text.h"
+
+namespace legoai::sim {
+namespace {
+
+using graph::InstructionView;
+
+constexpr int kShownOfList = 2;  // tensors: an optimizer takes hundreds
+
+// The tensors of one side of an operator. `shapes`: text by geometry.
+class ShapeList {
+ public:
+  ShapeList(const graph::Trace& trace, const std::vector<std::string>& shapes, std::string* text)
+      : trace_(trace), shapes_(shapes), text_(text) {}
+  ~ShapeList() { EndPlace(); }
+
+  void operator()(int place, uint32_t value) {
+    if (place != place_) EndPlace();
+    place_ = place;
+    if (++of_place_ > kShownOfList) return;
+    absl::StrAppend(text_, separator_, shapes_[trace_.values[value].geometry]);
+    separator_ = " ";
+  }
+
+ private:
+  void EndPlace() {
+    if (of_place_ > kShownOfList) absl::StrAppend(text_, " and ", of_place_ - kShownOfList, " more");
+    of_place_ = 0;
+  }
+
+  const graph::Trace& trace_;
+  const std::vector<std::string>& shapes_;
+  std::string* text_;
+  const char* separator_ = "";
+  int place_ = -1, of_place_ = 0;
+};
+
+}  // namespace
+
+SliceArgs::SliceArgs(const StageTrace& stage, const v1::Cluster& cluster, std::vector<const OperatorRow*> rows)
+    : stage_(stage), cluster_(&cluster), rows_(std::move(rows)), collectives_(std::make_unique<CollectiveCostModel>(cluster)) {
+  auto roofline = RooflineModel::Create(cluster.device());
+  if (roofline.ok()) roofline_ = *std::move(roofline);
+  for (const graph::Geometry& geometry : stage.trace->geometries) {
+    shapes_.push_back(
+        absl::StrCat(absl::AsciiStrToLower(v1::DType_Name(geometry.dtype)), "[", absl::StrJoin(geometry.sizes, ","), "]"));
+  }
+}
+
+absl::StatusOr<SliceArgs> SliceArgs::Create(const StageTrace& stage, const v1::Cluster& cluster) {
+  auto rows = ResolveOperators(*stage.trace);
+  if (!rows.ok()) return rows.status();
+  return SliceArgs(stage, cluster, *std::move(rows));
+}
+
+OpFacts SliceArgs::Facts(const graph::Instruction& instruction) const {
+  return FactsOf(InstructionView(*stage_.trace, instruction), *rows_[instruction.operator_index]);
+}
+
+void SliceArgs::Append(const TaskInfo& task, double seconds, std::string* text) {
+  const InstructionView op(*stage_.trace, stage_.trace->instructions[task.instruction]);
+  AppendShapes(op, text);
+  if (task.kind == TaskKind::kCompute) return AppendOperator(task, seconds, text);
+  const auto call = ParseCollective(op);
+  if (!call.ok()) return;  // lowering has refused such a Trace
+  std::string& known = collective_texts_[{call->kind, call->bytes, call->group, call->peer}];
+  if (known.empty()) known = CollectiveText(*call);
+  absl::StrAppend(text, known);
+}
+
+void SliceArgs::AppendShapes(const InstructionView& op, std::string* text) const {
+  absl::StrAppend(text, ",\"shapes\":\"");
+  op.ForEachInput(ShapeList(*stage_.trace, shapes_, text));
+  if (op.result_count() > 0) {
+    absl::StrAppend(text, " -> ");
+    op.ForEachResult(ShapeList(*stage_.trace, shapes_, text));
+  }
+  absl::StrAppend(text, "\"");
+}
+
+void SliceArgs::AppendOperator(const TaskInfo& task, double seconds, std::string* text) const {
+  const OpFacts facts = Facts(stage_.trace->instructions[task.instruction]);
+  absl::StrAppend(text, ",\"flops\":", absl::StrFormat("%.0f", facts.flops), ",\"bytes\":", facts.bytes());
+  const bool dispatch = task.dispatch_seconds > seconds / 2;  // of a CPU, where it is part of the operator's time
+  const char* bound = dispatch ? "launch" : BoundOf(facts);
+  if (bound != nullptr) absl::StrAppend(text, ",\"bound\":\"", bound, "\"");
+}
+
+// Asks the roofline what would be left without traffic, and without arithmetic.
+const char* SliceArgs::BoundOf(const OpFacts& facts) const {
+  if (roofline_ == nullptr) return nullptr;
+  OpFacts arithmetic = facts;
+  arithmetic.read_bytes = arithmetic.written_bytes = 0;
+  OpFacts nothing = arithmetic;
+  nothing.flops = 0;
+  const auto seconds = roofline_->Seconds(facts);
+  if (!seconds.ok()) return nullptr;
+  if (*roofline_->Seconds(nothing) >= *seconds) return "launch";
+  return *roofline_->Seconds(arithmetic) >= *seconds ? "compute" : "memory bandwidth";
+}
+
+std::string SliceArgs::CollectiveText(const CollectiveCall& call) const {
+  const graph::Group& group = stage_.trace->groups[call.group];
+  std::string text = absl::StrCat(",\"bytes\":", call.bytes, ",\"group\":", Quoted(group.name));
+  auto seconds_of = [&](int64_t bytes) {
+    return call.peer < 0 ? collectives_->Time(call.kind, bytes, group.ranks)
+                         : collectives_->MessageTime(bytes, stage_.rank, group.ranks[call.peer]);
+  };
+  const bool message = call.peer >= 0;
+  absl::StrAppend(
+      &text, message ? ",\"peer\":" : ",\"ranks\":", message ? group.ranks[call.peer] : static_cast<int64_t>(group.ranks.size()));
+  const int tier = collectives_->TierOf(message ? std::vector<int64_t>{stage_.rank, group.ranks[call.peer]} : group.ranks);
+  if (tier < 0) return text + ",\"bound\":\"memory bandwidth\"";  // a copy within the device
+  absl::StrAppend(&text, ",\"link\":", Quoted(cluster_->tiers(tier).name()));
+  const auto empty = seconds_of(0), whole = seconds_of(call.bytes);
+  if (!empty.ok() || !whole.ok()) return text;
+  return text + (*empty > *whole / 2 ? ",\"bound\":\"link latency\"" : ",\"bound\":\"link bandwidth\"");
+}
+
+}  // namespace legoai::sim

@@ -1,0 +1,52 @@
+// What a slice of a trace file says of its operator: shapes, arithmetic, traffic, and what bounds its time.
+//
+// Torch-free. Not thread-safe. Refers to the Trace and the cluster, which must outlive it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "simulator/cost/collective_cost.h"
+#include "simulator/cost/compute_cost.h"
+#include "simulator/engine/lower_trace.h"
+
+namespace legoai::sim {
+
+class SliceArgs {
+ public:
+  // Errors: those of ResolveOperators.
+  static absl::StatusOr<SliceArgs> Create(const StageTrace& stage, const v1::Cluster& cluster);
+
+  // Appends members of a JSON object, each after a comma:
+  // - "shapes": "bfloat16[8192,4096] bfloat16[4096,1024] -> bfloat16[8192,1024]"; of a list its first tensors;
+  // - of an operator "flops" and "bytes" (read and written), by its cost model's rules;
+  // - of a collective "bytes" (those that CollectiveCostModel calls S), "group", "ranks" or "peer", and "link", the tier;
+  // - "bound": "compute", "memory bandwidth" or "launch", by the roofline; "link bandwidth" or "link latency". None where the
+  //   device has no peak for the dtype.
+  // `task` is of this stage and no marker; `seconds` is how long it takes alone.
+  void Append(const TaskInfo& task, double seconds, std::string* text);
+
+  // Of no collective.
+  OpFacts Facts(const graph::Instruction& instruction) const;
+
+ private:
+  SliceArgs(const StageTrace& stage, const v1::Cluster& cluster, std::vector<const OperatorRow*> rows);
+  void AppendShapes(const graph::InstructionView& op, std::string* text) const;
+  void AppendOperator(const TaskInfo& task, double seconds, std::string* text) const;
+  const char* BoundOf(const OpFacts& facts) const;
+  std::string CollectiveText(const CollectiveCall& call) const;
+
+  const StageTrace stage_;
+  const v1::Cluster* cluster_;
+  std::vector<const OperatorRow*> rows_;     // by operator of the Trace
+  std::unique_ptr<RooflineModel> roofline_;  // null: the device lacks what it needs
+  std::unique_ptr<CollectiveCostModel> collectives_;
+  std::vector<std::string> shapes_;                                                                // by geometry of the Trace
+  std::map<std::tuple<CollectiveKind, int64_t, int64_t, int64_t>, std::string> collective_texts_;  // by kind, bytes, group, peer
+};
+
+}  // namespace legoai::sim

@@ -1,0 +1,51 @@
+// Text of trace files: JSON strings, times, and the file itself, plain or gzip.
+//
+// Torch-free. Thread-safety: a TraceFile is for one thread; functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace legoai::sim {
+
+// In JSON quotes. `text` is UTF-8.
+std::string Quoted(absl::string_view text);
+
+// Times of trace files are whole nanoseconds: rounded once, the end of one task and the start of the next stay in order.
+int64_t Nanoseconds(double seconds);
+
+// As microseconds. Perfetto multiplies the number by 1000 and cuts off the rest, which would turn 1.001 into 1000 ns and so let
+// slices overlap that do not: a tenth of a nanosecond more makes it the nanosecond that is meant.
+void AppendMicroseconds(int64_t nanoseconds, std::string* text);
+
+// A file that is written from front to back, compressed with gzip where its name ends in ".gz". It holds back 256 KiB at most.
+class TraceFile {
+ public:
+  // Errors, here and of Close: FieldError of `field` if the file cannot be written.
+  static absl::StatusOr<std::unique_ptr<TraceFile>> Create(std::string field, std::string path);
+  ~TraceFile();  // closes it
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  // Close tells of what could not be written.
+  void Append(absl::string_view text);
+  // To be called once, after the last Append. A file that could not be written in whole is removed.
+  absl::Status Close();
+  // Of text that was appended, before compression.
+  int64_t text_bytes() const { return text_bytes_; }
+
+ private:
+  TraceFile(std::string field, std::string path, void* file) : field_(std::move(field)), path_(std::move(path)), file_(file) {}
+
+  const std::string field_, path_;
+  void* file_;  // gzFile; null once it is closed
+  int64_t text_bytes_ = 0;
+  int error_ = 0;  // errno of the first write that failed
+};
+
+}  // namespace legoai::sim
