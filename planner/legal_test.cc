@@ -1,0 +1,163 @@
+#include "planner/legal.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "planner/headroom.h"
+#include "planner/space.h"
+#include "simulator/hardware/catalog.h"
+#include "worker/model/catalog.h"
+#include "worker/parallel/legality.h"
+#include "worker/parallel/recipe.h"
+
+namespace legoai::planner {
+namespace {
+
+v1::PlanRequest Request() {
+  v1::PlanRequest request;
+  *request.mutable_model() = model::ResolveModel("llama3-1b").value();
+  request.mutable_model()->set_tie_word_embeddings(false);
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:8x1").value();
+  request.set_global_batch(16);
+  request.set_seq_len(2048);
+  return request;
+}
+
+// Nodes of three: ranks 2 and 3 are neighbours on two of them.
+TEST(LegalSpaceTest, TensorParallelRanksShareANode) {
+  v1::PlanRequest request = Request();
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:3x2").value();
+  request.set_global_batch(18);
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_GT(space->pruned.at("tp_inside_node"), 0);
+  for (const Survivor& survivor : space->survivors) {
+    EXPECT_EQ(survivor.recipe.parallelism().tensor_parallel_degree(), 1) << "the model's heads are not divided by 3";
+  }
+}
+
+// A device without a peak for bfloat16 is no error of the request: those recipes are dropped by name.
+TEST(LegalSpaceTest, DropsPrecisionsThatTheDeviceDoesNotName) {
+  v1::PlanRequest request = Request();
+  auto* peaks = request.mutable_cluster()->mutable_device()->mutable_peak_flops();
+  for (int i = peaks->size(); i-- > 0;) {
+    if (peaks->Get(i).dtype() == v1::BFLOAT16) peaks->DeleteSubrange(i, 1);
+  }
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_EQ(2 * space->pruned.at("device_has_precision"), space->size) << "half of them";
+  ASSERT_FALSE(space->survivors.empty());
+  for (const Survivor& survivor : space->survivors) {
+    EXPECT_EQ(survivor.recipe.training().mixed_precision_param(), v1::FLOAT32);
+  }
+}
+
+TEST(LegalSpaceTest, Float32IsForThoseWhoAskAndForDevicesThatAreNotFasterInBfloat16) {
+  const auto precisions = [](const v1::PlanRequest& request) {
+    std::set<v1::DType> found;
+    for (const Survivor& survivor : PruneSpace(request)->survivors) {
+      found.insert(survivor.recipe.training().mixed_precision_param());
+    }
+    return found;
+  };
+  const std::set<v1::DType> bfloat16 = {v1::BFLOAT16}, float32 = {v1::FLOAT32}, both = {v1::BFLOAT16, v1::FLOAT32};
+  v1::PlanRequest request = Request();
+  EXPECT_EQ(precisions(request), bfloat16);
+  const auto space = PruneSpace(request);
+  EXPECT_EQ(2 * space->pruned.at("float32_only_if_asked_for"), space->size);
+  EXPECT_NE(space->reasons.at("float32_only_if_asked_for").find("asks for float32"), std::string::npos);
+
+  v1::PlanRequest constrained = request;
+  constrained.add_constraints("training.mixed_precision_param=float32");
+  EXPECT_EQ(precisions(constrained), float32);
+  v1::PlanRequest based = request;
+  based.mutable_base()->mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  EXPECT_EQ(precisions(based), float32);
+  based.add_constraints("training.mixed_precision_param=bfloat16");  // the command line wins over the file
+  EXPECT_EQ(precisions(based), bfloat16);
+
+  for (auto& peak : *request.mutable_cluster()->mutable_device()->mutable_peak_flops()) {
+    if (peak.dtype() == v1::FLOAT32) peak.set_flops_per_second(1e15);
+  }
+  EXPECT_EQ(precisions(request), both);
+}
+
+// The first number of nodes at which something may fit, against planning on each.
+TEST(LegalSpaceTest, TheSmallestClusterIsTheFirstThatHoldsSomething) {
+  v1::PlanRequest request = Request();
+  *request.mutable_model() = model::ResolveModel("llama3-8b").value();
+  *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x1").value();
+  request.set_global_batch(8);
+  int64_t nodes = 1;
+  for (;; ++nodes) {
+    *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x" + std::to_string(nodes)).value();
+    if (!PruneSpace(request)->survivors.empty()) break;
+    ASSERT_LT(nodes, 64);
+  }
+  ASSERT_GT(nodes, 1);
+  *request.mutable_cluster() = sim::ParseCluster("a100-sxm-40:2x1").value();
+  const auto larger = SmallestThatMayFit(request);
+  ASSERT_TRUE(larger.ok()) << larger.status();
+  EXPECT_EQ(larger->nodes, nodes);
+  ASSERT_TRUE(larger->fitting);
+  EXPECT_LE(larger->fitting->bound_bytes, UsableBytes(request.cluster()));
+}
+
+TEST(LegalSpaceTest, SomeJobsFitOnNoCluster) {
+  v1::PlanRequest request = Request();
+  request.set_global_batch(1);
+  request.set_seq_len(100'000'000);
+  const auto larger = SmallestThatMayFit(request);
+  ASSERT_TRUE(larger.ok()) << larger.status();
+  EXPECT_FALSE(larger->fitting);
+  EXPECT_GT(larger->nodes, 1);
+}
+
+// The enumeration against four nested loops over all degrees.
+TEST(Space, HoldsEverySplitOfTheWorld) {
+  const v1::PlanRequest request = Request();
+  std::set<std::vector<int64_t>> expected, actual;
+  for (int64_t r = 1; r <= 8; ++r)
+    for (int64_t s = 1; s <= 8; ++s)
+      for (int64_t t = 1; t <= 8; ++t)
+        for (int64_t p = 1; p <= 8; ++p)
+          if (r * s * t * p == 8) expected.insert({r, s, t, p});
+  std::set<std::string> recipes;
+  const auto candidates = Enumerate(request, 8);
+  for (const Candidate& c : candidates) {
+    actual.insert({c.replicate, c.shard, c.tensor, c.pipeline});
+    recipes.insert(ToRecipe(c, request).SerializeAsString());
+  }
+  EXPECT_EQ(actual, expected);
+  EXPECT_EQ(recipes.size(), candidates.size()) << "a recipe is enumerated twice";
+}
+
+// What legality lets through does not depend on the planner's order: counted again by asking for each candidate.
+TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
+  v1::PlanRequest request = Request();
+  request.set_all_rejected(true);
+  auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  std::map<std::string, int64_t> expected;
+  for (const Candidate& candidate : Enumerate(request, 8)) {
+    v1::Recipe recipe = ToRecipe(candidate, request);
+    parallel::FillDefaults(&recipe);
+    if (candidate.precision == v1::FLOAT32) {
+      ++expected["float32_only_if_asked_for"];
+      continue;
+    }
+    if (auto violation = parallel::FirstViolation(recipe, request.model(), 8)) ++expected[violation->rule];
+  }
+  EXPECT_EQ(space->pruned, expected);
+  for (size_t i = 1; i < space->survivors.size(); ++i) {
+    EXPECT_LE(space->survivors[i - 1].roofline.step_seconds, space->survivors[i].roofline.step_seconds);
+  }
+  for (const auto& bounded : space->closest) EXPECT_GT(bounded.bound_bytes, UsableBytes(request.cluster()));
+}
+
+}  // namespace
+}  // namespace legoai::planner
