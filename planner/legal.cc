@@ -273,7 +273,7 @@ absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& reques
 
 absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {
   v1::Cluster* const cluster = request.mutable_cluster();
-  LargerCluster larger;
+  LargerCluster larger{.nodes = cluster->nodes(), .fitting = std::nullopt};
   for (int64_t decided = 0; cluster->nodes() < kMostNodes && decided < kMostCandidates;) {
     cluster->set_nodes(cluster->nodes() + 1);
     larger.nodes = cluster->nodes();

@@ -14,8 +14,8 @@
 
 namespace legoai::planner {
 
-// How many recipes are simulated, where more may fit. The winner among the first 64 is the winner among all of them in every job
-// that was simulated to the end (docs/benchmarks.md, "How many recipes a plan simulates").
+// How many recipes are simulated, where more may fit: many times the places at which the best was found in jobs that were
+// simulated to the end, and seconds on two cores (docs/benchmarks.md, "How many recipes a plan simulates").
 inline constexpr int64_t kSimulations = 64;
 
 // Recipes that are handed out before any of their answers counts. More than most machines have simulators, so that few wait for
