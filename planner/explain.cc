@@ -243,6 +243,30 @@ std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
 
 }  // namespace
 
+std::string Summarize(const v1::Recipe& recipe) {
+  const auto& p = recipe.parallelism();
+  std::vector<std::string> parts;
+  auto degree = [&](const char* name, int64_t value) {
+    if (value != 1) parts.push_back(absl::StrCat(name, " ", value));
+  };
+  degree("replicate", p.data_parallel_replicate_degree());
+  degree("shard", p.data_parallel_shard_degree());
+  degree("tp", p.tensor_parallel_degree());
+  if (p.pipeline_parallel_degree() > 1) {
+    parts.push_back(absl::StrCat(p.pipeline_parallel_schedule() == v1::GPIPE ? "GPipe" : "1F1B", " over ",
+                                 p.pipeline_parallel_degree(), " stages with microbatches of ",
+                                 p.pipeline_parallel_microbatch_size()));
+  }
+  const int64_t per_pass =
+      recipe.training().local_batch_size() * p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();
+  const int64_t passes = per_pass > 0 ? recipe.training().global_batch_size() / per_pass : 1;
+  parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
+                               passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
+  parts.push_back(recipe.activation_checkpoint().mode() == v1::AC_FULL ? "full checkpointing" : "no checkpointing");
+  parts.push_back(recipe.training().mixed_precision_param() == v1::BFLOAT16 ? "bfloat16" : "float32");
+  return absl::StrJoin(parts, ", ");
+}
+
 std::string Explain(const PlanFacts& facts, const v1::PlanResult& result) {
   const std::string text = facts.ranked.empty() ? ExplainNone(facts, result) : Explainer(facts, result).Text();
   return text + NotSimulated(facts, result);
