@@ -113,7 +113,7 @@ class Writer {
         absl::StrAppend(&text_, separator_, "{\"ph\":\"C\",\"name\":", name, ",\"pid\":", ProcessOf(source_.stages[index]),
                         ",\"ts\":");
         AppendMicroseconds(point.nanoseconds, &text_);
-        absl::StrAppend(&text_, ",\"args\":{\"value\":", point.bytes, "}");
+        absl::StrAppend(&text_, ",\"args\":{\"bytes\":", point.bytes, "}");
         End();
       }
     }
@@ -189,8 +189,7 @@ class Writer {
     if (instruction.microbatch >= 0) absl::StrAppend(&text_, ",\"microbatch\":", instruction.microbatch);
     const double alone = step_.program.tasks()[id].seconds, took = schedule_.finish[id] - schedule_.start[id];
     args_[info.stage].Append(info, alone, &text_);
-    if (alone > 0 && took > 1.01 * alone)
-      absl::StrAppend(&text_, ",\"slowdown\":", absl::StrFormat("%.2f", took / alone));
+    if (alone > 0 && took > 1.01 * alone) absl::StrAppend(&text_, ",\"slowdown\":", absl::StrFormat("%.2f", took / alone));
     if (critical_[id]) absl::StrAppend(&text_, ",\"critical\":true");
     absl::StrAppend(&text_, ",\"instruction\":", info.instruction, "}");
     End();
