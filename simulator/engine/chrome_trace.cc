@@ -113,7 +113,7 @@ class Writer {
         absl::StrAppend(&text_, separator_, "{\"ph\":\"C\",\"name\":", name, ",\"pid\":", ProcessOf(source_.stages[index]),
                         ",\"ts\":");
         AppendMicroseconds(point.nanoseconds, &text_);
-        absl::StrAppend(&text_, ",\"args\":{\"value\":", point.bytes, "}");
+        absl::StrAppend(&text_, ",\"args\":{\"bytes\":", point.bytes, "}");
         End();
       }
     }

@@ -65,7 +65,7 @@ struct Parsed {
     tracks[TrackOf(event)].push_back({begin, begin + length, event});
   }
   void AddCounter(int64_t process, const json& event) {
-    counters[process][event.at("name")].push_back(event.at("args").at("value"));
+    counters[process][event.at("name")].push_back(event.at("args").at("bytes"));
   }
 };
 
@@ -401,7 +401,7 @@ TEST(ChromeTraceTest, AboveTheLimitOnlyFirstAndLastAreDrawnOneByOne) {
 void ExpectPeaks(const Example& example, const Parsed& trace, size_t most_points) {
   for (size_t i = 0; i < example.stages.size(); ++i) {
     const auto& counters = trace.counters.at(static_cast<int64_t>(i) + 1);
-    const auto& all = counters.at("memory (bytes)");
+    const auto& all = counters.at("memory");
     EXPECT_EQ(*std::max_element(all.begin(), all.end()), example.memory[i].peak_requested_bytes);
     EXPECT_EQ(all.back(), example.memory[i].live_bytes.back());
     for (const auto& [name, values] : counters) {
@@ -418,7 +418,7 @@ TEST(ChromeTraceTest, CountersAreThinnedButKeepTheirPeaks) {
   ExpectPeaks(example, whole, 1000);
   ExpectPeaks(example, thin, 16);
   EXPECT_NE(left_out.find("16 points"), std::string::npos) << left_out;
-  EXPECT_GT(whole.counters.at(1).at("memory (bytes)").size(), 16u);
+  EXPECT_GT(whole.counters.at(1).at("memory").size(), 16u);
 }
 
 TEST(ChromeTraceTest, MemoryTimelinesHaveCountersAndNothingElse) {

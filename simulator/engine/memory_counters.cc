@@ -10,7 +10,7 @@
 namespace legoai::sim {
 namespace {
 
-constexpr char kAll[] = "memory (bytes)";
+constexpr char kAll[] = "memory";
 // By graph::Category, then workspace.
 constexpr const char* kCategoryNames[] = {
     "other",      "sharded parameter",   "unsharded parameter", "buffer", "sharded gradient",  "unsharded gradient",

@@ -18,7 +18,7 @@ struct CounterPoint {
 };
 
 struct MemoryCounter {
-  std::string name;                  // "memory (bytes)" of all, "memory (bytes): activation" of a category
+  std::string name;                  // "memory" of all, "memory: activation" of a category
   std::vector<CounterPoint> points;  // where it changes; times never go back
 };
 

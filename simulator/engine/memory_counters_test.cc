@@ -100,17 +100,17 @@ TEST(MemoryCountersTest, PointsAreWhereTheOperatorsRun) {
     return found;
   };
   using Points = std::vector<std::pair<int64_t, int64_t>>;
-  EXPECT_EQ(points("memory (bytes): activation"), (Points{{starts[0], each}, {starts[2], 2 * each}, {ends[2], each}}));
-  EXPECT_EQ(points("memory (bytes): sharded parameter"), (Points{{starts[0], each}}));
-  EXPECT_EQ(points("memory (bytes): optimizer state"), Points());
-  EXPECT_EQ(points("memory (bytes): workspace"), (Points{{starts[0], 0}, {starts[1], workspace}, {ends[1], 0}}));
+  EXPECT_EQ(points("memory: activation"), (Points{{starts[0], each}, {starts[2], 2 * each}, {ends[2], each}}));
+  EXPECT_EQ(points("memory: sharded parameter"), (Points{{starts[0], each}}));
+  EXPECT_EQ(points("memory: optimizer state"), Points());
+  EXPECT_EQ(points("memory: workspace"), (Points{{starts[0], 0}, {starts[1], workspace}, {ends[1], 0}}));
   const int64_t inputs = profile->start_bytes - each;
   EXPECT_EQ(profile->peak_requested_bytes, inputs + 2 * each + workspace);
-  EXPECT_EQ(points("memory (bytes)"), (Points{{starts[0], inputs + 2 * each},
-                                              {starts[1], inputs + 2 * each + workspace},
-                                              {ends[1], inputs + 2 * each},
-                                              {starts[2], inputs + 3 * each},
-                                              {ends[2], inputs + 2 * each}}));
+  EXPECT_EQ(points("memory"), (Points{{starts[0], inputs + 2 * each},
+                                      {starts[1], inputs + 2 * each + workspace},
+                                      {ends[1], inputs + 2 * each},
+                                      {starts[2], inputs + 3 * each},
+                                      {ends[2], inputs + 2 * each}}));
 }
 
 }  // namespace
