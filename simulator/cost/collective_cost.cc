@@ -28,6 +28,11 @@ constexpr CollectiveOperator kOperators[] = {
 // What the busiest node sends in a double binary tree of heap shape, in units of S: inner in one tree, leaf in the other.
 double BusiestTreeNode(int64_t nodes) { return nodes <= 2 ? 1.0 : nodes <= 4 ? 1.5 : 2.0; }
 
+// Links of a device whose bandwidths add up to the link's: AMD's boards of eight join each two of them. 0: a switch.
+int64_t MeshLinks(const v1::Cluster& cluster) {
+  return cluster.tiers_size() > 0 && cluster.tiers(0).link().type() == "xgmi3" ? 7 : 0;
+}
+
 // What a group of one copies within its device.
 int64_t CopiedBytes(CollectiveKind kind, int64_t bytes) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ? 0 : bytes;
@@ -62,7 +67,8 @@ absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op)
 }
 
 CollectiveCostModel::CollectiveCostModel(const v1::Cluster& cluster)
-    : devices_(cluster.devices_per_node() * cluster.nodes()),
+    : mesh_links_(MeshLinks(cluster)),
+      devices_(cluster.devices_per_node() * cluster.nodes()),
       launch_seconds_(cluster.device().kernel_launch_seconds()),
       memory_bandwidth_(cluster.device().memory_bandwidth_bytes_per_second()),
       has_tree_(cluster.device().kind() != v1::CPU) {
@@ -70,6 +76,12 @@ CollectiveCostModel::CollectiveCostModel(const v1::Cluster& cluster)
     const v1::Link& link = tier.link();
     tiers_.push_back({tier.group_size(), link.latency_seconds(), link.bandwidth_bytes_per_second() * link.efficiency()});
   }
+}
+
+double CollectiveCostModel::NodeBandwidth(int64_t ranks) const {
+  if (mesh_links_ == 0) return tiers_[0].bandwidth;
+  const int64_t used = std::clamp<int64_t>(ranks - 1, 1, mesh_links_);
+  return tiers_[0].bandwidth * static_cast<double>(used) / static_cast<double>(mesh_links_);
 }
 
 int CollectiveCostModel::TierBetween(int64_t a, int64_t b) const {
@@ -132,7 +144,8 @@ absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const Gr
     // A ring closes at its outermost tier.
     const int64_t hops = below - spread.units + (t == shape.tier ? spread.units : 0);
     if (hops > 0) {
-      shape.slowest = std::min(shape.slowest, tiers_[t].bandwidth * static_cast<double>(share));
+      const double bandwidth = t == 0 ? NodeBandwidth(spread.fewest) : tiers_[t].bandwidth;
+      shape.slowest = std::min(shape.slowest, bandwidth * static_cast<double>(share));
       shape.hop_latencies += static_cast<double>(hops) * tiers_[t].latency;
       shape.cheapest_hop = std::min(shape.cheapest_hop, tiers_[t].latency);
     }
@@ -163,7 +176,7 @@ double CollectiveCostModel::Ring(const Shape& shape, double bytes) const {
 double CollectiveCostModel::Tree(const Shape& shape, double bytes) const {
   double per_node = static_cast<double>(shape.per_node);
   double latency = 2 * (per_node - 1) * tiers_[0].latency;
-  double inside = 2 * bytes * (per_node - 1) / per_node / tiers_[0].bandwidth, between = 0;
+  double inside = 2 * bytes * (per_node - 1) / per_node / NodeBandwidth(shape.per_node), between = 0;
   if (shape.tier > 0) {
     latency += 2 * std::ceil(std::log2(static_cast<double>(shape.units[0]))) * tiers_[shape.tier].latency;
     double sent = BusiestTreeNode(shape.units[0]) * bytes;
@@ -173,14 +186,14 @@ double CollectiveCostModel::Tree(const Shape& shape, double bytes) const {
 }
 
 // Pairwise exchange: in each step every rank trades S / P with one other.
-double CollectiveCostModel::AllToAll(const std::vector<int64_t>& ranks, double bytes) const {
+double CollectiveCostModel::AllToAll(const std::vector<int64_t>& ranks, int64_t per_node, double bytes) const {
   double slowest = 0, part = bytes / static_cast<double>(ranks.size());
   for (int64_t rank : {ranks.front(), ranks.back()}) {
     double seconds = 0;
     for (int64_t other : ranks) {
       if (other == rank) continue;
-      const Tier& tier = tiers_[TierBetween(rank, other)];
-      seconds += tier.latency + part / tier.bandwidth;
+      const int tier = TierBetween(rank, other);
+      seconds += tiers_[tier].latency + part / (tier == 0 ? NodeBandwidth(per_node) : tiers_[tier].bandwidth);
     }
     slowest = std::max(slowest, seconds);
   }
@@ -214,7 +227,7 @@ absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t by
   auto shape = ShapeOf(ranks);
   if (!shape.ok()) return shape.status();
   if (shape->tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
-  if (kind == CollectiveKind::kAllToAll) return launch_seconds_ + AllToAll(ranks, static_cast<double>(bytes));
+  if (kind == CollectiveKind::kAllToAll) return launch_seconds_ + AllToAll(ranks, shape->per_node, static_cast<double>(bytes));
   return TimeOf(kind, bytes, *shape, algorithm);
 }
 
@@ -231,8 +244,9 @@ absl::StatusOr<double> CollectiveCostModel::MessageTime(int64_t bytes, int64_t f
     return absl::InvalidArgumentError(absl::StrCat("a message from rank ", from, " to ", to, " leaves the cluster"));
   }
   if (from == to) return LocalCopy(bytes);
-  const Tier& tier = tiers_[TierBetween(from, to)];
-  return launch_seconds_ + tier.latency + static_cast<double>(bytes) / tier.bandwidth;
+  const int tier = TierBetween(from, to);
+  const double bandwidth = tier == 0 ? NodeBandwidth(2) : tiers_[tier].bandwidth;
+  return launch_seconds_ + tiers_[tier].latency + static_cast<double>(bytes) / bandwidth;
 }
 
 }  // namespace legoai::sim

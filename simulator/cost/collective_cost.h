@@ -5,6 +5,8 @@
 // S bytes of the whole tensor (all-gather: of the output, reduce-scatter: of the input). One adapter for each device is assumed:
 // a group with m ranks in a node runs m rings, each through its own adapter, so nodes are joined by m B_T, and groups of the
 // other ranks of the same nodes (2-D meshes: "strided" groups) do not share adapters with it. More than two tiers go likewise.
+// Where a node has no switch but a link between each two devices (AMD's Infinity Fabric, link type "xgmi3"), B_C is that of the
+// links that a group uses: m - 1 of a device's seven, and one of them for a message.
 //
 // Derived again from step counts, because the expressions of seed 000 Table 4.5 and (4.5)-(4.10) contain slips (P - N - 1 for
 // P - N, B_R for B_T, "intra-node" where inter-node groups are meant) and use S "per processor" in two meanings:
@@ -101,10 +103,13 @@ class CollectiveCostModel {
   int TierBetween(int64_t a, int64_t b) const;
   double Ring(const Shape& shape, double bytes) const;
   double Tree(const Shape& shape, double bytes) const;
-  double AllToAll(const std::vector<int64_t>& ranks, double bytes) const;
+  double AllToAll(const std::vector<int64_t>& ranks, int64_t per_node, double bytes) const;
+  // What a device has towards the others of its node in a group with `ranks` ranks there.
+  double NodeBandwidth(int64_t ranks) const;
   double LocalCopy(int64_t bytes) const;
 
   std::vector<Tier> tiers_;
+  int64_t mesh_links_;  // of a device to the others of its node, one to each; 0: a switch joins them
   int64_t devices_;
   double launch_seconds_, memory_bandwidth_;
   bool has_tree_;

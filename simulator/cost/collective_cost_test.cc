@@ -252,5 +252,31 @@ TEST(ParseCollectiveTest, ReadsOperands) {
   EXPECT_EQ(parse().status().code(), absl::StatusCode::kNotFound);
 }
 
+// Eight devices with a link to each of the others: what is sent to one of them passes one link, whatever the group.
+TEST(CollectiveCostTest, AMeshHasTheLinksThatAGroupUses) {
+  v1::Cluster cluster = TestCluster(8, 4);
+  cluster.mutable_tiers(0)->mutable_link()->set_type("xgmi3");
+  const CollectiveCostModel model(cluster);
+  const double one_link = kInside / 7, bytes = 7e8;
+  EXPECT_NEAR(*model.MessageTime(static_cast<int64_t>(bytes), 0, 5), kLatencyInside + bytes / one_link, 1e-9);
+  for (const int64_t ranks : {2, 4, 8}) {
+    SCOPED_TRACE(ranks);
+    const auto parts = static_cast<double>(ranks);
+    // Everyone sends its part to each other over a link of its own, all at once.
+    EXPECT_NEAR(*model.Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks)),
+                (parts - 1) * kLatencyInside + bytes / parts / one_link, 1e-9);
+    EXPECT_NEAR(*model.Time(CollectiveKind::kAllToAll, static_cast<int64_t>(bytes), Range(0, ranks)),
+                (parts - 1) * kLatencyInside + bytes / parts / one_link, 1e-9);
+    // Ranks that do not lie side by side use as many links.
+    EXPECT_EQ(*model.Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks, 8 / ranks)),
+              *model.Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks)));
+  }
+  // Between nodes the adapters are slower than one link.
+  EXPECT_EQ(*model.Time(CollectiveKind::kAllGather, 1 << 20, Range(0, 4, 8)),
+            *CollectiveCostModel(TestCluster(8, 4)).Time(CollectiveKind::kAllGather, 1 << 20, Range(0, 4, 8)));
+  EXPECT_GT(*model.Time(CollectiveKind::kAllReduce, 1 << 28, Range(0, 2), AllReduceAlgorithm::kTree),
+            3 * *model.Time(CollectiveKind::kAllReduce, 1 << 28, Range(0, 8), AllReduceAlgorithm::kTree));
+}
+
 }  // namespace
 }  // namespace legoai::sim

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -162,11 +164,13 @@ bool ParseSizes(std::string_view text, int64_t* per_node, int64_t* nodes) {
   return *per_node > 0 && *nodes > 0 && *per_node <= kMostDevicesPerNode && *nodes <= kMostNodes;
 }
 
-// How many devices one NVLink switch of the catalog's servers joins: NVIDIA's HGX A100 boards come with up to 16, HGX H100, H200
-// and B200 boards with 8 (their data sheets). 0: not known.
+// How many devices a node's link joins: NVIDIA's HGX A100 boards come with up to 16, HGX H100, H200, B200 and B300 boards and
+// AMD's MI300X boards with 8, a GB200 NVL72 rack with 72 (their data sheets). 0: not known.
 int64_t LargestNode(const v1::Device& device) {
-  if (device.node_link() == "nvlink3") return 16;
-  return device.node_link() == "nvlink4" || device.node_link() == "nvlink5" ? 8 : 0;
+  static const auto* const kLargest =
+      new std::map<std::string, int64_t>{{"nvlink3", 16}, {"nvlink4", 8}, {"nvlink5", 8}, {"nvlink5-nvl72", 72}, {"xgmi3", 8}};
+  const auto found = kLargest->find(device.node_link());
+  return found == kLargest->end() ? 0 : found->second;
 }
 
 // "h100-sxm-80:64" is meant as 64 devices more often than as one node of them.
@@ -191,6 +195,15 @@ absl::StatusOr<v1::Device> DeviceOfType(std::string_view type, const v1::Device*
   if (type.ends_with(".txtpb")) return DeviceOfFile(std::string(type));
   if (local_cpu != nullptr && type == local_cpu->type()) return *local_cpu;
   return Find(ListDevices(), "--cluster", type);
+}
+
+// Takes "@LINK" off the end of "TYPE:SIZES@LINK" and gives LINK; nothing where there is none.
+std::optional<std::string> TakeClusterLink(std::string_view* text) {
+  const size_t colon = text->rfind(':'), at = text->rfind('@');
+  if (colon == std::string_view::npos || at == std::string_view::npos || at < colon) return std::nullopt;
+  std::string link(text->substr(at + 1));
+  *text = text->substr(0, at);
+  return link;
 }
 
 absl::StatusOr<v1::Cluster> ClusterFromFile(const std::string& path) {
@@ -296,20 +309,29 @@ absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t de
 
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu) {
   std::string path(text);
-  const size_t colon = text.rfind(':');
-  const bool of_device_file = text.substr(0, colon).ends_with(".txtpb") && colon != std::string_view::npos;
+  std::string_view sized = text;
+  const std::optional<std::string> link = TakeClusterLink(&sized);
+  const size_t colon = sized.rfind(':');
+  const bool of_device_file = sized.substr(0, colon).ends_with(".txtpb") && colon != std::string_view::npos;
   if (!of_device_file && (path.find('/') != std::string::npos || path.ends_with(".txtpb"))) return ClusterFromFile(path);
   int64_t per_node = 0, nodes = 0;
-  auto device = DeviceOfType(text.substr(0, colon), local_cpu);
+  auto device = DeviceOfType(sized.substr(0, colon), local_cpu);
   if (!device.ok()) return device.status();
-  if (colon == std::string_view::npos || !ParseSizes(text.substr(colon + 1), &per_node, &nodes)) {
+  if (colon == std::string_view::npos || !ParseSizes(sized.substr(colon + 1), &per_node, &nodes)) {
     return FieldError("--cluster", text,
                       absl::StrCat("write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16 (at most ", kMostDevicesPerNode,
                                    " devices in a node and ", kMostNodes,
-                                   " nodes; for TYPE also the .txtpb file of a device), or the path of a cluster's .txtpb file"));
+                                   " nodes; for TYPE also the .txtpb file of a device; @LINK behind it for another link between "
+                                   "nodes), or the path of a cluster's .txtpb file"));
+  }
+  if (link) {
+    if (auto known = Find(ListLinks(), "--cluster", *link); !known.ok()) return known.status();
+    device->set_cluster_link(*link);
   }
   if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
-  return MakeCluster(*device, per_node, nodes);
+  auto cluster = MakeCluster(*device, per_node, nodes);
+  if (cluster.ok() && link) cluster->set_name(absl::StrCat(cluster->name(), "@", *link));
+  return cluster;
 }
 
 absl::Status CheckCluster(const v1::Cluster& cluster) {

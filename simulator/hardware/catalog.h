@@ -56,10 +56,11 @@ struct HostShare {
 // One host, which need not be this one.
 absl::StatusOr<v1::Cluster> MakeHostCluster(const v1::Device& device, int64_t devices, const HostShare& host);
 
-// "h100-sxm-80:8x16" (type, devices a node, nodes; cli.md), "mine.txtpb:8x16" with a text-format file of a Device (`lego
-// calibrate`) for the type, or the path of a text-format file of the Cluster message. `local_cpu`: what stands for type "cpu"
-// instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster", also of more devices a node than NVLink
-// joins in servers of that type.
+// "h100-sxm-80:8x16" (type, devices a node, nodes), "mine.txtpb:8x16" with a text-format file of a Device (`lego calibrate`) for
+// the type, either of them with another link between nodes behind it ("h100-sxm-80:8x16@efa-p5"), or the path of a text-format
+// file of the Cluster message. A node is what the fast links join: of gb200-nvl72 a rack of 72. `local_cpu`: what stands for type
+// "cpu" instead of the catalog's entry; null: the catalog's. Errors: FieldError of "--cluster", also of more devices a node than
+// the node's link joins.
 absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device* local_cpu = nullptr);
 
 // What every user of a Cluster may rely on: sizes that are positive and not absurd (their products fit), finite numbers, tiers

@@ -14,7 +14,7 @@ namespace legoai::sim {
 namespace {
 
 TEST(CatalogTest, EveryDeviceIsCompleteAndItsLinksExist) {
-  ASSERT_EQ(ListDevices().size(), 8u);
+  ASSERT_EQ(ListDevices().size(), 11u);
   for (const auto& device : ListDevices()) {
     SCOPED_TRACE(device.type());
     EXPECT_GE(device.sources_size(), 3);
@@ -36,8 +36,9 @@ TEST(CatalogTest, EveryDeviceIsCompleteAndItsLinksExist) {
   for (const auto& link : ListLinks()) EXPECT_FALSE(link.sources().empty()) << link.type();
 }
 
-// As the vendors print them: NVIDIA's data sheets of A100 (SXM), H100 (SXM, PCIe), H200 (SXM) and HGX B200 (an eighth of it). Of
-// the H100 with HBM2e there is none: TorchTitan's reports name its memory and bandwidth, the rest is the SXM card's.
+// As the vendors print them: NVIDIA's data sheets of A100 (SXM), H100 (SXM, PCIe), H200 (SXM), HGX B200 and HGX B300 (an eighth
+// of them) and GB200 NVL72 (a 72nd), AMD's of MI300X. Of the H100 with HBM2e there is none: TorchTitan's reports name its memory
+// and bandwidth, the rest is the SXM card's. NVIDIA prints tensor cores' figures with sparsity, which is twice the dense ones.
 TEST(CatalogTest, DataSheetNumbers) {
   struct Sheet {
     const char* type;
@@ -47,10 +48,16 @@ TEST(CatalogTest, DataSheetNumbers) {
     double link_gigabytes;    // per second, both directions together: NVLink, or PCIe where there is no bridge
   };
   const std::vector<Sheet> sheets = {
-      {"a100-sxm-40", 40, 312, 1555, 600},         {"a100-sxm-80", 80, 312, 2039, 600},
-      {"h100-sxm-80", 80, 1979.0 / 2, 3350, 900},  {"h100-sxm-96", 96, 1979.0 / 2, 2400, 900},
-      {"h100-pcie-80", 80, 1513.0 / 2, 2039, 128}, {"h200", 141, 1979.0 / 2, 4800, 900},
+      {"a100-sxm-40", 40, 312, 1555, 600},
+      {"a100-sxm-80", 80, 312, 2039, 600},
+      {"h100-sxm-80", 80, 1979.0 / 2, 3350, 900},
+      {"h100-sxm-96", 96, 1979.0 / 2, 2400, 900},
+      {"h100-pcie-80", 80, 1513.0 / 2, 2039, 128},
+      {"h200", 141, 1979.0 / 2, 4800, 900},
       {"b200", 180, 36000.0 / 8 / 2, 8000, 1800},
+      {"b300", 270, 36000.0 / 8 / 2, 64000.0 / 8, 14400.0 / 8},
+      {"gb200-nvl72", 186, 360000.0 / 72 / 2, 576000.0 / 72, 1800},
+      {"mi300x", 192, 1307.4, 5300, 7 * 128},
   };
   EXPECT_EQ(sheets.size() + 1, ListDevices().size()) << "all but the cpu";
   for (const Sheet& sheet : sheets) {
@@ -80,6 +87,8 @@ TEST(CatalogTest, CardsAreFoundByNameAndMemory) {
   EXPECT_EQ(type_of("NVIDIA A100-SXM4-80GB", 81920), "a100-sxm-80");
   EXPECT_EQ(type_of("NVIDIA A100-SXM4-40GB", 40960), "a100-sxm-40");
   EXPECT_EQ(type_of("NVIDIA B200", 178.35 * 1024), "b200");
+  EXPECT_EQ(type_of("NVIDIA B300 SXM6 AC", 275040), "b300");
+  EXPECT_EQ(type_of("NVIDIA GB200", 189471), "gb200-nvl72");
 
   const int64_t h200 = FindDevice("h200")->memory_bytes();
   EXPECT_TRUE(FindDeviceOfGpu("NVIDIA H200", h200 / 100 * 98).ok());
@@ -109,6 +118,40 @@ TEST(CatalogTest, ShortForm) {
   EXPECT_EQ(ParseCluster("b200:4")->nodes(), 1);
 }
 
+// 72 GPUs that NVLink joins are one node, though a tray holds four of them.
+TEST(CatalogTest, ARackIsANode) {
+  const auto racks = ParseCluster("gb200-nvl72:72x8");
+  ASSERT_TRUE(racks.ok()) << racks.status();
+  ASSERT_EQ(racks->tiers_size(), 2);
+  EXPECT_EQ(racks->tiers(0).group_size(), 72);
+  EXPECT_EQ(racks->tiers(0).link().type(), "nvlink5-nvl72");
+  EXPECT_NEAR(72 * 2 * racks->tiers(0).link().bandwidth_bytes_per_second(), 130e12, 0.5e12)
+      << "as the data sheet has it of a rack";
+  EXPECT_EQ(racks->tiers(1).group_size(), 576);
+}
+
+TEST(CatalogTest, AnotherLinkBetweenNodesIsNamedBehindTheSizes) {
+  for (const char* link : {"efa-p5", "roce-400", "infiniband-xdr"}) {
+    const auto cluster = ParseCluster(std::string("h100-sxm-80:8x16@") + link);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    EXPECT_EQ(cluster->tiers(0).link().type(), "nvlink4");
+    EXPECT_EQ(cluster->tiers(1).link().type(), link);
+    EXPECT_EQ(cluster->device().cluster_link(), link);
+    EXPECT_EQ(cluster->name(), std::string("h100-sxm-80:8x16@") + link);
+  }
+  // 3,200 Gbit/s of a p5.48xlarge, 400 Gbit/s and 800 Gbit/s an adapter.
+  EXPECT_DOUBLE_EQ(FindLink("efa-p5")->bandwidth_bytes_per_second(), 3200e9 / 8 / 8);
+  EXPECT_DOUBLE_EQ(FindLink("roce-400")->bandwidth_bytes_per_second(), 400e9 / 8);
+  EXPECT_DOUBLE_EQ(FindLink("infiniband-xdr")->bandwidth_bytes_per_second(), 800e9 / 8);
+  const auto unknown = GetFieldViolation(ParseCluster("h100-sxm-80:8x16@efa").status());
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->field(), "--cluster");
+  EXPECT_EQ(unknown->value(), "efa");
+  EXPECT_NE(unknown->remedy().find("efa-p5"), std::string::npos) << unknown->remedy();
+  EXPECT_FALSE(ParseCluster("h100-sxm-80:8x16@").ok());
+  EXPECT_FALSE(ParseCluster("h100-sxm-80@efa-p5").ok());
+}
+
 TEST(CatalogTest, WrongFormsNameFieldAndRemedy) {
   for (const char* text : {"h100-sxm-80", "h100-sxm-80:", "h100-sxm-80:8x", "h100-sxm-80:0x2", "h100-sxm-80:8x2x2", "h100:8x2",
                            "missing.txtpb", "h100-sxm-80:8x-1"}) {
@@ -122,14 +165,16 @@ TEST(CatalogTest, WrongFormsNameFieldAndRemedy) {
 }
 
 TEST(CatalogTest, NodesLargerThanNvlinkJoinsAreRefused) {
-  for (const char* text : {"h100-sxm-80:64", "h200:64x1", "h100-sxm-96:9x2", "b200:16", "a100-sxm-80:32"}) {
+  for (const char* text : {"h100-sxm-80:64", "h200:64x1", "h100-sxm-96:9x2", "b200:16", "a100-sxm-80:32", "b300:9", "mi300x:16",
+                           "gb200-nvl72:73", "h100-sxm-80:16@efa-p5"}) {
     const auto violation = GetFieldViolation(ParseCluster(text).status());
     ASSERT_TRUE(violation) << text;
     EXPECT_EQ(violation->field(), "--cluster");
     EXPECT_EQ(violation->value(), text);
   }
   EXPECT_NE(GetFieldViolation(ParseCluster("h100-sxm-80:64").status())->remedy().find("h100-sxm-80:8x8"), std::string::npos);
-  for (const char* text : {"h100-sxm-80:8x8", "a100-sxm-80:16", "h100-pcie-80:10", "cpu:64"}) {
+  EXPECT_NE(GetFieldViolation(ParseCluster("gb200-nvl72:144").status())->remedy().find("gb200-nvl72:72x2"), std::string::npos);
+  for (const char* text : {"h100-sxm-80:8x8", "a100-sxm-80:16", "h100-pcie-80:10", "cpu:64", "gb200-nvl72:36", "mi300x:8x2"}) {
     EXPECT_TRUE(ParseCluster(text).ok()) << text;
   }
 }
@@ -139,6 +184,7 @@ TEST(CatalogTest, TimesThatRestOnAssumptionsSaySo) {
   EXPECT_NE(AssumedEfficiencies(device).find("the catalog assumes for h100-sxm-80, not calibrated"), std::string::npos);
   for (auto& efficiency : *device.mutable_efficiencies()) efficiency.set_source("measured");
   EXPECT_EQ(AssumedEfficiencies(device), "");
+  for (const auto& listed : ListDevices()) EXPECT_NE(AssumedEfficiencies(listed).find("not calibrated"), std::string::npos);
 }
 
 TEST(CatalogTest, CpuRanksShareTheHost) {
@@ -197,6 +243,7 @@ TEST(CatalogTest, ADevicesFileStandsForItsType) {
   EXPECT_EQ(cluster->nodes(), 2);
   EXPECT_EQ(cluster->name(), "h100-sxm-80:8x2");
   EXPECT_EQ(ParseCluster(path + ":4")->nodes(), 1);
+  EXPECT_EQ(ParseCluster(path + ":8x2@roce-400")->tiers(1).link().type(), "roce-400");
   for (const std::string& wrong :
        std::vector<std::string>{path + ":64x1", path + ":0x1", path + ":", path, path + "x:8x1", "/none.txtpb:8x1"}) {
     const auto violation = GetFieldViolation(ParseCluster(wrong).status());
