@@ -199,7 +199,7 @@ Command PlanCommand() {
   spec.summary = "Ranks the recipes that train a model fastest on a cluster; no device is needed. Exit code 3: nothing fits.";
   spec.options = {
       {"model", "M", "config.json, its folder, or a name of `lego models`; the base recipe's [model] name if it is not given"},
-      {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES (`lego hardware`), or a Cluster as a text-format file", false, true},
+      {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES[@LINK] (`lego hardware`), or a Cluster as a text-format file", false, true},
       {"global-batch", "N", "sequences per optimizer step; the base recipe's training.global_batch_size if it is not given"},
       {"seq", "S", "tokens per sequence; the base recipe's training.seq_len if it is not given"},
       {"constraint", "KEY=VALUE", "only recipes with this: parallelism.tensor_parallel_degree=2", true},

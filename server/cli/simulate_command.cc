@@ -158,7 +158,7 @@ Command SimulateCommand() {
   spec.summary = "Predicts step time and memory of one recipe; no device is needed. Exit code 3: it does not fit.";
   spec.options = {
       {"model", "M", "config.json, its folder, or a name of `lego models`; the recipe's [model] name if it is not given"},
-      {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES (`lego hardware`), or a Cluster as a text-format file", false, true},
+      {"cluster", "C", "TYPE:DEVICES_PER_NODExNODES[@LINK] (`lego hardware`), or a Cluster as a text-format file", false, true},
       {"recipe", "R.toml", "the recipe", false, true},
       {"trace", "FILE", "writes the simulated streams as a Chrome trace"},
       {"memory-timeline", "FILE", "writes memory by category over the step as a Chrome trace"},
