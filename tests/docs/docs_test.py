@@ -95,6 +95,9 @@ class WalkTest(unittest.TestCase):
                                               "<!-- walk: exit 1 -->\n```sh\ngrep 2 a\n```\n")
         self.assertEqual((ran, failed, skipped), (3, 0, []))
 
+    def test_a_text_in_a_script_is_no_command(self):
+        self.assertEqual(walk.commands_in("# why\ncat > a <<'END'\nfalse\nEND\nls \\\n  -l\n"), ["cat > a <<'END'", "ls    -l"])
+
     def test_a_command_that_fails_is_a_failure_and_ends_the_page(self):
         ran, failed, _, out = self.walked("```sh\ntrue\nfalse\ntrue\n```\n```sh\ntouch b\n```\n")
         self.assertEqual((ran, failed), (3, 1))
