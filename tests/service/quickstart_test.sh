@@ -29,8 +29,8 @@ write_job() {  # write_job TEXT
 
 processes() {  # those of the service that run
   local file pid
-  for file in "$service"/*.pid; do
-    read -r pid _ <"$file" 2>/dev/null && kill -0 "$pid" 2>/dev/null && echo "$pid"
+  for file in "$service"/*.json; do
+    pid=$(sed -n 's/^ *"pid": \([0-9]*\).*/\1/p' "$file" 2>/dev/null) && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && echo "$pid"
   done
   true
 }
@@ -57,7 +57,7 @@ says 'nothing runs'
 write_job runs/text.txt
 expect 0 --once
 for part in 'measuring this machine' 'the page: http://127.0.0.1:7421/' 'The fastest recipe that fits is' \
-  'succeeded at step 40/40' "the data is in runs/service"; do
+  'succeeded at step 40/40' "the data is in $service"; do
   says "$part"
 done
 [ -z "$(processes)" ] || failed "--once left processes: $(processes)"
@@ -79,5 +79,5 @@ expect 0
 says 'succeeded at step 40/40'
 [ "$(./lego list -o json | grep -c '"state": "succeeded"')" -eq 2 ] || failed "a repeated call submitted again"
 expect 0 --stop
-says 'the data is in runs/service'
+says "the data is in $service"
 [ -z "$(processes)" ] || failed "--stop left processes: $(processes)"
