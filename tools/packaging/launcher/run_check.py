@@ -11,8 +11,9 @@ COMMAND = "legoai-gpu-check"
 
 def _lay_out(folder):
     """Programs and tests side by side, under the names of their commands."""
-    for name in needs.COMMANDS:
-        os.symlink(launch.program(name), os.path.join(folder, name))
+    for name, module in needs.COMMANDS.items():
+        if module == "launch":
+            os.symlink(launch.program(name), os.path.join(folder, name))
     path = os.path.join(folder, run_tests.COMMAND)
     command = f"import sys; sys.path.insert(0, {os.path.dirname(launch.FOLDER)!r}); import {needs.PACKAGE}.run_tests as tests; " \
         "sys.exit(tests.main())"
