@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "planner/choice.h"
 #include "planner/headroom.h"
+#include "proto/quantity_text.h"
 
 namespace legoai::planner {
 namespace {

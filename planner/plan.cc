@@ -15,6 +15,7 @@
 #include "planner/legal.h"
 #include "planner/ranking.h"
 #include "proto/errors.h"
+#include "proto/quantity_text.h"
 #include "simulator/hardware/catalog.h"
 
 namespace legoai::planner {
