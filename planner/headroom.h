@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "proto/legoai/v1/estimate.pb.h"
 
@@ -14,8 +13,5 @@ int64_t UsableBytes(const v1::StageEstimate& stage);
 int64_t HeadroomBytes(const v1::StageEstimate& stage);
 // The stage with the smallest headroom. `estimate` has at least one.
 const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
-
-// "145 MiB", "1.50 GiB": three digits, as `lego` and the page write sizes.
-std::string BytesText(int64_t bytes);
 
 }  // namespace legoai::planner

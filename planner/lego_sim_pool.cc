@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/quantity_text.h"
 #include "worker/launch/child_process.h"
 #include "worker/launch/framing.h"
 
@@ -179,7 +180,7 @@ void LegoSimPool::Advance(Child& child, const v1::SimProgress& progress) {
 }
 
 std::optional<v1::SimResponse> LegoSimPool::CheckLimits(Child& child) {
-  const std::string where = Where(child.progress), limit = absl::FormatDuration(options_.time_limit);
+  const std::string where = Where(child.progress), limit = DurationText(options_.time_limit);
   if (Now() - child.heard > options_.time_limit) {
     return Fail(child,
                 where.empty() ? absl::StrCat("the simulation took longer than ", limit)

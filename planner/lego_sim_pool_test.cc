@@ -172,7 +172,7 @@ TEST(LegoSimPoolTest, WhatMakesProgressIsNotCutOffAndWhatHangsIsSaidWithItsPlace
   EXPECT_GT(PidOf(slow.last), 0) << slow.last.DebugString();
   for (const char* what : {"progress-hang", "progress-repeat"}) {
     ExpectError(AskForProgress(pool, what).last, absl::StatusCode::kDeadlineExceeded,
-                "made no progress in 1.5s (the step is replayed: 20 of 20)");
+                "made no progress in 2 s (the step is replayed: 20 of 20)");
   }
   ExpectError(AskForProgress(pool, "progress-crash").last, absl::StatusCode::kInternal, "(the step is replayed: 20 of 20)");
   EXPECT_GT(PidOf(Ask(pool, 8, "ok")), 0);

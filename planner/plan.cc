@@ -11,6 +11,7 @@
 #include "planner/legal.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
+#include "proto/quantity_text.h"
 #include "simulator/hardware/catalog.h"
 
 namespace legoai::planner {

@@ -1,7 +1,6 @@
 #include "server/cli/job_text.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -99,12 +98,6 @@ std::string StateText(v1::JobState state, Stream stream) {
                       : state == v1::RUNNING                              ? Color::kCyan
                                                                           : Color::kNone;
   return Colored(color, EnumText(state), stream);
-}
-
-std::string DurationText(double seconds) {
-  const int64_t whole = std::llround(std::max(0.0, seconds));
-  if (whole >= 3600) return absl::StrFormat("%d h %02d min", whole / 3600, whole / 60 % 60);
-  return whole >= 60 ? absl::StrFormat("%d min %02d s", whole / 60, whole % 60) : absl::StrCat(whole, " s");
 }
 
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {

@@ -16,7 +16,6 @@ namespace legoai::cli {
 
 // In the time zone of the machine: "2026-11-21 20:52:25".
 std::string TimeText(int64_t time_us);
-std::string DurationText(double seconds);  // "2 min 05 s"
 
 // The state's name, in its colour where the stream has colours: green is good, red is not, yellow was given up.
 std::string StateText(v1::JobState state, Stream stream = Stream::kOut);

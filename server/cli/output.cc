@@ -17,18 +17,6 @@
 namespace legoai::cli {
 namespace {
 
-// `value` in the largest of `units` (each `base` times the one before) that leaves at least 1; three digits.
-std::string Scaled(double value, double base, const std::vector<const char*>& units) {
-  size_t unit = 0;
-  while (std::abs(value) >= base && unit + 1 < units.size()) {
-    value /= base;
-    ++unit;
-  }
-  const double size = std::abs(value);
-  const int digits = unit == 0 && value == std::floor(value) ? 0 : size < 10 ? 2 : size < 100 ? 1 : 0;
-  return absl::StrFormat("%.*f%s", digits, value, units[unit]);
-}
-
 // Of UTF-8: not a further byte of a character.
 bool BeginsCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
@@ -55,29 +43,6 @@ size_t ColorBytes(std::string_view text) {
 }
 
 }  // namespace
-
-std::string BytesText(double bytes) { return Scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB"}); }
-
-std::string SecondsText(double seconds) {
-  if (seconds >= 1) return absl::StrFormat("%.*f s", seconds < 10 ? 3 : seconds < 100 ? 2 : 1, seconds);
-  return Scaled(seconds * 1e6, 1000, {" us", " ms", " s"});
-}
-
-std::string CountText(double count) { return Scaled(count, 1000, {"", " K", " M", " B", " T"}); }
-
-std::string WithCommas(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) digits.insert(at, 1, ',');
-  return digits;
-}
-
-std::string PercentText(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
-
-std::string FlopsText(double flops) {
-  return Scaled(flops, 1000, {" FLOP/s", " KFLOP/s", " MFLOP/s", " GFLOP/s", " TFLOP/s", " PFLOP/s"});
-}
-
-std::string BandwidthText(double bytes) { return Scaled(bytes, 1000, {" B/s", " KB/s", " MB/s", " GB/s", " TB/s"}); }
 
 std::string Bar(double share, size_t width) {
   const size_t filled = static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * width));

@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "proto/json/reflect.h"
+#include "proto/quantity_text.h"
 #include "server/cli/arguments.h"
 
 namespace legoai::cli {
-
-std::string BytesText(double bytes);                 // "1.50 GiB"
-std::string SecondsText(double seconds);             // "3.21 ms"
-std::string CountText(double count);                 // "8.03 B", "4.6 M"
-std::string WithCommas(int64_t number);              // "12,345"
-std::string PercentText(double share);               // 0.4 -> "40.0 %"
-std::string FlopsText(double flops_per_second);      // "989 TFLOP/s"
-std::string BandwidthText(double bytes_per_second);  // "3.35 TB/s"; decimal, as data sheets have it
 
 // A filled bar of `share` (0 to 1) of `width` columns.
 std::string Bar(double share, size_t width);

@@ -2,34 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <cstdlib>
 
 namespace legoai::cli {
 namespace {
-
-TEST(Numbers, HaveThreeDigitsAndAUnit) {
-  EXPECT_EQ(BytesText(0), "0 B");
-  EXPECT_EQ(BytesText(1023), "1023 B");
-  EXPECT_EQ(BytesText(1536), "1.50 KiB");
-  EXPECT_EQ(BytesText(80.0 * (1 << 30)), "80.0 GiB");
-  EXPECT_EQ(SecondsText(0.00321), "3.21 ms");
-  EXPECT_EQ(SecondsText(7.0839), "7.084 s");
-  EXPECT_EQ(SecondsText(12e-6), "12 us");
-  EXPECT_EQ(CountText(8030261248), "8.03 B");
-  EXPECT_EQ(PercentText(0.542), "54.2 %");
-  EXPECT_EQ(FlopsText(989e12), "989 TFLOP/s");
-  EXPECT_EQ(BandwidthText(3.35e12), "3.35 TB/s");
-}
-
-TEST(Numbers, Commas) {
-  EXPECT_EQ(WithCommas(0), "0");
-  EXPECT_EQ(WithCommas(999), "999");
-  EXPECT_EQ(WithCommas(1000), "1,000");
-  EXPECT_EQ(WithCommas(8030261248), "8,030,261,248");
-  EXPECT_EQ(WithCommas(-999), "-999");
-  EXPECT_EQ(WithCommas(-1000), "-1,000");
-}
 
 TEST(Bar, FillsByShareAndStaysInside) {
   EXPECT_EQ(Bar(0, 4), "····");

@@ -1,7 +1,6 @@
 #include "server/cli/train_command.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -173,12 +172,6 @@ absl::StatusOr<bool> FillLayout(InterruptGuard* guard, TrainCall* call) {
                                       ? sim::TruePeakFlops(call->cluster.device(), dtype) / sim::RanksPerCore(call->cluster)
                                       : PeakOfGpus(call->gpus, dtype);
   return true;
-}
-
-std::string DurationText(double seconds) {
-  const int64_t whole = static_cast<int64_t>(std::llround(seconds));
-  if (whole >= 3600) return absl::StrFormat("%d h %02d min", whole / 3600, whole / 60 % 60);
-  return whole >= 60 ? absl::StrFormat("%d min %02d s", whole / 60, whole % 60) : absl::StrCat(whole, " s");
 }
 
 std::string PreparedText(const launch::PreparedTraining& prepared) {

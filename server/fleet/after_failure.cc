@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/quantity_text.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/jobs/transition.h"
@@ -78,7 +79,7 @@ absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, Failure
   job->clear_not_before_time_us();
   if (next.wait > absl::ZeroDuration()) {
     job->set_not_before_time_us(now_us + absl::ToInt64Microseconds(next.wait));
-    absl::StrAppend(&reason, " in ", absl::FormatDuration(next.wait));
+    absl::StrAppend(&reason, " in ", DurationText(next.wait));
     if (!uncounted_damage) absl::StrAppend(&reason, " (restart ", in_vain->size(), " of ", allowed, " without a new checkpoint)");
   }
   job->set_restarts(job->restarts() + 1);

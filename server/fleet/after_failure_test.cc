@@ -32,7 +32,7 @@ TEST_F(AfterFailureTest, NoAttemptBeginsBeforeItsTimeAndTheWaitSaysWhen) {
   const v1::Job waits = AwaitReason(job, "; waits until ");
   EXPECT_EQ(waits.state(), RESTARTING);
   EXPECT_THAT(waits.reason(),
-              HasSubstr("fails at step 1 every time: rank 1 died; begins anew in 16s (restart 3 of 5 without a new "
+              HasSubstr("fails at step 1 every time: rank 1 died; begins anew in 16 s (restart 3 of 5 without a new "
                         "checkpoint); waits until "));
   EXPECT_THAT(waits.reason(),
               HasSubstr(absl::FormatTime("%H:%M:%S UTC", absl::FromUnixMicros(waits.not_before_time_us()), absl::UTCTimeZone())));

@@ -101,7 +101,7 @@ TEST_F(CheckpointDamageTest, TheNextOlderOneIsGoneOnFromAndNoRestartIsUsedUp) {
   });
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(told[1], "the checkpoint of step 8 is damaged (rank-00001.bin: w [0] + [4]: torn); goes on from step 6");
-  EXPECT_EQ(told[2], "the checkpoint of step 6 is damaged (/runs/epoch-1/step-6: is gone); goes on from step 4 in 1s")
+  EXPECT_EQ(told[2], "the checkpoint of step 6 is damaged (/runs/epoch-1/step-6: is gone); goes on from step 4 in 1 s")
       << "one bad disk does not use up all checkpoints within seconds";
 }
 

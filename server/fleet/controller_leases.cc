@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/explain.h"
+#include "proto/quantity_text.h"
 #include "server/fleet/after_failure.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/failure_policy.h"
@@ -73,7 +74,7 @@ void Controller::ExpireLeases() {
   }
   for (const Lease& lease : expired) {
     const std::string reason =
-        absl::StrCat("nothing was heard of ", lease.worker, " for ", absl::FormatDuration(options_.lease_ttl));
+        absl::StrCat("nothing was heard of ", lease.worker, " for ", DurationText(options_.lease_ttl));
     LogWarning(absl::StrCat("the lease has expired: ", reason), About(lease));
     const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
       return LoseAttempt(transaction, lease.job, lease.epoch, reason, options_.now_us(), effects);

@@ -74,7 +74,7 @@ TEST_F(JobLogTest, WhereItRunsAndWhyItGoesOnElsewhere) {
       ElementsAre("0 info job planning: ranks recipes for 2 slots of workers/a",
                   AllOf(StartsWith("0 info job queued: its recipe is the fastest that fits of "), HasSubstr("local batch")),
                   "1 info job leased: 2 slots of workers/a",
-                  "1 warning job restarting: rank 1 died; begins anew in 1s (restart 1 of 1 without a new checkpoint)",
+                  "1 warning job restarting: rank 1 died; begins anew in 1 s (restart 1 of 1 without a new checkpoint)",
                   "2 info job leased: 2 slots of workers/a", "2 info job succeeded: finished at step 10"));
 }
 

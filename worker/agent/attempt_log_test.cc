@@ -34,15 +34,15 @@ TEST(AttemptLog, AStepWithAllThatIsKnownOfIt) {
   metrics.set_mfu(0.5);
   metrics.set_validation_loss(3);
   EXPECT_EQ(StepText(metrics),
-            "step: 7  loss: 2.5000  grad_norm: 0.1250  memory: 1.50GiB  tps: 1,234,567  mfu: 50.00%  validation_loss: 3.0000");
+            "step: 7  loss: 2.5000  grad_norm: 0.1250  memory: 1.50 GiB  tps: 1,234,567  mfu: 50.0 %  validation_loss: 3.0000");
 }
 
 TEST(AttemptLog, SmallPeaksAreReadable) {
   v1::StepMetrics metrics;
   metrics.set_peak_memory_bytes(int64_t{100} << 20);
-  EXPECT_EQ(StepText(metrics), "step: 0  memory: 100.0MiB  tps: 0");
+  EXPECT_EQ(StepText(metrics), "step: 0  memory: 100 MiB  tps: 0");
   metrics.set_peak_memory_bytes(300'000);
-  EXPECT_EQ(StepText(metrics), "step: 0  memory: 0.3MiB  tps: 0");
+  EXPECT_EQ(StepText(metrics), "step: 0  memory: 293 KiB  tps: 0");
 }
 
 TEST(AttemptLog, OneLineASecondAndAllThatMatter) {

@@ -207,7 +207,7 @@ TEST(AnalyzeFlight, WhoWasStoppedInsideOfWhatAllAreInsideOfIsNamed) {
   for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_reduce");
   auto dumps = world.Run();
   for (auto& dump : dumps) dump.mutable_entries(2)->set_state("started");
-  SetCondition(&dumps[0], "consequence", "no message for 10s");
+  SetCondition(&dumps[0], "consequence", "no message for 10 s");
   SetCondition(&dumps[1], "unresponsive", kStopped);
   const auto analysis = AnalyzeFlight(dumps, 2);
   EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");

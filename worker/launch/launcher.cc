@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/errors.h"
+#include "proto/quantity_text.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/launch/child_process.h"
 #include "worker/launch/listen_socket.h"
@@ -288,7 +289,7 @@ void Launcher::CheckSilence() {
   for (auto& rank : ranks_) {
     const absl::Duration limit = rank->last_progress.step() > 0 ? options_.train_timeout : options_.init_timeout;
     if (rank->reaped() || now_ - rank->last_heard <= limit) continue;
-    rank->Fail(Blame::kConsequence, absl::DeadlineExceededError(absl::StrCat("no message for ", absl::FormatDuration(limit))));
+    rank->Fail(Blame::kConsequence, absl::DeadlineExceededError(absl::StrCat("no message for ", DurationText(limit))));
   }
 }
 

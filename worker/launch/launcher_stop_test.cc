@@ -47,7 +47,7 @@ class LauncherStopTest : public LauncherTest {
 
 TEST_F(LauncherStopTest, ARankThatIgnoresSigtermIsKilled) {
   hear_ = {1, 2};
-  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("rank 0 (train, step 2): no message for 5m"));
+  EXPECT_THAT(Run("ignore_term", 0).status().message(), HasSubstr("rank 0 (train, step 2): no message for 5 min"));
 }
 
 // On a busy machine the others' complaint can come before the end of the process they complain of.
@@ -77,7 +77,7 @@ TEST_F(LauncherStopTest, AHungRankDoesNotKeepAStopThatSavesNothing) {
 TEST_F(LauncherStopTest, RanksThatBlockSigtermAreKilled) {
   hear_ = {0, 2};
   const auto outcome = Run(DeafOptions("hang", 1), Callbacks());
-  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): no message for 5m"));
+  EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1 (train, step 2): no message for 5 min"));
 }
 
 TEST_F(LauncherStopTest, RanksThatBlockSigtermAreKilledWhereOneIsStopped) {

@@ -3,26 +3,14 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "proto/quantity_text.h"
 
 namespace legoai::launch {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Seconds(30);
 constexpr absl::Duration kBeat = absl::Milliseconds(100);
-
-std::string BytesText(int64_t bytes) {
-  constexpr double kStep = 1024;
-  double value = static_cast<double>(bytes) / kStep;
-  const char* unit = "KiB";
-  for (const char* next : {"MiB", "GiB", "TiB"}) {
-    if (value < 10 * kStep) break;
-    value /= kStep;
-    unit = next;
-  }
-  return absl::StrFormat("%.0f %s", value, unit);
-}
 
 }  // namespace
 

@@ -15,9 +15,9 @@ using ::testing::IsEmpty;
 TEST(RoomTest, SaysHowMuchIsFreeOfWhatIsNeeded) {
   const absl::Status full = absl::ResourceExhaustedError("rank-00000.bin: cannot write: Disk quota exceeded");
   EXPECT_EQ(WaitsForRoom("a checkpoint", "/runs/j", int64_t{340} << 20, int64_t{12} << 20, full),
-            "the disk of /runs/j is full: 12 MiB are free of the 340 MiB that a checkpoint takes");
+            "the disk of /runs/j is full: 12.0 MiB are free of the 340 MiB that a checkpoint takes");
   EXPECT_EQ(WaitsForRoom("a checkpoint", "/runs/j", 280 << 10, 4096, full),
-            "the disk of /runs/j is full: 4 KiB are free of the 280 KiB that a checkpoint takes");
+            "the disk of /runs/j is full: 4.00 KiB are free of the 280 KiB that a checkpoint takes");
   EXPECT_EQ(WaitsForRoom("a checkpoint", "/runs/j", 100, 100, full),
             "the disk is full: rank-00000.bin: cannot write: Disk quota exceeded")
       << "a quota";
