@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
+#include "server/http/catalog_json.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/http_error.h"
@@ -35,6 +36,9 @@ namespace {
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 
+constexpr std::string_view kClusters = "/catalog/clusters/";
+// A client that asks so gets 204 instead of 404 for what a job does not have: a browser takes every 404 for a fault of the page.
+constexpr std::string_view kAbsentIsEmpty = "absent=204";
 const char* const kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 class Server : public HttpServer {
@@ -78,6 +82,7 @@ class Server : public HttpServer {
   void StreamChanges(const Shared& exchange);
   std::string ConnectionMetrics() const;
   void ReplyMetrics(const Shared& exchange);
+  void ReplyCluster(const Shared& exchange);
   void ReplyFile(const Shared& exchange);
   void Submit(const Shared& exchange, bool slow, std::function<void()> work);
   std::shared_ptr<void> TakePlace(const Shared& exchange);
@@ -236,7 +241,7 @@ void Server::Route(const Shared& exchange) {
   const std::string& path = exchange->path();
   const bool reads = exchange->method() == "GET" || exchange->method() == "HEAD";
   if (absl::Status status = guard_.CheckHost(exchange->Header("Host")); !status.ok()) return ReplyError(*exchange, status, 403);
-  if (path.starts_with("/v1/") && path != "/v1/events") return CallMethod(exchange);
+  if (path == "/v1" || (path.starts_with("/v1/") && path != "/v1/events")) return CallMethod(exchange);
   if (!reads) {
     return ReplyError(*exchange, absl::UnimplementedError(absl::StrCat(path, " takes GET, not ", exchange->method())), 405,
                       {{"Allow", "GET, HEAD"}});
@@ -244,6 +249,8 @@ void Server::Route(const Shared& exchange) {
   if (path == "/v1/events") return StreamChanges(exchange);
   if (path == "/healthz") return exchange->Reply(200, "text/plain; charset=utf-8", "ok\n");
   if (path == "/metrics") return ReplyMetrics(exchange);
+  if (path == "/catalog.json") return exchange->ReplyJson(200, CatalogJson());
+  if (path.starts_with(kClusters)) return ReplyCluster(exchange);
   ReplyFile(exchange);
 }
 
@@ -292,12 +299,14 @@ absl::StatusOr<Transcoder::Call> Server::ReadCall(const Exchange& exchange, cons
 void Server::CallUnary(const Shared& exchange, const MethodDescriptor* method) {
   const bool slow = handlers_.slow.count(method->name()) > 0;
   if (slow) exchange->WatchForEnd();
-  Submit(exchange, slow, [this, exchange, method, body = exchange->TakeBody()] {
+  const bool absent_is_empty = exchange->method() == "GET" && exchange->Header("Prefer") == kAbsentIsEmpty;
+  Submit(exchange, slow, [this, exchange, method, absent_is_empty, body = exchange->TakeBody()] {
     auto call = ReadCall(*exchange, body);
     if (!call.ok()) return PostError(exchange, call.status());
     const std::unique_ptr<Message> response(
         google::protobuf::MessageFactory::generated_factory()->GetPrototype(method->output_type())->New());
     const absl::Status status = handlers_.unary.at(method->name())(*call->request, CancelledBy(exchange), response.get());
+    if (absl::IsNotFound(status) && absent_is_empty) return loop_.Post([exchange] { exchange->Reply(204, "", ""); });
     if (!status.ok()) return PostError(exchange, status);
     loop_.Post([exchange, json = ToJson(*response, -1)] { exchange->ReplyJson(200, json); });
   });
@@ -384,6 +393,12 @@ void Server::ReplyMetrics(const Shared& exchange) {
     if (handlers_.before_scrape) handlers_.before_scrape();
     loop_.Post([exchange, text = metrics_->Text() + own] { exchange->Reply(200, kMetricsType, text); });
   });
+}
+
+void Server::ReplyCluster(const Shared& exchange) {
+  const auto json = ClusterJson(exchange->path().substr(kClusters.size()));
+  if (!json.ok()) return ReplyError(*exchange, json.status(), HttpCode(json.status().code()));
+  exchange->ReplyJson(200, *json);
 }
 
 void Server::ReplyFile(const Shared& exchange) {

@@ -174,11 +174,34 @@ TEST_F(HttpServerTest, ErrorsAreDataWithTheRightCode) {
   EXPECT_EQ(filter.code, 400);
   EXPECT_EQ(filter.Json()["error"]["details"][0]["field"], "filter");
   EXPECT_EQ(Get("/v1/projects/default/jobs?colour=red").Json()["error"]["details"][0]["field"], "colour");
-  EXPECT_EQ(Get("/v1/nothing").code, 404);
+  for (const char* path : {"/v1/nothing", "/v1/", "/v1"}) {
+    const Answer unknown = Get(path);
+    EXPECT_EQ(unknown.code, 404) << path;
+    EXPECT_EQ(unknown.Json()["error"]["status"], "NOT_FOUND") << path;
+  }
   EXPECT_EQ(Parse(Ask(Request("DELETE", "/v1/workers", "", "Connection: close\r\n"))).code, 405);
   EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{").code, 400);
   EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{}", "text/plain").code, 415);
   EXPECT_EQ(Get("/index.html").code, 404);
+}
+
+TEST_F(HttpServerTest, WhatIsAbsentIsEmptyForWhoAsksSo) {
+  Start();
+  const Answer absent = Get("/v1/projects/default/jobs/none", "Prefer: absent=204\r\n");
+  EXPECT_EQ(absent.code, 204);
+  EXPECT_EQ(absent.body, "");
+  EXPECT_EQ(Get(absl::StrCat("/v1/", kJob), "Prefer: absent=204\r\n").code, 200);
+  EXPECT_EQ(Get("/v1/nothing", "Prefer: absent=204\r\n").code, 404) << "no such path";
+  EXPECT_EQ(Get("/v1/projects/default/jobs?filter=a", "Prefer: absent=204\r\n").code, 400);
+}
+
+TEST_F(HttpServerTest, GivesTheCatalogAndItsClusters) {
+  Start();
+  EXPECT_GT(Get("/catalog.json").Json()["models"].size(), 0u);
+  EXPECT_EQ(Get("/catalog/clusters/h100-sxm-80:8x2").Json()["nodes"], 2);
+  const Answer unknown = Get("/catalog/clusters/h100:8");
+  EXPECT_EQ(unknown.code, 400);
+  EXPECT_EQ(unknown.Json()["error"]["details"][0]["field"], "cluster");
 }
 
 TEST_F(HttpServerTest, OtherSitesAreRefused) {

@@ -1,5 +1,6 @@
 // Starts a server and a headless Chromium for tests and pictures of the page.
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import path from 'node:path';
@@ -30,6 +31,16 @@ export async function startServer(binary, args) {
       return ended;
     },
   };
+}
+
+// Ways in which the page is hard or impossible to use for some people, as axe finds them; those that it calls serious or critical.
+export async function seriousFaults(page, pageFolder) {
+  const axe = createRequire(path.resolve(pageFolder, 'package.json')).resolve('axe-core/axe.min.js');
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(readFileSync(axe, 'utf8'));
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  return violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html.slice(0, 160)} ${
+      node.any.map((check) => check.message).join(' ')}`).join(' | ')}`);
 }
 
 export async function startBrowser(pageFolder) {

@@ -23,8 +23,9 @@ void FillMemory(int64_t scale, v1::MemoryByCategory* memory) {
   memory->set_workspace(3 * scale);
 }
 
-void FillBreakdown(double step_seconds, v1::Breakdown* breakdown) {
-  breakdown->set_compute_seconds(0.71 * step_seconds);
+void FillBreakdown(double step_seconds, bool staged, v1::Breakdown* breakdown) {
+  breakdown->set_compute_seconds((staged ? 0.5 : 0.71) * step_seconds);
+  if (staged) breakdown->set_bubble_seconds(0.21 * step_seconds);
   breakdown->set_exposed_communication_seconds(0.16 * step_seconds);
   breakdown->set_optimizer_seconds(0.09 * step_seconds);
   breakdown->set_launch_seconds(0.04 * step_seconds);
@@ -54,10 +55,10 @@ void AddRanked(int64_t rank, int64_t shard, int64_t tensor, int64_t pipeline, do
   ranked->set_tokens_per_second_per_gpu(static_cast<double>(kTokens) / step_seconds /
                                         static_cast<double>(shard * tensor * pipeline));
   ranked->set_mfu(0.47 * kStepSeconds / step_seconds);
-  ranked->set_peak_memory_bytes((136 + 11 * rank) << 20);
-  ranked->set_headroom_bytes((3900 - 11 * rank) << 20);
+  ranked->set_peak_memory_bytes((158 - 11 * rank) << 20);
+  ranked->set_headroom_bytes((3878 + 11 * rank) << 20);
   FillMemory(1 << 20, ranked->mutable_memory());
-  FillBreakdown(step_seconds, ranked->mutable_breakdown());
+  FillBreakdown(step_seconds, pipeline > 1, ranked->mutable_breakdown());
 }
 
 void AddRejected(const char* rule, const char* reason, int64_t tensor, int64_t pipeline, v1::PlanResult* plan) {
@@ -108,7 +109,10 @@ v1::StepMetrics DemoMetrics(int64_t attempt, int64_t step) {
   metrics.set_attempt(attempt);
   metrics.set_step(step);
   metrics.set_loss(1.9 + 3.4 * std::exp(-x / 60) + 0.03 * wobble);
-  metrics.set_learning_rate(1e-3);
+  metrics.set_time_unix_seconds(1.7e9 + kStepSeconds * x);
+  metrics.set_grad_norm(0.4 + 2.5 * std::exp(-x / 40) + 0.05 * wobble);
+  metrics.set_mfu(0.47 / (1.03 + 0.02 * wobble));
+  metrics.set_learning_rate(1e-3 * std::min(1.0, x / 20));
   metrics.set_step_seconds(kStepSeconds * (1.03 + 0.02 * wobble));
   metrics.set_data_seconds(0.004 + 0.001 * wobble);
   metrics.set_tokens_per_second(static_cast<double>(kTokens) / metrics.step_seconds());

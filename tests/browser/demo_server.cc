@@ -6,10 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <thread>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/http/control_plane_handlers.h"
@@ -180,6 +182,15 @@ void MakeOthers(TestService& service) {
   });
   service.Move(failed, {v1::FAILED});
   service.Write([&](store::Transaction& transaction) -> absl::Status {
+    v1::Attempt hung = MakeAttempt(failed, 1, DemoPlan(kSlots));
+    hung.set_state("failed");
+    hung.set_end_time_us(Now());
+    hung.mutable_error()->set_code(4);
+    hung.mutable_error()->set_message("no step for 30 s");
+    if (auto status = transaction.PutAttempt(failed, hung); !status.ok()) return status;
+    for (int64_t step = 1; step <= 17; ++step) {
+      if (auto status = transaction.AppendMetrics(failed, DemoMetrics(1, step)); !status.ok()) return status;
+    }
     const v1::FlightRecord record = DemoFlightRecord(kSlots, Now());
     for (const v1::FlightDump& dump : record.dumps()) {
       if (auto status = transaction.PutFlightRecord(failed, record, &dump); !status.ok()) return status;
@@ -222,9 +233,33 @@ bool Advance(TestService& service, const std::string& job, int64_t step) {
   return step < kSteps;
 }
 
+// As a planner of its own would answer that has looked at a few recipes and tells of each.
+absl::StatusOr<v1::PlanResult> DemoPlanning(const v1::PlanRequest& request,
+                                            const std::function<void(const v1::PlanningProgress&)>& progress,
+                                            const std::function<bool()>& cancel) {
+  for (int captured = 1; captured <= 8; ++captured) {
+    v1::PlanningProgress now;
+    now.set_space(1152);
+    now.set_to_capture(8);
+    now.set_captured(captured);
+    now.set_best_step_seconds(0.5 - 0.01 * captured);
+    now.set_elapsed_seconds(0.1 * captured);
+    progress(now);
+    if (cancel()) return absl::CancelledError("the client has left");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  v1::PlanResult plan = DemoPlan(kSlots);
+  plan.set_model(request.model().name());
+  plan.set_cluster(request.cluster().name());
+  plan.set_global_batch(request.global_batch());
+  plan.set_seq_len(request.seq_len());
+  return plan;
+}
+
 int Main(const Flags& flags) {
   server::SetLogSink([](std::string_view) {});
   TestService service;
+  service.fleet().plan = DemoPlanning;
   FillOldJobs(service, flags.jobs);
   MakeOthers(service);
   const std::string running = MakeRunning(service);

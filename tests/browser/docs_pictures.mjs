@@ -45,6 +45,9 @@ await picture('plan', 'light', 1100, `/${first}?tab=plan`, async (page) => {
   await page.waitForSelector('.badge:has-text("chosen")');
   await page.click('tbody tr button');
 });
+await picture('planning', 'light', 1240, '/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192', async (page) => {
+  await page.waitForSelector('section.compare');
+});
 for (const name of ['king-james-lr-1e-3', 'king-james-seed-7', 'king-james']) await service.lego('cancel', await named(name));
 
 // The trainer of rank 1 of a job of this service: who writes that log.

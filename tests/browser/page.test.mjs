@@ -1,9 +1,10 @@
 // The page in a headless Chromium, against the service's HTTP over a real store (demo_server). Arguments by the environment:
 // SERVER, PAGE (dashboards/web). Waits are for conditions; nothing asserts a time.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { openPage, startBrowser, startServer } from './browser.mjs';
+import { openPage, seriousFaults, startBrowser, startServer } from './browser.mjs';
 
 const { SERVER, PAGE } = process.env;
 const dist = path.join(PAGE, 'dist');
@@ -21,14 +22,11 @@ after(async () => {
   assert.equal(await server?.end(), 0);
 });
 
-// Answers 404 are part of the service (no plan yet), and 400 for what cannot be a job's name; the browser reports each as an
-// error.
-const unexpected = (errors) => errors.filter((error) => !/status of 40[04]/.test(error));
-
-async function withPage(work, options) {
+// The browser reports every request that is refused as an error. `allowed`: those that a test provokes.
+async function withPage(work, { allowed = null, ...options } = {}) {
   const { page, errors, close } = await openPage(browser, options);
   await work(page);
-  assert.deepEqual(unexpected(errors), []);
+  assert.deepEqual(errors.filter((error) => !allowed?.test(error)), []);
   await close();
 }
 
@@ -137,7 +135,7 @@ test('a hundred thousand jobs', async () => {
 test('a job: live, with charts, plan, history, logs', () => withPage(async (page) => {
   await page.goto(`${base}/${server.running}`);
   await page.waitForSelector('.chart canvas');
-  assert.equal(await page.locator('.chart canvas').count(), 4);
+  assert.equal(await page.locator('.chart canvas').count(), 7);
   const step = () => page.locator('.stat-value').first().innerText().then((text) => Number.parseInt(text, 10));
   const first = await step();
   await page.waitForFunction((from) => Number.parseInt(document.querySelector('.stat-value').textContent, 10) > from, first);
@@ -271,13 +269,15 @@ test('the theme follows the system, and a choice is kept', () => withPage(async 
 test('nothing is wider than the window, and everything has a name', async () => {
   const failed = await jobNamed('llama-hang');
   const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,
-    `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody'];
+    `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody',
+    '/plan?model=llama3-8b&c=parallelism.tensor_parallel_degree%3D2'];
   for (const width of [390, 1280]) {
     await withPage(async (page) => {
       for (const place of places) {
         await page.goto(base + place);
         await page.waitForSelector('main h1');
         await page.waitForFunction(() => !document.querySelector('.skeleton'));
+        if (place.startsWith('/plan')) await page.waitForSelector('section.compare');
         if (place === `/${server.running}`) await page.waitForSelector('.marks');  // the curves, and the checkpoints
         assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width, `${place} at ${width}`);
         const nameless = await page.evaluate(
@@ -308,7 +308,165 @@ test('places that are not there', () => withPage(async (page) => {
   await page.waitForSelector('h1:has-text("Jobs")');
   await page.goto(`${base}/nowhere`);
   await page.waitForSelector('text=There is no such page');
+}, { allowed: /status of 40[04]/ }));
+
+test('short addresses of jobs, and what the server says of its own', () => withPage(async (page) => {
+  await page.goto(`${base}/jobs/${server.running.split('/').at(-1)}?tab=history`);
+  await page.waitForSelector('h1:has-text("llama-bible")');
+  await page.waitForSelector('#tab-history[aria-selected=true]');
+  for (const place of ['/v1', '/v1/', '/v1/nothing']) {
+    const answer = await fetch(base + place);
+    assert.equal(answer.status, 404, place);
+    assert.equal((await answer.json()).error.status, 'NOT_FOUND', place);
+  }
+  for (const icon of ['/favicon.ico', '/favicon.svg']) assert.equal((await fetch(base + icon)).status, 200, icon);
 }));
+
+test('an attempt that failed is told at the top, with the way to its flight record', async () => {
+  const failed = await jobNamed('llama-hang');
+  await withPage(async (page) => {
+    await page.goto(`${base}/${failed}?tab=logs`);
+    await page.waitForSelector('.banner >> text=Attempt 1: rank 1 has not entered all_gather 17');
+    await page.locator('.banner').getByRole('link', { name: 'flight record' }).click();
+    await page.waitForSelector('#tab-flight[aria-selected=true]');
+    await page.goto(`${base}/${server.running}`);
+    await page.waitForSelector('.banner >> text=Attempt 1: worker node-3 has not been heard of for 10 s');
+    assert.equal(await page.locator('.banner').getByRole('link', { name: 'flight record' }).count(), 0);
+    await page.locator('.banner').getByRole('link', { name: 'history' }).click();
+    await page.waitForSelector('#tab-history[aria-selected=true]');
+  });
+});
+
+test('curves: smoothing, a logarithmic axis, time, zoom, another run, and a table', () => withPage(async (page) => {
+  const other = await jobNamed('llama-hang');
+  await page.goto(`${base}/${server.running}?with=${other.split('/').at(-1)}`);
+  await page.waitForSelector('.chart canvas');
+  await page.waitForSelector('button[aria-label="Take llama-hang away"]');
+  const loss = page.locator('.chart', { hasText: 'Loss' });
+  const over = loss.locator('.u-over');
+  const tipAt = async (share) => {
+    const box = await over.boundingBox();
+    await page.mouse.move(box.x + share * box.width, box.y + box.height / 2);
+    await loss.locator('.tip:not([hidden])').waitFor();
+    return loss.locator('.tip').innerText();
+  };
+  await page.locator('.controls input[type=range]').fill('0.9');
+  await loss.locator('.u-legend >> text=train, as reported').waitFor();
+  assert.match(await tipAt(0.5), /^step \d+\ntrain \d\.\d{4}/);
+  const stepOf = (text) => Number(/^step ([\d,]+)/.exec(text)[1].replaceAll(',', ''));
+  const box = await over.boundingBox();
+  await page.mouse.move(box.x + 0.1 * box.width, box.y + 60);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 0.2 * box.width, box.y + 60, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForFunction(() => document.querySelector('.controls select option[value=part]'));
+  const shown = () => page.locator('.stat-value').first().innerText().then((text) => Number.parseInt(text.replaceAll(',', ''), 10));
+  assert.ok(stepOf(await tipAt(0.95)) < 0.3 * await shown(), 'a tenth to a fifth of all steps');
+  await page.getByRole('combobox', { name: 'Zoom', exact: true }).selectOption('all');
+  await page.waitForFunction(() => !document.querySelector('.controls select option[value=part]'));
+  assert.ok(stepOf(await tipAt(0.95)) > 0.7 * await shown());
+  await page.getByLabel('logarithmic').check();
+  await page.getByRole('combobox', { name: 'over', exact: true }).selectOption('time');
+  await page.waitForSelector('[role=img][aria-label^="Loss"][aria-label*="over time"]');
+  assert.match(await tipAt(0.5), /^time \d+ s\n/);
+  const [file] = await Promise.all([page.waitForEvent('download'), page.click('text=Metrics (CSV)')]);
+  assert.equal(file.suggestedFilename(), 'llama-bible-metrics.csv');
+  assert.match(readFileSync(await file.path(), 'utf8'), /^attempt,step,.*\n1,1,/);
+  await page.click('button[aria-label="Take llama-hang away"]');
+  await page.waitForFunction(() => !location.search.includes('with='));
+}));
+
+test('a plan: live, pictures of it, two compared, one submitted', () => withPage(async (page) => {
+  await page.goto(base);
+  await page.getByRole('link', { name: 'Plan', exact: true }).click();
+  await page.waitForSelector('text=Nothing is planned yet');
+  await page.waitForSelector('option:has-text("llama3-8b, 8.03 B parameters")', { state: 'attached' });
+  await page.getByRole('combobox', { name: 'Model', exact: true }).selectOption('llama3-70b');
+  await page.getByRole('combobox', { name: 'Device', exact: true }).selectOption('b200');
+  await page.getByRole('spinbutton', { name: 'Nodes', exact: true }).fill('2');
+  await page.getByRole('button', { name: 'Add a constraint' }).click();
+  await page.getByLabel('Key of constraint 1').fill('training.mixed_precision_param');
+  await page.getByLabel('Value of constraint 1').fill('float32');
+  await page.getByRole('button', { name: 'Plan', exact: true }).click();
+  await page.waitForSelector('text=/[1-8] of 8 recipes that may fit are simulated/');
+  await page.waitForSelector('h2:has-text("Why this recipe")');
+  assert.match(page.url(), /model=llama3-70b&device=b200&gpus=8&nodes=2&batch=64&seq=8192&c=training.mixed_precision_param%3Dfloat32/);
+  assert.equal(await page.locator('.explanation li').count(), 2);
+  assert.equal(await page.locator('.scatter .point[data-rank]').count(), 4);
+  assert.match(await page.locator('svg.scatter').getAttribute('aria-label'), /front: rank 4: 114 MiB, 689 ms; .*rank 1: 147 MiB, 420 ms/);
+  assert.match(await page.locator('.bars [role=img]').nth(2).getAttribute('aria-label'), /^Rank 3: compute 271 ms, bubble 114 ms/);
+  await page.locator('.scatter .point[data-rank="3"]').click();
+  await page.waitForURL(/b=3/);
+  const compared = page.locator('section.compare');
+  assert.match(await compared.innerText(), /pipeline_parallel_degree\s+1\s+2[\s\S]*step time\s+420 ms\s+542 ms\s+\+122 ms \(\+29\.0 %\)/);
+  assert.match(await compared.innerText(), /peak\s+147 MiB\s+125 MiB\s+−22\.0 MiB \(−15\.0 %\)/);
+  await page.reload();  // the address is the question
+  await page.waitForSelector('text=Rank 3');
+  await page.click('[aria-label="Details of rank 2"]');
+  const [file] = await Promise.all([page.waitForEvent('download'), page.click('.row-actions >> text=recipe.toml')]);
+  assert.match(readFileSync(await file.path(), 'utf8'), /tensor_parallel_degree = 2/);
+  await page.click('text=Submit this');
+  await page.waitForSelector('dialog[open] >> text=is for 2 nodes');
+  assert.equal(await page.getByLabel(/Slots/).inputValue(), '4');
+  await page.getByLabel(/Text, an absolute path/).fill('text.txt');
+  await page.locator('dialog[open] button.primary').click();
+  await page.waitForSelector('dialog[open] [role=alert] >> text=must be an absolute path');
+  await page.getByLabel(/Text, an absolute path/).fill('/data/text.txt');
+  await page.locator('dialog[open] button.primary').click();
+  await page.waitForSelector('.page-head .badge:has-text("submitted")');
+  const job = await (await fetch(`${base}/v1${new URL(page.url()).pathname}`)).json();
+  assert.equal(job.spec.model.name, 'llama3-70b');
+  assert.ok(job.spec.planning.constraints.includes('parallelism.tensor_parallel_degree=2'));
+  assert.equal(job.spec.resources.slots, 4);
+}, { allowed: /status of 400/ }));
+
+test('a config.json is dropped on the Plan page; one that is none is refused', () => withPage(async (page) => {
+  await page.goto(`${base}/plan`);
+  const drop = (name, text) => page.evaluate(([file, content]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([content], file));
+    document.querySelector('.model-field').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  }, [name, text]);
+  await drop('notes.txt', 'hello');
+  await page.waitForSelector('text=notes.txt cannot be used: it is no JSON');
+  await drop('config.json', JSON.stringify({
+    architectures: ['LlamaForCausalLM'], model_type: 'llama', _name_or_path: 'me/My Llama', vocab_size: 256, hidden_size: 32,
+    intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 8192,
+    rms_norm_eps: 1e-5, rope_theta: 10000.0, tie_word_embeddings: false, hidden_act: 'silu',
+  }));
+  await page.waitForSelector('.config-name >> text=My-Llama');
+  await page.getByRole('button', { name: 'Plan', exact: true }).click();
+  await page.waitForSelector('text=My-Llama on h100-sxm-80:8x1');
+}));
+
+test('a job is cloned with another learning rate', () => withPage(async (page) => {
+  await page.goto(`${base}/${await jobNamed('llama-large-batch')}`);
+  await page.getByRole('button', { name: 'Clone …' }).click();
+  await page.waitForSelector('dialog[open] >> text=Submit another like llama-large-batch');
+  await page.getByLabel('Learning rate').fill('0.0005');
+  await page.locator('dialog[open] button.primary').click();
+  await page.waitForSelector('h1:has-text("llama-large-batch-clone")');
+  const job = await (await fetch(`${base}/v1${new URL(page.url()).pathname}`)).json();
+  assert.equal(job.spec.recipe.optimizer.lr, 0.0005);
+}));
+
+test('axe finds nothing serious', async () => {
+  const failed = await jobNamed('llama-hang');
+  const question = '/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192';
+  const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,
+    `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody', question];
+  for (const look of [{ colorScheme: 'light' }, { colorScheme: 'dark', viewport: { width: 390, height: 844 } }]) {
+    await withPage(async (page) => {
+      for (const place of places) {
+        await page.goto(base + place);
+        await page.waitForSelector('main h1');
+        if (place === question) await page.waitForSelector('section.compare');
+        await page.waitForFunction(() => !document.querySelector('.skeleton'));
+        assert.deepEqual(await seriousFaults(page, PAGE), [], `${place} ${look.colorScheme}`);
+      }
+    }, look);
+  }
+});
 
 test('a cancelled job is shown as such, on its page and in the list', () => withPage(async (page) => {
   await page.goto(`${base}/${server.running}`);
@@ -317,7 +475,7 @@ test('a cancelled job is shown as such, on its page and in the list', () => with
   await page.click('dialog[open] button.filled');
   await page.waitForSelector('.page-head .badge:has-text("cancelled")');
   await page.waitForSelector('button:has-text("Retry")');
-  assert.equal(await page.locator('.notice').count(), 0);
+  assert.equal(await page.locator('.notice:not(.banner)').count(), 0);
   await page.click('button:has-text("Retry")');
   await page.click('dialog[open] button.primary');
   await page.waitForSelector('.page-head .badge:has-text("submitted")');

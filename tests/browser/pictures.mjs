@@ -13,7 +13,8 @@ const hangs = encodeURIComponent('display_name : "hang"');
 const failed = (await (await fetch(`${base}/v1/projects/default/jobs?page_size=10&filter=${hangs}`)).json()).jobs[0].name;
 const views = {
   jobs: '/', overview: `/${running.running}`, plan: `/${running.running}?tab=plan`, history: `/${running.running}?tab=history`,
-  logs: `/${running.running}?tab=logs`, flight: `/${failed}?tab=flight`, workers: '/workers', none: '/?q=nothing-has-this-name',
+  logs: `/${running.running}?tab=logs`, flight: `/${failed}?tab=flight`, workers: '/workers',
+  planning: '/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192&b=3', none: '/?q=nothing-has-this-name',
 };
 const looks = {
   light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' },

@@ -1,6 +1,6 @@
 // The page against the whole service with a real job: submitted by `lego`, planned, trained by real trainers on one agent.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -35,8 +35,7 @@ async function withPage(work) {
     console.error(await page.evaluate(() => document.body.innerText), service.logs());
     throw error;
   }
-  // A job has no plan and no flight record at first: 404.
-  assert.deepEqual(errors.filter((error) => !/status of 404/.test(error)), []);
+  assert.deepEqual(errors, []);
   await close();
 }
 
@@ -46,7 +45,7 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   const [job] = /projects\/\S+/.exec(await service.lego('submit', writeTinyJob(folder, 'tiny', 100), '--name=tiny-fox'));
   await page.getByRole('link', { name: 'tiny-fox' }).click();  // it appears without a reload
   await page.waitForSelector('.page-head .badge:has-text("succeeded")');
-  await page.waitForFunction(() => document.querySelectorAll('.chart canvas').length === 4);
+  await page.waitForFunction(() => document.querySelectorAll('.chart canvas').length >= 6);
   assert.match(await page.locator('.stat', { hasText: 'Step' }).first().innerText(), /100\s*\/ 100/);
   // The curves follow the job at a distance: the legend says how far they are.
   await page.waitForFunction(() => document.querySelector('.chart .u-legend .u-value')?.textContent === '100');
@@ -81,6 +80,29 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   await page.waitForSelector('text=No flight record');
 }));
 
+test('a plan of a config.json that is dropped, and the job that it becomes', () => withPage(async (page) => {
+  await page.goto(`${service.base}/plan`);
+  await page.setInputFiles('input[type=file]', path.join(folder, 'tiny', 'config.json'));
+  await page.waitForSelector('.config-name');
+  await page.getByRole('combobox', { name: 'Device', exact: true }).selectOption('cpu');
+  for (const [label, value] of [['Devices per node', 2], ['Global batch, sequences', 4], ['Sequence, tokens', 32]])
+    await page.getByLabel(label).fill(String(value));
+  await page.getByRole('button', { name: 'Plan', exact: true }).click();
+  await page.waitForSelector('section.compare');
+  const [file] = await Promise.all([page.waitForEvent('download'), page.click('text=plan.json')]);
+  const [best] = JSON.parse(readFileSync(await file.path(), 'utf8')).ranked;
+  await page.click('[aria-label="Details of rank 1"]');
+  await page.click('text=Submit this');
+  await page.getByLabel(/Text, an absolute path/).fill(path.join(folder, 'text.txt'));
+  await page.getByLabel('Steps').fill('20');
+  await page.locator('dialog[open] button.primary').click();
+  await page.waitForSelector('.page-head .badge:has-text("succeeded")');
+  const job = await (await fetch(`${service.base}/v1${new URL(page.url()).pathname}`)).json();
+  const decided = ({ parallelism, activation_checkpoint: { mode }, training }) =>
+    ({ ...parallelism, mode, local: training.local_batch_size, precision: training.mixed_precision_param });
+  assert.deepEqual(decided(job.chosen.recipe), decided(best.recipe));
+}));
+
 test('a running job is cancelled on its page', () => withPage(async (page) => {
   await service.lego('submit', writeTinyJob(folder, 'long', 100000), '--name=tiny-long');
   await page.goto(service.base);
@@ -99,8 +121,8 @@ test('a running job is cancelled on its page', () => withPage(async (page) => {
 
 test('what the server counts', async () => {
   const text = await (await fetch(`${service.base}/metrics`)).text();
-  assert.match(text, /^legoai_jobs\{state="succeeded"\} 1$/m);
+  assert.match(text, /^legoai_jobs\{state="succeeded"\} 2$/m);
   assert.match(text, /^legoai_workers\{state="ready"\} 1$/m);
-  assert.match(text, /^legoai_leases_total 2$/m);
+  assert.match(text, /^legoai_leases_total 3$/m);
   assert.equal(await (await fetch(`${service.base}/healthz`)).text(), 'ok\n');
 });

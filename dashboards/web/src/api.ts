@@ -1,6 +1,8 @@
 // Calls of the service as JSON over HTTP.
+import { readEvents } from './events';
 import type {
-  Attempt, Checkpoint, FlightRecord, Job, LogLine, PlanResult, ServerInfo, StepMetrics, Transition, Worker,
+  Attempt, Checkpoint, FlightRecord, Job, JobSpec, LogLine, PlanningProgress, PlanRequest, PlanResult, ServerInfo, StepMetrics,
+  Transition, Worker,
 } from './types';
 
 export interface Violation {
@@ -25,16 +27,25 @@ export async function errorOf(response: Response): Promise<ApiError> {
   }
 }
 
-async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
+async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(`/v1/${path}`, init);
+    response = await fetch(path, init);
   } catch (error) {
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, 'the server cannot be reached');
   }
   if (!response.ok) throw await errorOf(response);
-  return response.json();
+  return response;
+}
+
+export const get = async <T>(path: string): Promise<T> => (await ask(path)).json();
+const call = async <T>(path: string, init: RequestInit = {}): Promise<T> => (await ask(`/v1/${path}`, init)).json();
+
+// null: the job has none.
+async function callIfAny<T>(path: string): Promise<T | null> {
+  const response = await ask(`/v1/${path}`, { headers: { Prefer: 'absent=204' } });
+  return response.status === 204 ? null : response.json();
 }
 
 function query(fields: Record<string, string | number | boolean | null | undefined>): string {
@@ -46,8 +57,12 @@ function query(fields: Record<string, string | number | boolean | null | undefin
   return text ? `?${text}` : '';
 }
 
+function posted(body: object): RequestInit {
+  return { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
+}
+
 function post<T>(path: string, body: object): Promise<T> {
-  return call(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+  return call(path, posted(body));
 }
 
 export interface JobPage {
@@ -66,8 +81,24 @@ export const retryJob = (name: string, requestId: string, fresh: boolean) =>
 export function newRequestId(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
-export const getPlan = (name: string) => call<PlanResult>(`${name}/plan`);
-export const getFlightRecord = (name: string) => call<FlightRecord>(`${name}/flightRecord`);
+export const createJob = (spec: JobSpec, requestId: string) =>
+  post<Job>('projects/default/jobs', { spec, request_id: requestId });
+export const getPlan = (name: string) => callIfAny<PlanResult>(`${name}/plan`);
+export const getFlightRecord = (name: string) => callIfAny<FlightRecord>(`${name}/flightRecord`);
+
+// `onProgress` is called until the result is there; aborting `signal` ends the planning on the server too.
+export async function plan(
+  request: PlanRequest, onProgress: (progress: PlanningProgress) => void, signal: AbortSignal): Promise<PlanResult> {
+  let result: PlanResult | null = null;
+  await readEvents(await ask('/v1/plan', { ...posted(request), signal }), ({ event, data }) => {
+    const message = JSON.parse(data);
+    if (event === 'progress') onProgress(message.progress);
+    if (event === 'result') result = message.result;
+    if (event === 'failure') throw new ApiError(message.error.code, message.error.message, message.error.details ?? []);
+  });
+  if (result === null) throw new ApiError(0, 'the server went away before the plan was done');
+  return result;
+}
 export const queryMetrics = (name: string, afterStep: number) =>
   call<{ points: StepMetrics[]; steps: number }>(`${name}/metrics${query({ after_step: afterStep || null, max_points: 1000 })}`);
 export const getServerInfo = () => call<ServerInfo>('server');

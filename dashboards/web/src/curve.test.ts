@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { beganAgain, doneShare, marksOf, measuredSoFar, mergePoints, parts, predictionError, secondsLeft } from './curve';
+import {
+  align, beganAgain, csv, doneShare, failedAttempt, marksOf, measuredSoFar, mergePoints, parts, placeOf, places, positive,
+  predictionError, secondsLeft, smooth, whyOff,
+} from './curve';
 import { flightRows } from './flight';
-import type { Attempt, Checkpoint, FlightRecord, Job, StepMetrics } from './types';
+import type { Attempt, Checkpoint, FlightRecord, Job, StepMetrics, Worker } from './types';
 
 const point = (attempt: number, step: number) => ({ attempt, step }) as StepMetrics;
 const steps = (points: StepMetrics[]) => points.map((p) => `${p.attempt}:${p.step}`).join(' ');
@@ -72,4 +75,67 @@ test('a flight record by rank says who is behind', () => {
   const rows = flightRows(record);
   assert.deepEqual(rows.map((row) => [row.rank, row.behind, row.culprit, row.last?.state]),
     [[0, 0, false, 'started'], [1, 2, true, 'completed'], [2, 0, false, undefined]]);
+});
+
+test('smoothing is the weighted mean of what was so far, by its definition', () => {
+  const values = [4, 1, null, 3, 8, 2];
+  for (const weight of [0.3, 0.9, 0.99]) {
+    const known: number[] = [];
+    const wanted = values.map((value) => {
+      if (value === null) return null;
+      known.push(value);
+      const weights = known.map((_, i) => weight ** (known.length - 1 - i));
+      return known.reduce((sum, v, i) => sum + v * weights[i], 0) / weights.reduce((a, b) => a + b, 0);
+    });
+    smooth(values, weight).forEach((value, i) => {
+      if (wanted[i] === null) assert.equal(value, null);
+      else assert.ok(Math.abs(value! - wanted[i]!) < 1e-12, `${weight} ${i}`);
+    });
+  }
+  assert.equal(smooth(values, 0), values);
+});
+
+test('curves lie at steps or at seconds since the first report, on one axis', () => {
+  const points = [[10, 1000], [20, 1005], [30, 1015]].map(
+    ([step, time_unix_seconds]) => ({ step, time_unix_seconds }) as StepMetrics);
+  assert.deepEqual(places(points, 'step'), [10, 20, 30]);
+  assert.deepEqual(places(points, 'time'), [0, 5, 15]);
+  assert.equal(placeOf(15, points, 'step'), 15);
+  assert.equal(placeOf(15, points, 'time'), 5);
+  assert.equal(placeOf(31, points, 'time'), null);
+  assert.deepEqual(align([{ x: [1, 3], values: [10, 30] }, { x: [2, 3, 4], values: [5, null, 7] }]), {
+    x: [1, 2, 3, 4], values: [[10, null, 30, null], [null, 5, null, 7]],
+  });
+  assert.deepEqual(positive([1, 0, -2, null, 3]), [1, null, null, null, 3]);
+});
+
+test('the table has a line for each step, and nothing where nothing is known', () => {
+  const lines = csv([{ attempt: 1, step: 2, loss: 1.5, mfu: null } as StepMetrics]).split('\n');
+  assert.equal(lines[0].split(',').length, lines[1].split(',').length);
+  assert.match(lines[0], /^attempt,step,time_unix_seconds,loss/);
+  assert.match(lines[1], /^1,2,,1.5,,/);
+  assert.equal(lines.length, 3);
+});
+
+test('the latest attempt that came to grief is told', () => {
+  const list = [['failed', 1], ['lost', 2], ['running', 3]].map(([state, attempt]) => ({ state, attempt }) as Attempt);
+  assert.equal(failedAttempt(list)?.attempt, 2);
+  assert.equal(failedAttempt(list.slice(2)), null);
+});
+
+test('why a step takes longer than predicted, as far as the records tell', () => {
+  const attempt = { attempt: 1, end_time_us: null, placements: [{ worker: 'workers/a', slots: 2, first_rank: 0 }] } as unknown as Attempt;
+  const points = [{ attempt: 1, step_seconds: 2, data_seconds: 0.2 }] as StepMetrics[];
+  const workers = [
+    { name: 'workers/a', used: [{ job: 'me', slots: 2 }, { job: 'other', slots: 1 }] },
+    { name: 'workers/b', used: [{ job: 'third', slots: 4 }] },
+  ] as unknown as Worker[];
+  assert.equal(whyOff(1, 1.05, points, attempt, 'me', workers), '');
+  assert.equal(whyOff(null, 1, points, attempt, 'me', workers), '');
+  assert.match(whyOff(2, 1, points, attempt, 'me', workers), /faster than predicted/);
+  assert.equal(whyOff(1, 2, points, attempt, 'me', workers), 'Steps are slower than predicted. Fetching data takes 10 % of a step; ' +
+    'other jobs of this service hold 1 slot of its host now. Work of other programs on the host is not recorded.');
+  assert.match(whyOff(1, 2, [], attempt, 'me', workers.slice(1)), /No other job of this service is on its host\./);
+  const ended = { ...attempt, end_time_us: 5 } as Attempt;
+  assert.doesNotMatch(whyOff(1, 2, [], ended, 'me', workers), /other job/);
 });

@@ -1,5 +1,5 @@
 // A job's curves as the page keeps them between looks at the server.
-import type { Attempt, Checkpoint, Job, StepMetrics } from './types';
+import type { Attempt, Checkpoint, Job, StepMetrics, Worker } from './types';
 
 // `known` and newer points as one curve, ascending by step. Where a restarted attempt begins again before the end of what is
 // known, its steps replace those from there on.
@@ -16,9 +16,64 @@ export function beganAgain(points: StepMetrics[], latestStep: number): boolean {
   return points.length > 0 && latestStep < points[points.length - 1].step;
 }
 
-// Columns for a chart: steps, then one per field; null where a point has none.
-export function columns(points: StepMetrics[], fields: (keyof StepMetrics)[]): (number | null)[][] {
-  return [points.map((p) => p.step), ...fields.map((field) => points.map((p) => p[field] as number | null))];
+export type Axis = 'step' | 'time';
+
+// Where the points lie on the horizontal axis: at their steps, or at seconds since the first report.
+export function places(points: StepMetrics[], axis: Axis): number[] {
+  return points.map((p) => (axis === 'step' ? p.step : p.time_unix_seconds - points[0].time_unix_seconds));
+}
+
+// Where a step lies: at the first report that has it behind it; null: later than all.
+export function placeOf(step: number, points: StepMetrics[], axis: Axis): number | null {
+  if (axis === 'step') return step;
+  const at = points.find((p) => p.step >= step);
+  return at ? at.time_unix_seconds - points[0].time_unix_seconds : null;
+}
+
+// The exponential mean of what was so far, each earlier value counting `weight` times as much as the next; without the pull of
+// a first value that TensorBoard removes too. Gaps stay gaps.
+export function smooth(values: (number | null)[], weight: number): (number | null)[] {
+  if (weight <= 0) return values;
+  let sum = 0;
+  let norm = 0;
+  return values.map((value) => {
+    if (value === null || !Number.isFinite(value)) return value;
+    sum = weight * sum + (1 - weight) * value;
+    norm = weight * norm + (1 - weight);
+    return sum / norm;
+  });
+}
+
+// Curves with horizontal axes of their own, put on one that has every place of all of them, ascending.
+export function align(curves: { x: number[]; values: (number | null)[] }[]): { x: number[]; values: (number | null)[][] } {
+  const x = [...new Set(curves.flatMap((curve) => curve.x))].sort((a, b) => a - b);
+  const index = new Map(x.map((place, i) => [place, i]));
+  const values = curves.map((curve) => {
+    const row: (number | null)[] = new Array(x.length).fill(null);
+    curve.x.forEach((place, i) => { row[index.get(place)!] = curve.values[i]; });
+    return row;
+  });
+  return { x, values };
+}
+
+// A logarithmic axis has no place for zero and less.
+export function positive(values: (number | null)[]): (number | null)[] {
+  return values.map((value) => (value !== null && value > 0 ? value : null));
+}
+
+// The curves as a table for other programs.
+export function csv(points: StepMetrics[]): string {
+  const fields: (keyof StepMetrics)[] = [
+    'attempt', 'step', 'time_unix_seconds', 'loss', 'validation_loss', 'grad_norm', 'learning_rate', 'step_seconds', 'data_seconds',
+    'tokens_per_second', 'mfu', 'peak_memory_bytes',
+  ];
+  return [fields.join(','), ...points.map((p) => fields.map((field) => p[field] ?? '').join(','))].join('\n') + '\n';
+}
+
+// The latest attempt that came to grief; null: none did.
+export function failedAttempt(attempts: Attempt[]): Attempt | null {
+  const bad = attempts.filter((a) => a.state === 'failed' || a.state === 'lost');
+  return bad.length ? bad[bad.length - 1] : null;
 }
 
 export function isFinal(state: string): boolean {
@@ -43,6 +98,32 @@ export function secondsLeft(job: Job): number | null {
 export function slotsText(job: Job): string {
   const slots = job.world_size ?? job.spec?.resources?.slots ?? null;
   return slots === null ? '–' : slots === 0 ? 'any' : slots.toLocaleString('en-US');
+}
+
+// From how far on a prediction is called off.
+const OFF = 0.1;
+
+// What the records say about a step that took another time than predicted; empty where it did not. `workers`: those of now.
+export function whyOff(
+  predicted: number | null, measured: number | null, points: StepMetrics[], attempt: Attempt | null, job: string,
+  workers: Worker[] | null): string {
+  const off = predictionError(predicted, measured);
+  if (off === null || attempt === null || Math.abs(off) < OFF) return '';
+  if (off > 0) return 'Steps are faster than predicted: the device does more than its figures say.';
+  const said = [];
+  const own = points.filter((p) => p.attempt === attempt.attempt);
+  const total = own.reduce((sum, p) => sum + p.step_seconds, 0);
+  const data = own.reduce((sum, p) => sum + p.data_seconds, 0);
+  if (total > 0 && data / total >= 0.02) said.push(`fetching data takes ${Math.round((100 * data) / total)} % of a step`);
+  const names = new Set(attempt.placements.map((place) => place.worker));
+  const others = (workers ?? []).filter((worker) => names.has(worker.name)).flatMap((worker) => worker.used)
+    .filter((use) => use.job !== job);
+  const slots = others.reduce((sum, use) => sum + use.slots, 0);
+  const running = attempt.end_time_us === null && workers !== null;
+  if (slots > 0 && running) said.push(`other jobs of this service hold ${slots} ${slots === 1 ? 'slot' : 'slots'} of its host now`);
+  else if (running) said.push('no other job of this service is on its host');
+  const known = said.length ? ` ${said.join('; ')[0].toUpperCase()}${said.join('; ').slice(1)}.` : '';
+  return `Steps are slower than predicted.${known} Work of other programs on the host is not recorded.`;
 }
 
 // How far the measured value lies from the predicted one, as a share of the measured one.

@@ -76,3 +76,12 @@ test('counts are plural where they are', () => {
   assert.equal(format.plural(1, 'job'), '1 job');
   assert.equal(format.plural(100000, 'job'), '100,000 jobs');
 });
+
+test('slower by what can be told, and as a factor where it is many times', () => {
+  assert.equal(format.slower(1, 1), '–');
+  assert.equal(format.slower(1.0001, 1), '–'); // not "+0.0 %"
+  assert.equal(format.slower(1.13, 1), '+13.0 %');
+  assert.equal(format.slower(2.44, 1), '2.4 ×');
+  assert.equal(format.slower(13.07, 1), '13 ×'); // not "+1,207 %"
+  assert.equal(format.slower(1, 0), '–');
+});

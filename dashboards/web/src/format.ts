@@ -51,6 +51,13 @@ export function signedPercent(value: number | null | undefined): string {
   return (value > 0 ? '+' : value < 0 ? '−' : '±') + percent(Math.abs(value));
 }
 
+// How much longer than the best one: "+13.0 %", from twice as long on "2.4 ×"; what rounds to nothing is a dash.
+export function slower(value: number, best: number): string {
+  const ratio = value / best;
+  if (!Number.isFinite(ratio) || ratio < 1.0005) return DASH;
+  return ratio < 2 ? signedPercent(ratio - 1) : `${ratio.toFixed(ratio < 10 ? 1 : 0)} ×`;
+}
+
 export function loss(value: number | null | undefined): string {
   return absent(value) ? DASH : value.toFixed(4);
 }

@@ -6,6 +6,7 @@ import { useKeys } from './keyboard';
 import { navigate, onLinkClick, useView } from './navigation';
 import { JobPage } from './pages/job';
 import { JobsPage } from './pages/jobs';
+import { PlanPage } from './pages/plan';
 import { WorkersPage } from './pages/workers';
 import { Empty } from './parts/basic';
 import './style.css';
@@ -40,7 +41,7 @@ function useTheme(): [Theme, () => void] {
 
 const HELP: [string, string][] = [
   ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['/', 'search by name or id'], ['n, p', 'next, previous page'],
-  ['1 … 5', 'tabs of a job'], ['g j', 'jobs'], ['g w', 'workers'], ['t', 'light or dark'], ['?', 'this help'],
+  ['1 … 5', 'tabs of a job'], ['g j', 'jobs'], ['g p', 'plan'], ['g w', 'workers'], ['t', 'light or dark'], ['?', 'this help'],
 ];
 
 function App() {
@@ -52,7 +53,7 @@ function App() {
     getServerInfo().then((info) => setVersion(info.build_version)).catch(() => {});
   }, []);
   useKeys({
-    'g j': () => navigate('/'), 'g w': () => navigate('/workers'), '?': () => help.current?.showModal(), t: toggleTheme,
+    'g j': () => navigate('/'), 'g p': () => navigate('/plan'), 'g w': () => navigate('/workers'), '?': () => help.current?.showModal(), t: toggleTheme,
   });
   const on = (kind: string) => (view.kind === kind ? 'page' : undefined);
   return (
@@ -62,6 +63,7 @@ function App() {
         <a class="brand" href="/"><img src="/favicon.svg" alt="" width="22" height="22" /> LegoAI</a>
         <nav aria-label="Main">
           <a href="/" aria-current={on('jobs') ?? (view.kind === 'job' ? 'true' : undefined)}>Jobs</a>
+          <a href="/plan" aria-current={on('plan')}>Plan</a>
           <a href="/workers" aria-current={on('workers')}>Workers</a>
         </nav>
         <span class="spacer" />
@@ -74,6 +76,7 @@ function App() {
       </header>
       {view.kind === 'jobs' && <JobsPage view={view} />}
       {view.kind === 'job' && <JobPage key={view.name} view={view} theme={theme} />}
+      {view.kind === 'plan' && <PlanPage view={view} />}
       {view.kind === 'workers' && <WorkersPage />}
       {view.kind === 'unknown' && (
         <main id="main">

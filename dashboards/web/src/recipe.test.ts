@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { accumulation, parallelismText, recipeFacts, recipeText } from './recipe';
+import { accumulation, explanationParts, parallelismText, recipeFacts, recipeText } from './recipe';
 import type { Job, Recipe } from './types';
 
 const recipe = (parallelism: object, training: object, mode: string | null = null) =>
@@ -47,4 +47,10 @@ test('a job without a plan says what was asked for, and no default', () => {
   const planned = Object.fromEntries(recipeFacts({ ...job, chosen: { recipe: MANY } } as unknown as Job));
   assert.equal(planned.parallelism, 'replicate 2, shard 4, tp 2');
   assert.equal(planned['local batch'], '2 accumulated 4 times');
+});
+
+test('an explanation is a head and its points', () => {
+  assert.deepEqual(explanationParts('The fastest is tp 2 - really.\n- One: a.\n- Two: b\n  goes on.'),
+    { head: 'The fastest is tp 2 - really.', points: ['One: a.', 'Two: b\n  goes on.'] });
+  assert.deepEqual(explanationParts('Nothing fits.'), { head: 'Nothing fits.', points: [] });
 });

@@ -45,6 +45,12 @@ export function recipeText(recipe: Recipe | null | undefined): string {
     .join(', ');
 }
 
+// An explanation is a sentence or two, then lines that begin with a dash.
+export function explanationParts(text: string): { head: string; points: string[] } {
+  const [head, ...points] = text.split(/^- /m).map((part) => part.trim());
+  return { head, points };
+}
+
 export function notPlanned(job: Job): string {
   return isFinal(job.state) ? 'Never planned' : 'Not planned yet';
 }

@@ -30,7 +30,7 @@ export interface Breakdown {
 }
 
 export interface Recipe {
-  model: { name: string | null } | null;
+  model: { name: string | null; tokenizer_path?: string | null } | null;
   training: {
     dataset_path: string | null;
     local_batch_size: number | null;
@@ -49,6 +49,7 @@ export interface Recipe {
     pipeline_parallel_microbatch_size: number | null;
   } | null;
   activation_checkpoint: { mode: string | null } | null;
+  optimizer?: { lr: number | null } | null;
 }
 
 export interface RankedRecipe {
@@ -91,6 +92,16 @@ export interface PlanResult {
   explanation: string;
 }
 
+export interface PlanRequest {
+  model: { name: string; config_json?: string };
+  cluster: Record<string, unknown>;
+  global_batch: number;
+  seq_len: number;
+  constraints: string[];
+  budget_seconds: number;
+  top: number;
+}
+
 export interface RpcStatus {
   code: number;
   message: string;
@@ -109,17 +120,19 @@ export interface JobProgress {
   waits: string;
 }
 
+export interface JobSpec {
+  display_name: string;
+  model: { name: string; config_json?: string } | null;
+  recipe: Recipe | null;
+  dataset: { uri: string; sha256?: string; bytes?: number } | null;
+  resources: { slots: number | null; min_slots: number | null; pool: string | null; device_type: string | null } | null;
+  planning: { constraints: string[] } | null;
+  policy: { priority: number | null; max_restarts: number | null } | null;
+}
+
 export interface Job {
   name: string;
-  spec: {
-    display_name: string;
-    model: { name: string } | null;
-    recipe: Recipe | null;
-    dataset: { uri: string } | null;
-    resources: { slots: number | null; min_slots: number | null; pool: string | null; device_type: string | null } | null;
-    planning: { constraints: string[] } | null;
-    policy: { priority: number | null; max_restarts: number | null } | null;
-  } | null;
+  spec: JobSpec | null;
   state: JobState;
   reason: string;
   version: number;
@@ -209,6 +222,7 @@ export interface LogLine {
 export interface StepMetrics {
   attempt: number;
   step: number;
+  time_unix_seconds: number;
   loss: number | null;
   validation_loss: number | null;
   grad_norm: number | null;

@@ -28,11 +28,13 @@ test('what an address cannot mean is left out', () => {
 test('the view of a job survives its address', () => {
   const name = 'projects/default/jobs/01JD0000000000000000000000';
   for (const view of [
-    { kind: 'job', name, tab: 'overview', rank: null }, { kind: 'job', name, tab: 'logs', rank: 0 },
-    { kind: 'job', name, tab: 'plan', rank: null },
+    { kind: 'job', name, tab: 'overview', rank: null, others: [] }, { kind: 'job', name, tab: 'logs', rank: 0, others: [] },
+    { kind: 'job', name, tab: 'plan', rank: null, others: [] },
+    { kind: 'job', name, tab: 'overview', rank: null, others: ['01JA', '01JB'] },
   ] as JobView[]) {
-    assert.deepEqual(parse(jobAddress(view.name, view.tab, view.rank)), view);
+    assert.deepEqual(parse(jobAddress(view.name, view.tab, view.rank, view.others)), view);
   }
+  assert.deepEqual(parse('/jobs/01JD0000000000000000000000?tab=logs'), parse(`/${name}?tab=logs`)); // short
   assert.equal((parse(`/${name}?tab=nonsense&rank=-1`) as JobView).tab, 'overview');
 });
 

@@ -1,4 +1,5 @@
 // The page's places: what is shown is in the address, so it can be sent to somebody, reloaded and gone back from.
+import { parseForm, type PlanForm } from './plan_form';
 
 export const STATES = [
   'submitted', 'planning', 'queued', 'leased', 'starting', 'running', 'restarting', 'cancelling', 'succeeded', 'failed',
@@ -6,6 +7,7 @@ export const STATES = [
 ] as const;
 export const PAGE_SIZES = [25, 50, 100, 200];
 export const JOB_TABS = ['overview', 'plan', 'history', 'logs', 'flight'] as const;
+export const MOST_OTHERS = 5;
 export type JobTab = (typeof JOB_TABS)[number];
 
 export interface JobsView {
@@ -22,19 +24,29 @@ export interface JobView {
   name: string; // "projects/default/jobs/01J..."
   tab: JobTab;
   rank: number | null; // of the logs; null: all
+  others: string[]; // ids of jobs whose curves are laid over
 }
 
-export type View = JobsView | JobView | { kind: 'workers' } | { kind: 'unknown'; path: string };
+// `asked`: the address says what for.
+export interface PlanView {
+  kind: 'plan';
+  form: PlanForm;
+  asked: boolean;
+}
+
+export type View = JobsView | JobView | PlanView | { kind: 'workers' } | { kind: 'unknown'; path: string };
 
 export function parseView(path: string, search: string): View {
   const query = new URLSearchParams(search);
-  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(path);
+  const job = /^\/(projects\/[^/]+\/jobs\/[^/]+)$/.exec(path.replace(/^\/jobs\/([^/]+)$/, '/projects/default/jobs/$1'));
   const name = job && decoded(job[1]);
   if (name) {
     const tab = JOB_TABS.find((known) => known === query.get('tab')) ?? 'overview';
     const rank = query.get('rank');
-    return { kind: 'job', name, tab, rank: rank !== null && /^\d+$/.test(rank) ? Number(rank) : null };
+    const others = (query.get('with') ?? '').split(',').filter(Boolean).slice(0, MOST_OTHERS);
+    return { kind: 'job', name, tab, rank: rank !== null && /^\d+$/.test(rank) ? Number(rank) : null, others };
   }
+  if (path === '/plan') return { kind: 'plan', form: parseForm(query), asked: search.length > 1 };
   if (path === '/workers') return { kind: 'workers' };
   if (path !== '/' && path !== '/jobs') return { kind: 'unknown', path };
   const state = query.get('state') ?? '';
@@ -73,11 +85,12 @@ export function jobsAddress(view: Partial<JobsView>): string {
   return text ? `/?${text}` : '/';
 }
 
-export function jobAddress(name: string, tab: JobTab = 'overview', rank: number | null = null): string {
+export function jobAddress(name: string, tab: JobTab = 'overview', rank: number | null = null, others: string[] = []): string {
   const query = new URLSearchParams();
   if (tab !== 'overview') query.set('tab', tab);
   if (rank !== null) query.set('rank', String(rank));
-  const text = query.toString();
+  if (others.length) query.set('with', others.join(','));
+  const text = query.toString().replace(/%2C/g, ',');
   return `/${name.split('/').map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 

@@ -1,7 +1,9 @@
 // One job, live: what it does, how it was planned, what happened to it, what it says.
 import { useEffect, useState } from 'preact/hooks';
-import { ApiError, cancelJob, getJob, listAttempts, newRequestId, queryMetrics, retryJob } from '../api';
-import { beganAgain, doneShare, isFinal, mergePoints, secondsLeft, slotsText, whyOf } from '../curve';
+import {
+  ApiError, cancelJob, getFlightRecord, getJob, listAttempts, newRequestId, queryMetrics, retryJob,
+} from '../api';
+import { beganAgain, doneShare, failedAttempt, isFinal, mergePoints, secondsLeft, slotsText, whyOf } from '../curve';
 import * as format from '../format';
 import { useKeys } from '../keyboard';
 import { useEvents, useNow, useThrottled } from '../live';
@@ -12,7 +14,9 @@ import { History } from '../parts/history';
 import { Logs } from '../parts/logs';
 import { Overview } from '../parts/overview';
 import { Plan } from '../parts/plan';
-import type { Attempt, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
+import { SubmitDialog } from '../parts/submit';
+import { draftOfJob } from '../submission';
+import type { Attempt, FlightRecord, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
 import { beginningOf } from '../retry';
 import { JOB_TABS, jobAddress, jobsAddress, type JobTab, type JobView } from '../url';
 
@@ -89,6 +93,7 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
       {job === null ? (error === null || unreachable) && <Skeleton rows={6} label="Loading the job" /> : (
         <>
           <Head job={job} planning={planning} now={now} />
+          <FailedAttempt job={job} attempts={curves.attempts} />
           <div class="tabs" role="tablist" aria-label="Parts of the job" onKeyDown={onTabKey}>
             {JOB_TABS.map((tab) => (
               <button key={tab} type="button" role="tab" id={`tab-${tab}`} aria-controls="panel" aria-selected={view.tab === tab}
@@ -98,7 +103,8 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
           </div>
           <div id="panel" role="tabpanel" aria-labelledby={`tab-${view.tab}`}>
             {view.tab === 'overview' && (
-              <Overview job={job} points={curves.points} attempts={curves.attempts} theme={theme} error={curves.error} />
+              <Overview job={job} points={curves.points} attempts={curves.attempts} theme={theme} error={curves.error}
+                others={view.others} />
             )}
             {view.tab === 'plan' && <Plan job={job} />}
             {view.tab === 'history' && <History job={job} attempts={curves.attempts} now={now} />}
@@ -140,7 +146,53 @@ function Head({ job, planning, now }: { job: Job; planning: PlanningProgress | n
   );
 }
 
+// That an attempt came to grief is said wherever the reader is on the job's page, with the way to what is known of it.
+function FailedAttempt({ job, attempts }: { job: Job; attempts: Attempt[] }) {
+  const failed = failedAttempt(attempts);
+  const [record, setRecord] = useState<FlightRecord | null>(null);
+  useEffect(() => {
+    // Without one the banner says the rest.
+    if (failed !== null) getFlightRecord(job.name).then(setRecord, () => setRecord(null));
+  }, [job.name, job.state, failed?.attempt]);
+  if (failed === null) return null;
+  const earlier = attempts.filter((a) => a.attempt < failed.attempt && (a.state === 'failed' || a.state === 'lost')).length;
+  const ofIt = record?.attempt === failed.attempt;
+  const why = (ofIt && record.analysis?.text) || failed.error?.message || `it was ${failed.state}`;
+  return (
+    <div class={`notice banner tone-${job.state === 'failed' ? 'bad' : 'warn'}`} role="status">
+      <div><strong>Attempt {failed.attempt}:</strong> {why}</div>
+      <span class="links">
+        {record !== null && (
+          <a href={jobAddress(job.name, 'flight')}>flight record{ofIt ? '' : ` of attempt ${record.attempt}`}</a>
+        )}
+        <a href={jobAddress(job.name, 'history')}>{earlier > 0 ? `${earlier} earlier and the history` : 'history'}</a>
+      </span>
+    </div>
+  );
+}
+
+// The dialog needs the whole spec, and a watch sends a model's config.json only once.
+function Clone({ job, name }: { job: Job; name: string }) {
+  const [whole, setWhole] = useState<Job | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const open = () => getJob(job.name).then((got) => { setWhole(got); setError(null); }, setError);
+  return (
+    <>
+      {error !== null && <Failure error={error} />}
+      <button type="button" onClick={open}>Clone …</button>
+      {whole?.spec && (
+        <SubmitDialog title={`Submit another like ${name}`} base={whole.spec} draft={draftOfJob(whole)} close={() => setWhole(null)}
+          note="Everything that is not shown here stays as it was submitted. It begins anew; Retry goes on from a checkpoint." />
+      )}
+    </>
+  );
+}
+
 function Actions({ job, name }: { job: Job; name: string }) {
+  return <><Clone job={job} name={name} /><StateAction job={job} name={name} /></>;
+}
+
+function StateAction({ job, name }: { job: Job; name: string }) {
   if (!isFinal(job.state)) {
     if (job.state === 'cancelling') return null;
     return (

@@ -134,7 +134,7 @@ const COLOURS: Record<string, number> = {
   compute_seconds: 1, exposed_communication_seconds: 3, bubble_seconds: 5, launch_seconds: 8, optimizer_seconds: 7,
 };
 
-function colourOf(key: string): string {
+export function colourOf(key: string): string {
   return `colour-${COLOURS[key] ?? 13}`;
 }
 

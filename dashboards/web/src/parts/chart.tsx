@@ -1,8 +1,8 @@
-// Curves over steps, by uPlot, with marks of what happened at a step. The canvas has a text for those who do not see it: the
-// latest value of every curve, and the marks.
+// Curves over steps or time, by uPlot, with marks of what happened. Dragging zooms all charts of a page, a double click shows all
+// again. The canvas has a text for those who do not see it: the latest value of every curve, and the marks.
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
-import type { Mark } from '../curve';
+import type { Axis, Mark } from '../curve';
 import * as format from '../format';
 import 'uplot/dist/uPlot.min.css';
 
@@ -12,23 +12,36 @@ export interface Curve {
   values: (number | null)[];
   dashed?: boolean;
   dots?: boolean; // for few points
+  faint?: boolean; // behind the others, and without a line of its own in tips
 }
+
+export type Zoom = [number, number] | null; // null: all
 
 interface Props {
   title: string;
-  steps: (number | null)[];
+  x: number[]; // steps or seconds, ascending
+  axis: Axis;
   curves: Curve[];
   show: (value: number | null) => string;
   tick?: (value: number) => string; // at the axis; `show` if there is none
   binary?: boolean; // ticks at powers of two
   theme: string;
   fromZero?: boolean;
-  marks?: Mark[];
+  logarithmic?: boolean;
+  marks?: (Mark & { place: number })[];
+  zoom: Zoom;
+  onZoom: (zoom: Zoom) => void;
 }
 
 const HEIGHT = 190;
 const GAP = 8;
 const HALF_A_TICK = 24; // of the widest number below the axis: it must not be cut off at the right end
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6];
+const MINUTE = 60, HOUR = 3600, DAY = 86400;
+const SECONDS = [
+  1, 2, 5, 10, 20, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 5 * HOUR, 12 * HOUR,
+  DAY, 2 * DAY, 7 * DAY, 14 * DAY,
+];
 const BINARY = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
 function colour(name: string): string {
@@ -43,19 +56,30 @@ function optionsOf(props: Props, width: number, latest: { current: Props }): uPl
     width,
     height: HEIGHT,
     padding: [GAP, HALF_A_TICK, 0, 0],
-    cursor: { y: false, points: { size: 6 } },
+    cursor: {
+      y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false, dist: 5 },
+      bind: {
+        dblclick: () => () => {
+          latest.current.onZoom(null);
+          return null;
+        },
+      },
+    },
     scales: {
-      x: { time: false },
-      y: { range: (_plot, low, high) => rangeOf(low, high, props.fromZero ?? false) },
+      x: { time: false, auto: false },
+      y: props.logarithmic
+        ? { distr: 3, log: 10, range: (_plot, low, high) => (low > 0 && high > 0 ? [low / 1.1, high * 1.1] : [1, 10]) }
+        : { range: (_plot, low, high) => rangeOf(low, high, props.fromZero ?? false) },
     },
     axes: [
       {
-        ...axis, size: 28, space: 60,
-        incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6],
+        ...axis, size: 28, space: 60, incrs: props.axis === 'step' ? STEPS : SECONDS,
+        ...(props.axis === 'time' ? { values: (_plot, ticks) => ticks.map((value) => format.duration(value)) } : {}),
       },
       {
         ...axis, size: 64, space: 34,
-        values: (_plot, ticks) => ticks.map((value) => props.tick?.(value) ?? format.tick(props.show(value))),
+        values: (_plot, ticks) => ticks.map(
+          (value) => (value === null ? '' : props.tick?.(value) ?? format.tick(props.show(value)))),
         ...(props.binary ? { incrs: BINARY } : {}),
       },
     ],
@@ -64,13 +88,14 @@ function optionsOf(props: Props, width: number, latest: { current: Props }): uPl
       init: [addTip],
       setCursor: [(plot) => showTip(plot, latest.current)],
       draw: [(plot) => drawMarks(plot, latest.current.marks ?? [])],
+      setSelect: [(plot) => zoomTo(plot, latest.current)],
     },
     series: [
-      { label: 'step', value: (_plot, value) => (value === null ? '–' : String(value)) },
+      { label: props.axis, value: (_plot, value) => (value === null ? '–' : placeText(value, props.axis)) },
       ...props.curves.map((curve) => ({
         label: curve.label,
-        stroke: colour(curve.colour),
-        width: 1.5,
+        stroke: curve.faint ? `${colour(curve.colour)}4d` : colour(curve.colour),
+        width: curve.faint ? 1 : 1.5,
         dash: curve.dashed ? [5, 4] : undefined,
         spanGaps: true,
         points: { show: curve.dots ?? false, size: 5 },
@@ -78,6 +103,23 @@ function optionsOf(props: Props, width: number, latest: { current: Props }): uPl
       })),
     ],
   };
+}
+
+function placeText(place: number, axis: Axis): string {
+  return axis === 'step' ? format.count(place) : format.duration(place);
+}
+
+// What was dragged over becomes all that is shown.
+function zoomTo(plot: uPlot, props: Props): void {
+  const { left, width } = plot.select;
+  if (width <= 0) return;
+  props.onZoom([plot.posToVal(left, 'x'), plot.posToVal(left + width, 'x')]);
+  plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+}
+
+function rangeOfX(x: number[], zoom: Zoom): { min: number; max: number } {
+  const [min, max] = zoom ?? [x[0] ?? 0, x[x.length - 1] ?? 1];
+  return max > min ? { min, max } : { min: min - 0.5, max: min + 0.5 };
 }
 
 // Without a cursor the legend says the latest values: of each curve its own last one.
@@ -106,26 +148,27 @@ function showTip(plot: uPlot, props: Props): void {
   if (!tip) return;
   tip.hidden = idx === null || idx === undefined;
   if (idx === null || idx === undefined) return showLatest(plot);
-  const step = props.steps[idx];
-  const values = props.curves.filter((curve) => curve.values[idx] !== null && curve.values[idx] !== undefined)
+  const place = props.x[idx];
+  const values = props.curves.filter((curve) => !curve.faint && curve.values[idx] !== null && curve.values[idx] !== undefined)
     .map((curve) => `${curve.label} ${props.show(curve.values[idx])}`);
-  const marks = (props.marks ?? []).filter((mark) => mark.step === step).map((mark) => mark.text);
-  tip.textContent = [`step ${format.count(step)}`, ...values, ...marks].join('\n');
+  const marks = (props.marks ?? []).filter((mark) => mark.place === place).map((mark) => mark.text);
+  tip.textContent = [`${props.axis} ${placeText(place, props.axis)}`, ...values, ...marks].join('\n');
   const width = plot.over.clientWidth;
   tip.style.left = left < width / 2 ? `${left + 12}px` : 'auto';
   tip.style.right = left < width / 2 ? 'auto' : `${width - left + 12}px`;
 }
 
 // Restarts are dashed lines over the whole height, checkpoints triangles at the axis.
-function drawMarks(plot: uPlot, marks: Mark[]): void {
+function drawMarks(plot: uPlot, marks: { kind: Mark['kind']; place: number }[]): void {
   const { ctx, bbox } = plot;
   const pixel = uPlot.pxRatio;
   const bottom = bbox.top + bbox.height;
   ctx.save();
   ctx.lineWidth = 1.5 * pixel;
   for (const mark of marks) {
-    const x = Math.max(bbox.left, plot.valToPos(mark.step, 'x', true));
-    if (x > bbox.left + bbox.width) continue;
+    const exact = plot.valToPos(mark.place, 'x', true);
+    const x = mark.place <= plot.data[0][0] ? Math.max(bbox.left, exact) : exact;
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
     ctx.strokeStyle = ctx.fillStyle = colour(mark.kind === 'restart' ? '--warn' : '--good');
     ctx.beginPath();
     if (mark.kind === 'restart') {
@@ -155,11 +198,12 @@ export function Chart(props: Props) {
   const now = useRef(props);
   now.current = props;
   const plot = useRef<uPlot | null>(null);
-  const data = [props.steps, ...props.curves.map((curve) => curve.values)] as uPlot.AlignedData;
-  const shape = props.curves.map((curve) => curve.label).join('|');
+  const data = [props.x, ...props.curves.map((curve) => curve.values)] as uPlot.AlignedData;
+  const shape = [props.axis, props.logarithmic, ...props.curves.map((curve) => curve.label)].join('|');
   useEffect(() => {
     const element = box.current!;
     plot.current = new uPlot(optionsOf(props, element.clientWidth, now), data, element);
+    plot.current.setScale('x', rangeOfX(props.x, props.zoom));
     showLatest(plot.current);
     const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
     observer.observe(element);
@@ -170,16 +214,18 @@ export function Chart(props: Props) {
     };
   }, [shape, props.theme]);
   useEffect(() => {
-    plot.current?.setData(data);
-    if (plot.current) showTip(plot.current, props);
-  }, [props.steps, ...props.curves.map((curve) => curve.values), props.marks]);
-  const latest = props.curves.map((curve) => `${curve.label} ${props.show(lastOf(curve.values))}`).join(', ');
+    if (!plot.current) return;
+    plot.current.setData(data, false);
+    plot.current.setScale('x', rangeOfX(props.x, props.zoom));
+    showTip(plot.current, props);
+  }, [props.x, ...props.curves.map((curve) => curve.values), props.marks, props.zoom]);
+  const latest = props.curves.filter((curve) => !curve.faint).map((curve) => `${curve.label} ${props.show(lastOf(curve.values))}`).join(', ');
   const marks = props.marks ?? [];
   return (
     <figure class="chart">
       <figcaption>{props.title}</figcaption>
       <div ref={box} class="chart-box" role="img"
-        aria-label={`${props.title} over steps; latest: ${latest}${marksText(marks)}`} />
+        aria-label={`${props.title} over ${props.axis === 'step' ? 'steps' : 'time'}; latest: ${latest}${marksText(marks)}`} />
       {marks.length > 0 && <MarksLegend marks={marks} />}
     </figure>
   );

@@ -1,25 +1,26 @@
 // The flight record: which collective stands still, and who is missing in it.
 import { useEffect, useState } from 'preact/hooks';
-import { ApiError, getFlightRecord } from '../api';
+import { getFlightRecord } from '../api';
 import { flightRows } from '../flight';
 import * as format from '../format';
 import type { FlightFinding, FlightRecord, Job } from '../types';
 import { Card, Empty, Failure, Skeleton, Time } from './basic';
+import { Scroll } from './scroll';
 
 export function Flight({ job, now }: { job: Job; now: number }) {
-  const [record, setRecord] = useState<FlightRecord | null>(null);
+  const [record, setRecord] = useState<FlightRecord | null | undefined>(undefined); // null: there is none
   const [error, setError] = useState<unknown>(null);
   useEffect(() => {
     getFlightRecord(job.name).then((got) => { setRecord(got); setError(null); }, setError);
   }, [job.name, job.state, job.epoch]);
   if (record === null) {
-    if (error instanceof ApiError && error.code === 404) {
-      return (
-        <Card title="Flight record">
-          <Empty title="No flight record">One is taken when a job makes no progress, or when a trainer is lost.</Empty>
-        </Card>
-      );
-    }
+    return (
+      <Card title="Flight record">
+        <Empty title="No flight record">One is taken when a job makes no progress, or when a trainer is lost.</Empty>
+      </Card>
+    );
+  }
+  if (record === undefined) {
     return error !== null ? <Failure error={error} /> : <Skeleton rows={4} label="Loading the flight record" />;
   }
   return (
@@ -69,7 +70,7 @@ function Verdict({ record, now }: { record: FlightRecord; now: number }) {
 function Findings({ record }: { record: FlightRecord }) {
   return (
     <Card title="Findings">
-      <div class="scroll">
+      <Scroll label="Findings">
         <table class="list dense">
           <thead><tr><th scope="col">Blamed</th><th scope="col">Collective</th><th scope="col">Not in it</th>
             <th scope="col">Verdict</th>
@@ -84,7 +85,7 @@ function Findings({ record }: { record: FlightRecord }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </Card>
   );
 }
@@ -93,7 +94,7 @@ function RankTable({ record }: { record: FlightRecord }) {
   const rows = flightRows(record);
   return (
     <Card title="Where every rank stands">
-      <div class="scroll">
+      <Scroll label="Where every rank stands">
         <table class="list dense">
           <thead><tr><th scope="col">Rank</th><th scope="col">Last collective</th><th scope="col" class="number">Number</th>
             <th scope="col">Group</th>
@@ -117,7 +118,7 @@ function RankTable({ record }: { record: FlightRecord }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </Card>
   );
 }

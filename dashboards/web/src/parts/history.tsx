@@ -6,6 +6,7 @@ import { useThrottled } from '../live';
 import { parallelismText } from '../recipe';
 import type { Attempt, Checkpoint, Job, Transition } from '../types';
 import { Badge, Card, Empty, Failure, Skeleton, Time } from './basic';
+import { Scroll } from './scroll';
 
 const SHOWN = 20;
 
@@ -50,7 +51,7 @@ function stepNow(attempt: Attempt, job: Job): number | null | undefined {
 
 function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }) {
   return (
-    <div class="scroll">
+    <Scroll label="Attempts">
       <table class="list dense">
         <thead>
           <tr>
@@ -77,7 +78,7 @@ function Attempts({ list, job, now }: { list: Attempt[]; job: Job; now: number }
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 
