@@ -13,6 +13,7 @@
 #include "planner/explain_none.h"
 #include "planner/headroom.h"
 #include "planner/order.h"
+#include "proto/quantity_text.h"
 
 namespace legoai::planner {
 namespace {

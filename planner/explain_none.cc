@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
+#include "proto/quantity_text.h"
 
 namespace legoai::planner {
 namespace {

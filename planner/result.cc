@@ -9,6 +9,7 @@
 #include "planner/order.h"
 #include "planner/plan_facts.h"
 #include "planner/ranking.h"
+#include "proto/quantity_text.h"
 #include "simulator/hardware/catalog.h"
 
 namespace legoai::planner {
