@@ -409,9 +409,8 @@ Command TrainCommand() {
       {"accept-other-build", "", "goes on from a checkpoint that another build of LegoAI wrote"}};
   spec.recipe_keys = true;
   spec.details =
-      "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does; "
-      "keys "
-      "that\nit gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
+      "A file that says the batch and not the layout, as JOB.toml does, is planned for this machine first, as `lego plan` does;\n"
+      "keys that it gives bind. A second Ctrl-C leaves without saving. The run's folder is job.dump_folder.";
   spec.example = "lego train recipe.toml --training.steps=100";
   return {spec, Run};
 }
