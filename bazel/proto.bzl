@@ -1,7 +1,7 @@
 """cc_proto: C++ messages by the system's protoc. cc_grpc: messages and gRPC services, which may use google/api and google/rpc."""
 
 load("@googleapis//:defs.bzl", "ROOT")
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//bazel:cc.bzl", "cc_library")
 
 def cc_proto(name, srcs, **kwargs):
     stems = [s[:-len(".proto")] for s in srcs]

@@ -1,0 +1,5 @@
+// plain.h for tests.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bazel/precompiled/plain.h"
