@@ -1,4 +1,4 @@
-// Errors about something that a user wrote (decisions 25): a Status that also carries the field as data, so that nothing that
+// Errors about something that a user wrote: a Status that also carries the field as data, so that nothing that
 // receives it parses text. Torch-free. Thread-safety: pure functions.
 #pragma once
 

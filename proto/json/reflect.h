@@ -1,4 +1,4 @@
-// Messages as trees of plain values, by reflection over descriptors (decisions 17). JSON, TOML and YAML are texts of this tree;
+// Messages as trees of plain values, by reflection over descriptors. JSON, TOML and YAML are texts of this tree;
 // what may be written, and what is refused, is decided here once.
 //
 // A message is an object with its keys in the order of the proto file, unset fields that know absence are null, zeros are there;

@@ -1,4 +1,4 @@
-// Messages as TOML (decisions 17, cli.md): sections are messages, keys are fields, with the rules of proto/json/reflect.h. TOML
+// Messages as TOML: sections are messages, keys are fields, with the rules of proto/json/reflect.h. TOML
 // has no null: what is unset is left out. Torch-free. Thread-safety: pure functions.
 #pragma once
 
