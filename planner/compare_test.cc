@@ -37,7 +37,7 @@ TEST(StepTimeText, NoRatioGivesZeroOrHundredsOfPercent) {
   for (int round = 0; round < 2000; ++round) {
     const double ratio = std::exp(std::uniform_real_distribution<>(-0.2, 5)(random));
     const std::string text = StepTimeText(ratio);
-    EXPECT_FALSE(std::regex_search(text, std::regex("\\b0\\.0 %|\\b0 %|[0-9]{3} %"))) << ratio << ": " << text;
+    EXPECT_FALSE(std::regex_search(text, std::regex("(^|[^.0-9])0(\\.0)? %|[0-9]{3} %"))) << ratio << ": " << text;
   }
 }
 
@@ -50,9 +50,9 @@ TEST(BubbleText, IsStagesLessOneOverMicrobatches) {
 TEST(CauseText, NamesTheLinkItsBytesAndWhatHidesThem) {
   Story story;
   story.Ranked(MakeRecipe(1, v1::AC_NONE), {.compute = 3, .exposed = 0.1});
-  story.Ranked(MakeRecipe(2, v1::AC_NONE), {.compute = 3, .exposed = 0.6});
+  story.Ranked(MakeRecipe(2, v1::AC_NONE), {.compute = 3, .exposed = 0.145});
   const std::string text = CauseText(story.request(), story.facts().ranked[0], story.facts().ranked[1]);
-  EXPECT_THAT(text, StartsWith(", mostly exposed communication (+0.5 s): tensor parallelism puts "));
+  EXPECT_THAT(text, StartsWith(", mostly exposed communication (+0.045 s): tensor parallelism puts "));
   // 8 gathers and scatters in each of 32 blocks, 4 times 4096 tokens of 4096 bf16 values; half of it leaves a rank of two.
   EXPECT_THAT(text, HasSubstr(" puts 17.2 GB a step on each device's nvlink"));
   EXPECT_THAT(text, HasSubstr("GB/s reached): "));

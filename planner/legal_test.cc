@@ -59,7 +59,8 @@ TEST(LegalSpaceTest, DropsPrecisionsThatTheDeviceDoesNotName) {
 TEST(LegalSpaceTest, Float32IsForThoseWhoAskAndForDevicesThatAreNotFasterInBfloat16) {
   const auto precisions = [](const v1::PlanRequest& request) {
     std::set<v1::DType> found;
-    for (const Survivor& survivor : PruneSpace(request)->survivors) {
+    const auto space = PruneSpace(request);
+    for (const Survivor& survivor : space->survivors) {
       found.insert(survivor.recipe.training().mixed_precision_param());
     }
     return found;

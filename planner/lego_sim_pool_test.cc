@@ -143,7 +143,7 @@ TEST(LegoSimPoolTest, TimeAndMemoryHaveLimits) {
   EXPECT_GT(PidOf(Ask(by_memory, 2, "ok")), 0);
   options.time_limit = absl::Milliseconds(50);
   LegoSimPool by_time(options);
-  ExpectError(Ask(by_time, 1, "hang"), absl::StatusCode::kDeadlineExceeded, "longer than 50ms");
+  ExpectError(Ask(by_time, 1, "hang"), absl::StatusCode::kDeadlineExceeded, "longer than 50.0 ms");
 }
 
 // Asks for what tells its progress; gives what was told with the last answer.

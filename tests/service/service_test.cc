@@ -192,7 +192,7 @@ TEST_F(ServiceCallsTest, AModelThatDoesNotFitIntoTheWorkersMemoryFailsWithTheRem
                                 "--model.name=" + Path("large.json"), "--planning.constraints=activation_checkpoint.mode=none"});
   EXPECT_EQ(submitted.code, 1) << submitted.err;
   for (const char* part : {" failed: no recipe fits: Nothing fits. The closest is ", "usable",
-                           "More devices, a smaller batch or a shorter sequence would help."}) {
+                           "a smaller batch, a shorter sequence or fewer constraints would help."}) {
     EXPECT_THAT(submitted.out, HasSubstr(part));
   }
 }

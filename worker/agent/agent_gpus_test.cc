@@ -97,7 +97,7 @@ TEST_F(GpusTest, JobsSideBySideShareNoneAndAFreedOneIsGivenAgain) {
 TEST_F(GpusTest, ARankHasItsShareOfTheHostsCoresAndIsPinnedToNone) {
   const sim::testing::FakeGpus fake({sim::testing::FakeH100("GPU-a")});
   recipe().mutable_training()->set_local_batch_size(1);
-  StartAgent({"--device=cuda", "--slots=0"});
+  StartAgent({"--device=cuda", "--slots="});
   ASSERT_TRUE(AwaitConnection());
   server_.Send(Attempt(1, 1));
   ASSERT_TRUE(AwaitRanks(1));
