@@ -17,6 +17,7 @@
 #include "server/cli/command.h"
 #include "server/cli/completion.h"
 #include "server/cli/flight_command.h"
+#include "server/cli/generate_command.h"
 #include "server/cli/hardware_command.h"
 #include "server/cli/job_commands.h"
 #include "server/cli/logs_command.h"
@@ -44,10 +45,11 @@ std::vector<Command> AllCommands() {
   version.name = "version";
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
-  std::vector<Command> commands = {
-      SubmitCommand(), ListCommand(),        GetCommand(),     WatchCommand(),    WaitCommand(),      LogsCommand(),
-      CancelCommand(), RetryCommand(),       WorkersCommand(), PlanCommand(),     SimulateCommand(),  TrainCommand(),
-      FlightCommand(), CheckpointsCommand(), ModelsCommand(),  HardwareCommand(), CalibrateCommand(), {version, PrintVersion}};
+  std::vector<Command> commands = {SubmitCommand(),    ListCommand(),        GetCommand(),           WatchCommand(),
+                                   WaitCommand(),      LogsCommand(),        CancelCommand(),        RetryCommand(),
+                                   WorkersCommand(),   PlanCommand(),        SimulateCommand(),      TrainCommand(),
+                                   FlightCommand(),    CheckpointsCommand(), ModelsCommand(),        HardwareCommand(),
+                                   CalibrateCommand(), GenerateCommand(),    {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));
