@@ -23,7 +23,7 @@ namespace {
 std::vector<std::string> ValuesOf(const Option& option) {
   std::vector<std::string> values;
   if (option.name == "model") {
-    for (const v1::Model& model : model::Catalog()) values.push_back(model.name());
+    values = model::ModelNames();
   } else if (option.name == "cluster") {
     for (const v1::Device& device : sim::ListDevices()) values.push_back(device.type() + ":");
   } else if (absl::StrContains(option.value, '|')) {

@@ -18,6 +18,7 @@
 #include "server/cli/command.h"
 #include "server/cli/completion.h"
 #include "server/cli/flight_command.h"
+#include "server/cli/generate_command.h"
 #include "server/cli/hardware_command.h"
 #include "server/cli/job_commands.h"
 #include "server/cli/logs_command.h"
@@ -50,7 +51,7 @@ std::vector<Command> AllCommands() {
                                    WaitCommand(),      LogsCommand(),        CancelCommand(),        RetryCommand(),
                                    WorkersCommand(),   PlanCommand(),        SimulateCommand(),      TrainCommand(),
                                    FlightCommand(),    CheckpointsCommand(), ModelsCommand(),        HardwareCommand(),
-                                   CalibrateCommand(), UpCommand(),          {version, PrintVersion}};
+                                   CalibrateCommand(), UpCommand(),          GenerateCommand(),      {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

@@ -113,14 +113,14 @@ absl::Status UnderConfig(std::string_view path, const absl::Status& status) {
 }
 
 absl::Status CheckCatalogModel(std::string_view path, v1::Model* model) {
-  std::vector<std::string> names;
-  for (const v1::Model& known : model::Catalog()) {
-    if (known.name() == model->name()) return Adopt(path, known, "entry in the catalog", model);
-    names.push_back(known.name());
+  const v1::Model* known = model::FindModel(model->name());
+  if (known == nullptr) {
+    return FieldError(Join(path, "name"), model->name(),
+                      absl::StrCat("is not in the catalog, and there is no config_json; the nearest name is ",
+                                   Nearest(model->name(), model::ModelNames())));
   }
-  return FieldError(
-      Join(path, "name"), model->name(),
-      absl::StrCat("is not in the catalog, and there is no config_json; the nearest name is ", Nearest(model->name(), names)));
+  model->set_name(known->name());  // it may be the Hub's
+  return Adopt(path, *known, "entry in the catalog", model);
 }
 
 absl::Status CheckAbsolute(std::string_view field, const std::string& path) {

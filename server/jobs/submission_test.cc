@@ -93,6 +93,9 @@ TEST(Submission, CatalogModelsNeedNoConfig) {
   EXPECT_EQ(spec->model().hidden_size(), 768);
   *request.mutable_spec()->mutable_model() = model::Catalog()[0];
   EXPECT_TRUE(CheckSubmission(request).ok());
+  request.mutable_spec()->mutable_model()->Clear();
+  request.mutable_spec()->mutable_model()->set_name("openai-community/gpt2");
+  EXPECT_EQ(CheckSubmission(request)->model().name(), "gpt2");
 }
 
 TEST(Submission, ModelsThatAreNotWhatTheySayAreRefused) {

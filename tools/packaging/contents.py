@@ -28,14 +28,14 @@ PLATFORM = "manylinux_2_36_x86_64"
 PYTHON = ">=3.9"
 LIMIT_MIB = 60
 TEXT = "runs/text/king_james.txt"  # where the example job looks for it
-_COMMANDS = ["lego", "lego-sim", "lego-measure", "legoai-trainer", "legoai-server", "legoai-agent"]
+_COMMANDS = ["lego", "lego-sim", "lego-measure", "legoai-trainer", "legoai-generate", "legoai-server", "legoai-agent"]
 _PAGE = "dashboards/web"
 
 LEGOAI = Contents(
     name="legoai",
     summary="Ranks recipes for training large models by simulating the code that trains, and trains with the winner",
     programs=["//server/cli:lego", "//simulator/capture:lego-sim", "//simulator/capture:lego-measure",
-              "//worker/train:legoai-trainer", "//server/main:legoai-server", "//worker/agent:legoai-agent",
+              "//worker/train:legoai-trainer", "//worker/generate:legoai-generate", "//server/main:legoai-server", "//worker/agent:legoai-agent",
               "//worker/comm/cuda:liblegoai_cuda.so"],
     commands={name: "launch" for name in _COMMANDS},
     modules=["__init__", "__main__", "launch"],

@@ -216,6 +216,7 @@ class Boastful : public Tokenizer {
   absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override { return ""; }
   int64_t VocabSize() const override { return 99; }
   const std::string& Identity() const override { return identity_; }
+  Vocabulary GetVocabulary() const override { return {}; }
 
  private:
   absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel&) const override {

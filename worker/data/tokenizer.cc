@@ -4,11 +4,12 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <iterator>
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -21,20 +22,31 @@ namespace legoai::data {
 namespace {
 
 constexpr char kField[] = "model.tokenizer_path";
-constexpr int64_t kMostBytes = int64_t{256} << 20;  // of a tiktoken file
+constexpr int64_t kMostBytes = int64_t{256} << 20;  // of a tokenizer's file
 constexpr size_t kAskEvery = size_t{1} << 16;       // bytes of text: whether to go on
-constexpr char kSpecial[][20] = {"<|begin_of_text|>", "<|end_of_text|>"};
+// White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
+constexpr char kSpace[] = R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-// Llama 3's split pattern. White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
-#define LEGOAI_SPACE R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"
-constexpr char kPattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
-                            R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
-                            R"(|\p{N}{1,3})"
-                            R"(| ?[^)" LEGOAI_SPACE R"(\p{L}\p{N}]+[\r\n]*)"
-                            R"(|[)" LEGOAI_SPACE R"(]*[\r\n]+)"
-                            R"(|[)" LEGOAI_SPACE R"(]+(?![^)" LEGOAI_SPACE R"(]))"
-                            R"(|[)" LEGOAI_SPACE R"(]+)";
-#undef LEGOAI_SPACE
+// `pattern` for PCRE2: \s and \S within and without brackets.
+std::string WithUnicodeSpace(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    const char escaped = c == '\\' && i + 1 < pattern.size() ? pattern[++i] : '\0';
+    if (escaped == 's') {
+      out += in_class ? std::string(kSpace) : absl::StrCat("[", kSpace, "]");
+    } else if (escaped == 'S') {
+      out += absl::StrCat("[^", kSpace, "]");
+    } else if (escaped != '\0') {
+      out += {c, escaped};
+    } else {
+      in_class = c == '[' || (in_class && c != ']');
+      out += c;
+    }
+  }
+  return out;
+}
 
 std::string Message(int pcre2_error) {
   PCRE2_UCHAR text[256];
@@ -52,12 +64,14 @@ using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data, pcre
 // Cuts a text into the pieces that are encoded one by one. Every character is in one.
 class Splitter {
  public:
-  static absl::StatusOr<Splitter> Create() {
+  static absl::StatusOr<Splitter> Create(Vocabulary::Split split) {
+    // Any text is one piece of a vocabulary without a split; it must be UTF-8 all the same.
+    const std::string pattern = split == Vocabulary::Split::kNone ? "(?s).+" : WithUnicodeSpace(SplitPattern(split));
     int error = 0;
     PCRE2_SIZE at = 0;
     Splitter splitter;
-    splitter.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
-                                       &error, &at, nullptr));
+    splitter.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), PCRE2_ZERO_TERMINATED,
+                                       PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
     if (!splitter.code_) return absl::InternalError(absl::StrCat("split pattern: ", Message(error), " at ", at));
     pcre2_jit_compile(splitter.code_.get(), PCRE2_JIT_COMPLETE);  // where there is none, matching is only slower
     return splitter;
@@ -96,6 +110,13 @@ class ByteTokenizer : public Tokenizer {
   }
   int64_t VocabSize() const override { return 256; }
   const std::string& Identity() const override { return identity_; }
+  Vocabulary GetVocabulary() const override { return Bytes(); }
+
+  static Vocabulary Bytes() {
+    Vocabulary bytes;
+    for (int byte = 0; byte < 256; ++byte) bytes.tokens.emplace_back(1, static_cast<char>(byte));
+    return bytes;
+  }
 
  private:
   absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const override {
@@ -112,24 +133,31 @@ class ByteTokenizer : public Tokenizer {
   std::string identity_ = "byte";
 };
 
-class TiktokenTokenizer : public Tokenizer {
+class RankTokenizer : public Tokenizer {
  public:
-  TiktokenTokenizer(std::vector<std::string> tokens, std::string identity, Splitter splitter)
-      : encoding_(std::move(tokens)), identity_(std::move(identity)), splitter_(std::move(splitter)) {}
+  RankTokenizer(Vocabulary vocabulary, std::string identity, Splitter splitter)
+      : split_(vocabulary.split),
+        special_(std::move(vocabulary.special)),
+        begin_(vocabulary.begin),
+        end_(vocabulary.end),
+        encoding_(std::move(vocabulary.tokens)),
+        identity_(std::move(identity)),
+        splitter_(std::move(splitter)) {}
 
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (int32_t id : ids) {
       if (id < 0 || id >= VocabSize())
         return FieldError("token", absl::StrCat(id), absl::StrCat("the tokenizer has ", VocabSize(), " ids"));
-      text += id < Tokens() ? encoding_.tokens()[id] : kSpecial[id - Tokens()];
+      text += id < Tokens() ? encoding_.tokens()[id] : special_[id - Tokens()];
     }
     return text;
   }
-  int64_t VocabSize() const override { return Tokens() + static_cast<int64_t>(std::size(kSpecial)); }
-  std::optional<int32_t> BeginOfText() const override { return Tokens(); }
-  std::optional<int32_t> EndOfText() const override { return Tokens() + 1; }
+  int64_t VocabSize() const override { return Tokens() + static_cast<int64_t>(special_.size()); }
+  std::optional<int32_t> BeginOfText() const override { return begin_; }
+  std::optional<int32_t> EndOfText() const override { return end_; }
   const std::string& Identity() const override { return identity_; }
+  Vocabulary GetVocabulary() const override { return {split_, encoding_.tokens(), special_, begin_, end_}; }
 
  private:
   absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const override {
@@ -148,6 +176,9 @@ class TiktokenTokenizer : public Tokenizer {
 
   int32_t Tokens() const { return static_cast<int32_t>(encoding_.tokens().size()); }
 
+  Vocabulary::Split split_;
+  std::vector<std::string> special_;
+  std::optional<int32_t> begin_, end_;
   BytePairEncoding encoding_;
   std::string identity_;
   Splitter splitter_;
@@ -191,17 +222,35 @@ absl::StatusOr<std::vector<std::string>> ParseTiktoken(const std::string& path, 
   return tokens;
 }
 
+absl::StatusOr<Vocabulary> ReadTiktoken(const std::string& path, std::string_view text) {
+  absl::StatusOr<std::vector<std::string>> tokens = ParseTiktoken(path, text);
+  if (!tokens.ok()) return tokens.status();
+  const auto count = static_cast<int32_t>(tokens->size());
+  return Vocabulary{Vocabulary::Split::kLlama3, *std::move(tokens), {"<|begin_of_text|>", "<|end_of_text|>"}, count, count + 1};
+}
+
+absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::string_view text) {
+  absl::StatusOr<Vocabulary> vocabulary = ParseTokenizerJson(text);
+  if (vocabulary.ok()) return vocabulary;
+  const v1::FieldViolation fault = GetFieldViolation(vocabulary.status()).value_or(v1::FieldViolation());
+  const std::string value = fault.value().empty() ? "" : absl::StrCat(" = ", fault.value());
+  return FieldError(kField, path, absl::StrCat(fault.field(), value, ": ", fault.remedy()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
   if (path == "byte") return std::make_unique<ByteTokenizer>();
-  absl::StatusOr<std::string> text = ReadFileOf(kField, path, kMostBytes, "give 'byte' or a tiktoken file");
+  absl::StatusOr<std::string> text = ReadFileOf(kField, path, kMostBytes, "give 'byte', a tiktoken file or a tokenizer.json");
   if (!text.ok()) return text.status();
-  absl::StatusOr<std::vector<std::string>> tokens = ParseTiktoken(path, *text);
-  if (!tokens.ok()) return tokens.status();
-  absl::StatusOr<Splitter> splitter = Splitter::Create();
+  const bool is_json = absl::StartsWith(absl::StripLeadingAsciiWhitespace(*text), "{");
+  absl::StatusOr<Vocabulary> vocabulary = is_json ? ReadTokenizerJson(path, *text) : ReadTiktoken(path, *text);
+  if (!vocabulary.ok()) return vocabulary.status();
+  // An export of the byte tokenizer is the byte tokenizer.
+  if (*vocabulary == ByteTokenizer::Bytes()) return std::make_unique<ByteTokenizer>();
+  absl::StatusOr<Splitter> splitter = Splitter::Create(vocabulary->split);
   if (!splitter.ok()) return splitter.status();
-  return std::make_unique<TiktokenTokenizer>(*std::move(tokens), checkpoint::Sha256(*text), *std::move(splitter));
+  return std::make_unique<RankTokenizer>(*std::move(vocabulary), checkpoint::Sha256(*text), *std::move(splitter));
 }
 
 absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size) {

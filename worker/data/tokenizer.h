@@ -3,8 +3,9 @@
 // "byte": 256 ids, one per byte and no others; every text has exactly one encoding, and decoding gives it back. A model for it
 // needs a vocabulary of 256, which tensor parallelism divides. A tiktoken file (Llama 3's tokenizer.model): lines `base64 rank`,
 // ranks 0 ... n-1. Text is split by Llama 3's pattern, each piece encoded by ranks; <|begin_of_text|> is n and <|end_of_text|>
-// n + 1, as in Llama 3. Text that looks like a special token is ordinary text. The text must be UTF-8. Thread-safety: const
-// access from several threads is safe.
+// n + 1, as in Llama 3. A tokenizer.json of Hugging Face (tokenizer_json.h) of Llama 3's or GPT-2's kind, or one that was
+// exported here. Text that looks like a special token is ordinary text. But for bytes the text must be UTF-8. Thread-safety:
+// const access from several threads is safe.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/checkpoint/files.h"
+#include "worker/data/tokenizer_json.h"
 
 namespace legoai::data {
 
@@ -38,12 +40,15 @@ class Tokenizer {
   virtual std::optional<int32_t> EndOfText() const { return std::nullopt; }
   // Equal for equal tokenizers only: "byte", or the SHA-256 of the file.
   virtual const std::string& Identity() const = 0;
+  // What it is made of, for writing it in another form.
+  virtual Vocabulary GetVocabulary() const = 0;
 
  private:
   virtual absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const = 0;
 };
 
-// `path` is "byte" or a tiktoken file (recipe field model.tokenizer_path, which errors name together with file and line).
+// `path` is "byte", a tiktoken file or a tokenizer.json (recipe field model.tokenizer_path, which errors name together with file
+// and line).
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 
 // Error if the tokenizer has ids that the model has no embedding for.

@@ -1,6 +1,8 @@
 #include "worker/model/catalog.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "proto/errors.h"
 #include "proto/nearest.h"
@@ -78,17 +80,52 @@ const std::vector<v1::Model>& Catalog() {
   return *catalog;
 }
 
-absl::StatusOr<v1::Model> ResolveModel(const std::string& name_or_path) {
-  std::vector<std::string> names;
+const std::vector<std::string>& HubNames(const std::string& catalog_name) {
+  static const auto* const names = new std::map<std::string, std::vector<std::string>>{
+      {"llama3-1b", {"meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"}},
+      {"llama3-3b", {"meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.2-3B-Instruct"}},
+      {"llama3-8b", {"meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"}},
+      {"llama3-70b", {"meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"}},
+      {"llama3-405b", {"meta-llama/Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct"}},
+      {"gpt2", {"openai-community/gpt2"}},
+      {"gpt2-medium", {"openai-community/gpt2-medium"}},
+      {"gpt2-large", {"openai-community/gpt2-large"}},
+      {"gpt2-xl", {"openai-community/gpt2-xl"}},
+  };
+  static const auto* const none = new std::vector<std::string>();
+  const auto found = names->find(catalog_name);
+  return found == names->end() ? *none : found->second;
+}
+
+const v1::Model* FindModel(const std::string& name) {
   for (const v1::Model& model : Catalog()) {
-    if (model.name() == name_or_path) return model;
-    names.push_back(model.name());
+    const std::vector<std::string>& hub = HubNames(model.name());
+    if (model.name() == name || std::find(hub.begin(), hub.end(), name) != hub.end()) return &model;
   }
+  return nullptr;
+}
+
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names, hub;
+  for (const v1::Model& model : Catalog()) {
+    names.push_back(model.name());
+    hub.insert(hub.end(), HubNames(model.name()).begin(), HubNames(model.name()).end());
+  }
+  names.insert(names.end(), hub.begin(), hub.end());
+  return names;
+}
+
+absl::StatusOr<v1::Model> ResolveModel(const std::string& name_or_path) {
   std::error_code ignored;
-  if (!name_or_path.empty() && std::filesystem::exists(name_or_path, ignored)) return ReadHfConfig(name_or_path);
+  const bool exists = !name_or_path.empty() && std::filesystem::exists(name_or_path, ignored);
+  const v1::Model* known = FindModel(name_or_path);
+  // A clone of the Hub lies in a folder of the same name, and may have been changed.
+  const bool is_clone = exists && known != nullptr && known->name() != name_or_path;
+  if (known != nullptr && !is_clone) return *known;
+  if (exists) return ReadHfConfig(name_or_path);
   return FieldError(
       "model.name", name_or_path,
-      "is neither a path nor a name of the catalog (`lego models`); the nearest name is " + Nearest(name_or_path, names),
+      "is neither a path nor a name of the catalog (`lego models`); the nearest name is " + Nearest(name_or_path, ModelNames()),
       absl::StatusCode::kNotFound);
 }
 

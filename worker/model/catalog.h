@@ -12,8 +12,18 @@ namespace legoai::model {
 // llama3-1b and 3b are Llama 3.2's, llama3-8b to 405b Llama 3.1's; gpt2 to gpt2-xl. By family, smallest first.
 const std::vector<v1::Model>& Catalog();
 
-// A catalog name; otherwise the path of a config.json or its folder (hf_config.h). Errors: NotFound with the nearest catalog
-// name; those of ReadHfConfig.
+// The names that Hugging Face's Hub has for this architecture, the base model's first: "meta-llama/Llama-3.1-8B". They are
+// aliases of the catalog's name wherever a model is named.
+const std::vector<std::string>& HubNames(const std::string& catalog_name);
+
+// The catalog's model of that name, or of that name of the Hub; null if there is none.
+const v1::Model* FindModel(const std::string& name);
+
+// All names that FindModel knows, the catalog's first.
+std::vector<std::string> ModelNames();
+
+// A path of a config.json or its folder (hf_config.h) that is named as a model of the Hub is the path. Otherwise a name that
+// FindModel knows, then a path. Errors: NotFound with the nearest name; those of ReadHfConfig.
 absl::StatusOr<v1::Model> ResolveModel(const std::string& name_or_path);
 
 }  // namespace legoai::model

@@ -40,7 +40,40 @@ TEST(ResolveModel, TakesNamesAndPaths) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(ResolveModel, NamesOfTheHubAreAliases) {
+  std::set<std::string> names;
+  for (const std::string& name : ModelNames()) EXPECT_TRUE(names.insert(name).second) << name;
+  for (const v1::Model& model : Catalog()) {
+    ASSERT_FALSE(HubNames(model.name()).empty()) << model.name();
+    for (const std::string& hub : HubNames(model.name())) {
+      EXPECT_EQ(names.count(hub), 1) << hub;
+      const auto resolved = ResolveModel(hub);
+      ASSERT_TRUE(resolved.ok()) << resolved.status();
+      EXPECT_TRUE(MessageDifferencer::Equals(*resolved, model)) << hub;
+    }
+  }
+  EXPECT_EQ(ResolveModel("meta-llama/Llama-3.1-8B")->name(), "llama3-8b");
+  EXPECT_EQ(ResolveModel("openai-community/gpt2-xl")->num_hidden_layers(), 48);
+  EXPECT_EQ(FindModel("meta-llama/Llama-3.1-9B"), nullptr);
+  EXPECT_TRUE(HubNames("mine").empty());
+}
+
+TEST(ResolveModel, ACloneOfTheHubIsReadAsItIs) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::string root = testing::TempDir() + "/clones";
+  std::filesystem::create_directories(root + "/openai-community/gpt2");
+  std::ofstream(root + "/openai-community/gpt2/config.json") << WriteHfConfig(*ResolveModel("gpt2-medium"));
+  std::filesystem::current_path(root);
+  EXPECT_EQ(ResolveModel("openai-community/gpt2")->num_hidden_layers(), 24);
+  EXPECT_EQ(ResolveModel("gpt2")->num_hidden_layers(), 12);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(root);
+}
+
 TEST(ResolveModel, NamesTheNearest) {
+  const auto of_hub = GetFieldViolation(ResolveModel("meta-lama/Llama-3.1-70b").status());
+  EXPECT_NE(of_hub->remedy().find("the nearest name is meta-llama/Llama-3.1-70B"), std::string::npos) << of_hub->remedy();
+
   const auto model = ResolveModel("llama3-8");
   EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(GetFieldViolation(model.status())->value(), "llama3-8");

@@ -1,5 +1,6 @@
 #include "worker/model/hf_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -321,6 +322,24 @@ absl::StatusOr<v1::Model> ReadHfConfig(const std::string& path) {
 std::string WriteHfConfig(const v1::Model& model) {
   if (!model.config_json().empty()) return model.config_json();
   return (model.architecture() == v1::GPT2 ? Gpt2Json(model) : LlamaJson(model)).dump(2) + "\n";
+}
+
+std::string WriteHfConfigOfExport(const v1::Model& model, std::optional<int32_t> begin, std::optional<int32_t> end) {
+  const std::string text = WriteHfConfig(model);
+  auto json = ParseJsonTree(text);
+  if (!json.ok() || !json->is_object()) return text;  // a model was made of it, so it is one
+  const Json before = *json;
+  const auto set = [&](const char* key, std::optional<int32_t> id) {
+    const Json now = json->contains(key) ? (*json)[key] : Json();
+    const bool is_there = id && (now == *id || (now.is_array() && std::find(now.begin(), now.end(), Json(*id)) != now.end()));
+    if (!is_there) (*json)[key] = id ? Json(*id) : Json();
+  };
+  set("bos_token_id", begin);
+  set("eos_token_id", end);
+  for (const char* key : {"torch_dtype", "dtype"}) {  // the newer name; without either transformers reads float32
+    if (json->contains(key)) (*json)[key] = "float32";
+  }
+  return *json == before ? text : json->dump(2) + "\n";
 }
 
 }  // namespace legoai::model

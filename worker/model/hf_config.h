@@ -5,6 +5,8 @@
 // are kept in Model::config_json.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -22,5 +24,10 @@ absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::stri
 
 // The config.json that was read, byte for byte; for a catalog model one with all keys that transformers needs.
 std::string WriteHfConfig(const v1::Model& model);
+
+// The same for weights in float32 that were trained with a tokenizer whose documents begin and end with these ids. Without such
+// an id the key is null, for transformers has defaults that mean other texts. A list of ends that has `end` stays as it is, and
+// so does a text in which nothing would change.
+std::string WriteHfConfigOfExport(const v1::Model& model, std::optional<int32_t> begin, std::optional<int32_t> end);
 
 }  // namespace legoai::model

@@ -266,5 +266,37 @@ TEST(WriteHfConfig, SaysWhatTransformersNeeds) {
   }
 }
 
+Json Exported(const Json& config, std::optional<int32_t> begin, std::optional<int32_t> end) {
+  return Json::parse(WriteHfConfigOfExport(Parse(config), begin, end));
+}
+
+TEST(WriteHfConfigOfExport, SaysTypeAndIdsOfWhatWasTrained) {
+  const Json theirs = Exported(Llama(), 128000, 128001);
+  EXPECT_EQ(theirs["torch_dtype"], "float32");
+  EXPECT_EQ(theirs["bos_token_id"], 128000);
+  EXPECT_EQ(theirs["eos_token_id"], 128001);
+  Json only_type = Llama();
+  only_type["torch_dtype"] = "float32";
+  EXPECT_EQ(theirs, only_type) << "all else stays, and its order";
+  // Bytes have no such ids, and transformers' own defaults are texts.
+  const Json bytes = Exported(Gpt2(), {}, {});
+  EXPECT_TRUE(bytes.contains("bos_token_id") && bytes["bos_token_id"].is_null());
+  EXPECT_TRUE(bytes.contains("eos_token_id") && bytes["eos_token_id"].is_null());
+  EXPECT_FALSE(bytes.contains("torch_dtype"));
+  EXPECT_EQ(Exported(Gpt2(), 5, 6)["eos_token_id"], 6);
+  // The instruction-tuned models end with any of several.
+  Json several = Llama();
+  several["eos_token_id"] = {128001, 128008, 128009};
+  EXPECT_EQ(Exported(several, 128000, 128001)["eos_token_id"], several["eos_token_id"]);
+  EXPECT_EQ(Exported(several, 128000, 7)["eos_token_id"], 7);
+}
+
+TEST(WriteHfConfigOfExport, LeavesATextInWhichNothingChanges) {
+  Json json = Llama();
+  json["torch_dtype"] = "float32";
+  const std::string text = json.dump(7);
+  EXPECT_EQ(WriteHfConfigOfExport(*ParseHfConfig(text, "x"), 128000, 128001), text);
+}
+
 }  // namespace
 }  // namespace legoai::model

@@ -26,7 +26,7 @@ constexpr TorchTitanKey kKeys[] = {
     {"job.save_config_file", "remove it: recipe.toml in the run directory has every key"},
     {"job.use_for_integration_test", kOwnTests},
     {"model.flavor", "name family and size together: model.name = \"llama3-8b\" (`lego models`), or a config.json"},
-    {"model.hf_assets_path", "is model.tokenizer_path here: \"byte\", or a tiktoken file"},
+    {"model.hf_assets_path", "is model.tokenizer_path here: \"byte\", a tiktoken file or a tokenizer.json"},
     {"model.converters", "remove it: converters, float8 among them, are not supported yet"},
     {"model.print_after_conversion", "remove it: there are no converters"},
     {"training.batch_size", "is training.local_batch_size here"},

@@ -8,8 +8,11 @@
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/files.h"
+#include "worker/data/export_tokenizer.h"
+#include "worker/data/tokenizer.h"
 #include "worker/launch/export_mark.h"
 #include "worker/launch/run_directory.h"
+#include "worker/model/hf_config.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/model_facts.h"
 
@@ -99,10 +102,15 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   const auto source = [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
     return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
   };
+  const auto tokenizer = data::LoadTokenizer(start.recipe().model().tokenizer_path());
+  if (!tokenizer.ok()) return tokenizer.status();
+  v1::Model model = start.model();
+  model.set_config_json(model::WriteHfConfigOfExport(model, (*tokenizer)->BeginOfText(), (*tokenizer)->EndOfText()));
   std::string folder;
   if (status = launch::BeginExport(start.run_directory(), &folder); !status.ok()) return status;
   status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
-  if (status.ok()) status = model::ExportHfFolder(start.model(), folder, source, [&](int64_t done) { link.Advance(done); });
+  if (status.ok()) status = data::ExportTokenizer(**tokenizer, model.max_position_embeddings(), folder);
+  if (status.ok()) status = model::ExportHfFolder(model, folder, source, [&](int64_t done) { link.Advance(done); });
   if (status.ok())
     status = launch::FinishExport(start.run_directory(), launch::CheckpointsHolding(start, step), step, start.build_version(),
                                   [&](int64_t done) { link.Advance(done); });

@@ -1,0 +1,66 @@
+// Hugging Face's tokenizer.json: a vocabulary that is accepted has all bytes and ids that fit, and is written and read as the
+// same.
+#include <gtest/gtest.h>
+
+#include "tests/fuzz/fuzz.h"
+#include "worker/data/tokenizer_json.h"
+
+namespace legoai::fuzz {
+namespace {
+
+absl::Status Parse(const std::string& text) {
+  const auto vocabulary = data::ParseTokenizerJson(text);
+  if (!vocabulary.ok()) return vocabulary.status();
+  const auto ids = static_cast<int32_t>(vocabulary->tokens.size() + vocabulary->special.size());
+  EXPECT_GE(vocabulary->tokens.size(), 256);
+  for (const auto& id : {vocabulary->begin, vocabulary->end}) {
+    if (!id) continue;
+    EXPECT_GE(*id, static_cast<int32_t>(vocabulary->tokens.size()));
+    EXPECT_LT(*id, ids);
+  }
+  const auto again = data::ParseTokenizerJson(data::WriteTokenizerJson(*vocabulary));
+  EXPECT_TRUE(again.ok()) << again.status();
+  if (again.ok()) {
+    EXPECT_TRUE(*again == *vocabulary);
+  }
+  return absl::OkStatus();
+}
+
+TEST(Fuzz, TokenizerJson) {
+  Fuzz({"tokenizer_json",
+        {"{",
+         "}",
+         "[",
+         "]",
+         ":",
+         ",",
+         "\"",
+         "null",
+         "true",
+         "false",
+         "{}",
+         "[]",
+         "\\u0000",
+         "\\ud800",
+         "\"vocab\"",
+         "\"merges\"",
+         "\"added_tokens\"",
+         "\"special\"",
+         "\"id\"",
+         "\"pre_tokenizer\"",
+         "\"use_regex\"",
+         "\"ByteLevel\"",
+         "\"Split\"",
+         "\"Sequence\"",
+         "\"single\"",
+         "\"SpecialToken\"",
+         "\"ignore_merges\"",
+         "\xff",
+         "256",
+         "-1",
+         "1e99"},
+        Parse});
+}
+
+}  // namespace
+}  // namespace legoai::fuzz

@@ -1,0 +1,203 @@
+#include "worker/generate/source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "proto/errors.h"
+#include "proto/json/json.h"
+#include "proto/read_file.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/rectangle.h"
+#include "worker/launch/export_mark.h"
+#include "worker/launch/run_directory.h"
+#include "worker/model/hf_config.h"
+#include "worker/parallel/shard_spec.h"
+
+namespace legoai::generate {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPath[] = "RUN|FOLDER";
+
+bool IsFolder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+bool HoldsModel(const std::string& run) {
+  return IsFile(launch::HuggingFacePath(run) + "/config.json") || IsFolder(launch::CheckpointsPath(run));
+}
+
+// Of RUNS/JOB the epoch-E with the highest E that holds a model; any other path is what it is.
+std::string RunOf(const std::string& path) {
+  if (HoldsModel(path)) return path;
+  std::string newest = path;
+  int64_t newest_epoch = -1;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    absl::string_view number = name;
+    int64_t epoch = -1;
+    if (!absl::ConsumePrefix(&number, "epoch-") || !absl::SimpleAtoi(number, &epoch) || epoch <= newest_epoch) continue;
+    if (!HoldsModel(at->path().string())) continue;
+    newest_epoch = epoch;
+    newest = at->path().string();
+  }
+  return newest;
+}
+
+// Of a folder as it is exported here or as the Hub has it. Empty: none that is known here.
+std::string TokenizerIn(const std::string& folder) {
+  for (const char* name : {"/tokenizer.json", "/original/tokenizer.model"}) {
+    if (IsFile(folder + name)) return folder + name;
+  }
+  return "";
+}
+
+// eos_token_id, a number or a list of them; generation_config.json wins, as in transformers.
+absl::Status AddEndIds(const std::string& folder, std::vector<int32_t>* ids) {
+  for (const char* name : {"/generation_config.json", "/config.json"}) {
+    if (!IsFile(folder + name)) continue;
+    const auto text = ReadFile(folder + name, kMostTextBytes);
+    if (!text.ok()) return text.status();
+    const auto json = ParseJsonTree(*text);
+    if (!json.ok()) return Annotate(json.status(), folder + name);
+    if (!json->is_object() || !json->contains("eos_token_id")) continue;
+    const Tree& end = (*json)["eos_token_id"];
+    for (const Tree& id : end.is_array() ? end : Tree::array({end})) {
+      if (id.is_number_integer()) ids->push_back(id.get<int32_t>());
+    }
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadTokenizer(const std::string& path, Source* source) {
+  auto tokenizer = data::LoadTokenizer(path);
+  if (!tokenizer.ok()) return tokenizer.status();
+  source->tokenizer = *std::move(tokenizer);
+  if (const auto end = source->tokenizer->EndOfText()) source->end_ids.push_back(*end);
+  return data::CheckFits(*source->tokenizer, source->model.vocab_size());
+}
+
+absl::Status OpenWeights(const std::string& folder, Source* source) {
+  auto weights = model::HfWeights::Open(folder, source->model);
+  if (!weights.ok()) return weights.status();
+  source->weights = [weights = std::make_shared<model::HfWeights>(*std::move(weights))](
+                        const std::string& name, const std::vector<int64_t>& shape, float* out) {
+    return weights->Load(parallel::Unsharded(name, shape), out);
+  };
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Source> OpenFolder(const Wanted& wanted, const std::string& folder) {
+  auto model = model::ReadHfConfig(folder);
+  if (!model.ok()) return model.status();
+  Source source;
+  source.what = folder;
+  source.model = *std::move(model);
+  const std::string tokenizer = wanted.tokenizer.empty() ? TokenizerIn(folder) : wanted.tokenizer;
+  if (tokenizer.empty())
+    return FieldError("--tokenizer", "",
+                      absl::StrCat("is needed, for ", folder, " holds none: give 'byte', a tiktoken file or a tokenizer.json"));
+  absl::Status status = LoadTokenizer(tokenizer, &source);
+  if (status.ok()) status = AddEndIds(folder, &source.end_ids);
+  if (status.ok()) status = OpenWeights(folder, &source);
+  if (!status.ok()) return status;
+  return source;
+}
+
+// The tokenizer that the recipe names, which must still be the one that the ids of the training came from.
+absl::Status LoadTrainedTokenizer(const v1::CheckpointManifest& manifest, const std::string& given, Source* source) {
+  const std::string path = given.empty() ? manifest.recipe().model().tokenizer_path() : given;
+  absl::Status status = LoadTokenizer(path, source);
+  if (absl::IsNotFound(status) && given.empty())
+    return FieldError("--tokenizer", path, "is what the run was trained with and is not there: name where it is now",
+                      absl::StatusCode::kNotFound);
+  if (status.ok() && source->tokenizer->Identity() != manifest.tokenizer_identity())
+    return FieldError("--tokenizer", path,
+                      absl::StrCat("is not the one that the run was trained with (", manifest.recipe().model().tokenizer_path(),
+                                   ", ", manifest.tokenizer_identity(), "): its ids mean other texts"));
+  return status;
+}
+
+absl::StatusOr<int64_t> ChooseStep(const std::string& root, std::optional<int64_t> step) {
+  const auto steps = checkpoint::ListCheckpoints(root);
+  if (!steps.ok()) return steps.status();
+  if (steps->empty())
+    return FieldError(kPath, root, "holds no committed checkpoint yet: `lego train` writes them every checkpoint.interval steps",
+                      absl::StatusCode::kNotFound);
+  if (!step) return steps->back();
+  if (std::find(steps->begin(), steps->end(), *step) != steps->end()) return *step;
+  return FieldError("--step", absl::StrCat(*step),
+                    absl::StrCat("is no committed checkpoint of ", root, "; there are ", absl::StrJoin(*steps, ", ")),
+                    absl::StatusCode::kNotFound);
+}
+
+absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
+  const std::string root = launch::CheckpointsPath(run), exported = launch::HuggingFacePath(run);
+  // Checkpoints are often removed once there is an export.
+  const bool only_export = !wanted.step && !IsFolder(root) && IsFile(exported + "/config.json");
+  if (only_export) return OpenFolder(wanted, exported);
+  const auto step = ChooseStep(root, wanted.step);
+  if (!step.ok()) return step.status();
+  auto reader = checkpoint::CheckpointReader::Open(root, *step, /*build_version=*/"");
+  if (!reader.ok()) return Annotate(reader.status(), absl::StrCat("step ", *step, " (--step takes another one)"));
+  const bool is_exported = launch::IsExported(run, root, *step);
+  Source source;
+  source.what = absl::StrCat(run, " at step ", *step, is_exported ? ", from its Hugging Face folder" : "");
+  source.model = reader->manifest().model();
+  const std::string beside = is_exported && wanted.tokenizer.empty() ? TokenizerIn(exported) : "";
+  absl::Status status =
+      beside.empty() ? LoadTrainedTokenizer(reader->manifest(), wanted.tokenizer, &source) : LoadTokenizer(beside, &source);
+  if (!status.ok()) return status;
+  if (is_exported) {
+    status = OpenWeights(exported, &source);
+    if (!status.ok()) return status;
+    return source;
+  }
+  source.weights = [reader = std::make_shared<checkpoint::CheckpointReader>(*std::move(reader))](
+                       const std::string& name, const std::vector<int64_t>& shape, float* out) {
+    return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
+  };
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<Source> OpenSource(const Wanted& wanted) {
+  const std::string& path = wanted.path;
+  if (!IsFolder(path)) {
+    return FieldError(
+        kPath, path,
+        "is no folder; name a run directory (a recipe's job.dump_folder), the runs of a job, or a Hugging Face folder",
+        absl::StatusCode::kNotFound);
+  }
+  const bool is_hugging_face = IsFile(path + "/config.json");
+  if (is_hugging_face && wanted.step)
+    return FieldError("--step", absl::StrCat(*wanted.step),
+                      absl::StrCat("goes with a run directory, and ", path, " is a Hugging Face folder"));
+  if (is_hugging_face) return OpenFolder(wanted, path);
+  const std::string run = RunOf(path);
+  if (HoldsModel(run)) return OpenRun(wanted, run);
+  return FieldError(kPath, path,
+                    "holds no model: neither config.json nor checkpoints/ nor hf/; a run has a checkpoint after "
+                    "checkpoint.interval steps, with checkpoint.enable_checkpoint",
+                    absl::StatusCode::kNotFound);
+}
+
+}  // namespace legoai::generate

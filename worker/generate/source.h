@@ -1,0 +1,36 @@
+// What a text is generated with: a model, its weights and its tokenizer, as they are found in a run directory, in the runs of a
+// job of the service, or in a Hugging Face folder. Torch-free. Thread-safety: functions of the file system.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "worker/data/tokenizer.h"
+#include "worker/model/hf_weights.h"
+
+namespace legoai::generate {
+
+struct Wanted {
+  std::string path;             // run directory, RUNS/JOB of the service, or folder with a config.json
+  std::optional<int64_t> step;  // of a run's checkpoints; nothing: the newest
+  std::string tokenizer;        // "byte" or a file; empty: the one that the model was trained with
+};
+
+struct Source {
+  std::string what;  // "runs/example at step 400, from its Hugging Face folder"
+  v1::Model model;
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  std::vector<int32_t> end_ids;  // a text ends with any of them
+  model::ParameterSource weights;
+};
+
+// Of a run: its exported Hugging Face folder if that is of the step, otherwise the checkpoint, whatever layout saved it. Of a
+// job: its newest attempt that has either. Errors are FieldErrors of RUN|FOLDER, --step and --tokenizer; those of the files.
+absl::StatusOr<Source> OpenSource(const Wanted& wanted);
+
+}  // namespace legoai::generate
