@@ -4,6 +4,7 @@
 
 #include "planner/headroom.h"
 #include "simulator/hardware/catalog.h"
+#include "simulator/hardware/running_cost.h"
 #include "worker/model/model_facts.h"
 #include "worker/parallel/recipe.h"
 
@@ -31,6 +32,7 @@ v1::RankedRecipe RankSimulated(const v1::Estimate& estimate) {
   ranked.set_headroom_bytes(HeadroomBytes(stage));
   *ranked.mutable_memory() = stage.categories();
   *ranked.mutable_breakdown() = estimate.breakdown();
+  *ranked.mutable_running_cost() = estimate.running_cost();
   return ranked;
 }
 
@@ -51,6 +53,7 @@ v1::RankedRecipe RankEstimated(const v1::PlanRequest& request, const Survivor& s
     const double flops = model::FlopsPerToken(request.model(), request.seq_len()) * ranked.tokens_per_second_per_gpu();
     ranked.set_mfu(model::ModelFlopsUtilization(flops, peak).value_or(0));
   }
+  *ranked.mutable_running_cost() = sim::RunningCostOf(cluster, tokens, roofline.step_seconds);
   ranked.set_peak_memory_bytes(survivor.bound_bytes);
   ranked.set_headroom_bytes(UsableBytes(cluster) - survivor.bound_bytes);
   v1::Breakdown* const parts = ranked.mutable_breakdown();

@@ -33,6 +33,13 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
   return model::ResolveModel(recipe->model().name());
 }
 
+absl::Status ReadPrice(const Arguments& arguments, v1::Cluster* cluster) {
+  const auto price = arguments.Real("price", 0);
+  if (!price.ok()) return price.status();
+  if (*price) cluster->set_price_per_gpu_hour(**price);
+  return absl::OkStatus();
+}
+
 std::string WarmUpNote(const v1::Recipe& recipe) {
   const int64_t warmup = recipe.lr_scheduler().warmup_steps(), steps = recipe.training().steps();
   if (warmup < steps) return "";

@@ -22,6 +22,9 @@ absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& 
 // --model if it is given, which the recipe then names too; otherwise the recipe's. Errors: neither names one.
 absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* recipe);
 
+// --price, of a GPU for an hour: what the cluster costs. Errors: no number, or below 0.
+absl::Status ReadPrice(const Arguments& arguments, v1::Cluster* cluster);
+
 // Where the whole run is warm-up, a line that says so; otherwise empty.
 std::string WarmUpNote(const v1::Recipe& recipe);
 

@@ -81,6 +81,7 @@ absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
   if (!model.ok()) return model.status();
   auto cluster = ResolveCluster(arguments.Text("cluster"));
   if (!cluster.ok()) return cluster.status();
+  if (absl::Status status = ReadPrice(arguments, &*cluster); !status.ok()) return status;
   if (absl::Status status = ReadBatch(arguments, *base, &request); !status.ok()) return status;
   if (absl::Status status = ReadLimits(arguments, &request); !status.ok()) return status;
   *request.mutable_model() = *std::move(model);
@@ -207,6 +208,7 @@ Command PlanCommand() {
       {"budget-seconds", "T",
        absl::StrCat("ends simulating early, once a recipe fits (", absl::ToDoubleSeconds(planner::kDefaultBudget),
                     "); 0: simulates all that may fit, not the ", planner::kSimulations, " most promising only")},
+      {"price", "P", "of a GPU for an hour, in any currency: what a billion tokens cost"},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},
       {"out", "RECIPE.toml", "writes the winner, ready for `lego train`"},

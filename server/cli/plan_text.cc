@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "planner/explain.h"
 #include "server/cli/output.h"
+#include "server/cli/simulate_text.h"
 
 namespace legoai::cli {
 namespace {
@@ -17,7 +18,25 @@ constexpr char kUnknownMfuNote[] =
     "MFU - : the device has no peak in the recipe's precision, or one below what is done; `lego simulate` says which\n";
 constexpr char kAllocatedNote[] =
     "memory: allocated by tensors at the peak, not reserved; what the device's allocator holds beside it is not predicted\n";
+constexpr char kTiesNote[] = "recipes whose times differ by less than 1 % stand in the order of their headroom\n";
 constexpr char kEstimatedNote[] = "~ estimated by closed forms, not simulated: it may not fit\n";
+
+// Near ties stand in the order of their headroom: a reader would take it for a mistake.
+bool TiesAreNotByTime(const v1::PlanResult& result) {
+  for (int i = 1; i < result.ranked_size(); ++i) {
+    const auto &before = result.ranked(i - 1), &after = result.ranked(i);
+    if (!after.estimated() && before.step_time_seconds() > after.step_time_seconds()) return true;
+  }
+  return false;
+}
+
+// What the winner makes of the cluster's time.
+std::string WinnersCost(const v1::PlanResult& result) {
+  const auto& winner = result.ranked(0);
+  const std::string cost = CostText(winner.running_cost());
+  if (winner.estimated() || cost.empty()) return "";
+  return absl::StrCat("rank 1: ", CountText(winner.running_cost().tokens_per_day()), " tokens a day; ", cost, "\n");
+}
 
 std::string RankedTable(const v1::PlanResult& result) {
   Table table({"rank", "<recipe", "step time", "tokens/s/device", "MFU", "peak allocated", "headroom"});
@@ -34,7 +53,8 @@ std::string RankedTable(const v1::PlanResult& result) {
                absl::StrCat(least, BytesText(ranked.peak_memory_bytes())),
                absl::StrCat(most, BytesText(ranked.headroom_bytes()))});
   }
-  return absl::StrCat(table.Text(), kAllocatedNote, any_estimated ? kEstimatedNote : "", all_mfus ? "" : kUnknownMfuNote);
+  return absl::StrCat(table.Text(), WinnersCost(result), TiesAreNotByTime(result) ? kTiesNote : "", kAllocatedNote,
+                      any_estimated ? kEstimatedNote : "", all_mfus ? "" : kUnknownMfuNote);
 }
 
 std::string RejectedTable(const v1::PlanResult& result, bool all) {

@@ -1,16 +1,11 @@
 #include "server/cli/simulate_command.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
-#include "planner/explain.h"
 #include "planner/headroom.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
@@ -20,77 +15,12 @@
 #include "server/cli/output.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"
-#include "simulator/hardware/catalog.h"
+#include "server/cli/simulate_text.h"
 
 namespace legoai::cli {
 namespace {
 
-constexpr size_t kBarWidth = 40;
 constexpr char kFullTrace[] = "full-trace";
-
-// The fields of a message of numbers with their values: "all_gather_buffer" becomes "all gather buffer".
-std::vector<std::pair<std::string, double>> Numbers(const google::protobuf::Message& message, const std::string& suffix) {
-  std::vector<std::pair<std::string, double>> numbers;
-  const Tree tree = ToTree(message);
-  for (const auto& [key, value] : tree.items()) {
-    std::string name = key;
-    if (name.size() > suffix.size() && name.ends_with(suffix)) name.resize(name.size() - suffix.size());
-    numbers.emplace_back(absl::StrReplaceAll(name, {{"_", " "}}), value.get<double>());
-  }
-  return numbers;
-}
-
-std::string TimeTable(const v1::Estimate& estimate) {
-  Table table({"<", "time", "share", "<"});
-  for (const auto& [name, seconds] : Numbers(estimate.breakdown(), "_seconds")) {
-    const double share = estimate.step_time_seconds() > 0 ? seconds / estimate.step_time_seconds() : 0;
-    table.Add({name, SecondsText(seconds), PercentText(share), Bar(share, kBarWidth)});
-  }
-  return table.Text();
-}
-
-std::string StageText(const v1::StageEstimate& stage) {
-  const int64_t headroom = planner::HeadroomBytes(stage);
-  std::string text =
-      absl::StrCat("stage ", stage.stage(), " (rank ", stage.rank(), "): peak ", BytesText(stage.peak_allocated_bytes()),
-                   " allocated (not reserved) of ", BytesText(planner::UsableBytes(stage)), " usable (",
-                   BytesText(stage.capacity_bytes()), " less ", BytesText(stage.reserve_bytes()), " reserve), ",
-                   headroom >= 0 ? BytesText(headroom) + " free" : Colored(Color::kRed, BytesText(-headroom) + " TOO MUCH"),
-                   "\n  peak at ", stage.peak_at(), "\n");
-  auto categories = Numbers(stage.categories(), "_bytes");
-  std::stable_sort(categories.begin(), categories.end(), [](auto& a, auto& b) { return a.second > b.second; });
-  Table table({"<  category", "bytes", "share", "<"});
-  for (const auto& [name, bytes] : categories) {
-    if (bytes == 0) continue;
-    const double share = bytes / std::max<double>(1, stage.peak_requested_bytes());
-    table.Add({"  " + name, BytesText(bytes), PercentText(share), Bar(share, kBarWidth)});
-  }
-  return text + table.Text();
-}
-
-std::string EstimateText(const v1::SimRequest& request, const v1::Estimate& estimate) {
-  std::string text =
-      absl::StrCat(estimate.model(), " (", CountText(estimate.parameters()), " parameters) on ", estimate.cluster(), " (",
-                   estimate.world_size(), estimate.world_size() == 1 ? " rank" : " ranks", ")\n",
-                   planner::Summarize(estimate.recipe()), "\n\n");
-  absl::StrAppend(&text, "step time  ", SecondsText(estimate.step_time_seconds()), "\n");
-  absl::StrAppend(&text, "throughput ", CountText(estimate.tokens_per_second_per_gpu()), " tokens/s per device\n");
-  const std::string utilization = absl::StrCat("MFU ", PercentText(estimate.mfu()), ", HFU ", PercentText(estimate.hfu()));
-  absl::StrAppend(&text, estimate.mfu_fault().empty() ? utilization : "MFU unknown: " + estimate.mfu_fault(), ", ",
-                  CountText(estimate.model_flops_per_token()), " FLOPs per token\n\n");
-  absl::StrAppend(&text, TimeTable(estimate), "\n");
-  for (const auto& stage : estimate.stages()) absl::StrAppend(&text, StageText(stage), "\n");
-  std::string models;
-  for (const auto& model : estimate.cost_models()) {
-    absl::StrAppend(&models, models.empty() ? "" : ", ", PercentText(model.share_of_compute_time()), " of compute time by ",
-                    model.name());
-  }
-  absl::StrAppend(&text, WithCommas(estimate.operators()), " operators captured in ", SecondsText(estimate.capture_seconds()),
-                  ", simulated in ", SecondsText(estimate.simulate_seconds()), "; ", models, "\n");
-  const std::string assumed = sim::AssumedEfficiencies(request.cluster().device());
-  if (request.cost_mode() == v1::COST_ROOFLINE && !assumed.empty()) absl::StrAppend(&text, assumed, "\n");
-  return text;
-}
 
 absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   auto recipe = ReadRecipe(arguments.Text("recipe"), arguments);
@@ -108,6 +38,8 @@ absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   *request.mutable_model() = *std::move(model);
   *request.mutable_cluster() = *std::move(cluster);
   *request.mutable_recipe() = *std::move(recipe);
+  if (absl::Status status = ReadPrice(arguments, request.mutable_cluster()); !status.ok()) return status;
+  request.set_details(true);
   request.set_cost_mode(arguments.Has("benchmark") ? v1::COST_BENCHMARK : v1::COST_ROOFLINE);
   request.set_chrome_trace_path(*trace);
   request.set_memory_timeline_path(*timeline);
@@ -189,6 +121,7 @@ Command SimulateCommand() {
       {"trace", "FILE", "writes the simulated step for ui.perfetto.dev; FILE.gz is compressed"},
       {"memory-timeline", "FILE", "writes memory by category over the step for ui.perfetto.dev; FILE.gz is compressed"},
       {kFullTrace, "", "writes every operator of every microbatch into these, and every point of memory, whatever the size"},
+      {"price", "P", "of a GPU for an hour, in any currency: what a billion tokens cost"},
       {"benchmark", "", "times the step's operators on this machine instead of the roofline (clusters of type cpu)"},
       {"server", "ADDRESS", "simulates on this server instead of here: HOST:PORT"}};
   spec.recipe_keys = true;

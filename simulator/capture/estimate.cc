@@ -17,8 +17,10 @@
 #include "simulator/cost/compute_cost.h"
 #include "simulator/cost/op_facts.h"
 #include "simulator/engine/chrome_trace.h"
+#include "simulator/engine/step_details.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/hardware/catalog.h"
+#include "simulator/hardware/running_cost.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/comm/cpu_kernels.h"
 #include "worker/model/model_facts.h"
@@ -137,6 +139,8 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
     estimate->set_mfu_fault(std::string(hfu.status().message()));
   }
   *estimate->mutable_breakdown() = step.breakdown;
+  for (size_t i = 0; i < step.stages.size(); ++i) *estimate->mutable_stages(i)->mutable_breakdown() = step.stages[i];
+  *estimate->mutable_running_cost() = RunningCostOf(request.cluster(), tokens, seconds);
   for (const auto& share : step.cost_models) *estimate->add_cost_models() = share;
   estimate->set_operators(step.operators);
   return absl::OkStatus();
@@ -197,6 +201,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   auto step = SimulateTime(request, traces, estimate, progress, &cluster);
   if (!step.ok()) return step.status();
   status = AddTime(request, *stages, *step, *dims, &estimate);
+  if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, *step, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));
   if (files) status = WriteFiles(request, {traces, *step, memory, cluster, AboutStep(estimate)}, file_options, progress);

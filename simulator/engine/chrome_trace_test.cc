@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "simulator/engine/testing/example_pipeline.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/comm/stream_ids.h"
 #include "worker/graph/trace_builder.h"
@@ -19,6 +20,7 @@ namespace {
 using graph::Phase;
 using graph::TraceBuilder;
 using nlohmann::json;
+using testing::Example;
 
 // A slice, counter or end of a flow as Perfetto reads it: microseconds times 1000, the rest cut off.
 int64_t NsOf(const json& microseconds) { return static_cast<int64_t>(microseconds.get<double>() * 1000.0); }
@@ -142,103 +144,9 @@ std::map<std::string, std::vector<std::pair<Slice, Slice>>> Flows(const Parsed& 
   return flows;
 }
 
-// One stage of a pipeline with sharded data: modules, recomputation, collectives beside the operators, an optimizer.
-TraceBuilder Stage(int64_t stage, int64_t stages, int64_t microbatches, int64_t width) {
-  TraceBuilder b;
-  std::vector<int64_t> ranks;
-  for (int64_t i = 0; i < stages; ++i) ranks.push_back(2 * i);
-  const int64_t pp = b.AddGroup("pp", ranks), dp = b.AddGroup("dp_shard", {2 * stage, 2 * stage + 1});
-  auto x = b.New(v1::BFLOAT16, {width, 512}, graph::StorageKind::kExternal);
-  auto shard = b.New(v1::BFLOAT16, {256, 512}, graph::StorageKind::kExternal, graph::Category::kShardedParameter);
-  auto weight = b.New(v1::BFLOAT16, {512, 512}, graph::StorageKind::kExternal, graph::Category::kUnshardedParameter);
-  std::vector<uint32_t> modules = {b.AddModule("model.layers.0.mlp"), b.AddModule("model.layers.0.norm"),
-                                   b.AddModule("model.layers.1.mlp")};
-  int64_t event = 0;
-  auto add = [&](const std::string& name, std::vector<TraceBuilder::Arg> arguments, std::vector<TraceBuilder::Tensor> results,
-                 int32_t microbatch, Phase phase, uint32_t module = 0, uint64_t writes = 0) {
-    graph::Instruction& op = b.Op(name, std::move(arguments), std::move(results), writes);
-    op.microbatch = microbatch;
-    op.phase = phase;
-    op.module = module;
-  };
-  auto receive = [&](uint16_t stream, int64_t peer, int32_t m, Phase phase) {
-    b.stream = stream;
-    add("lego::recv", {x, pp, peer}, {}, m, phase, 0, 1);
-    b.RecordEvent(stream, event);
-    b.stream = comm::kCompute;
-    b.WaitEvent(comm::kCompute, event++);
-  };
-  auto send = [&](uint16_t stream, int64_t peer, int32_t m, Phase phase) {
-    b.RecordEvent(comm::kCompute, event);
-    b.WaitEvent(stream, event++);
-    b.stream = stream;
-    add("lego::send", {x, pp, peer}, {}, m, phase);
-    b.stream = comm::kCompute;
-  };
-  auto operators = [&](int32_t m, Phase phase) {
-    for (uint32_t module : modules) {
-      auto y = b.New(v1::BFLOAT16, {width, 512});
-      add("aten::mm", {x, weight}, {y}, m, phase, module);
-      add("aten::add_.Tensor", {y, x, int64_t{1}}, {}, m, phase, module, 1);
-      b.Free(b.StorageOf(y));
-    }
-  };
-  for (int32_t m = 0; m < microbatches; ++m) {
-    if (stage > 0) receive(comm::kRecvPrevious, stage - 1, m, Phase::kForward);
-    b.stream = comm::kAllGather;
-    add("lego::all_gather_into", {weight, shard, dp}, {}, m, Phase::kForward, modules[0], 1);
-    b.RecordEvent(comm::kAllGather, event);
-    b.stream = comm::kCompute;
-    b.WaitEvent(comm::kCompute, event++);
-    operators(m, Phase::kForward);
-    if (stage + 1 < stages) send(comm::kSendNext, stage + 1, m, Phase::kForward);
-  }
-  for (int32_t m = 0; m < microbatches; ++m) {
-    if (stage + 1 < stages) receive(comm::kRecvNext, stage + 1, m, Phase::kBackward);
-    operators(m, Phase::kRecompute);
-    operators(m, Phase::kBackward);
-    b.RecordEvent(comm::kCompute, event);
-    b.WaitEvent(comm::kReduceScatter, event++);
-    b.stream = comm::kReduceScatter;
-    add("lego::reduce_scatter_into", {shard, weight, dp}, {}, m, Phase::kBackward, modules[0], 1);
-    b.stream = comm::kCompute;
-    if (stage > 0) send(comm::kSendPrevious, stage - 1, m, Phase::kBackward);
-  }
-  add("aten::add_.Tensor", {shard, shard, int64_t{1}}, {}, -1, Phase::kOptimizer, 0, 1);
-  return b;
-}
-
-// A pipeline with its simulation.
-struct Example {
-  std::vector<TraceBuilder> builders;
-  std::vector<StageTrace> stages;
-  v1::Cluster cluster;
-  StepSimulation simulation;
-  std::vector<MemoryProfile> memory;
-
-  Example(int64_t count, int64_t microbatches, int64_t width = 4096) {
-    for (int64_t s = 0; s < count; ++s) builders.push_back(Stage(s, count, microbatches, width));
-    cluster = *ParseCluster("h100-sxm-80:" + std::to_string(2 * count) + "x1");
-    for (int64_t s = 0; s < count; ++s) stages.push_back({&builders[s].trace(), s, 2 * s});
-    auto roofline = RooflineModel::Create(cluster.device());
-    auto result = SimulateStep(stages, cluster, **roofline, CollectiveCostModel(cluster));
-    EXPECT_TRUE(result.ok()) << result.status();
-    simulation = *std::move(result);
-    MemoryOptions options = MemoryOptionsOf(cluster.device());
-    options.timeline = true;
-    for (const StageTrace& stage : stages) memory.push_back(*SimulateMemory(*stage.trace, options));
-  }
-
-  TraceSource Source() const { return {stages, simulation, memory, cluster, {{"model", "a \"quoted\" name"}}}; }
-  int64_t Tasks() const {
-    return std::count_if(simulation.lowered.tasks.begin(), simulation.lowered.tasks.end(),
-                         [](const TaskInfo& info) { return info.kind != TaskKind::kMarker; });
-  }
-};
-
 Parsed Written(const Example& example, const TraceFileOptions& options = {}, std::string* left_out = nullptr,
                const std::string& name = "trace.json") {
-  const std::string path = testing::TempDir() + "/" + name;
+  const std::string path = ::testing::TempDir() + "/" + name;
   const auto report = WriteChromeTrace("--trace", path, example.Source(), options);
   EXPECT_TRUE(report.ok()) << report.status();
   if (report.ok() && left_out != nullptr) *left_out = report->left_out;
@@ -247,11 +155,11 @@ Parsed Written(const Example& example, const TraceFileOptions& options = {}, std
 
 TEST(ChromeTraceTest, SlicesNestAndTracksAreNamedWhateverTheStep) {
   const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 12; ++i) {
     const int64_t stages = 1 + random() % 4, microbatches = 1 + random() % 6, width = 1 + random() % 5000;
-    SCOPED_TRACE(testing::Message() << stages << " stages, " << microbatches << " microbatches, width " << width);
+    SCOPED_TRACE(::testing::Message() << stages << " stages, " << microbatches << " microbatches, width " << width);
     const Example example(stages, microbatches, width);
     for (int64_t limit : {int64_t{0}, int64_t{1} << 40}) {
       const Parsed trace = Written(example, {.task_limit = limit});
@@ -423,7 +331,7 @@ TEST(ChromeTraceTest, CountersAreThinnedButKeepTheirPeaks) {
 
 TEST(ChromeTraceTest, MemoryTimelinesHaveCountersAndNothingElse) {
   const Example example(2, 3);
-  const std::string path = testing::TempDir() + "/memory.json";
+  const std::string path = ::testing::TempDir() + "/memory.json";
   const auto report = WriteMemoryTimeline("--memory-timeline", path, example.Source());
   ASSERT_TRUE(report.ok()) << report.status();
   const Parsed trace(path);

@@ -65,9 +65,28 @@ OpFacts SliceArgs::Facts(const graph::Instruction& instruction) const {
   return FactsOf(InstructionView(*stage_.trace, instruction), *rows_[instruction.operator_index]);
 }
 
+SliceFacts SliceArgs::Of(const TaskInfo& task, double seconds) {
+  const graph::Instruction& instruction = stage_.trace->instructions[task.instruction];
+  const InstructionView op(*stage_.trace, instruction);
+  SliceFacts result;
+  result.shapes = ShapesOf(op);
+  const char* bound = nullptr;
+  if (task.kind == TaskKind::kCompute) {
+    const OpFacts facts = Facts(instruction);
+    result.flops = facts.flops;
+    result.bytes = static_cast<double>(facts.bytes());
+    bound = BoundOf(task, facts, seconds);
+  } else if (const auto call = ParseCollective(op); call.ok()) {
+    result.bytes = static_cast<double>(call->bytes);
+    bound = BoundOf(*call, TierOf(*call));
+  }
+  if (bound != nullptr) result.bound = bound;
+  return result;
+}
+
 void SliceArgs::Append(const TaskInfo& task, double seconds, std::string* text) {
   const InstructionView op(*stage_.trace, stage_.trace->instructions[task.instruction]);
-  AppendShapes(op, text);
+  absl::StrAppend(text, ",\"shapes\":\"", ShapesOf(op), "\"");
   if (task.kind == TaskKind::kCompute) return AppendOperator(task, seconds, text);
   const auto call = ParseCollective(op);
   if (!call.ok()) return;  // lowering has refused such a Trace
@@ -76,22 +95,26 @@ void SliceArgs::Append(const TaskInfo& task, double seconds, std::string* text) 
   absl::StrAppend(text, known);
 }
 
-void SliceArgs::AppendShapes(const InstructionView& op, std::string* text) const {
-  absl::StrAppend(text, ",\"shapes\":\"");
-  op.ForEachInput(ShapeList(*stage_.trace, shapes_, text));
+std::string SliceArgs::ShapesOf(const InstructionView& op) const {
+  std::string text;
+  op.ForEachInput(ShapeList(*stage_.trace, shapes_, &text));
   if (op.result_count() > 0) {
-    absl::StrAppend(text, " -> ");
-    op.ForEachResult(ShapeList(*stage_.trace, shapes_, text));
+    absl::StrAppend(&text, " -> ");
+    op.ForEachResult(ShapeList(*stage_.trace, shapes_, &text));
   }
-  absl::StrAppend(text, "\"");
+  return text;
 }
 
 void SliceArgs::AppendOperator(const TaskInfo& task, double seconds, std::string* text) const {
   const OpFacts facts = Facts(stage_.trace->instructions[task.instruction]);
   absl::StrAppend(text, ",\"flops\":", absl::StrFormat("%.0f", facts.flops), ",\"bytes\":", facts.bytes());
-  const bool dispatch = task.dispatch_seconds > seconds / 2;  // of a CPU, where it is part of the operator's time
-  const char* bound = dispatch ? "launch" : BoundOf(facts);
+  const char* bound = BoundOf(task, facts, seconds);
   if (bound != nullptr) absl::StrAppend(text, ",\"bound\":\"", bound, "\"");
+}
+
+// Of a CPU dispatch is part of the operator's time.
+const char* SliceArgs::BoundOf(const TaskInfo& task, const OpFacts& facts, double seconds) const {
+  return task.dispatch_seconds > seconds / 2 ? "launch" : BoundOf(facts);
 }
 
 // Asks the roofline what would be left without traffic, and without arithmetic.
@@ -107,22 +130,34 @@ const char* SliceArgs::BoundOf(const OpFacts& facts) const {
   return *roofline_->Seconds(arithmetic) >= *seconds ? "compute" : "memory bandwidth";
 }
 
+int SliceArgs::TierOf(const CollectiveCall& call) const {
+  const std::vector<int64_t>& ranks = stage_.trace->groups[call.group].ranks;
+  return collectives_->TierOf(call.peer >= 0 ? std::vector<int64_t>{stage_.rank, ranks[call.peer]} : ranks);
+}
+
+const char* SliceArgs::BoundOf(const CollectiveCall& call, int tier) const {
+  if (tier < 0) return "memory bandwidth";  // a copy within the device
+  const std::vector<int64_t>& ranks = stage_.trace->groups[call.group].ranks;
+  const auto seconds_of = [&](int64_t bytes) {
+    return call.peer < 0 ? collectives_->Time(call.kind, bytes, ranks)
+                         : collectives_->MessageTime(bytes, stage_.rank, ranks[call.peer]);
+  };
+  const auto empty = seconds_of(0), whole = seconds_of(call.bytes);
+  if (!empty.ok() || !whole.ok()) return nullptr;
+  return *empty > *whole / 2 ? "link latency" : "link bandwidth";
+}
+
 std::string SliceArgs::CollectiveText(const CollectiveCall& call) const {
   const graph::Group& group = stage_.trace->groups[call.group];
   std::string text = absl::StrCat(",\"bytes\":", call.bytes, ",\"group\":", Quoted(group.name));
-  auto seconds_of = [&](int64_t bytes) {
-    return call.peer < 0 ? collectives_->Time(call.kind, bytes, group.ranks)
-                         : collectives_->MessageTime(bytes, stage_.rank, group.ranks[call.peer]);
-  };
   const bool message = call.peer >= 0;
   absl::StrAppend(
       &text, message ? ",\"peer\":" : ",\"ranks\":", message ? group.ranks[call.peer] : static_cast<int64_t>(group.ranks.size()));
-  const int tier = collectives_->TierOf(message ? std::vector<int64_t>{stage_.rank, group.ranks[call.peer]} : group.ranks);
-  if (tier < 0) return text + ",\"bound\":\"memory bandwidth\"";  // a copy within the device
-  absl::StrAppend(&text, ",\"link\":", Quoted(cluster_->tiers(tier).name()));
-  const auto empty = seconds_of(0), whole = seconds_of(call.bytes);
-  if (!empty.ok() || !whole.ok()) return text;
-  return text + (*empty > *whole / 2 ? ",\"bound\":\"link latency\"" : ",\"bound\":\"link bandwidth\"");
+  const int tier = TierOf(call);
+  if (tier >= 0) absl::StrAppend(&text, ",\"link\":", Quoted(cluster_->tiers(tier).name()));
+  const char* bound = BoundOf(call, tier);
+  if (bound != nullptr) absl::StrAppend(&text, ",\"bound\":\"", bound, "\"");
+  return text;
 }
 
 }  // namespace legoai::sim

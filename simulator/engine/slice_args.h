@@ -16,6 +16,13 @@
 
 namespace legoai::sim {
 
+// The same of one task as values.
+struct SliceFacts {
+  std::string shapes, bound;
+  double flops = 0;  // 0 of a collective
+  double bytes = 0;
+};
+
 class SliceArgs {
  public:
   // Errors: those of ResolveOperators.
@@ -30,14 +37,21 @@ class SliceArgs {
   // `task` is of this stage and no marker; `seconds` is how long it takes alone.
   void Append(const TaskInfo& task, double seconds, std::string* text);
 
+  // As Append has it.
+  SliceFacts Of(const TaskInfo& task, double seconds);
+
   // Of no collective.
   OpFacts Facts(const graph::Instruction& instruction) const;
 
  private:
   SliceArgs(const StageTrace& stage, const v1::Cluster& cluster, std::vector<const OperatorRow*> rows);
-  void AppendShapes(const graph::InstructionView& op, std::string* text) const;
+  std::string ShapesOf(const graph::InstructionView& op) const;
   void AppendOperator(const TaskInfo& task, double seconds, std::string* text) const;
+  const char* BoundOf(const TaskInfo& task, const OpFacts& facts, double seconds) const;
   const char* BoundOf(const OpFacts& facts) const;
+  // What bounds a collective over `tier`; -1: within the device. Null: that is not known.
+  const char* BoundOf(const CollectiveCall& call, int tier) const;
+  int TierOf(const CollectiveCall& call) const;
   std::string CollectiveText(const CollectiveCall& call) const;
 
   const StageTrace stage_;

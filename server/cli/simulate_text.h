@@ -1,0 +1,18 @@
+// What `lego simulate` prints for people. Torch-free. Thread-safety: pure functions.
+#pragma once
+
+#include <string>
+
+#include "proto/legoai/v1/estimate.pb.h"
+#include "proto/legoai/v1/sim.pb.h"
+
+namespace legoai::cli {
+
+// Step time, throughput, costs; where the time goes, by part, stage, operator, module and along the critical path; memory by
+// stage; where the figures come from. Lists that `estimate` does not have are left out.
+std::string EstimateText(const v1::SimRequest& request, const v1::Estimate& estimate);
+
+// "a billion tokens take 1,234 GPU-hours and 2,468 in the currency of --price"; empty where there is no cost.
+std::string CostText(const v1::RunningCost& cost);
+
+}  // namespace legoai::cli
