@@ -68,6 +68,47 @@ TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
   }
 }
 
+// On real Traces: the parts of the stages and of the critical path are the step, costs follow from its time, and planning, which
+// asks for no details, gets none.
+TEST(EstimateRecipe, DetailsAddUpToTheStep) {
+  v1::SimRequest request = Request("h100-sxm-80:8x1", 2, 2, 2, v1::AC_FULL);
+  request.mutable_cluster()->set_price_per_gpu_hour(2);
+  const auto plain = EstimateRecipe(request);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->largest_operators_size() + plain->largest_modules_size() + plain->critical_path_size(), 0);
+  request.set_details(true);
+  const auto detailed = EstimateRecipe(request);
+  ASSERT_TRUE(detailed.ok()) << detailed.status();
+  const double step = detailed->step_time_seconds();
+  EXPECT_EQ(step, plain->step_time_seconds());
+  ASSERT_EQ(detailed->stages_size(), 2);
+  for (const auto& stage : detailed->stages()) {
+    const auto& parts = stage.breakdown();
+    EXPECT_NEAR(parts.compute_seconds() + parts.exposed_communication_seconds() + parts.bubble_seconds() +
+                    parts.launch_seconds() + parts.optimizer_seconds(),
+                step, 1e-9 * step);
+  }
+  double path = 0;
+  for (const auto& part : detailed->critical_path()) path += part.seconds();
+  EXPECT_NEAR(path, step, 1e-9 * step);
+  EXPECT_EQ(detailed->largest_operators_size(), 10);
+  bool recomputes = false;
+  for (const auto& op : detailed->largest_operators()) {
+    EXPECT_FALSE(op.name().empty());
+    EXPECT_FALSE(op.shapes().empty()) << op.name();
+    recomputes = recomputes || op.phase() == "recompute";
+  }
+  EXPECT_TRUE(recomputes) << "forward again";
+  const auto modules = detailed->largest_modules();
+  EXPECT_TRUE(std::any_of(modules.begin(), modules.end(), [](const auto& module) {
+    return module.module().find("layers.*.") != std::string::npos && module.modules() == 2;
+  })) << "two of the four layers are this stage's\n" << detailed->DebugString();
+  const auto& cost = detailed->running_cost();
+  const double tokens = kSeqLen * static_cast<double>(detailed->recipe().training().global_batch_size());
+  EXPECT_NEAR(cost.tokens_per_day(), tokens / step * 86400, 1e-6 * cost.tokens_per_day());
+  EXPECT_DOUBLE_EQ(cost.price_per_billion_tokens(), 2 * cost.gpu_hours_per_billion_tokens());
+}
+
 TEST(EstimateRecipe, ThereIsNoMfuWithoutAPeakThatHolds) {
   v1::SimRequest request = Request("h100-sxm-80:1x1", 1, 1, 1, v1::AC_FULL);
   const auto estimate = EstimateRecipe(request);
