@@ -150,7 +150,9 @@ int64_t ForeachNorm(const InstructionView& op, const WorkspaceContext& context) 
   return tensors * ((largest + 65535) / 65536) * 4;
 }
 
-bool IsFloating(v1::DType dtype) { return dtype == v1::FLOAT32 || dtype == v1::FLOAT64 || IsReduced({.dtype = dtype}); }
+bool IsFloating(v1::DType dtype) {
+  return dtype == v1::FLOAT32 || dtype == v1::FLOAT64 || dtype == v1::BFLOAT16 || dtype == v1::FLOAT16;
+}
 
 // The type in which tensors of these two are added; of different 16-bit types neither holds the other's numbers.
 v1::DType Common(v1::DType a, v1::DType b) {
