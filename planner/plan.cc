@@ -161,6 +161,14 @@ absl::Status CheckRequest(const v1::PlanRequest& request) {
   }
   if (std::isnan(request.budget_seconds())) return FieldError("budget_seconds", "nan", "give seconds, or 0 for no limit");
   if (absl::Status status = sim::CheckCluster(request.cluster()); !status.ok()) return Annotate(status, "cluster");
+  if (request.objective() == v1::MEMORY)
+    return FieldError("objective", "memory",
+                      "is not planned by yet: plans rank by step_time; min_headroom_bytes leaves room free");
+  if (request.min_headroom_bytes() < 0 || request.min_headroom_bytes() >= request.cluster().device().memory_bytes()) {
+    return FieldError("min_headroom_bytes", absl::StrCat(request.min_headroom_bytes()),
+                      absl::StrCat("must be at least 0, and less than the device's memory, ",
+                                   BytesText(static_cast<double>(request.cluster().device().memory_bytes()))));
+  }
   if (request.model().num_hidden_layers() <= 0) return FieldError("model", request.model().name(), "give a model with layers");
   return absl::OkStatus();
 }
@@ -171,7 +179,11 @@ absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& e
                                     const std::function<void(const PlanProgress&)>& progress, const std::function<bool()>& cancel,
                                     const std::function<absl::Duration()>& steady) {
   if (absl::Status status = CheckRequest(request); !status.ok()) return status;
-  return Run(request, estimator, progress, cancel, steady).Execute();
+  // Room that is asked for is a reserve like the device's own: bounds, simulations and ranking leave it free alike.
+  v1::PlanRequest roomy = request;
+  v1::Device* const device = roomy.mutable_cluster()->mutable_device();
+  device->set_reserve_bytes(device->reserve_bytes() + request.min_headroom_bytes());
+  return Run(roomy, estimator, progress, cancel, steady).Execute();
 }
 
 }  // namespace legoai::planner

@@ -40,7 +40,8 @@ inline constexpr absl::Duration kGrace = absl::Seconds(1);
 // (lego_sim_pool.h), so that some end in it however slow the machine is.
 inline constexpr absl::Duration kFirstFitLimit = absl::Minutes(10);
 
-// A request without budget_seconds simulates all that may fit.
+// A request without budget_seconds simulates all that may fit. Its min_headroom_bytes are left free beside the device's reserve; the
+// headrooms of the result have them in.
 //
 // `progress` is called after the enumeration, after each capture, and each second while captures are waited for; `cancel` is
 // asked for each candidate of the space and while captures are waited for; both may be empty. When the budget does not end it,

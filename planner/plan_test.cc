@@ -459,6 +459,31 @@ TEST(Plan, AResumedJobKeepsItsOptimizer) {
   EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
 }
 
+// Simulators are asked as if the device were smaller, the closed-form bound drops more, and the headroom shown has the room in.
+TEST(Plan, HeadroomThatIsAskedForIsLeftFree) {
+  struct RecordingEstimator : ArithmeticEstimator {
+    absl::Status Start(const v1::SimRequest& request) override {
+      reserves.insert(request.cluster().device().reserve_bytes());
+      return ArithmeticEstimator::Start(request);
+    }
+    std::set<int64_t> reserves;
+  } plain, roomy;
+  v1::PlanRequest request = Request();
+  const auto before = Plan(request, plain);
+  constexpr int64_t kRoom = int64_t{70} << 30;
+  request.set_min_headroom_bytes(kRoom);
+  const auto after = Plan(request, roomy);
+  ASSERT_TRUE(before.ok() && after.ok()) << before.status() << after.status();
+  const int64_t reserve = request.cluster().device().reserve_bytes();
+  EXPECT_EQ(plain.reserves, std::set<int64_t>{reserve});
+  EXPECT_EQ(roomy.reserves, std::set<int64_t>{reserve + kRoom});
+  EXPECT_GT(after->bounded_out(), before->bounded_out());
+  ASSERT_GT(after->ranked_size(), 0);
+  EXPECT_EQ(after->ranked(0).headroom_bytes(), 40 + kRoom) << "40 are left of what that simulator says";
+  EXPECT_TRUE(absl::StrContains(after->explanation(), "70.0 GiB of each device are left free, as asked for"));
+  EXPECT_FALSE(absl::StrContains(before->explanation(), "left free"));
+}
+
 TEST(Plan, RefusesNumbersThatCannotBe) {
   ArithmeticEstimator estimator;
   const auto refused = [&](const std::function<void(v1::PlanRequest&)>& change) -> std::string {
@@ -471,6 +496,9 @@ TEST(Plan, RefusesNumbersThatCannotBe) {
   EXPECT_EQ(refused([](auto& r) { r.set_global_batch(INT64_MAX); }), "global_batch");
   EXPECT_EQ(refused([](auto& r) { r.set_seq_len(INT64_MAX); }), "seq_len");
   EXPECT_EQ(refused([](auto& r) { r.set_budget_seconds(std::nan("")); }), "budget_seconds");
+  EXPECT_EQ(refused([](auto& r) { r.set_objective(v1::MEMORY); }), "objective");
+  EXPECT_EQ(refused([](auto& r) { r.set_min_headroom_bytes(-1); }), "min_headroom_bytes");
+  EXPECT_EQ(refused([](auto& r) { r.set_min_headroom_bytes(r.cluster().device().memory_bytes()); }), "min_headroom_bytes");
   EXPECT_EQ(refused([](auto& r) { r.mutable_cluster()->mutable_device()->set_host_dispatch_seconds(std::nan("")); }),
             "device.host_dispatch_seconds");
 }

@@ -55,6 +55,11 @@ class Maker {
     AddRejected();
     if (facts_.ranked.empty() && result_.not_reached() == 0 && result_.captured() + result_.bounded_out() > 0) FindLarger();
     result_.set_explanation(Explain(facts_, result_));
+    if (request_.min_headroom_bytes() > 0) {
+      absl::StrAppend(result_.mutable_explanation(), "\n- ", BytesText(request_.min_headroom_bytes()),
+                      " of each device are left free, as asked for: they are not counted as usable.");
+    }
+    result_.set_stopped_early(facts_.stopped_early);
     const std::string assumed = sim::AssumedEfficiencies(request_.cluster().device());
     if (!facts_.ranked.empty() && !assumed.empty()) absl::StrAppend(result_.mutable_explanation(), "\n", assumed);
     return std::move(result_);
@@ -97,6 +102,7 @@ class Maker {
     const int64_t top = request_.top() > 0 ? request_.top() : kDefaultTop;
     const auto add = [&](v1::RankedRecipe ranked) {
       ranked.set_rank(result_.ranked_size() + 1);
+      ranked.set_headroom_bytes(ranked.headroom_bytes() + request_.min_headroom_bytes());
       *result_.add_ranked() = std::move(ranked);
     };
     for (size_t i = 0; i < facts_.ranked.size() && result_.ranked_size() < top; ++i)

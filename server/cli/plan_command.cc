@@ -23,6 +23,7 @@
 #include "server/cli/output.h"
 #include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
+#include "server/cli/read_bytes.h"
 #include "server/cli/server_call.h"
 #include "worker/checkpoint/files.h"
 #include "worker/launch/processors.h"
@@ -73,6 +74,35 @@ absl::Status ReadLimits(const Arguments& arguments, v1::PlanRequest* request) {
   return absl::OkStatus();
 }
 
+// "4GiB", or "10%" of a device's memory.
+absl::Status ReadHeadroom(const Arguments& arguments, v1::PlanRequest* request) {
+  if (!arguments.Has("min-headroom")) return absl::OkStatus();
+  const std::string text = arguments.Text("min-headroom");
+  const int64_t memory = request->cluster().device().memory_bytes();
+  const auto bytes = ReadBytes(text, static_cast<double>(memory));
+  if (!bytes || *bytes >= static_cast<double>(memory)) {
+    return FieldError("--min-headroom", text,
+                      absl::StrCat("give what is to be left free of each device's ", BytesText(static_cast<double>(memory)),
+                                   ", as 4GiB, 512MiB or 10%"));
+  }
+  request->set_min_headroom_bytes(static_cast<int64_t>(*bytes));
+  return absl::OkStatus();
+}
+
+absl::Status ReadObjective(const Arguments& arguments) {
+  const std::string objective = arguments.Text("objective", "step_time");
+  if (objective == "step_time") return absl::OkStatus();
+  if (objective == "gpu_hours" || objective == "cost" || objective == "price") {
+    return FieldError("--objective", objective,
+                      "is step_time here: all recipes of a plan use the whole cluster, so the fastest takes the fewest GPU-hours "
+                      "and costs least; --price says how much");
+  }
+  if (objective == "memory")
+    return FieldError("--objective", objective,
+                      "is not planned by yet: plans rank by step_time; --min-headroom leaves room free");
+  return FieldError("--objective", objective, "must be step_time");
+}
+
 absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
   v1::PlanRequest request;
   auto base = ReadRecipe(arguments.Text("recipe"), arguments);
@@ -87,6 +117,8 @@ absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
   *request.mutable_model() = *std::move(model);
   *request.mutable_cluster() = *std::move(cluster);
   *request.mutable_base() = *std::move(base);
+  if (absl::Status status = ReadHeadroom(arguments, &request); !status.ok()) return status;
+  if (absl::Status status = ReadObjective(arguments); !status.ok()) return status;
   return request;
 }
 
@@ -208,6 +240,8 @@ Command PlanCommand() {
       {"budget-seconds", "T",
        absl::StrCat("ends simulating early, once a recipe fits (", absl::ToDoubleSeconds(planner::kDefaultBudget),
                     "); 0: simulates all that may fit, not the ", planner::kSimulations, " most promising only")},
+      {"min-headroom", "M", "what a recipe must leave free of each device, beside its reserve: 4GiB, or 10% of its memory (0)"},
+      {"objective", "O", "what to rank by: step_time, the fastest first"},
       {"price", "P", "of a GPU for an hour, in any currency: what a billion tokens cost"},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},

@@ -119,6 +119,8 @@ absl::StatusOr<v1::PlanRequest> MakeRequest(const LayoutRequest& request, const 
   }
   plan.set_budget_seconds(request.spec.planning().has_budget_seconds() ? request.spec.planning().budget_seconds()
                                                                        : kBudgetSeconds);
+  plan.set_objective(request.spec.planning().objective());
+  plan.set_min_headroom_bytes(request.spec.planning().min_headroom_bytes());
   if (kept) *plan.mutable_resume_from() = *kept;
   return plan;
 }

@@ -35,6 +35,8 @@ v1::PlanRequest RequestOf(const v1::Job& job, const v1::Cluster& cluster, const 
   *request.mutable_constraints() = spec.planning().constraints();
   request.set_budget_seconds(spec.planning().budget_seconds());
   request.set_top(spec.planning().top());
+  request.set_objective(spec.planning().objective());
+  request.set_min_headroom_bytes(spec.planning().min_headroom_bytes());
   if (kept) *request.mutable_resume_from() = *kept;
   return request;
 }

@@ -22,6 +22,7 @@ inline constexpr int64_t kMostRequestBytes = int64_t{4} << 20;
 inline constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 inline constexpr double kMostBudgetSeconds = 3600;
 inline constexpr int64_t kMostTop = 1000;
+inline constexpr int64_t kMostHeadroomBytes = int64_t{1} << 50;
 
 // Fields and enum values that this build does not know are refused: they ask for something that would not be done. So are control
 // characters in a text, but for a model's config_json, which has lines.

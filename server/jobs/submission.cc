@@ -96,7 +96,12 @@ absl::Status CheckPlanning(const v1::Recipe& recipe, v1::Planning* planning) {
   if (!(budget > 0 && budget <= kMostBudgetSeconds))
     return FieldError("spec.planning.budget_seconds", absl::StrCat(budget),
                       absl::StrCat("must be above 0 and at most ", kMostBudgetSeconds));
-  if (absl::Status status = CheckRange("spec.planning.top", planning->top(), 1, kMostTop); !status.ok()) return status;
+  absl::Status status = CheckRange("spec.planning.top", planning->top(), 1, kMostTop);
+  if (status.ok()) status = CheckRange("spec.planning.min_headroom_bytes", planning->min_headroom_bytes(), 0, kMostHeadroomBytes);
+  if (!status.ok()) return status;
+  if (planning->objective() == v1::MEMORY)
+    return FieldError("spec.planning.objective", "memory",
+                      "is not planned by yet: plans rank by step_time; min_headroom_bytes leaves room free");
   return CheckConstraints("spec.planning.constraints", {planning->constraints().begin(), planning->constraints().end()}, recipe);
 }
 

@@ -56,7 +56,7 @@ TEST(Submission, DefaultsAreFilledIn) {
   EXPECT_EQ(spec->resources().pool(), "default");
   EXPECT_FALSE(spec->resources().has_device_type());
   EXPECT_EQ(spec->planning().objective(), v1::STEP_TIME);
-  EXPECT_EQ(spec->planning().budget_seconds(), 10);
+  EXPECT_EQ(spec->planning().budget_seconds(), 300);
   EXPECT_EQ(spec->planning().top(), 10);
   EXPECT_EQ(spec->policy().priority(), 0);
   EXPECT_EQ(spec->policy().max_restarts(), 3);
