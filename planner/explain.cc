@@ -23,6 +23,20 @@ constexpr double kSafeHeadroom = 0.05;
 
 std::string Share(double part, double whole) { return absl::StrFormat("%.0f %%", whole > 0 ? 100 * part / whole : 0); }
 
+// "93 % compute, 7 % exposed communication": what would read "0 %" is left out.
+std::string PartsText(const v1::Breakdown& parts, double step) {
+  const std::pair<double, const char*> named[] = {{parts.compute_seconds(), "compute"},
+                                                  {parts.exposed_communication_seconds(), "exposed communication"},
+                                                  {parts.bubble_seconds(), "pipeline bubble"},
+                                                  {parts.launch_seconds(), "launch"},
+                                                  {parts.optimizer_seconds(), "optimizer"}};
+  std::vector<std::string> texts;
+  for (const auto& [seconds, name] : named) {
+    if (const std::string share = Share(seconds, step); share != "0 %") texts.push_back(absl::StrCat(share, " ", name));
+  }
+  return absl::StrJoin(texts, ", ");
+}
+
 // What the times rest on.
 std::string CostModels(const v1::Estimate& estimate) {
   std::vector<std::string> shares;
@@ -52,14 +66,10 @@ class Explainer {
  private:
   std::string Winner() const {
     const v1::Estimate& winner = *winner_.estimate;
-    const auto& parts = winner.breakdown();
     const auto& stage = FullestStage(winner);
     return absl::StrCat("The fastest recipe that fits is ", Summarize(winner.recipe()),
                         IsFastest() ? ": " : ", within the noise of the prediction: ", absl::StrFormat("%.4g", step_),
-                        " s a step, of which ", Share(parts.compute_seconds(), step_), " compute, ",
-                        Share(parts.exposed_communication_seconds(), step_), " exposed communication, ",
-                        Share(parts.bubble_seconds(), step_), " pipeline bubble, ", Share(parts.launch_seconds(), step_),
-                        " launch, ", Share(parts.optimizer_seconds(), step_), " optimizer. On its fullest device ",
+                        " s a step, of which ", PartsText(winner.breakdown(), step_), ". On its fullest device ",
                         BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)),
                         " usable are allocated (not reserved), at ", stage.peak_at(), ".", CostModels(winner));
   }
