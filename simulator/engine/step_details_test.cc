@@ -45,7 +45,8 @@ TEST(StepDetails, ThePartsOfTheCriticalPathAddUpToTheStep) {
 TEST(StepDetails, TheCriticalPathOfAPipelineLeadsThroughItsStages) {
   const Example example(/*stages=*/2, /*microbatches=*/4, /*width=*/1 << 20);
   std::map<std::string, std::map<int64_t, double>> seconds;
-  for (const auto& part : DetailsOf(example).critical_path()) seconds[part.kind()][part.stage()] += part.seconds();
+  const v1::Estimate details = DetailsOf(example);
+  for (const auto& part : details.critical_path()) seconds[part.kind()][part.stage()] += part.seconds();
   EXPECT_GT(seconds["forward"][0], 0);
   EXPECT_GT(seconds["backward"][1], 0);
   const double work = seconds["forward"][0] + seconds["forward"][1] + seconds["recompute"][0] + seconds["recompute"][1] +
