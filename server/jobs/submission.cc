@@ -92,6 +92,7 @@ absl::Status CheckPlanning(const v1::Recipe& recipe, v1::Planning* planning) {
   if (planning->objective() == v1::OBJECTIVE_UNSPECIFIED) planning->set_objective(v1::STEP_TIME);
   if (!planning->has_budget_seconds()) planning->set_budget_seconds(300);
   if (!planning->has_top()) planning->set_top(10);
+  if (!planning->has_min_headroom_bytes()) planning->set_min_headroom_bytes(0);
   const double budget = planning->budget_seconds();
   if (!(budget > 0 && budget <= kMostBudgetSeconds))
     return FieldError("spec.planning.budget_seconds", absl::StrCat(budget),

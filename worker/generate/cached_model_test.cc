@@ -69,11 +69,13 @@ TEST_P(CachedModelTest, LogitsAreThoseOfTheWholeSequence) {
   for (const int64_t prompt : {int64_t{1}, int64_t{5}, context - 3, context}) {
     const std::vector<int64_t> tokens = RandomTokens(context);
     const at::Tensor expected = Recompute(*whole, tokens);
+    // Sums of the same numbers in another order, in fp32.
+    const double most = 1e-5 * (1 + expected.abs().max().item<double>());
     CachedModel cached(Load(at::kFloat), at::kFloat, context);
     at::Tensor logits = cached.Feed(std::span(tokens).first(static_cast<size_t>(prompt)));
     for (int64_t at = prompt;; ++at) {
       ASSERT_EQ(logits.sizes(), at::IntArrayRef{config_.vocab_size()});
-      EXPECT_LT((logits - expected[at - 1]).abs().max().item<double>(), 1e-5) << "after " << at << " of " << prompt;
+      EXPECT_LT((logits - expected[at - 1]).abs().max().item<double>(), most) << "after " << at << " of " << prompt;
       EXPECT_EQ(cached.length(), at);
       if (at == context) break;
       logits = cached.Feed(std::span(tokens).subspan(static_cast<size_t>(at), 1));
