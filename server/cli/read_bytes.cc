@@ -24,7 +24,9 @@ std::optional<double> ReadBytes(absl::string_view text, double whole) {
     break;
   }
   text = absl::StripAsciiWhitespace(text);
-  const bool plain = !text.empty() && (absl::ascii_isdigit(text[0]) || text[0] == '.');  // no sign, "inf" or "nan"
+  // No sign, "inf", "nan" or "0x10".
+  const bool plain = !text.empty() && (absl::ascii_isdigit(text[0]) || text[0] == '.') &&
+                     text.find_first_not_of("0123456789.eE+-") == absl::string_view::npos;
   if (!plain || !absl::SimpleAtod(text, &number) || !std::isfinite(number * scale)) return std::nullopt;
   return number * scale;
 }
