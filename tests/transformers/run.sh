@@ -4,10 +4,11 @@
 set -euo pipefail
 test=$(readlink -f "$1")
 shift
-packages="$(cd "$(dirname "$test")/../.." && pwd)/.transformers"
+root=$(cd "$(dirname "$test")/../.." && pwd)
+packages=$root/.transformers nvidia=$(readlink -f "$root/.deps")/nvidia
 [ -d "$packages/transformers" ] || { echo "$packages is not there: run tools/fetch_deps transformers" >&2; exit 1; }
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 # Where libraries of NVIDIA lie that torch names, and what stands in for those that no CPU calls (make_torch).
-libraries=$packages/stubs:$(readlink -f "$packages/../.deps")/nvidia/cu13/lib:$(readlink -f "$packages/../.deps")/nvidia/nccl/lib
-HOME=$home HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$packages LD_LIBRARY_PATH=$libraries /usr/bin/python3 "$test" "$@"
+export LD_LIBRARY_PATH=$packages/stubs:$nvidia/cu13/lib:$nvidia/nccl/lib
+HOME=$home HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$packages /usr/bin/python3 "$test" "$@"
