@@ -205,17 +205,35 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
                              Path("trace.json"), "--memory-timeline", Path("memory.json")});
   ASSERT_EQ(result.code, 0) << result.err;
   const Json json = Json::parse(result.out);
-  EXPECT_EQ(Keys(json),
-            (std::set<std::string>{"model", "cluster", "recipe", "parameters", "world_size", "fits", "step_time_seconds",
-                                   "tokens_per_second_per_gpu", "model_flops_per_token", "mfu", "hfu", "breakdown", "stages",
-                                   "cost_models", "operators", "capture_seconds", "simulate_seconds", "mfu_fault"}));
+  EXPECT_EQ(Keys(json), (std::set<std::string>{"model",
+                                               "cluster",
+                                               "recipe",
+                                               "parameters",
+                                               "world_size",
+                                               "fits",
+                                               "step_time_seconds",
+                                               "tokens_per_second_per_gpu",
+                                               "model_flops_per_token",
+                                               "mfu",
+                                               "hfu",
+                                               "breakdown",
+                                               "stages",
+                                               "cost_models",
+                                               "operators",
+                                               "capture_seconds",
+                                               "simulate_seconds",
+                                               "mfu_fault",
+                                               "running_cost",
+                                               "largest_operators",
+                                               "largest_modules",
+                                               "critical_path"}));
   EXPECT_EQ(Keys(json["breakdown"]), (std::set<std::string>{"compute_seconds", "exposed_communication_seconds", "bubble_seconds",
                                                             "launch_seconds", "optimizer_seconds"}));
   ASSERT_EQ(json["stages"].size(), 1u);
   const Json& stage = json["stages"][0];
   EXPECT_EQ(Keys(stage),
             (std::set<std::string>{"stage", "rank", "peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
-                                   "reserve_bytes", "capacity_bytes", "categories", "peak_at"}));
+                                   "reserve_bytes", "capacity_bytes", "categories", "peak_at", "breakdown"}));
   EXPECT_TRUE(stage["peak_reserved_bytes"].is_null());
   int64_t sum = 0;
   for (const auto& [name, bytes] : stage["categories"].items()) sum += bytes.get<int64_t>();
@@ -227,7 +245,23 @@ TEST_F(Lego, SimulateGivesTheJsonThatScriptsRelyOn) {
   EXPECT_EQ(json["world_size"], 2);
   for (const char* file : {"trace.json", "memory.json"}) EXPECT_FALSE(Json::parse(ReadAll(Path(file))).empty()) << file;
   const Result table = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"});
-  EXPECT_NE(table.out.find("step time"), std::string::npos);
+  for (const char* part : {"step time", "the largest operators", "the largest modules", "critical path", "GPU-hours"})
+    EXPECT_NE(table.out.find(part), std::string::npos) << table.out;
+}
+
+TEST_F(Lego, PricesHeadroomAndObjectivesAreReadAndRefusedByName) {
+  const auto priced = Run({"simulate", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--price", "3", "-o", "json"});
+  ASSERT_EQ(priced.code, 0) << priced.err;
+  const Json cost = Json::parse(priced.out)["running_cost"];
+  EXPECT_DOUBLE_EQ(cost["price_per_billion_tokens"], 3 * cost["gpu_hours_per_billion_tokens"].get<double>());
+  const Json roomy = Json::parse(Run(Plan({"--min-headroom", "10%", "--top", "1"})).out);
+  EXPECT_NE(roomy["explanation"].get<std::string>().find("are left free, as asked for"), std::string::npos) << roomy;
+  ExpectError(Plan({"--min-headroom", "4GB"}), 2, {"--min-headroom", "4GB", "as 4GiB"});
+  ExpectError(Plan({"--min-headroom", "100%"}), 2, {"--min-headroom", "100%"});
+  ExpectError(Plan({"--objective", "cost"}), 2, {"--objective", "the fastest takes the fewest GPU-hours"});
+  ExpectError(Plan({"--objective", "memory"}), 2, {"--objective", "memory", "--min-headroom"});
+  ExpectError(Plan({"--objective", "speed"}), 2, {"--objective", "speed", "must be step_time"});
+  ExpectError(Plan({"--price", "-1"}), 2, {"--price"});
 }
 
 TEST_F(Lego, TraceFilesSayWhatTheyLeaveOut) {
@@ -281,9 +315,9 @@ TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
                                   "training.mixed_precision_param=float32"}));
   ASSERT_EQ(result.code, 0) << result.err;
   const Json json = Json::parse(result.out);
-  EXPECT_EQ(Keys(json),
-            (std::set<std::string>{"model", "cluster", "global_batch", "seq_len", "space", "pruned", "bounded_out", "captured",
-                                   "captured_unfit", "failed", "not_reached", "seconds", "ranked", "rejected", "explanation"}));
+  EXPECT_EQ(Keys(json), (std::set<std::string>{"model", "cluster", "global_batch", "seq_len", "space", "pruned", "bounded_out",
+                                               "captured", "captured_unfit", "failed", "not_reached", "seconds", "ranked",
+                                               "rejected", "explanation", "stopped_early"}));
   int64_t sum = json["bounded_out"].get<int64_t>() + json["captured"].get<int64_t>() + json["failed"].get<int64_t>() +
                 json["not_reached"].get<int64_t>();
   for (const auto& [rule, count] : json["pruned"].items()) sum += count.get<int64_t>();
@@ -294,7 +328,7 @@ TEST_F(Lego, PlanRanksAndItsCountsAddUp) {
   for (const Json& ranked : json["ranked"]) {
     EXPECT_EQ(Keys(ranked),
               (std::set<std::string>{"rank", "recipe", "recipe_toml", "step_time_seconds", "tokens_per_second_per_gpu", "mfu",
-                                     "peak_memory_bytes", "headroom_bytes", "memory", "breakdown", "estimated"}));
+                                     "peak_memory_bytes", "headroom_bytes", "memory", "breakdown", "estimated", "running_cost"}));
     EXPECT_EQ(ranked["estimated"], false);
     EXPECT_EQ(ranked["recipe"]["training"]["mixed_precision_param"], "float32");
     const double seconds = ranked["step_time_seconds"];
