@@ -56,7 +56,11 @@ std::string Another(const std::vector<std::string>& names) {
 class Explainer {
  public:
   Explainer(const PlanFacts& facts, const v1::PlanResult& result)
-      : facts_(facts), result_(result), winner_(facts.ranked[0]), step_(winner_.estimate->step_time_seconds()) {}
+      : facts_(facts),
+        result_(result),
+        winner_(facts.ranked[0]),
+        step_(winner_.estimate->step_time_seconds()),
+        by_memory_(facts.request->objective() == v1::MEMORY) {}
 
   std::string Text() {
     const std::string choices = Choices(), memory = MoreMemory(), headroom = Headroom(), next = Next();
@@ -67,11 +71,12 @@ class Explainer {
   std::string Winner() const {
     const v1::Estimate& winner = *winner_.estimate;
     const auto& stage = FullestStage(winner);
-    return absl::StrCat("The fastest recipe that fits is ", Summarize(winner.recipe()),
-                        IsFastest() ? ": " : ", within the noise of the prediction: ", absl::StrFormat("%.4g", step_),
-                        " s a step, of which ", PartsText(winner.breakdown(), step_), ". On its fullest device ",
-                        BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)),
-                        " usable are allocated (not reserved), at ", stage.peak_at(), ".", CostModels(winner));
+    return absl::StrCat(by_memory_ ? "The recipe with the smallest peak memory is " : "The fastest recipe that fits is ",
+                        Summarize(winner.recipe()), by_memory_ || IsFastest() ? ": " : ", within the noise of the prediction: ",
+                        absl::StrFormat("%.4g", step_), " s a step, of which ", PartsText(winner.breakdown(), step_),
+                        ". On its fullest device ", BytesText(stage.peak_allocated_bytes()), " of ",
+                        BytesText(UsableBytes(stage)), " usable are allocated (not reserved), at ", stage.peak_at(), ".",
+                        CostModels(winner));
   }
 
   bool IsFastest() const {
@@ -100,9 +105,17 @@ class Explainer {
   std::string Loses(size_t i) {
     const SimulatedRecipe& other = facts_.ranked[i];
     told_.insert(i);
-    return absl::StrCat("rank ", i + 1, " (", Summarize(other.estimate->recipe()), ") ",
-                        StepTimeText(other.estimate->step_time_seconds() / step_), CauseText(*facts_.request, winner_, other),
-                        ".");
+    const bool slower = !by_memory_ || other.estimate->step_time_seconds() > step_;
+    return absl::StrCat("rank ", i + 1, " (", Summarize(other.estimate->recipe()), ") ", by_memory_ ? MoreBytes(other) : "",
+                        StepTimeText(other.estimate->step_time_seconds() / step_),
+                        slower ? CauseText(*facts_.request, winner_, other) : "", ".");
+  }
+
+  // "needs 3.50 GiB more on its fullest device and "; of a near tie that needs less, nothing.
+  std::string MoreBytes(const SimulatedRecipe& other) const {
+    const int64_t more =
+        FullestStage(*other.estimate).peak_allocated_bytes() - FullestStage(*winner_.estimate).peak_allocated_bytes();
+    return more > 0 ? absl::StrCat("needs ", BytesText(more), " more on its fullest device and ") : "";
   }
 
   // Of one that does not fit, what more memory would give; empty if it is not faster.
@@ -172,6 +185,7 @@ class Explainer {
 
   // What a little more memory would give, of all that do not fit.
   std::string MoreMemory() const {
+    if (by_memory_) return "";  // it asks for less
     const SimulatedRecipe* least = nullptr;
     for (const SimulatedRecipe& one : facts_.unfit) {
       if (too_large_.count(one.survivor) > 0 || WithMoreMemory(one).empty()) continue;
@@ -208,6 +222,7 @@ class Explainer {
 
   // Of the first ones, those that no prediction tells apart.
   std::string NearTies() const {
+    if (by_memory_) return "";
     double fastest = step_;
     for (const auto& one : facts_.ranked) fastest = std::min(fastest, one.estimate->step_time_seconds());
     const auto ties = std::count_if(facts_.ranked.begin(), facts_.ranked.end(),
@@ -222,6 +237,7 @@ class Explainer {
   const v1::PlanResult& result_;
   const SimulatedRecipe& winner_;
   const double step_;
+  const bool by_memory_;
   std::set<size_t> told_;                // of facts_.ranked
   std::set<const Survivor*> too_large_;  // named as too large
 };
@@ -229,18 +245,24 @@ class Explainer {
 // What was not simulated, why, and what that means for the ranking.
 std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
   if (result.not_reached() == 0) return "";
+  const bool by_memory = facts.request->objective() == v1::MEMORY;
   const int64_t done = result.captured() + result.failed();
   std::string text = facts.ranked.empty() ? " " : "\n- ";
   if (facts.stopped_early) {
     absl::StrAppend(&text, "Stopped early after ", done, " of ", facts.planned, " simulations by the budget of ",
                     absl::StrFormat("%g s", facts.request->budget_seconds()),
-                    "; the ranking may change with more time. They were taken in the order of the closed-form estimate.");
+                    "; the ranking may change with more time. They were taken in the order of the closed-form ",
+                    by_memory ? "memory bound." : "estimate.");
   } else {
-    absl::StrAppend(&text, done, done == 1 ? " recipe was" : " recipes were",
-                    " simulated, the fastest by the closed-form estimate and one for each choice; ", result.not_reached(),
+    absl::StrAppend(&text, done, done == 1 ? " recipe was" : " recipes were", " simulated, ",
+                    by_memory ? "the smallest by the closed-form bound" : "the fastest by the closed-form estimate",
+                    " and one for each choice; ", result.not_reached(),
                     " more may fit (`lego plan --budget-seconds 0` simulates all).");
   }
-  if (!facts.ranked.empty() && !facts.not_simulated.empty()) {
+  if (by_memory && !facts.ranked.empty() && !facts.not_simulated.empty()) {
+    absl::StrAppend(&text, " Of those not simulated none needs less than ", BytesText(facts.not_simulated[0]->bound_bytes),
+                    " on its fullest device, by the bound.");
+  } else if (!facts.ranked.empty() && !facts.not_simulated.empty()) {
     absl::StrAppend(&text, " By that estimate the fastest that was not simulated ",
                     StepTimeText(facts.not_simulated[0]->roofline.step_seconds / facts.ranked[0].survivor->roofline.step_seconds),
                     ".");

@@ -5,14 +5,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "proto/legoai/v1/plan.pb.h"
+
 namespace legoai::planner {
 
-// Step times this close are called equal: predictions do not tell them apart.
+// Step times this close are called equal: predictions do not tell them apart. For plans by memory, peaks this close.
 inline constexpr double kNearTie = 0.01;
 
 struct Standing {
   double step_seconds = 0;
   int64_t headroom_bytes = 0;
+  int64_t peak_bytes = 0;  // of the fullest device; read for MEMORY alone
 };
 
 // Whether `seconds` is no more than kNearTie above `fastest`.
@@ -20,7 +23,8 @@ constexpr bool IsNearTie(double seconds, double fastest) { return seconds <= fas
 
 // Indices of `standings`, best first. The fastest and its near ties come first, then the fastest of the rest and its near ties,
 // and so on: "nearly equal" is not transitive, groups that begin with their fastest are an order nevertheless. In a group the
-// larger headroom wins, then the shorter time, then the smaller index.
-std::vector<size_t> RankOrder(const std::vector<Standing>& standings);
+// larger headroom wins, then the shorter time, then the smaller index. By MEMORY the groups are of peaks, and in a group the
+// shorter time wins, then the smaller peak.
+std::vector<size_t> RankOrder(const std::vector<Standing>& standings, v1::Objective objective = v1::STEP_TIME);
 
 }  // namespace legoai::planner

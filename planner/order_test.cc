@@ -28,6 +28,25 @@ TEST(RankOrder, GroupsBeginWithTheirFastest) {
   EXPECT_EQ(RankOrder({{1.018, 9}, {1.009, 3}, {1, 1}}), (std::vector<size_t>{1, 2, 0}));
 }
 
+// {seconds, headroom, peak}
+TEST(RankOrder, ByMemoryNearTiesGoToTheFaster) {
+  EXPECT_EQ(RankOrder({{1, 0, 2000}, {9, 0, 1000}, {5, 0, 1009}, {3, 0, 1011}}, v1::MEMORY), (std::vector<size_t>{2, 1, 3, 0}));
+}
+
+// The order by one objective is that by the other of what has changed places.
+TEST(RankOrder, TheTwoObjectivesAreOneRule) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::vector<Standing> by_time, by_memory;
+  for (int i = 0; i < 200; ++i) {
+    const int a = std::uniform_int_distribution<>(1000, 1100)(random), b = std::uniform_int_distribution<>(1, 9)(random);
+    by_time.push_back({static_cast<double>(a), -b, 0});
+    by_memory.push_back({static_cast<double>(b), 0, a});
+  }
+  EXPECT_EQ(RankOrder(by_time), RankOrder(by_memory, v1::MEMORY));
+}
+
 TEST(RankOrder, EqualOnesKeepTheirPlaces) { EXPECT_EQ(RankOrder({{1, 5}, {1, 5}, {1, 5}}), (std::vector<size_t>{0, 1, 2})); }
 
 // Random standings, many of them close or equal, in any arrangement.

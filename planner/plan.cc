@@ -40,7 +40,7 @@ class Run {
     auto space = PruneSpace(request_, cancel_, [this] { return TimeLeft(kFirstFitLimit) <= absl::ZeroDuration(); });
     if (!space.ok()) return space.status();
     space_ = *std::move(space);
-    schedule_.emplace(space_.survivors, /*everything=*/request_.budget_seconds() <= 0);
+    schedule_.emplace(space_.survivors, /*everything=*/request_.budget_seconds() <= 0, request_.objective());
     Report();
     absl::Status status = Capture();
     estimator_.StopAll();
@@ -92,7 +92,7 @@ class Run {
   // Until the schedule or the time is over.
   absl::Status Capture() {
     for (;;) {
-      const std::vector<size_t> round = schedule_->NextRound(FittingOrder(outcomes_.simulated));
+      const std::vector<size_t> round = schedule_->NextRound(FittingOrder(outcomes_.simulated, request_.objective()));
       if (round.empty()) return absl::OkStatus();
       const auto complete = CaptureRound(round);
       if (!complete.ok()) return complete.status();
@@ -161,9 +161,8 @@ absl::Status CheckRequest(const v1::PlanRequest& request) {
   }
   if (std::isnan(request.budget_seconds())) return FieldError("budget_seconds", "nan", "give seconds, or 0 for no limit");
   if (absl::Status status = sim::CheckCluster(request.cluster()); !status.ok()) return Annotate(status, "cluster");
-  if (request.objective() == v1::MEMORY)
-    return FieldError("objective", "memory",
-                      "is not planned by yet: plans rank by step_time; min_headroom_bytes leaves room free");
+  if (!v1::Objective_IsValid(request.objective()))
+    return FieldError("objective", absl::StrCat(request.objective()), "must be step_time or memory");
   if (request.min_headroom_bytes() < 0 || request.min_headroom_bytes() >= request.cluster().device().memory_bytes()) {
     return FieldError("min_headroom_bytes", absl::StrCat(request.min_headroom_bytes()),
                       absl::StrCat("must be at least 0, and less than the device's memory, ",

@@ -21,7 +21,7 @@ struct PlanFacts {
   const LegalSpace* space = nullptr;
   std::vector<SimulatedRecipe> ranked;         // that fit, best first
   std::vector<SimulatedRecipe> unfit;          // that do not, as in the space
-  std::vector<const Survivor*> not_simulated;  // fastest first by the closed-form estimate
+  std::vector<const Survivor*> not_simulated;  // best first by the closed forms
   int64_t planned = 0;                         // simulations that were to be, those that were done included
   bool stopped_early = false;                  // the budget of seconds came before `planned`
   std::optional<LargerCluster> larger;         // looked for where nothing fits

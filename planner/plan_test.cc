@@ -496,7 +496,7 @@ TEST(Plan, RefusesNumbersThatCannotBe) {
   EXPECT_EQ(refused([](auto& r) { r.set_global_batch(INT64_MAX); }), "global_batch");
   EXPECT_EQ(refused([](auto& r) { r.set_seq_len(INT64_MAX); }), "seq_len");
   EXPECT_EQ(refused([](auto& r) { r.set_budget_seconds(std::nan("")); }), "budget_seconds");
-  EXPECT_EQ(refused([](auto& r) { r.set_objective(v1::MEMORY); }), "objective");
+  EXPECT_EQ(refused([](auto& r) { r.set_objective(static_cast<v1::Objective>(7)); }), "objective");
   EXPECT_EQ(refused([](auto& r) { r.set_min_headroom_bytes(-1); }), "min_headroom_bytes");
   EXPECT_EQ(refused([](auto& r) { r.set_min_headroom_bytes(r.cluster().device().memory_bytes()); }), "min_headroom_bytes");
   EXPECT_EQ(refused([](auto& r) { r.mutable_cluster()->mutable_device()->set_host_dispatch_seconds(std::nan("")); }),

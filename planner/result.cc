@@ -72,7 +72,7 @@ class Maker {
     facts_.planned = outcomes_.planned;
     facts_.stopped_early = outcomes_.stopped_early;
     const auto simulated = [&](size_t i) { return SimulatedRecipe{&outcomes_.simulated.at(i), &space_.survivors[i]}; };
-    for (const size_t i : FittingOrder(outcomes_.simulated)) facts_.ranked.push_back(simulated(i));
+    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) facts_.ranked.push_back(simulated(i));
     for (size_t i = 0; i < space_.survivors.size(); ++i) {
       const auto found = outcomes_.simulated.find(i);
       if (found != outcomes_.simulated.end()) {
@@ -80,6 +80,10 @@ class Maker {
       } else if (outcomes_.failed.count(i) == 0) {
         facts_.not_simulated.push_back(&space_.survivors[i]);
       }
+    }
+    if (request_.objective() == v1::MEMORY) {
+      std::stable_sort(facts_.not_simulated.begin(), facts_.not_simulated.end(),
+                       [](const Survivor* a, const Survivor* b) { return a->bound_bytes < b->bound_bytes; });
     }
   }
 
@@ -144,16 +148,17 @@ class Maker {
 
 }  // namespace
 
-std::vector<size_t> FittingOrder(const std::map<size_t, v1::Estimate>& simulated) {
+std::vector<size_t> FittingOrder(const std::map<size_t, v1::Estimate>& simulated, v1::Objective objective) {
   std::vector<size_t> fitting;
   std::vector<Standing> standings;
   for (const auto& [i, estimate] : simulated) {
     if (!estimate.fits()) continue;
     fitting.push_back(i);
-    standings.push_back({estimate.step_time_seconds(), HeadroomBytes(FullestStage(estimate))});
+    const auto& stage = FullestStage(estimate);
+    standings.push_back({estimate.step_time_seconds(), HeadroomBytes(stage), stage.peak_allocated_bytes()});
   }
   std::vector<size_t> order;
-  for (const size_t place : RankOrder(standings)) order.push_back(fitting[place]);
+  for (const size_t place : RankOrder(standings, objective)) order.push_back(fitting[place]);
   return order;
 }
 

@@ -24,7 +24,7 @@ struct Outcomes {
 };
 
 // Of `simulated`, what fits, best first (order.h).
-std::vector<size_t> FittingOrder(const std::map<size_t, v1::Estimate>& simulated);
+std::vector<size_t> FittingOrder(const std::map<size_t, v1::Estimate>& simulated, v1::Objective objective);
 
 // All but `seconds`. Takes `space` to pieces.
 v1::PlanResult MakeResult(const v1::PlanRequest& request, LegalSpace space, const Outcomes& outcomes);

@@ -11,16 +11,18 @@ constexpr int kMostTries = 2;
 
 }  // namespace
 
-Schedule::Schedule(const std::vector<Survivor>& survivors, bool everything)
+Schedule::Schedule(const std::vector<Survivor>& survivors, bool everything, v1::Objective objective)
     : survivors_(survivors),
       most_(everything ? static_cast<int64_t>(survivors.size()) : std::min(kSimulations, static_cast<int64_t>(survivors.size()))),
       everything_(everything),
-      fastest_(survivors.size()),
+      by_memory_(objective == v1::MEMORY),
+      best_(survivors.size()),
       taken_(survivors.size(), false) {
-  std::iota(fastest_.begin(), fastest_.end(), 0);
-  smallest_ = fastest_;
+  std::iota(best_.begin(), best_.end(), 0);
+  smallest_ = best_;
   std::stable_sort(smallest_.begin(), smallest_.end(),
                    [&](size_t a, size_t b) { return survivors[a].bound_bytes < survivors[b].bound_bytes; });
+  if (by_memory_) best_ = smallest_;
 }
 
 int64_t Schedule::total() const { return std::max(most_, handed_out_); }
@@ -57,7 +59,9 @@ void Schedule::AddAlternatives(const std::vector<size_t>& fitting, int64_t room,
       return kChoices[c].value(survivors_[i].recipe) == kChoices[c].value(best.recipe);
     });
     if (!alike || tries_[c] == kMostTries) continue;
-    if (const auto other = Alternative(kChoices[c], best, tries_[c]++ > 0)) Take(*other, round);
+    const auto other = Alternative(kChoices[c], best, /*smallest=*/by_memory_ || tries_[c] > 0);
+    ++tries_[c];
+    if (other) Take(*other, round);
   }
 }
 
@@ -76,7 +80,7 @@ std::vector<size_t> Schedule::NextRound(const std::vector<size_t>& fitting) {
   }
   while (!only_compare && static_cast<int64_t>(round.size()) < room) {
     const bool for_memory = !first && fitting.empty() && round.size() % 2 == 0;
-    const auto next = for_memory ? NextOf(smallest_, &next_smallest_) : NextOf(fastest_, &next_fastest_);
+    const auto next = for_memory ? NextOf(smallest_, &next_smallest_) : NextOf(best_, &next_best_);
     if (!next) break;
     Take(*next, &round);
   }

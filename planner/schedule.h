@@ -25,7 +25,8 @@ inline constexpr int64_t kRound = 16;
 class Schedule {
  public:
   // `survivors` are the space's, fastest first by the closed forms, and outlive this. `everything`: all of them, in one round.
-  Schedule(const std::vector<Survivor>& survivors, bool everything);
+  // By MEMORY the smallest by the bound take the place of the fastest.
+  Schedule(const std::vector<Survivor>& survivors, bool everything, v1::Objective objective = v1::STEP_TIME);
 
   // Indices of the recipes to simulate next; none: it is over. `fitting`: those of all rounds so far that fit, best first.
   //
@@ -47,8 +48,9 @@ class Schedule {
   const std::vector<Survivor>& survivors_;
   const int64_t most_;  // where some fit
   const bool everything_;
-  std::vector<size_t> fastest_, smallest_;  // all indices, by the estimate and by the bound
-  size_t next_fastest_ = 0, next_smallest_ = 0;
+  const bool by_memory_;
+  std::vector<size_t> best_, smallest_;  // all indices, by what is ranked by and by the memory bound
+  size_t next_best_ = 0, next_smallest_ = 0;
   std::vector<bool> taken_;
   int64_t handed_out_ = 0;
   bool compared_ = false;  // alternatives to something that fits were looked for

@@ -55,6 +55,17 @@ int64_t One(int64_t) { return 1; }
 bool Always(size_t) { return true; }
 bool Never(size_t) { return false; }
 
+TEST(Schedule, ByMemoryTakesTheSmallestUpToTheCount) {
+  const std::vector<Survivor> survivors = Survivors(300, One, [](int64_t i) { return 1000 - i; });
+  Schedule schedule(survivors, /*everything=*/false, v1::MEMORY);
+  std::vector<size_t> all;
+  for (auto round = schedule.NextRound({}); !round.empty(); round = schedule.NextRound(all)) {
+    all.insert(all.end(), round.begin(), round.end());
+  }
+  ASSERT_EQ(all.size(), static_cast<size_t>(kSimulations));
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], 299 - i);
+}
+
 TEST(Schedule, TakesTheFastestUpToTheCount) {
   const auto rounds = Rounds(Survivors(300, One, One), Always);
   const std::vector<size_t> all = Flat(rounds);

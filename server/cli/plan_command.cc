@@ -89,18 +89,16 @@ absl::Status ReadHeadroom(const Arguments& arguments, v1::PlanRequest* request) 
   return absl::OkStatus();
 }
 
-absl::Status ReadObjective(const Arguments& arguments) {
+absl::StatusOr<v1::Objective> ReadObjective(const Arguments& arguments) {
   const std::string objective = arguments.Text("objective", "step_time");
-  if (objective == "step_time") return absl::OkStatus();
+  if (objective == "step_time") return v1::STEP_TIME;
+  if (objective == "memory") return v1::MEMORY;
   if (objective == "gpu_hours" || objective == "cost" || objective == "price") {
     return FieldError("--objective", objective,
                       "is step_time here: all recipes of a plan use the whole cluster, so the fastest takes the fewest GPU-hours "
                       "and costs least; --price says how much");
   }
-  if (objective == "memory")
-    return FieldError("--objective", objective,
-                      "is not planned by yet: plans rank by step_time; --min-headroom leaves room free");
-  return FieldError("--objective", objective, "must be step_time");
+  return FieldError("--objective", objective, "must be step_time or memory");
 }
 
 absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
@@ -118,7 +116,9 @@ absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
   *request.mutable_cluster() = *std::move(cluster);
   *request.mutable_base() = *std::move(base);
   if (absl::Status status = ReadHeadroom(arguments, &request); !status.ok()) return status;
-  if (absl::Status status = ReadObjective(arguments); !status.ok()) return status;
+  const auto objective = ReadObjective(arguments);
+  if (!objective.ok()) return objective.status();
+  request.set_objective(*objective);
   return request;
 }
 
@@ -241,7 +241,7 @@ Command PlanCommand() {
        absl::StrCat("ends simulating early, once a recipe fits (", absl::ToDoubleSeconds(planner::kDefaultBudget),
                     "); 0: simulates all that may fit, not the ", planner::kSimulations, " most promising only")},
       {"min-headroom", "M", "what a recipe must leave free of each device, beside its reserve: 4GiB, or 10% of its memory (0)"},
-      {"objective", "O", "what to rank by: step_time, the fastest first"},
+      {"objective", "O", "what to rank by: step_time, the fastest first, or memory, the smallest peak first (step_time)"},
       {"price", "P", "of a GPU for an hour, in any currency: what a billion tokens cost"},
       {"rejected", "closest|all", "what to list of the rejected (closest to fitting)"},
       {"recipe", "BASE.toml", "what every candidate inherits: data, optimizer, steps, checkpoints"},

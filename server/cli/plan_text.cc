@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/explain.h"
+#include "planner/order.h"
 #include "server/cli/output.h"
 #include "server/cli/simulate_text.h"
 
@@ -21,13 +22,16 @@ constexpr char kAllocatedNote[] =
 constexpr char kTiesNote[] = "recipes whose times differ by less than 1 % stand in the order of their headroom\n";
 constexpr char kEstimatedNote[] = "~ estimated by closed forms, not simulated: it may not fit\n";
 
-// Near ties stand in the order of their headroom: a reader would take it for a mistake.
+// Near ties stand in the order of their headroom, which a reader would take for a mistake. Of a plan that does not rank by time
+// nothing is to be said.
 bool TiesAreNotByTime(const v1::PlanResult& result) {
-  for (int i = 1; i < result.ranked_size(); ++i) {
-    const auto &before = result.ranked(i - 1), &after = result.ranked(i);
-    if (!after.estimated() && before.step_time_seconds() > after.step_time_seconds()) return true;
+  bool any = false;
+  for (int i = 1; i < result.ranked_size() && !result.ranked(i).estimated(); ++i) {
+    const double before = result.ranked(i - 1).step_time_seconds(), after = result.ranked(i).step_time_seconds();
+    if (before > after && !planner::IsNearTie(before, after)) return false;
+    any = any || before > after;
   }
-  return false;
+  return any;
 }
 
 // What the winner makes of the cluster's time.

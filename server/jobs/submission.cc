@@ -100,9 +100,6 @@ absl::Status CheckPlanning(const v1::Recipe& recipe, v1::Planning* planning) {
   absl::Status status = CheckRange("spec.planning.top", planning->top(), 1, kMostTop);
   if (status.ok()) status = CheckRange("spec.planning.min_headroom_bytes", planning->min_headroom_bytes(), 0, kMostHeadroomBytes);
   if (!status.ok()) return status;
-  if (planning->objective() == v1::MEMORY)
-    return FieldError("spec.planning.objective", "memory",
-                      "is not planned by yet: plans rank by step_time; min_headroom_bytes leaves room free");
   return CheckConstraints("spec.planning.constraints", {planning->constraints().begin(), planning->constraints().end()}, recipe);
 }
 
