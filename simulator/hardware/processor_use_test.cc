@@ -49,12 +49,12 @@ TEST(OthersShareTest, IsWhatIsBusyWithoutOnesOwn) {
   const auto share = [](const std::set<int>& cpus, double own) {
     return OthersShare(Times(kBefore, cpus), Times(kAfter, cpus), own).value();
   };
-  EXPECT_DOUBLE_EQ(share({}, 0), 0.5);
-  EXPECT_DOUBLE_EQ(share({}, 1.0), 0.25);
-  EXPECT_DOUBLE_EQ(share({0}, 0.5), 0.5) << "a stolen tick is someone else's";
-  EXPECT_DOUBLE_EQ(share({1}, 0.5), 0);
-  EXPECT_DOUBLE_EQ(share({1}, 0.7), 0) << "ticks are coarse";
-  EXPECT_DOUBLE_EQ(UsedShare(Times(kBefore, {1}), Times(kAfter, {1})).value(), 0.25);
+  EXPECT_NEAR(share({}, 0), 0.5, 1e-9);
+  EXPECT_NEAR(share({}, 1.0), 0.25, 1e-9);
+  EXPECT_NEAR(share({0}, 0.5), 0.5, 1e-9) << "a stolen tick is someone else's";
+  EXPECT_NEAR(share({1}, 0.5), 0, 1e-9);
+  EXPECT_NEAR(share({1}, 0.7), 0, 1e-9) << "ticks are coarse";
+  EXPECT_NEAR(UsedShare(Times(kBefore, {1}), Times(kAfter, {1})).value(), 0.25, 1e-9);
   EXPECT_FALSE(OthersShare(Times(kBefore, {}), Times(kBefore, {}), 0)) << "no time has passed";
   EXPECT_FALSE(OthersShare(Times(kAfter, {}), Times(kBefore, {}), 0));
 }
