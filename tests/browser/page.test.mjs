@@ -214,6 +214,16 @@ test('planning shows how far it is', async () => {
   });
 });
 
+test('workers show how much of their machines is in use', () => withPage(async (page) => {
+  await page.goto(`${base}/workers`);
+  const row = page.locator('tr', { hasText: 'node-1' });
+  await row.waitFor();
+  assert.match(await row.innerText(), /Processor: 87\.5 %/);
+  assert.match(await row.innerText(), /Memory: 16\.0 GiB of 64\.0 GiB/);
+  assert.equal(await row.getByRole('progressbar', { name: 'Processor of node-1 in use' }).getAttribute('aria-valuenow'), '88');
+  assert.doesNotMatch(await page.locator('tr', { hasText: 'node-4' }).innerText(), /Processor/, 'it is lost');
+}));
+
 test('workers are drained and taken back, after a question', () => withPage(async (page) => {
   await page.goto(`${base}/workers`);
   const row = page.locator('tr', { hasText: 'node-2' });

@@ -268,6 +268,19 @@ export interface FlightRecord {
   dumps: { rank: number; world_size: number; reason: string; entries: FlightEntry[] }[];
 }
 
+export interface WorkerUse {
+  time_us: number;
+  processor_share: number | null;
+  memory_bytes: number;
+  gpus: {
+    index: number;
+    utilization: number | null;
+    memory_bytes: number;
+    temperature_celsius: number | null;
+    power_watts: number | null;
+  }[];
+}
+
 export interface Worker {
   name: string;
   host: string;
@@ -291,6 +304,7 @@ export interface Worker {
   first_seen_time_us: number;
   last_seen_time_us: number;
   dropped_metrics: number;
+  use?: WorkerUse | null; // as last reported
 }
 
 export interface ServerInfo {
