@@ -398,8 +398,12 @@ test('a plan: live, pictures of it, two compared, one submitted', () => withPage
   await page.getByLabel('Key of constraint 1').fill('training.mixed_precision_param');
   await page.getByLabel('Value of constraint 1').fill('float32');
   await page.getByRole('button', { name: 'Plan', exact: true }).click();
-  await page.waitForSelector('text=/[1-8] of 8 recipes that may fit are simulated/');
+  await page.waitForSelector('text=/simulated [1-8] of 8 recipes that may fit/');
+  await page.waitForSelector('h2:has-text("Ranking so far")');
+  await page.waitForSelector('.scatter .point[data-rank="2"]');
+  assert.equal(await page.locator('text=Submit this').count(), 0, 'there is nothing to submit before the result');
   await page.waitForSelector('h2:has-text("Why this recipe")');
+  assert.equal(await page.locator('h2:has-text("Ranking so far")').count(), 0, 'the result has taken its place');
   assert.match(page.url(), /model=llama3-70b&device=b200&gpus=8&nodes=2&batch=64&seq=8192&c=training.mixed_precision_param%3Dfloat32/);
   assert.equal(await page.locator('.explanation li').count(), 2);
   assert.equal(await page.locator('.scatter .point[data-rank]').count(), 4);

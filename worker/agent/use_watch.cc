@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/nvml.h"
+#include "simulator/hardware/processor_use.h"
 
 namespace legoai::agent {
 namespace {

@@ -171,6 +171,7 @@ export interface PlanningProgress {
   captured: number;
   best_step_seconds: number | null;
   elapsed_seconds: number;
+  best: RankedRecipe[]; // of those that fit so far, at most ten, the best first; without recipe_toml
 }
 
 export interface WatchJobResponse {
