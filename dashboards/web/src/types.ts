@@ -292,6 +292,7 @@ export interface Worker {
     memory_bytes: number;
     memory_bandwidth_bytes_per_second: number;
     peak_flops: { dtype: string | null; flops_per_second: number }[];
+    measured_while_busy?: number | null; // share of the processors that others took meanwhile
   } | null;
   slots: number;
   slot_devices?: { index: number; uuid: string; name: string; memory_bytes: number }[];  // by slot; empty: processors
