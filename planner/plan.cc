@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/legal.h"
+#include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
 #include "proto/quantity_text.h"
@@ -63,6 +64,17 @@ class Run {
   bool MayStart() const { return TimeLeft(any_fits_ ? absl::ZeroDuration() : kFirstFitLimit) > absl::ZeroDuration(); }
   absl::Duration MayWait() const { return std::max(TimeLeft(any_fits_ ? kGrace : kFirstFitLimit), absl::ZeroDuration()); }
 
+  std::vector<v1::RankedRecipe> BestSoFar() const {
+    std::vector<v1::RankedRecipe> best;
+    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
+      if (static_cast<int64_t>(best.size()) == kBestSoFar) break;
+      v1::RankedRecipe& ranked = best.emplace_back(RankSimulatedSoFar(outcomes_.simulated.at(i)));
+      ranked.set_rank(static_cast<int64_t>(best.size()));
+      ranked.set_headroom_bytes(ranked.headroom_bytes() + request_.min_headroom_bytes());  // as in the result
+    }
+    return best;
+  }
+
   void Report() {
     reported_seconds_ = Elapsed();
     if (!progress_) return;
@@ -76,6 +88,7 @@ class Run {
       progress.best_step_seconds = best == 0 ? seconds : std::min(best, seconds);
     }
     progress.elapsed_seconds = Elapsed();
+    progress.best = BestSoFar();
     progress_(progress);
   }
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -27,7 +28,11 @@ struct PlanProgress {
   int64_t captured = 0;          // failed ones included
   double best_step_seconds = 0;  // 0: none fits so far
   double elapsed_seconds = 0;
+  std::vector<v1::RankedRecipe> best = {};  // of those that fit so far, as they would be ranked; without recipe_toml
 };
+
+// How many of the best a PlanProgress has.
+inline constexpr int64_t kBestSoFar = 10;
 
 // A budget for those who name none: several times what the simulations take on two cores, for the largest models too, so that
 // only a machine in trouble is cut short.
@@ -40,8 +45,8 @@ inline constexpr absl::Duration kGrace = absl::Seconds(1);
 // (lego_sim_pool.h), so that some end in it however slow the machine is.
 inline constexpr absl::Duration kFirstFitLimit = absl::Minutes(10);
 
-// A request without budget_seconds simulates all that may fit. Its min_headroom_bytes are left free beside the device's reserve; the
-// headrooms of the result have them in.
+// A request without budget_seconds simulates all that may fit. Its min_headroom_bytes are left free beside the device's reserve;
+// the headrooms of the result have them in.
 //
 // `progress` is called after the enumeration, after each capture, and each second while captures are waited for; `cancel` is
 // asked for each candidate of the space and while captures are waited for; both may be empty. When the budget does not end it,

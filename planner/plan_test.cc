@@ -84,6 +84,43 @@ int64_t Pruned(const v1::PlanResult& result) {
   return sum;
 }
 
+// What is shown while planning goes on becomes the ranking: in the same order, with the same numbers.
+TEST(PlanTest, TheBestSoFarBecomeTheRanking) {
+  for (const int64_t headroom : {0, 20}) {
+    v1::PlanRequest request = Request();
+    request.set_min_headroom_bytes(headroom);
+    request.set_top(kBestSoFar);
+    ArithmeticEstimator estimator;
+    std::vector<PlanProgress> told;
+    const auto result = Plan(request, estimator, [&](const PlanProgress& at) { told.push_back(at); });
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_FALSE(told.empty());
+    EXPECT_TRUE(told.front().best.empty()) << "nothing is simulated yet";
+    size_t before = 0;
+    for (const PlanProgress& at : told) {
+      EXPECT_GE(at.best.size(), before) << "what fits goes on to fit";
+      before = at.best.size();
+      ASSERT_LE(at.best.size(), static_cast<size_t>(std::min(at.captured, kBestSoFar)));
+      EXPECT_EQ(at.best.empty(), at.best_step_seconds == 0);
+      for (size_t i = 0; i < at.best.size(); ++i) {
+        EXPECT_EQ(at.best[i].rank(), static_cast<int64_t>(i + 1));
+        EXPECT_EQ(at.best[i].recipe_toml(), "");
+        EXPECT_FALSE(at.best[i].estimated());
+        EXPECT_GE(at.best[i].step_time_seconds(), at.best_step_seconds);
+      }
+    }
+    const auto& last = told.back().best;
+    ASSERT_EQ(static_cast<int64_t>(last.size()), kBestSoFar);
+    ASSERT_EQ(result->ranked_size(), kBestSoFar);
+    for (int i = 0; i < kBestSoFar; ++i) {
+      v1::RankedRecipe ranked = result->ranked(i);
+      EXPECT_NE(ranked.recipe_toml(), "");
+      ranked.clear_recipe_toml();
+      EXPECT_EQ(last[i].SerializeAsString(), ranked.SerializeAsString()) << "rank " << i + 1;
+    }
+  }
+}
+
 TEST(Plan, EveryCandidateEndsInOneCount) {
   ArithmeticEstimator estimator;
   auto result = Plan(Request(), estimator);

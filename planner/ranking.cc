@@ -21,10 +21,15 @@ std::string FileText(v1::Recipe recipe) {
 }  // namespace
 
 v1::RankedRecipe RankSimulated(const v1::Estimate& estimate) {
+  v1::RankedRecipe ranked = RankSimulatedSoFar(estimate);
+  ranked.set_recipe_toml(FileText(estimate.recipe()));
+  return ranked;
+}
+
+v1::RankedRecipe RankSimulatedSoFar(const v1::Estimate& estimate) {
   const auto& stage = FullestStage(estimate);
   v1::RankedRecipe ranked;
   *ranked.mutable_recipe() = estimate.recipe();
-  ranked.set_recipe_toml(FileText(estimate.recipe()));
   ranked.set_step_time_seconds(estimate.step_time_seconds());
   ranked.set_tokens_per_second_per_gpu(estimate.tokens_per_second_per_gpu());
   ranked.set_mfu(estimate.mfu());

@@ -12,6 +12,9 @@ namespace legoai::planner {
 // Of a recipe that was simulated and fits.
 v1::RankedRecipe RankSimulated(const v1::Estimate& estimate);
 
+// The same without recipe_toml, for what is shown while planning goes on.
+v1::RankedRecipe RankSimulatedSoFar(const v1::Estimate& estimate);
+
 // Of a recipe that was not simulated, marked so: times are the roofline estimate's, peak_memory_bytes is the lower bound and
 // headroom_bytes what that leaves at most. It may not fit, and has no memory by category.
 v1::RankedRecipe RankEstimated(const v1::PlanRequest& request, const Survivor& survivor);

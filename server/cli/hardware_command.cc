@@ -98,6 +98,7 @@ std::string GpusLines(const HostGpus& found) {
 absl::StatusOr<int> List(const Arguments& arguments) {
   auto host = LoadHostDevice();
   if (!host.ok()) return host.status();
+  if (*host) WarnIfMeasuredBusy(**host);
   if (arguments.format() != Format::kTable) {
     Tree tree;
     tree["devices"] = Tree::array();

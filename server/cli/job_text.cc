@@ -85,6 +85,12 @@ std::string AttemptsTable(const google::protobuf::RepeatedPtrField<v1::Attempt>&
   return table.empty() ? "" : "\n" + table.Text();
 }
 
+// What is in use, by whomever, of what it has.
+std::string MemoryText(const v1::Worker& worker) {
+  const std::string all = BytesText(static_cast<double>(worker.host_memory_bytes()));
+  return worker.has_use() ? absl::StrCat(BytesText(static_cast<double>(worker.use().memory_bytes())), " of ", all) : all;
+}
+
 }  // namespace
 
 std::string TimeText(int64_t time_us) {
@@ -203,7 +209,8 @@ std::string LogText(const v1::LogLine& line) {
 }
 
 std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& workers) {
-  Table table({"<worker", "<state", "<pool", "<device", "slots", "free", "memory", "<host", "<last heard of", "<jobs"});
+  Table table(
+      {"<worker", "<state", "<pool", "<device", "slots", "free", "processor", "memory", "<host", "<last heard of", "<jobs"});
   for (const v1::Worker& worker : workers) {
     int64_t used = 0;
     std::vector<std::string> jobs;
@@ -212,8 +219,9 @@ std::string WorkersTable(const google::protobuf::RepeatedPtrField<v1::Worker>& w
       jobs.push_back(absl::StrCat(Id(use.job()), " x", use.slots()));
     }
     table.Add({Id(worker.name()), WorkerStateText(worker), worker.pool(), worker.device().type(), absl::StrCat(worker.slots()),
-               absl::StrCat(std::max<int64_t>(0, worker.slots() - used)), BytesText(worker.host_memory_bytes()), worker.host(),
-               TimeText(worker.last_seen_time_us()), absl::StrJoin(jobs, ", ")});
+               absl::StrCat(std::max<int64_t>(0, worker.slots() - used)),
+               worker.use().has_processor_share() ? PercentText(worker.use().processor_share()) : "-", MemoryText(worker),
+               worker.host(), TimeText(worker.last_seen_time_us()), absl::StrJoin(jobs, ", ")});
   }
   return table.Text();
 }

@@ -1,5 +1,7 @@
 #include "server/cli/machine.h"
 
+#include <cstdio>
+
 #include "simulator/hardware/catalog.h"
 #include "worker/launch/programs.h"
 
@@ -9,10 +11,17 @@ absl::StatusOr<std::string> FindSim() { return launch::FindProgram("lego-sim", "
 absl::StatusOr<std::string> FindTrainer() { return launch::FindTrainer(); }
 absl::StatusOr<std::string> FindMeasure() { return launch::FindProgram("lego-measure", "simulator/capture", "LEGOAI_MEASURE"); }
 
+void WarnIfMeasuredBusy(const v1::Device& device) {
+  const std::string text = sim::MeasuredBusyText(device);
+  if (!text.empty()) std::fprintf(stderr, "warning: %s\n", text.c_str());
+}
+
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text) {
   auto host = LoadHostDevice();
   if (!host.ok()) return host.status();
-  return sim::ParseCluster(text, host->has_value() ? &**host : nullptr);
+  auto cluster = sim::ParseCluster(text, host->has_value() ? &**host : nullptr);
+  if (cluster.ok()) WarnIfMeasuredBusy(cluster->device());
+  return cluster;
 }
 
 }  // namespace legoai::cli

@@ -20,7 +20,10 @@ absl::StatusOr<std::string> FindMeasure();
 using sim::HostDevicePath;
 using sim::LoadHostDevice;
 
-// `--cluster`, with this machine's measured CPU for type "cpu".
+// One line on standard error where others were busy while this device was measured.
+void WarnIfMeasuredBusy(const v1::Device& device);
+
+// `--cluster`, with this machine's measured CPU for type "cpu"; standard error is told if that was measured busy.
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text);
 
 }  // namespace legoai::cli

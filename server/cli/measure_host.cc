@@ -52,6 +52,7 @@ absl::StatusOr<v1::Device> MeasureHost(const std::string& path) {
     return absl::InternalError(absl::StrCat(*program, " did not print a Device message"));
   }
   if (absl::Status status = checkpoint::WriteFile(path, *text); !status.ok()) return status;
+  WarnIfMeasuredBusy(device);
   return device;
 }
 

@@ -8,7 +8,8 @@
 
 namespace legoai::cli {
 
-// Ten seconds with all cores busy, of which standard error is told; keeps the result in the file `path`. Errors: FieldError of
+// Ten seconds with all cores busy, of which standard error is told, and of others that were busy meanwhile; keeps the result in
+// the file `path`. Errors: FieldError of
 // --out where that cannot be written, NotFound without the program that measures, Internal where it fails.
 absl::StatusOr<v1::Device> MeasureHost(const std::string& path);
 

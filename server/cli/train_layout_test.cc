@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/cli/testing/lego_process.h"
 
 namespace legoai::cli {
@@ -135,6 +136,21 @@ TEST_F(TrainLayout, ARecipeInAPrecisionThatIsEmulatedSaysSoAndHasNoPeak) {
   EXPECT_EQ(Json::parse(dry("--training.mixed_precision_param=float32").out)["peak_flops_per_second"], 0.0)
       << "the catalog's cpu is not this machine";
   EXPECT_THAT(Run(Train({"--nproc", "1", "--dry-run"})).err, HasSubstr("this machine was not measured"));
+}
+
+// The file says it of this machine's processor; what is planned for another device does not go by it.
+TEST_F(TrainLayout, FiguresThatWereMeasuredOnABusyMachineAreNotUsedWithoutAWord) {
+  const auto words = [this](const std::string& cluster) {
+    return std::vector<std::string>{"simulate", "--recipe", Path("recipe.toml"), "--cluster", cluster};
+  };
+  const std::string said = "warning: others took 43.0 % of the processors while this machine was measured";
+  EXPECT_THAT(Run(words("cpu:1x1")).err, Not(HasSubstr(said)));
+  Write(Path("cpu.txtpb"), absl::StrCat(kDevice, "measured_while_busy: 0.01\n"));
+  EXPECT_THAT(Run(words("cpu:1x1")).err, Not(HasSubstr("others took")));
+  Write(Path("cpu.txtpb"), absl::StrCat(kDevice, "measured_while_busy: 0.43\n"));
+  EXPECT_THAT(Run(words("cpu:1x1")).err, HasSubstr(said));
+  EXPECT_THAT(Run(words("h100-sxm-80:1x1")).err, Not(HasSubstr("others took")));
+  EXPECT_THAT(Run(Train({"--nproc", "1", "--dry-run"})).err, HasSubstr(said));
 }
 
 TEST_F(TrainLayout, SequencesBeyondTheContextAreSaid) {

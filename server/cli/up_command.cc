@@ -18,6 +18,7 @@
 #include "server/cli/measure_host.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
+#include "simulator/hardware/host_device.h"
 #include "worker/launch/programs.h"
 
 namespace legoai::cli {
@@ -139,11 +140,19 @@ absl::StatusOr<int> Stop(const Arguments& arguments, LocalService& service) {
   return kDone;
 }
 
-// Plans for this machine go by what was measured here.
-absl::Status MeasureOnce() {
+// Plans for this machine go by what was measured here. What was measured while others were busy is measured anew once they are
+// not.
+absl::Status MeasureWhereNeeded(LocalService& service) {
   const auto host = LoadHostDevice();
-  if (!host.ok() || *host) return host.status();
-  return MeasureHost(HostDevicePath()).status();
+  if (!host.ok()) return host.status();
+  if (*host && !sim::WasMeasuredBusy(**host)) return absl::OkStatus();
+  if (*host && !sim::HostIsQuiet()) {
+    WarnIfMeasuredBusy(**host);
+    return absl::OkStatus();
+  }
+  const absl::Status measured = MeasureHost(HostDevicePath()).status();
+  if (measured.ok() && *host) service.EndAgent();
+  return measured;
 }
 
 std::string Hints(const Arguments& arguments, const LocalService& service) {
@@ -170,7 +179,7 @@ absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
   {
     const auto lock = service.Lock();
     if (!lock.ok()) return lock.status();
-    if (absl::Status status = MeasureOnce(); !status.ok()) return status;
+    if (absl::Status status = MeasureWhereNeeded(service); !status.ok()) return status;
     if (absl::Status status = service.Start(*server, *agent); !status.ok()) return status;
   }
   const bool stays = arguments.Has("foreground");
@@ -213,9 +222,9 @@ Command UpCommand() {
                   {"slots", "N", "ranks at a time; one for each GPU, or physical core, if not given"},
                   {"foreground", "", "stays until Ctrl-C or SIGTERM, then ends both: for containers"}};
   spec.details =
-      "Measures this machine first, if that was not done. Can be repeated: what runs with these options is left alone, what "
-      "runs\n"
-      "with others, or is of another build, is ended and started anew.";
+      "Measures this machine first, if that was not done, and again where others were busy meanwhile and are not now. Can be\n"
+      "repeated: what runs with these options is left alone, what runs with others, or is of another build, is ended and\n"
+      "started anew.";
   spec.example = "lego up";
   return {spec, Run};
 }

@@ -196,6 +196,7 @@ v1::PlanningProgress Controller::ToProto(const planner::PlanProgress& progress) 
   proto.set_captured(progress.captured);
   if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
   proto.set_elapsed_seconds(progress.elapsed_seconds);
+  for (const v1::RankedRecipe& ranked : progress.best) *proto.add_best() = ranked;
   return proto;
 }
 

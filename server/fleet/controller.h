@@ -101,10 +101,11 @@ class Controller : public Fleet {
   };
   struct WorkerEntry {
     v1::Worker facts;
-    uint64_t session = 0;  // 0: not connected
-    absl::Duration heard;  // the last time
-    bool leaves = false;   // it stops what runs there, and says goodbye
-    int64_t refused = 0;   // messages of its agents that were not taken
+    uint64_t session = 0;                             // 0: not connected
+    absl::Duration heard;                             // the last time
+    bool leaves = false;                              // it stops what runs there, and says goodbye
+    int64_t refused = 0;                              // messages of its agents that were not taken
+    std::optional<v1::WorkerUse> use = std::nullopt;  // of the machine, as this session's agent said last
   };
   struct PlanUnderWay {
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);

@@ -1,4 +1,5 @@
 // Sessions: what agents say, and what follows from their coming and going.
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -36,6 +37,17 @@ absl::Status CheckSlotDevices(const v1::Worker& worker) {
   return absl::OkStatus();
 }
 
+// Shares are shares, and nothing is less than none: what is shown and counted of a worker rests on it.
+bool MakesSense(const v1::WorkerUse& use) {
+  const auto is_share = [](double share) { return share >= 0 && share <= 1; };
+  bool sensible = use.memory_bytes() >= 0 && (!use.has_processor_share() || is_share(use.processor_share()));
+  for (const v1::GpuUse& gpu : use.gpus()) {
+    sensible = sensible && gpu.memory_bytes() >= 0 && (!gpu.has_utilization() || is_share(gpu.utilization())) &&
+               std::isfinite(gpu.temperature_celsius()) && std::isfinite(gpu.power_watts());
+  }
+  return sensible;
+}
+
 }  // namespace
 
 absl::Status Controller::CheckHello(const v1::Hello& hello) const {
@@ -68,6 +80,7 @@ absl::Status Controller::CheckHello(const v1::Hello& hello) const {
 // Of the worker whose agent says hello: what it says, and what is known of it already.
 absl::StatusOr<v1::Worker> Controller::NewFacts(const v1::Hello& hello) const {
   v1::Worker facts = hello.worker();
+  facts.clear_use();  // heartbeats tell it
   facts.set_state(v1::READY);
   facts.set_last_seen_time_us(options_.now_us());
   facts.set_first_seen_time_us(facts.last_seen_time_us());
@@ -180,6 +193,7 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
   const int64_t dropped = heartbeat.dropped_metrics() - entry.facts.dropped_metrics();
   if (options_.metrics != nullptr && dropped > 0) options_.metrics->TelemetryDropped(dropped);
   entry.facts.set_dropped_metrics(heartbeat.dropped_metrics());
+  if (heartbeat.has_use() && MakesSense(heartbeat.use())) entry.use = heartbeat.use();
   v1::ToAgent answer;
   answer.mutable_heartbeat()->set_sequence(heartbeat.sequence());
   for (const v1::LeaseId& lease : Revoked(found->second.worker, found->second.instance, heartbeat.leases()))
@@ -388,6 +402,7 @@ v1::Worker Controller::Facts(const WorkerEntry& entry) const {
   worker.set_connected(entry.session != 0);
   if (options_.steady() - entry.heard > options_.lease_ttl) worker.set_state(v1::LOST);
   for (const v1::SlotUse& use : book_.Use(worker.name())) *worker.add_used() = use;
+  if (entry.use) *worker.mutable_use() = *entry.use;
   return worker;
 }
 

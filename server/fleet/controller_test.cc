@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,40 @@ TEST_F(FleetTest, AServerThatEndsFailsNoJobThatItPlans) {
   hold_plans_ = false;
   StartController();
   EXPECT_EQ(AwaitState(job, SUBMITTED).reason().find("cancelled"), std::string::npos);
+}
+
+TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
+  TestAgent agent("a");
+  Connect(&agent);
+  EXPECT_FALSE(controller_->Workers().at(0).has_use());
+  const int64_t writes = store_->writes;
+  v1::Heartbeat heartbeat;
+  heartbeat.mutable_use()->set_processor_share(0.75);
+  heartbeat.mutable_use()->set_memory_bytes(4096);
+  controller_->Heartbeat(agent.session, heartbeat);
+  EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.75);
+  heartbeat.mutable_use()->set_processor_share(0.5);
+  controller_->Heartbeat(agent.session, heartbeat);
+  EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.5);
+  EXPECT_EQ(controller_->Workers().at(0).use().memory_bytes(), 4096);
+  EXPECT_EQ(store_->writes, writes) << "a heartbeat writes nothing";
+  Beat(&agent, {});
+  EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.5) << "what says nothing of it takes nothing back";
+  for (const double share : {-0.1, 1.1, std::nan("")}) {
+    heartbeat.mutable_use()->set_processor_share(share);
+    controller_->Heartbeat(agent.session, heartbeat);
+    EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.5) << share;
+  }
+  const auto drained = controller_->Drain("workers/a", /*undo=*/false);
+  ASSERT_TRUE(drained.ok()) << drained.status();
+  EXPECT_EQ(drained->use().processor_share(), 0.5);
+  const absl::Status read = store_->Read([](store::ReadTransaction& transaction) -> absl::Status {
+    const auto workers = transaction.ListWorkers();
+    if (!workers.ok()) return workers.status();
+    for (const v1::Worker& worker : *workers) EXPECT_FALSE(worker.has_use());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(read.ok()) << read;
 }
 
 TEST_F(FleetTest, AJobGoesItsWholeWay) {

@@ -23,6 +23,7 @@ void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics) {
   metrics->SetSlots("used", used);
   metrics->SetSlots("free", free);
   metrics->SetConnectedAgents(connected);
+  metrics->SetUse(workers);
 }
 
 absl::Status SetJobGauges(store::Store& store, Metrics* metrics) {

@@ -11,7 +11,7 @@
 
 namespace legoai::server {
 
-// Slots are those of ready workers: what a job could have.
+// Slots are those of ready workers: what a job could have. Use is that of connected ones.
 void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics);
 
 // Errors: those of the store; the gauges then stay as they were.

@@ -11,6 +11,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <set>
+#include <utility>
 
 namespace legoai::server {
 namespace {
@@ -62,6 +65,16 @@ double OpenFiles() {
 
 double UnixSeconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
+// One line of a family.
+using Series = std::pair<prometheus::Family<prometheus::Gauge>*, prometheus::Gauge*>;
+
+void SetSeries(prometheus::Family<prometheus::Gauge>& family, const prometheus::Labels& labels, double value,
+               std::set<Series>* set) {
+  prometheus::Gauge& gauge = family.Add(labels);  // the same again where it is there
+  gauge.Set(value);
+  set->insert({&family, &gauge});
+}
+
 }  // namespace
 
 struct Metrics::Families {
@@ -69,6 +82,22 @@ struct Metrics::Families {
   prometheus::Family<prometheus::Gauge>& jobs = Gauges(registry, "legoai_jobs", "Jobs by state.");
   prometheus::Family<prometheus::Gauge>& workers = Gauges(registry, "legoai_workers", "Workers by state.");
   prometheus::Family<prometheus::Gauge>& slots = Gauges(registry, "legoai_slots", "Slots of ready workers by use.");
+  prometheus::Family<prometheus::Gauge>& processors =
+      Gauges(registry, "legoai_worker_processor_share",
+             "Share of a worker's processors that was in use, by whomever, since it last looked.");
+  prometheus::Family<prometheus::Gauge>& memory =
+      Gauges(registry, "legoai_worker_memory_bytes", "Memory of a worker's host that is in use, by whomever.");
+  prometheus::Family<prometheus::Gauge>& gpu_utilization =
+      Gauges(registry, "legoai_worker_gpu_utilization",
+             "Share of the last second in which a kernel ran on a worker's GPU, by NVML's index.");
+  prometheus::Family<prometheus::Gauge>& gpu_memory =
+      Gauges(registry, "legoai_worker_gpu_memory_bytes", "Memory of a worker's GPU that is in use, by NVML's index.");
+  prometheus::Family<prometheus::Gauge>& gpu_temperature =
+      Gauges(registry, "legoai_worker_gpu_temperature_celsius", "Temperature of a worker's GPU, by NVML's index.");
+  prometheus::Family<prometheus::Gauge>& gpu_power =
+      Gauges(registry, "legoai_worker_gpu_power_watts", "Power that a worker's GPU draws, by NVML's index.");
+  std::mutex use_mutex;
+  std::set<Series> use;  // guarded by use_mutex
   prometheus::Gauge& agents = OneGauge(registry, "legoai_agents_connected", "Agents whose stream is open.");
   prometheus::Family<prometheus::Counter>& http =
       Counters(registry, "legoai_http_requests_total", "HTTP requests by method and code of the answer.");
@@ -109,6 +138,30 @@ void Metrics::SetSlots(std::string_view use, int64_t slots) {
   families_->slots.Add({{"use", std::string(use)}}).Set(static_cast<double>(slots));
 }
 void Metrics::SetConnectedAgents(int64_t agents) { families_->agents.Set(static_cast<double>(agents)); }
+
+void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
+  Families& all = *families_;
+  const std::lock_guard<std::mutex> lock(all.use_mutex);
+  std::set<Series> now;
+  for (const v1::Worker& worker : workers) {
+    if (!worker.connected() || !worker.has_use()) continue;
+    const std::string name = worker.name().substr(worker.name().rfind('/') + 1);
+    const v1::WorkerUse& use = worker.use();
+    if (use.has_processor_share()) SetSeries(all.processors, {{"worker", name}}, use.processor_share(), &now);
+    SetSeries(all.memory, {{"worker", name}}, static_cast<double>(use.memory_bytes()), &now);
+    for (const v1::GpuUse& gpu : use.gpus()) {
+      const prometheus::Labels labels = {{"worker", name}, {"gpu", std::to_string(gpu.index())}};
+      SetSeries(all.gpu_memory, labels, static_cast<double>(gpu.memory_bytes()), &now);
+      if (gpu.has_utilization()) SetSeries(all.gpu_utilization, labels, gpu.utilization(), &now);
+      if (gpu.has_temperature_celsius()) SetSeries(all.gpu_temperature, labels, gpu.temperature_celsius(), &now);
+      if (gpu.has_power_watts()) SetSeries(all.gpu_power, labels, gpu.power_watts(), &now);
+    }
+  }
+  for (const Series& before : all.use) {
+    if (now.count(before) == 0) before.first->Remove(before.second);
+  }
+  all.use = std::move(now);
+}
 
 void Metrics::HttpRequest(std::string_view method, int code, double seconds) {
   const bool known = method == "GET" || method == "HEAD" || method == "POST";

@@ -1,5 +1,6 @@
-// What the server counts and measures of itself, as Prometheus' text format 0.0.4. Base units, no ids of jobs or workers as
-// labels: the number of series does not grow with what the service does. docs/operations.md says what each one means.
+// What the server counts and measures of itself, and what its workers report of their machines, as Prometheus' text format 0.0.4.
+// Base units. No ids of jobs are labels, and workers only of those that are connected: the number of series does not grow with
+// what the service does. docs/operations.md says what each one means.
 //
 // Thread-safe; counting takes well under a microsecond and never blocks on a reader.
 #pragma once
@@ -9,6 +10,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "proto/legoai/v1/worker.pb.h"
 
 namespace legoai::server {
 
@@ -24,6 +28,10 @@ class Metrics {
   void SetWorkers(std::string_view state, int64_t workers);  // legoai_workers{state}
   void SetSlots(std::string_view use, int64_t slots);        // legoai_slots{use}
   void SetConnectedAgents(int64_t agents);                   // legoai_agents_connected
+  // Of those that are connected and have reported it; what was said of others is taken back.
+  // legoai_worker_processor_share{worker}, legoai_worker_memory_bytes{worker}, legoai_worker_gpu_utilization{worker,gpu},
+  // legoai_worker_gpu_memory_bytes, legoai_worker_gpu_temperature_celsius, legoai_worker_gpu_power_watts
+  void SetUse(const std::vector<v1::Worker>& workers);
 
   // `method`: GET, HEAD, POST; others count as "other". `code`: of the answer.
   void HttpRequest(std::string_view method, int code, double seconds);  // legoai_http_requests_total, legoai_http_request_seconds

@@ -107,6 +107,15 @@ TEST(Metrics, EachIsExplainedToOperators) {
   metrics.SetJobs("queued", 1);
   metrics.SetWorkers("ready", 1);
   metrics.SetSlots("free", 1);
+  v1::Worker worker;
+  worker.set_name("workers/a");
+  worker.set_connected(true);
+  worker.mutable_use()->set_processor_share(0.5);
+  v1::GpuUse* const gpu = worker.mutable_use()->add_gpus();
+  gpu->set_utilization(0.5);
+  gpu->set_temperature_celsius(50);
+  gpu->set_power_watts(500);
+  metrics.SetUse({worker});
   metrics.HttpRequest("GET", 200, 0.01);
   metrics.GrpcRequest("GetJob", "OK", 0.01);
   std::ifstream file("docs/operations.md");

@@ -25,6 +25,7 @@
 #include "simulator/capture/step_efficiency.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
+#include "simulator/hardware/processor_use.h"
 
 namespace legoai::sim {
 namespace {
@@ -143,6 +144,7 @@ absl::StatusOr<v1::Device> MakeDevice(const Measured& measured, int64_t cores) {
 }  // namespace
 
 absl::StatusOr<v1::Device> MeasureHost() {
+  const OthersUse others;
   const int64_t cores = HostPhysicalCores();
   const auto measured = MeasureAllCores(cores);
   const auto link = MeasureNodeLink();
@@ -151,6 +153,7 @@ absl::StatusOr<v1::Device> MeasureHost() {
     if (!status.ok()) return status;
   }
   *device->mutable_measured_node_link() = *link;
+  if (const auto share = others.Share()) device->set_measured_while_busy(*share);
   return device;
 }
 

@@ -42,6 +42,9 @@ class Checker {
   void NotNegative(const std::string& field, double value) {
     if (!(value >= 0) || !std::isfinite(value)) Fail(field, absl::StrCat(value), "must be a finite number and not negative");
   }
+  void Share(const std::string& field, double value) {
+    if (!(value >= 0 && value <= 1)) Fail(field, absl::StrCat(value), "must lie between 0 and 1");
+  }
   void Fail(const std::string& field, const std::string& value, const std::string& remedy) {
     if (status_.ok()) status_ = FieldError(field, value, remedy);
   }
@@ -68,6 +71,7 @@ void CheckDevice(const v1::Device& device, Checker* check) {
   check->NotNegative("device.kernel_launch_seconds", device.kernel_launch_seconds());
   check->NotNegative("device.host_dispatch_seconds", device.host_dispatch_seconds());
   check->NotNegative("device.communication_compute_share", device.communication_compute_share());
+  check->Share("device.measured_while_busy", device.measured_while_busy());
   if (device.peak_flops().empty()) check->Fail("device.peak_flops", "", "give at least one dtype's peak");
   for (const auto& peak : device.peak_flops()) check->Positive("device.peak_flops.flops_per_second", peak.flops_per_second());
   for (const auto& efficiency : device.efficiencies()) check->Positive("device.efficiencies.fraction", efficiency.fraction());

@@ -311,6 +311,7 @@ TEST(CatalogTest, EveryNumberOfAClusterIsChecked) {
     EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_host_dispatch_seconds(wrong); }), "device.host_dispatch_seconds");
     EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_communication_compute_share(wrong); }),
               "device.communication_compute_share");
+    EXPECT_EQ(refused([=](auto& c) { c.mutable_device()->set_measured_while_busy(wrong); }), "device.measured_while_busy");
     EXPECT_EQ(refused([=](auto& c) { c.mutable_tiers(1)->mutable_link()->set_latency_seconds(wrong); }),
               "tiers.link.latency_seconds");
     EXPECT_EQ(refused([=](auto& c) { c.mutable_tiers(0)->mutable_link()->set_bandwidth_bytes_per_second(wrong); }),

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
+#include "proto/quantity_text.h"
 #include "simulator/hardware/catalog.h"
+#include "simulator/hardware/processor_use.h"
 
 namespace legoai::sim {
 
@@ -28,6 +30,23 @@ absl::StatusOr<std::optional<v1::Device>> LoadHostDevice() {
   auto device = LoadDevice(path);
   if (!device.ok()) return Annotate(device.status(), "this machine's CPU (made by `lego hardware --measure`)");
   return std::optional<v1::Device>(*std::move(device));
+}
+
+bool WasMeasuredBusy(const v1::Device& device) { return device.measured_while_busy() > kBusyShare; }
+
+std::string MeasuredBusyText(const v1::Device& device) {
+  if (!WasMeasuredBusy(device)) return "";
+  return absl::StrCat("others took ", PercentText(device.measured_while_busy()),
+                      " of the processors while this machine was measured: the figures are too low; run `lego hardware "
+                      "--measure` again when the machine is quiet");
+}
+
+bool HostIsQuiet() {
+  constexpr int kLookMicroseconds = 500'000;
+  const OthersUse others;
+  usleep(kLookMicroseconds);
+  const auto share = others.Share();
+  return share && *share <= kBusyShare;
 }
 
 double TruePeakFlops(const v1::Device& device, v1::DType dtype) {

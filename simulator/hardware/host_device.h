@@ -16,6 +16,19 @@ std::string HostDevicePath();
 // This machine's CPU as it was measured; nothing if it was not. Errors: the file is broken, or LEGOAI_HOST_DEVICE names none.
 absl::StatusOr<std::optional<v1::Device>> LoadHostDevice();
 
+// Above this share of the processors that others took while a device was measured, its figures are too low to go by.
+inline constexpr double kBusyShare = 0.05;
+
+// Whether a measured device's figures are too low for that reason.
+bool WasMeasuredBusy(const v1::Device& device);
+
+// What is to be said where such figures are used: "others took 43.0 % of the processors while this machine was measured ...";
+// empty where nothing is.
+std::string MeasuredBusyText(const v1::Device& device);
+
+// Whether others leave this machine alone now: looks at its processors for half a second. Without /proc: no.
+bool HostIsQuiet();
+
 // The peak that an MFU may be a share of: PeakFlops, or 0 where the device has none of its own. A CPU that was not measured has
 // the catalog's figures, which are of no machine in particular; and what is slower than float32 in half the bits is done in
 // software.

@@ -23,6 +23,19 @@ TEST(HostDevice, APeakThatADeviceDoesNotHaveIsNone) {
   EXPECT_GT(TruePeakFlops(measured, v1::FLOAT32), 0);
 }
 
+TEST(HostDevice, SaysThatOthersWereBusyWhileItWasMeasured) {
+  v1::Device device;
+  EXPECT_EQ(MeasuredBusyText(device), "") << "it is not known of files that are older";
+  device.set_measured_while_busy(kBusyShare);
+  EXPECT_FALSE(WasMeasuredBusy(device));
+  EXPECT_EQ(MeasuredBusyText(device), "");
+  device.set_measured_while_busy(0.43);
+  EXPECT_TRUE(WasMeasuredBusy(device));
+  const std::string text = MeasuredBusyText(device);
+  EXPECT_EQ(text.find("others took 43.0 % of the processors while this machine was measured"), 0u) << text;
+  EXPECT_NE(text.find("`lego hardware --measure`"), std::string::npos) << text;
+}
+
 TEST(HostDevice, Bfloat16IsAFlagOfTheProcessor) {
   EXPECT_TRUE(HasBfloat16("processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512_bf16 amx_tile\n"));
   EXPECT_TRUE(HasBfloat16("flags\t\t: fpu amx_bf16\n"));

@@ -32,6 +32,10 @@ struct MemoryV2 {
 };
 constexpr unsigned kMemoryV2 = sizeof(MemoryV2) | 2U << 24;  // nvmlMemory_v2
 static_assert(sizeof(MemoryV2) == 40);
+struct Utilization {  // percent
+  unsigned gpu, memory;
+};
+constexpr int kTemperatureOfGpu = 0;  // nvmlTemperatureSensors_t
 
 struct Nvml {
   Return (*init)() = nullptr;
@@ -47,6 +51,10 @@ struct Nvml {
   Return (*power_limit)(Device, unsigned*) = nullptr;
   Return (*clock)(Device, int, unsigned*) = nullptr;
   Return (*max_clock)(Device, int, unsigned*) = nullptr;
+  // Of loads alone; null: the driver has none of it.
+  Return (*utilization)(Device, Utilization*) = nullptr;
+  Return (*temperature)(Device, int, unsigned*) = nullptr;
+  Return (*power)(Device, unsigned*) = nullptr;
 };
 
 absl::Status NoGpu(const std::string& why, absl::StatusCode code = absl::StatusCode::kFailedPrecondition) {
@@ -66,7 +74,7 @@ bool Load(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-absl::StatusOr<Nvml> Open() {
+absl::StatusOr<Nvml> OpenLibrary() {
   const char* chosen = std::getenv("LEGOAI_NVML");
   // Never closed: NVML keeps what it has begun with the driver.
   void* library = dlopen(chosen != nullptr && *chosen != '\0' ? chosen : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -85,6 +93,9 @@ absl::StatusOr<Nvml> Open() {
       Load(library, "nvmlDeviceGetClockInfo", &nvml.clock) && Load(library, "nvmlDeviceGetMaxClockInfo", &nvml.max_clock);
   if (!whole) return NoGpu("the driver's libnvidia-ml.so.1 lacks functions of NVML; CUDA 13 needs driver 580 or newer");
   Load(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_v2);
+  Load(library, "nvmlDeviceGetUtilizationRates", &nvml.utilization);
+  Load(library, "nvmlDeviceGetTemperature", &nvml.temperature);
+  Load(library, "nvmlDeviceGetPowerUsage", &nvml.power);
   return nvml;
 }
 
@@ -122,6 +133,36 @@ absl::StatusOr<Gpu> ReadGpu(const Nvml& nvml, unsigned index, Device device) {
   if (const Return error = ReadMemory(nvml, device, &gpu.memory_bytes)) return Fault(nvml, "nvmlDeviceGetMemoryInfo", error);
   ReadExtras(nvml, device, &gpu);
   return gpu;
+}
+
+// Without what the driver keeps for itself, where it says how much.
+bool ReadUsed(const Nvml& nvml, Device device, int64_t* bytes) {
+  MemoryV2 exact = {};
+  exact.version = kMemoryV2;
+  if (nvml.memory_v2 != nullptr && nvml.memory_v2(device, &exact) == kSuccess) {
+    *bytes = static_cast<int64_t>(exact.used);
+    return true;
+  }
+  Memory memory = {};
+  if (nvml.memory(device, &memory) != kSuccess) return false;
+  *bytes = static_cast<int64_t>(memory.used);
+  return true;
+}
+
+std::optional<GpuLoad> ReadLoad(const Nvml& nvml, int index) {
+  Device device = nullptr;
+  GpuLoad load;
+  load.index = index;
+  if (nvml.handle(static_cast<unsigned>(index), &device) != kSuccess) return std::nullopt;
+  if (!ReadUsed(nvml, device, &load.memory_bytes)) return std::nullopt;
+  Utilization share = {};
+  unsigned value = 0;
+  if (nvml.utilization != nullptr && nvml.utilization(device, &share) == kSuccess) load.utilization = share.gpu / 100.0;
+  if (nvml.temperature != nullptr && nvml.temperature(device, kTemperatureOfGpu, &value) == kSuccess) {
+    load.temperature_celsius = value;
+  }
+  if (nvml.power != nullptr && nvml.power(device, &value) == kSuccess) load.power_watts = value / 1000.0;
+  return load;
 }
 
 // All of the host that this process may use.
@@ -168,7 +209,7 @@ absl::Status LeaveVisible(NvmlReport* report) {
 }  // namespace
 
 absl::StatusOr<NvmlReport> ReadNvml() {
-  const absl::StatusOr<Nvml> nvml = Open();
+  const absl::StatusOr<Nvml> nvml = OpenLibrary();
   if (!nvml.ok()) return nvml.status();
   if (const Return error = nvml->init()) return Fault(*nvml, "nvmlInit_v2", error);
   absl::StatusOr<NvmlReport> report = ReadAll(*nvml);
@@ -176,6 +217,29 @@ absl::StatusOr<NvmlReport> ReadNvml() {
   if (!report.ok()) return report;
   if (absl::Status status = LeaveVisible(&*report); !status.ok()) return status;
   return report;
+}
+
+struct GpuLoadReader::Session {
+  explicit Session(const Nvml& library) : nvml(library) {}
+  ~Session() { nvml.shutdown(); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  const Nvml nvml;
+};
+
+absl::StatusOr<GpuLoadReader> GpuLoadReader::Open(const std::vector<int>& indices) {
+  const absl::StatusOr<Nvml> nvml = OpenLibrary();
+  if (!nvml.ok()) return nvml.status();
+  if (const Return error = nvml->init()) return Fault(*nvml, "nvmlInit_v2", error);
+  return GpuLoadReader(std::make_shared<const Session>(*nvml), indices);
+}
+
+std::vector<GpuLoad> GpuLoadReader::Read() const {
+  std::vector<GpuLoad> loads;
+  for (const int index : indices_) {
+    if (auto load = ReadLoad(session_->nvml, index)) loads.push_back(*load);
+  }
+  return loads;
 }
 
 bool IsSameMemory(int64_t a, int64_t b) { return std::abs(a - b) <= 0.03 * static_cast<double>(std::max(a, b)); }

@@ -6,7 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,6 +37,32 @@ struct NvmlReport {
 // Errors: FailedPrecondition, a FieldError of "device" = "cuda": no library, no driver, no GPU. Unavailable, the same: NVML is
 // here and fails. FieldError of CUDA_VISIBLE_DEVICES: indices among cards of different kinds, in an order that only CUDA knows.
 absl::StatusOr<NvmlReport> ReadNvml();
+
+// How much of a card is in use, by whomever. What it does not tell is unset.
+struct GpuLoad {
+  int index = 0;                      // of NVML
+  std::optional<double> utilization;  // share of the last sample period (a second at most) in which a kernel ran
+  int64_t memory_bytes = 0;           // that is taken
+  std::optional<double> temperature_celsius;
+  std::optional<double> power_watts;
+};
+
+// Asks the cards of these indices again and again. NVML stays open as long as one is there, for opening it may take seconds. Not
+// thread-safe.
+class GpuLoadReader {
+ public:
+  // Errors: as those of ReadNvml where NVML cannot be opened.
+  static absl::StatusOr<GpuLoadReader> Open(const std::vector<int>& indices);
+  // Cards that fail are left out.
+  std::vector<GpuLoad> Read() const;
+
+ private:
+  struct Session;
+  GpuLoadReader(std::shared_ptr<const Session> session, std::vector<int> indices)
+      : session_(std::move(session)), indices_(std::move(indices)) {}
+  std::shared_ptr<const Session> session_;
+  std::vector<int> indices_;
+};
 
 // Of one name and, but for what drivers keep, of one memory.
 bool AreAlike(const Gpu& a, const Gpu& b);

@@ -70,6 +70,27 @@ TEST(NvmlTest, WhatACardDoesNotTellIsNothing) {
   EXPECT_EQ(report->gpus[0].sm_clock_mhz, 0);
 }
 
+TEST(NvmlTest, ReadsTheLoadOfTheCardsThatAreMeant) {
+  const FakeGpus fake({FakeH100("GPU-a"), FakeH100("GPU-b") + ",used=1073741824,utilization=97,temperature=61,draw=512250",
+                       FakeH100("GPU-c") + ",error=nvmlDeviceGetHandleByIndex_v2:15"});
+  const auto reader = GpuLoadReader::Open({1, 0, 2});
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<GpuLoad> loads = reader->Read();
+    ASSERT_EQ(loads.size(), 2u) << "one fails";
+    EXPECT_EQ(loads[0].index, 1);
+    EXPECT_DOUBLE_EQ(loads[0].utilization.value(), 0.97);
+    EXPECT_EQ(loads[0].memory_bytes, int64_t{1} << 30);
+    EXPECT_EQ(loads[0].temperature_celsius, 61);
+    EXPECT_DOUBLE_EQ(loads[0].power_watts.value(), 512.25);
+    EXPECT_EQ(loads[1].index, 0);
+    EXPECT_EQ(loads[1].memory_bytes, 0);
+    EXPECT_FALSE(loads[1].utilization || loads[1].temperature_celsius || loads[1].power_watts) << "it does not tell";
+  }
+  setenv("LEGOAI_NVML", "/no/such/library.so", 1);
+  ExpectNoGpu(GpuLoadReader::Open({0}).status(), "/no/such/library.so");
+}
+
 TEST(NvmlTest, NoLibraryNoDriverNoCard) {
   const FakeGpus fake({});
   ExpectNoGpu(ReadNvml().status(), "the driver shows none");

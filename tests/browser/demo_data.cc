@@ -136,6 +136,8 @@ std::vector<v1::Worker> DemoWorkers(const std::string& running_job) {
     worker.set_host_cores(8);
     worker.set_build_version("0.4.0");
     worker.set_last_seen_time_us(1);
+    worker.mutable_use()->set_processor_share(0.875 - 0.25 * i);
+    worker.mutable_use()->set_memory_bytes(int64_t{16} << 30);
     v1::Device* device = worker.mutable_device();
     device->set_type("cpu");
     device->set_kind(v1::CPU);

@@ -3,6 +3,7 @@
 // ends.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -237,8 +238,13 @@ bool Advance(TestService& service, const std::string& job, int64_t step) {
 absl::StatusOr<v1::PlanResult> DemoPlanning(const v1::PlanRequest& request,
                                             const std::function<void(const v1::PlanningProgress&)>& progress,
                                             const std::function<bool()>& cancel) {
+  const v1::PlanResult whole = DemoPlan(kSlots);
   for (int captured = 1; captured <= 8; ++captured) {
     v1::PlanningProgress now;
+    for (int i = 0; i < std::min(captured / 2, whole.ranked_size()); ++i) {
+      *now.add_best() = whole.ranked(i);
+      now.mutable_best(i)->clear_recipe_toml();
+    }
     now.set_space(1152);
     now.set_to_capture(8);
     now.set_captured(captured);

@@ -214,6 +214,16 @@ test('planning shows how far it is', async () => {
   });
 });
 
+test('workers show how much of their machines is in use', () => withPage(async (page) => {
+  await page.goto(`${base}/workers`);
+  const row = page.locator('tr', { hasText: 'node-1' });
+  await row.waitFor();
+  assert.match(await row.innerText(), /Processor: 87\.5 %/);
+  assert.match(await row.innerText(), /Memory: 16\.0 GiB of 64\.0 GiB/);
+  assert.equal(await row.getByRole('progressbar', { name: 'Processor of node-1 in use' }).getAttribute('aria-valuenow'), '88');
+  assert.doesNotMatch(await page.locator('tr', { hasText: 'node-4' }).innerText(), /Processor/, 'it is lost');
+}));
+
 test('workers are drained and taken back, after a question', () => withPage(async (page) => {
   await page.goto(`${base}/workers`);
   const row = page.locator('tr', { hasText: 'node-2' });
@@ -388,8 +398,12 @@ test('a plan: live, pictures of it, two compared, one submitted', () => withPage
   await page.getByLabel('Key of constraint 1').fill('training.mixed_precision_param');
   await page.getByLabel('Value of constraint 1').fill('float32');
   await page.getByRole('button', { name: 'Plan', exact: true }).click();
-  await page.waitForSelector('text=/[1-8] of 8 recipes that may fit are simulated/');
+  await page.waitForSelector('text=/simulated [1-8] of 8 recipes that may fit/');
+  await page.waitForSelector('h2:has-text("Ranking so far")');
+  await page.waitForSelector('.scatter .point[data-rank="2"]');
+  assert.equal(await page.locator('text=Submit this').count(), 0, 'there is nothing to submit before the result');
   await page.waitForSelector('h2:has-text("Why this recipe")');
+  assert.equal(await page.locator('h2:has-text("Ranking so far")').count(), 0, 'the result has taken its place');
   assert.match(page.url(), /model=llama3-70b&device=b200&gpus=8&nodes=2&batch=64&seq=8192&c=training.mixed_precision_param%3Dfloat32/);
   assert.equal(await page.locator('.explanation li').count(), 2);
   assert.equal(await page.locator('.scatter .point[data-rank]').count(), 4);

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "worker/launch/processors.h"
 
 namespace legoai::agent {
@@ -15,11 +16,20 @@ std::vector<std::string> GpusOf(const v1::Worker& worker) {
   return gpus;
 }
 
+constexpr absl::Duration kLookInterval = absl::Seconds(2);  // at what of the machine is in use
+
+std::vector<int> IndicesOf(const v1::Worker& worker) {
+  std::vector<int> indices;
+  for (const v1::SlotDevice& device : worker.slot_devices()) indices.push_back(static_cast<int>(device.index()));
+  return indices;
+}
+
 }  // namespace
 
 Agent::Agent(AgentOptions options, const JsonLog& log)
     : options_(std::move(options)),
       log_(log),
+      use_(IndicesOf(options_.worker), kLookInterval),
       slots_(options_.worker.slots(), launch::AllowedCpus(), GpusOf(options_.worker)),
       telemetry_(options_.telemetry_bytes, [this] { Put([](Mail& mail) { mail.changed = true; }); }),
       commits_([this] { Put([](Mail& mail) { mail.changed = true; }); }),

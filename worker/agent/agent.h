@@ -26,6 +26,7 @@
 #include "worker/agent/slots.h"
 #include "worker/agent/stream.h"
 #include "worker/agent/telemetry_buffer.h"
+#include "worker/agent/use_watch.h"
 
 namespace legoai::agent {
 
@@ -88,6 +89,7 @@ class Agent {
   Mail mail_;  // guarded by mutex_
 
   // What follows belongs to the thread of Run(), or is thread-safe.
+  UseWatch use_;
   Slots slots_;
   TelemetryBuffer telemetry_;
   CommitDesk commits_;

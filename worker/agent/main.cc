@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "proto/errors.h"
 #include "proto/printable.h"
+#include "simulator/hardware/host_device.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
@@ -137,6 +138,7 @@ int Main(int argc, char** argv) {
   if (options->worker.device().kind() == v1::CPU && absl::GetFlag(FLAGS_device_file).empty() && !HasBeenMeasured()) {
     log.Write("warning", "this machine has not been measured, the catalog's cpu stands for it: run `lego hardware --measure`");
   }
+  if (const std::string busy = sim::MeasuredBusyText(options->worker.device()); !busy.empty()) log.Write("warning", busy);
   // Never destroyed: the signals' thread may speak with it until the process has ended.
   static Agent& agent = *new Agent(*std::move(options), log);
   PassOnSignals(agent, signals);

@@ -113,6 +113,7 @@ v1::Heartbeat Agent::MakeHeartbeat() {
     if (!lease->revoked()) *heartbeat.add_leases() = lease->id();
   }
   heartbeat.set_dropped_metrics(telemetry_.dropped());
+  if (auto use = use_.Latest()) *heartbeat.mutable_use() = *std::move(use);
   return heartbeat;
 }
 

@@ -103,27 +103,60 @@ export function slotsText(job: Job): string {
 // From how far on a prediction is called off.
 const OFF = 0.1;
 
+// Above this share of the processors that others took while a device was measured, its figures are too low to go by.
+const BUSY = 0.05;
+
+// What is known of the figures that predictions for these workers go by; empty: nothing is wrong with them.
+function measuredBusy(workers: Worker[]): string {
+  const share = Math.max(0, ...workers.map((worker) => worker.device?.measured_while_busy ?? 0));
+  return share > BUSY ? `its host's figures were measured while others took ${Math.round(100 * share)} % of the processors, and are too low`
+    : '';
+}
+
+// Whether other programs are at work on these hosts now. A slot of a processor keeps a core busy: what is in use beyond the slots
+// that jobs hold is others' work. Where they hold all cores that cannot be told.
+function othersNow(workers: Worker[]): string {
+  for (const worker of workers) {
+    const share = worker.connected ? worker.use?.processor_share ?? null : null;
+    if (share === null || worker.device?.kind !== 'cpu' || worker.host_cores <= 0) continue;
+    const held = worker.used.reduce((sum, use) => sum + use.slots, 0) / worker.host_cores;
+    if (held < 1 && share > held + OFF) {
+      return `${Math.round(100 * share)} % of its host's processors are in use now, and jobs hold ${Math.round(100 * held)} % of the ` +
+        'cores: other programs are at work there';
+    }
+  }
+  return '';
+}
+
+function sentences(said: string[]): string {
+  const text = said.filter(Boolean).join('; ');
+  return text && ` ${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 // What the records say about a step that took another time than predicted; empty where it did not. `workers`: those of now.
 export function whyOff(
   predicted: number | null, measured: number | null, points: StepMetrics[], attempt: Attempt | null, job: string,
   workers: Worker[] | null): string {
   const off = predictionError(predicted, measured);
   if (off === null || attempt === null || Math.abs(off) < OFF) return '';
-  if (off > 0) return 'Steps are faster than predicted: the device does more than its figures say.';
+  const names = new Set(attempt.placements.map((place) => place.worker));
+  const hosts = (workers ?? []).filter((worker) => names.has(worker.name));
+  const low = measuredBusy(hosts);
+  if (off > 0) {
+    return `Steps are faster than predicted${low ? `.${sentences([low])}` : ': the device does more than its figures say.'}`;
+  }
   const said = [];
   const own = points.filter((p) => p.attempt === attempt.attempt);
   const total = own.reduce((sum, p) => sum + p.step_seconds, 0);
   const data = own.reduce((sum, p) => sum + p.data_seconds, 0);
   if (total > 0 && data / total >= 0.02) said.push(`fetching data takes ${Math.round((100 * data) / total)} % of a step`);
-  const names = new Set(attempt.placements.map((place) => place.worker));
-  const others = (workers ?? []).filter((worker) => names.has(worker.name)).flatMap((worker) => worker.used)
-    .filter((use) => use.job !== job);
-  const slots = others.reduce((sum, use) => sum + use.slots, 0);
+  const slots = hosts.flatMap((worker) => worker.used).filter((use) => use.job !== job).reduce((sum, use) => sum + use.slots, 0);
   const running = attempt.end_time_us === null && workers !== null;
   if (slots > 0 && running) said.push(`other jobs of this service hold ${slots} ${slots === 1 ? 'slot' : 'slots'} of its host now`);
   else if (running) said.push('no other job of this service is on its host');
-  const known = said.length ? ` ${said.join('; ')[0].toUpperCase()}${said.join('; ').slice(1)}.` : '';
-  return `Steps are slower than predicted.${known} Work of other programs on the host is not recorded.`;
+  const others = running ? othersNow(hosts) : '';
+  const rest = others ? '' : ' Work of other programs on the host is not recorded.';
+  return `Steps are slower than predicted.${sentences([...said, others])}${rest}`;
 }
 
 // How far the measured value lies from the predicted one, as a share of the measured one.

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-  clusterName, configFault, constraintTexts, FIRST_FORM, parseForm, planAddress, planRequest, sameQuestion, type PlanForm,
+  clusterName, configFault, constraintTexts, FIRST_FORM, parseForm, planAddress, planRequest, rankedSoFar, sameQuestion,
+  simulatedText, type PlanForm,
 } from './plan_form';
+import type { PlanningProgress, RankedRecipe } from './types';
 
 const FORM: PlanForm = {
   model: 'llama3-70b', device: 'b200', perNode: 4, nodes: 3, batch: 96, seq: 4096, a: 2, b: 7,
@@ -44,4 +46,18 @@ test('a file that is no config.json is told from one', () => {
   assert.match(configFault('null'), /no JSON object/);
   assert.match(configFault('{"hidden_size": 1}'), /neither model_type nor architectures/);
   assert.match(configFault('{'), /no JSON: /);
+});
+
+test('what is known while planning goes on is drawn as the result will be', () => {
+  const ranked = [{ rank: 1, step_time_seconds: 2 }, { rank: 2, step_time_seconds: 3 }] as RankedRecipe[];
+  const progress = (best: RankedRecipe[]): PlanningProgress =>
+    ({ space: 100, to_capture: 64, captured: 23, best_step_seconds: null, elapsed_seconds: 1, best });
+  assert.equal(rankedSoFar(FIRST_FORM, null, null), null);
+  assert.equal(rankedSoFar(FIRST_FORM, null, progress([])), null, 'nothing fits yet');
+  assert.deepEqual(rankedSoFar(FIRST_FORM, null, progress(ranked)), {
+    model: 'llama3-8b', cluster: 'h100-sxm-80:8x1', global_batch: 64, seq_len: 8192, ranked,
+  });
+  assert.equal(rankedSoFar(FIRST_FORM, { name: 'mine', text: '{}' }, progress(ranked))?.model, 'mine');
+  assert.equal(simulatedText(progress([])), 'simulated 23 of 64');
+  assert.equal(simulatedText({ ...progress([]), to_capture: 1234 }), 'simulated 23 of 1,234');
 });

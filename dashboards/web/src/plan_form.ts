@@ -1,6 +1,7 @@
 // What the reader of the Plan page asks for, as it stands in the address, and the request that it makes.
 import type { Cluster } from './catalog';
-import type { PlanRequest } from './types';
+import * as format from './format';
+import type { PlanningProgress, PlanRequest, RankedRecipe } from './types';
 
 export interface Constraint {
   key: string; // "parallelism.tensor_parallel_degree"
@@ -104,6 +105,32 @@ export function planRequest(form: PlanForm, config: ConfigFile | null, cluster: 
     budget_seconds: budgetSeconds,
     top: RANKED,
   };
+}
+
+// What a ranking is drawn from: of a result, or of what is known of one while planning goes on.
+export interface Ranked {
+  model: string;
+  cluster: string;
+  global_batch: number;
+  seq_len: number;
+  ranked: RankedRecipe[];
+}
+
+// The best of what was simulated so far; null: nothing fits yet.
+export function rankedSoFar(form: PlanForm, config: ConfigFile | null, progress: PlanningProgress | null): Ranked | null {
+  if (progress === null || progress.best.length === 0) return null;
+  return {
+    model: config === null ? form.model : config.name,
+    cluster: clusterName(form),
+    global_batch: form.batch,
+    seq_len: form.seq,
+    ranked: progress.best,
+  };
+}
+
+// "simulated 23 of 64".
+export function simulatedText(progress: PlanningProgress): string {
+  return `simulated ${format.count(progress.captured)} of ${format.count(progress.to_capture)}`;
 }
 
 // What is wrong with a file that was dropped, before it is sent; empty: nothing.

@@ -171,6 +171,7 @@ export interface PlanningProgress {
   captured: number;
   best_step_seconds: number | null;
   elapsed_seconds: number;
+  best: RankedRecipe[]; // of those that fit so far, at most ten, the best first; without recipe_toml
 }
 
 export interface WatchJobResponse {
@@ -268,6 +269,19 @@ export interface FlightRecord {
   dumps: { rank: number; world_size: number; reason: string; entries: FlightEntry[] }[];
 }
 
+export interface WorkerUse {
+  time_us: number;
+  processor_share: number | null;
+  memory_bytes: number;
+  gpus: {
+    index: number;
+    utilization: number | null;
+    memory_bytes: number;
+    temperature_celsius: number | null;
+    power_watts: number | null;
+  }[];
+}
+
 export interface Worker {
   name: string;
   host: string;
@@ -278,6 +292,7 @@ export interface Worker {
     memory_bytes: number;
     memory_bandwidth_bytes_per_second: number;
     peak_flops: { dtype: string | null; flops_per_second: number }[];
+    measured_while_busy?: number | null; // share of the processors that others took meanwhile
   } | null;
   slots: number;
   slot_devices?: { index: number; uuid: string; name: string; memory_bytes: number }[];  // by slot; empty: processors
@@ -291,6 +306,7 @@ export interface Worker {
   first_seen_time_us: number;
   last_seen_time_us: number;
   dropped_metrics: number;
+  use?: WorkerUse | null; // as last reported
 }
 
 export interface ServerInfo {

@@ -3,7 +3,8 @@
 //
 //   name=NVIDIA H100 80GB HBM3,uuid=GPU-1,memory=85520809984,reserved=577765376,power=700000,max_sm=1980,max_memory=2619,sm=345
 //
-// in bytes, milliwatts and MHz; what is not given the card does not support, but for `reserved`, which is then 0.
+// and, of its load, used=1073741824,utilization=97,temperature=61,draw=512250: in bytes, milliwatts, MHz, percent and degrees
+// Celsius; what is not given the card does not support, but for `reserved` and `used`, which are then 0.
 // `error=FUNCTION:CODE` makes that function fail, on a card's handle for this card; as a part of its own (error=nvmlInit_v2:9)
 // it is no card. Written from nvml.h as NVIDIA documents it, without simulator/hardware/nvml.cc's declarations.
 #include <cstdint>
@@ -32,6 +33,10 @@ struct nvmlMemory_v2_t {
   unsigned int version;
   unsigned long long total, reserved, free, used;
 };
+struct nvmlUtilization_t {
+  unsigned int gpu, memory;
+};
+enum nvmlTemperatureSensors_t { NVML_TEMPERATURE_GPU = 0 };
 constexpr unsigned kMemoryVersion2 = 0x02000028;  // as pynvml has it
 
 struct Card {
@@ -145,6 +150,7 @@ int nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid, unsigned length) {
 
 int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
   memory->free = memory->used = 0;
+  GiveNumber("", device, "used", &memory->used);
   return GiveNumber(__func__, device, "memory", &memory->total);
 }
 
@@ -152,7 +158,21 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* memory) {
   if (memory->version != kMemoryVersion2) return NVML_ERROR_INVALID_ARGUMENT;
   memory->reserved = memory->free = memory->used = 0;
   GiveNumber("", device, "reserved", &memory->reserved);
+  GiveNumber("", device, "used", &memory->used);
   return GiveNumber(__func__, device, "memory", &memory->total);
+}
+
+int nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t* utilization) {
+  utilization->memory = 0;
+  return GiveNumber(__func__, device, "utilization", &utilization->gpu);
+}
+
+int nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned* celsius) {
+  return sensor == NVML_TEMPERATURE_GPU ? GiveNumber(__func__, device, "temperature", celsius) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned* milliwatts) {
+  return GiveNumber(__func__, device, "draw", milliwatts);
 }
 
 int nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned* milliwatts) {

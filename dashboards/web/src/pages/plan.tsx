@@ -5,7 +5,9 @@ import { getCatalog, getCluster, type Catalog } from '../catalog';
 import { download } from '../download';
 import * as format from '../format';
 import { navigate } from '../navigation';
-import { clusterName, planAddress, planRequest, sameQuestion, type ConfigFile, type PlanForm } from '../plan_form';
+import {
+  clusterName, planAddress, planRequest, rankedSoFar, sameQuestion, simulatedText, type ConfigFile, type PlanForm,
+} from '../plan_form';
 import { Card, Empty, Failure, Meter, useTitle } from '../parts/basic';
 import { PlanBars } from '../parts/plan_bars';
 import { PlanCompare } from '../parts/plan_compare';
@@ -91,6 +93,7 @@ export function PlanPage({ view }: { view: PlanView }) {
         submit={submit} stop={planning.stop} />
       {planning.error !== null && <Failure error={planning.error} />}
       {planning.busy && <Progress progress={planning.progress} />}
+      {planning.busy && planning.asked !== null && <SoFar asked={planning.asked} progress={planning.progress} />}
       {result === null && !planning.busy && planning.error === null && (
         <Empty title="Nothing is planned yet">Choose a model and a cluster, then press Plan.</Empty>
       )}
@@ -109,12 +112,24 @@ function Progress({ progress }: { progress: PlanningProgress | null }) {
       <Meter share={share} label="Planning" tone="info" />
       <p class="sub">{progress === null ? 'planning begins' : (
         <>
-          {format.count(progress.captured)} of {format.count(progress.to_capture)} recipes that may fit are simulated,{' '}
+          {simulatedText(progress)} recipes that may fit,{' '}
           {format.count(progress.space)} in the space, {format.duration(progress.elapsed_seconds)} of {BUDGET_SECONDS} s
           {progress.best_step_seconds !== null && <>; best so far <b>{format.seconds(progress.best_step_seconds)}</b> a step</>}
         </>
       )}</p>
     </div>
+  );
+}
+
+// What the result will begin with, as far as it is known.
+function SoFar({ asked, progress }: { asked: Asked; progress: PlanningProgress | null }) {
+  const plan = rankedSoFar(asked.form, asked.config, progress);
+  if (plan === null) return null;
+  return (
+    <>
+      <Scatter ranked={plan.ranked} a={1} b={2} />
+      <Ranking plan={plan} title="Ranking so far" />
+    </>
   );
 }
 

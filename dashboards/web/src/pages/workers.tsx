@@ -6,6 +6,9 @@ import { useEvents, useNow, useThrottled, type Refresh } from '../live';
 import { Badge, ConfirmButton, Empty, Failure, LostConnection, Meter, Skeleton, Stat, Time, useTitle } from '../parts/basic';
 import type { Worker } from '../types';
 import { jobAddress } from '../url';
+import { useBars } from '../use';
+
+const USE_MILLISECONDS = 5000;
 
 function usedSlots(worker: Worker): number {
   return worker.used.reduce((sum, use) => sum + use.slots, 0);
@@ -25,6 +28,11 @@ export function WorkersPage() {
     }
   }, 1000);
   useEffect(refresh, []);
+  // How much is in use changes without an event.
+  useEffect(() => {
+    const timer = window.setInterval(() => document.hidden || refresh(), USE_MILLISECONDS);
+    return () => window.clearInterval(timer);
+  }, []);
   const connection = useEvents('/v1/events', { jobs: refresh, workers: refresh }, refresh);
   return (
     <main id="main">
@@ -58,7 +66,7 @@ function Fleet({ workers, now, refresh }: { workers: Worker[]; now: number; refr
         <thead>
           <tr>
             <th scope="col">State</th><th scope="col">Worker</th><th scope="col">Slots</th><th scope="col">Jobs</th>
-            <th scope="col">Device</th><th scope="col" class="number">Seen</th>
+            <th scope="col" title="by whomever, not by jobs alone">In use</th><th scope="col">Device</th><th scope="col" class="number">Seen</th>
             <th scope="col"><span class="hidden">Actions</span></th>
           </tr>
         </thead>
@@ -96,6 +104,7 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
           </div>
         ))}
       </td>
+      <td data-label="In use"><UseFacts worker={worker} name={name} /></td>
       <td data-label="Device"><DeviceFacts worker={worker} /></td>
       <td data-label="Seen" class="number">
         <Time us={worker.last_seen_time_us} now={now} />
@@ -113,6 +122,21 @@ function Row({ worker, now, refresh }: { worker: Worker; now: number; refresh: R
         )}
       </td>
     </tr>
+  );
+}
+
+function UseFacts({ worker, name }: { worker: Worker; name: string }) {
+  const bars = useBars(worker);
+  if (bars.length === 0) return <span class="faint">–</span>;
+  return (
+    <>
+      {bars.map((bar) => (
+        <div key={bar.what}>
+          <Meter share={bar.share} label={`${bar.what} of ${name} in use`} tone="info" />
+          <div class="sub">{bar.what}: {bar.text}{bar.note && `, ${bar.note}`}</div>
+        </div>
+      ))}
+    </>
   );
 }
 

@@ -63,10 +63,10 @@ function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job;
   const [workers, setWorkers] = useState<Worker[] | null>(null);
   const running = job.state === 'running';
   useEffect(() => {
-    if (running) listWorkers().then(setWorkers, () => setWorkers(null));
+    listWorkers().then(setWorkers, () => setWorkers(null));
   }, [running, job.epoch]);
   const measuredStep = attempt?.measured_step_seconds ?? soFar?.stepSeconds ?? null;
-  const why = whyOff(predictedStep, measuredStep, points, attempt, job.name, running ? workers : null);
+  const why = whyOff(predictedStep, measuredStep, points, attempt, job.name, workers);
   const rows = [
     {
       what: 'step time', predicted: predictedStep, show: format.seconds,

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import * as format from '../format';
+import type { Ranked } from '../plan_form';
 import { accumulation, explanationParts, parallelismText, recipeText } from '../recipe';
 import type { PlanResult, RankedRecipe } from '../types';
 import { Card, Empty, StackedBar } from './basic';
@@ -18,7 +19,7 @@ export function Explanation({ text }: { text: string }) {
 }
 
 interface RankingProps {
-  plan: PlanResult;
+  plan: Ranked;
   chosen?: RankedRecipe | null;
   title?: string;
   actions?: (ranked: RankedRecipe) => ComponentChildren; // below the details of a recipe

@@ -1,0 +1,71 @@
+#include "worker/agent/use_watch.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "simulator/hardware/host.h"
+#include "simulator/hardware/nvml.h"
+#include "simulator/hardware/processor_use.h"
+
+namespace legoai::agent {
+namespace {
+
+// `before` becomes what the processors' times are now.
+v1::WorkerUse Look(std::optional<sim::ProcessorTimes>* before) {
+  v1::WorkerUse use;
+  const auto now = sim::AllowedProcessorTimes();
+  const auto share = *before && now ? sim::UsedShare(**before, *now) : std::nullopt;
+  if (share) use.set_processor_share(*share);
+  *before = now;
+  use.set_memory_bytes(sim::HostMemoryUsedBytes());
+  use.set_time_us(absl::ToUnixMicros(absl::Now()));
+  return use;
+}
+
+void AddGpus(const sim::GpuLoadReader& reader, v1::WorkerUse* use) {
+  for (const sim::GpuLoad& load : reader.Read()) {
+    v1::GpuUse* const gpu = use->add_gpus();
+    gpu->set_index(load.index);
+    gpu->set_memory_bytes(load.memory_bytes);
+    if (load.utilization) gpu->set_utilization(*load.utilization);
+    if (load.temperature_celsius) gpu->set_temperature_celsius(*load.temperature_celsius);
+    if (load.power_watts) gpu->set_power_watts(*load.power_watts);
+  }
+}
+
+}  // namespace
+
+UseWatch::UseWatch(std::vector<int> gpus, absl::Duration interval)
+    : gpus_(std::move(gpus)), interval_(interval), thread_([this] { Work(); }) {}
+
+UseWatch::~UseWatch() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ending_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+}
+
+std::optional<v1::WorkerUse> UseWatch::Latest() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return latest_;
+}
+
+void UseWatch::Work() {
+  std::optional<sim::ProcessorTimes> before;
+  std::optional<sim::GpuLoadReader> reader;
+  for (;;) {
+    v1::WorkerUse use = Look(&before);
+    if (!gpus_.empty() && !reader) {
+      auto opened = sim::GpuLoadReader::Open(gpus_);
+      if (opened.ok()) reader = *std::move(opened);
+    }
+    if (reader) AddGpus(*reader, &use);
+    std::unique_lock<std::mutex> lock(mutex_);
+    latest_ = std::move(use);
+    if (ended_.wait_for(lock, absl::ToChronoNanoseconds(interval_), [this] { return ending_; })) return;
+  }
+}
+
+}  // namespace legoai::agent

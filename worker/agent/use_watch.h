@@ -1,0 +1,39 @@
+// How much of this machine is in use, for heartbeats: looked at now and then by a thread of its own, as a driver may take its
+// time to answer and a heartbeat must not wait for it. Torch-free. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/legoai/v1/worker.pb.h"
+
+namespace legoai::agent {
+
+class UseWatch {
+ public:
+  // `gpus`: NVML's indices of the slots' cards; none where slots are processors. A card that fails is not reported.
+  UseWatch(std::vector<int> gpus, absl::Duration interval);
+  ~UseWatch();
+  UseWatch(const UseWatch&) = delete;
+  UseWatch& operator=(const UseWatch&) = delete;
+
+  // The last look; nothing before the first. The processors' share is that of the time since the look before.
+  std::optional<v1::WorkerUse> Latest() const;
+
+ private:
+  void Work();
+
+  const std::vector<int> gpus_;
+  const absl::Duration interval_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  bool ending_ = false;                  // guarded by mutex_
+  std::optional<v1::WorkerUse> latest_;  // guarded by mutex_
+  std::thread thread_;                   // last: it uses the rest
+};
+
+}  // namespace legoai::agent
