@@ -72,16 +72,19 @@ class Explainer {
     const v1::Estimate& winner = *winner_.estimate;
     const auto& stage = FullestStage(winner);
     return absl::StrCat(by_memory_ ? "The recipe with the smallest peak memory is " : "The fastest recipe that fits is ",
-                        Summarize(winner.recipe()), by_memory_ || IsFastest() ? ": " : ", within the noise of the prediction: ",
-                        absl::StrFormat("%.4g", step_), " s a step, of which ", PartsText(winner.breakdown(), step_),
-                        ". On its fullest device ", BytesText(stage.peak_allocated_bytes()), " of ",
-                        BytesText(UsableBytes(stage)), " usable are allocated (not reserved), at ", stage.peak_at(), ".",
-                        CostModels(winner));
+                        Summarize(winner.recipe()),
+                        IsFirst() ? ": " : ", within the noise of the prediction: ", absl::StrFormat("%.4g", step_),
+                        " s a step, of which ", PartsText(winner.breakdown(), step_), ". On its fullest device ",
+                        BytesText(stage.peak_allocated_bytes()), " of ", BytesText(UsableBytes(stage)),
+                        " usable are allocated (not reserved), at ", stage.peak_at(), ".", CostModels(winner));
   }
 
-  bool IsFastest() const {
-    return std::all_of(facts_.ranked.begin(), facts_.ranked.end(),
-                       [this](const auto& one) { return one.estimate->step_time_seconds() >= step_; });
+  // By what the plan ranks by: near ties may be a little better.
+  bool IsFirst() const {
+    const int64_t peak = FullestStage(*winner_.estimate).peak_allocated_bytes();
+    return std::all_of(facts_.ranked.begin(), facts_.ranked.end(), [&](const auto& one) {
+      return by_memory_ ? FullestStage(*one.estimate).peak_allocated_bytes() >= peak : one.estimate->step_time_seconds() >= step_;
+    });
   }
 
   // What its own links carry, and its bubble.
@@ -147,8 +150,12 @@ class Explainer {
   std::string NotSimulated(const Survivor& best, const Differs& differs) const {
     const bool any =
         std::any_of(facts_.unfit.begin(), facts_.unfit.end(), [&](const auto& one) { return differs(one.estimate->recipe()); });
-    return absl::StrCat(any ? "none that was simulated fits" : "none was simulated",
-                        "; by the closed-form estimate the best of the others, ", Summarize(best.recipe), ", ",
+    const char* const known = any ? "none that was simulated fits" : "none was simulated";
+    if (by_memory_) {
+      return absl::StrCat(known, "; by the closed-form bound the smallest of the others, ", Summarize(best.recipe),
+                          ", needs at least ", BytesText(best.bound_bytes), ".");
+    }
+    return absl::StrCat(known, "; by the closed-form estimate the best of the others, ", Summarize(best.recipe), ", ",
                         StepTimeText(best.roofline.step_seconds / winner_.survivor->roofline.step_seconds), ".");
   }
 
@@ -199,9 +206,11 @@ class Explainer {
 
   // A winner that fills its device to the brim may fail where the allocator fragments: the fastest that leaves more.
   std::string Headroom() {
-    const auto share = [](const SimulatedRecipe& one) {
+    const int64_t asked_for = facts_.request->min_headroom_bytes();  // which is left free too
+    const auto share = [asked_for](const SimulatedRecipe& one) {
       const auto& stage = FullestStage(*one.estimate);
-      return static_cast<double>(HeadroomBytes(stage)) / static_cast<double>(std::max<int64_t>(1, UsableBytes(stage)));
+      return static_cast<double>(HeadroomBytes(stage) + asked_for) /
+             static_cast<double>(std::max<int64_t>(1, UsableBytes(stage) + asked_for));
     };
     if (share(winner_) >= kSafeHeadroom) return "";
     std::string text = absl::StrFormat("\n- It leaves %.1f %% of the memory, which fragmentation may take", 100 * share(winner_));
@@ -259,9 +268,11 @@ std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
                     " and one for each choice; ", result.not_reached(),
                     " more may fit (`lego plan --budget-seconds 0` simulates all).");
   }
+  const bool all_bounded = result.not_reached() == static_cast<int64_t>(facts.not_simulated.size());
   if (by_memory && !facts.ranked.empty() && !facts.not_simulated.empty()) {
-    absl::StrAppend(&text, " Of those not simulated none needs less than ", BytesText(facts.not_simulated[0]->bound_bytes),
-                    " on its fullest device, by the bound.");
+    if (all_bounded)
+      absl::StrAppend(&text, " Of those not simulated none needs less than ", BytesText(facts.not_simulated[0]->bound_bytes),
+                      " on its fullest device, by the bound.");
   } else if (!facts.ranked.empty() && !facts.not_simulated.empty()) {
     absl::StrAppend(&text, " By that estimate the fastest that was not simulated ",
                     StepTimeText(facts.not_simulated[0]->roofline.step_seconds / facts.ranked[0].survivor->roofline.step_seconds),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -68,12 +69,40 @@ TEST_F(Generate, ARunAndItsExportSayTheSame) {
   EXPECT_EQ(sharded["tokens"], said["tokens"]);
   EXPECT_EQ(Say(Path("run"), {"--prompt", "the", "--step", "2"})["model"], Path("run") + " at step 2");
   // The runs of a job: the newest attempt that holds something.
-  fs::create_directories(Path("jobs/j/epoch-10"));
+  fs::create_directories(Path("jobs/j/epoch-10/checkpoints"));  // an attempt that has no checkpoint yet
   fs::rename(Path("run"), Path("jobs/j/epoch-9"));
   EXPECT_EQ(Say(Path("jobs/j"), call)["tokens"], said["tokens"]);
+  EXPECT_EQ(Say(Path("jobs/j"), {"--prompt", "the", "--step", "2"})["model"], Path("jobs/j/epoch-9") + " at step 2");
   // A folder that was copied elsewhere has all that it takes.
   fs::rename(Path("text.txt"), Path("other.txt"));
   EXPECT_EQ(Say(Path("kept"), call)["tokens"], said["tokens"]);
+  // A run whose checkpoints were removed once it was exported.
+  fs::create_directories(Path("exported/checkpoints"));
+  fs::rename(Path("kept"), Path("exported/hf"));
+  EXPECT_EQ(Say(Path("exported"), call)["tokens"], said["tokens"]);
+}
+
+// Ids that end a text beside the tokenizer's own, as instruction-tuned models have them: they end it and are no part of it.
+TEST_F(Generate, EndsWhereTheModelsFolderSaysSo) {
+  Train();
+  const std::vector<std::string> call = {"--prompt", "the quick", "--max-new-tokens", "12"};
+  const Json said = Say(Path("run/hf"), call);
+  const auto tokens = said["tokens"].get<std::vector<int64_t>>();
+  const int64_t end = tokens.back();
+  const auto first = static_cast<size_t>(std::find(tokens.begin(), tokens.end(), end) - tokens.begin());
+  const int64_t too_large = end + (int64_t{1} << 32);
+  const auto with = [&](const Json& ids) {
+    Write(Path("run/hf/generation_config.json"), Json({{"eos_token_id", ids}}).dump());
+    return Say(Path("run/hf"), call);
+  };
+  const Json ended = with({end, 255});
+  EXPECT_EQ(ended["finish"], "end_of_text");
+  EXPECT_EQ(ended["text"], said["text"].get<std::string>().substr(0, ended["text"].get<std::string>().size()));
+  EXPECT_EQ(ended["tokens"].size(), first + 1);
+  const Json before =
+      Say(Path("run/hf"), {"--prompt", "the quick", "--max-new-tokens", std::to_string(std::max<size_t>(first, 1))});
+  EXPECT_TRUE(first == 0 || ended["text"] == before["text"]) << ended << before;
+  EXPECT_EQ(with({too_large})["tokens"], said["tokens"]) << "an id that no model has";
 }
 
 TEST_F(Generate, DrawsByTheSeed) {

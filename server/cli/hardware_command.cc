@@ -13,6 +13,7 @@
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/nvml.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::cli {
 namespace {
@@ -29,7 +30,7 @@ void AddDevice(const std::string& name, const v1::Device& device, Table* table) 
     absl::StrAppend(&node_link, " (", BandwidthText(device.measured_node_link().bandwidth_bytes_per_second()), ")");
   }
   table->Add({name, Peak(device, v1::BFLOAT16), Peak(device, v1::FLOAT32),
-              BytesText(device.memory_bytes() > 0 ? device.memory_bytes() : sim::HostMemoryBytes()),
+              BytesText(device.memory_bytes() > 0 ? device.memory_bytes() : launch::HostMemoryBytes()),
               BytesText(device.reserve_bytes()), BandwidthText(device.memory_bandwidth_bytes_per_second()), node_link,
               device.cluster_link(), host ? "one core; its memory is divided among the ranks" : ""});
 }
@@ -107,12 +108,12 @@ absl::StatusOr<int> List(const Arguments& arguments) {
     for (const v1::Link& link : sim::ListLinks()) tree["links"].push_back(ToTree(link));
     tree["this_machine"] = host->has_value() ? ToTree(**host) : Tree(nullptr);
     tree["gpus"] = GpusTree(ReadGpus().gpus);
-    tree["host"] = {{"cores", sim::HostPhysicalCores()}, {"memory_bytes", sim::HostMemoryBytes()}};
+    tree["host"] = {{"cores", sim::HostPhysicalCores()}, {"memory_bytes", launch::HostMemoryBytes()}};
     Print(TreeText(arguments.format(), tree));
     return kDone;
   }
   Print(DevicesTable(*host) + "\n" + LinksTable());
-  Print(absl::StrCat("\nthis machine: ", sim::HostPhysicalCores(), " physical cores, ", BytesText(sim::HostMemoryBytes()),
+  Print(absl::StrCat("\nthis machine: ", sim::HostPhysicalCores(), " physical cores, ", BytesText(launch::HostMemoryBytes()),
                      host->has_value() ? ", measured" : ", not measured: run `lego hardware --measure`", "\n",
                      GpusLines(ReadGpus()),
                      "bandwidths are one way, for one device; a device's file has the source of every number\n"));
@@ -121,7 +122,7 @@ absl::StatusOr<int> List(const Arguments& arguments) {
 
 absl::StatusOr<int> Measure(const Arguments& arguments) {
   const std::string path = arguments.Text("out", HostDevicePath());
-  const auto device = MeasureHost(path);
+  const auto device = MeasureHost("--out", path);
   if (!device.ok()) return device.status();
   if (arguments.format() == Format::kTable) {
     Print(DevicesTable(*device) + "\nkept in " + path + ", used for clusters of type cpu\n");

@@ -12,7 +12,10 @@ absl::StatusOr<std::string> FindTrainer() { return launch::FindTrainer(); }
 absl::StatusOr<std::string> FindMeasure() { return launch::FindProgram("lego-measure", "simulator/capture", "LEGOAI_MEASURE"); }
 
 void WarnIfMeasuredBusy(const v1::Device& device) {
+  static std::string said;  // of the many clusters of one call
   const std::string text = sim::MeasuredBusyText(device);
+  if (text == said) return;
+  said = text;
   if (!text.empty()) std::fprintf(stderr, "warning: %s\n", text.c_str());
 }
 

@@ -20,7 +20,7 @@ absl::StatusOr<std::string> FindMeasure();
 using sim::HostDevicePath;
 using sim::LoadHostDevice;
 
-// One line on standard error where others were busy while this device was measured.
+// One line on standard error where others were busy while this device was measured; the same line once.
 void WarnIfMeasuredBusy(const v1::Device& device);
 
 // `--cluster`, with this machine's measured CPU for type "cpu"; standard error is told if that was measured busy.

@@ -30,20 +30,20 @@ absl::StatusOr<std::string> OutputOf(const std::string& program) {
 }
 
 // Where the result is to be kept must be known before the work.
-absl::Status CheckWritable(const std::string& path) {
+absl::Status CheckWritable(const std::string& field, const std::string& path) {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(path, error);
   if (!error) std::filesystem::create_directories(absolute.parent_path(), error);
-  if (!error) return CheckOutput("--out", absolute.string());
-  return FieldError("--out", path, absl::StrCat("cannot be written: ", error.message(), "; name a file in a folder of yours"));
+  if (!error) return CheckOutput(field, absolute.string());
+  return FieldError(field, path, absl::StrCat("cannot be written: ", error.message(), "; name a file in a folder of yours"));
 }
 
 }  // namespace
 
-absl::StatusOr<v1::Device> MeasureHost(const std::string& path) {
+absl::StatusOr<v1::Device> MeasureHost(const std::string& field, const std::string& path) {
   const auto program = FindMeasure();
   if (!program.ok()) return program.status();
-  if (absl::Status status = CheckWritable(path); !status.ok()) return status;
+  if (absl::Status status = CheckWritable(field, path); !status.ok()) return status;
   std::fprintf(stderr, "measuring this machine with all cores busy, about ten seconds ...\n");
   const auto text = OutputOf(*program);
   if (!text.ok()) return text.status();

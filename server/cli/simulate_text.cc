@@ -115,7 +115,7 @@ std::string CriticalPathTable(const v1::Estimate& estimate) {
 
 // Amounts of money and hours: what matters of them is three digits.
 std::string Amount(double amount) {
-  return amount < 100 ? absl::StrFormat("%.3g", amount) : WithCommas(static_cast<int64_t>(std::llround(amount)));
+  return amount < 100 || amount > 1e15 ? absl::StrFormat("%.3g", amount) : WithCommas(static_cast<int64_t>(std::llround(amount)));
 }
 
 // Of all the steps that the recipe has.
@@ -129,7 +129,7 @@ std::string RunText(const v1::Estimate& estimate) {
                                   DurationText(static_cast<double>(training.steps()) * estimate.step_time_seconds()), ", ",
                                   Amount(cost.gpu_hours_per_billion_tokens() * tokens / 1e9), " GPU-hours");
   if (cost.price_per_billion_tokens() > 0)
-    absl::StrAppend(&text, ", ", Amount(cost.price_per_billion_tokens() * tokens / 1e9), " in the currency of --price");
+    absl::StrAppend(&text, ", ", Amount(cost.price_per_billion_tokens() * tokens / 1e9), " in the currency of the price");
   return text + "\n";
 }
 
@@ -168,7 +168,7 @@ std::string CostText(const v1::RunningCost& cost) {
   if (cost.gpu_hours_per_billion_tokens() <= 0) return "";
   std::string text = absl::StrCat("a billion tokens take ", Amount(cost.gpu_hours_per_billion_tokens()), " GPU-hours");
   if (cost.price_per_billion_tokens() > 0)
-    absl::StrAppend(&text, " and ", Amount(cost.price_per_billion_tokens()), " in the currency of --price");
+    absl::StrAppend(&text, " and ", Amount(cost.price_per_billion_tokens()), " in the currency of the price");
   return text;
 }
 

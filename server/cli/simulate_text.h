@@ -12,7 +12,7 @@ namespace legoai::cli {
 // stage; where the figures come from. Lists that `estimate` does not have are left out.
 std::string EstimateText(const v1::SimRequest& request, const v1::Estimate& estimate);
 
-// "a billion tokens take 1,234 GPU-hours and 2,468 in the currency of --price"; empty where there is no cost.
+// "a billion tokens take 1,234 GPU-hours and 2,468 in the currency of the price"; empty where there is no cost.
 std::string CostText(const v1::RunningCost& cost);
 
 }  // namespace legoai::cli

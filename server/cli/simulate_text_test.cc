@@ -39,8 +39,8 @@ TEST(EstimateText, SaysWhatARunTakes) {
   EXPECT_THAT(text, HasSubstr("its 1,000 steps  16.0 M tokens, 33 min 20 s, 4.44 GPU-hours\n"));
   estimate.mutable_running_cost()->set_price_per_billion_tokens(277.8 * 2);
   text = EstimateText({}, estimate);
-  EXPECT_THAT(text, HasSubstr("278 GPU-hours and 556 in the currency of --price\n"));
-  EXPECT_THAT(text, HasSubstr("4.44 GPU-hours, 8.89 in the currency of --price\n"));
+  EXPECT_THAT(text, HasSubstr("278 GPU-hours and 556 in the currency of the price\n"));
+  EXPECT_THAT(text, HasSubstr("4.44 GPU-hours, 8.89 in the currency of the price\n"));
 }
 
 TEST(EstimateText, StagesStandBesideEachOther) {

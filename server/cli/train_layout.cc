@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "planner/explain.h"
 #include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
@@ -26,7 +28,6 @@
 namespace legoai::cli {
 namespace {
 
-constexpr double kBudgetSeconds = 8;  // as `lego plan` has it
 constexpr char kShardDegree[] = "parallelism.data_parallel_shard_degree";
 
 // What planner/space.h decides.
@@ -76,15 +77,33 @@ std::optional<v1::Recipe> KeptRecipe(const LayoutRequest& request) {
   return kept.ok() ? std::optional<v1::Recipe>(*std::move(kept)) : std::nullopt;
 }
 
+bool IsPlanned(const std::string& path) {
+  return std::any_of(std::begin(kPlanned), std::end(kPlanned), [&](const Key& key) { return PathOf(key) == path; });
+}
+
+// `recipe` with what planning.constraints says; nothing where one names no key or value, or contradicts what was planned.
+std::optional<v1::Recipe> Constrained(const v1::JobSpec& spec, v1::Recipe recipe) {
+  for (const std::string& text : spec.planning().constraints()) {
+    const std::pair<std::string, std::string> constraint = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    v1::Recipe wanted = recipe;
+    if (!ApplyOverride(&wanted, constraint.first, constraint.second).ok()) return std::nullopt;
+    if (IsPlanned(constraint.first) && wanted.SerializeAsString() != recipe.SerializeAsString()) return std::nullopt;
+    recipe = std::move(wanted);
+  }
+  return recipe;
+}
+
 // What is open as `kept` has it; nothing where that does not suit the rest, or other ranks.
 std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recipe& kept) {
-  v1::Recipe recipe = WithDefaults(request.spec.recipe());
+  v1::Recipe open = WithDefaults(request.spec.recipe());
   for (const Key& key : kPlanned) {
     if (!IsOpen(request.spec.recipe(), key)) continue;
-    if (!ApplyOverride(&recipe, PathOf(key), ValueOf(kept, key)).ok()) return std::nullopt;
+    if (!ApplyOverride(&open, PathOf(key), ValueOf(kept, key)).ok()) return std::nullopt;
   }
-  const auto dims = parallel::ParallelDims::Create(recipe, request.model, Ranks(request.cluster));
-  return dims.ok() ? std::optional<v1::Recipe>(recipe) : std::nullopt;
+  const auto recipe = Constrained(request.spec, std::move(open));
+  if (!recipe) return std::nullopt;
+  const auto dims = parallel::ParallelDims::Create(*recipe, request.model, Ranks(request.cluster));
+  return dims.ok() ? recipe : std::nullopt;
 }
 
 bool IsMeasured(const v1::Device& device) { return sim::AssumedEfficiencies(device).empty(); }
@@ -118,7 +137,7 @@ absl::StatusOr<v1::PlanRequest> MakeRequest(const LayoutRequest& request, const 
     if (!IsOpen(recipe, key)) plan.add_constraints(absl::StrCat(PathOf(key), "=", ValueOf(recipe, key)));
   }
   plan.set_budget_seconds(request.spec.planning().has_budget_seconds() ? request.spec.planning().budget_seconds()
-                                                                       : kBudgetSeconds);
+                                                                       : absl::ToDoubleSeconds(planner::kDefaultBudget));
   plan.set_objective(request.spec.planning().objective());
   plan.set_min_headroom_bytes(request.spec.planning().min_headroom_bytes());
   if (kept) *plan.mutable_resume_from() = *kept;
@@ -156,11 +175,13 @@ std::string KeysText(const v1::Recipe& given, const v1::Recipe& chosen) {
 std::string PlannedText(const LayoutRequest& request, const v1::PlanResult& result) {
   const v1::RankedRecipe& best = result.ranked(0);
   const int64_t fit = result.captured() - result.captured_unfit();
+  const bool by_memory = request.spec.planning().objective() == v1::MEMORY;
   std::string text =
       absl::StrCat("planned for ", result.cluster(), ", as the file leaves it open: ", planner::Summarize(best.recipe()), "; ",
                    SecondsText(best.step_time_seconds()), " a step predicted, ",
                    fit == 1 ? "the only recipe that was simulated and fits"
-                            : absl::StrCat("the fastest of ", fit, " recipes that were simulated and fit"),
+                            : absl::StrCat(by_memory ? "the one with the smallest peak memory of " : "the fastest of ", fit,
+                                           " recipes that were simulated and fit"),
                    " (", SecondsText(result.seconds()), ")", KeysText(request.spec.recipe(), best.recipe()));
   if (IsMeasured(request.cluster.device()) || request.cluster.device().kind() != v1::CPU) return text;
   return absl::StrCat(text,
@@ -172,9 +193,10 @@ std::string PlannedText(const LayoutRequest& request, const v1::PlanResult& resu
 absl::StatusOr<ChosenLayout> Judge(const LayoutRequest& request, const v1::PlanResult& result) {
   ChosenLayout chosen;
   if (planner::HasRecipe(result)) {
-    chosen.recipe = result.ranked(0).recipe();
     // The planner keeps a checkpoint's optimizer; what the file says otherwise is refused by name, not passed over.
-    *chosen.recipe->mutable_optimizer() = WithDefaults(request.spec.recipe()).optimizer();
+    v1::Recipe recipe = result.ranked(0).recipe();
+    *recipe.mutable_optimizer() = WithDefaults(request.spec.recipe()).optimizer();
+    chosen.recipe = Constrained(request.spec, recipe).value_or(recipe);
     chosen.text = PlannedText(request, result);
     return chosen;
   }

@@ -97,6 +97,27 @@ TEST_F(TrainLayout, ARunGoesOnAsItWasPlannedAndWithOtherRanksIsPlannedAnew) {
   for (const char* ranks : {"1", "2"}) ExpectError(Train({"--nproc", ranks, "--optimizer.lr=0.5"}), 2, {"optimizer.lr", "0.5"});
 }
 
+// Keys that the planner does not choose too, on the first run and on those that go on.
+TEST_F(TrainLayout, ConstraintsHoldWhenTheRunGoesOn) {
+  const std::string two = "--planning.constraints=parallelism.fsdp_reshard_after_forward=never,optimizer.lr=0.01";
+  auto expect_both = [&] {
+    const Result dry = Run(Train({"--nproc", "2", "--training.steps=3", two, "--dry-run", "-o", "json"}));
+    ASSERT_EQ(dry.code, 0) << dry.err;
+    const Json recipe = Json::parse(dry.out)["recipe"];
+    EXPECT_EQ(recipe["parallelism"]["fsdp_reshard_after_forward"], "never") << dry.err;
+    EXPECT_EQ(recipe["optimizer"]["lr"], 0.01) << dry.err;
+  };
+  expect_both();
+  ASSERT_EQ(Run(Train({"--nproc", "2", "--training.steps=2", two})).code, 0);
+  expect_both();
+  const Result other = Run(Train({"--nproc", "2", "--training.steps=3", "--dry-run",
+                                  "--planning.constraints=optimizer.lr=0.01,parallelism.tensor_parallel_degree=2"}));
+  const Result same = Run(Train({"--nproc", "2", "--training.steps=3", "--dry-run",
+                                 "--planning.constraints=optimizer.lr=0.01,training.mixed_precision_param=float32"}));
+  EXPECT_THAT(other.err, HasSubstr("planned for cpu:2x1")) << "it was not planned so before";
+  EXPECT_THAT(same.err, HasSubstr("as it was planned before: "));
+}
+
 TEST_F(TrainLayout, WhatTheFileSaysBinds) {
   const Result bound = Run(Train({"--nproc", "2", "--training.local_batch_size=1", "--dry-run", "-o", "json",
                                   "--planning.constraints=parallelism.tensor_parallel_degree=2"}));

@@ -141,18 +141,25 @@ absl::StatusOr<int> Stop(const Arguments& arguments, LocalService& service) {
 }
 
 // Plans for this machine go by what was measured here. What was measured while others were busy is measured anew once they are
-// not.
+// not. That it cannot be measured keeps no service from starting: its jobs are planned by the catalog's cpu then.
 absl::Status MeasureWhereNeeded(LocalService& service) {
-  const auto host = LoadHostDevice();
+  const std::string path = HostDevicePath();
+  std::error_code none;
+  const bool is_there = fs::exists(path, none);
+  const auto host = is_there ? LoadHostDevice() : std::optional<v1::Device>();
   if (!host.ok()) return host.status();
   if (*host && !sim::WasMeasuredBusy(**host)) return absl::OkStatus();
   if (*host && !sim::HostIsQuiet()) {
     WarnIfMeasuredBusy(**host);
     return absl::OkStatus();
   }
-  const absl::Status measured = MeasureHost(HostDevicePath()).status();
+  const absl::Status measured = MeasureHost("LEGOAI_HOST_DEVICE", path).status();
   if (measured.ok() && *host) service.EndAgent();
-  return measured;
+  if (!measured.ok()) {
+    std::fprintf(stderr, "warning: this machine is not measured, and plans for it go by the catalog's cpu: %s\n",
+                 std::string(measured.message()).c_str());
+  }
+  return absl::OkStatus();
 }
 
 std::string Hints(const Arguments& arguments, const LocalService& service) {
@@ -176,21 +183,22 @@ absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
   const auto server = ServerCommand(arguments, service.folder()), agent = AgentCommand(arguments, service.folder());
   if (!server.ok()) return server.status();
   if (!agent.ok()) return agent.status();
+  // Before anything starts: the first process of a container has no default action for signals.
+  std::optional<InterruptGuard> guard;
+  if (arguments.Has("foreground")) guard.emplace();
   {
     const auto lock = service.Lock();
     if (!lock.ok()) return lock.status();
     if (absl::Status status = MeasureWhereNeeded(service); !status.ok()) return status;
     if (absl::Status status = service.Start(*server, *agent); !status.ok()) return status;
   }
-  const bool stays = arguments.Has("foreground");
-  if (!stays) {
+  if (!guard) {
     Show(arguments, service, TextOf(service) + Hints(arguments, service));
     return kDone;
   }
-  const InterruptGuard guard;
   Show(arguments, service, TextOf(service));
   std::fflush(stdout);
-  return Stay(guard, service);
+  return Stay(*guard, service);
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {

@@ -116,9 +116,11 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
     }
     *job.mutable_chosen() = result->ranked(0);
     job.set_world_size(slots);
+    const bool by_memory = job.spec().planning().objective() == v1::MEMORY;
     return Move(
         transaction, &job, v1::QUEUED,
-        absl::StrCat("its recipe is the fastest that fits of ", result->space(), ": ", planner::Summarize(job.chosen().recipe())),
+        absl::StrCat(by_memory ? "its recipe has the smallest peak memory of " : "its recipe is the fastest that fits of ",
+                     result->space(), ": ", planner::Summarize(job.chosen().recipe())),
         now_us);
   });
   if (!status.ok()) return status;

@@ -19,6 +19,7 @@
 #include "worker/comm/cuda_plugin.h"
 #include "worker/comm/status_error.h"
 #include "worker/launch/build_version.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::sim {
 namespace {
@@ -53,7 +54,7 @@ absl::StatusOr<Subject> OpenDevice(const std::string& name) {
   Subject subject;
   if (name == "cpu") {
     at::set_num_threads(1);
-    subject.memory_bytes = HostMemoryBytes() / 4;
+    subject.memory_bytes = launch::HostMemoryBytes() / 4;
     return subject;
   }
   const auto plugin = comm::LoadCudaPlugin();
@@ -109,7 +110,7 @@ void Describe(const Subject& subject, v1::Calibration* calibration) {
   (*provenance->mutable_libraries())["torch"] = TORCH_VERSION;
   if (subject.plugin != nullptr) return DescribeGpu(*subject.plugin, calibration);
   provenance->set_card(HostProcessor());
-  provenance->set_memory_bytes(HostMemoryBytes());
+  provenance->set_memory_bytes(launch::HostMemoryBytes());
 }
 
 // What load has made of the clock.

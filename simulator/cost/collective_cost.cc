@@ -33,6 +33,12 @@ int64_t MeshLinks(const v1::Cluster& cluster) {
   return cluster.tiers_size() > 0 && cluster.tiers(0).link().type() == "xgmi3" ? 7 : 0;
 }
 
+// See NodeBandwidthShare.
+double ShareOfMesh(int64_t ranks, int64_t links) {
+  if (links == 0) return 1;
+  return static_cast<double>(std::clamp<int64_t>(ranks - 1, 1, links)) / static_cast<double>(links);
+}
+
 // What a group of one copies within its device.
 int64_t CopiedBytes(CollectiveKind kind, int64_t bytes) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ? 0 : bytes;
@@ -78,11 +84,9 @@ CollectiveCostModel::CollectiveCostModel(const v1::Cluster& cluster)
   }
 }
 
-double CollectiveCostModel::NodeBandwidth(int64_t ranks) const {
-  if (mesh_links_ == 0) return tiers_[0].bandwidth;
-  const int64_t used = std::clamp<int64_t>(ranks - 1, 1, mesh_links_);
-  return tiers_[0].bandwidth * static_cast<double>(used) / static_cast<double>(mesh_links_);
-}
+double NodeBandwidthShare(const v1::Cluster& cluster, int64_t ranks) { return ShareOfMesh(ranks, MeshLinks(cluster)); }
+
+double CollectiveCostModel::NodeBandwidth(int64_t ranks) const { return tiers_[0].bandwidth * ShareOfMesh(ranks, mesh_links_); }
 
 int CollectiveCostModel::TierBetween(int64_t a, int64_t b) const {
   for (size_t t = 0; t < tiers_.size(); ++t) {

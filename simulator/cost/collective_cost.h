@@ -56,6 +56,10 @@ struct RankLine {
   int64_t first = 0, stride = 1, size = 1;
 };
 
+// The share of its link's bandwidth that a device has towards the others of its node in a group with `ranks` ranks there: all of
+// it behind a switch, and of a mesh, which has a link to each other device, the links to these.
+double NodeBandwidthShare(const v1::Cluster& cluster, int64_t ranks);
+
 class CollectiveCostModel {
  public:
   explicit CollectiveCostModel(const v1::Cluster& cluster);

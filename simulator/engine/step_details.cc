@@ -26,10 +26,12 @@ size_t BusiestStage(const StepSimulation& step) {
   return static_cast<size_t>(most - step.stages.begin());
 }
 
-// What makes two calls equal: operator, phase, and the geometries of what goes in and comes out, with their places.
-using CallKind = std::tuple<uint32_t, graph::Phase, std::vector<uint32_t>>;
+// What makes two calls equal: operator, phase, the geometries of what goes in and comes out, with their places, and of
+// communication the group and the peer, which decide over which link it goes.
+using CallKind = std::tuple<uint32_t, graph::Phase, std::vector<uint32_t>, int64_t, int64_t>;
 
-CallKind KindOf(const graph::Trace& trace, const graph::Instruction& instruction) {
+CallKind KindOf(const graph::Trace& trace, const TaskInfo& task) {
+  const graph::Instruction& instruction = trace.instructions[task.instruction];
   const graph::InstructionView op(trace, instruction);
   std::vector<uint32_t> geometries;
   const auto add = [&](int place, uint32_t value) {
@@ -39,7 +41,10 @@ CallKind KindOf(const graph::Trace& trace, const graph::Instruction& instruction
   op.ForEachInput(add);
   geometries.push_back(UINT32_MAX);  // from here on results
   op.ForEachResult(add);
-  return {instruction.operator_index, instruction.phase, std::move(geometries)};
+  int64_t group = -1, peer = -1;
+  if (const auto call = task.kind == TaskKind::kCommunication ? ParseCollective(op) : absl::NotFoundError(""); call.ok())
+    group = call->group, peer = call->peer;
+  return {instruction.operator_index, instruction.phase, std::move(geometries), group, peer};
 }
 
 struct Calls {
@@ -64,7 +69,7 @@ absl::Status AddOperators(size_t stage, const StageTrace& trace, const v1::Clust
   for (const TaskId id : step.lowered.compute[stage]) {
     const TaskInfo& task = step.lowered.tasks[id];
     if (task.kind == TaskKind::kMarker) continue;
-    Calls& calls = kinds[KindOf(*trace.trace, trace.trace->instructions[task.instruction])];
+    Calls& calls = kinds[KindOf(*trace.trace, task)];
     if (calls.count++ == 0) calls.first = id;
     calls.seconds += step.lowered.program.tasks()[id].seconds;
   }

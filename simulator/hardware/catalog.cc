@@ -21,6 +21,7 @@
 #include "simulator/hardware/catalog_files.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/nvml.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::sim {
 namespace {
@@ -158,7 +159,7 @@ absl::Status LoadText(const std::string& path, std::string_view field, Message* 
 
 // The engine lets ranks share the cores (simulator/engine/lower_trace.h); memory is divided here.
 void ShareHost(v1::Cluster* cluster) {
-  if (cluster->host_memory_bytes() == 0) cluster->set_host_memory_bytes(HostMemoryBytes());
+  if (cluster->host_memory_bytes() == 0) cluster->set_host_memory_bytes(launch::HostMemoryBytes());
   if (cluster->host_cores() == 0) cluster->set_host_cores(HostPhysicalCores());
   cluster->mutable_device()->set_memory_bytes(cluster->host_memory_bytes() / cluster->devices_per_node());
 }
@@ -346,6 +347,8 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
     if (auto known = Find(ListLinks(), "--cluster", *link); !known.ok()) return known.status();
     device->set_cluster_link(*link);
   }
+  if (link && nodes == 1)
+    return FieldError("--cluster", text, absl::StrCat("has one node, and @", *link, " is a link between nodes: leave it out"));
   if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
   auto cluster = MakeCluster(*device, per_node, nodes);
   if (cluster.ok() && link) cluster->set_name(absl::StrCat(cluster->name(), "@", *link));
@@ -358,6 +361,7 @@ absl::Status CheckCluster(const v1::Cluster& cluster) {
   check.Whole("nodes", cluster.nodes(), 1, kMostNodes);
   check.Whole("host_memory_bytes", cluster.host_memory_bytes(), 0, kMostBytes);
   check.Whole("host_cores", cluster.host_cores(), 0, kMostNodes);
+  check.NotNegative("price_per_gpu_hour", cluster.price_per_gpu_hour());
   CheckDevice(cluster.device(), &check);
   if (check.status().ok()) CheckTiers(cluster, &check);
   return check.status();

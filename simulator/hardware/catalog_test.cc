@@ -9,6 +9,7 @@
 
 #include "proto/errors.h"
 #include "simulator/hardware/host.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::sim {
 namespace {
@@ -207,8 +208,8 @@ TEST(CatalogTest, CpuRanksShareTheHost) {
   int64_t cores = HostPhysicalCores();
   auto two = ParseCluster("cpu:2x1"), many = ParseCluster("cpu:" + std::to_string(4 * cores) + "x1");
   ASSERT_TRUE(two.ok() && many.ok());
-  EXPECT_EQ(two->device().memory_bytes(), HostMemoryBytes() / 2);
-  EXPECT_EQ(many->device().memory_bytes(), HostMemoryBytes() / (4 * cores));
+  EXPECT_EQ(two->device().memory_bytes(), launch::HostMemoryBytes() / 2);
+  EXPECT_EQ(many->device().memory_bytes(), launch::HostMemoryBytes() / (4 * cores));
   EXPECT_EQ(many->host_cores(), cores);
   EXPECT_EQ(RanksPerCore(*ParseCluster("cpu:1x1")), 1);
   EXPECT_EQ(RanksPerCore(*many), 4);

@@ -4,7 +4,16 @@
 
 namespace legoai::sim {
 
-double SustainedBandwidth(const v1::Link& link) { return link.bandwidth_bytes_per_second() * link.efficiency(); }
+namespace {
+
+// Of the tier's link, in a group with `here` ranks in one of its units.
+double SustainedBandwidth(const v1::Cluster& cluster, int tier, int64_t here) {
+  const v1::Link& link = cluster.tiers(tier).link();
+  const double share = tier == 0 ? NodeBandwidthShare(cluster, here) : 1;
+  return link.bandwidth_bytes_per_second() * link.efficiency() * share;
+}
+
+}  // namespace
 
 LinkLoad NarrowestLink(const v1::Cluster& cluster, const RankLine& line, double bytes) {
   LinkLoad narrowest;
@@ -15,8 +24,11 @@ LinkLoad NarrowestLink(const v1::Cluster& cluster, const RankLine& line, double 
     const int64_t here = std::min(line.size, (end - line.first + line.stride - 1) / line.stride);
     if (here <= inside) continue;  // the ring has no hop of this tier
     const double carried = bytes / static_cast<double>(inside);
-    const double seconds = carried / SustainedBandwidth(cluster.tiers(t).link());
-    if (seconds > longest) longest = seconds, narrowest.tier = t, narrowest.bytes = carried;
+    const double bandwidth = SustainedBandwidth(cluster, t, here);
+    if (carried / bandwidth > longest) {
+      longest = carried / bandwidth;
+      narrowest = {t, carried, 0, bandwidth};
+    }
     inside = here;
   }
   return narrowest;

@@ -20,9 +20,10 @@ inline constexpr size_t kLinkUses = 4;
 constexpr bool RunsBesideCompute(LinkUse kind) { return kind == LinkUse::kShard || kind == LinkUse::kReplicate; }
 
 struct LinkLoad {
-  int tier = -1;       // of Cluster.tiers, the one that takes longest; -1: nothing is sent
-  double bytes = 0;    // that one device's link of this tier carries each way
-  double seconds = 0;  // of the collectives or messages, one after the other
+  int tier = -1;                // of Cluster.tiers, the one that takes longest; -1: nothing is sent
+  double bytes = 0;             // that one device's link of this tier carries each way
+  double seconds = 0;           // of the collectives or messages, one after the other
+  double bytes_per_second = 0;  // that large messages reach on this link
 };
 
 using LinkLoads = std::array<LinkLoad, kLinkUses>;  // by LinkUse
@@ -30,8 +31,5 @@ using LinkLoads = std::array<LinkLoad, kLinkUses>;  // by LinkUse
 // Where a ring over `line` is narrowest when each rank passes `bytes` on: the ranks of a unit share its way out, each with its
 // own adapter. Without `seconds`. Units of tiers are taken to hold as many ranks of the line as that of its first rank.
 LinkLoad NarrowestLink(const v1::Cluster& cluster, const RankLine& line, double bytes);
-
-// Bytes per second of a link that large messages reach.
-double SustainedBandwidth(const v1::Link& link);
 
 }  // namespace legoai::sim

@@ -17,7 +17,7 @@ TEST(LinkLoad, TheNarrowestLinkGivesTheTimeOfTheRing) {
   std::mt19937 random(seed);
   const auto power = [&](int most) { return int64_t{1} << std::uniform_int_distribution<>(0, most)(random); };
   for (int round = 0; round < 2000; ++round) {
-    v1::Cluster cluster = *ParseCluster("h100-sxm-80:8x64");
+    v1::Cluster cluster = *ParseCluster(round % 3 == 0 ? "mi300x:8x64" : "h100-sxm-80:8x64");  // a mesh, or a switch
     cluster.mutable_device()->set_kernel_launch_seconds(0);
     if (round % 2 == 0) {  // racks of four nodes in between
       v1::Tier* const outer = cluster.add_tiers();
@@ -33,7 +33,7 @@ TEST(LinkLoad, TheNarrowestLinkGivesTheTimeOfTheRing) {
     const double bytes = 1e12, passed = bytes * static_cast<double>(line.size - 1) / static_cast<double>(line.size);
     const LinkLoad load = NarrowestLink(cluster, line, passed);
     ASSERT_GE(load.tier, 0);
-    const double seconds = load.bytes / SustainedBandwidth(cluster.tiers(load.tier).link());
+    const double seconds = load.bytes / load.bytes_per_second;
     const auto expected = CollectiveCostModel(cluster).LineTime(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), line);
     ASSERT_TRUE(expected.ok()) << expected.status();
     EXPECT_NEAR(seconds / *expected, 1, 1e-9) << line.first << " + " << line.stride << " * " << line.size;

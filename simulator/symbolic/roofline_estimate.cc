@@ -72,6 +72,7 @@ class StageEstimate {
   void AddLoad(LinkUse use, const LinkLoad& link, double seconds) {
     LinkLoad& load = loads_[static_cast<size_t>(use)];
     load.tier = link.tier;
+    load.bytes_per_second = link.bytes_per_second;
     load.bytes += link.bytes;
     load.seconds += seconds;
   }

@@ -149,6 +149,7 @@ def programs_start():
     says("legoai-agent", 2, ["--runs", "is needed"], "legoai-agent")
     says("lego-sim", 2, ["started by lego"], "lego-sim")
     says("legoai-trainer", 2, ["started by `lego train`"], "legoai-trainer")
+    says("legoai-generate", 2, ["started by lego"], "legoai-generate")
     says("lego-measure --device=cuda is refused", 1, ["device", "cuda", "no GPU can be used here"],
          "lego-measure", "--device=cuda")
     says("python3 -m", 0, ["lego 0."], "python3", "-m", PACKAGE, "lego", "--version")

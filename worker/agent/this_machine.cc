@@ -13,6 +13,7 @@
 #include "simulator/hardware/host_device.h"
 #include "worker/agent/slot_devices.h"
 #include "worker/launch/build_version.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::agent {
 namespace {
@@ -76,7 +77,7 @@ absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options) {
   worker.set_host(HostName());
   worker.set_pool(options.pool);
   *worker.mutable_device() = devices->device;
-  worker.set_host_memory_bytes(sim::HostMemoryBytes());
+  worker.set_host_memory_bytes(launch::HostMemoryBytes());
   worker.set_host_cores(sim::HostPhysicalCores());
   worker.set_slots(options.slots.value_or(gpus > 0 ? gpus : worker.host_cores()));
   for (int64_t slot = 0; slot < std::min(gpus, worker.slots()); ++slot) *worker.add_slot_devices() = devices->gpus[slot];

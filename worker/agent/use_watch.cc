@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "simulator/hardware/host.h"
 #include "simulator/hardware/nvml.h"
 #include "simulator/hardware/processor_use.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::agent {
 namespace {
@@ -17,7 +17,7 @@ v1::WorkerUse Look(std::optional<sim::ProcessorTimes>* before) {
   const auto share = *before && now ? sim::UsedShare(**before, *now) : std::nullopt;
   if (share) use.set_processor_share(*share);
   *before = now;
-  use.set_memory_bytes(sim::HostMemoryUsedBytes());
+  use.set_memory_bytes(launch::HostMemoryUsedBytes());
   use.set_time_us(absl::ToUnixMicros(absl::Now()));
   return use;
 }

@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "absl/time/clock.h"
-#include "simulator/hardware/host.h"
 #include "simulator/hardware/testing/fake_gpus.h"
+#include "worker/launch/memory.h"
 
 namespace legoai::agent {
 namespace {
@@ -32,7 +32,7 @@ TEST(UseWatch, TellsOfProcessorsAndMemory) {
   EXPECT_GE(use.processor_share(), 0);
   EXPECT_LE(use.processor_share(), 1);
   EXPECT_GT(use.memory_bytes(), 0);
-  EXPECT_LE(use.memory_bytes(), sim::HostMemoryBytes());
+  EXPECT_LE(use.memory_bytes(), launch::HostMemoryBytes());
   EXPECT_GE(use.time_us(), began);
   EXPECT_EQ(use.gpus_size(), 0);
   Await(watch, [&](const v1::WorkerUse& at) { return at.time_us() > use.time_us(); });

@@ -1,7 +1,6 @@
 #include "worker/generate/generate.h"
 
 #include <ATen/ops/empty.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
 #include "worker/comm/status_error.h"
+#include "worker/launch/memory.h"
 #include "worker/model/model_facts.h"
 
 namespace legoai::generate {
@@ -20,7 +20,7 @@ constexpr double kGiB = 1 << 30;
 absl::Status CheckMemory(const v1::Model& config, at::ScalarType dtype, int64_t positions) {
   const auto element = static_cast<int64_t>(c10::elementSize(dtype));
   const int64_t needed = model::ParameterCount(config) * element + CacheBytes(config, positions, element);
-  const int64_t there = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  const int64_t there = launch::HostMemoryBytes();
   if (needed < there) return absl::OkStatus();
   const char* remedy = dtype == at::kFloat ? "--dtype bfloat16 takes half, fewer tokens a smaller cache" : "take a smaller model";
   return FieldError("RUN|FOLDER", config.name(),

@@ -80,9 +80,9 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const data::Tokenizer& tokenizer,
   return ids;
 }
 
-// Models may have more ids than their tokenizer; such a one has no text, nor does the end.
+// Models may have more ids than their tokenizer; such a one has no text, nor has one that ends a text.
 std::string BytesOf(const Source& source, int32_t token) {
-  if (source.tokenizer->EndOfText() == token) return "";
+  if (std::find(source.end_ids.begin(), source.end_ids.end(), token) != source.end_ids.end()) return "";
   const auto bytes = source.tokenizer->Decode(std::vector<int32_t>{token});
   return bytes.ok() ? *bytes : "";
 }

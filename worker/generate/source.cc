@@ -38,24 +38,34 @@ bool IsFile(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
-bool HoldsModel(const std::string& run) {
-  return IsFile(launch::HuggingFacePath(run) + "/config.json") || IsFolder(launch::CheckpointsPath(run));
+// Any where `step` is not said.
+bool HasCheckpoint(const std::string& run, std::optional<int64_t> step) {
+  const auto steps = checkpoint::ListCheckpoints(launch::CheckpointsPath(run));
+  if (!steps.ok() || !step) return steps.ok() && !steps->empty();
+  return std::find(steps->begin(), steps->end(), *step) != steps->end();
 }
 
-// Of RUNS/JOB the epoch-E with the highest E that holds a model; any other path is what it is.
-std::string RunOf(const std::string& path) {
-  if (HoldsModel(path)) return path;
+bool HasExport(const std::string& run) { return IsFile(launch::HuggingFacePath(run) + "/config.json"); }
+
+bool IsRun(const std::string& path) { return HasExport(path) || IsFolder(launch::CheckpointsPath(path)); }
+
+// Of RUNS/JOB the epoch-E with the highest E that has this step, or, where none is said, any model: a later one may have written
+// no checkpoint yet. If none has, the last one. Any other path is what it is.
+std::string RunOf(const std::string& path, std::optional<int64_t> step) {
+  if (IsRun(path)) return path;
   std::string newest = path;
-  int64_t newest_epoch = -1;
+  std::pair<bool, int64_t> newest_epoch = {false, -1};  // whether it has the step, its number
   std::error_code error;
   for (fs::directory_iterator at(path, error); !error && at != fs::directory_iterator(); at.increment(error)) {
     const std::string name = at->path().filename().string();
     absl::string_view number = name;
     int64_t epoch = -1;
-    if (!absl::ConsumePrefix(&number, "epoch-") || !absl::SimpleAtoi(number, &epoch) || epoch <= newest_epoch) continue;
-    if (!HoldsModel(at->path().string())) continue;
-    newest_epoch = epoch;
-    newest = at->path().string();
+    const std::string run = at->path().string();
+    if (!absl::ConsumePrefix(&number, "epoch-") || !absl::SimpleAtoi(number, &epoch) || !IsRun(run)) continue;
+    const std::pair<bool, int64_t> known = {HasCheckpoint(run, step) || (!step && HasExport(run)), epoch};
+    if (known <= newest_epoch) continue;
+    newest_epoch = known;
+    newest = run;
   }
   return newest;
 }
@@ -76,10 +86,11 @@ absl::Status AddEndIds(const std::string& folder, std::vector<int32_t>* ids) {
     if (!text.ok()) return text.status();
     const auto json = ParseJsonTree(*text);
     if (!json.ok()) return Annotate(json.status(), folder + name);
-    if (!json->is_object() || !json->contains("eos_token_id")) continue;
+    if (!json->is_object() || !json->contains("eos_token_id") || (*json)["eos_token_id"].is_null()) continue;
     const Tree& end = (*json)["eos_token_id"];
     for (const Tree& id : end.is_array() ? end : Tree::array({end})) {
-      if (id.is_number_integer()) ids->push_back(id.get<int32_t>());
+      const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
+      if (number >= 0 && number <= INT32_MAX) ids->push_back(static_cast<int32_t>(number));
     }
     return absl::OkStatus();
   }
@@ -151,7 +162,7 @@ absl::StatusOr<int64_t> ChooseStep(const std::string& root, std::optional<int64_
 absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
   const std::string root = launch::CheckpointsPath(run), exported = launch::HuggingFacePath(run);
   // Checkpoints are often removed once there is an export.
-  const bool only_export = !wanted.step && !IsFolder(root) && IsFile(exported + "/config.json");
+  const bool only_export = !wanted.step && !HasCheckpoint(run, {}) && HasExport(run);
   if (only_export) return OpenFolder(wanted, exported);
   const auto step = ChooseStep(root, wanted.step);
   if (!step.ok()) return step.status();
@@ -192,8 +203,8 @@ absl::StatusOr<Source> OpenSource(const Wanted& wanted) {
     return FieldError("--step", absl::StrCat(*wanted.step),
                       absl::StrCat("goes with a run directory, and ", path, " is a Hugging Face folder"));
   if (is_hugging_face) return OpenFolder(wanted, path);
-  const std::string run = RunOf(path);
-  if (HoldsModel(run)) return OpenRun(wanted, run);
+  const std::string run = RunOf(path, wanted.step);
+  if (IsRun(run)) return OpenRun(wanted, run);
   return FieldError(kPath, path,
                     "holds no model: neither config.json nor checkpoints/ nor hf/; a run has a checkpoint after "
                     "checkpoint.interval steps, with checkpoint.enable_checkpoint",
