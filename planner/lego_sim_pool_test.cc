@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "planner/estimate_one.h"
+#include "planner/estimates.h"
 #include "planner/plan.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/model/catalog.h"
@@ -187,6 +187,25 @@ TEST(LegoSimPoolTest, EstimateOnePassesProgressOn) {
   EXPECT_EQ(done.back(), 20);
   EXPECT_EQ(EstimateOne(Order(2, "slow"), pool, [&] { return true; }).status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(Children().empty());
+}
+
+TEST(LegoSimPoolTest, EstimateAllGivesEachItsPlaceWhateverEndsFirst) {
+  LegoSimPool pool(Options(2));
+  std::vector<v1::SimRequest> requests;
+  for (const char* what : {"slow", "ok", "crash", "ok", "ok"}) requests.push_back(Order(9, what));
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].mutable_recipe()->mutable_training()->set_steps(i + 100);
+  std::vector<int64_t> done;
+  const auto estimates = EstimateAll(requests, pool, {}, [&](int64_t ended) { done.push_back(ended); });
+  ASSERT_TRUE(estimates.ok()) << estimates.status();
+  EXPECT_EQ(done, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  ASSERT_EQ(estimates->size(), requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const absl::StatusOr<v1::Estimate>& estimate = (*estimates)[i];
+    ASSERT_EQ(estimate.ok(), i != 2) << estimate.status();
+    if (estimate.ok()) EXPECT_EQ(estimate->recipe().training().steps(), static_cast<int64_t>(i) + 100);
+  }
+  EXPECT_EQ(EstimateAll(requests, pool, [] { return true; }).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(EstimateAll({}, pool)->empty());
 }
 
 TEST(LegoSimPoolTest, StopAllEndsWhatIsUnderWay) {

@@ -191,10 +191,22 @@ absl::StatusOr<std::optional<int64_t>> Arguments::Integer(const std::string& nam
 absl::StatusOr<std::optional<double>> Arguments::Real(const std::string& name, double least) const {
   if (!Has(name)) return std::optional<double>();
   double value = 0;
-  if (!absl::SimpleAtod(Text(name), &value) || !std::isfinite(value) || value < least) {
+  const bool hexadecimal = Text(name).find_first_of("xX") != std::string::npos;
+  if (hexadecimal || !absl::SimpleAtod(Text(name), &value) || !std::isfinite(value) || value < least) {
     return FieldError("--" + name, Text(name), absl::StrCat("must be a number of at least ", least));
   }
   return std::optional<double>(value);
+}
+
+Arguments Arguments::With(const std::string& name, const std::string& value) const {
+  Arguments other = *this;
+  if (name.find('.') == std::string::npos) {
+    other.values_[name] = {value};
+    return other;
+  }
+  std::erase_if(other.recipe_keys_, [&](const auto& given) { return given.first == name; });
+  other.recipe_keys_.emplace_back(name, value);
+  return other;
 }
 
 std::string HelpText(const CommandSpec& spec) {

@@ -61,6 +61,9 @@ class Arguments {
   absl::StatusOr<std::optional<int64_t>> Integer(const std::string& name, int64_t least, int64_t most = INT64_MAX) const;
   absl::StatusOr<std::optional<double>> Real(const std::string& name, double least) const;
 
+  // The same with another value of an option, or, where `name` has a point, of a key of the recipe.
+  Arguments With(const std::string& name, const std::string& value) const;
+
  private:
   absl::Status SetFormat(const std::string& text);
 

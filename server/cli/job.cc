@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,18 +11,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "planner/estimate_one.h"
+#include "planner/estimates.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
 #include "server/cli/machine.h"
+#include "worker/launch/processors.h"
 #include "worker/model/catalog.h"
 #include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
+
 absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& arguments) {
-  if (path.empty()) return parallel::ParseRecipe("", arguments.recipe_keys());
-  auto recipe = parallel::LoadRecipe(path, arguments.recipe_keys());
-  return recipe;
+  return path.empty() ? parallel::ParseRecipe("", arguments.recipe_keys()) : parallel::LoadRecipe(path, arguments.recipe_keys());
 }
 
 absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* recipe) {
@@ -31,6 +32,22 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
                       "is needed, as the recipe's [model] has no name: a config.json, its folder, or a name of `lego models`");
   }
   return model::ResolveModel(recipe->model().name());
+}
+
+absl::StatusOr<v1::SimRequest> ReadSimRequest(const std::string& path, const Arguments& arguments) {
+  auto recipe = ReadRecipe(path, arguments);
+  if (!recipe.ok()) return recipe.status();
+  auto model = ReadModel(arguments, &*recipe);
+  if (!model.ok()) return model.status();
+  auto cluster = ResolveCluster(arguments.Text("cluster"));
+  if (!cluster.ok()) return cluster.status();
+  if (absl::Status status = ReadPrice(arguments, &*cluster); !status.ok()) return status;
+  v1::SimRequest request;
+  *request.mutable_model() = *std::move(model);
+  *request.mutable_cluster() = *std::move(cluster);
+  *request.mutable_recipe() = *std::move(recipe);
+  request.set_cost_mode(v1::COST_ROOFLINE);
+  return request;
 }
 
 absl::Status ReadPrice(const Arguments& arguments, v1::Cluster* cluster) {
@@ -92,6 +109,15 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const st
   if (request.cost_mode() == v1::COST_BENCHMARK) options.time_limit = absl::Minutes(30);
   planner::LegoSimPool pool(options);
   return planner::EstimateOne(request, pool, interrupted, progress);
+}
+
+absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses() {
+  const auto program = FindSim();
+  if (!program.ok()) return program.status();
+  planner::LegoSimOptions options;
+  options.program = *program;
+  options.processes = std::max<int64_t>(1, launch::AllowedCpus().size());
+  return std::make_unique<planner::LegoSimPool>(options);
 }
 
 }  // namespace legoai::cli

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "planner/estimator.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/model.pb.h"
@@ -24,6 +26,9 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
 
 // --price, of a GPU for an hour: what the cluster costs. Errors: no number, or below 0.
 absl::Status ReadPrice(const Arguments& arguments, v1::Cluster* cluster);
+
+// A request to simulate the recipe of the file `path` with the keys of the command line, on --cluster, at --price.
+absl::StatusOr<v1::SimRequest> ReadSimRequest(const std::string& path, const Arguments& arguments);
 
 // Where the whole run is warm-up, a line that says so; otherwise empty.
 std::string WarmUpNote(const v1::Recipe& recipe);
@@ -44,5 +49,8 @@ absl::Status CheckOutput(const std::string& option, const std::string& path);
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {},
                                          const std::function<void(const v1::SimProgress&)>& progress = {},
                                          const std::vector<std::string>& arguments = {});
+
+// lego-sim processes, as many as there are processors for this one. Errors: there is no such program.
+absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses();
 
 }  // namespace legoai::cli

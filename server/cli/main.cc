@@ -30,6 +30,8 @@
 #include "server/cli/train_command.h"
 #include "server/cli/up_command.h"
 #include "server/cli/watch_command.h"
+#include "server/cli/whatif/compare_command.h"
+#include "server/cli/whatif/sweep_command.h"
 #include "server/cli/workers_command.h"
 #include "worker/launch/build_version.h"
 
@@ -47,11 +49,11 @@ std::vector<Command> AllCommands() {
   version.name = "version";
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
-  std::vector<Command> commands = {SubmitCommand(),    ListCommand(),        GetCommand(),           WatchCommand(),
-                                   WaitCommand(),      LogsCommand(),        CancelCommand(),        RetryCommand(),
-                                   WorkersCommand(),   PlanCommand(),        SimulateCommand(),      TrainCommand(),
-                                   FlightCommand(),    CheckpointsCommand(), ModelsCommand(),        HardwareCommand(),
-                                   CalibrateCommand(), UpCommand(),          GenerateCommand(),      {version, PrintVersion}};
+  std::vector<Command> commands = {
+      SubmitCommand(),   ListCommand(),      GetCommand(),      WatchCommand(),         WaitCommand(),     LogsCommand(),
+      CancelCommand(),   RetryCommand(),     WorkersCommand(),  PlanCommand(),          SimulateCommand(), CompareCommand(),
+      SweepCommand(),    TrainCommand(),     GenerateCommand(), CheckpointsCommand(),   FlightCommand(),   ModelsCommand(),
+      HardwareCommand(), CalibrateCommand(), UpCommand(),       {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
-#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "planner/explain.h"
-#include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
@@ -19,108 +16,17 @@
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
-#include "server/cli/machine.h"
 #include "server/cli/output.h"
+#include "server/cli/plan_request.h"
 #include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
-#include "server/cli/read_bytes.h"
 #include "server/cli/server_call.h"
 #include "worker/checkpoint/files.h"
-#include "worker/launch/processors.h"
 
 namespace legoai::cli {
 namespace {
 
 constexpr char kConstraintRule[] = "constraint";
-
-// Keys that the request has a place for; every other key on the command line binds all candidates.
-bool IsOfRequest(const std::string& key) {
-  static const std::set<std::string> keys = {"model.name", "training.global_batch_size", "training.seq_len"};
-  return keys.count(key) > 0;
-}
-
-// --global-batch and --seq win over the base recipe; there must be one or the other.
-absl::Status ReadBatch(const Arguments& arguments, const v1::Recipe& base, v1::PlanRequest* request) {
-  const auto batch = arguments.Integer("global-batch", 1), seq = arguments.Integer("seq", 1);
-  if (!batch.ok()) return batch.status();
-  if (!seq.ok()) return seq.status();
-  request->set_global_batch(batch->value_or(base.training().global_batch_size()));
-  if (request->global_batch() < 1) {
-    return FieldError("--global-batch", "",
-                      "is needed: sequences per optimizer step (or training.global_batch_size in --recipe)");
-  }
-  const bool known = arguments.Has("recipe") || std::any_of(arguments.recipe_keys().begin(), arguments.recipe_keys().end(),
-                                                            [](const auto& key) { return key.first == "training.seq_len"; });
-  if (!*seq && !known) return FieldError("--seq", "", "is needed: tokens per sequence (or training.seq_len in --recipe)");
-  request->set_seq_len(seq->value_or(base.training().seq_len()));
-  return absl::OkStatus();
-}
-
-absl::Status ReadLimits(const Arguments& arguments, v1::PlanRequest* request) {
-  const auto top = arguments.Integer("top", 1);
-  if (!top.ok()) return top.status();
-  const auto budget = arguments.Real("budget-seconds", 0);
-  if (!budget.ok()) return budget.status();
-  request->set_top(top->value_or(planner::kDefaultTop));
-  request->set_budget_seconds(budget->value_or(absl::ToDoubleSeconds(planner::kDefaultBudget)));
-  if (const std::string rejected = arguments.Text("rejected", "closest"); rejected != "all" && rejected != "closest") {
-    return FieldError("--rejected", rejected, "must be closest or all");
-  }
-  request->set_all_rejected(arguments.Text("rejected") == "all");
-  for (const std::string& constraint : arguments.All("constraint")) request->add_constraints(constraint);
-  for (const auto& [key, value] : arguments.recipe_keys()) {
-    if (!IsOfRequest(key)) request->add_constraints(absl::StrCat(key, "=", value));
-  }
-  return absl::OkStatus();
-}
-
-// "4GiB", or "10%" of a device's memory.
-absl::Status ReadHeadroom(const Arguments& arguments, v1::PlanRequest* request) {
-  if (!arguments.Has("min-headroom")) return absl::OkStatus();
-  const std::string text = arguments.Text("min-headroom");
-  const int64_t memory = request->cluster().device().memory_bytes();
-  const auto bytes = ReadBytes(text, static_cast<double>(memory));
-  if (!bytes || *bytes >= static_cast<double>(memory)) {
-    return FieldError("--min-headroom", text,
-                      absl::StrCat("give what is to be left free of each device's ", BytesText(static_cast<double>(memory)),
-                                   ", as 4GiB, 512MiB or 10%"));
-  }
-  request->set_min_headroom_bytes(static_cast<int64_t>(*bytes));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<v1::Objective> ReadObjective(const Arguments& arguments) {
-  const std::string objective = arguments.Text("objective", "step_time");
-  if (objective == "step_time") return v1::STEP_TIME;
-  if (objective == "memory") return v1::MEMORY;
-  if (objective == "gpu_hours" || objective == "cost" || objective == "price") {
-    return FieldError("--objective", objective,
-                      "is step_time here: all recipes of a plan use the whole cluster, so the fastest takes the fewest GPU-hours "
-                      "and costs least; --price says how much");
-  }
-  return FieldError("--objective", objective, "must be step_time or memory");
-}
-
-absl::StatusOr<v1::PlanRequest> ReadRequest(const Arguments& arguments) {
-  v1::PlanRequest request;
-  auto base = ReadRecipe(arguments.Text("recipe"), arguments);
-  if (!base.ok()) return base.status();
-  auto model = ReadModel(arguments, &*base);
-  if (!model.ok()) return model.status();
-  auto cluster = ResolveCluster(arguments.Text("cluster"));
-  if (!cluster.ok()) return cluster.status();
-  if (absl::Status status = ReadPrice(arguments, &*cluster); !status.ok()) return status;
-  if (absl::Status status = ReadBatch(arguments, *base, &request); !status.ok()) return status;
-  if (absl::Status status = ReadLimits(arguments, &request); !status.ok()) return status;
-  *request.mutable_model() = *std::move(model);
-  *request.mutable_cluster() = *std::move(cluster);
-  *request.mutable_base() = *std::move(base);
-  if (absl::Status status = ReadHeadroom(arguments, &request); !status.ok()) return status;
-  const auto objective = ReadObjective(arguments);
-  if (!objective.ok()) return objective.status();
-  request.set_objective(*objective);
-  return request;
-}
 
 std::string ProgressText(const planner::PlanProgress& progress, double budget_seconds) {
   std::string text = absl::StrFormat("%.1f s: %s recipes, %s of %s simulations are done", progress.elapsed_seconds,
@@ -134,16 +40,13 @@ std::string ProgressText(const planner::PlanProgress& progress, double budget_se
 }
 
 absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request) {
-  const auto program = FindSim();
-  if (!program.ok()) return program.status();
-  planner::LegoSimOptions options;
-  options.program = *program;
-  options.processes = std::max<int64_t>(1, launch::AllowedCpus().size());
-  planner::LegoSimPool pool(options);
+  const auto pool = SimProcesses();
+  if (!pool.ok()) return pool.status();
   InterruptGuard guard;
   ProgressLine line;
   auto result = planner::Plan(
-      request, pool, [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress, request.budget_seconds())); },
+      request, **pool,
+      [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress, request.budget_seconds())); },
       [&] { return guard.interrupted(); });
   line.Clear();
   return result;
@@ -203,7 +106,7 @@ absl::Status NothingLegal(const v1::PlanRequest& request, const v1::PlanResult& 
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto request = ReadRequest(arguments);
+  const auto request = ReadPlanRequest(arguments);
   if (!request.ok()) return request.status();
   const auto out = OutputPath(arguments, "out");
   if (!out.ok()) return out.status();

@@ -11,7 +11,6 @@
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
-#include "server/cli/machine.h"
 #include "server/cli/output.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"
@@ -23,26 +22,17 @@ namespace {
 constexpr char kFullTrace[] = "full-trace";
 
 absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
-  auto recipe = ReadRecipe(arguments.Text("recipe"), arguments);
-  if (!recipe.ok()) return recipe.status();
-  auto model = ReadModel(arguments, &*recipe);
-  if (!model.ok()) return model.status();
-  auto cluster = ResolveCluster(arguments.Text("cluster"));
-  if (!cluster.ok()) return cluster.status();
+  auto request = ReadSimRequest(arguments.Text("recipe"), arguments);
+  if (!request.ok()) return request.status();
   const auto trace = OutputPath(arguments, "trace"), timeline = OutputPath(arguments, "memory-timeline");
   if (!trace.ok()) return trace.status();
   if (!timeline.ok()) return timeline.status();
   if (arguments.Has(kFullTrace) && trace->empty() && timeline->empty())
     return FieldError(absl::StrCat("--", kFullTrace), "", "goes with --trace or --memory-timeline: name a file");
-  v1::SimRequest request;
-  *request.mutable_model() = *std::move(model);
-  *request.mutable_cluster() = *std::move(cluster);
-  *request.mutable_recipe() = *std::move(recipe);
-  if (absl::Status status = ReadPrice(arguments, request.mutable_cluster()); !status.ok()) return status;
-  request.set_details(true);
-  request.set_cost_mode(arguments.Has("benchmark") ? v1::COST_BENCHMARK : v1::COST_ROOFLINE);
-  request.set_chrome_trace_path(*trace);
-  request.set_memory_timeline_path(*timeline);
+  request->set_details(true);
+  if (arguments.Has("benchmark")) request->set_cost_mode(v1::COST_BENCHMARK);
+  request->set_chrome_trace_path(*trace);
+  request->set_memory_timeline_path(*timeline);
   return request;
 }
 

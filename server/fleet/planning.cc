@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/estimate_one.h"
+#include "planner/estimates.h"
 
 namespace legoai::server {
 Planning::Planning(std::function<std::unique_ptr<planner::Estimator>()> make)

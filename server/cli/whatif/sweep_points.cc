@@ -1,0 +1,138 @@
+#include "server/cli/whatif/sweep_points.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "proto/nearest.h"
+#include "server/cli/whatif/cluster_figures.h"
+
+namespace legoai::cli {
+namespace {
+
+constexpr char kGpus[] = "gpus", kBatch[] = "global-batch", kSeq[] = "seq", kCluster[] = "cluster", kModel[] = "model";
+const char* const kOptions[] = {kGpus, kBatch, kSeq, kCluster, kModel};
+
+bool IsOption(const std::string& key) { return std::find(std::begin(kOptions), std::end(kOptions), key) != std::end(kOptions); }
+
+// Of the recipe, those of options that stand for one.
+std::string RecipeKey(const std::string& key) {
+  if (key == kBatch) return "training.global_batch_size";
+  if (key == kSeq) return "training.seq_len";
+  return key;
+}
+
+std::vector<std::string> RecipeKeys() {
+  std::vector<std::string> keys;
+  const auto* recipe = v1::Recipe::descriptor();
+  for (int i = 0; i < recipe->field_count(); ++i) {
+    const auto* section = recipe->field(i)->message_type();
+    for (int j = 0; section != nullptr && j < section->field_count(); ++j)
+      keys.push_back(absl::StrCat(recipe->field(i)->name(), ".", section->field(j)->name()));
+  }
+  return keys;
+}
+
+absl::Status CheckKey(const std::string& text, const std::string& key, const Arguments& arguments) {
+  std::vector<std::string> known = RecipeKeys();
+  const bool of_recipe = std::find(known.begin(), known.end(), RecipeKey(key)) != known.end();
+  if (!of_recipe && !IsOption(key) && !IsClusterFigure(key)) {
+    known.insert(known.end(), std::begin(kOptions), std::end(kOptions));
+    for (const char* figure : {"memory", "memory.bandwidth", "matmul.efficiency", "compute.peak"}) known.push_back(figure);
+    return FieldError("--vary", text,
+                      absl::StrCat("varies ", key, ", which is unknown; did you mean ", Nearest(key, known),
+                                   "? A key of the recipe can be varied, ", absl::StrJoin(kOptions, ", "),
+                                   ", or a figure of the cluster, as matmul.efficiency or link.node.bandwidth"));
+  }
+  if (key == "model.name") return FieldError("--vary", text, "write it as model=A,B");
+  const bool fixed = key != kCluster && key != kGpus && arguments.Has(key);
+  const auto same = [&](const auto& given) { return given.first == RecipeKey(key); };
+  if (fixed || std::any_of(arguments.recipe_keys().begin(), arguments.recipe_keys().end(), same))
+    return FieldError("--vary", text, absl::StrCat("varies what --", key, " fixes: give one of them"));
+  if (key == kCluster && arguments.Has(kCluster))
+    return FieldError("--vary", text, "varies what --cluster fixes: give one of them");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Variation> ReadVariation(const std::string& text, const Arguments& arguments) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  Variation variation{std::string(absl::StripAsciiWhitespace(parts.first)), {}};
+  for (absl::string_view value : absl::StrSplit(parts.second, ','))
+    variation.values.emplace_back(absl::StripAsciiWhitespace(value));
+  const bool empty = std::find(variation.values.begin(), variation.values.end(), "") != variation.values.end();
+  if (variation.key.empty() || empty)
+    return FieldError("--vary", text, "write KEY=A,B,C, for instance gpus=8,16,32 or training.local_batch_size=1,2");
+  if (absl::Status status = CheckKey(text, variation.key, arguments); !status.ok()) return status;
+  const std::set<std::string> different(variation.values.begin(), variation.values.end());
+  if (different.size() < variation.values.size()) return FieldError("--vary", text, "has a value twice");
+  return variation;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Variation>> ReadVariations(const Arguments& arguments) {
+  std::vector<Variation> variations;
+  int64_t points = 1;
+  std::set<std::string> keys;
+  for (const std::string& text : arguments.All("vary")) {
+    auto variation = ReadVariation(text, arguments);
+    if (!variation.ok()) return variation.status();
+    if (!keys.insert(RecipeKey(variation->key)).second) return FieldError("--vary", text, "varies a key that is varied before");
+    points *= static_cast<int64_t>(variation->values.size());
+    if (points > kMostSweepPoints)
+      return FieldError("--vary", text, absl::StrCat("makes more than ", kMostSweepPoints, " points: give fewer values"));
+    variations.push_back(*std::move(variation));
+  }
+  return variations;
+}
+
+std::vector<SweepPoint> SweepPoints(const std::vector<Variation>& variations) {
+  std::vector<SweepPoint> points = {{}};
+  for (const Variation& variation : variations) {
+    std::vector<SweepPoint> longer;
+    for (const SweepPoint& point : points) {
+      for (const std::string& value : variation.values) {
+        longer.push_back(point);
+        longer.back().push_back(value);
+      }
+    }
+    points = std::move(longer);
+  }
+  return points;
+}
+
+absl::StatusOr<Arguments> ArgumentsAt(const Arguments& arguments, const std::vector<Variation>& variations,
+                                      const SweepPoint& point) {
+  Arguments at = arguments;
+  std::string gpus;
+  for (size_t i = 0; i < variations.size(); ++i) {
+    const std::string& key = variations[i].key;
+    if (key == kGpus) {
+      gpus = point[i];
+    } else if (!IsClusterFigure(key)) {
+      at = at.With(RecipeKey(key), point[i]);
+    }
+  }
+  if (gpus.empty()) return at;
+  int64_t devices = 0;
+  if (!absl::SimpleAtoi(gpus, &devices) || devices < 1) return FieldError(kGpus, gpus, "must be a whole number of at least 1");
+  const auto cluster = ResizedCluster(at.Text(kCluster), devices);
+  if (!cluster.ok()) return cluster.status();
+  return at.With(kCluster, *cluster);
+}
+
+absl::Status SetFiguresAt(const std::vector<Variation>& variations, const SweepPoint& point, v1::Cluster* cluster) {
+  for (size_t i = 0; i < variations.size(); ++i) {
+    if (!IsClusterFigure(variations[i].key)) continue;
+    if (absl::Status status = SetClusterFigure(variations[i].key, point[i], cluster); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::cli

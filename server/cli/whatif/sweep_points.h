@@ -1,0 +1,40 @@
+// What `lego sweep` varies: --vary KEY=A,B,C, and the points that these make. Torch-free. Thread-safety: pure functions.
+//
+// KEY is a key of the recipe, or cluster, model, gpus, global-batch, seq, or a figure of the cluster (cluster_figures.h).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/cluster.pb.h"
+#include "server/cli/arguments.h"
+
+namespace legoai::cli {
+
+inline constexpr int64_t kMostSweepPoints = 256;
+
+struct Variation {
+  std::string key;
+  std::vector<std::string> values;  // in the order given
+};
+
+// Of all --vary. Errors: FieldError of --vary: no KEY=VALUES, a key twice or unknown, one that is an option of the call too, more
+// than kMostSweepPoints points.
+absl::StatusOr<std::vector<Variation>> ReadVariations(const Arguments& arguments);
+
+// One value of each variation, in their order.
+using SweepPoint = std::vector<std::string>;
+
+// All combinations; the last variation changes fastest.
+std::vector<SweepPoint> SweepPoints(const std::vector<Variation>& variations);
+
+// The call with the values of `point` that options and keys of the recipe can say. Errors: FieldError of the key.
+absl::StatusOr<Arguments> ArgumentsAt(const Arguments& arguments, const std::vector<Variation>& variations,
+                                      const SweepPoint& point);
+
+// Sets the figures of the cluster that `point` has. Errors: FieldError of the figure.
+absl::Status SetFiguresAt(const std::vector<Variation>& variations, const SweepPoint& point, v1::Cluster* cluster);
+
+}  // namespace legoai::cli

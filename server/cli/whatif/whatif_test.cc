@@ -1,0 +1,158 @@
+// `lego compare` and `lego sweep` as a user meets them: real processes, a tiny model, this machine as the cluster.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/cli/testing/lego_process.h"
+
+namespace legoai::cli {
+namespace {
+
+using testing::Json;
+using testing::LegoTest;
+using testing::ReadAll;
+using testing::Result;
+using testing::Write;
+
+class WhatIf : public LegoTest {
+ protected:
+  Json Ask(std::vector<std::string> words, int code = 0) {
+    words.insert(words.end(), {"-o", "json"});
+    const Result result = Run(words);
+    EXPECT_EQ(result.code, code) << result.err;
+    return result.out.empty() ? Json() : Json::parse(result.out);
+  }
+  // What `simulate` says of the recipe with these keys.
+  Json Simulate(std::vector<std::string> keys, const std::string& cluster = "cpu:2x1") {
+    keys.insert(keys.begin(), {"simulate", "--recipe", Path("recipe.toml"), "--cluster", cluster});
+    return Ask(keys);
+  }
+  // The recipe of the fixture with other values of some keys.
+  std::string Recipe(const std::string& name, const std::map<std::string, std::string>& values) {
+    std::string text = ReadAll(Path("recipe.toml"));
+    for (const auto& [key, line] : values) {
+      const size_t section = text.find("[" + key + "]");
+      section == std::string::npos ? text += "\n[" + key + "]\n" + line + "\n"
+                                   : text.insert(text.find('\n', section) + 1, line + "\n");
+    }
+    Write(Path(name), text);
+    return Path(name);
+  }
+};
+
+// Each row is the recipe with that one change, so `simulate` of it says the same.
+TEST_F(WhatIf, EachDifferenceIsWhatSimulateSaysOfItAlone) {
+  const std::string a = Recipe("a.toml", {}),
+                    b = Recipe("b.toml", {{"activation_checkpoint", "mode = \"full\""}, {"optimizer", "lr = 0.5"}});
+  const Json json = Ask({"compare", a, b, "--cluster", "cpu:2x1"});
+  const Json alone = Simulate({"--activation_checkpoint.mode=full"});
+  EXPECT_DOUBLE_EQ(json["a"]["step_time_seconds"], Simulate({})["step_time_seconds"]);
+  ASSERT_EQ(json["changes"].size(), 2u) << json["changes"];
+  for (const Json& change : json["changes"]) {
+    ASSERT_EQ(change["keys"].size(), 1u) << change;
+    const bool lr = change["keys"][0]["key"] == "optimizer.lr";
+    const Json& expected = lr ? json["a"] : alone;
+    EXPECT_DOUBLE_EQ(change["step_time_seconds"], expected["step_time_seconds"]) << change;
+    EXPECT_EQ(change["peak_memory_bytes"], expected["stages"][0]["peak_allocated_bytes"]) << change;
+  }
+  const Result table = Run({"compare", a, b, "--cluster", "cpu:2x1"});
+  EXPECT_NE(table.out.find("activation_checkpoint.mode  none  full"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("without effect on time and memory: optimizer.lr"), std::string::npos) << table.out;
+}
+
+// Neither degree can be changed without the other on two ranks.
+TEST_F(WhatIf, DegreesThatHangTogetherAreOneChange) {
+  const std::string a = Recipe("a.toml", {{"parallelism", "data_parallel_shard_degree = 2"}});
+  const std::string b = Recipe("b.toml", {{"parallelism", "data_parallel_shard_degree = 1\ntensor_parallel_degree = 2"}});
+  const Json json = Ask({"compare", a, b, "--cluster", "cpu:2x1"});
+  ASSERT_EQ(json["changes"].size(), 1u) << json["changes"];
+  EXPECT_EQ(json["changes"][0]["keys"].size(), 2u);
+  EXPECT_DOUBLE_EQ(json["changes"][0]["step_time_seconds"], json["b"]["step_time_seconds"]);
+}
+
+TEST_F(WhatIf, CompareSaysWhichFileIsAtFault) {
+  const std::string good = Recipe("a.toml", {});
+  ExpectError({"compare", good, Path("none.toml"), "--cluster", "cpu:2x1"}, 2, {"none.toml"});
+  ExpectError({"compare", good, "--cluster", "cpu:2x1"}, 2, {"A.toml B.toml"});
+  const std::string bad = Recipe("b.toml", {{"parallelism", "tensor_parallel_degree = 3"}});
+  ExpectError({"compare", good, bad, "--cluster", "cpu:2x1"}, 2, {"b.toml", "tensor_parallel_degree"});
+}
+
+TEST_F(WhatIf, ASweepOfARecipeIsWhatSimulateSaysAtEachPoint) {
+  const Json json = Ask({"sweep", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--vary", "gpus=1,2", "--vary",
+                         "activation_checkpoint.mode=none,full", "--svg", Path("s.svg"), "--csv", Path("s.csv"), "--price", "2"});
+  ASSERT_EQ(json["points"].size(), 4u);
+  for (const Json& point : json["points"]) {
+    const std::string gpus = point["values"]["gpus"], mode = point["values"]["activation_checkpoint.mode"];
+    const Json alone = Simulate({"--activation_checkpoint.mode=" + mode, "--price=2"}, "cpu:" + gpus + "x1");
+    EXPECT_DOUBLE_EQ(point["step_time_seconds"], alone["step_time_seconds"]) << point;
+    EXPECT_EQ(point["peak_memory_bytes"], alone["stages"][0]["peak_allocated_bytes"]);
+    EXPECT_EQ(point["running_cost"], alone["running_cost"]);
+  }
+  EXPECT_EQ(ReadAll(Path("s.svg")).substr(0, 4), "<svg");
+  EXPECT_EQ(ReadAll(Path("s.csv")).substr(0, 32), "gpus,activation_checkpoint.mode,");
+}
+
+// A point that cannot be has its reason; where all are so, the call is wrong.
+TEST_F(WhatIf, APointThatCannotBeSaysWhy) {
+  const std::vector<std::string> sweep = {"sweep", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--vary"};
+  auto with = [&](const std::string& vary) {
+    std::vector<std::string> words = sweep;
+    words.push_back(vary);
+    return words;
+  };
+  const Json json = Ask(with("parallelism.tensor_parallel_degree=1,3"));
+  EXPECT_TRUE(json["points"][0]["fits"]);
+  EXPECT_FALSE(json["points"][1]["fits"]);
+  EXPECT_NE(json["points"][1]["reason"].get<std::string>().find("tensor_parallel_degree"), std::string::npos) << json;
+  const Json small = Ask(with("memory=64KiB"), 3);
+  EXPECT_FALSE(small["points"][0]["fits"]);
+  EXPECT_LT(small["points"][0]["headroom_bytes"], 0);
+  ExpectError(with("link.node.bandwidth=fast"), 2, {"link.node.bandwidth", "fast"});
+  ExpectError(with("parallelism.tensor_degree=2"), 2, {"parallelism.tensor_parallel_degree"});
+  ExpectError({"sweep", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1"}, 2, {"--vary", "--sensitivities"});
+  ExpectError({"sweep", "--recipe", Path("recipe.toml"), "--vary", "gpus=2"}, 2, {"--cluster"});
+  ExpectError({"sweep", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--vary", "gpus=2", "--seq", "8"}, 2,
+              {"--seq", "--training.seq_len"});
+}
+
+// A sweep that plans gives the winner of `lego plan` at each point.
+TEST_F(WhatIf, APlannedSweepHasTheWinnerOfEachPlan) {
+  const Json json = Ask({"sweep", "--recipe", Path("recipe.toml"), "--plan", "--cluster", "cpu:2x1", "--vary", "global-batch=4,8",
+                         "--constraint", "training.mixed_precision_param=float32"});
+  ASSERT_EQ(json["points"].size(), 2u);
+  for (const Json& point : json["points"]) {
+    const Json plan =
+        Ask({"plan", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--constraint",
+             "training.mixed_precision_param=float32", "--global-batch", point["values"]["global-batch"].get<std::string>()});
+    EXPECT_EQ(point["recipe_toml"], plan["ranked"][0]["recipe_toml"]);
+    EXPECT_DOUBLE_EQ(point["step_time_seconds"], plan["ranked"][0]["step_time_seconds"]);
+  }
+}
+
+TEST_F(WhatIf, SensitivitiesAreSweepsOfOneFigure) {
+  const Json all = Ask({"sweep", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--sensitivities"});
+  EXPECT_DOUBLE_EQ(all["estimate"]["step_time_seconds"], Simulate({})["step_time_seconds"]);
+  double before = INFINITY;
+  for (const Json& row : all["sensitivities"]) {
+    const double now = all["estimate"]["step_time_seconds"];
+    const double effect = std::max(std::abs(row.value("less_step_time_seconds", now) - now),
+                                   std::abs(row.value("more_step_time_seconds", now) - now));
+    EXPECT_LE(effect, before) << row;
+    before = effect;
+    if (row["figure"] != "memory.bandwidth") continue;
+    const Json one =
+        Ask({"sweep", "--recipe", Path("recipe.toml"), "--cluster", "cpu:2x1", "--vary", "memory.bandwidth=0.8x,1.2x"});
+    EXPECT_DOUBLE_EQ(row["less_step_time_seconds"], one["points"][0]["step_time_seconds"]);
+    EXPECT_DOUBLE_EQ(row["more_step_time_seconds"], one["points"][1]["step_time_seconds"]);
+    EXPECT_GT(row["less_step_time_seconds"], row["more_step_time_seconds"]);
+  }
+  EXPECT_LT(before, INFINITY);
+}
+
+}  // namespace
+}  // namespace legoai::cli
