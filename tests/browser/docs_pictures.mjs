@@ -1,17 +1,19 @@
 // The pictures of docs/images, of the whole service with the example job: run by
-//   PAGE=dashboards/web PROGRAMS=SERVER:AGENT:TRAINER:SIM:LEGO node tests/browser/docs_pictures.mjs OUT JOB.toml STEPS
-// where OUT takes the pictures and the job is cut to STEPS steps.
-import { mkdirSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
+//   PAGE=dashboards/web PROGRAMS=SERVER:AGENT:TRAINER:SIM:LEGO node tests/browser/docs_pictures.mjs OUT JOB.toml TEXT STEPS
+// where OUT takes the pictures, TEXT is what the job trains on (examples/make_text.sh TEXT), and it is cut to STEPS steps.
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { openPage, startBrowser } from './browser.mjs';
 import { startService } from './service.mjs';
 
-const [out, job, steps] = process.argv.slice(2);
+const [out, job, text, steps] = process.argv.slice(2);
 const [server, agent, trainer, sim, lego] = process.env.PROGRAMS.split(':').map((program) => path.resolve(program));
 const pageFolder = path.resolve(process.env.PAGE);
 const folder = mkdtempSync(path.join(os.tmpdir(), 'pictures-'));
 mkdirSync(out, { recursive: true });
+const data = path.join(folder, 'king_james.txt'); // in the agent's folder, from which jobs may read
+copyFileSync(text, data);
 const service = await startService({ server, agent, trainer, sim, lego }, folder, path.join(pageFolder, 'dist'), 2);
 const browser = await startBrowser(pageFolder);
 
@@ -27,7 +29,7 @@ async function picture(name, colorScheme, height, address, ready) {
 }
 
 const submit = (name, ...more) =>
-  service.lego('submit', job, `--name=${name}`, `--training.steps=${steps}`, '--validation.freq=10', ...more);
+  service.lego('submit', job, `--name=${name}`, `--training.dataset_path=${data}`, `--training.steps=${steps}`, '--validation.freq=10', ...more);
 const named = async (name) =>
   (await (await fetch(`${service.base}/v1/projects/default/jobs`)).json()).jobs.find((j) => j.spec.display_name === name).name;
 const stepOf = (page, least) =>
