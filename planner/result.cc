@@ -11,6 +11,7 @@
 #include "planner/ranking.h"
 #include "proto/quantity_text.h"
 #include "simulator/hardware/catalog.h"
+#include "simulator/hardware/host_device.h"
 
 namespace legoai::planner {
 namespace {
@@ -62,6 +63,8 @@ class Maker {
     result_.set_stopped_early(facts_.stopped_early);
     const std::string assumed = sim::AssumedEfficiencies(request_.cluster().device());
     if (!facts_.ranked.empty() && !assumed.empty()) absl::StrAppend(result_.mutable_explanation(), "\n", assumed);
+    const std::string busy = sim::MeasuredBusyText(request_.cluster().device());
+    if (!facts_.ranked.empty() && !busy.empty()) absl::StrAppend(result_.mutable_explanation(), "\n- ", busy, ".");
     return std::move(result_);
   }
 

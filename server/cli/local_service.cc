@@ -112,12 +112,6 @@ absl::Status LocalService::Start(const std::vector<std::string>& server_command,
   return StartOne(agent_, agent_command, kConnected);
 }
 
-void LocalService::EndAgent() {
-  if (!agent_.Running()) return;
-  Say("the agent that runs goes by what was measured before: it saves what trains and ends");
-  EndOne(agent_);
-}
-
 void LocalService::Stop() {
   Say("stopping: the agent saves what trains and leaves, then the server");
   EndOne(agent_);

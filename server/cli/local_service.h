@@ -35,8 +35,6 @@ class LocalService {
   absl::Status Start(const std::vector<std::string>& server_command, const std::vector<std::string>& agent_command);
   // FailedPrecondition with the last words of one that has ended by itself.
   static absl::Status Ended(const BackgroundProgram& program);
-  // Where it runs, so that Start() lets it begin with what was measured meanwhile. Trainers save before.
-  void EndAgent();
   // Trainers save before; says on standard error what it does.
   void Stop();
 

@@ -141,24 +141,22 @@ absl::StatusOr<int> Stop(const Arguments& arguments, LocalService& service) {
 }
 
 // Plans for this machine go by what was measured here. What was measured while others were busy is measured anew once they are
-// not. That it cannot be measured keeps no service from starting: its jobs are planned by the catalog's cpu then.
-absl::Status MeasureWhereNeeded(LocalService& service) {
+// not, and no agent runs: its trainers would be among the others. That it cannot be measured keeps no service from starting.
+absl::Status MeasureWhereNeeded(const LocalService& service) {
   const std::string path = HostDevicePath();
   std::error_code none;
-  const bool is_there = fs::exists(path, none);
-  const auto host = is_there ? LoadHostDevice() : std::optional<v1::Device>();
+  const auto host = fs::exists(path, none) ? LoadHostDevice() : std::optional<v1::Device>();
   if (!host.ok()) return host.status();
   if (*host && !sim::WasMeasuredBusy(**host)) return absl::OkStatus();
-  if (*host && !sim::HostIsQuiet()) {
+  if (*host && (service.agent().Running() || !sim::HostIsQuiet())) {
     WarnIfMeasuredBusy(**host);
     return absl::OkStatus();
   }
   const absl::Status measured = MeasureHost("LEGOAI_HOST_DEVICE", path).status();
-  if (measured.ok() && *host) service.EndAgent();
-  if (!measured.ok()) {
-    std::fprintf(stderr, "warning: this machine is not measured, and plans for it go by the catalog's cpu: %s\n",
-                 std::string(measured.message()).c_str());
-  }
+  if (measured.ok()) return absl::OkStatus();
+  std::fprintf(stderr, "warning: this machine could not be measured%s: %s\n",
+               *host ? " again" : ", and plans for it go by the catalog's cpu", std::string(measured.message()).c_str());
+  if (*host) WarnIfMeasuredBusy(**host);
   return absl::OkStatus();
 }
 
@@ -230,9 +228,9 @@ Command UpCommand() {
                   {"slots", "N", "ranks at a time; one for each GPU, or physical core, if not given"},
                   {"foreground", "", "stays until Ctrl-C or SIGTERM, then ends both: for containers"}};
   spec.details =
-      "Measures this machine first, if that was not done, and again where others were busy meanwhile and are not now. Can be\n"
-      "repeated: what runs with these options is left alone, what runs with others, or is of another build, is ended and\n"
-      "started anew.";
+      "Measures this machine first, if that was not done, and again where others were busy meanwhile and are not now,\n"
+      "before an agent starts. Can be repeated: what runs with these options is left alone, what runs with others, or is\n"
+      "of another build, is ended and started anew.";
   spec.example = "lego up";
   return {spec, Run};
 }

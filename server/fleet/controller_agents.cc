@@ -37,13 +37,17 @@ absl::Status CheckSlotDevices(const v1::Worker& worker) {
   return absl::OkStatus();
 }
 
-// Shares are shares, and nothing is less than none: what is shown and counted of a worker rests on it.
-bool MakesSense(const v1::WorkerUse& use) {
+// Shares are shares, nothing is less than none, and cards are those of the slots, each once: what is shown and counted of a
+// worker rests on it.
+bool MakesSense(const v1::WorkerUse& use, const v1::Worker& worker) {
   const auto is_share = [](double share) { return share >= 0 && share <= 1; };
+  std::set<int64_t> known;
+  for (const v1::SlotDevice& device : worker.slot_devices()) known.insert(device.index());
   bool sensible = use.memory_bytes() >= 0 && (!use.has_processor_share() || is_share(use.processor_share()));
   for (const v1::GpuUse& gpu : use.gpus()) {
-    sensible = sensible && gpu.memory_bytes() >= 0 && (!gpu.has_utilization() || is_share(gpu.utilization())) &&
-               std::isfinite(gpu.temperature_celsius()) && std::isfinite(gpu.power_watts());
+    sensible = sensible && known.erase(gpu.index()) == 1 && gpu.memory_bytes() >= 0 &&
+               (!gpu.has_utilization() || is_share(gpu.utilization())) && std::isfinite(gpu.temperature_celsius()) &&
+               std::isfinite(gpu.power_watts()) && gpu.power_watts() >= 0;
   }
   return sensible;
 }
@@ -193,7 +197,8 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
   const int64_t dropped = heartbeat.dropped_metrics() - entry.facts.dropped_metrics();
   if (options_.metrics != nullptr && dropped > 0) options_.metrics->TelemetryDropped(dropped);
   entry.facts.set_dropped_metrics(heartbeat.dropped_metrics());
-  if (heartbeat.has_use() && MakesSense(heartbeat.use())) entry.use = heartbeat.use();
+  entry.use.reset();
+  if (heartbeat.has_use() && MakesSense(heartbeat.use(), entry.facts)) entry.use = heartbeat.use();
   v1::ToAgent answer;
   answer.mutable_heartbeat()->set_sequence(heartbeat.sequence());
   for (const v1::LeaseId& lease : Revoked(found->second.worker, found->second.instance, heartbeat.leases()))
@@ -402,7 +407,8 @@ v1::Worker Controller::Facts(const WorkerEntry& entry) const {
   worker.set_connected(entry.session != 0);
   if (options_.steady() - entry.heard > options_.lease_ttl) worker.set_state(v1::LOST);
   for (const v1::SlotUse& use : book_.Use(worker.name())) *worker.add_used() = use;
-  if (entry.use) *worker.mutable_use() = *entry.use;
+  const bool is_heard = entry.session != 0 && worker.state() != v1::LOST;
+  if (entry.use && is_heard) *worker.mutable_use() = *entry.use;
   return worker;
 }
 

@@ -65,12 +65,23 @@ TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
   EXPECT_EQ(controller_->Workers().at(0).use().memory_bytes(), 4096);
   EXPECT_EQ(store_->writes, writes) << "a heartbeat writes nothing";
   Beat(&agent, {});
-  EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.5) << "what says nothing of it takes nothing back";
-  for (const double share : {-0.1, 1.1, std::nan("")}) {
-    heartbeat.mutable_use()->set_processor_share(share);
+  EXPECT_FALSE(controller_->Workers().at(0).has_use()) << "an agent that cannot tell any more";
+  const auto expect_none = [&](const v1::WorkerUse& use) {
+    *heartbeat.mutable_use() = use;
     controller_->Heartbeat(agent.session, heartbeat);
-    EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.5) << share;
+    EXPECT_FALSE(controller_->Workers().at(0).has_use()) << use.ShortDebugString();
+  };
+  v1::WorkerUse use;
+  for (const double share : {-0.1, 1.1, std::nan("")}) {
+    use.set_processor_share(share);
+    expect_none(use);
   }
+  use.set_processor_share(0.5);
+  use.add_gpus()->set_index(7);  // no card of its slots
+  expect_none(use);
+  use.clear_gpus();
+  *heartbeat.mutable_use() = use;
+  controller_->Heartbeat(agent.session, heartbeat);
   const auto drained = controller_->Drain("workers/a", /*undo=*/false);
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_EQ(drained->use().processor_share(), 0.5);

@@ -47,18 +47,18 @@ TEST(WorkerGauges, TellOfTheUseOfThoseThatAreConnected) {
   SetWorkerGauges({MakeUsed("a", 0.75), cards, gone, silent}, &metrics);
   std::string text = metrics.Text();
   for (const char* line :
-       {"legoai_worker_processor_share{worker=\"a\"} 0.75", "legoai_worker_processor_share{worker=\"b\"} 0.25",
-        "legoai_worker_memory_bytes{worker=\"a\"} 4096", "legoai_worker_gpu_memory_bytes{gpu=\"3\",worker=\"b\"} 1024",
+       {"legoai_worker_processor_usage_ratio{worker=\"a\"} 0.75", "legoai_worker_processor_usage_ratio{worker=\"b\"} 0.25",
+        "legoai_worker_memory_used_bytes{worker=\"a\"} 4096", "legoai_worker_gpu_memory_used_bytes{gpu=\"3\",worker=\"b\"} 1024",
         "legoai_worker_gpu_power_watts{gpu=\"3\",worker=\"b\"} 350.5"}) {
     EXPECT_NE(text.find(std::string(line) + "\n"), std::string::npos) << line << "\n" << text;
   }
   for (const char* part :
-       {"worker=\"c\"", "worker=\"d\"", "legoai_worker_gpu_utilization{", "legoai_worker_gpu_temperature_celsius{"})
+       {"worker=\"c\"", "worker=\"d\"", "legoai_worker_gpu_utilization_ratio{", "legoai_worker_gpu_temperature_celsius{"})
     EXPECT_EQ(text.find(part), std::string::npos) << part << "\n" << text;
 
   SetWorkerGauges({MakeUsed("a", 0.5)}, &metrics);
   text = metrics.Text();
-  EXPECT_NE(text.find("legoai_worker_processor_share{worker=\"a\"} 0.5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("legoai_worker_processor_usage_ratio{worker=\"a\"} 0.5\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("worker=\"b\""), std::string::npos) << "it is not connected any more\n" << text;
 }
 

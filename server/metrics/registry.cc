@@ -83,15 +83,19 @@ struct Metrics::Families {
   prometheus::Family<prometheus::Gauge>& workers = Gauges(registry, "legoai_workers", "Workers by state.");
   prometheus::Family<prometheus::Gauge>& slots = Gauges(registry, "legoai_slots", "Slots of ready workers by use.");
   prometheus::Family<prometheus::Gauge>& processors =
-      Gauges(registry, "legoai_worker_processor_share",
+      Gauges(registry, "legoai_worker_processor_usage_ratio",
              "Share of a worker's processors that was in use, by whomever, since it last looked.");
   prometheus::Family<prometheus::Gauge>& memory =
-      Gauges(registry, "legoai_worker_memory_bytes", "Memory of a worker's host that is in use, by whomever.");
+      Gauges(registry, "legoai_worker_memory_used_bytes", "Memory of a worker's host that is in use, by whomever.");
+  prometheus::Family<prometheus::Gauge>& memory_total =
+      Gauges(registry, "legoai_worker_memory_total_bytes", "Memory of a worker's host, or its container's limit.");
+  prometheus::Family<prometheus::Gauge>& gpu_memory_total =
+      Gauges(registry, "legoai_worker_gpu_memory_total_bytes", "Memory of a worker's GPU, by NVML's index.");
   prometheus::Family<prometheus::Gauge>& gpu_utilization =
-      Gauges(registry, "legoai_worker_gpu_utilization",
+      Gauges(registry, "legoai_worker_gpu_utilization_ratio",
              "Share of the last second in which a kernel ran on a worker's GPU, by NVML's index.");
   prometheus::Family<prometheus::Gauge>& gpu_memory =
-      Gauges(registry, "legoai_worker_gpu_memory_bytes", "Memory of a worker's GPU that is in use, by NVML's index.");
+      Gauges(registry, "legoai_worker_gpu_memory_used_bytes", "Memory of a worker's GPU that is in use, by NVML's index.");
   prometheus::Family<prometheus::Gauge>& gpu_temperature =
       Gauges(registry, "legoai_worker_gpu_temperature_celsius", "Temperature of a worker's GPU, by NVML's index.");
   prometheus::Family<prometheus::Gauge>& gpu_power =
@@ -149,6 +153,11 @@ void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
     const v1::WorkerUse& use = worker.use();
     if (use.has_processor_share()) SetSeries(all.processors, {{"worker", name}}, use.processor_share(), &now);
     SetSeries(all.memory, {{"worker", name}}, static_cast<double>(use.memory_bytes()), &now);
+    SetSeries(all.memory_total, {{"worker", name}}, static_cast<double>(worker.host_memory_bytes()), &now);
+    for (const v1::SlotDevice& device : worker.slot_devices()) {
+      SetSeries(all.gpu_memory_total, {{"worker", name}, {"gpu", std::to_string(device.index())}},
+                static_cast<double>(device.memory_bytes()), &now);
+    }
     for (const v1::GpuUse& gpu : use.gpus()) {
       const prometheus::Labels labels = {{"worker", name}, {"gpu", std::to_string(gpu.index())}};
       SetSeries(all.gpu_memory, labels, static_cast<double>(gpu.memory_bytes()), &now);

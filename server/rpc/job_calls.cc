@@ -168,7 +168,10 @@ absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::LookAtJob(cons
         live.config_json = true;
         if (seen != nullptr) *seen = live;
         news.emplace();
-        if (planning) *news->mutable_planning() = *planning;
+        if (planning) {
+          *news->mutable_planning() = *planning;
+          news->mutable_planning()->clear_best();  // whole recipes, which are for those who asked for the plan
+        }
         const auto transitions = LatestTransitions(transaction, job.name(), request.after_version());
         if (!transitions.ok()) return transitions.status();
         for (const v1::Transition& transition : *transitions) *news->add_transitions() = transition;

@@ -48,7 +48,11 @@ UseWatch::~UseWatch() {
 }
 
 std::optional<v1::WorkerUse> UseWatch::Latest() const {
+  constexpr int kMissedLooks = 10;
+  constexpr std::chrono::seconds kAtLeast{20};
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto longest = kMissedLooks * absl::ToChronoNanoseconds(interval_) + kAtLeast;
+  if (std::chrono::steady_clock::now() - looked_ > longest) return std::nullopt;
   return latest_;
 }
 
@@ -64,6 +68,7 @@ void UseWatch::Work() {
     if (reader) AddGpus(*reader, &use);
     std::unique_lock<std::mutex> lock(mutex_);
     latest_ = std::move(use);
+    looked_ = std::chrono::steady_clock::now();
     if (ended_.wait_for(lock, absl::ToChronoNanoseconds(interval_), [this] { return ending_; })) return;
   }
 }

@@ -2,6 +2,7 @@
 // time to answer and a heartbeat must not wait for it. Torch-free. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -21,7 +22,8 @@ class UseWatch {
   UseWatch(const UseWatch&) = delete;
   UseWatch& operator=(const UseWatch&) = delete;
 
-  // The last look; nothing before the first. The processors' share is that of the time since the look before.
+  // The last look; nothing before the first, nor where the last is long over, as when a driver does not answer. The processors'
+  // share is that of the time since the look before.
   std::optional<v1::WorkerUse> Latest() const;
 
  private:
@@ -31,9 +33,10 @@ class UseWatch {
   const absl::Duration interval_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  bool ending_ = false;                  // guarded by mutex_
-  std::optional<v1::WorkerUse> latest_;  // guarded by mutex_
-  std::thread thread_;                   // last: it uses the rest
+  bool ending_ = false;                           // guarded by mutex_
+  std::optional<v1::WorkerUse> latest_;           // guarded by mutex_
+  std::chrono::steady_clock::time_point looked_;  // guarded by mutex_
+  std::thread thread_;                            // last: it uses the rest
 };
 
 }  // namespace legoai::agent

@@ -144,15 +144,17 @@ test('why a step takes longer than predicted, as far as the records tell', () =>
     use: { processor_share: share }, ...fields,
   }] as unknown as Worker[];
   assert.match(whyOff(1, 2, [], attempt, 'me', host(0.9, 2)),
-    /; 90 % of its host's processors are in use now, and jobs hold 50 % of the cores: other programs are at work there\.$/);
+    /; 90 % of its host's processors are in use now, and jobs hold 50 % of the cores: something else is at work there\.$/);
   for (const quiet of [host(0.55, 2), host(1, 4), host(null, 2), host(0.9, 2, { connected: false }),
     host(0.9, 2, { device: { kind: 'cuda' } }), host(0.9, 2, { name: 'workers/b' })])
     assert.match(whyOff(1, 2, [], attempt, 'me', quiet), /Work of other programs on the host is not recorded\.$/);
   assert.doesNotMatch(whyOff(1, 2, [], ended, 'me', host(0.9, 2)), /in use now/, 'it is over');
+  const two = [...host(0.9, 2, { host: 'h' }), ...host(0.9, 2, { host: 'h', name: 'workers/b' })];
+  assert.doesNotMatch(whyOff(1, 2, [], attempt, 'me', two), /something else/, 'the other worker of the host holds the rest');
 
   const measured = (share: number) => host(0.5, 2, { device: { kind: 'cpu', measured_while_busy: share } });
   assert.equal(whyOff(2, 1, [], attempt, 'me', measured(0.43)), 'Steps are faster than predicted. ' +
     "Its host's figures were measured while others took 43 % of the processors, and are too low.");
-  assert.equal(whyOff(2, 1, [], ended, 'me', measured(0.43)), whyOff(2, 1, [], attempt, 'me', measured(0.43)));
+  assert.match(whyOff(2, 1, [], ended, 'me', measured(0.43)), /does more than its figures say/, 'it may have been measured since');
   assert.match(whyOff(2, 1, [], attempt, 'me', measured(0.04)), /does more than its figures say/);
 });

@@ -114,15 +114,16 @@ function measuredBusy(workers: Worker[]): string {
 }
 
 // Whether other programs are at work on these hosts now. A slot of a processor keeps a core busy: what is in use beyond the slots
-// that jobs hold is others' work. Where they hold all cores that cannot be told.
-function othersNow(workers: Worker[]): string {
-  for (const worker of workers) {
+// that jobs hold, of all workers of the host, is others' work. Where they hold all cores that cannot be told.
+function othersNow(hosts: Worker[], all: Worker[]): string {
+  for (const worker of hosts) {
     const share = worker.connected ? worker.use?.processor_share ?? null : null;
     if (share === null || worker.device?.kind !== 'cpu' || worker.host_cores <= 0) continue;
-    const held = worker.used.reduce((sum, use) => sum + use.slots, 0) / worker.host_cores;
+    const here = all.filter((other) => other === worker || (other.host !== '' && other.host === worker.host));
+    const held = here.flatMap((other) => other.used).reduce((sum, use) => sum + use.slots, 0) / worker.host_cores;
     if (held < 1 && share > held + OFF) {
       return `${Math.round(100 * share)} % of its host's processors are in use now, and jobs hold ${Math.round(100 * held)} % of the ` +
-        'cores: other programs are at work there';
+        'cores: something else is at work there';
     }
   }
   return '';
@@ -141,7 +142,8 @@ export function whyOff(
   if (off === null || attempt === null || Math.abs(off) < OFF) return '';
   const names = new Set(attempt.placements.map((place) => place.worker));
   const hosts = (workers ?? []).filter((worker) => names.has(worker.name));
-  const low = measuredBusy(hosts);
+  // Of an attempt that has ended the figures may have been others.
+  const low = attempt.end_time_us === null ? measuredBusy(hosts) : '';
   if (off > 0) {
     return `Steps are faster than predicted${low ? `.${sentences([low])}` : ': the device does more than its figures say.'}`;
   }
@@ -154,7 +156,7 @@ export function whyOff(
   const running = attempt.end_time_us === null && workers !== null;
   if (slots > 0 && running) said.push(`other jobs of this service hold ${slots} ${slots === 1 ? 'slot' : 'slots'} of its host now`);
   else if (running) said.push('no other job of this service is on its host');
-  const others = running ? othersNow(hosts) : '';
+  const others = running ? othersNow(hosts, workers) : '';
   const rest = others ? '' : ' Work of other programs on the host is not recorded.';
   return `Steps are slower than predicted.${sentences([...said, others])}${rest}`;
 }

@@ -56,6 +56,9 @@ export function Overview({ job, points, attempts, theme, error, others }: Props)
   );
 }
 
+// How often it is asked what is in use of the workers while a job runs.
+const USE_MS = 10_000;
+
 function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job; points: StepMetrics[] }) {
   const soFar = attempt ? measuredSoFar(points, attempt.attempt) : null;
   const predictedStep = attempt?.predicted_step_seconds ?? job.chosen?.step_time_seconds ?? null;
@@ -63,7 +66,13 @@ function Compared({ attempt, job, points }: { attempt: Attempt | null; job: Job;
   const [workers, setWorkers] = useState<Worker[] | null>(null);
   const running = job.state === 'running';
   useEffect(() => {
-    listWorkers().then(setWorkers, () => setWorkers(null));
+    const load = () => {
+      if (!document.hidden) listWorkers().then(setWorkers, () => setWorkers(null));
+    };
+    load();
+    if (!running) return undefined;
+    const timer = window.setInterval(load, USE_MS);
+    return () => window.clearInterval(timer);
   }, [running, job.epoch]);
   const measuredStep = attempt?.measured_step_seconds ?? soFar?.stepSeconds ?? null;
   const why = whyOff(predictedStep, measuredStep, points, attempt, job.name, workers);

@@ -26,7 +26,7 @@ function axisOf(values: number[], from: number, to: number): Axis {
 export function Scatter({ ranked, a, b, pick }: {
   ranked: RankedRecipe[]; a: number; b: number; pick?: (rank: number) => void;
 }) {
-  const [shown, setShown] = useState<RankedRecipe | null>(null);
+  const [shown, setShown] = useState<number | null>(null); // a rank: the ranking may change meanwhile
   const [width, setWidth] = useState(720); // in pixels, so that letters keep their size
   const box = useRef<SVGSVGElement>(null);
   useEffect(() => {
@@ -40,7 +40,7 @@ export function Scatter({ ranked, a, b, pick }: {
   const onFront = new Set(front.map((r) => r.rank));
   const line = front.map((r) => `${x.place(r.peak_memory_bytes)},${y.place(r.step_time_seconds)}`).join(' ');
   const summary = front.map((r) => `rank ${r.rank}: ${format.bytes(r.peak_memory_bytes)}, ${format.seconds(r.step_time_seconds)}`);
-  const told = shown ?? ranked.find((r) => r.rank === b) ?? ranked[0];
+  const told = ranked.find((r) => r.rank === shown) ?? ranked.find((r) => r.rank === b) ?? ranked[0];
   return (
     <Card title="Memory against step time" aside={pick && <span class="faint">a click compares with rank {a}</span>}>
       <svg ref={box} class="scatter" height={HEIGHT} role="img"
@@ -66,7 +66,7 @@ export function Scatter({ ranked, a, b, pick }: {
             r={r.rank === a || r.rank === b ? 7 : 5}
             class={`point${r.estimated ? ' estimated' : ''}${onFront.has(r.rank) ? ' on-front' : ''}${
               r.rank === a ? ' is-a' : r.rank === b ? ' is-b' : ''}`}
-            onPointerEnter={() => setShown(r)} onPointerLeave={() => setShown(null)} onClick={() => pick?.(r.rank)} />
+            onPointerEnter={() => setShown(r.rank)} onPointerLeave={() => setShown(null)} onClick={() => pick?.(r.rank)} />
         ))}
       </svg>
       <ul class="marks">
