@@ -110,6 +110,7 @@ TEST(Metrics, EachIsExplainedToOperators) {
   v1::Worker worker;
   worker.set_name("workers/a");
   worker.set_connected(true);
+  worker.add_slot_devices()->set_memory_bytes(1024);
   worker.mutable_use()->set_processor_share(0.5);
   v1::GpuUse* const gpu = worker.mutable_use()->add_gpus();
   gpu->set_utilization(0.5);
