@@ -1,15 +1,37 @@
-"""cc_library, cc_test and cc_binary as this tree uses them: with the headers that most files include read once."""
+"""The targets of this tree: unit, and cc_library, cc_test and cc_binary for what is none. All are compiled with the headers that most
+files include read once."""
 
-def _kind(srcs, tags):
+_GTEST = "//third_party:gtest_main"
+
+# Folders whose targets link torch unless they say `torch = False`; those of all others do not unless they say `torch = True`
+# (tools/check_arrows asks what they reach).
+_TORCH = [
+    "simulator/capture",
+    "tests/bench",
+    "tests/gpu",
+    "tests/integration",
+    "tests/scenarios",
+    "tests/service",
+    "worker/comm/cuda",
+    "worker/model",
+    "worker/parallel",
+    "worker/train",
+]
+
+def _links_torch(torch):
+    return native.package_name() in _TORCH if torch == None else torch
+
+def _kind(srcs, torch):
     """The header of bazel/precompiled that suits these files; None where none does."""
     files = [s for s in srcs if s.endswith(".cc")]
     tests = [s for s in files if s.endswith("_test.cc")]
     if not files or tests and len(tests) < len(files):  # .bazelrc optimizes tests otherwise: two headers, or none
         return None
-    return ("plain" if "torch_free" in tags else "torch") + ("_test" if tests else "")
+    return ("torch" if torch else "plain") + ("_test" if tests else "")
 
-def _compile(rule, name, srcs = [], tags = [], copts = [], deps = [], **kwargs):
-    kind = _kind(srcs, tags)
+def _compile(rule, name, srcs, torch = None, tags = [], copts = [], deps = [], **kwargs):
+    torch = _links_torch(torch)
+    kind = _kind(srcs, torch)
     if kind:
         copts = copts + select({
             "//bazel/precompiled:off": [],
@@ -19,13 +41,33 @@ def _compile(rule, name, srcs = [], tags = [], copts = [], deps = [], **kwargs):
             "//bazel/precompiled:off": [],
             "//conditions:default": ["//bazel/precompiled:" + kind],
         })
+    tags = tags + ([] if torch else ["torch_free"])
     rule(name = name, srcs = srcs, tags = tags, copts = copts, deps = deps, **kwargs)
 
-def cc_library(name, **kwargs):
-    _compile(native.cc_library, name, **kwargs)
+def unit(name, deps = [], test_deps = [], test = {}, torch = None, **kwargs):
+    """What NAME.h and NAME.cc say, or one of them, with NAME_test.cc where there is one.
 
-def cc_binary(name, **kwargs):
-    _compile(native.cc_binary, name, **kwargs)
+    In testing/ they are for tests only. The test has the unit, its deps, gtest and test_deps; `test` has its other attributes.
+    """
+    place = "testing/" + name if native.glob(["testing/%s.h" % name]) else name
+    if place != name:
+        kwargs["testonly"] = True
+    cc_library(
+        name = name,
+        srcs = native.glob([place + ".cc"]),
+        hdrs = native.glob([place + ".h"]),
+        deps = deps,
+        torch = torch,
+        **kwargs
+    )
+    if native.glob([name + "_test.cc"]):
+        cc_test(name = name + "_test", deps = [":" + name] + deps + test_deps, **dict({"torch": torch}, **test))
 
-def cc_test(name, **kwargs):
-    _compile(native.cc_test, name, **kwargs)
+def cc_library(name, srcs = [], **kwargs):
+    _compile(native.cc_library, name, srcs, **kwargs)
+
+def cc_binary(name, srcs = None, **kwargs):
+    _compile(native.cc_binary, name, srcs or [name + ".cc"], **kwargs)
+
+def cc_test(name, srcs = None, deps = [], **kwargs):
+    _compile(native.cc_test, name, srcs or [name + ".cc"], deps = deps + [_GTEST], **kwargs)

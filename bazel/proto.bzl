@@ -18,7 +18,6 @@ def cc_proto(name, srcs, **kwargs):
         srcs = ccs,
         hdrs = hdrs,
         copts = ["-w"],
-        tags = ["torch_free"],
         deps = ["//third_party:protobuf"],
         **kwargs
     )
@@ -40,7 +39,6 @@ def cc_grpc(name, srcs, imports, deps, **kwargs):
         srcs = ccs,
         hdrs = hdrs,
         copts = ["-w"],
-        tags = ["torch_free"],
         deps = deps + ["//third_party:googleapis", "//third_party:grpc"],
         **kwargs
     )
@@ -73,7 +71,6 @@ def googleapis(name, **kwargs):
         hdrs = hdrs,
         includes = ["."],
         copts = ["-w"],
-        tags = ["torch_free"],
         deps = ["//third_party:protobuf"],
         **kwargs
     )
