@@ -1,6 +1,8 @@
 """The targets of this tree: unit, and cc_library, cc_test and cc_binary for what is none. All are compiled with the headers that most
 files include read once."""
 
+# Every target has it.
+_STATUS = "//core:status"
 _GTEST = "//third_party:gtest_main"
 
 # Folders whose targets link torch unless they say `torch = False`; those of all others do not unless they say `torch = True`
@@ -31,6 +33,8 @@ def _kind(srcs, torch):
 
 def _compile(rule, name, srcs, torch = None, tags = [], copts = [], deps = [], **kwargs):
     torch = _links_torch(torch)
+    if native.package_name() != "core":
+        deps = deps + [_STATUS]
     kind = _kind(srcs, torch)
     if kind:
         copts = copts + select({

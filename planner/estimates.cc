@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::planner {
@@ -42,10 +43,9 @@ absl::StatusOr<v1::Estimate> EstimateOf(v1::SimResponse answer) {
 
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimator& estimator, const std::function<bool()>& cancel,
                                          const std::function<void(const v1::SimProgress&)>& progress) {
-  if (absl::Status status = estimator.Start(request); !status.ok()) return status;
-  auto answer = NextEnd(estimator, cancel, progress);
-  if (!answer.ok()) return answer.status();
-  return EstimateOf(*std::move(answer));
+  RETURN_IF_ERROR(estimator.Start(request));
+  ASSIGN_OR_RETURN(auto answer, NextEnd(estimator, cancel, progress));
+  return EstimateOf(std::move(answer));
 }
 
 absl::StatusOr<std::vector<absl::StatusOr<v1::Estimate>>> EstimateAll(std::vector<v1::SimRequest> requests, Estimator& estimator,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
@@ -37,7 +38,7 @@ absl::StatusOr<std::vector<Override>> ParseConstraints(const v1::PlanRequest& re
     if (parts.size() != 2)
       return FieldError("--constraint", text, "write KEY=VALUE, for instance parallelism.tensor_parallel_degree=2");
     v1::Recipe recipe = parallel::DefaultRecipe();
-    if (absl::Status status = ApplyOverride(&recipe, parts[0], parts[1]); !status.ok()) return status;
+    RETURN_IF_ERROR(ApplyOverride(&recipe, parts[0], parts[1]));
     if (const auto fault = GetFieldViolation(parallel::CheckRecipe(recipe)))
       return FieldError("--constraint", text, fault->remedy());
     overrides.emplace_back(parts[0], parts[1]);
@@ -64,7 +65,7 @@ class Pruner {
       : request_(request), cancel_(cancel), out_of_time_(out_of_time) {}
 
   absl::StatusOr<LegalSpace> Prune() {
-    if (absl::Status status = Prepare(); !status.ok()) return status;
+    RETURN_IF_ERROR(Prepare());
     const int64_t world = World(request_.cluster());
     const std::vector<Candidate> candidates = Enumerate(request_, world);
     space_.size = candidates.size();
@@ -74,7 +75,7 @@ class Pruner {
         ++space_.undecided;
         continue;
       }
-      if (absl::Status status = Decide(candidate, world); !status.ok()) return status;
+      RETURN_IF_ERROR(Decide(candidate, world));
     }
     if (space_.undecided == 0 && space_.pruned.count(kConstraint) > 0) space_.reasons[kConstraint] = Unmet(candidates);
     Sort();
@@ -83,15 +84,14 @@ class Pruner {
 
   // The first candidate that may fit, and how many there are up to it.
   absl::StatusOr<std::optional<BoundedRecipe>> FirstThatMayFit(int64_t* decided) {
-    if (absl::Status status = Prepare(); !status.ok()) return status;
+    RETURN_IF_ERROR(Prepare());
     const int64_t world = World(request_.cluster());
     for (const Candidate& candidate : Enumerate(request_, world)) {
       ++*decided;
       v1::Recipe recipe = ToRecipe(candidate, request_);
       if (BrokenRule(candidate, recipe, world)) continue;
-      const auto bound = Bound(recipe, world);
-      if (!bound.ok()) return bound.status();
-      if (*bound <= UsableBytes(request_.cluster())) return BoundedRecipe{std::move(recipe), *bound};
+      ASSIGN_OR_RETURN(const auto bound, Bound(recipe, world));
+      if (bound <= UsableBytes(request_.cluster())) return BoundedRecipe{std::move(recipe), bound};
     }
     return std::nullopt;
   }
@@ -101,9 +101,8 @@ class Pruner {
     std::string rule, reason;
   };
   absl::Status Prepare() {
-    auto overrides = ParseConstraints(request_);
-    if (!overrides.ok()) return overrides.status();
-    overrides_ = *std::move(overrides);
+    ASSIGN_OR_RETURN(auto overrides, ParseConstraints(request_));
+    overrides_ = std::move(overrides);
     met_.assign(overrides_.size(), false);
     if (request_.has_resume_from()) {
       const auto& old = request_.resume_from().training();
@@ -119,7 +118,7 @@ class Pruner {
     }
     // A key that no candidate decides is set in all of them; a wrong key or value shows here.
     for (const auto& [key, value] : overrides_) {
-      if (absl::Status status = ApplyOverride(request_.mutable_base(), key, value); !status.ok()) return status;
+      RETURN_IF_ERROR(ApplyOverride(request_.mutable_base(), key, value));
     }
     parallel::FillDefaults(request_.mutable_base());
     if (request_.has_resume_from() && !SameText(request_.base().optimizer(), WithDefaults(request_.resume_from()).optimizer())) {
@@ -164,25 +163,22 @@ class Pruner {
   }
 
   absl::StatusOr<int64_t> Bound(const v1::Recipe& recipe, int64_t world) const {
-    const auto dims = parallel::ParallelDims::Create(recipe, request_.model(), world);
-    if (!dims.ok()) return dims.status();
-    return sim::LargestBound(request_.model(), *dims, recipe);
+    ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(recipe, request_.model(), world));
+    return sim::LargestBound(request_.model(), dims, recipe);
   }
 
   absl::Status Decide(const Candidate& candidate, int64_t world) {
     v1::Recipe recipe = ToRecipe(candidate, request_);
     if (auto broken = BrokenRule(candidate, recipe, world)) return Drop(recipe, broken->rule, std::move(broken->reason));
-    const auto bound = Bound(recipe, world);
-    if (!bound.ok()) return bound.status();
-    if (*bound > UsableBytes(request_.cluster())) {
+    ASSIGN_OR_RETURN(const auto bound, Bound(recipe, world));
+    if (bound > UsableBytes(request_.cluster())) {
       ++space_.bounded_out;
-      space_.closest.push_back({std::move(recipe), *bound});
+      space_.closest.push_back({std::move(recipe), bound});
       if (!request_.all_rejected() && space_.closest.size() > 4 * kClosestKept) KeepClosest();
       return absl::OkStatus();
     }
-    auto estimate = EstimateTime(request_, recipe);
-    if (!estimate.ok()) return estimate.status();
-    space_.survivors.push_back({std::move(recipe), *std::move(estimate), *bound});
+    ASSIGN_OR_RETURN(auto estimate, EstimateTime(request_, recipe));
+    space_.survivors.push_back({std::move(recipe), std::move(estimate), bound});
     return absl::OkStatus();
   }
 
@@ -266,9 +262,8 @@ absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std:
 }
 
 absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& request, const v1::Recipe& recipe) {
-  const auto dims = parallel::ParallelDims::Create(recipe, request.model(), World(request.cluster()));
-  if (!dims.ok()) return dims.status();
-  return sim::EstimateStep(request.model(), *dims, recipe, request.cluster());
+  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(recipe, request.model(), World(request.cluster())));
+  return sim::EstimateStep(request.model(), dims, recipe, request.cluster());
 }
 
 absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/quantity_text.h"
 #include "worker/launch/child_process.h"
 #include "worker/launch/framing.h"
@@ -87,7 +88,7 @@ absl::Status LegoSimPool::Spawn(Child& child) {
 absl::Status LegoSimPool::Send(Child& child) {
   if (child.pid > 0 && launch::WriteMessage(child.fd, *child.request).ok()) return absl::OkStatus();
   End(child);
-  if (absl::Status status = Spawn(child); !status.ok()) return status;
+  RETURN_IF_ERROR(Spawn(child));
   // A fresh child that does not even take its request is noticed by Wait, which answers for it.
   (void)launch::WriteMessage(child.fd, *child.request);
   return absl::OkStatus();

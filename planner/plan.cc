@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "planner/legal.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
@@ -107,9 +108,8 @@ class Run {
     for (;;) {
       const std::vector<size_t> round = schedule_->NextRound(FittingOrder(outcomes_.simulated, request_.objective()));
       if (round.empty()) return absl::OkStatus();
-      const auto complete = CaptureRound(round);
-      if (!complete.ok()) return complete.status();
-      if (!*complete) return absl::OkStatus();
+      ASSIGN_OR_RETURN(const auto complete, CaptureRound(round));
+      if (!complete) return absl::OkStatus();
     }
   }
 
@@ -120,18 +120,17 @@ class Run {
     for (;;) {
       if (cancel_ && cancel_()) return absl::CancelledError("planning was cancelled");
       for (; next < round.size() && under_way < estimator_.Slots() && MayStart(); ++next, ++under_way) {
-        if (absl::Status status = estimator_.Start(MakeRequest(round[next])); !status.ok()) return status;
+        RETURN_IF_ERROR(estimator_.Start(MakeRequest(round[next])));
       }
       if (under_way == 0) return next == round.size();
       // When the time is over, what has come already still counts.
       const absl::Duration left = MayWait();
-      auto answer = estimator_.Wait(std::min(left, kPatience));
-      if (!answer.ok()) return answer.status();
-      if (!*answer && left == absl::ZeroDuration()) return false;
+      ASSIGN_OR_RETURN(auto answer, estimator_.Wait(std::min(left, kPatience)));
+      if (!answer && left == absl::ZeroDuration()) return false;
       if (Elapsed() - reported_seconds_ >= kReportSeconds) Report();
-      if (!*answer || (*answer)->has_progress()) continue;
+      if (!answer || answer->has_progress()) continue;
       --under_way;
-      Keep(**answer);
+      Keep(*answer);
       Report();
     }
   }
@@ -190,7 +189,7 @@ absl::Status CheckRequest(const v1::PlanRequest& request) {
 absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& estimator,
                                     const std::function<void(const PlanProgress&)>& progress, const std::function<bool()>& cancel,
                                     const std::function<absl::Duration()>& steady) {
-  if (absl::Status status = CheckRequest(request); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRequest(request));
   // Room that is asked for is a reserve like the device's own: bounds, simulations and ranking leave it free alike.
   v1::PlanRequest roomy = request;
   v1::Device* const device = roomy.mutable_cluster()->mutable_device();

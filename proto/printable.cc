@@ -1,5 +1,6 @@
 #include "proto/printable.h"
 
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai {
@@ -16,7 +17,7 @@ absl::Status CheckPrintable(std::string_view field, std::string_view value) {
 
 absl::Status CheckArguments(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    if (absl::Status status = CheckPrintable("argument", word); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckPrintable("argument", word));
   }
   return absl::OkStatus();
 }

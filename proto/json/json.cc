@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/utf8.h"
 
@@ -117,7 +118,7 @@ absl::Status ParseJson(std::string_view text, google::protobuf::Message* message
   const absl::StatusOr<Tree> tree = ParseJsonTree(text);
   if (!tree.ok()) return tree.status();
   const std::unique_ptr<google::protobuf::Message> fresh(message->New());
-  if (absl::Status status = MergeTree(*tree, fresh.get()); !status.ok()) return status;
+  RETURN_IF_ERROR(MergeTree(*tree, fresh.get()));
   message->GetReflection()->Swap(message, fresh.get());
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/status/statusor.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/toml/scan.h"
@@ -78,9 +79,8 @@ absl::StatusOr<Tree> FromTable(const toml::table& table, const std::string& path
   auto& entries = tree.get_ref<Tree::object_t&>();
   for (const auto& [key, value] : table) {
     const std::string name(key.str());
-    auto child = FromToml(value, path.empty() ? name : path + "." + name);
-    if (!child.ok()) return child.status();
-    entries.emplace_back(name, *std::move(child));  // the table has no key twice; to look takes as long as there are keys
+    ASSIGN_OR_RETURN(auto child, FromToml(value, path.empty() ? name : path + "." + name));
+    entries.emplace_back(name, std::move(child));  // the table has no key twice; to look takes as long as there are keys
   }
   return tree;
 }
@@ -88,9 +88,8 @@ absl::StatusOr<Tree> FromTable(const toml::table& table, const std::string& path
 absl::StatusOr<Tree> FromArray(const toml::array& array, const std::string& path) {
   Tree tree = Tree::array();
   for (const toml::node& element : array) {
-    auto child = FromToml(element, path + "[" + std::to_string(tree.size()) + "]");
-    if (!child.ok()) return child.status();
-    tree.push_back(*std::move(child));
+    ASSIGN_OR_RETURN(auto child, FromToml(element, path + "[" + std::to_string(tree.size()) + "]"));
+    tree.push_back(std::move(child));
   }
   return tree;
 }
@@ -138,10 +137,9 @@ std::string ToToml(const google::protobuf::Message& message) {
 }
 
 absl::Status ParseToml(std::string_view text, google::protobuf::Message* message) {
-  const auto tree = ParseTree(text);
-  if (!tree.ok()) return tree.status();
+  ASSIGN_OR_RETURN(const auto tree, ParseTree(text));
   const std::unique_ptr<google::protobuf::Message> fresh(message->New());
-  if (absl::Status status = MergeTree(*tree, fresh.get()); !status.ok()) return status;
+  RETURN_IF_ERROR(MergeTree(tree, fresh.get()));
   message->GetReflection()->Swap(message, fresh.get());
   return absl::OkStatus();
 }
@@ -158,7 +156,7 @@ std::vector<absl::Status> ReadToml(std::string_view text, google::protobuf::Mess
 absl::Status ApplyOverride(google::protobuf::Message* message, const std::string& path, const std::string& value) {
   const std::unique_ptr<google::protobuf::Message> copy(message->New());
   copy->CopyFrom(*message);
-  if (absl::Status status = MergeText(path, value, copy.get()); !status.ok()) return status;
+  RETURN_IF_ERROR(MergeText(path, value, copy.get()));
   message->GetReflection()->Swap(message, copy.get());
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/nearest.h"
@@ -113,7 +114,7 @@ absl::StatusOr<Arguments> Arguments::Parse(const CommandSpec& spec, const std::v
     }
     if (name == "help") arguments.help_ = true;
     if (name == "output") {
-      if (absl::Status status = arguments.SetFormat(*value); !status.ok()) return status;
+      RETURN_IF_ERROR(arguments.SetFormat(*value));
     }
     std::vector<std::string>& values = arguments.values_[name];
     if (!option->repeated && !values.empty()) return FieldError("--" + name, value.value_or(""), "is given twice");

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/read_file.h"
@@ -122,12 +123,11 @@ std::string BackgroundProgram::ValueOf(const std::string& option) const {
 
 absl::Status BackgroundProgram::Run(const std::vector<std::string>& command) {
   log_begin_ = SizeOf(log_);
-  const auto pid = Spawn(command, log_);
-  if (!pid.ok()) return pid.status();
+  ASSIGN_OR_RETURN(const auto pid, Spawn(command, log_));
   const Tree record = {
-      {"pid", *pid}, {"start_time", StartTime(*pid)}, {"build", std::string(launch::BuildVersion())}, {"command", command}};
+      {"pid", pid}, {"start_time", StartTime(pid)}, {"build", std::string(launch::BuildVersion())}, {"command", command}};
   absl::Status written = checkpoint::WriteFile(record_, record.dump(2) + "\n");
-  if (!written.ok()) kill(*pid, SIGKILL);  // nobody would find it again
+  if (!written.ok()) kill(pid, SIGKILL);  // nobody would find it again
   return written;
 }
 

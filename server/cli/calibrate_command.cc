@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "server/cli/output.h"
@@ -87,22 +88,20 @@ absl::Status WriteDevice(const std::string& path, const v1::Calibration& calibra
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto calibration = sim::LoadCalibration(arguments.positional().front());
-  if (!calibration.ok()) return calibration.status();
+  ASSIGN_OR_RETURN(const auto calibration, sim::LoadCalibration(arguments.positional().front()));
   const auto assumed = sim::FindDevice(arguments.Text("type"));
   if (!assumed.ok()) return Annotate(assumed.status(), "--type");
-  const auto fit = sim::FitDevice(*calibration, *assumed);
-  if (!fit.ok()) return fit.status();
+  ASSIGN_OR_RETURN(const auto fit, sim::FitDevice(calibration, *assumed));
   const std::string out = arguments.Text("out");
   if (!out.empty()) {
-    if (absl::Status status = WriteDevice(out, *calibration, fit->device); !status.ok()) return status;
+    RETURN_IF_ERROR(WriteDevice(out, calibration, fit.device));
   }
   if (arguments.format() != Format::kTable) {
-    Print(TreeText(arguments.format(), FitTree(*calibration, *fit)));
+    Print(TreeText(arguments.format(), FitTree(calibration, fit)));
     return kDone;
   }
-  Print(Heading(*calibration) + "\n" + FitsTable(*fit) + "\n" + FiguresText(*calibration, *assumed, fit->device));
-  for (const std::string& note : fit->notes) Print(absl::StrCat("note: ", note, "\n"));
+  Print(Heading(calibration) + "\n" + FitsTable(fit) + "\n" + FiguresText(calibration, *assumed, fit.device));
+  for (const std::string& note : fit.notes) Print(absl::StrCat("note: ", note, "\n"));
   Print("errors are |predicted / measured - 1| on the points held back: their median, and what 90 % stay below\n");
   if (!out.empty()) Print(absl::StrCat("kept in ", out, ": --cluster ", out, ":8x1 computes with it\n"));
   return kDone;

@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "core/status.h"
 #include "planner/explain.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
@@ -62,15 +63,13 @@ void AddRow(const Tree& tree, Table* table) {
 
 // What a server has committed of a job.
 absl::StatusOr<int> OfServer(const Arguments& arguments) {
-  const auto job = FindNamedJob(arguments);
-  if (!job.ok()) return job.status();
+  ASSIGN_OR_RETURN(const auto job, FindNamedJob(arguments));
   v1::ListCheckpointsRequest request;
-  request.set_parent(job->name);
-  const auto response = job->client->ListCheckpoints(request);
-  if (!response.ok()) return response.status();
+  request.set_parent(job.name);
+  ASSIGN_OR_RETURN(const auto response, job.client->ListCheckpoints(request));
   Tree list = Tree::array();
   Table table({"step", "attempt", "epoch", "<committed", "<in", "<damaged"});
-  for (const v1::Checkpoint& checkpoint : response->checkpoints()) {
+  for (const v1::Checkpoint& checkpoint : response.checkpoints()) {
     list.push_back(ToTree(checkpoint));
     table.Add({WithCommas(checkpoint.step()), std::to_string(checkpoint.attempt()), std::to_string(checkpoint.epoch()),
                TimeText(checkpoint.time_us()), checkpoint.directory(), checkpoint.damage()});
@@ -78,7 +77,7 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
   if (arguments.format() != Format::kTable) {
     Print(TreeText(arguments.format(), list));
   } else {
-    Print(table.empty() ? "no committed checkpoints of " + job->name + "\n" : table.Text());
+    Print(table.empty() ? "no committed checkpoints of " + job.name + "\n" : table.Text());
   }
   return kDone;
 }
@@ -89,13 +88,11 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (MeansJob(arguments)) return OfServer(arguments);
   if (!fs::is_directory(run, error))
     return FieldError("RUN_DIR|JOB", run, "is no folder; name a run's job.dump_folder, or a job", absl::StatusCode::kNotFound);
-  const auto steps = checkpoint::ListCheckpoints(root);
-  if (!steps.ok()) return steps.status();
-  const auto aside = checkpoint::ListPutAside(root);
-  if (!aside.ok()) return aside.status();
+  ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));
+  ASSIGN_OR_RETURN(const auto aside, checkpoint::ListPutAside(root));
   Tree list = Tree::array();
   Table table({"step", "size", "tensors", "<build", "<saved with"});
-  for (int64_t step : *steps) {
+  for (int64_t step : steps) {
     list.push_back(CheckpointTree(root, step));
     AddRow(list.back(), &table);
   }
@@ -103,7 +100,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
     Print(TreeText(arguments.format(), list));
   } else {
     Print(table.empty() ? "no checkpoints in " + root + "\n" : table.Text());
-    for (const std::string& name : *aside) Print("put aside as damaged: " + root + "/" + name + "\n");
+    for (const std::string& name : aside) Print("put aside as damaged: " + root + "/" + name + "\n");
   }
   return kDone;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "server/cli/arguments.h"
@@ -194,10 +195,9 @@ Command CompletionCommand(std::vector<CommandSpec> commands) {
   spec.example = "source <(lego completion bash)";
   commands.push_back(spec);
   return {spec, [commands = std::move(commands)](const Arguments& arguments) -> absl::StatusOr<int> {
-            const auto script = CompletionScript(arguments.positional()[0], commands);
-            if (!script.ok()) return script.status();
-            const Tree tree = {{"shell", arguments.positional()[0]}, {"script", *script}};
-            Print(arguments.format() == Format::kTable ? *script : TreeText(arguments.format(), tree));
+            ASSIGN_OR_RETURN(const auto script, CompletionScript(arguments.positional()[0], commands));
+            const Tree tree = {{"shell", arguments.positional()[0]}, {"script", script}};
+            Print(arguments.format() == Format::kTable ? script : TreeText(arguments.format(), tree));
             return kDone;
           }};
 }

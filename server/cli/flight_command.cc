@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/flight_merge.h"
@@ -116,12 +117,11 @@ absl::Status NoRecord(Client& client, const std::string& name) {
 // The record that a server has of a job; nothing where files are meant.
 absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& arguments) {
   if (!MeansJob(arguments)) return std::optional<v1::FlightRecord>();
-  const auto job = FindNamedJob(arguments);
-  if (!job.ok()) return job.status();
+  ASSIGN_OR_RETURN(const auto job, FindNamedJob(arguments));
   v1::GetFlightRecordRequest request;
-  request.set_name(job->name);
-  auto record = job->client->GetFlightRecord(request);
-  if (absl::IsNotFound(record.status())) return NoRecord(*job->client, job->name);
+  request.set_name(job.name);
+  auto record = job.client->GetFlightRecord(request);
+  if (absl::IsNotFound(record.status())) return NoRecord(job.client, job.name);
   if (!record.ok()) return record.status();
   return std::optional<v1::FlightRecord>(*std::move(record));
 }
@@ -194,17 +194,15 @@ struct Found {
 
 absl::StatusOr<Found> Find(const Arguments& arguments) {
   Found found;
-  auto record = OfServer(arguments);
-  if (!record.ok()) return record.status();
-  found.record = *std::move(record);
+  ASSIGN_OR_RETURN(auto record, OfServer(arguments));
+  found.record = std::move(record);
   if (found.record) {
     found.dumps.assign(found.record->dumps().begin(), found.record->dumps().end());
     if (!found.record->analysis().verdict().empty()) found.known = found.record->analysis();
     return found;
   }
-  auto dumps = OfFiles(arguments.positional(), &found.known);
-  if (!dumps.ok()) return dumps.status();
-  found.dumps = *std::move(dumps);
+  ASSIGN_OR_RETURN(auto dumps, OfFiles(arguments.positional(), &found.known));
+  found.dumps = std::move(dumps);
   found.attempt = AttemptOf(arguments.positional());
   return found;
 }
@@ -217,18 +215,17 @@ Tree OriginTree(const Found& found) {
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto found = Find(arguments);
-  if (!found.ok()) return found.status();
-  const MergedFlight flight = MergeFlightDumps(found->dumps);
-  const v1::FlightAnalysis analysis = found->known ? *found->known : comm::AnalyzeFlight(found->dumps, flight.world_size);
+  ASSIGN_OR_RETURN(const auto found, Find(arguments));
+  const MergedFlight flight = MergeFlightDumps(found.dumps);
+  const v1::FlightAnalysis analysis = found.known ? found.known : comm::AnalyzeFlight(found.dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
-    const std::string origin = found->record    ? OriginText(*found->record)
-                               : found->attempt ? OriginText(*found->attempt)
-                                                : std::string();
-    Print(absl::StrCat(origin, FlightTable(flight, found->dumps, arguments.Has("all")), AnalysisText(analysis)));
+    const std::string origin = found.record    ? OriginText(found.record)
+                               : found.attempt ? OriginText(found.attempt)
+                                               : std::string();
+    Print(absl::StrCat(origin, FlightTable(flight, found.dumps, arguments.Has("all")), AnalysisText(analysis)));
     return kDone;
   }
-  Tree tree = OriginTree(*found);
+  Tree tree = OriginTree(found);
   tree["world_size"] = flight.world_size;
   tree["ranks"] = flight.ranks;
   tree["missing"] = flight.missing;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "worker/generate/sampler.h"
@@ -31,7 +32,7 @@ absl::StatusOr<generate::Sampling> ReadSampling(const Arguments& arguments) {
   sampling.temperature = temperature->value_or(sampling.temperature);
   sampling.top_p = top_p->value_or(sampling.top_p);
   sampling.seed = static_cast<uint64_t>(seed->value_or(0));
-  if (absl::Status status = generate::CheckSampling(sampling); !status.ok()) return status;
+  RETURN_IF_ERROR(generate::CheckSampling(sampling));
   return sampling;
 }
 
@@ -52,23 +53,21 @@ absl::StatusOr<int> OpenPrompt(const Arguments& arguments) {
 }
 
 absl::StatusOr<std::vector<std::string>> ReadCall(const Arguments& arguments) {
-  const auto sampling = ReadSampling(arguments);
-  if (!sampling.ok()) return sampling.status();
-  const auto most = arguments.Integer("max-new-tokens", 1, kMostTokens), step = arguments.Integer("step", 0);
-  if (!most.ok()) return most.status();
+  ASSIGN_OR_RETURN(const auto sampling, ReadSampling(arguments));
+  ASSIGN_OR_RETURN(const auto most, arguments.Integer("max-new-tokens", 1, kMostTokens), step = arguments.Integer("step", 0));
   if (!step.ok()) return step.status();
   const std::string dtype = arguments.Text("dtype", "float32");
   if (dtype != "float32" && dtype != "bfloat16") return FieldError("--dtype", dtype, "must be float32 or bfloat16");
   const Format format = arguments.format();
-  std::vector<std::string> words = {absl::StrFormat("--temperature=%.17g", sampling->temperature),
-                                    absl::StrFormat("--top_p=%.17g", sampling->top_p),
-                                    absl::StrCat("--seed=", sampling->seed),
+  std::vector<std::string> words = {absl::StrFormat("--temperature=%.17g", sampling.temperature),
+                                    absl::StrFormat("--top_p=%.17g", sampling.top_p),
+                                    absl::StrCat("--seed=", sampling.seed),
                                     absl::StrCat("--dtype=", dtype),
                                     absl::StrCat("--tokenizer=", arguments.Text("tokenizer")),
                                     absl::StrCat("--output=", format == Format::kTable  ? "text"
                                                               : format == Format::kJson ? "json"
                                                                                         : "yaml")};
-  if (*most) words.push_back(absl::StrCat("--max_new_tokens=", **most));
+  if (most) words.push_back(absl::StrCat("--max_new_tokens=", *most));
   if (*step) words.push_back(absl::StrCat("--step=", **step));
   words.push_back("--");
   words.push_back(arguments.positional()[0]);
@@ -77,19 +76,16 @@ absl::StatusOr<std::vector<std::string>> ReadCall(const Arguments& arguments) {
 
 // This process becomes the program that is linked with torch: signals, output and exit code are its own.
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  auto words = ReadCall(arguments);
-  if (!words.ok()) return words.status();
-  const auto program = launch::FindProgram("legoai-generate", "worker/generate", "LEGOAI_GENERATE");
-  if (!program.ok()) return program.status();
-  const auto prompt = OpenPrompt(arguments);
-  if (!prompt.ok()) return prompt.status();
-  if (*prompt != STDIN_FILENO && (dup2(*prompt, STDIN_FILENO) < 0 || close(*prompt) != 0))
+  ASSIGN_OR_RETURN(auto words, ReadCall(arguments));
+  ASSIGN_OR_RETURN(const auto program, launch::FindProgram("legoai-generate", "worker/generate", "LEGOAI_GENERATE"));
+  ASSIGN_OR_RETURN(const auto prompt, OpenPrompt(arguments));
+  if (prompt != STDIN_FILENO && (dup2(prompt, STDIN_FILENO) < 0 || close(prompt) != 0))
     return FileError("--prompt", "cannot be handed on", errno);
-  std::vector<char*> argv = {const_cast<char*>(program->c_str())};
-  for (std::string& word : *words) argv.push_back(word.data());
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+  for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  execv(program->c_str(), argv.data());
-  return FileError(*program, "cannot be started", errno);
+  execv(program.c_str(), argv.data());
+  return FileError(program, "cannot be started", errno);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "server/cli/machine.h"
@@ -97,24 +98,23 @@ std::string GpusLines(const HostGpus& found) {
 }
 
 absl::StatusOr<int> List(const Arguments& arguments) {
-  auto host = LoadHostDevice();
-  if (!host.ok()) return host.status();
-  if (*host) WarnIfMeasuredBusy(**host);
+  ASSIGN_OR_RETURN(auto host, LoadHostDevice());
+  if (host) WarnIfMeasuredBusy(*host);
   if (arguments.format() != Format::kTable) {
     Tree tree;
     tree["devices"] = Tree::array();
     for (const v1::Device& device : sim::ListDevices()) tree["devices"].push_back(ToTree(device));
     tree["links"] = Tree::array();
     for (const v1::Link& link : sim::ListLinks()) tree["links"].push_back(ToTree(link));
-    tree["this_machine"] = host->has_value() ? ToTree(**host) : Tree(nullptr);
+    tree["this_machine"] = host.has_value() ? ToTree(*host) : Tree(nullptr);
     tree["gpus"] = GpusTree(ReadGpus().gpus);
     tree["host"] = {{"cores", sim::HostPhysicalCores()}, {"memory_bytes", launch::HostMemoryBytes()}};
     Print(TreeText(arguments.format(), tree));
     return kDone;
   }
-  Print(DevicesTable(*host) + "\n" + LinksTable());
+  Print(DevicesTable(host) + "\n" + LinksTable());
   Print(absl::StrCat("\nthis machine: ", sim::HostPhysicalCores(), " physical cores, ", BytesText(launch::HostMemoryBytes()),
-                     host->has_value() ? ", measured" : ", not measured: run `lego hardware --measure`", "\n",
+                     host.has_value() ? ", measured" : ", not measured: run `lego hardware --measure`", "\n",
                      GpusLines(ReadGpus()),
                      "bandwidths are one way, for one device; a device's file has the source of every number\n"));
   return kDone;
@@ -122,12 +122,11 @@ absl::StatusOr<int> List(const Arguments& arguments) {
 
 absl::StatusOr<int> Measure(const Arguments& arguments) {
   const std::string path = arguments.Text("out", HostDevicePath());
-  const auto device = MeasureHost("--out", path);
-  if (!device.ok()) return device.status();
+  ASSIGN_OR_RETURN(const auto device, MeasureHost("--out", path));
   if (arguments.format() == Format::kTable) {
-    Print(DevicesTable(*device) + "\nkept in " + path + ", used for clusters of type cpu\n");
+    Print(DevicesTable(device) + "\nkept in " + path + ", used for clusters of type cpu\n");
   } else {
-    Print(TreeText(arguments.format(), ToTree(*device)));
+    Print(TreeText(arguments.format(), ToTree(device)));
   }
   return kDone;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "planner/estimates.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
@@ -35,25 +36,21 @@ absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* reci
 }
 
 absl::StatusOr<v1::SimRequest> ReadSimRequest(const std::string& path, const Arguments& arguments) {
-  auto recipe = ReadRecipe(path, arguments);
-  if (!recipe.ok()) return recipe.status();
-  auto model = ReadModel(arguments, &*recipe);
-  if (!model.ok()) return model.status();
-  auto cluster = ResolveCluster(arguments.Text("cluster"));
-  if (!cluster.ok()) return cluster.status();
-  if (absl::Status status = ReadPrice(arguments, &*cluster); !status.ok()) return status;
+  ASSIGN_OR_RETURN(auto recipe, ReadRecipe(path, arguments));
+  ASSIGN_OR_RETURN(auto model, ReadModel(arguments, &recipe));
+  ASSIGN_OR_RETURN(auto cluster, ResolveCluster(arguments.Text("cluster")));
+  RETURN_IF_ERROR(ReadPrice(arguments, &cluster));
   v1::SimRequest request;
-  *request.mutable_model() = *std::move(model);
-  *request.mutable_cluster() = *std::move(cluster);
-  *request.mutable_recipe() = *std::move(recipe);
+  *request.mutable_model() = std::move(model);
+  *request.mutable_cluster() = std::move(cluster);
+  *request.mutable_recipe() = std::move(recipe);
   request.set_cost_mode(v1::COST_ROOFLINE);
   return request;
 }
 
 absl::Status ReadPrice(const Arguments& arguments, v1::Cluster* cluster) {
-  const auto price = arguments.Real("price", 0);
-  if (!price.ok()) return price.status();
-  if (*price) cluster->set_price_per_gpu_hour(**price);
+  ASSIGN_OR_RETURN(const auto price, arguments.Real("price", 0));
+  if (price) cluster->set_price_per_gpu_hour(*price);
   return absl::OkStatus();
 }
 
@@ -78,7 +75,7 @@ absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::st
   std::error_code error;
   const auto absolute = std::filesystem::absolute(path, error);
   if (error) return FieldError("--" + option, path, absl::StrCat("cannot be placed: ", error.message()));
-  if (absl::Status status = CheckOutput("--" + option, absolute.string()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOutput("--" + option, absolute.string()));
   return absolute.string();
 }
 
@@ -99,10 +96,9 @@ absl::Status CheckOutput(const std::string& option, const std::string& path) {
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted,
                                          const std::function<void(const v1::SimProgress&)>& progress,
                                          const std::vector<std::string>& arguments) {
-  const auto program = FindSim();
-  if (!program.ok()) return program.status();
+  ASSIGN_OR_RETURN(const auto program, FindSim());
   planner::LegoSimOptions options;
-  options.program = *program;
+  options.program = program;
   options.arguments = arguments;
   options.processes = 1;
   // Without fast kernels one operator of a large step takes minutes, in which there is no progress to tell.
@@ -112,10 +108,9 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const st
 }
 
 absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses() {
-  const auto program = FindSim();
-  if (!program.ok()) return program.status();
+  ASSIGN_OR_RETURN(const auto program, FindSim());
   planner::LegoSimOptions options;
-  options.program = *program;
+  options.program = program;
   options.processes = std::max<int64_t>(1, launch::AllowedCpus().size());
   return std::make_unique<planner::LegoSimPool>(options);
 }

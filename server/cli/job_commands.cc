@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/json/reflect.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
@@ -27,36 +28,32 @@ absl::StatusOr<v1::ListJobsResponse> ListSome(Client& client, const std::string&
   request.set_filter(filter);
   do {
     request.set_page_size(std::min(limit - all.jobs_size(), kMostPage));
-    auto page = client.ListJobs(request);
-    if (!page.ok()) return page.status();
-    for (v1::Job& job : *page->mutable_jobs()) *all.add_jobs() = std::move(job);
-    all.set_total_size(page->total_size());
-    request.set_page_token(page->next_page_token());
+    ASSIGN_OR_RETURN(auto page, client.ListJobs(request));
+    for (v1::Job& job : page.mutable_jobs()) *all.add_jobs() = std::move(job);
+    all.set_total_size(page.total_size());
+    request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty() && all.jobs_size() < limit);
   return all;
 }
 
 absl::StatusOr<int> List(const Arguments& arguments) {
-  const auto limit = arguments.Integer("limit", 1);
-  if (!limit.ok()) return limit.status();
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  const auto jobs = ListSome(**client, arguments.Text("filter"), limit->value_or(kListed));
-  if (!jobs.ok()) return jobs.status();
+  ASSIGN_OR_RETURN(const auto limit, arguments.Integer("limit", 1));
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
+  ASSIGN_OR_RETURN(const auto jobs, ListSome(*client, arguments.Text("filter"), limit.value_or(kListed)));
   if (arguments.format() != Format::kTable) {
     Tree list = Tree::array();
-    for (const v1::Job& job : jobs->jobs()) list.push_back(ToTree(job));
+    for (const v1::Job& job : jobs.jobs()) list.push_back(ToTree(job));
     Print(TreeText(arguments.format(), list));
     return kDone;
   }
-  if (jobs->jobs().empty()) {
+  if (jobs.jobs().empty()) {
     Print(arguments.Has("filter") ? "no job matches\n" : "no jobs; submit one: lego submit examples/job.toml\n");
     return kDone;
   }
-  Print(JobsTable(jobs->jobs()));
-  if (jobs->total_size() > jobs->jobs_size()) {
-    std::fprintf(stderr, "the latest %d of %lld; --limit gives more\n", jobs->jobs_size(),
-                 static_cast<long long>(jobs->total_size()));
+  Print(JobsTable(jobs.jobs()));
+  if (jobs.total_size() > jobs.jobs_size()) {
+    std::fprintf(stderr, "the latest %d of %lld; --limit gives more\n", jobs.jobs_size(),
+                 static_cast<long long>(jobs.total_size()));
   }
   return kDone;
 }
@@ -64,24 +61,21 @@ absl::StatusOr<int> List(const Arguments& arguments) {
 absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments& arguments) {
   v1::GetJobRequest request;
   request.set_name(name);
-  const auto job = client.GetJob(request);
-  if (!job.ok()) return job.status();
+  ASSIGN_OR_RETURN(const auto job, client.GetJob(request));
   if (arguments.format() != Format::kTable) {
-    Print(TreeText(arguments.format(), ToTree(*job)));
+    Print(TreeText(arguments.format(), ToTree(job)));
     return kDone;
   }
   v1::ListAttemptsRequest attempts_request;
   attempts_request.set_parent(name);
-  const auto attempts = client.ListAttempts(attempts_request);
-  if (!attempts.ok()) return attempts.status();
-  Print(JobText(*job, attempts->attempts()));
-  if (!attempts->attempts().empty()) Print(MeasuredText(*attempts->attempts().rbegin()));
+  ASSIGN_OR_RETURN(const auto attempts, client.ListAttempts(attempts_request));
+  Print(JobText(job, attempts.attempts()));
+  if (!attempts.attempts().empty()) Print(MeasuredText(attempts.attempts().rbegin()));
   if (!arguments.Has("plan")) return kDone;
   v1::GetPlanRequest plan_request;
   plan_request.set_name(name);
-  const auto plan = client.GetPlan(plan_request);
-  if (!plan.ok()) return plan.status();
-  Print("\n" + PlanText(*plan, /*all_rejected=*/true));
+  ASSIGN_OR_RETURN(const auto plan, client.GetPlan(plan_request));
+  Print("\n" + PlanText(plan, /*all_rejected=*/true));
   return kDone;
 }
 
@@ -89,26 +83,23 @@ absl::StatusOr<int> Cancel(Client& client, const std::string& name, const Argume
   v1::CancelJobRequest request;
   request.set_name(name);
   request.set_reason(arguments.Text("reason"));
-  const auto job = client.CancelJob(request);
-  if (!job.ok()) return job.status();
-  Print(arguments.format() == Format::kTable ? OutcomeText(*job) + "\n" : TreeText(arguments.format(), ToTree(*job)));
+  ASSIGN_OR_RETURN(const auto job, client.CancelJob(request));
+  Print(arguments.format() == Format::kTable ? OutcomeText(job) + "\n" : TreeText(arguments.format(), ToTree(job)));
   return kDone;
 }
 
 absl::StatusOr<int> Retry(Client& client, const std::string& name, const Arguments& arguments) {
   v1::RetryJobRequest request;
-  const auto from = arguments.Integer("from", 1);
-  if (!from.ok()) return from.status();
+  ASSIGN_OR_RETURN(const auto from, arguments.Integer("from", 1));
   request.set_name(name);
   request.set_request_id(arguments.Text("request-id"));
   request.set_fresh(arguments.Has("fresh"));
-  if (*from) request.set_from_step(**from);
-  const auto job = client.RetryJob(request);
-  if (!job.ok()) return job.status();
+  if (from) request.set_from_step(*from);
+  ASSIGN_OR_RETURN(const auto job, client.RetryJob(request));
   // Where the same was asked before, the job may have gone on meanwhile.
-  const std::string does = job->version() == 1 ? job->reason() : absl::StrCat("tries ", name, " again");
-  Print(arguments.format() == Format::kTable ? absl::StrCat("submitted ", job->name(), ", which ", does, "\n")
-                                             : TreeText(arguments.format(), ToTree(*job)));
+  const std::string does = job.version() == 1 ? job.reason() : absl::StrCat("tries ", name, " again");
+  Print(arguments.format() == Format::kTable ? absl::StrCat("submitted ", job.name(), ", which ", does, "\n")
+                                             : TreeText(arguments.format(), ToTree(job)));
   return kDone;
 }
 
@@ -124,11 +115,9 @@ Command OfOneJob(const std::string& name, const std::string& summary, std::vecto
   spec.details = "JOB is a resource name, an id, the beginning or end of one, or the job's name.";
   spec.example = absl::StrCat("lego ", name, " 01JD5W");
   return {spec, [run = std::move(run)](const Arguments& arguments) -> absl::StatusOr<int> {
-            const auto client = ConnectTo(arguments);
-            if (!client.ok()) return client.status();
-            const auto job = FindJobName(**client, arguments.positional()[0]);
-            if (!job.ok()) return job.status();
-            return run(**client, *job, arguments);
+            ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
+            ASSIGN_OR_RETURN(const auto job, FindJobName(*client, arguments.positional()[0]));
+            return run(*client, job, arguments);
           }};
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/faults.h"
 #include "proto/read_file.h"
@@ -101,24 +102,21 @@ absl::Status ReadModel(v1::JobSpec* spec) {
   v1::ModelSection* section = spec->mutable_recipe()->mutable_model();
   if (section->name().empty())
     return FieldError("model.name", "", "is needed: a config.json, its folder, or a name of `lego models`");
-  auto model = model::ResolveModel(section->name());
-  if (!model.ok()) return model.status();
-  if (!model->config_json().empty()) section->set_name(Absolute(section->name()));
-  *spec->mutable_model() = *std::move(model);
+  ASSIGN_OR_RETURN(auto model, model::ResolveModel(section->name()));
+  if (!model.config_json().empty()) section->set_name(Absolute(section->name()));
+  *spec->mutable_model() = std::move(model);
   return absl::OkStatus();
 }
 
 absl::Status ReadDataset(v1::JobSpec* spec) {
   v1::Training* training = spec->mutable_recipe()->mutable_training();
-  const auto path = data::DatasetPath(training->dataset_path());
-  if (!path.ok()) return path.status();
-  training->set_dataset_path(Absolute(*path));
+  ASSIGN_OR_RETURN(const auto path, data::DatasetPath(training->dataset_path()));
+  training->set_dataset_path(Absolute(path));
   spec->mutable_dataset()->set_uri(training->dataset_path());
   std::error_code error;
   if (!fs::exists(training->dataset_path(), error)) return absl::OkStatus();
-  const auto facts = data::DatasetFacts(training->dataset_path());
-  if (!facts.ok()) return facts.status();
-  *spec->mutable_dataset() = *facts;
+  ASSIGN_OR_RETURN(const auto facts, data::DatasetFacts(training->dataset_path()));
+  *spec->mutable_dataset() = facts;
   return absl::OkStatus();
 }
 
@@ -133,9 +131,8 @@ void MakePathsAbsolute(v1::Recipe* recipe) {
 }  // namespace
 
 absl::StatusOr<v1::JobSpec> ParseJobFile(const std::string& path, const parallel::Overrides& overrides) {
-  const auto text = ReadFileOf("JOB.toml", path, kMostTextBytes, "give the path of a TOML file");
-  if (!text.ok()) return text.status();
-  auto spec = Parse(*text, overrides);
+  ASSIGN_OR_RETURN(const auto text, ReadFileOf("JOB.toml", path, kMostTextBytes, "give the path of a TOML file"));
+  auto spec = Parse(text, overrides);
   return spec.ok() ? spec : Annotate(spec.status(), path);
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/launch/build_version.h"
 
@@ -91,7 +92,7 @@ absl::Status LocalService::StartOne(BackgroundProgram& program, const std::vecto
                                     const std::string& ready) {
   if (program.Running()) return absl::OkStatus();
   Say(absl::StrCat("starting the ", program.name()));
-  if (absl::Status status = program.Run(command); !status.ok()) return status;
+  RETURN_IF_ERROR(program.Run(command));
   return Await(program, ready);
 }
 
@@ -108,7 +109,7 @@ absl::Status LocalService::Start(const std::vector<std::string>& server_command,
     Say("the server that runs is of another build, or was started with other options: it ends; what trains goes on");
     EndOne(server_);
   }
-  if (absl::Status status = StartOne(server_, server_command, kServes); !status.ok()) return status;
+  RETURN_IF_ERROR(StartOne(server_, server_command, kServes));
   return StartOne(agent_, agent_command, kConnected);
 }
 

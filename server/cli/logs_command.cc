@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"
@@ -27,9 +28,8 @@ void PrintLine(Format format, const v1::LogLine& line) {
 absl::StatusOr<bool> IsOver(Client& client, const std::string& name) {
   v1::GetJobRequest request;
   request.set_name(name);
-  const auto job = client.GetJob(request);
-  if (!job.ok()) return job.status();
-  return server::IsFinal(job->state());
+  ASSIGN_OR_RETURN(const auto job, client.GetJob(request));
+  return server::IsFinal(job.state());
 }
 
 // Reads page after page. Lines that come after the look at the job's state are read once more, so that none of the last is
@@ -42,14 +42,13 @@ class Follower {
   // All there are now.
   absl::Status ReadAll() {
     for (;;) {
-      const auto page = client_.ListLogs(request_);
-      if (!page.ok()) return page.status();
-      for (const v1::LogLine& line : page->lines()) PrintLine(format_, line);
+      ASSIGN_OR_RETURN(const auto page, client_.ListLogs(request_));
+      for (const v1::LogLine& line : page.lines()) PrintLine(format_, line);
       const bool tail = request_.tail();
-      request_.set_after_sequence(page->last_sequence());
+      request_.set_after_sequence(page.last_sequence());
       request_.set_tail(false);
       request_.set_page_size(kPage);
-      if (tail || page->lines_size() == 0) return absl::OkStatus();
+      if (tail || page.lines_size() == 0) return absl::OkStatus();
     }
   }
 
@@ -73,27 +72,24 @@ class Follower {
 
 absl::StatusOr<v1::ListLogsRequest> ReadRequest(Client& client, const Arguments& arguments) {
   v1::ListLogsRequest request;
-  const auto tail = arguments.Integer("tail", 1), rank = arguments.Integer("rank", 0), attempt = arguments.Integer("attempt", 1);
-  if (!tail.ok()) return tail.status();
+  ASSIGN_OR_RETURN(const auto tail, arguments.Integer("tail", 1), rank = arguments.Integer("rank", 0),
+                   attempt = arguments.Integer("attempt", 1));
   if (!rank.ok()) return rank.status();
   if (!attempt.ok()) return attempt.status();
-  const auto name = FindJobName(client, arguments.positional()[0]);
-  if (!name.ok()) return name.status();
-  request.set_parent(*name);
-  request.set_tail(tail->has_value());
-  request.set_page_size(tail->value_or(kPage));
+  ASSIGN_OR_RETURN(const auto name, FindJobName(client, arguments.positional()[0]));
+  request.set_parent(name);
+  request.set_tail(tail.has_value());
+  request.set_page_size(tail.value_or(kPage));
   if (*rank) request.set_rank(**rank);
   if (*attempt) request.set_attempt(**attempt);
   return request;
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  const auto request = ReadRequest(**client, arguments);
-  if (!request.ok()) return request.status();
-  Follower follower(**client, *request, arguments.format());
-  if (absl::Status status = follower.ReadAll(); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
+  ASSIGN_OR_RETURN(const auto request, ReadRequest(*client, arguments));
+  Follower follower(*client, request, arguments.format());
+  RETURN_IF_ERROR(follower.ReadAll());
   if (!arguments.Has("follow")) return kDone;
   InterruptGuard guard(InterruptGuard::ClosedOutput::kEndsProcess);
   return follower.Follow(guard);

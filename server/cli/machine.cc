@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "core/status.h"
 #include "simulator/hardware/catalog.h"
 #include "worker/launch/programs.h"
 
@@ -20,9 +21,8 @@ void WarnIfMeasuredBusy(const v1::Device& device) {
 }
 
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text) {
-  auto host = LoadHostDevice();
-  if (!host.ok()) return host.status();
-  auto cluster = sim::ParseCluster(text, host->has_value() ? &**host : nullptr);
+  ASSIGN_OR_RETURN(auto host, LoadHostDevice());
+  auto cluster = sim::ParseCluster(text, host.has_value() ? &*host : nullptr);
   if (cluster.ok()) WarnIfMeasuredBusy(cluster->device());
   return cluster;
 }

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
@@ -41,17 +42,15 @@ absl::Status CheckWritable(const std::string& field, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<v1::Device> MeasureHost(const std::string& field, const std::string& path) {
-  const auto program = FindMeasure();
-  if (!program.ok()) return program.status();
-  if (absl::Status status = CheckWritable(field, path); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto program, FindMeasure());
+  RETURN_IF_ERROR(CheckWritable(field, path));
   std::fprintf(stderr, "measuring this machine with all cores busy, about ten seconds ...\n");
-  const auto text = OutputOf(*program);
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(const auto text, OutputOf(program));
   v1::Device device;
-  if (!google::protobuf::TextFormat::ParseFromString(*text, &device)) {
-    return absl::InternalError(absl::StrCat(*program, " did not print a Device message"));
+  if (!google::protobuf::TextFormat::ParseFromString(text, &device)) {
+    return absl::InternalError(absl::StrCat(program, " did not print a Device message"));
   }
-  if (absl::Status status = checkpoint::WriteFile(path, *text); !status.ok()) return status;
+  RETURN_IF_ERROR(checkpoint::WriteFile(path, text));
   WarnIfMeasuredBusy(device);
   return device;
 }

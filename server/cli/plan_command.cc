@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "planner/explain.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
@@ -40,13 +41,11 @@ std::string ProgressText(const planner::PlanProgress& progress, double budget_se
 }
 
 absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request) {
-  const auto pool = SimProcesses();
-  if (!pool.ok()) return pool.status();
+  ASSIGN_OR_RETURN(const auto pool, SimProcesses());
   InterruptGuard guard;
   ProgressLine line;
   auto result = planner::Plan(
-      request, **pool,
-      [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress, request.budget_seconds())); },
+      request, *pool, [&](const planner::PlanProgress& progress) { line.Show(ProgressText(progress, request.budget_seconds())); },
       [&] { return guard.interrupted(); });
   line.Clear();
   return result;
@@ -56,15 +55,14 @@ absl::StatusOr<v1::PlanResult> PlanWithProcesses(const v1::PlanRequest& request)
 absl::StatusOr<v1::PlanResult> PlanOnServer(const Arguments& arguments, v1::PlanRequest request) {
   constexpr double kLongestBudgetSeconds = 3600;
   if (request.budget_seconds() == 0) request.set_budget_seconds(kLongestBudgetSeconds);
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
   InterruptGuard guard;
   ProgressLine line;
   auto show = [&](const v1::PlanningProgress& at) {
     line.Show(ProgressText({at.space(), at.to_capture(), at.captured(), at.best_step_seconds(), at.elapsed_seconds()},
                            request.budget_seconds()));
   };
-  auto result = (*client)->Plan(request, show, [&] { return guard.interrupted(); });
+  auto result = client->Plan(request, show, [&] { return guard.interrupted(); });
   line.Clear();
   return result;
 }
@@ -106,24 +104,21 @@ absl::Status NothingLegal(const v1::PlanRequest& request, const v1::PlanResult& 
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto request = ReadPlanRequest(arguments);
-  if (!request.ok()) return request.status();
-  const auto out = OutputPath(arguments, "out");
-  if (!out.ok()) return out.status();
-  const auto result = arguments.Has("server") ? PlanOnServer(arguments, *request) : PlanWithProcesses(*request);
-  if (!result.ok()) return result.status();
-  if (result->failed() > 0 && result->captured() == 0) return AllFailed(*result);
-  const int64_t legal = result->captured() + result->bounded_out() + result->not_reached() + result->failed();
-  if (legal == 0) return NothingLegal(*request, *result);
-  const bool found = result->ranked_size() > 0;
+  ASSIGN_OR_RETURN(const auto request, ReadPlanRequest(arguments));
+  ASSIGN_OR_RETURN(const auto out, OutputPath(arguments, "out"));
+  ASSIGN_OR_RETURN(const auto result, arguments.Has("server") ? PlanOnServer(arguments, request) : PlanWithProcesses(request));
+  if (result.failed() > 0 && result.captured() == 0) return AllFailed(result);
+  const int64_t legal = result.captured() + result.bounded_out() + result.not_reached() + result.failed();
+  if (legal == 0) return NothingLegal(request, result);
+  const bool found = result.ranked_size() > 0;
   absl::Status written;
-  if (found && !out->empty()) written = WriteWinner(*out, *result, arguments.Text("out"));
-  Print(arguments.format() == Format::kTable ? PlanText(*result, request->all_rejected())
-                                             : TreeText(arguments.format(), ToTree(*result)));
+  if (found && !out.empty()) written = WriteWinner(out, result, arguments.Text("out"));
+  Print(arguments.format() == Format::kTable ? PlanText(result, request.all_rejected())
+                                             : TreeText(arguments.format(), ToTree(result)));
   if (!written.ok()) return written;
   if (found) return kDone;
   // The table has said it.
-  if (arguments.format() != Format::kTable) std::fprintf(stderr, "lego plan: %s\n", result->explanation().c_str());
+  if (arguments.format() != Format::kTable) std::fprintf(stderr, "lego plan: %s\n", result.explanation().c_str());
   return kNothingFits;
 }
 

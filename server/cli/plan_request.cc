@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
@@ -25,10 +26,9 @@ bool IsOfRequest(const std::string& key) {
 
 // --global-batch and --seq win over the base recipe; there must be one or the other.
 absl::Status ReadBatch(const Arguments& arguments, const v1::Recipe& base, v1::PlanRequest* request) {
-  const auto batch = arguments.Integer("global-batch", 1), seq = arguments.Integer("seq", 1);
-  if (!batch.ok()) return batch.status();
+  ASSIGN_OR_RETURN(const auto batch, arguments.Integer("global-batch", 1), seq = arguments.Integer("seq", 1));
   if (!seq.ok()) return seq.status();
-  request->set_global_batch(batch->value_or(base.training().global_batch_size()));
+  request->set_global_batch(batch.value_or(base.training().global_batch_size()));
   if (request->global_batch() < 1) {
     return FieldError("--global-batch", "",
                       "is needed: sequences per optimizer step (or training.global_batch_size in --recipe)");
@@ -41,12 +41,10 @@ absl::Status ReadBatch(const Arguments& arguments, const v1::Recipe& base, v1::P
 }
 
 absl::Status ReadLimits(const Arguments& arguments, v1::PlanRequest* request) {
-  const auto top = arguments.Integer("top", 1);
-  if (!top.ok()) return top.status();
-  const auto budget = arguments.Real("budget-seconds", 0);
-  if (!budget.ok()) return budget.status();
-  request->set_top(top->value_or(planner::kDefaultTop));
-  request->set_budget_seconds(budget->value_or(absl::ToDoubleSeconds(planner::kDefaultBudget)));
+  ASSIGN_OR_RETURN(const auto top, arguments.Integer("top", 1));
+  ASSIGN_OR_RETURN(const auto budget, arguments.Real("budget-seconds", 0));
+  request->set_top(top.value_or(planner::kDefaultTop));
+  request->set_budget_seconds(budget.value_or(absl::ToDoubleSeconds(planner::kDefaultBudget)));
   if (const std::string rejected = arguments.Text("rejected", "closest"); rejected != "all" && rejected != "closest") {
     return FieldError("--rejected", rejected, "must be closest or all");
   }
@@ -89,22 +87,18 @@ absl::StatusOr<v1::Objective> ReadObjective(const Arguments& arguments) {
 
 absl::StatusOr<v1::PlanRequest> ReadPlanRequest(const Arguments& arguments) {
   v1::PlanRequest request;
-  auto base = ReadRecipe(arguments.Text("recipe"), arguments);
-  if (!base.ok()) return base.status();
-  auto model = ReadModel(arguments, &*base);
-  if (!model.ok()) return model.status();
-  auto cluster = ResolveCluster(arguments.Text("cluster"));
-  if (!cluster.ok()) return cluster.status();
-  if (absl::Status status = ReadPrice(arguments, &*cluster); !status.ok()) return status;
-  if (absl::Status status = ReadBatch(arguments, *base, &request); !status.ok()) return status;
-  if (absl::Status status = ReadLimits(arguments, &request); !status.ok()) return status;
-  *request.mutable_model() = *std::move(model);
-  *request.mutable_cluster() = *std::move(cluster);
-  *request.mutable_base() = *std::move(base);
-  if (absl::Status status = ReadHeadroom(arguments, &request); !status.ok()) return status;
-  const auto objective = ReadObjective(arguments);
-  if (!objective.ok()) return objective.status();
-  request.set_objective(*objective);
+  ASSIGN_OR_RETURN(auto base, ReadRecipe(arguments.Text("recipe"), arguments));
+  ASSIGN_OR_RETURN(auto model, ReadModel(arguments, &base));
+  ASSIGN_OR_RETURN(auto cluster, ResolveCluster(arguments.Text("cluster")));
+  RETURN_IF_ERROR(ReadPrice(arguments, &cluster));
+  RETURN_IF_ERROR(ReadBatch(arguments, base, &request));
+  RETURN_IF_ERROR(ReadLimits(arguments, &request));
+  *request.mutable_model() = std::move(model);
+  *request.mutable_cluster() = std::move(cluster);
+  *request.mutable_base() = std::move(base);
+  RETURN_IF_ERROR(ReadHeadroom(arguments, &request));
+  ASSIGN_OR_RETURN(const auto objective, ReadObjective(arguments));
+  request.set_objective(objective);
   return request;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/printable.h"
@@ -67,11 +68,10 @@ absl::StatusOr<std::string> FindAmongLatest(Client& client, const std::string& t
   v1::ListJobsRequest request;
   request.set_parent(kParent);
   request.set_page_size(kLatest);
-  const auto jobs = client.ListJobs(request);
-  if (!jobs.ok()) return jobs.status();
+  ASSIGN_OR_RETURN(const auto jobs, client.ListJobs(request));
   const std::string part = absl::AsciiStrToUpper(text);
   std::vector<const v1::Job*> found, named;
-  for (const v1::Job& job : jobs->jobs()) {
+  for (const v1::Job& job : jobs.jobs()) {
     const std::string id = IdOf(job.name());
     const bool called = job.spec().display_name() == text;
     if (called) named.push_back(&job);
@@ -100,14 +100,13 @@ absl::StatusOr<std::string> ServerAddress(const Arguments& arguments) {
   const char* environment = std::getenv(kEnvironment);
   if (!arguments.Has("server") && environment && *environment) source = kEnvironment, address = environment;
   if (!arguments.Has("server") && address.empty()) return std::string(kDefaultServer);
-  if (absl::Status status = CheckAddress(source, address); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckAddress(source, address));
   return address;
 }
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
-  auto address = ServerAddress(arguments);
-  if (!address.ok()) return address.status();
-  return std::make_unique<Client>(*address);
+  ASSIGN_OR_RETURN(auto address, ServerAddress(arguments));
+  return std::make_unique<Client>(address);
 }
 
 bool MeansJob(const Arguments& arguments) {
@@ -121,13 +120,12 @@ bool MeansJob(const Arguments& arguments) {
 absl::StatusOr<NamedJob> FindNamedJob(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.positional();
   if (words.size() != 1) return FieldError("JOB", words[1], "is one word too many: with --server there is one job");
-  auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  auto name = FindJobName(**client, words[0]);
+  ASSIGN_OR_RETURN(auto client, ConnectTo(arguments));
+  auto name = FindJobName(*client, words[0]);
   if (!name.ok() && !arguments.Has("server") && !IsJob(words[0]))
     return Annotate(name.status(), absl::StrCat("there is no file or folder ", words[0], " here, so a job is meant"));
   if (!name.ok()) return name.status();
-  return NamedJob{*std::move(client), *std::move(name)};
+  return NamedJob{std::move(client), *std::move(name)};
 }
 
 bool IsJob(const std::string& text) {

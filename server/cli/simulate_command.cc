@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "planner/headroom.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
@@ -24,14 +25,13 @@ constexpr char kFullTrace[] = "full-trace";
 absl::StatusOr<v1::SimRequest> ReadRequest(const Arguments& arguments) {
   auto request = ReadSimRequest(arguments.Text("recipe"), arguments);
   if (!request.ok()) return request.status();
-  const auto trace = OutputPath(arguments, "trace"), timeline = OutputPath(arguments, "memory-timeline");
-  if (!trace.ok()) return trace.status();
+  ASSIGN_OR_RETURN(const auto trace, OutputPath(arguments, "trace"), timeline = OutputPath(arguments, "memory-timeline"));
   if (!timeline.ok()) return timeline.status();
-  if (arguments.Has(kFullTrace) && trace->empty() && timeline->empty())
+  if (arguments.Has(kFullTrace) && trace.empty() && timeline->empty())
     return FieldError(absl::StrCat("--", kFullTrace), "", "goes with --trace or --memory-timeline: name a file");
   request->set_details(true);
   if (arguments.Has("benchmark")) request->set_cost_mode(v1::COST_BENCHMARK);
-  request->set_chrome_trace_path(*trace);
+  request->set_chrome_trace_path(trace);
   request->set_memory_timeline_path(*timeline);
   return request;
 }
@@ -40,11 +40,10 @@ absl::StatusOr<v1::Estimate> SimulateOnServer(const Arguments& arguments, const 
   for (const char* option : {"trace", "memory-timeline", kFullTrace, "benchmark"}) {
     if (arguments.Has(option)) return FieldError(absl::StrCat("--", option), "", "goes without --server: it needs this machine");
   }
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
   v1::SimulateRequest call;
   *call.mutable_request() = request;
-  return (*client)->Simulate(call, [guard] { return guard->interrupted(); });
+  return client->Simulate(call, [guard] { return guard->interrupted(); });
 }
 
 void TellOfFile(const std::string& path) {
@@ -70,21 +69,20 @@ absl::StatusOr<v1::Estimate> SimulateHere(const Arguments& arguments, const v1::
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto request = ReadRequest(arguments);
-  if (!request.ok()) return request.status();
-  if (const std::string note = ContextNote(request->recipe(), request->model()); !note.empty())
+  ASSIGN_OR_RETURN(const auto request, ReadRequest(arguments));
+  if (const std::string note = ContextNote(request.recipe(), request.model()); !note.empty())
     std::fprintf(stderr, "%s\n", note.c_str());
   InterruptGuard guard;
   ProgressLine line;
   line.ShowPassing(arguments.Has("benchmark") ? "the step is captured, and its operators are timed on this machine"
                                               : "the step is captured and simulated");
   const auto estimate =
-      arguments.Has("server") ? SimulateOnServer(arguments, *request, &guard) : SimulateHere(arguments, *request, &guard, &line);
+      arguments.Has("server") ? SimulateOnServer(arguments, request, &guard) : SimulateHere(arguments, request, &guard, &line);
   line.Clear();
   if (!estimate.ok()) return estimate.status();
-  Print(arguments.format() == Format::kTable ? EstimateText(*request, *estimate)
+  Print(arguments.format() == Format::kTable ? EstimateText(request, *estimate)
                                              : TreeText(arguments.format(), ToTree(*estimate)));
-  for (const std::string& path : {request->chrome_trace_path(), request->memory_timeline_path()}) {
+  for (const std::string& path : {request.chrome_trace_path(), request.memory_timeline_path()}) {
     if (!path.empty()) TellOfFile(path);
   }
   if (estimate->fits()) return kDone;

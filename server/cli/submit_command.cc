@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/job.h"
@@ -38,13 +39,12 @@ absl::Status InTermsOfFile(const absl::Status& status, const std::string& path) 
 
 absl::StatusOr<v1::CreateJobRequest> ReadRequest(const Arguments& arguments) {
   v1::CreateJobRequest request;
-  auto spec = ReadJobFile(arguments.positional()[0], arguments.recipe_keys());
-  if (!spec.ok()) return spec.status();
-  if (arguments.Has("name")) spec->set_display_name(arguments.Text("name"));
+  ASSIGN_OR_RETURN(auto spec, ReadJobFile(arguments.positional()[0], arguments.recipe_keys()));
+  if (arguments.Has("name")) spec.set_display_name(arguments.Text("name"));
   request.set_parent(kParent);
   request.set_request_id(arguments.Has("request-id") ? arguments.Text("request-id") : NewRequestId());
   request.set_validate_only(arguments.Has("check"));
-  *request.mutable_spec() = *std::move(spec);
+  *request.mutable_spec() = std::move(spec);
   v1::Recipe recipe = request.spec().recipe();
   parallel::FillDefaults(&recipe);
   for (const std::string& note : {WarmUpNote(recipe), ContextNote(recipe, request.spec().model())}) {
@@ -63,22 +63,20 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   if (arguments.Has("wait") && arguments.Has("watch")) return FieldError("--wait", "", "and --watch exclude each other");
   if (arguments.Has("check") && (arguments.Has("wait") || arguments.Has("watch")))
     return FieldError("--check", "", "submits nothing that could be waited for");
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  const auto request = ReadRequest(arguments);
-  if (!request.ok()) return request.status();
-  const auto job = (*client)->CreateJob(*request);
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
+  ASSIGN_OR_RETURN(const auto request, ReadRequest(arguments));
+  const auto job = client->CreateJob(request);
   if (!job.ok()) return InTermsOfFile(job.status(), arguments.positional()[0]);
   const bool table = arguments.format() == Format::kTable, follow = arguments.Has("wait") || arguments.Has("watch");
-  if (request->validate_only()) {
+  if (request.validate_only()) {
     Print(table ? std::string("everything that can be checked before is in order; nothing was submitted\n")
                 : TreeText(arguments.format(), ToTree(*job)));
     return kDone;
   }
   if (follow) {
     std::fprintf(stderr, "submitted %s\n", job->name().c_str());
-    return arguments.Has("wait") ? WaitForEnd(**client, job->name(), arguments.format())
-                                 : WatchToEnd(**client, job->name(), arguments.format());
+    return arguments.Has("wait") ? WaitForEnd(*client, job->name(), arguments.format())
+                                 : WatchToEnd(*client, job->name(), arguments.format());
   }
   if (!table) {
     Print(TreeText(arguments.format(), ToTree(*job)));

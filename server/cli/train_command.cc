@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "planner/explain.h"
 #include "proto/errors.h"
 #include "server/cli/interrupt.h"
@@ -39,9 +40,8 @@ constexpr int64_t kMostRanks = 1 << 16;  // as a cluster's node has devices at t
 
 // --nproc, or what the recipe's degrees ask for; where they leave the sharding open, all `places`: physical cores, or GPUs.
 absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& recipe, int64_t places) {
-  const auto nproc = arguments.Integer("nproc", 1, kMostRanks);
-  if (!nproc.ok()) return nproc.status();
-  if (*nproc) return **nproc;
+  ASSIGN_OR_RETURN(const auto nproc, arguments.Integer("nproc", 1, kMostRanks));
+  if (nproc) return *nproc;
   const v1::Parallelism& p = recipe.parallelism();
   int64_t ranks = 1;  // without the sharding that is left open
   for (const int64_t degree : {p.data_parallel_replicate_degree(), p.tensor_parallel_degree(), p.pipeline_parallel_degree(),
@@ -57,9 +57,8 @@ absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& 
 // Those that this process may use, in their order; none without `device` cuda.
 absl::StatusOr<std::vector<sim::Gpu>> VisibleGpus(const std::string& device) {
   if (device != "cuda") return std::vector<sim::Gpu>();
-  auto report = sim::ReadNvml();
-  if (!report.ok()) return report.status();
-  return std::move(report->gpus);
+  ASSIGN_OR_RETURN(auto report, sim::ReadNvml());
+  return std::move(report.gpus);
 }
 
 // What each of these cards can do; 0 where they are not alike, or the catalog does not know them: then no MFU is told.
@@ -92,12 +91,10 @@ struct TrainCall {
 // Of CPU ranks this machine's cores; of GPUs the catalog's device that the first one is, as agents take it.
 absl::StatusOr<v1::Cluster> ClusterHere(const std::string& device, int64_t ranks) {
   if (device == "cpu") return ResolveCluster(absl::StrCat("cpu:", ranks, "x1"));
-  const auto report = sim::ReadNvml();
-  if (!report.ok()) return report.status();
-  if (report->gpus.empty()) return FieldError("--device", device, "there is no GPU that can be used here");
-  const auto gpu = sim::FindDeviceOfGpu(report->gpus[0].name, report->gpus[0].memory_bytes);
-  if (!gpu.ok()) return gpu.status();
-  return sim::MakeCluster(*gpu, ranks, 1);
+  ASSIGN_OR_RETURN(const auto report, sim::ReadNvml());
+  if (report.gpus.empty()) return FieldError("--device", device, "there is no GPU that can be used here");
+  ASSIGN_OR_RETURN(const auto gpu, sim::FindDeviceOfGpu(report.gpus[0].name, report.gpus[0].memory_bytes));
+  return sim::MakeCluster(gpu, ranks, 1);
 }
 
 // --nproc, [resources] slots, or what the recipe asks for.
@@ -110,38 +107,32 @@ absl::StatusOr<int64_t> RanksOf(const Arguments& arguments, const v1::JobSpec& s
 }
 
 absl::StatusOr<TrainCall> ReadCall(const Arguments& arguments) {
-  auto spec = ParseJobFile(arguments.positional()[0], arguments.recipe_keys());
-  if (!spec.ok()) return spec.status();
-  auto model = ReadModel(arguments, spec->mutable_recipe());
-  if (!model.ok()) return model.status();
-  v1::Recipe recipe = spec->recipe();
+  ASSIGN_OR_RETURN(auto spec, ParseJobFile(arguments.positional()[0], arguments.recipe_keys()));
+  ASSIGN_OR_RETURN(auto model, ReadModel(arguments, spec.mutable_recipe()));
+  v1::Recipe recipe = spec.recipe();
   parallel::FillDefaults(&recipe);
   const std::string device = arguments.Text("device", "cpu");
   if (device != "cpu" && device != "cuda") return FieldError("--device", device, "must be cpu or cuda");
   if (device != "cpu" && arguments.Has("predict"))
     return FieldError("--predict", "", "goes with --device cpu: it simulates this machine's cores");
-  auto gpus = VisibleGpus(device);
-  if (!gpus.ok()) return gpus.status();
-  auto nproc = RanksOf(arguments, *spec, recipe, device == "cuda" ? std::ssize(*gpus) : sim::HostPhysicalCores());
-  if (!nproc.ok()) return nproc.status();
-  auto trainer = FindTrainer();
-  if (!trainer.ok()) return trainer.status();
+  ASSIGN_OR_RETURN(auto gpus, VisibleGpus(device));
+  ASSIGN_OR_RETURN(auto nproc, RanksOf(arguments, spec, recipe, device == "cuda" ? std::ssize(gpus) : sim::HostPhysicalCores()));
+  ASSIGN_OR_RETURN(auto trainer, FindTrainer());
   TrainCall call;
-  call.request.nproc = *nproc;
-  call.request.trainer = *trainer;
+  call.request.nproc = nproc;
+  call.request.trainer = trainer;
   call.request.fresh = arguments.Has("fresh");
   call.request.accept_other_build = arguments.Has("accept-other-build");
-  call.request.model = *std::move(model);
+  call.request.model = std::move(model);
   call.request.recipe = std::move(recipe);
-  call.spec = *std::move(spec);
-  call.gpus = *std::move(gpus);
+  call.spec = std::move(spec);
+  call.gpus = std::move(gpus);
   if (device == "cuda") {
-    if (absl::Status status = ComputeOnFirst(&call.gpus, &call.request); !status.ok()) return status;
+    RETURN_IF_ERROR(ComputeOnFirst(&call.gpus, &call.request));
   }
   if (device == "cpu" || LeavesLayoutOpen(call.spec)) {
-    auto cluster = ClusterHere(device, *nproc);
-    if (!cluster.ok()) return cluster.status();
-    call.cluster = *std::move(cluster);
+    ASSIGN_OR_RETURN(auto cluster, ClusterHere(device, nproc));
+    call.cluster = std::move(cluster);
   }
   return call;
 }
@@ -328,15 +319,14 @@ absl::StatusOr<std::optional<v1::Estimate>> Predict(const Arguments& arguments, 
 }
 
 absl::StatusOr<int> DryRun(const Arguments& arguments, const TrainCall& call, const std::optional<v1::Estimate>& predicted) {
-  const auto prepared = launch::PrepareTraining(call.request, "");
-  if (!prepared.ok()) return prepared.status();
+  ASSIGN_OR_RETURN(const auto prepared, launch::PrepareTraining(call.request, ""));
   if (arguments.format() != Format::kTable) {
-    Print(TreeText(arguments.format(), ToTree(prepared->start)));
+    Print(TreeText(arguments.format(), ToTree(prepared.start)));
     return kDone;
   }
-  Print(PreparedText(*prepared) + "\n");
-  for (const v1::CheckpointDamage& damage : prepared->damaged) Print(checkpoint::DamageText(damage) + ", and is passed over\n");
-  for (const std::string& change : prepared->changes) Print(change + "\n");
+  Print(PreparedText(prepared) + "\n");
+  for (const v1::CheckpointDamage& damage : prepared.damaged) Print(checkpoint::DamageText(damage) + ", and is passed over\n");
+  for (const std::string& change : prepared.changes) Print(change + "\n");
   if (predicted) {
     Print(absl::StrCat("predicted: ", SecondsText(predicted->step_time_seconds()), " a step, peak memory of a rank ",
                        BytesText(PredictedPeak(*predicted)), "\n"));
@@ -371,23 +361,19 @@ absl::Status WithAdvice(const absl::Status& failure, const TrainingDisplay& disp
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  auto call = ReadCall(arguments);
-  if (!call.ok()) return call.status();
-  const auto claim = launch::GpuClaim::Take(call->request.gpus);
-  if (!claim.ok()) return claim.status();
+  ASSIGN_OR_RETURN(auto call, ReadCall(arguments));
+  ASSIGN_OR_RETURN(const auto claim, launch::GpuClaim::Take(call.request.gpus));
   InterruptGuard guard;
-  const auto fits = FillLayout(&guard, &*call);
-  if (!fits.ok()) return fits.status();
-  if (!*fits) return kNothingFits;
-  const auto predicted = Predict(arguments, *call, &guard);
-  if (!predicted.ok()) return predicted.status();
-  if (arguments.Has("dry-run")) return DryRun(arguments, *call, *predicted);
+  ASSIGN_OR_RETURN(const auto fits, FillLayout(&guard, &call));
+  if (!fits) return kNothingFits;
+  ASSIGN_OR_RETURN(const auto predicted, Predict(arguments, call, &guard));
+  if (arguments.Has("dry-run")) return DryRun(arguments, call, predicted);
   TrainingDisplay display(&guard);
-  const auto outcome = launch::RunTraining(call->request, display.Callbacks(), guard.stop_pipe());
+  const auto outcome = launch::RunTraining(call.request, display.Callbacks(), guard.stop_pipe());
   display.line().Finish();
   if (!outcome.ok()) return display.begun() ? WithAdvice(outcome.status(), display) : outcome.status();
-  Print(arguments.format() == Format::kTable ? OutcomeText(*outcome, *predicted)
-                                             : TreeText(arguments.format(), OutcomeTree(*outcome, *predicted)));
+  Print(arguments.format() == Format::kTable ? OutcomeText(*outcome, predicted)
+                                             : TreeText(arguments.format(), OutcomeTree(*outcome, predicted)));
   return outcome->cause == v1::Exit::STOPPED ? kInterrupted : kDone;
 }
 

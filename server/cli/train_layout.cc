@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "planner/explain.h"
 #include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
@@ -145,10 +146,9 @@ absl::StatusOr<v1::PlanRequest> MakeRequest(const LayoutRequest& request, const 
 }
 
 absl::StatusOr<v1::PlanResult> PlanHere(const v1::PlanRequest& request, InterruptGuard* guard) {
-  const auto program = FindSim();
-  if (!program.ok()) return program.status();
+  ASSIGN_OR_RETURN(const auto program, FindSim());
   planner::LegoSimOptions options;
-  options.program = *program;
+  options.program = program;
   options.processes = std::max<int64_t>(1, static_cast<int64_t>(launch::AllowedCpus().size()));
   planner::LegoSimPool pool(options);
   ProgressLine line;
@@ -237,11 +237,9 @@ absl::StatusOr<ChosenLayout> ChooseLayout(const LayoutRequest& request, Interrup
     return ChosenLayout{before, absl::StrCat("as it was planned before: ", planner::Summarize(*before),
                                              KeysText(request.spec.recipe(), *before))};
   }
-  const auto plan = MakeRequest(request, kept);
-  if (!plan.ok()) return plan.status();
-  const auto result = PlanHere(*plan, guard);
-  if (!result.ok()) return result.status();
-  return Judge(request, *result);
+  ASSIGN_OR_RETURN(const auto plan, MakeRequest(request, kept));
+  ASSIGN_OR_RETURN(const auto result, PlanHere(plan, guard));
+  return Judge(request, result);
 }
 
 std::string PrecisionNote(const v1::Recipe& recipe, const v1::Cluster& cluster) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/local_service.h"
@@ -58,17 +59,16 @@ absl::StatusOr<std::vector<std::string>> ServerCommand(const Arguments& argument
 }
 
 absl::StatusOr<std::vector<std::string>> AgentCommand(const Arguments& arguments, const std::string& folder) {
-  const auto program = launch::FindProgram("legoai-agent", "worker/agent", "LEGOAI_AGENT_PROGRAM"), trainer = FindTrainer();
-  if (!program.ok()) return program.status();
+  ASSIGN_OR_RETURN(const auto program, launch::FindProgram("legoai-agent", "worker/agent", "LEGOAI_AGENT_PROGRAM"),
+                   trainer = FindTrainer());
   if (!trainer.ok()) return trainer.status();
-  const auto slots = arguments.Integer("slots", 1);
-  if (!slots.ok()) return slots.status();
-  std::vector<std::string> command = {*program, "--server=" + arguments.Text("listen", kDefaultServer),
+  ASSIGN_OR_RETURN(const auto slots, arguments.Integer("slots", 1));
+  std::vector<std::string> command = {program, "--server=" + arguments.Text("listen", kDefaultServer),
                                       "--runs=" + Absolute(arguments.Text("runs", folder + "/runs")), "--trainer=" + *trainer};
   for (const char* option : {"name", "device"}) {
     if (arguments.Has(option)) command.push_back(absl::StrCat("--", option, "=", arguments.Text(option)));
   }
-  if (*slots) command.push_back(absl::StrCat("--slots=", **slots));
+  if (slots) command.push_back(absl::StrCat("--slots=", *slots));
   std::vector<std::string> roots = arguments.All("data-root");
   for (std::string& root : roots) root = Absolute(root);
   if (!roots.empty()) command.push_back("--data_roots=" + absl::StrJoin(roots, ","));
@@ -132,8 +132,7 @@ absl::StatusOr<int> ShowStatus(const Arguments& arguments, const LocalService& s
 absl::StatusOr<int> Stop(const Arguments& arguments, LocalService& service) {
   std::error_code none;
   const bool is_there = fs::exists(service.folder(), none);
-  const auto lock = is_there ? service.Lock() : std::shared_ptr<void>();
-  if (!lock.ok()) return lock.status();
+  ASSIGN_OR_RETURN(const auto lock, is_there ? service.Lock() : std::shared_ptr<void>());
   const bool any = service.AnyRuns();
   if (any) service.Stop();
   Show(arguments, service, absl::StrCat(any ? "stopped" : "nothing runs", "; the data is in ", service.folder(), "\n"));
@@ -145,18 +144,19 @@ absl::StatusOr<int> Stop(const Arguments& arguments, LocalService& service) {
 absl::Status MeasureWhereNeeded(const LocalService& service) {
   const std::string path = HostDevicePath();
   std::error_code none;
-  const auto host = fs::exists(path, none) ? LoadHostDevice() : std::optional<v1::Device>();
-  if (!host.ok()) return host.status();
-  if (*host && !sim::WasMeasuredBusy(**host)) return absl::OkStatus();
-  if (*host && (service.agent().Running() || !sim::HostIsQuiet())) {
-    WarnIfMeasuredBusy(**host);
+  const bool is_there = fs::exists(path, none);
+  ASSIGN_OR_RETURN(const auto host, is_there ? LoadHostDevice() : std::optional<v1::Device>());
+  if (host && !sim::WasMeasuredBusy(*host)) return absl::OkStatus();
+  if (host && (service.agent().Running() || !sim::HostIsQuiet())) {
+    WarnIfMeasuredBusy(*host);
     return absl::OkStatus();
   }
   const absl::Status measured = MeasureHost("LEGOAI_HOST_DEVICE", path).status();
   if (measured.ok()) return absl::OkStatus();
-  std::fprintf(stderr, "warning: this machine could not be measured%s: %s\n",
-               *host ? " again" : ", and plans for it go by the catalog's cpu", std::string(measured.message()).c_str());
-  if (*host) WarnIfMeasuredBusy(**host);
+  std::fprintf(stderr, "warning: this machine could not be measured%s: %s
+",
+               host ? " again" : ", and plans for it go by the catalog's cpu", std::string(measured.message()).c_str());
+  if (host) WarnIfMeasuredBusy(*host);
   return absl::OkStatus();
 }
 
@@ -178,17 +178,16 @@ absl::StatusOr<int> Stay(const InterruptGuard& guard, LocalService& service) {
 }
 
 absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
-  const auto server = ServerCommand(arguments, service.folder()), agent = AgentCommand(arguments, service.folder());
-  if (!server.ok()) return server.status();
+  ASSIGN_OR_RETURN(const auto server, ServerCommand(arguments, service.folder()),
+                   agent = AgentCommand(arguments, service.folder()));
   if (!agent.ok()) return agent.status();
   // Before anything starts: the first process of a container has no default action for signals.
   std::optional<InterruptGuard> guard;
   if (arguments.Has("foreground")) guard.emplace();
   {
-    const auto lock = service.Lock();
-    if (!lock.ok()) return lock.status();
-    if (absl::Status status = MeasureWhereNeeded(service); !status.ok()) return status;
-    if (absl::Status status = service.Start(*server, *agent); !status.ok()) return status;
+    ASSIGN_OR_RETURN(const auto lock, service.Lock());
+    RETURN_IF_ERROR(MeasureWhereNeeded(service));
+    RETURN_IF_ERROR(service.Start(server, *agent));
   }
   if (!guard) {
     Show(arguments, service, TextOf(service) + Hints(arguments, service));
@@ -201,9 +200,8 @@ absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
   if (arguments.Has("stop") && arguments.Has("status")) return FieldError("--stop", "", "and --status exclude each other");
-  const auto folder = Folder(arguments);
-  if (!folder.ok()) return folder.status();
-  LocalService service(*folder);
+  ASSIGN_OR_RETURN(const auto folder, Folder(arguments));
+  LocalService service(folder);
   if (arguments.Has("status")) return ShowStatus(arguments, service);
   return arguments.Has("stop") ? Stop(arguments, service) : Start(arguments, service);
 }

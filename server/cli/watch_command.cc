@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/json/reflect.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"
@@ -63,11 +64,9 @@ std::optional<double> SecondsPerStep(const v1::Job& job, Pace* pace) {
 
 template <typename Follow>
 absl::StatusOr<int> Run(const Arguments& arguments, Follow follow) {
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
-  const auto name = NameOf(**client, arguments);
-  if (!name.ok()) return name.status();
-  return follow(**client, *name, arguments.format());
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
+  ASSIGN_OR_RETURN(const auto name, NameOf(*client, arguments));
+  return follow(*client, name, arguments.format());
 }
 
 Command MakeCommand(const char* name, const char* summary, const char* details,

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "server/cli/job_text.h"
@@ -38,30 +39,28 @@ absl::Status CheckCall(const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  if (absl::Status status = CheckCall(arguments); !status.ok()) return status;
-  const auto client = ConnectTo(arguments);
-  if (!client.ok()) return client.status();
+  RETURN_IF_ERROR(CheckCall(arguments));
+  ASSIGN_OR_RETURN(const auto client, ConnectTo(arguments));
   const bool table = arguments.format() == Format::kTable;
   if (arguments.positional().empty()) {
     v1::ListWorkersRequest request;
     request.set_filter(arguments.Text("filter"));
-    const auto workers = (*client)->ListWorkers(request);
-    if (!workers.ok()) return workers.status();
+    ASSIGN_OR_RETURN(const auto workers, client->ListWorkers(request));
     Tree list = Tree::array();
-    for (const v1::Worker& worker : workers->workers()) list.push_back(ToTree(worker));
-    if (table && workers->workers().empty()) {
+    for (const v1::Worker& worker : workers.workers()) list.push_back(ToTree(worker));
+    if (table && workers.workers().empty()) {
       Print("no workers; start legoai-agent on the machines that train\n");
     } else {
-      Print(table ? WorkersTable(workers->workers()) : TreeText(arguments.format(), list));
+      Print(table ? WorkersTable(workers.workers()) : TreeText(arguments.format(), list));
     }
     return kDone;
   }
   const std::string text = arguments.positional()[0];
-  const auto worker = OneWorker(**client, absl::StartsWith(text, "workers/") ? text : "workers/" + text, arguments);
-  if (!worker.ok()) return worker.status();
+  ASSIGN_OR_RETURN(const auto worker,
+                   OneWorker(*client, absl::StartsWith(text, "workers/") ? text : "workers/" + text, arguments));
   v1::ListWorkersResponse one;
-  *one.add_workers() = *worker;
-  Print(table ? WorkersTable(one.workers()) : TreeText(arguments.format(), ToTree(*worker)));
+  *one.add_workers() = worker;
+  Print(table ? WorkersTable(one.workers()) : TreeText(arguments.format(), ToTree(worker)));
   return kDone;
 }
 

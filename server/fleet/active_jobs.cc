@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/status.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -71,9 +72,8 @@ absl::StatusOr<bool> ActiveJobs::Refresh() {
   std::vector<v1::Job> jobs;
   const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
     for (const std::string& name : names) {
-      auto job = transaction.GetJob(name);
-      if (!job.ok()) return job.status();
-      if (*job) jobs.push_back(**std::move(job));
+      ASSIGN_OR_RETURN(auto job, transaction.GetJob(name));
+      if (job) jobs.push_back(*std::move(job));
     }
     return absl::OkStatus();
   });

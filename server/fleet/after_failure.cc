@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/quantity_text.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/checkpoint_damage.h"
@@ -35,10 +36,9 @@ int64_t DamagedInARow(const std::vector<v1::Attempt>& attempts) {
 // The counted failures since the last new checkpoint. One that is damaged was no progress.
 absl::StatusOr<std::vector<Failure>> FailuresInVain(store::Transaction& transaction, const v1::Job& job,
                                                     const std::vector<v1::Attempt>& attempts) {
-  const auto checkpoints = transaction.ListKeptCheckpoints(job.name());
-  if (!checkpoints.ok()) return checkpoints.status();
+  ASSIGN_OR_RETURN(const auto checkpoints, transaction.ListKeptCheckpoints(job.name()));
   int64_t last_progress = 0;
-  for (const v1::Checkpoint& one : *checkpoints) {
+  for (const v1::Checkpoint& one : checkpoints) {
     if (one.damage().empty()) last_progress = std::max(last_progress, one.attempt());
   }
   std::vector<Failure> failures;
@@ -62,25 +62,22 @@ absl::Status FailAsNoneIsWhole(store::Transaction& transaction, v1::Job* job, co
 absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, FailureCause cause, const absl::Status& error,
                           int64_t now_us) {
   if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
-  const auto attempts = transaction.ListAttempts(job->name());
-  if (!attempts.ok()) return attempts.status();
-  const auto in_vain = FailuresInVain(transaction, *job, *attempts);
-  if (!in_vain.ok()) return in_vain.status();
+  ASSIGN_OR_RETURN(const auto attempts, transaction.ListAttempts(job->name()));
+  ASSIGN_OR_RETURN(const auto in_vain, FailuresInVain(transaction, *job, attempts));
   const int64_t allowed = job->spec().policy().max_restarts();
-  NextAttempt next = JudgeFailure(cause, error, *in_vain, allowed);
+  NextAttempt next = JudgeFailure(cause, error, in_vain, allowed);
   const bool uncounted_damage = cause == FailureCause::kCheckpointDamaged;
   // One bad disk must not use up all checkpoints within seconds.
-  if (uncounted_damage) next.wait = BackOff(DamagedInARow(*attempts) - 1);
+  if (uncounted_damage) next.wait = BackOff(DamagedInARow(attempts) - 1);
   if (!next.again) return Fail(transaction, job, error, next.reason, now_us);
-  const auto from = FindResumePoint(transaction, *job);
-  if (!from.ok()) return from.status();
-  if (from->NoneIsWhole()) return FailAsNoneIsWhole(transaction, job, *from, next.reason, now_us);
-  std::string reason = absl::StrCat(next.reason, "; ", GoesOnText(*job, from->checkpoint));
+  ASSIGN_OR_RETURN(const auto from, FindResumePoint(transaction, *job));
+  if (from.NoneIsWhole()) return FailAsNoneIsWhole(transaction, job, from, next.reason, now_us);
+  std::string reason = absl::StrCat(next.reason, "; ", GoesOnText(*job, from.checkpoint));
   job->clear_not_before_time_us();
   if (next.wait > absl::ZeroDuration()) {
     job->set_not_before_time_us(now_us + absl::ToInt64Microseconds(next.wait));
     absl::StrAppend(&reason, " in ", DurationText(next.wait));
-    if (!uncounted_damage) absl::StrAppend(&reason, " (restart ", in_vain->size(), " of ", allowed, " without a new checkpoint)");
+    if (!uncounted_damage) absl::StrAppend(&reason, " (restart ", in_vain.size(), " of ", allowed, " without a new checkpoint)");
   }
   job->set_restarts(job->restarts() + 1);
   return Move(transaction, job, v1::RESTARTING, reason, now_us);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/rpc_status.h"
 #include "server/fleet/after_failure.h"
 #include "server/fleet/checkpoint_damage.h"
@@ -25,19 +26,17 @@ absl::StatusOr<std::optional<v1::Job>> JobOfLease(store::Transaction& transactio
 
 // The attempt that runs under the job's latest lease.
 absl::StatusOr<v1::Attempt> LatestAttempt(store::Transaction& transaction, const v1::Job& job) {
-  auto attempts = transaction.ListAttempts(job.name());
-  if (!attempts.ok()) return attempts.status();
-  if (attempts->empty() || attempts->back().epoch() != job.epoch())
+  ASSIGN_OR_RETURN(auto attempts, transaction.ListAttempts(job.name()));
+  if (attempts.empty() || attempts.back().epoch() != job.epoch())
     return absl::InternalError(absl::StrCat(job.name(), " has no attempt of epoch ", job.epoch()));
-  return attempts->back();
+  return attempts.back();
 }
 
 absl::Status SetAttemptState(store::Transaction& transaction, const v1::Job& job, const std::string& state) {
-  auto attempt = LatestAttempt(transaction, job);
-  if (!attempt.ok()) return attempt.status();
-  if (attempt->state() == state) return absl::OkStatus();
-  attempt->set_state(state);
-  return transaction.PutAttempt(job.name(), *attempt);
+  ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, job));
+  if (attempt.state() == state) return absl::OkStatus();
+  attempt.set_state(state);
+  return transaction.PutAttempt(job.name(), attempt);
 }
 
 std::optional<double> Median(std::vector<double> values) {
@@ -67,14 +66,13 @@ absl::Status Measure(store::Transaction& transaction, const v1::Job& job, v1::At
 
 absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, const std::string& state, const absl::Status& error,
                         std::optional<int64_t> last_step, int64_t now_us) {
-  auto attempt = LatestAttempt(transaction, job);
-  if (!attempt.ok()) return attempt.status();
-  attempt->set_state(state);
-  attempt->set_end_time_us(now_us);
-  if (!error.ok()) *attempt->mutable_error() = ToRpcStatus(error);
-  if (last_step) attempt->set_last_step(*last_step);
-  if (absl::Status status = Measure(transaction, job, &*attempt); !status.ok()) return status;
-  return transaction.PutAttempt(job.name(), *attempt);
+  ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, job));
+  attempt.set_state(state);
+  attempt.set_end_time_us(now_us);
+  if (!error.ok()) attempt.mutable_error() = ToRpcStatus(error);
+  if (last_step) attempt.set_last_step(*last_step);
+  RETURN_IF_ERROR(Measure(transaction, job, &attempt));
+  return transaction.PutAttempt(job.name(), attempt);
 }
 
 // The attempt could not begin from its checkpoint: the job goes on from the one before it, and that is no failure of the job. Or
@@ -82,16 +80,14 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
 // False: the damage is of no checkpoint that it could go on from, and nothing was done.
 absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, const v1::CheckpointDamage& damage,
                                  int64_t now_us) {
-  auto attempt = LatestAttempt(transaction, *job);
-  if (!attempt.ok()) return attempt.status();
-  *attempt->mutable_damage() = damage;
-  const auto reason = PassOver(transaction, *attempt, now_us, job);
-  if (!reason.ok()) return reason.status();
-  if (!*reason) return false;
-  absl::Status status = transaction.PutAttempt(job->name(), *attempt);
+  ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, *job));
+  attempt.mutable_damage() = damage;
+  ASSIGN_OR_RETURN(const auto reason, PassOver(transaction, attempt, now_us, job));
+  if (!reason) return false;
+  absl::Status status = transaction.PutAttempt(job->name(), attempt);
   if (!status.ok()) return status;
-  const auto cause = DamagedItsOwn(*attempt) ? FailureCause::kOwnCheckpointDamaged : FailureCause::kCheckpointDamaged;
-  status = AfterFailure(transaction, job, cause, absl::DataLossError(**reason), now_us);
+  const auto cause = DamagedItsOwn(attempt) ? FailureCause::kOwnCheckpointDamaged : FailureCause::kCheckpointDamaged;
+  status = AfterFailure(transaction, job, cause, absl::DataLossError(*reason), now_us);
   if (!status.ok()) return status;
   return true;
 }
@@ -101,7 +97,7 @@ absl::Status ApplyEnd(store::Transaction& transaction, v1::Job* job, const v1::A
   const absl::Status error = ended.has_error() ? FromRpcStatus(ended.error()) : absl::OkStatus();
   const char* const state = !error.ok() ? "failed" : ended.stopped() ? "stopped" : "succeeded";
   if (job->has_progress()) job->mutable_progress()->clear_waits();
-  if (absl::Status status = EndAttempt(transaction, *job, state, error, ended.last_step(), now_us); !status.ok()) return status;
+  RETURN_IF_ERROR(EndAttempt(transaction, *job, state, error, ended.last_step(), now_us));
   if (!error.ok() && ended.has_damage()) {
     const auto applied = ApplyDamage(transaction, job, ended.damage(), now_us);
     if (!applied.ok() || *applied) return applied.status();
@@ -129,7 +125,7 @@ std::string TrainsText(const v1::Job& job) {
 absl::Status Advance(store::Transaction& transaction, v1::Job* job, v1::JobState to, int64_t now_us) {
   if (job->state() != v1::LEASED && !(job->state() == v1::STARTING && to == v1::RUNNING)) return absl::OkStatus();
   const bool runs = to == v1::RUNNING;
-  if (absl::Status status = SetAttemptState(transaction, *job, runs ? "running" : "starting"); !status.ok()) return status;
+  RETURN_IF_ERROR(SetAttemptState(transaction, *job, runs ? "running" : "starting"));
   return Move(transaction, job, to, runs ? TrainsText(*job) : "trainers are started", now_us);
 }
 
@@ -152,7 +148,7 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
                        Effects* effects) {
   switch (fact.fact_case()) {
     case v1::Telemetry::kMetrics: {
-      if (absl::Status status = Advance(transaction, job, v1::RUNNING, now_us); !status.ok()) return status;
+      RETURN_IF_ERROR(Advance(transaction, job, v1::RUNNING, now_us));
       TakeMetrics(fact.metrics(), job->mutable_progress());
       v1::StepMetrics metrics = fact.metrics();
       metrics.set_attempt(job->attempts());
@@ -198,13 +194,12 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
 // The facts of one lease that follow each other, with one read and one write of the job.
 absl::Status ApplyRun(store::Transaction& transaction, bool held, const v1::Telemetry* begin, const v1::Telemetry* end,
                       int64_t now_us, Effects* effects) {
-  auto found = JobOfLease(transaction, begin->lease());
-  if (!found.ok()) return found.status();
-  if (!*found) {
+  ASSIGN_OR_RETURN(auto found, JobOfLease(transaction, begin->lease()));
+  if (!found) {
     effects->fenced += end - begin;
     return absl::OkStatus();
   }
-  v1::Job job = **found;
+  v1::Job job = *found;
   if (!held) {
     CountRefused(end - begin, absl::StrCat("the lease of ", job.name(), ", epoch ", job.epoch(), ", is not its own"), effects);
     return absl::OkStatus();
@@ -216,7 +211,7 @@ absl::Status ApplyRun(store::Transaction& transaction, bool held, const v1::Tele
       continue;
     }
     const int64_t version = job.version();
-    if (absl::Status status = ApplyFact(transaction, *fact, &job, &touched, now_us, effects); !status.ok()) return status;
+    RETURN_IF_ERROR(ApplyFact(transaction, *fact, &job, &touched, now_us, effects));
     if (job.version() != version) touched = false;  // a transition has stored all of it
     if (fact->fact_case() == v1::Telemetry::kMetrics) touched = true;
     if (fact->has_ended()) {
@@ -238,10 +233,9 @@ bool SameLease(const v1::LeaseId& a, const v1::LeaseId& b) { return a.job() == b
 
 absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sender, const std::vector<v1::Telemetry>& facts,
                             int64_t now_us, Effects* effects) {
-  const auto durable = transaction.TelemetrySequence(sender.instance);
-  if (!durable.ok()) return durable.status();
+  ASSIGN_OR_RETURN(const auto durable, transaction.TelemetrySequence(sender.instance));
   auto begin = facts.begin();
-  while (begin != facts.end() && begin->sequence() <= *durable) ++begin;
+  while (begin != facts.end() && begin->sequence() <= durable) ++begin;
   if (begin == facts.end()) return absl::OkStatus();
   while (begin != facts.end()) {
     const auto end = std::find_if(begin, facts.end(), [&](const auto& fact) { return !SameLease(fact.lease(), begin->lease()); });
@@ -255,10 +249,9 @@ absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sende
 
 absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, bool held,
                               const std::string& directory, int64_t now_us, Effects* effects) {
-  auto found = transaction.GetJob(request.lease().job());
-  if (!found.ok()) return found.status();
-  if (!*found) return absl::FailedPreconditionError(absl::StrCat("the server knows no ", request.lease().job()));
-  v1::Job job = **found;
+  ASSIGN_OR_RETURN(auto found, transaction.GetJob(request.lease().job()));
+  if (!found) return absl::FailedPreconditionError(absl::StrCat("the server knows no ", request.lease().job()));
+  v1::Job job = *found;
   if (job.epoch() != request.lease().epoch() || !HoldsLease(job.state())) {
     return absl::FailedPreconditionError(absl::StrCat("epoch ", request.lease().epoch(), " of ", job.name(),
                                                       " is over: the job is ", StateText(job.state()), " in epoch ",
@@ -267,9 +260,8 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
   if (!held)
     return absl::FailedPreconditionError(
         absl::StrCat("the lease of ", job.name(), ", epoch ", job.epoch(), ", is not this agent's"));
-  const auto attempt = LatestAttempt(transaction, job);
-  if (!attempt.ok()) return attempt.status();
-  const auto is_new = CheckCommit(transaction, job, *attempt, directory, request);
+  ASSIGN_OR_RETURN(const auto attempt, LatestAttempt(transaction, job));
+  const auto is_new = CheckCommit(transaction, job, attempt, directory, request);
   if (!is_new.ok() || !*is_new) return is_new.status();
   v1::Checkpoint checkpoint;
   checkpoint.set_name(FormatCheckpointName(job.name(), request.step()));
@@ -281,7 +273,7 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
   checkpoint.set_time_us(now_us);
   job.set_committed_step(request.step());
   effects->changed_jobs.push_back(job.name());
-  if (absl::Status status = transaction.PutCheckpoint(job.name(), checkpoint); !status.ok()) return status;
+  RETURN_IF_ERROR(transaction.PutCheckpoint(job.name(), checkpoint));
   return Touch(transaction, &job, now_us);
 }
 
@@ -291,15 +283,14 @@ absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job
   lease.set_job(job_name);
   lease.set_epoch(epoch);
   effects->ended_leases.push_back(lease);
-  auto found = JobOfLease(transaction, lease);
-  if (!found.ok()) return found.status();
-  if (!*found) return absl::OkStatus();
-  v1::Job job = **found;
+  ASSIGN_OR_RETURN(auto found, JobOfLease(transaction, lease));
+  if (!found) return absl::OkStatus();
+  v1::Job job = *found;
   effects->changed_jobs.push_back(job.name());
   ++effects->lost_attempts;
   const absl::Status lost = absl::UnavailableError(reason);
   if (job.has_progress()) job.mutable_progress()->clear_waits();
-  if (absl::Status status = EndAttempt(transaction, job, "lost", lost, std::nullopt, now_us); !status.ok()) return status;
+  RETURN_IF_ERROR(EndAttempt(transaction, job, "lost", lost, std::nullopt, now_us));
   return AfterFailure(transaction, &job, FailureCause::kWorkerLost, lost, now_us);
 }
 

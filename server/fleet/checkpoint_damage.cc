@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/transition.h"
 
@@ -12,10 +13,9 @@ namespace {
 
 // To that of the newest that is kept and whole, or to none; in memory.
 absl::Status SetCommittedStep(store::Transaction& transaction, v1::Job* job) {
-  const auto kept = transaction.ListKeptCheckpoints(job->name());
-  if (!kept.ok()) return kept.status();
+  ASSIGN_OR_RETURN(const auto kept, transaction.ListKeptCheckpoints(job->name()));
   job->clear_committed_step();
-  for (const v1::Checkpoint& one : *kept) {
+  for (const v1::Checkpoint& one : kept) {
     if (one.damage().empty()) job->set_committed_step(std::max(job->committed_step(), one.step()));
   }
   return absl::OkStatus();
@@ -35,14 +35,13 @@ absl::Status Put(store::Transaction& transaction, const v1::Checkpoint& checkpoi
     absl::Status status = transaction.PutCheckpoint(owner, checkpoint);
     return status.ok() ? SetCommittedStep(transaction, job) : status;
   }
-  auto earlier = transaction.GetJob(owner);
-  if (!earlier.ok()) return earlier.status();
+  ASSIGN_OR_RETURN(auto earlier, transaction.GetJob(owner));
   const v1::Checkpoint& start = job->starts_from();
   if (checkpoint.name() == start.name() && checkpoint.epoch() == start.epoch()) *job->mutable_starts_from() = checkpoint;
-  if (!*earlier) return absl::OkStatus();
+  if (!earlier) return absl::OkStatus();
   // There, too: a committed step goes back with it alone.
-  (*earlier)->set_steps_back((*earlier)->steps_back() + 1);
-  return PutEarlier(transaction, checkpoint, **std::move(earlier), now_us);
+  earlier->set_steps_back(earlier->steps_back() + 1);
+  return PutEarlier(transaction, checkpoint, *std::move(earlier), now_us);
 }
 
 // Of those that the job can go on from, the one that the attempt has found damaged. One that is marked already only if it went
@@ -66,15 +65,14 @@ bool DamagedItsOwn(const v1::Attempt& attempt) {
 
 absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::Attempt& attempt, int64_t now_us,
                                                     v1::Job* job) {
-  const auto checkpoints = ResumableCheckpoints(transaction, *job);
-  if (!checkpoints.ok()) return checkpoints.status();
-  std::optional<v1::Checkpoint> found = Found(*checkpoints, attempt);
+  ASSIGN_OR_RETURN(const auto checkpoints, ResumableCheckpoints(transaction, *job));
+  std::optional<v1::Checkpoint> found = Found(checkpoints, attempt);
   if (!found) return std::optional<std::string>();
   if (found->damage().empty()) {
     found->set_damage(attempt.damage().detail().empty() ? "it does not load" : attempt.damage().detail());
     found->set_damage_time_us(now_us);
     found->clear_take_back();
-    if (absl::Status status = Put(transaction, *found, now_us, job); !status.ok()) return status;
+    RETURN_IF_ERROR(Put(transaction, *found, now_us, job));
   }
   job->set_steps_back(job->steps_back() + 1);
   return std::optional(absl::StrCat("the checkpoint of step ", found->step(), " is damaged (", found->damage(), ")"));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {
@@ -36,21 +37,17 @@ absl::Status Controller::Begin() {
   std::vector<v1::Worker> workers;
   std::map<std::string, v1::Attempt> attempts;
   absl::Status status = store_->Read([&](store::ReadTransaction& read) -> absl::Status {
-    auto active = read.JobsInStates(ActiveStates());
-    if (!active.ok()) return active.status();
-    auto known = read.ListWorkers();
-    if (!known.ok()) return known.status();
-    jobs = *std::move(active), workers = *std::move(known);
+    ASSIGN_OR_RETURN(auto active, read.JobsInStates(ActiveStates()));
+    ASSIGN_OR_RETURN(auto known, read.ListWorkers());
+    jobs = std::move(active), workers = std::move(known);
     for (const v1::Job& job : jobs) {
       if (job.has_world_size()) {
-        const auto plan = read.GetPlan(job.name());
-        if (!plan.ok()) return plan.status();
-        if (*plan) planned_[job.name()].kind = KindOf((*plan)->cluster());
+        ASSIGN_OR_RETURN(const auto plan, read.GetPlan(job.name()));
+        if (plan) planned_[job.name()].kind = KindOf(plan->cluster());
       }
       if (!HoldsLease(job.state())) continue;
-      auto of_job = read.ListAttempts(job.name());
-      if (!of_job.ok()) return of_job.status();
-      if (!of_job->empty()) attempts[job.name()] = of_job->back();
+      ASSIGN_OR_RETURN(auto of_job, read.ListAttempts(job.name()));
+      if (!of_job.empty()) attempts[job.name()] = of_job.back();
     }
     return absl::OkStatus();
   });
@@ -178,12 +175,11 @@ absl::StatusOr<bool> Controller::ChangeJob(const ActiveJob& seen,
                                            const std::function<absl::Status(store::Transaction&, v1::Job*)>& change) {
   bool changed = false;
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
-    auto job = transaction.GetJob(seen.name);
-    if (!job.ok()) return job.status();
-    changed = *job && (*job)->version() == seen.version;
+    ASSIGN_OR_RETURN(auto job, transaction.GetJob(seen.name));
+    changed = job && job->version() == seen.version;
     if (!changed) return absl::OkStatus();
     effects->changed_jobs.push_back(seen.name);
-    return change(transaction, &**job);
+    return change(transaction, &*job);
   });
   if (!status.ok()) return status;
   return changed;

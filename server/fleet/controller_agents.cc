@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/lease_binding.h"
@@ -67,12 +68,12 @@ absl::Status Controller::CheckHello(const v1::Hello& hello) const {
         absl::StrCat("this server is of build ", std::string(launch::BuildVersion()), ": install the same build on both"),
         absl::StatusCode::kFailedPrecondition);
   }
-  if (absl::Status status = CheckKnown(worker, "worker"); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKnown(worker, "worker"));
   if (worker.instance().empty()) return FieldError("worker.instance", "", "is needed");
-  if (absl::Status status = CheckRuns(worker.runs()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRuns(worker.runs()));
   if (worker.slots() < 1 || worker.slots() > kMostSlots)
     return FieldError("worker.slots", absl::StrCat(worker.slots()), absl::StrCat("must be 1 to ", kMostSlots));
-  if (absl::Status status = CheckSlotDevices(worker); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckSlotDevices(worker));
   if (worker.device().type().empty()) return FieldError("worker.device", "", "is needed: run `lego hardware --measure` there");
   if (!IsSegment(worker.pool())) {
     return FieldError("worker.pool", worker.pool().substr(0, 200),
@@ -110,7 +111,7 @@ absl::StatusOr<v1::Worker> Controller::NewFacts(const v1::Hello& hello) const {
 }
 
 absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* link) {
-  if (absl::Status status = CheckHello(hello); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHello(hello));
   std::unique_lock<std::mutex> facts_lock(facts_mutex_);
   const absl::StatusOr<v1::Worker> found = NewFacts(hello);
   if (!found.ok()) return found.status();
@@ -122,9 +123,8 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   }
   int64_t acknowledged = 0;
   const absl::Status kept = store_->Write([&](store::Transaction& transaction) -> absl::Status {
-    const auto sequence = transaction.TelemetrySequence(facts.instance());
-    if (!sequence.ok()) return sequence.status();
-    acknowledged = *sequence;
+    ASSIGN_OR_RETURN(const auto sequence, transaction.TelemetrySequence(facts.instance()));
+    acknowledged = sequence;
     return transaction.PutWorker(facts);
   });
   if (!kept.ok()) return kept;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "planner/explain.h"
 #include "proto/quantity_text.h"
 #include "server/fleet/after_failure.h"
@@ -73,8 +74,7 @@ void Controller::ExpireLeases() {
     expired = book_.Expired(options_.steady());
   }
   for (const Lease& lease : expired) {
-    const std::string reason =
-        absl::StrCat("nothing was heard of ", lease.worker, " for ", DurationText(options_.lease_ttl));
+    const std::string reason = absl::StrCat("nothing was heard of ", lease.worker, " for ", DurationText(options_.lease_ttl));
     LogWarning(absl::StrCat("the lease has expired: ", reason), About(lease));
     const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) {
       return LoseAttempt(transaction, lease.job, lease.epoch, reason, options_.now_us(), effects);
@@ -236,30 +236,28 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   bool none_is_whole = false;
   const int64_t now_us = options_.now_us();
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
-    auto stored = transaction.GetJob(grant.job);
-    if (!stored.ok()) return stored.status();
-    if (!*stored) return absl::NotFoundError(grant.job);
-    job = **stored;
-    const auto from = FindResumePoint(transaction, job);
-    if (!from.ok()) return from.status();
+    ASSIGN_OR_RETURN(auto stored, transaction.GetJob(grant.job));
+    if (!stored) return absl::NotFoundError(grant.job);
+    job = *stored;
+    ASSIGN_OR_RETURN(const auto from, FindResumePoint(transaction, job));
     effects->changed_jobs.push_back(job.name());
-    none_is_whole = from->NoneIsWhole();
+    none_is_whole = from.NoneIsWhole();
     // Since it was queued, another retry of the same job has found them damaged.
-    if (none_is_whole) return FailAsNoneIsWhole(transaction, &job, *from, "", now_us);
+    if (none_is_whole) return FailAsNoneIsWhole(transaction, &job, from, "", now_us);
     job.clear_not_before_time_us();
     job.set_epoch(job.epoch() + 1);
     job.set_attempts(job.attempts() + 1);
     attempt = AttemptOf(job, grant, now_us);
     v1::StartAttempt start;
-    if (from->checkpoint) {
-      attempt.set_resume_step(from->checkpoint->step());
-      start.set_resume_step(from->checkpoint->step());
-      start.set_resume_directory(from->checkpoint->directory());
-      start.set_take_back(from->checkpoint->take_back());
+    if (from.checkpoint) {
+      attempt.set_resume_step(from.checkpoint->step());
+      start.set_resume_step(from.checkpoint->step());
+      start.set_resume_directory(from.checkpoint->directory());
+      start.set_take_back(from.checkpoint->take_back());
     }
     Describe(job, attempt, &start);
     *message.mutable_start() = std::move(start);
-    if (absl::Status put = transaction.PutAttempt(job.name(), attempt); !put.ok()) return put;
+    RETURN_IF_ERROR(transaction.PutAttempt(job.name(), attempt));
     return Move(transaction, &job, v1::LEASED, SlotsText(grant.slots, grant.worker, job.spec().resources()), now_us);
   });
   if (!status.ok()) return LogWarning(absl::StrCat("no lease: ", status.message()), {.job = grant.job, .worker = grant.worker});

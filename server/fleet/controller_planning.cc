@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "planner/explain.h"
 #include "planner/ranking.h"
 #include "proto/rpc_status.h"
@@ -93,10 +94,9 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
   absl::Status passing;  // why a job that has a recipe got no other
   const absl::Status status = Write([&](store::Transaction& transaction, Effects* effects) -> absl::Status {
     passing = absl::OkStatus();
-    auto stored = transaction.GetJob(name);
-    if (!stored.ok()) return stored.status();
-    if (!*stored || (*stored)->state() != v1::PLANNING) return absl::OkStatus();  // it was cancelled
-    v1::Job job = **stored;
+    ASSIGN_OR_RETURN(auto stored, transaction.GetJob(name));
+    if (!stored || stored->state() != v1::PLANNING) return absl::OkStatus();  // it was cancelled
+    v1::Job job = *stored;
     effects->changed_jobs.push_back(name);
     absl::Status failure = result.status();
     if (result.ok() && !planner::HasRecipe(*result)) failure = NoRecipe(job, *result);
@@ -108,7 +108,7 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
                   now_us);
     }
     if (result.ok()) {
-      if (absl::Status put = transaction.PutPlan(name, *result); !put.ok()) return put;
+      RETURN_IF_ERROR(transaction.PutPlan(name, *result));
     }
     if (!failure.ok()) {
       *job.mutable_outcome()->mutable_error() = ToRpcStatus(failure);

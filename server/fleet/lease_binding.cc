@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/launch/epoch_path.h"
 #include "worker/launch/run_directory.h"
@@ -45,9 +46,8 @@ std::optional<v1::Checkpoint> LatestOf(const std::vector<v1::Checkpoint>& kept, 
 // Of a step that is not after the last committed one of its epoch.
 absl::StatusOr<bool> CheckAgain(store::ReadTransaction& read, const v1::Job& job, const v1::CommitRequest& request,
                                 int64_t last) {
-  const auto all = read.ListCheckpoints(job.name());
-  if (!all.ok()) return all.status();
-  for (const v1::Checkpoint& one : *all) {
+  ASSIGN_OR_RETURN(const auto all, read.ListCheckpoints(job.name()));
+  for (const v1::Checkpoint& one : all) {
     if (one.epoch() != job.epoch() || one.step() != request.step()) continue;
     if (one.digest() == request.digest()) return false;
     return Refuse("it is committed with another digest, ", one.digest());
@@ -68,9 +68,8 @@ absl::Status CheckRuns(const std::string& runs) {
 }
 
 absl::StatusOr<std::string> CheckpointsOf(const std::string& runs, const v1::LeaseId& lease) {
-  auto directory = launch::EpochPath(runs, lease.job(), lease.epoch());
-  if (!directory.ok()) return directory.status();
-  return launch::CheckpointsPath(*directory);
+  ASSIGN_OR_RETURN(auto directory, launch::EpochPath(runs, lease.job(), lease.epoch()));
+  return launch::CheckpointsPath(directory);
 }
 
 absl::StatusOr<bool> CheckCommit(store::ReadTransaction& read, const v1::Job& job, const v1::Attempt& attempt,
@@ -84,9 +83,8 @@ absl::StatusOr<bool> CheckCommit(store::ReadTransaction& read, const v1::Job& jo
     return Refuse("this attempt, which began after step ", attempt.resume_step(), " and ends with step ", steps,
                   ", does not come to it");
   }
-  const auto kept = read.ListKeptCheckpoints(job.name());
-  if (!kept.ok()) return kept.status();
-  const auto latest = LatestOf(*kept, job.epoch());
+  ASSIGN_OR_RETURN(const auto kept, read.ListKeptCheckpoints(job.name()));
+  const auto latest = LatestOf(kept, job.epoch());
   if (!latest) return true;
   if (request.step() <= latest->step()) return CheckAgain(read, job, request, latest->step());
   if (!IsDue(attempt.recipe(), latest->step()))

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 
 namespace legoai::server {
 namespace {
@@ -22,27 +23,24 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ResumableCheckpoints(store::ReadTran
   std::vector<v1::Checkpoint> found;
   int64_t latest = std::numeric_limits<int64_t>::max();
   for (std::optional<v1::Job> at = job; at;) {
-    auto kept = read.ListKeptCheckpoints(at->name());
-    if (!kept.ok()) return kept.status();
-    std::erase_if(*kept, [&](const v1::Checkpoint& one) { return one.step() > latest; });
+    ASSIGN_OR_RETURN(auto kept, read.ListKeptCheckpoints(at->name()));
+    std::erase_if(kept, [&](const v1::Checkpoint& one) { return one.step() > latest; });
     // They come by step, then by epoch: where a step was done again, the later one counts.
-    found.insert(found.end(), std::make_move_iterator(kept->rbegin()), std::make_move_iterator(kept->rend()));
+    found.insert(found.end(), std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
     if (!at->has_starts_from()) break;
     const v1::Checkpoint start = at->starts_from();
     latest = std::min(latest, start.step());
-    auto earlier = read.GetJob(JobOf(start));
-    if (!earlier.ok()) return earlier.status();
-    if (!*earlier) found.push_back(start);  // the store has forgotten that job
-    at = *std::move(earlier);
+    ASSIGN_OR_RETURN(auto earlier, read.GetJob(JobOf(start)));
+    if (!earlier) found.push_back(start);  // the store has forgotten that job
+    at = std::move(earlier);
   }
   return found;
 }
 
 absl::StatusOr<ResumePoint> FindResumePoint(store::ReadTransaction& read, const v1::Job& job) {
-  auto checkpoints = ResumableCheckpoints(read, job);
-  if (!checkpoints.ok()) return checkpoints.status();
+  ASSIGN_OR_RETURN(auto checkpoints, ResumableCheckpoints(read, job));
   ResumePoint point;
-  for (v1::Checkpoint& checkpoint : *checkpoints) {
+  for (v1::Checkpoint& checkpoint : checkpoints) {
     if (checkpoint.damage().empty()) {
       point.checkpoint = std::move(checkpoint);
       break;
@@ -66,13 +64,11 @@ std::string NoneIsWholeText(const ResumePoint& point) {
 }
 
 absl::StatusOr<std::optional<v1::Recipe>> RecipeToKeep(store::ReadTransaction& read, const v1::Job& job) {
-  const auto point = FindResumePoint(read, job);
-  if (!point.ok()) return point.status();
-  if (!point->checkpoint) return std::optional<v1::Recipe>();
-  const auto attempts = read.ListAttempts(JobOf(*point->checkpoint));
-  if (!attempts.ok()) return attempts.status();
-  for (const v1::Attempt& attempt : *attempts) {
-    if (attempt.attempt() == point->checkpoint->attempt()) return std::optional(attempt.recipe());
+  ASSIGN_OR_RETURN(const auto point, FindResumePoint(read, job));
+  if (!point.checkpoint) return std::optional<v1::Recipe>();
+  ASSIGN_OR_RETURN(const auto attempts, read.ListAttempts(JobOf(point.checkpoint)));
+  for (const v1::Attempt& attempt : attempts) {
+    if (attempt.attempt() == point.checkpoint->attempt()) return std::optional(attempt.recipe());
   }
   return std::optional<v1::Recipe>();
 }

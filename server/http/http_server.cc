@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "server/http/catalog_json.h"
@@ -427,7 +428,7 @@ absl::Status CheckHandlers(const google::protobuf::ServiceDescriptor* service, c
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options, Handlers handlers, Notifier* notifier,
                                                               Metrics* metrics) {
   const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
-  if (absl::Status status = CheckHandlers(service, handlers); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHandlers(service, handlers));
   absl::StatusOr<Transcoder> transcoder = Transcoder::Create(service);
   if (!transcoder.ok()) return transcoder.status();
   StaticFiles files;
@@ -438,7 +439,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions&
   }
   auto server =
       std::make_unique<Server>(options, std::move(handlers), notifier, metrics, *std::move(transcoder), std::move(files));
-  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  RETURN_IF_ERROR(server->Listen());
   return server;
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 
 namespace legoai::server {
 namespace {
@@ -73,7 +74,7 @@ absl::Status PathTemplate::AddVariable(std::string_view inside) {
   variables_.emplace_back(inside.substr(0, equals));
   if (equals == std::string_view::npos) return AddSegment("*", static_cast<int>(variables_.size()) - 1);
   for (const std::string_view part : Parts(inside.substr(equals + 1))) {
-    if (absl::Status status = AddSegment(part, static_cast<int>(variables_.size()) - 1); !status.ok()) return status;
+    RETURN_IF_ERROR(AddSegment(part, static_cast<int>(variables_.size()) - 1));
   }
   return absl::OkStatus();
 }

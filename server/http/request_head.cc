@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/http/request_guard.h"
 
@@ -81,7 +82,7 @@ absl::Status Read(std::string_view text, Head* head) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() && !first) break;
-    if (absl::Status status = first ? ReadRequestLine(line, head) : ReadHeader(line, head); !status.ok()) return status;
+    RETURN_IF_ERROR(first ? ReadRequestLine(line, head) : ReadHeader(line, head));
   }
   return absl::OkStatus();
 }
@@ -138,8 +139,8 @@ size_t EndOfHead(std::string_view bytes) {
 
 absl::Status CheckRequestHead(std::string_view text) {
   Head head;
-  if (absl::Status status = Read(text, &head); !status.ok()) return status;
-  if (absl::Status status = CheckFraming(head); !status.ok()) return status;
+  RETURN_IF_ERROR(Read(text, &head));
+  RETURN_IF_ERROR(CheckFraming(head));
   return CheckHost(head);
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "google/api/annotations.pb.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
@@ -55,7 +56,7 @@ absl::Status MergeQuery(const std::string& query, const std::map<std::string, st
     if (from_path.count(key)) return FieldError(key, list[0], "is in the path already: leave it out of the query");
     absl::StatusOr<std::string> text = QueryText(key, list, request->GetDescriptor()->FindFieldByName(key));
     if (!text.ok()) return text.status();
-    if (absl::Status status = MergeText(key, *text, request); !status.ok()) return status;
+    RETURN_IF_ERROR(MergeText(key, *text, request));
   }
   return absl::OkStatus();
 }
@@ -98,7 +99,7 @@ absl::StatusOr<Transcoder> Transcoder::Create(const google::protobuf::ServiceDes
     }
     absl::StatusOr<PathTemplate> path = PathTemplate::Parse(text);
     if (!path.ok()) return Annotate(path.status(), method->full_name());
-    if (absl::Status status = CheckVariables(method, text); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckVariables(method, text));
     transcoder.routes_.push_back({method, http_method, *std::move(path), rule.body() == "*"});
   }
   return transcoder;
@@ -124,16 +125,14 @@ std::string Transcoder::MethodsOf(const std::string& path) const {
 }
 
 absl::StatusOr<const MethodDescriptor*> Transcoder::Find(const std::string& http_method, const std::string& path) const {
-  const auto found = FindRoute(http_method, path);
-  if (!found.ok()) return found.status();
-  return found->first->method;
+  ASSIGN_OR_RETURN(const auto found, FindRoute(http_method, path));
+  return found.first->method;
 }
 
 absl::StatusOr<Transcoder::Call> Transcoder::Transcode(const std::string& http_method, const std::string& path,
                                                        const std::string& query, const std::string& body) const {
-  const auto found = FindRoute(http_method, path);
-  if (!found.ok()) return found.status();
-  const auto& [route, values] = *found;
+  ASSIGN_OR_RETURN(const auto found, FindRoute(http_method, path));
+  const auto& [route, values] = found;
   const Message* prototype = google::protobuf::MessageFactory::generated_factory()->GetPrototype(route->method->input_type());
   Call call{route->method, std::unique_ptr<Message>(prototype->New())};
   absl::Status status = route->has_body ? MergeBody(body, call.request.get()) : MergeQuery(query, values, call.request.get());

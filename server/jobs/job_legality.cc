@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/toml/toml.h"
 #include "server/jobs/submission.h"
@@ -24,9 +25,8 @@ constexpr char kLocalBatch[] = "training.local_batch_size";
 absl::Status CheckTokenizer(const v1::JobSpec& spec) {
   const std::string& path = spec.recipe().model().tokenizer_path();
   if (path != "byte") return absl::OkStatus();
-  const auto tokenizer = data::LoadTokenizer(path);
-  if (!tokenizer.ok()) return tokenizer.status();
-  const auto fault = GetFieldViolation(data::CheckFits(**tokenizer, spec.model().vocab_size()));
+  ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(path));
+  const auto fault = GetFieldViolation(data::CheckFits(*tokenizer, spec.model().vocab_size()));
   if (!fault) return absl::OkStatus();
   return FieldError("spec.recipe.model.tokenizer_path", path, absl::StrCat("has ", fault->value(), ", ", fault->remedy()));
 }
@@ -110,9 +110,9 @@ class Smallest {
 }  // namespace
 
 absl::Status CheckLegal(const v1::JobSpec& spec) {
-  if (absl::Status status = CheckTokenizer(spec); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTokenizer(spec));
   Smallest smallest(spec);
-  if (absl::Status status = smallest.Make(); !status.ok()) return status;
+  RETURN_IF_ERROR(smallest.Make());
   return smallest.Check();
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/nearest.h"
@@ -58,7 +59,7 @@ absl::Status CheckTexts(const Message& message, const FieldDescriptor* field, co
     const std::string& text = field->is_repeated() ? reflection->GetRepeatedStringReference(message, field, i, &scratch)
                                                    : reflection->GetStringReference(message, field, &scratch);
     const std::string place = field->is_repeated() ? absl::StrCat(name, "[", i, "]") : name;
-    if (absl::Status status = CheckPrintable(place, text); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckPrintable(place, text));
   }
   return absl::OkStatus();
 }
@@ -179,14 +180,14 @@ absl::Status CheckKnown(const Message& message, std::string_view path) {
       if (const auto number = UnknownNumber(message, field))
         return FieldError(name, absl::StrCat(*number), absl::StrCat("is no value of ", field->enum_type()->name()));
     }
-    if (absl::Status status = CheckTexts(message, field, name); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckTexts(message, field, name));
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
     const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
     for (int i = 0; i < count; ++i) {
       const Message& inner =
           field->is_repeated() ? reflection->GetRepeatedMessage(message, field, i) : reflection->GetMessage(message, field);
       const std::string inner_path = field->is_repeated() ? absl::StrCat(name, "[", i, "]") : name;
-      if (absl::Status status = CheckKnown(inner, inner_path); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckKnown(inner, inner_path));
     }
   }
   return absl::OkStatus();
@@ -194,7 +195,7 @@ absl::Status CheckKnown(const Message& message, std::string_view path) {
 
 absl::Status CheckModel(std::string_view path, v1::Model* model) {
   if (model->name().empty()) return FieldError(Join(path, "name"), "", "is needed: a name for people, or one of the catalog");
-  if (absl::Status status = CheckText(Join(path, "name"), model->name(), kMostNameBytes); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckText(Join(path, "name"), model->name(), kMostNameBytes));
   const std::string& config = model->config_json();
   if (config.empty()) return CheckCatalogModel(path, model);
   const std::string field = Join(path, "config_json");
@@ -229,7 +230,7 @@ absl::Status CheckConstraints(std::string_view path, const std::vector<std::stri
   std::map<std::string, std::string> seen;
   for (size_t i = 0; i < constraints.size(); ++i) {
     const std::string field = absl::StrCat(std::string(path), "[", i, "]");
-    if (absl::Status status = CheckConstraint(field, constraints[i], recipe, &seen); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckConstraint(field, constraints[i], recipe, &seen));
   }
   return absl::OkStatus();
 }

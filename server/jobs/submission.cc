@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/jobs/job_legality.h"
 #include "server/jobs/names.h"
@@ -116,7 +117,7 @@ absl::Status CheckEnvelope(const v1::CreateJobRequest& request) {
     return FieldError("spec", absl::StrCat(bytes, " bytes"),
                       absl::StrCat("a submission has at most ", kMostRequestBytes, " bytes"));
   if (const auto project = ParseProjectName("parent", request.parent()); !project.ok()) return project.status();
-  if (absl::Status status = CheckRequestId("request_id", request.request_id()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   if (!request.has_spec()) return FieldError("spec", "", "is needed: what is to be trained");
   return CheckKnown(request, "");
 }
@@ -136,9 +137,9 @@ std::string Deterministic(const google::protobuf::Message& message) {
 }  // namespace
 
 absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request) {
-  if (absl::Status status = CheckEnvelope(request); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckEnvelope(request));
   v1::JobSpec spec = request.spec();
-  if (absl::Status status = CheckModel("spec.model", spec.mutable_model()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckModel("spec.model", spec.mutable_model()));
   if (spec.display_name().empty()) spec.set_display_name(spec.model().name());
   absl::Status status = CheckText("spec.display_name", spec.display_name(), kMostDisplayName);
   if (status.ok()) status = CheckDataset(&spec);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 
 namespace legoai::server {
 
@@ -31,7 +32,7 @@ absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to
   if (to == v1::LEASED && !job->has_start_time_us()) job->set_start_time_us(now_us);
   if (IsFinal(to)) job->set_end_time_us(now_us);
   if (to != v1::QUEUED && to != v1::RESTARTING) job->clear_queue_position();
-  if (absl::Status status = Touch(transaction, job, now_us); !status.ok()) return status;
+  RETURN_IF_ERROR(Touch(transaction, job, now_us));
   v1::Transition transition;
   transition.set_job(job->name());
   transition.set_version(job->version());
@@ -40,7 +41,7 @@ absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to
   transition.set_reason(job->reason());
   transition.set_epoch(job->epoch());
   transition.set_time_us(now_us);
-  if (absl::Status status = transaction.AppendTransition(transition); !status.ok()) return status;
+  RETURN_IF_ERROR(transaction.AppendTransition(transition));
   return AppendStateLine(transaction, *job, now_us);
 }
 

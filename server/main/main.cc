@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
 #include "proto/keepalive.h"
@@ -99,22 +100,19 @@ struct Listening {
 absl::StatusOr<ListenAddress> ReadAddress(const std::string& flag, const std::string& text, std::vector<std::string>* open) {
   auto address = ParseListenAddress(flag, text);
   if (!address.ok()) return address.status();
-  const auto numbers = ResolveHost(flag, address->host);
-  if (!numbers.ok()) return numbers.status();
-  if (absl::Status status = CheckReach(flag, *address, *numbers, absl::GetFlag(FLAGS_insecure)); !status.ok()) return status;
-  if (!CheckReach(flag, *address, *numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
+  ASSIGN_OR_RETURN(const auto numbers, ResolveHost(flag, address->host));
+  RETURN_IF_ERROR(CheckReach(flag, *address, numbers, absl::GetFlag(FLAGS_insecure)));
+  if (!CheckReach(flag, *address, numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
   return address;
 }
 
 absl::StatusOr<Listening> ReadListening() {
   Listening listening;
-  auto grpc = ReadAddress("--listen", absl::GetFlag(FLAGS_listen), &listening.open);
-  if (!grpc.ok()) return grpc.status();
-  listening.grpc = *std::move(grpc);
+  ASSIGN_OR_RETURN(auto grpc, ReadAddress("--listen", absl::GetFlag(FLAGS_listen), &listening.open));
+  listening.grpc = std::move(grpc);
   if (const std::string text = absl::GetFlag(FLAGS_http); !text.empty()) {
-    auto http = ReadAddress("--http", text, &listening.open);
-    if (!http.ok()) return http.status();
-    listening.http = *std::move(http);
+    ASSIGN_OR_RETURN(auto http, ReadAddress("--http", text, &listening.open));
+    listening.http = std::move(http);
   }
   if (const absl::Duration every = absl::GetFlag(FLAGS_insecure_reminder); every < absl::Milliseconds(1))
     return TimeError("--insecure_reminder", every, "must be at least 1ms");
@@ -131,9 +129,8 @@ absl::StatusOr<std::string> DataFolder() {
 }
 
 absl::Status Repair() {
-  const auto data = DataFolder();
-  if (!data.ok()) return data.status();
-  const std::string path = *data + "/legoai.db";
+  ASSIGN_OR_RETURN(const auto data, DataFolder());
+  const std::string path = data + "/legoai.db";
   const auto report = store::RepairStore(path);
   if (report.ok()) std::cout << store::ToText(*report, path);
   return report.status();
@@ -160,9 +157,8 @@ absl::StatusOr<OpenStore> MakeStore(const std::string& folder) {
     *damage = error;
     kill(getpid(), SIGTERM);
   };
-  auto store = store::OpenSqliteStore(folder + "/legoai.db", options);
-  if (!store.ok()) return store.status();
-  open.store = *std::move(store);
+  ASSIGN_OR_RETURN(auto store, store::OpenSqliteStore(folder + "/legoai.db", options));
+  open.store = std::move(store);
   return open;
 }
 
@@ -241,21 +237,17 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenGrpc(const ListenAddress& ad
 }
 
 absl::Status Serve() {
-  const auto listening = ReadListening();
-  if (!listening.ok()) return listening.status();
-  auto times = ReadTimes();
-  if (!times.ok()) return times.status();
-  const auto data = DataFolder();
-  if (!data.ok()) return data.status();
+  ASSIGN_OR_RETURN(const auto listening, ReadListening());
+  ASSIGN_OR_RETURN(auto times, ReadTimes());
+  ASSIGN_OR_RETURN(const auto data, DataFolder());
   const auto sim = SimOptions();
   if (!sim.ok()) return sim.status();
-  auto store = MakeStore(*data);
-  if (!store.ok()) return store.status();
+  ASSIGN_OR_RETURN(auto store, MakeStore(data));
 
   Notifier notifier;
   Metrics metrics;
-  MeasuredStore measured(store->store.get(), &metrics);
-  ControllerOptions options = *std::move(times);
+  MeasuredStore measured(store.store.get(), &metrics);
+  ControllerOptions options = std::move(times);
   options.make_estimator = [sim] { return std::make_unique<planner::LegoSimPool>(*sim); };
   options.now_us = NowUs;
   options.steady = Steady;
@@ -266,39 +258,39 @@ absl::Status Serve() {
   GrpcControlPlane users(&control_plane, {}, &metrics);
   const auto agents = MakeWorkerService(&controller, /*threads=*/8);
   // Agents that come back at once find the leases that the store has.
-  if (absl::Status status = controller.Begin(); !status.ok()) return status;
+  RETURN_IF_ERROR(controller.Begin());
   int grpc_port = 0;
-  auto grpc_server = ListenGrpc(listening->grpc, {users.service(), agents.get()}, &grpc_port);
+  auto grpc_server = ListenGrpc(listening.grpc, {users.service(), agents.get()}, &grpc_port);
   if (!grpc_server.ok()) return grpc_server.status();
 
   std::unique_ptr<HttpServer> http;
-  if (listening->http) {
+  if (listening.http) {
     HttpOptions http_options;
-    http_options.address = listening->http->host;
-    http_options.port = listening->http->port;
+    http_options.address = listening.http->host;
+    http_options.port = listening.http->port;
     http_options.web_directory = PageFolder();
     http_options.host_names = absl::GetFlag(FLAGS_http_host_names);
     auto before_scrape = [&] {
       SetWorkerGauges(controller.Workers(), &metrics);
       if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));
     };
-    auto started = HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &notifier, &metrics);
-    if (!started.ok()) return started.status();
-    http = *std::move(started);
+    ASSIGN_OR_RETURN(auto started,
+                     HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &notifier, &metrics));
+    http = std::move(started);
   }
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},
-          {{"grpc", ToText({listening->grpc.host, grpc_port})},
+          {{"grpc", ToText({listening.grpc.host, grpc_port})},
            {"http_port", static_cast<int64_t>(http ? http->port() : 0)},
-           {"data", *data}});
-  WarnOfOpenAddresses(listening->open);
+           {"data", data}});
+  WarnOfOpenAddresses(listening.open);
 
-  const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening->open); });
+  const int got = WaitForSignal(absl::GetFlag(FLAGS_insecure_reminder), [&] { WarnOfOpenAddresses(listening.open); });
   LogInfo(absl::StrCat("ends: ", strsignal(got), "; running trainers go on"));
   http.reset();
   users.EndWatches();
   (*grpc_server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   (*grpc_server)->Wait();
-  return *store->damage;
+  return store.damage;
 }
 
 }  // namespace

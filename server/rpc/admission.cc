@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "google/api/annotations.pb.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "server/jobs/request_checks.h"
@@ -27,7 +28,7 @@ absl::Status AdmitCall(const Caller& caller, const std::string& method, const go
   static const auto* const service = v1::GetJobRequest::descriptor()->file()->FindServiceByName("ControlPlane");
   const auto* const known = service->FindMethodByName(method);
   if (known == nullptr) return absl::InternalError(absl::StrCat("ControlPlane has no method ", method));
-  if (absl::Status status = CheckKnown(request, ""); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKnown(request, ""));
   if (known->options().GetExtension(google::api::http).has_get()) return absl::OkStatus();
   const std::string resource = ResourceOf(request);
   LogFields about;

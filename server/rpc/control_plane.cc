@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "server/rpc/find_job.h"
 #include "worker/launch/build_version.h"
 
@@ -18,9 +19,8 @@ ControlPlane::ControlPlane(store::Store* store, Fleet* fleet, Notifier* notifier
 absl::Status ControlPlane::ReadJob(const std::string& field, const std::string& name,
                                    const std::function<absl::Status(store::ReadTransaction&, v1::Job&)>& read) {
   return store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
-    auto job = FindJob(transaction, field, name);
-    if (!job.ok()) return job.status();
-    return read(transaction, *job);
+    ASSIGN_OR_RETURN(auto job, FindJob(transaction, field, name));
+    return read(transaction, job);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "server/jobs/transition.h"
@@ -92,7 +93,7 @@ absl::Status CheckTerm(const FilterTerm& term, const std::vector<FieldRule>& rul
 
 absl::Status CheckTerms(const std::vector<FilterTerm>& terms, const std::vector<FieldRule>& rules) {
   for (const FilterTerm& term : terms) {
-    if (absl::Status status = CheckTerm(term, rules); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckTerm(term, rules));
   }
   return absl::OkStatus();
 }
@@ -155,29 +156,26 @@ absl::StatusOr<std::vector<FilterTerm>> ParseFilter(std::string_view filter) {
     term.op = scanner.Operator();
     static const std::set<std::string> kOperators = {"=", "!=", "<", "<=", ">", ">=", ":"};
     if (kOperators.count(term.op) == 0) return Wrong(rest, "after the field there must be one of = != < <= > >= :");
-    auto value = scanner.Value();
-    if (!value.ok()) return value.status();
-    term.value = *std::move(value);
+    ASSIGN_OR_RETURN(auto value, scanner.Value());
+    term.value = std::move(value);
     terms.push_back(std::move(term));
   }
   return terms;
 }
 
 absl::StatusOr<JobFilter> ParseJobFilter(std::string_view filter) {
-  const auto terms = ParseFilter(filter);
-  if (!terms.ok()) return terms.status();
+  ASSIGN_OR_RETURN(const auto terms, ParseFilter(filter));
   absl::Status status = CheckTerms(
-      *terms, {{"state", {"=", "!="}}, {"display_name", {":"}}, {"text", {":"}}, {"create_time_us", {"<", "<=", ">", ">="}}});
+      terms, {{"state", {"=", "!="}}, {"display_name", {":"}}, {"text", {":"}}, {"create_time_us", {"<", "<=", ">", ">="}}});
   if (!status.ok()) return status;
   JobFilter result;
   std::set<v1::JobState> all = {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED};
   for (v1::JobState state : ActiveStates()) all.insert(state);
   std::set<v1::JobState> states = all;
-  for (const FilterTerm& term : *terms) {
+  for (const FilterTerm& term : terms) {
     if (term.field == "state") {
-      auto left = Narrow(states, term);
-      if (!left.ok()) return left.status();
-      states = *std::move(left);
+      ASSIGN_OR_RETURN(auto left, Narrow(states, term));
+      states = std::move(left);
     } else if (term.field == "display_name" || term.field == "text") {
       std::string& part = term.field == "text" ? result.query.text_contains : result.query.display_name_contains;
       if (!part.empty()) return Wrong(term.field, "may be there once");

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/jobs/names.h"
 
@@ -10,11 +11,9 @@ namespace legoai::server {
 
 absl::StatusOr<v1::Job> FindJob(store::ReadTransaction& transaction, const std::string& field, const std::string& name) {
   if (const auto parsed = ParseJobName(field, name); !parsed.ok()) return parsed.status();
-  auto job = transaction.GetJob(name);
-  if (!job.ok()) return job.status();
-  if (!*job)
-    return FieldError(field, name, "there is no such job; `lego list` shows those that are", absl::StatusCode::kNotFound);
-  return **std::move(job);
+  ASSIGN_OR_RETURN(auto job, transaction.GetJob(name));
+  if (!job) return FieldError(field, name, "there is no such job; `lego list` shows those that are", absl::StatusCode::kNotFound);
+  return *std::move(job);
 }
 
 }  // namespace legoai::server

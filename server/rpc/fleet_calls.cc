@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
@@ -76,16 +77,14 @@ absl::StatusOr<v1::SimRequest> CheckSimRequest(v1::SimRequest request) {
 }  // namespace
 
 absl::StatusOr<v1::ListWorkersResponse> ControlPlane::ListWorkers(const v1::ListWorkersRequest& request) {
-  const auto filter = ParseWorkerFilter(request.filter());
-  if (!filter.ok()) return filter.status();
-  const auto size = PageSize(request.page_size(), kWorkersPage);
-  if (!size.ok()) return size.status();
+  ASSIGN_OR_RETURN(const auto filter, ParseWorkerFilter(request.filter()));
+  ASSIGN_OR_RETURN(const auto size, PageSize(request.page_size(), kWorkersPage));
   const auto cursor = ReadPageToken({"workers", request.filter()}, request.page_token());
   if (!cursor.ok()) return cursor.status();
   v1::ListWorkersResponse response;
   for (v1::Worker& worker : fleet_->Workers()) {
-    if (worker.name() <= *cursor || !Matches(*filter, worker)) continue;
-    if (response.workers_size() == *size) {
+    if (worker.name() <= *cursor || !Matches(filter, worker)) continue;
+    if (response.workers_size() == size) {
       response.set_next_page_token(MakePageToken({"workers", request.filter()}, response.workers().rbegin()->name()));
       break;
     }
@@ -114,22 +113,20 @@ absl::StatusOr<v1::Worker> ControlPlane::DrainWorker(const v1::DrainWorkerReques
 
 absl::StatusOr<v1::Estimate> ControlPlane::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& cancelled) {
   if (!request.has_request()) return FieldError("request", "", "is needed: what is to be simulated");
-  const auto checked = CheckSimRequest(request.request());
-  if (!checked.ok()) return checked.status();
-  return fleet_->Simulate(*checked, cancelled);
+  ASSIGN_OR_RETURN(const auto checked, CheckSimRequest(request.request()));
+  return fleet_->Simulate(checked, cancelled);
 }
 
 absl::Status ControlPlane::Plan(const v1::PlanRequest& request, const std::function<bool(const v1::PlanResponse&)>& send,
                                 const std::function<bool()>& cancelled) {
-  const auto checked = CheckPlanRequest(request);
-  if (!checked.ok()) return checked.status();
+  ASSIGN_OR_RETURN(const auto checked, CheckPlanRequest(request));
   std::atomic<bool> left = false;
   auto progress = [&](const v1::PlanningProgress& at) {
     v1::PlanResponse response;
     *response.mutable_progress() = at;
     if (!send(response)) left = true;
   };
-  auto result = fleet_->Plan(*checked, progress, [&] { return left || cancelled(); });
+  auto result = fleet_->Plan(checked, progress, [&] { return left || cancelled(); });
   if (!result.ok()) return result.status();
   v1::PlanResponse response;
   *response.mutable_result() = *std::move(result);

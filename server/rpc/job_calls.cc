@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/rpc_status.h"
 #include "server/jobs/names.h"
@@ -80,17 +81,15 @@ absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& parent, const st
   v1::Job job;
   const absl::Status status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
     if (submission) {
-      const auto earlier = transaction.FindSubmission(parent, request_id);
-      if (!earlier.ok()) return earlier.status();
-      if (*earlier) {
-        auto repeated = Repeat(transaction, **earlier, request_id, digest);
+      ASSIGN_OR_RETURN(const auto earlier, transaction.FindSubmission(parent, request_id));
+      if (earlier) {
+        auto repeated = Repeat(transaction, *earlier, request_id, digest);
         if (repeated.ok()) job = *std::move(repeated);
         return repeated.status();
       }
     }
-    auto made = make(transaction);
-    if (!made.ok()) return made.status();
-    job = *std::move(made);
+    ASSIGN_OR_RETURN(auto made, make(transaction));
+    job = std::move(made);
     job.set_name(name);
     job.set_state(v1::SUBMITTED);
     job.set_version(1);
@@ -107,25 +106,23 @@ absl::StatusOr<v1::Job> ControlPlane::Submit(const std::string& parent, const st
 }
 
 absl::StatusOr<v1::Job> ControlPlane::CreateJob(const v1::CreateJobRequest& request) {
-  auto spec = CheckSubmission(request);
-  if (!spec.ok()) return spec.status();
-  if (absl::Status status = CheckReadable(*spec, fleet_->Workers(), ThisHost()); !status.ok()) return status;
+  ASSIGN_OR_RETURN(auto spec, CheckSubmission(request));
+  RETURN_IF_ERROR(CheckReadable(spec, fleet_->Workers(), ThisHost()));
   v1::Job job;
-  *job.mutable_spec() = *std::move(spec);
+  *job.mutable_spec() = std::move(spec);
   job.set_reason("waits to be planned");
   if (request.validate_only()) return job;
   return Submit(request.parent(), request.request_id(), SubmissionDigest(request), [&](store::Transaction&) { return job; });
 }
 
 absl::StatusOr<v1::Job> ControlPlane::CancelJob(const v1::CancelJobRequest& request) {
-  if (absl::Status status = CheckText("reason", request.reason(), kMostReason); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckText("reason", request.reason(), kMostReason));
   const std::string reason = request.reason().empty() ? "was cancelled" : absl::StrCat("was cancelled: ", request.reason());
   v1::Job job;
   bool changed = false;
   const absl::Status status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
-    auto found = FindJob(transaction, "name", request.name());
-    if (!found.ok()) return found.status();
-    job = *std::move(found);
+    ASSIGN_OR_RETURN(auto found, FindJob(transaction, "name", request.name()));
+    job = std::move(found);
     changed = !IsFinal(job.state()) && job.state() != v1::CANCELLING;
     if (!changed) return absl::OkStatus();
     const bool leased = HoldsLease(job.state());
@@ -172,9 +169,8 @@ absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::LookAtJob(cons
           *news->mutable_planning() = *planning;
           news->mutable_planning()->clear_best();  // whole recipes, which are for those who asked for the plan
         }
-        const auto transitions = LatestTransitions(transaction, job.name(), request.after_version());
-        if (!transitions.ok()) return transitions.status();
-        for (const v1::Transition& transition : *transitions) *news->add_transitions() = transition;
+        ASSIGN_OR_RETURN(const auto transitions, LatestTransitions(transaction, job.name(), request.after_version()));
+        for (const v1::Transition& transition : transitions) *news->add_transitions() = transition;
         *news->mutable_job() = std::move(job);
         return absl::OkStatus();
       });

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
@@ -59,11 +60,10 @@ struct RowPage {
 
 template <typename Request>
 absl::StatusOr<RowPage> AskedPage(const char* list, const Request& request) {
-  const auto size = PageSize(request.page_size(), kRowsPage);
-  if (!size.ok()) return size.status();
+  ASSIGN_OR_RETURN(const auto size, PageSize(request.page_size(), kRowsPage));
   const auto cursor = ReadPageToken({list, request.parent()}, request.page_token());
   if (!cursor.ok()) return cursor.status();
-  RowPage page{.list = list, .parent = request.parent(), .size = *size};
+  RowPage page{.list = list, .parent = request.parent(), .size = size};
   const std::pair<std::string, std::string> key = absl::StrSplit(*cursor, absl::MaxSplits(',', 1));
   const bool read = absl::SimpleAtoi(key.first, &page.after.first) && absl::SimpleAtoi(key.second, &page.after.second);
   if (!cursor->empty() && !read) return FieldError("page_token", request.page_token(), "is damaged");
@@ -121,24 +121,20 @@ CurvePoint AsCurvePoint(const v1::StepMetrics& metrics) {
 }  // namespace
 
 absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRequest& request) {
-  const auto project = ParseProjectName("parent", request.parent());
-  if (!project.ok()) return project.status();
-  auto filter = ParseJobFilter(request.filter());
-  if (!filter.ok()) return filter.status();
-  const auto size = PageSize(request.page_size(), kJobsPage);
-  if (!size.ok()) return size.status();
+  ASSIGN_OR_RETURN(const auto project, ParseProjectName("parent", request.parent()));
+  ASSIGN_OR_RETURN(auto filter, ParseJobFilter(request.filter()));
+  ASSIGN_OR_RETURN(const auto size, PageSize(request.page_size(), kJobsPage));
   const auto cursor = ReadPageToken({"jobs", request.parent(), request.filter()}, request.page_token());
   if (!cursor.ok()) return cursor.status();
   v1::ListJobsResponse response;
-  if (filter->nothing) return response;
-  store::JobQuery query = filter->query;
+  if (filter.nothing) return response;
+  store::JobQuery query = filter.query;
   query.project = request.parent();
   query.before_id = *cursor;
-  query.limit = *size + 1;  // one more tells whether there is a next page
+  query.limit = size + 1;  // one more tells whether there is a next page
   const absl::Status status = store_->Read([&](store::ReadTransaction& transaction) -> absl::Status {
-    const auto total = transaction.CountJobs(query);
-    if (!total.ok()) return total.status();
-    response.set_total_size(*total);
+    ASSIGN_OR_RETURN(const auto total, transaction.CountJobs(query));
+    response.set_total_size(total);
     return Fill(transaction.ListJobs(query), response.mutable_jobs());
   });
   if (!status.ok()) return status;
@@ -146,43 +142,39 @@ absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRe
     fleet_->DescribeWait(&job);
     Shorten(&job);
   }
-  if (response.jobs_size() > *size) {
+  if (response.jobs_size() > size) {
     response.mutable_jobs()->RemoveLast();
-    const auto last = ParseJobName("name", response.jobs().rbegin()->name());
-    if (!last.ok()) return last.status();
-    response.set_next_page_token(MakePageToken({"jobs", request.parent(), request.filter()}, last->id));
+    ASSIGN_OR_RETURN(const auto last, ParseJobName("name", response.jobs().rbegin()->name()));
+    response.set_next_page_token(MakePageToken({"jobs", request.parent(), request.filter()}, last.id));
   }
   return response;
 }
 
 absl::StatusOr<v1::ListTransitionsResponse> ControlPlane::ListTransitions(const v1::ListTransitionsRequest& request) {
-  const auto page = AskedPage("transitions", request);
-  if (!page.ok()) return page.status();
+  ASSIGN_OR_RETURN(const auto page, AskedPage("transitions", request));
   v1::ListTransitionsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    const int64_t after = std::max<int64_t>(page->after.first, 0);
-    return FillPage(transaction.ListTransitions(job.name(), after, page->size + 1), *page, response.mutable_transitions(),
+    const int64_t after = std::max<int64_t>(page.after.first, 0);
+    return FillPage(transaction.ListTransitions(job.name(), after, page.size + 1), page, response.mutable_transitions(),
                     response.mutable_next_page_token());
   });
   return Answer(status, std::move(response));
 }
 
 absl::StatusOr<v1::ListAttemptsResponse> ControlPlane::ListAttempts(const v1::ListAttemptsRequest& request) {
-  const auto page = AskedPage("attempts", request);
-  if (!page.ok()) return page.status();
+  ASSIGN_OR_RETURN(const auto page, AskedPage("attempts", request));
   v1::ListAttemptsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    return FillPage(transaction.ListAttempts(job.name()), *page, response.mutable_attempts(), response.mutable_next_page_token());
+    return FillPage(transaction.ListAttempts(job.name()), page, response.mutable_attempts(), response.mutable_next_page_token());
   });
   return Answer(status, std::move(response));
 }
 
 absl::StatusOr<v1::ListCheckpointsResponse> ControlPlane::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
-  const auto page = AskedPage("checkpoints", request);
-  if (!page.ok()) return page.status();
+  ASSIGN_OR_RETURN(const auto page, AskedPage("checkpoints", request));
   v1::ListCheckpointsResponse response;
   const absl::Status status = ReadJob("parent", request.parent(), [&](store::ReadTransaction& transaction, v1::Job& job) {
-    return FillPage(transaction.ListKeptCheckpoints(job.name()), *page, response.mutable_checkpoints(),
+    return FillPage(transaction.ListKeptCheckpoints(job.name()), page, response.mutable_checkpoints(),
                     response.mutable_next_page_token());
   });
   return Answer(status, std::move(response));
@@ -233,8 +225,7 @@ absl::StatusOr<v1::QueryMetricsResponse> ControlPlane::QueryMetrics(const v1::Qu
 }
 
 absl::StatusOr<v1::ListLogsResponse> ControlPlane::ListLogs(const v1::ListLogsRequest& request) {
-  const auto size = PageSize(request.page_size(), kLogsPage);
-  if (!size.ok()) return size.status();
+  ASSIGN_OR_RETURN(const auto size, PageSize(request.page_size(), kLogsPage));
   if (request.after_sequence() < 0)
     return FieldError("after_sequence", absl::StrCat(request.after_sequence()), "must not be negative");
   v1::ListLogsResponse response;
@@ -242,7 +233,7 @@ absl::StatusOr<v1::ListLogsResponse> ControlPlane::ListLogs(const v1::ListLogsRe
     store::LogQuery query;
     query.job = job.name();
     query.after_sequence = request.after_sequence();
-    query.limit = *size;
+    query.limit = size;
     query.tail = request.tail();
     if (request.has_attempt()) query.attempt = request.attempt();
     if (request.has_rank()) query.rank = request.rank();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/resume_point.h"
@@ -42,19 +43,18 @@ std::string WholeOnes(const std::vector<v1::Checkpoint>& checkpoints) {
 }
 
 absl::StatusOr<Beginning> FromStep(store::Transaction& transaction, const v1::Job& old, int64_t step, int64_t now_us) {
-  auto checkpoints = ResumableCheckpoints(transaction, old);
-  if (!checkpoints.ok()) return checkpoints.status();
+  ASSIGN_OR_RETURN(auto checkpoints, ResumableCheckpoints(transaction, old));
   const auto found =
-      std::find_if(checkpoints->begin(), checkpoints->end(), [&](const v1::Checkpoint& one) { return one.step() == step; });
-  if (found == checkpoints->end()) {
+      std::find_if(checkpoints.begin(), checkpoints.end(), [&](const v1::Checkpoint& one) { return one.step() == step; });
+  if (found == checkpoints.end()) {
     return FieldError("from_step", absl::StrCat(step),
-                      absl::StrCat("is not the step of a checkpoint that ", old.name(), " keeps; ", WholeOnes(*checkpoints)),
+                      absl::StrCat("is not the step of a checkpoint that ", old.name(), " keeps; ", WholeOnes(checkpoints)),
                       absl::StatusCode::kNotFound);
   }
   if (found->damage().empty()) return Beginning{*found, GoesOnText(old, *found)};
   const std::string text =
       absl::StrCat(GoesOnText(old, *found), ", as was asked for, though it was found damaged (", found->damage(), ")");
-  if (absl::Status status = TrustAgain(transaction, now_us, &*found); !status.ok()) return status;
+  RETURN_IF_ERROR(TrustAgain(transaction, now_us, &*found));
   return Beginning{*found, text};
 }
 
@@ -62,42 +62,38 @@ absl::StatusOr<Beginning> BeginningOf(store::Transaction& transaction, const v1:
                                       int64_t now_us) {
   if (request.fresh()) return Beginning{std::nullopt, "begins anew, as was asked for"};
   if (request.has_from_step()) return FromStep(transaction, old, request.from_step(), now_us);
-  auto point = FindResumePoint(transaction, old);
-  if (!point.ok()) return point.status();
-  if (point->NoneIsWhole()) return FieldError("from_step", "", NoneIsWholeText(*point), absl::StatusCode::kFailedPrecondition);
-  if (!point->checkpoint) return Beginning{std::nullopt, "begins anew, for it has no checkpoint"};
-  std::string text = GoesOnText(old, point->checkpoint);
-  if (!point->damaged.empty()) absl::StrAppend(&text, ", for that of step ", point->damaged[0].step(), " is damaged");
-  return Beginning{std::move(point->checkpoint), std::move(text)};
+  ASSIGN_OR_RETURN(auto point, FindResumePoint(transaction, old));
+  if (point.NoneIsWhole()) return FieldError("from_step", "", NoneIsWholeText(point), absl::StatusCode::kFailedPrecondition);
+  if (!point.checkpoint) return Beginning{std::nullopt, "begins anew, for it has no checkpoint"};
+  std::string text = GoesOnText(old, point.checkpoint);
+  if (!point.damaged.empty()) absl::StrAppend(&text, ", for that of step ", point.damaged[0].step(), " is damaged");
+  return Beginning{std::move(point.checkpoint), std::move(text)};
 }
 
 absl::StatusOr<v1::Job> RetryOf(store::Transaction& transaction, const v1::RetryJobRequest& request, int64_t now_us) {
-  auto old = FindJob(transaction, "name", request.name());
-  if (!old.ok()) return old.status();
-  if (old->state() != v1::FAILED && old->state() != v1::CANCELLED) {
+  ASSIGN_OR_RETURN(auto old, FindJob(transaction, "name", request.name()));
+  if (old.state() != v1::FAILED && old.state() != v1::CANCELLED) {
     return FieldError("name", request.name(),
-                      absl::StrCat("is ", StateText(old->state()), "; only a job that failed or was cancelled is tried again"),
+                      absl::StrCat("is ", StateText(old.state()), "; only a job that failed or was cancelled is tried again"),
                       absl::StatusCode::kFailedPrecondition);
   }
-  auto beginning = BeginningOf(transaction, *old, request, now_us);
-  if (!beginning.ok()) return beginning.status();
+  ASSIGN_OR_RETURN(auto beginning, BeginningOf(transaction, old, request, now_us));
   v1::Job job;
-  *job.mutable_spec() = old->spec();
-  job.set_retry_of(old->name());
-  job.set_reason(absl::StrCat("tries ", old->name(), " again; ", beginning->text));
-  if (beginning->checkpoint) *job.mutable_starts_from() = *std::move(beginning->checkpoint);
+  *job.mutable_spec() = old.spec();
+  job.set_retry_of(old.name());
+  job.set_reason(absl::StrCat("tries ", old.name(), " again; ", beginning.text));
+  if (beginning.checkpoint) *job.mutable_starts_from() = *std::move(beginning.checkpoint);
   return job;
 }
 
 }  // namespace
 
 absl::StatusOr<v1::Job> ControlPlane::RetryJob(const v1::RetryJobRequest& request) {
-  const auto parsed = ParseJobName("name", request.name());
-  if (!parsed.ok()) return parsed.status();
-  if (absl::Status status = CheckRequestId("request_id", request.request_id()); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto parsed, ParseJobName("name", request.name()));
+  RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   if (request.fresh() && request.has_from_step())
     return FieldError("from_step", absl::StrCat(request.from_step()), "a retry that begins anew (fresh) goes on from no step");
-  return Submit(FormatProjectName(parsed->project), request.request_id(), SubmissionDigest(request),
+  return Submit(FormatProjectName(parsed.project), request.request_id(), SubmissionDigest(request),
                 [&](store::Transaction& transaction) { return RetryOf(transaction, request, now_us_()); });
 }
 

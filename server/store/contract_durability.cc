@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/status.h"
 #include "server/store/contract_test.h"
 
 namespace legoai::store {
@@ -30,7 +31,7 @@ constexpr int kThreads = 4;
           transition.set_job(JobName(number));
           transition.set_version(1);
           if (absl::Status inserted = t.InsertJob(MakeJob(number), {}); !inserted.ok()) return inserted;
-          if (absl::Status appended = t.AppendTransition(transition); !appended.ok()) return appended;
+          RETURN_IF_ERROR(t.AppendTransition(transition));
           return t.AppendLog(JobName(number), {});
         });
         if (!status.ok() || write(acknowledge, &number, sizeof(number)) != sizeof(number)) _exit(2);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "server/store/contract_test.h"
 
 namespace legoai::store {
@@ -151,7 +152,7 @@ TEST_P(StoreContract, ReadsSeeOneStateWhateverIsWritten) {
     if (thread < 2) {
       for (int i = 0; i < 60; ++i) {
         EXPECT_TRUE(Write([&](Transaction& t) {
-                      if (absl::Status status = AddSteps(t, 1, i); !status.ok()) return status;
+                      RETURN_IF_ERROR(AddSteps(t, 1, i));
                       return AddSteps(t, 2, -i);
                     }).ok());
       }

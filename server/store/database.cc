@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::store {
@@ -124,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   if (code != SQLITE_OK) return database->Error(code);
   sqlite3_extended_result_codes(connection, 1);
   sqlite3_busy_timeout(connection, kBusyMilliseconds);
-  if (absl::Status status = database->RunScript(use == Use::kWrite ? kWritePragmas : kReadPragmas); !status.ok()) return status;
+  RETURN_IF_ERROR(database->RunScript(use == Use::kWrite ? kWritePragmas : kReadPragmas));
   return database;
 }
 

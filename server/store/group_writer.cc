@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
@@ -62,7 +63,7 @@ bool GroupWriter::RunTogether(const Group& group) {
 }
 
 absl::Status GroupWriter::RunAlone(const Work& work) {
-  if (absl::Status status = Begin(); !status.ok()) return status;
+  RETURN_IF_ERROR(Begin());
   SqliteTransaction transaction(database_);
   absl::Status status = work(transaction);
   // An error that `work` passed over is one all the same, where it is the file's.
@@ -73,7 +74,7 @@ absl::Status GroupWriter::RunAlone(const Work& work) {
 }
 
 absl::Status GroupWriter::RunInSavepoint(const Work& work) {
-  if (absl::Status status = database_.Run("SAVEPOINT one"); !status.ok()) return status;
+  RETURN_IF_ERROR(database_.Run("SAVEPOINT one"));
   SqliteTransaction transaction(database_);
   const absl::Status status = work(transaction);
   // What these return is in failure(), too.

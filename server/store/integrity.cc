@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "proto/legoai/v1/job.pb.h"
@@ -144,11 +145,10 @@ absl::StatusOr<bool> CheckReports(Checker& checker) {
 }
 
 absl::Status CheckLog(const std::string& path) {
-  const auto log = MappedFile::Open(path + "-wal");
-  if (!log.ok()) return log.status();
-  if (!HasContent(path) && log->bytes().size() > 32)
+  ASSIGN_OR_RETURN(const auto log, MappedFile::Open(path + "-wal"));
+  if (!HasContent(path) && log.bytes().size() > 32)
     return DamageError(path, "it is empty or not there, and its log (-wal) is there and is not empty");
-  const LogContent content = ReadLog(log->bytes());
+  const LogContent content = ReadLog(log.bytes());
   return content.damage.empty() ? absl::OkStatus() : DamageError(path, content.damage);
 }
 
@@ -161,10 +161,10 @@ bool HasContent(const std::string& path) {
 }
 
 absl::StatusOr<bool> CheckIntegrity(const std::string& path, absl::Duration budget) {
-  if (absl::Status status = CheckLog(path); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckLog(path));
   if (!HasContent(path)) return true;
   Checker checker(path, budget);
-  if (absl::Status status = checker.Open(); !status.ok()) return status;
+  RETURN_IF_ERROR(checker.Open());
   auto finished = checker.CheckPages();
   // Those of another program are refused elsewhere.
   if (!finished.ok() || !*finished || !checker.HasOurTables()) return finished;

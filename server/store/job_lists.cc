@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "core/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
@@ -63,7 +64,7 @@ absl::StatusOr<Page> FindPage(Database& database, const JobQuery& query) {
     return page;
   }
   for (v1::JobState state : std::set<v1::JobState>(query.states.begin(), query.states.end())) {
-    if (absl::Status status = AddPageInState(database, query, before, state, page); !status.ok()) return status;
+    RETURN_IF_ERROR(AddPageInState(database, query, before, state, page));
   }
   std::sort(page.begin(), page.end(), std::greater<>());
   page.resize(std::min(page.size(), static_cast<size_t>(std::max<int64_t>(query.limit, 0))));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
@@ -56,11 +57,10 @@ absl::Status SqliteTransaction::InsertJob(const v1::Job& job, const std::optiona
   const std::optional<NameParts> parts = Split(job.name());
   if (!parts) return absl::InvalidArgumentError(absl::StrCat("\"", job.name(), "\" is no name of a job: projects/P/jobs/ID"));
   if (submission) {
-    const auto earlier = FindSubmission(submission->project, submission->request_id);
-    if (!earlier.ok()) return earlier.status();
-    if (*earlier) {
+    ASSIGN_OR_RETURN(const auto earlier, FindSubmission(submission->project, submission->request_id));
+    if (earlier) {
       return absl::AlreadyExistsError(
-          absl::StrCat("request ", submission->request_id, " of ", submission->project, " made ", (*earlier)->job));
+          absl::StrCat("request ", submission->request_id, " of ", submission->project, " made ", earlier->job));
     }
   }
   const absl::Status inserted = database_.Run(

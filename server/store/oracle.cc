@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "core/status.h"
 #include "worker/launch/run_directory.h"
 
 namespace legoai::store {
@@ -169,44 +170,44 @@ absl::Status Oracle::UpdateJob(const v1::Job& job, int64_t expected_version) {
 }
 
 absl::Status Oracle::AppendTransition(const v1::Transition& transition) {
-  if (absl::Status status = NeedJob(transition.job()); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(transition.job()));
   const bool is_new = records_[transition.job()].transitions.emplace(transition.version(), transition).second;
   return is_new ? absl::OkStatus() : absl::AlreadyExistsError("transition");
 }
 
 absl::Status Oracle::PutAttempt(const std::string& job, const v1::Attempt& attempt) {
-  if (absl::Status status = NeedJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(job));
   records_[job].attempts[attempt.attempt()] = attempt;
   return absl::OkStatus();
 }
 
 absl::Status Oracle::PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) {
-  if (absl::Status status = NeedJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(job));
   records_[job].checkpoints[{checkpoint.step(), checkpoint.epoch()}] = checkpoint;
   return absl::OkStatus();
 }
 
 absl::Status Oracle::PutPlan(const std::string& job, const v1::PlanResult& plan) {
-  if (absl::Status status = NeedJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(job));
   records_[job].plan = plan;
   return absl::OkStatus();
 }
 
 absl::Status Oracle::AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) {
-  if (absl::Status status = NeedJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(job));
   records_[job].metrics.emplace(std::pair(metrics.attempt(), metrics.step()), metrics);
   return absl::OkStatus();
 }
 
 absl::Status Oracle::AppendLog(const std::string& job, v1::LogLine line) {
-  if (absl::Status status = NeedJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(job));
   line.set_sequence(static_cast<int64_t>(records_[job].logs.size()) + 1);
   records_[job].logs.push_back(line);
   return absl::OkStatus();
 }
 
 absl::Status Oracle::PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) {
-  if (absl::Status status = NeedJob(job); !status.ok()) return status;
+  RETURN_IF_ERROR(NeedJob(job));
   v1::FlightRecord& record = records_[job].flight_records[head.attempt()];
   record = head;
   record.clear_dumps();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
@@ -9,7 +10,7 @@ namespace {
 
 absl::Status ReadOnce(Database& database, const std::function<absl::Status(ReadTransaction&)>& work) {
   database.ForgetFailure();
-  if (absl::Status status = database.Run("BEGIN"); !status.ok()) return status;
+  RETURN_IF_ERROR(database.Run("BEGIN"));
   SqliteTransaction transaction(database);
   absl::Status status = work(transaction);
   if (database.in_transaction()) (void)database.Run("COMMIT");

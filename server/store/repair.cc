@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
@@ -210,19 +211,16 @@ void Remove(const std::string& path) {
 }
 
 absl::Status Save(const std::string& path, RepairReport* report) {
-  const auto database = MappedFile::Open(path);
-  if (!database.ok()) return database.status();
-  const auto log_file = MappedFile::Open(path + "-wal");
-  if (!log_file.ok()) return log_file.status();
-  const LogContent log = ReadLog(log_file->bytes());
-  const DatabasePages pages(database->bytes(), log);
+  ASSIGN_OR_RETURN(const auto database, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(const auto log_file, MappedFile::Open(path + "-wal"));
+  const LogContent log = ReadLog(log_file.bytes());
+  const DatabasePages pages(database.bytes(), log);
   report->lost_header = !pages.has_header();
   report->log_damage = log.damage;
   {
-    auto out = Database::Open(report->saved_to, Database::Use::kWrite);
-    if (!out.ok()) return out.status();
-    if (absl::Status status = PrepareSchema(**out); !status.ok()) return status;
-    if (absl::Status status = Saver(pages, **out, report).Run(); !status.ok()) return status;
+    ASSIGN_OR_RETURN(auto out, Database::Open(report->saved_to, Database::Use::kWrite));
+    RETURN_IF_ERROR(PrepareSchema(*out));
+    RETURN_IF_ERROR(Saver(pages, *out, report).Run());
   }
   return CheckIntegrity(report->saved_to, absl::Hours(24)).status();
 }
@@ -233,8 +231,7 @@ absl::StatusOr<RepairReport> RepairStore(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error) && !HasContent(path + "-wal"))
     return FieldError("store", path, "is not there", absl::StatusCode::kNotFound);
-  const auto lock = FileLock::Take(path);
-  if (!lock.ok()) return lock.status();
+  ASSIGN_OR_RETURN(const auto lock, FileLock::Take(path));
   RepairReport report;
   report.saved_to = path + ".repaired";
   if (fs::exists(report.saved_to, error)) {

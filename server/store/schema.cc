@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::store {
@@ -134,7 +135,7 @@ absl::Status PrepareSchema(Database& database, std::span<const std::string_view>
                    absl::StrCat("it has schema version ", *version, " and this server knows versions up to ", known,
                                 ": start the server that wrote it, or put a backup of version ", known, " in its place"));
   }
-  if (absl::Status status = SetJournalMode(database); !status.ok()) return status;
+  RETURN_IF_ERROR(SetJournalMode(database));
   return *version == known ? absl::OkStatus() : Migrate(database, *version, migrations);
 }
 

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/status.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
 #include "server/store/group_writer.h"
@@ -68,7 +69,7 @@ class SqliteStore final : public Store {
   absl::Status Write(const std::function<absl::Status(Transaction&)>& work) override {
     if (inside == this) return Nested();
     const GroupWriter::Work guarded = [&](Transaction& transaction) {
-      if (absl::Status damage = damage_->Get(); !damage.ok()) return damage;
+      RETURN_IF_ERROR(damage_->Get());
       const Inside here(this);
       absl::Status status = work(transaction);
       // What `work` read may be wrong, and it may have passed over that.
@@ -112,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path, 
   absl::StatusOr<std::unique_ptr<Database>> database =
       Database::Open(path, Database::Use::kWrite, [damage](const absl::Status& what) { damage->Set(what); });
   if (!database.ok()) return database.status();
-  if (absl::Status status = PrepareSchema(**database); !status.ok()) return status;
+  RETURN_IF_ERROR(PrepareSchema(**database));
   lock->NoteMade();
   return std::make_unique<SqliteStore>(*std::move(lock), damage, *std::move(database));
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/capture/eager_overhead.h"
 #include "simulator/capture/grid_runner.h"
@@ -83,17 +84,15 @@ class Run {
   }
 
   absl::Status MeasurePoint(const GridPoint& point) {
-    const auto facts = FactsOfPoint(point);
-    if (!facts.ok()) return facts.status();
-    if (facts->tensor_bytes > options_.memory_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("needs ", facts->tensor_bytes, " bytes for its tensors, and there are ",
+    ASSIGN_OR_RETURN(const auto facts, FactsOfPoint(point));
+    if (facts.tensor_bytes > options_.memory_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("needs ", facts.tensor_bytes, " bytes for its tensors, and there are ",
                                                        options_.memory_bytes, " for them"));
     }
-    auto call = PointCall::Create(point, bench_.device());
-    if (!call.ok()) return call.status();
-    const auto spread = bench_.Time([&] { return (*call)->Run(); });
+    ASSIGN_OR_RETURN(auto call, PointCall::Create(point, bench_.device()));
+    const auto spread = bench_.Time([&] { return call->Run(); });
     if (!spread.ok()) return spread.status();
-    Add(point, facts->facts, *spread);
+    Add(point, facts.facts, *spread);
     return absl::OkStatus();
   }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/status.h"
 #include "simulator/capture/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
@@ -39,23 +40,20 @@ absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainS
 
 absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
                                           int64_t rank, const std::vector<parallel::LoweredAction>& only) {
-  auto runtime = comm::Runtime::Create(rank, dims.Groups(rank), comm::MakeFakeStreams(), nullptr);
-  if (!runtime.ok()) return runtime.status();
-  comm::RuntimeScope scope(runtime->get());
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(rank, dims.Groups(rank), comm::MakeFakeStreams(), nullptr));
+  comm::RuntimeScope scope(runtime.get());
   FakeDevice device;
   graph::Recorder recorder(&device);
   recorder.SetRecording(false);
   CaptureResult result;
   const auto start = Clock::now();
-  auto step = train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/false);
-  if (!step.ok()) return step.status();
-  if (!only.empty()) (*step)->PerformOnly(only);
+  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/false));
+  if (!only.empty()) step->PerformOnly(only);
   result.build_seconds = SecondsSince(start);
   const auto built = Clock::now();
-  auto trace = RecordStep(recorder, **step);
-  if (!trace.ok()) return trace.status();
+  ASSIGN_OR_RETURN(auto trace, RecordStep(recorder, *step));
   result.capture_seconds = SecondsSince(built);
-  result.trace = *std::move(trace);
+  result.trace = std::move(trace);
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/hardware/catalog.h"
@@ -39,21 +40,17 @@ v1::Recipe FsdpRecipe(int64_t world) {
 
 absl::StatusOr<v1::Cluster> ClusterOf(int64_t world) {
   constexpr int64_t kPerNode = 8;
-  const auto device = FindDevice("h100-sxm-80");
-  if (!device.ok()) return device.status();
-  return MakeCluster(*device, std::min(world, kPerNode), std::max<int64_t>(1, world / kPerNode));
+  ASSIGN_OR_RETURN(const auto device, FindDevice("h100-sxm-80"));
+  return MakeCluster(device, std::min(world, kPerNode), std::max<int64_t>(1, world / kPerNode));
 }
 
 // Gives the seconds that it took.
 absl::StatusOr<double> Simulate(const graph::Trace& trace, const v1::Cluster& cluster) {
   const absl::Time start = absl::Now();
-  const auto memory = SimulateMemory(trace, MemoryOptionsOf(cluster.device()));
-  if (!memory.ok()) return memory.status();
-  const auto roofline = RooflineModel::Create(cluster.device());
-  if (!roofline.ok()) return roofline.status();
+  ASSIGN_OR_RETURN(const auto memory, SimulateMemory(trace, MemoryOptionsOf(cluster.device())));
+  ASSIGN_OR_RETURN(const auto roofline, RooflineModel::Create(cluster.device()));
   const std::vector<StageTrace> stages = {{&trace, 0, 0}};
-  const auto step = SimulateStep(stages, cluster, **roofline, CollectiveCostModel(cluster));
-  if (!step.ok()) return step.status();
+  ASSIGN_OR_RETURN(const auto step, SimulateStep(stages, cluster, *roofline, CollectiveCostModel(cluster)));
   return absl::ToDoubleSeconds(absl::Now() - start);
 }
 
@@ -66,24 +63,20 @@ absl::Status Measure(const std::string& name, int64_t world, const char* separat
   auto model = model::ResolveModel(name);
   if (!model.ok()) return model.status();
   const v1::Recipe recipe = FsdpRecipe(world);
-  auto dims = parallel::ParallelDims::Create(recipe, *model, world);
-  if (!dims.ok()) return dims.status();
-  const auto cluster = ClusterOf(world);
-  if (!cluster.ok()) return cluster.status();
+  ASSIGN_OR_RETURN(auto dims, parallel::ParallelDims::Create(recipe, *model, world));
+  ASSIGN_OR_RETURN(const auto cluster, ClusterOf(world));
   std::vector<double> build, capture, simulate, both;
   int64_t operators = 0, instructions = 0, bytes = 0;
   for (int i = 0; i < kRepeats; ++i) {
-    auto result = CaptureStep(*model, recipe, *dims, /*rank=*/0);
-    if (!result.ok()) return result.status();
-    build.push_back(result->build_seconds);
-    capture.push_back(result->capture_seconds);
-    const auto simulated = Simulate(result->trace, *cluster);
-    if (!simulated.ok()) return simulated.status();
-    simulate.push_back(*simulated);
+    ASSIGN_OR_RETURN(auto result, CaptureStep(*model, recipe, dims, /*rank=*/0));
+    build.push_back(result.build_seconds);
+    capture.push_back(result.capture_seconds);
+    ASSIGN_OR_RETURN(const auto simulated, Simulate(result.trace, cluster));
+    simulate.push_back(simulated);
     both.push_back(capture.back() + simulate.back());
-    operators = result->trace.OperatorCount();
-    instructions = result->trace.instructions.size();
-    bytes = result->trace.ResidentBytes();
+    operators = result.trace.OperatorCount();
+    instructions = result.trace.instructions.size();
+    bytes = result.trace.ResidentBytes();
   }
   const double seconds = Median(capture), per_operator = seconds / operators * 1e6;
   const double per_instruction = static_cast<double>(bytes) / instructions;

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/instance_actions.h"
 
@@ -16,15 +17,13 @@ class Stages {
       : model_(model), recipe_(recipe), dims_(dims) {}
 
   absl::StatusOr<std::vector<CapturedStage>> Run() {
-    auto schedule = parallel::MakeSchedule(dims_.Resolve(recipe_).parallelism().pipeline_parallel_schedule(), dims_.pp(),
-                                           dims_.microbatches());
-    if (!schedule.ok()) return schedule.status();
+    ASSIGN_OR_RETURN(auto schedule, parallel::MakeSchedule(dims_.Resolve(recipe_).parallelism().pipeline_parallel_schedule(),
+                                                           dims_.pp(), dims_.microbatches()));
     for (int64_t stage = 0; stage < dims_.pp(); ++stage) ++stages_of_[KindOf(stage)];
     std::vector<CapturedStage> stages;
     for (int64_t stage = 0; stage < dims_.pp(); ++stage) {
-      auto captured = CaptureStage(*schedule, stage);
-      if (!captured.ok()) return captured.status();
-      stages.push_back(*std::move(captured));
+      ASSIGN_OR_RETURN(auto captured, CaptureStage(schedule, stage));
+      stages.push_back(std::move(captured));
     }
     return stages;
   }
@@ -50,11 +49,10 @@ class Stages {
 
   absl::StatusOr<CapturedStage> CaptureStage(const parallel::Schedule& schedule, int64_t stage) {
     if (dims_.microbatches() <= CapturedMicrobatches(dims_.pp()) && stages_of_[KindOf(stage)] == 1) return CaptureAll(stage);
-    auto part = PartOf(stage);
-    if (!part.ok()) return part.status();
-    const StageShift shift{stage - (*part)->stage, FirstLayer(stage) - FirstLayer((*part)->stage)};
-    auto trace = InstanceActions((*part)->trace, (*part)->actions, parallel::Lower(schedule, stage), dims_.pp(),
-                                 dims_.microbatches(), shift);
+    ASSIGN_OR_RETURN(auto part, PartOf(stage));
+    const StageShift shift{stage - part->stage, FirstLayer(stage) - FirstLayer(part->stage)};
+    auto trace =
+        InstanceActions(part->trace, part->actions, parallel::Lower(schedule, stage), dims_.pp(), dims_.microbatches(), shift);
     if (absl::IsFailedPrecondition(trace.status())) return CaptureAll(stage);
     if (!trace.ok()) return trace.status();
     trace->groups = dims_.Groups(RankOf(stage));
@@ -62,9 +60,8 @@ class Stages {
   }
 
   absl::StatusOr<CapturedStage> CaptureAll(int64_t stage) const {
-    auto captured = CaptureStep(model_, recipe_, dims_, RankOf(stage));
-    if (!captured.ok()) return captured.status();
-    return CapturedStage{RankOf(stage), std::move(captured->trace), false};
+    ASSIGN_OR_RETURN(auto captured, CaptureStep(model_, recipe_, dims_, RankOf(stage)));
+    return CapturedStage{RankOf(stage), std::move(captured.trace), false};
   }
 
   // What was captured of the first stage of this one's kind, or of this stage where another's does not serve.
@@ -74,9 +71,8 @@ class Stages {
     if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(part.trace))) return &part;
     part.stage = stage;
     part.actions = ActionsToCapture(dims_.pp(), stage, dims_.microbatches());
-    auto captured = CaptureStep(model_, recipe_, dims_, RankOf(stage), part.actions);
-    if (!captured.ok()) return captured.status();
-    part.trace = std::move(captured->trace);
+    ASSIGN_OR_RETURN(auto captured, CaptureStep(model_, recipe_, dims_, RankOf(stage), part.actions));
+    part.trace = std::move(captured.trace);
     return &part;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "worker/graph/instruction_view.h"
 
 namespace legoai::sim {
@@ -25,10 +26,10 @@ absl::StatusOr<CapturedActions> CapturedActions::Read(const graph::Trace& trace,
                                                       const Labels& labels) {
   if (!trace.warnings.empty()) return Cannot(absl::StrCat("the capture warns: ", trace.warnings[0]));
   CapturedActions captured(trace, labels);
-  if (absl::Status status = captured.Split(actions); !status.ok()) return status;
-  if (absl::Status status = captured.FindHomes(); !status.ok()) return status;
+  RETURN_IF_ERROR(captured.Split(actions));
+  RETURN_IF_ERROR(captured.FindHomes());
   if (labels.AllCaptured()) return captured;
-  if (absl::Status status = captured.Align(); !status.ok()) return status;
+  RETURN_IF_ERROR(captured.Align());
   return captured;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "simulator/cost/quantile.h"
 #include "worker/comm/status_error.h"
 #include "worker/graph/ivalue_constant.h"
@@ -102,15 +103,14 @@ absl::StatusOr<Spread> DeviceBench::Time(const Work& work, const RunLimits& limi
   double host_seconds = 0;
   for (int i = 0; i < kWarmUp; ++i) {
     const double begin = Now();
-    if (absl::Status status = work(); !status.ok()) return status;
+    RETURN_IF_ERROR(work());
     host_seconds = std::max(Now() - begin, 1e-5);
   }
   std::vector<double> runs;
   const double begin = Now();
   while (std::ssize(runs) < limits.least || (std::ssize(runs) < limits.most && Now() - begin < limits.seconds)) {
-    auto seconds = Once(work, host_seconds);
-    if (!seconds.ok()) return seconds.status();
-    runs.push_back(*seconds);
+    ASSIGN_OR_RETURN(auto seconds, Once(work, host_seconds));
+    runs.push_back(seconds);
   }
   return SpreadOf(std::move(runs));
 }
@@ -140,11 +140,9 @@ absl::StatusOr<double> DeviceBench::LaunchSeconds() {
   if (!made.ok()) return made;
   std::vector<double> runs;
   for (int i = 0; i <= kRuns; ++i) {
-    auto host = HostSeconds(one, kOperators);
-    if (!host.ok()) return host.status();
-    auto seconds = Once(all, *host * kOperators);
-    if (!seconds.ok()) return seconds.status();
-    if (i > 0) runs.push_back(std::max(*seconds - timer_seconds_, 0.0) / kOperators);
+    ASSIGN_OR_RETURN(auto host, HostSeconds(one, kOperators));
+    ASSIGN_OR_RETURN(auto seconds, Once(all, host * kOperators));
+    if (i > 0) runs.push_back(std::max(seconds - timer_seconds_, 0.0) / kOperators);
   }
   return SpreadOf(std::move(runs)).median;
 }

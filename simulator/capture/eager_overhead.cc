@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/status.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/step_replay.h"
@@ -56,12 +57,11 @@ struct TinyStep {
 };
 
 absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
-  auto rows = ResolveOperators(trace);
-  if (!rows.ok()) return rows.status();
+  ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
   double shares = 0;
   for (const graph::Instruction& instruction : trace.instructions) {
     if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
-    shares += DispatchShare((*rows)[instruction.operator_index]->op_class);
+    shares += DispatchShare(rows[instruction.operator_index]->op_class);
   }
   return shares;
 }
@@ -69,28 +69,22 @@ absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
 absl::StatusOr<TinyStep> CaptureTinyStep() {
   v1::Model model = TinyLlama();
   v1::Recipe recipe = TinyRecipe();
-  auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
-  if (!dims.ok()) return dims.status();
-  auto captured = CaptureStep(model, recipe, *dims, 0);
-  if (!captured.ok()) return captured.status();
-  const auto shares = DispatchShares(captured->trace);
-  if (!shares.ok()) return shares.status();
-  return TinyStep{std::move(model), std::move(recipe), *std::move(dims), std::move(captured->trace), *shares};
+  ASSIGN_OR_RETURN(auto dims, parallel::ParallelDims::Create(recipe, model, /*world_size=*/1));
+  ASSIGN_OR_RETURN(auto captured, CaptureStep(model, recipe, dims, 0));
+  ASSIGN_OR_RETURN(const auto shares, DispatchShares(captured.trace));
+  return TinyStep{std::move(model), std::move(recipe), std::move(dims), std::move(captured.trace), shares};
 }
 
 absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, std::unique_ptr<comm::Streams> streams) {
   constexpr int kWarmUp = 5, kRuns = 40;
-  auto runtime = comm::Runtime::Create(0, tiny.dims.Groups(0), std::move(streams), nullptr);
-  if (!runtime.ok()) return runtime.status();
-  comm::RuntimeScope scope(runtime->get());
-  auto step = train::TrainStep::Build(tiny.model, tiny.recipe, tiny.dims, device, /*materialize=*/true);
-  if (!step.ok()) return step.status();
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(0, tiny.dims.Groups(0), std::move(streams), nullptr));
+  comm::RuntimeScope scope(runtime.get());
+  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(tiny.model, tiny.recipe, tiny.dims, device, /*materialize=*/true));
   std::vector<double> seconds;
   for (int i = 0; i < kWarmUp + kRuns; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    auto ran = (*step)->Run();
-    if (!ran.ok()) return ran.status();
-    if (absl::Status drained = (*runtime)->Drain(); !drained.ok()) return drained;
+    ASSIGN_OR_RETURN(auto ran, step->Run());
+    RETURN_IF_ERROR(runtime->Drain());
     if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
@@ -101,30 +95,26 @@ absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, st
 
 absl::StatusOr<double> MeasureEagerOverhead() {
   constexpr int kTries = 3;
-  const auto tiny = CaptureTinyStep();
-  if (!tiny.ok()) return tiny.status();
+  ASSIGN_OR_RETURN(const auto tiny, CaptureTinyStep());
   for (int i = 0; i < kTries; ++i) {
-    auto eager = EagerSeconds(*tiny, c10::kCPU, comm::MakeThreadStreams());
-    if (!eager.ok()) return eager.status();
-    auto replayed = ReplayStep(tiny->trace, 0);
-    if (!replayed.ok()) return replayed.status();
-    const double operators = std::accumulate(replayed->begin(), replayed->end(), 0.0);
-    if (*eager > operators) return (*eager - operators) / tiny->shares;  // otherwise other processes were in the way
+    ASSIGN_OR_RETURN(auto eager, EagerSeconds(tiny, c10::kCPU, comm::MakeThreadStreams()));
+    ASSIGN_OR_RETURN(auto replayed, ReplayStep(tiny.trace, 0));
+    const double operators = std::accumulate(replayed.begin(), replayed.end(), 0.0);
+    if (eager > operators) return (eager - operators) / tiny.shares;  // otherwise other processes were in the way
   }
   return absl::UnavailableError("what an eager step costs cannot be measured: the machine is too busy; measure again");
 }
 
 absl::StatusOr<double> MeasureEagerDispatch(c10::Device device, std::unique_ptr<comm::Streams> streams) {
-  const auto tiny = CaptureTinyStep();
-  if (!tiny.ok()) return tiny.status();
+  ASSIGN_OR_RETURN(const auto tiny, CaptureTinyStep());
   absl::StatusOr<double> eager;
   const absl::Status status = comm::CatchStatus([&] {
-    eager = EagerSeconds(*tiny, device, std::move(streams));
+    eager = EagerSeconds(tiny, device, std::move(streams));
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
   if (!eager.ok()) return eager.status();
-  return *eager / tiny->shares;
+  return *eager / tiny.shares;
 }
 
 }  // namespace legoai::sim

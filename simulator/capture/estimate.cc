@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/capture/node_link.h"
@@ -38,19 +39,18 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
   options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
   bool fits = true;
   for (size_t i = 0; i < stages.size(); ++i) {
-    auto profile = SimulateMemory(stages[i].trace, options);
-    if (!profile.ok()) return profile.status();
+    ASSIGN_OR_RETURN(auto profile, SimulateMemory(stages[i].trace, options));
     auto* stage = estimate->add_stages();
     stage->set_stage(static_cast<int64_t>(i));
     stage->set_rank(stages[i].rank);
-    stage->set_peak_requested_bytes(profile->peak_requested_bytes);
-    stage->set_peak_allocated_bytes(profile->peak_allocated_bytes);
+    stage->set_peak_requested_bytes(profile.peak_requested_bytes);
+    stage->set_peak_allocated_bytes(profile.peak_allocated_bytes);
     stage->set_reserve_bytes(device.reserve_bytes());
     stage->set_capacity_bytes(device.memory_bytes());
-    *stage->mutable_categories() = profile->categories;
-    stage->set_peak_at(profile->peak_at);
-    fits = fits && profile->peak_allocated_bytes + device.reserve_bytes() <= device.memory_bytes();
-    profiles->push_back(*std::move(profile));
+    *stage->mutable_categories() = profile.categories;
+    stage->set_peak_at(profile.peak_at);
+    fits = fits && profile.peak_allocated_bytes + device.reserve_bytes() <= device.memory_bytes();
+    profiles->push_back(std::move(profile));
   }
   estimate->set_fits(fits);
   return absl::OkStatus();
@@ -60,13 +60,12 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
 absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
   double flops = 0;
   for (const CapturedStage& stage : stages) {
-    auto rows = ResolveOperators(stage.trace);
-    if (!rows.ok()) return rows.status();
+    ASSIGN_OR_RETURN(auto rows, ResolveOperators(stage.trace));
     for (const graph::Instruction& instruction : stage.trace.instructions) {
       const bool counts =
           instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
       if (!counts) continue;
-      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), *(*rows)[instruction.operator_index]);
+      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), rows[instruction.operator_index]);
     }
   }
   return flops * static_cast<double>(ranks_per_stage);
@@ -89,17 +88,15 @@ absl::Status CheckBenchmark(const v1::SimRequest& request) {
 absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, const BenchmarkProgress& progress,
                                               v1::Cluster* cluster) {
   const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
-  auto benchmark = BenchmarkOperators(traces, std::min(ranks, cores), progress);
-  if (!benchmark.ok()) return benchmark.status();
-  cluster->mutable_device()->set_host_dispatch_seconds(benchmark->dispatch_seconds);
-  if (ranks == 1) return std::move(benchmark->operators);
-  auto link = MeasureNodeLink();
-  if (!link.ok()) return link.status();
+  ASSIGN_OR_RETURN(auto benchmark, BenchmarkOperators(traces, std::min(ranks, cores), progress));
+  cluster->mutable_device()->set_host_dispatch_seconds(benchmark.dispatch_seconds);
+  if (ranks == 1) return std::move(benchmark.operators);
+  ASSIGN_OR_RETURN(auto link, MeasureNodeLink());
   const double turns = cores == 1 ? 2 : 1;  // two ranks were measured
-  link->set_latency_seconds(link->latency_seconds() / turns);
-  link->set_bandwidth_bytes_per_second(link->bandwidth_bytes_per_second() * turns);
-  *cluster->mutable_tiers(0)->mutable_link() = *link;
-  return std::move(benchmark->operators);
+  link.set_latency_seconds(link.latency_seconds() / turns);
+  link.set_bandwidth_bytes_per_second(link.bandwidth_bytes_per_second() * turns);
+  *cluster->mutable_tiers(0)->mutable_link() = link;
+  return std::move(benchmark.operators);
 }
 
 // `cluster` is the request's; a benchmark makes it what was measured.
@@ -107,15 +104,13 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
                                             const v1::Estimate& estimate, const BenchmarkProgress& progress,
                                             v1::Cluster* cluster) {
   if (request.cost_mode() != v1::COST_BENCHMARK) {
-    auto roofline = RooflineModel::Create(cluster->device());
-    if (!roofline.ok()) return roofline.status();
-    return SimulateStep(traces, *cluster, **roofline, CollectiveCostModel(*cluster));
+    ASSIGN_OR_RETURN(auto roofline, RooflineModel::Create(cluster->device()));
+    return SimulateStep(traces, *cluster, *roofline, CollectiveCostModel(*cluster));
   }
   if (!estimate.fits())
     return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
-  auto table = MeasureCluster(traces, progress, cluster);
-  if (!table.ok()) return table.status();
-  return SimulateStep(traces, *cluster, BenchmarkModel(&*table), CollectiveCostModel(*cluster));
+  ASSIGN_OR_RETURN(auto table, MeasureCluster(traces, progress, cluster));
+  return SimulateStep(traces, *cluster, BenchmarkModel(&table), CollectiveCostModel(*cluster));
 }
 
 absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
@@ -127,11 +122,10 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));
-  const auto recomputed = RecomputedFlops(stages, dims.world_size() / dims.pp());
-  if (!recomputed.ok()) return recomputed.status();
+  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, dims.world_size() / dims.pp()));
   const double model_flops = estimate->model_flops_per_token() * tokens;
   // HFU is the larger: where it is a share of the peak, MFU is.
-  const auto hfu = model::ModelFlopsUtilization((model_flops + *recomputed) / seconds / world, peak);
+  const auto hfu = model::ModelFlopsUtilization((model_flops + recomputed) / seconds / world, peak);
   if (hfu.ok()) {
     estimate->set_mfu(model_flops / seconds / world / peak);
     estimate->set_hfu(*hfu);
@@ -179,32 +173,29 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   absl::Status status = CheckBenchmark(request);
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
-  auto dims = parallel::ParallelDims::Create(request.recipe(), request.model(), world);
-  if (!dims.ok()) return dims.status();
+  ASSIGN_OR_RETURN(auto dims, parallel::ParallelDims::Create(request.recipe(), request.model(), world));
   v1::Estimate estimate;
   estimate.set_model(request.model().name());
   estimate.set_cluster(request.cluster().name());
-  *estimate.mutable_recipe() = dims->Resolve(request.recipe());
+  *estimate.mutable_recipe() = dims.Resolve(request.recipe());
   estimate.set_parameters(model::ParameterCount(request.model()));
   estimate.set_world_size(world);
   absl::Time start = absl::Now();
-  auto stages = CaptureStages(request.model(), request.recipe(), *dims);
-  if (!stages.ok()) return stages.status();
+  ASSIGN_OR_RETURN(auto stages, CaptureStages(request.model(), request.recipe(), dims));
   estimate.set_capture_seconds(SecondsSince(start));
   start = absl::Now();
   const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();
   std::vector<MemoryProfile> memory;
-  status = AddMemory(*stages, request.cluster().device(), files, &memory, &estimate);
+  status = AddMemory(stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
-  const std::vector<StageTrace> traces = StageTraces(*stages);
+  const std::vector<StageTrace> traces = StageTraces(stages);
   v1::Cluster cluster = request.cluster();
-  auto step = SimulateTime(request, traces, estimate, progress, &cluster);
-  if (!step.ok()) return step.status();
-  status = AddTime(request, *stages, *step, *dims, &estimate);
-  if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, *step, &estimate);
+  ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, estimate, progress, &cluster));
+  status = AddTime(request, stages, step, dims, &estimate);
+  if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));
-  if (files) status = WriteFiles(request, {traces, *step, memory, cluster, AboutStep(estimate)}, file_options, progress);
+  if (files) status = WriteFiles(request, {traces, step, memory, cluster, AboutStep(estimate)}, file_options, progress);
   if (!status.ok()) return status;
   return estimate;
 }

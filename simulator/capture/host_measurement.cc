@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "core/status.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "simulator/capture/core_processes.h"
 #include "simulator/capture/eager_overhead.h"
@@ -99,9 +100,8 @@ absl::StatusOr<std::vector<double>> MeasureCore() {
   measured[kBFloat16] = MatmulRate(at::kBFloat16, 512);
   measured[kFloat16] = MatmulRate(at::kHalf, 256);
   MeasureTraffic(&measured);
-  auto dispatch = MeasureEagerOverhead();
-  if (!dispatch.ok()) return dispatch.status();
-  measured[kDispatch] = *dispatch;
+  ASSIGN_OR_RETURN(auto dispatch, MeasureEagerOverhead());
+  measured[kDispatch] = dispatch;
   return std::vector<double>(measured.begin(), measured.end());
 }
 
@@ -137,7 +137,7 @@ absl::StatusOr<v1::Device> MakeDevice(const Measured& measured, int64_t cores) {
   device.set_host_dispatch_seconds(measured[kDispatch]);
   device.add_sources("peaks, bandwidth, dispatch: " + source);
   device.add_sources("memory_bytes is 0: the host's memory divided by its ranks is taken");
-  if (absl::Status status = MeasureEfficiencies(cores, source, &device); !status.ok()) return status;
+  RETURN_IF_ERROR(MeasureEfficiencies(cores, source, &device));
   return device;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "simulator/capture/captured_actions.h"
 #include "worker/graph/interner.h"
 
@@ -302,9 +303,8 @@ absl::StatusOr<Trace> InstanceActions(const Trace& captured, const std::vector<L
     return absl::FailedPreconditionError("dropout's sites are those of the captured layers");
   }
   const Labels labels(stages, microbatches);
-  auto parts = CapturedActions::Read(captured, captured_actions, labels);
-  if (!parts.ok()) return parts.status();
-  return Instancer(captured, *parts, labels, shift).Run(all);
+  ASSIGN_OR_RETURN(auto parts, CapturedActions::Read(captured, captured_actions, labels));
+  return Instancer(captured, parts, labels, shift).Run(all);
 }
 
 }  // namespace legoai::sim

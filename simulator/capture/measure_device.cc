@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/capture/operator_grid.h"
 #include "simulator/hardware/host.h"
@@ -57,11 +58,10 @@ absl::StatusOr<Subject> OpenDevice(const std::string& name) {
     subject.memory_bytes = launch::HostMemoryBytes() / 4;
     return subject;
   }
-  const auto plugin = comm::LoadCudaPlugin();
-  if (!plugin.ok()) return plugin.status();
-  subject.plugin = *plugin;
+  ASSIGN_OR_RETURN(const auto plugin, comm::LoadCudaPlugin());
+  subject.plugin = plugin;
   subject.device = c10::Device(c10::kCUDA, 0);
-  if (absl::Status status = subject.plugin->select_device(0); !status.ok()) return status;
+  RETURN_IF_ERROR(subject.plugin->select_device(0));
   const absl::Status status = comm::CatchStatus([&] {
     const auto free = static_cast<int64_t>(c10::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(0).first);
     subject.memory_bytes = std::max<int64_t>(free - kGpuMargin, 0);
@@ -127,20 +127,19 @@ void DescribeEnd(const Subject& subject, v1::Calibration* calibration) {
 
 absl::Status MeasureDevice(const MeasureOptions& options, const CalibrationProgress& progress, v1::Calibration* calibration) {
   const double began = Now();
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  const auto subject = OpenDevice(options.device);
-  if (!subject.ok()) return subject.status();
-  Describe(*subject, calibration);
-  const comm::CudaPlugin* plugin = subject->plugin;
-  auto bench =
-      DeviceBench::Create(subject->device, plugin == nullptr ? comm::MakeHostTimer() : plugin->make_timer(), options.quick);
-  if (!bench.ok()) return bench.status();
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const auto subject, OpenDevice(options.device));
+  Describe(subject, calibration);
+  const comm::CudaPlugin* plugin = subject.plugin;
+  ASSIGN_OR_RETURN(
+      auto bench,
+      DeviceBench::Create(subject.device, plugin == nullptr ? comm::MakeHostTimer() : plugin->make_timer(), options.quick));
   const auto streams = [&] { return plugin == nullptr ? comm::MakeThreadStreams() : plugin->make_streams(); };
   const absl::Status status =
-      RunCalibration(**bench, OperatorGrid(options.quick ? GridSize::kQuick : GridSize::kFull), streams,
-                     {.seconds = options.seconds, .began = began, .quick = options.quick, .memory_bytes = subject->memory_bytes},
+      RunCalibration(*bench, OperatorGrid(options.quick ? GridSize::kQuick : GridSize::kFull), streams,
+                     {.seconds = options.seconds, .began = began, .quick = options.quick, .memory_bytes = subject.memory_bytes},
                      progress, calibration);
-  DescribeEnd(*subject, calibration);
+  DescribeEnd(subject, calibration);
   return status;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/status.h"
 #include "simulator/capture/core_processes.h"
 #include "worker/comm/gloo_communicator.h"
 #include "worker/launch/listen_socket.h"
@@ -48,18 +49,14 @@ absl::StatusOr<std::vector<double>> MeasureRank(int64_t rank, const launch::List
   options.listen_fd = rank == 0 ? listener.fd : -1;
   options.rank = rank;
   options.world_size = 2;
-  auto factory = comm::MakeGlooFactory(options);
-  if (!factory.ok()) return factory.status();
-  auto communicator = (*factory)({"world", {0, 1}}, rank, 0);
+  ASSIGN_OR_RETURN(auto factory, comm::MakeGlooFactory(options));
+  auto communicator = (factory)({"world", {0, 1}}, rank, 0);
   if (!communicator.ok()) return communicator.status();
-  auto small = AllGatherSeconds(**communicator, kSmall, 200);
-  if (!small.ok()) return small.status();
-  auto large = AllGatherSeconds(**communicator, kLarge, 50);
-  if (!large.ok()) return large.status();
+  ASSIGN_OR_RETURN(auto small, AllGatherSeconds(**communicator, kSmall, 200));
+  ASSIGN_OR_RETURN(auto large, AllGatherSeconds(**communicator, kLarge, 50));
   // Nobody leaves while the other still reads.
-  auto last = AllGatherSeconds(**communicator, 1, 1);
-  if (!last.ok()) return last.status();
-  return std::vector<double>{*small, *large};
+  ASSIGN_OR_RETURN(auto last, AllGatherSeconds(**communicator, 1, 1));
+  return std::vector<double>{small, large};
 }
 
 struct Times {
@@ -67,10 +64,9 @@ struct Times {
 };
 
 absl::StatusOr<Times> MeasurePair() {
-  auto listener = launch::ListenOnLoopback(0);
-  if (!listener.ok()) return listener.status();
-  auto measured = RunOnCores(2, [&](int64_t rank) { return MeasureRank(rank, *listener); });
-  close(listener->fd);
+  ASSIGN_OR_RETURN(auto listener, launch::ListenOnLoopback(0));
+  auto measured = RunOnCores(2, [&](int64_t rank) { return MeasureRank(rank, listener); });
+  close(listener.fd);
   if (!measured.ok()) return measured.status();
   const std::vector<double>&one = measured->front(), &other = measured->back();
   return Times{(one[0] + other[0]) / 2, (one[1] + other[1]) / 2};
@@ -81,13 +77,12 @@ absl::StatusOr<Times> MeasurePair() {
 absl::StatusOr<v1::Link> MeasureNodeLink() {
   constexpr int kTries = 10;
   for (int i = 0; i < kTries; ++i) {
-    auto times = MeasurePair();
-    if (!times.ok()) return times.status();
-    if (times->large <= times->small) continue;  // other processes were in the way
+    ASSIGN_OR_RETURN(auto times, MeasurePair());
+    if (times.large <= times.small) continue;  // other processes were in the way
     v1::Link link;
     link.set_type("loopback");
-    link.set_latency_seconds(times->small);
-    link.set_bandwidth_bytes_per_second((kLarge - kSmall) / (times->large - times->small));
+    link.set_latency_seconds(times.small);
+    link.set_bandwidth_bytes_per_second((kLarge - kSmall) / (times.large - times.small));
     link.set_efficiency(1);
     link.add_sources("measured on this machine: Gloo between two processes, all-gathers of 1 KiB and 4 MiB");
     return link;

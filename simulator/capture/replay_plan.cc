@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "simulator/cost/op_facts.h"
@@ -27,12 +28,11 @@ std::string WhySlow(const CoreSpeed& speed) {
 
 template <class Use>
 absl::Status ForEachOperator(const graph::Trace& trace, Use use) {
-  auto rows = ResolveOperators(trace);
-  if (!rows.ok()) return rows.status();
+  ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
   for (size_t i = 0; i < trace.instructions.size(); ++i) {
     const graph::Instruction& instruction = trace.instructions[i];
     if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
-    const OperatorRow& row = *(*rows)[instruction.operator_index];
+    const OperatorRow& row = rows[instruction.operator_index];
     use(i, FactsOf(graph::InstructionView(trace, instruction), row));
   }
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/capture/operator_benchmark.h"
 #include "simulator/cost/compute_cost.h"
@@ -48,11 +49,9 @@ v1::Recipe RecipeIn(v1::DType dtype) {
 absl::StatusOr<graph::Trace> CaptureIn(v1::DType dtype) {
   const v1::Model model = SmallLlama();
   const v1::Recipe recipe = RecipeIn(dtype);
-  const auto dims = parallel::ParallelDims::Create(recipe, model, /*world_size=*/1);
-  if (!dims.ok()) return dims.status();
-  auto stages = CaptureStages(model, recipe, *dims);
-  if (!stages.ok()) return stages.status();
-  return std::move(stages->front().trace);
+  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(recipe, model, /*world_size=*/1));
+  ASSIGN_OR_RETURN(auto stages, CaptureStages(model, recipe, dims));
+  return std::move(stages.front().trace);
 }
 
 void SetFraction(OpClass op_class, v1::DType dtype, double fraction, const std::string& source, v1::Device* device) {
@@ -77,24 +76,20 @@ struct Seconds {
 
 // Of the step's operators that compute in `dtype`, by class.
 absl::StatusOr<std::map<OpClass, Seconds>> MeasureIn(v1::DType dtype, int64_t busy_cores, const v1::Device& device) {
-  const auto trace = CaptureIn(dtype);
-  if (!trace.ok()) return trace.status();
-  const auto roofline = RooflineModel::Create(Ideal(device));
-  if (!roofline.ok()) return roofline.status();
-  const auto rows = ResolveOperators(*trace);
-  if (!rows.ok()) return rows.status();
-  const auto benchmark = BenchmarkOperators({{&*trace, 0, 0}}, busy_cores);
+  ASSIGN_OR_RETURN(const auto trace, CaptureIn(dtype));
+  ASSIGN_OR_RETURN(const auto roofline, RooflineModel::Create(Ideal(device)));
+  ASSIGN_OR_RETURN(const auto rows, ResolveOperators(trace));
+  const auto benchmark = BenchmarkOperators({{&trace, 0, 0}}, busy_cores);
   if (!benchmark.ok()) return benchmark.status();
   std::map<OpClass, Seconds> classes;
-  for (const graph::Instruction& instruction : trace->instructions) {
+  for (const graph::Instruction& instruction : trace.instructions) {
     if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
-    const graph::InstructionView op(*trace, instruction);
-    const OpFacts facts = FactsOf(op, *(*rows)[instruction.operator_index]);
+    const graph::InstructionView op(trace, instruction);
+    const OpFacts facts = FactsOf(op, rows[instruction.operator_index]);
     const double* const taken = benchmark->operators.Find(SignatureOf(op));
     if (facts.dtype != dtype || taken == nullptr) continue;  // views and communication have no time
-    const auto ideal = (*roofline)->Seconds(facts);
-    if (!ideal.ok()) return ideal.status();
-    classes[facts.op_class].ideal += *ideal;
+    ASSIGN_OR_RETURN(const auto ideal, roofline->Seconds(facts));
+    classes[facts.op_class].ideal += ideal;
     classes[facts.op_class].taken += *taken;
   }
   return classes;
@@ -103,13 +98,13 @@ absl::StatusOr<std::map<OpClass, Seconds>> MeasureIn(v1::DType dtype, int64_t bu
 }  // namespace
 
 absl::Status MeasureEfficiencies(int64_t busy_cores, const std::string& source, v1::Device* device) {
-  const auto fp32 = MeasureIn(v1::FLOAT32, busy_cores, *device), bf16 = MeasureIn(v1::BFLOAT16, busy_cores, *device);
-  if (!fp32.ok()) return fp32.status();
+  ASSIGN_OR_RETURN(const auto fp32, MeasureIn(v1::FLOAT32, busy_cores, *device),
+                   bf16 = MeasureIn(v1::BFLOAT16, busy_cores, *device));
   if (!bf16.ok()) return bf16.status();
   device->clear_efficiencies();
   for (const OpClass op_class : kClasses) {
-    const auto found = fp32->find(op_class);
-    if (found == fp32->end() || !(found->second.taken > 0))
+    const auto found = fp32.find(op_class);
+    if (found == fp32.end() || !(found->second.taken > 0))
       return absl::InternalError(absl::StrCat("the step that was measured has no ", OpClassName(op_class), " operators"));
     SetFraction(op_class, v1::DTYPE_UNSPECIFIED, found->second.ideal / found->second.taken, source, device);
   }

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/status.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
@@ -119,13 +120,11 @@ absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_
   auto echo = [](const graph::Group& group, int64_t rank, int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
     return std::make_unique<EchoCommunicator>(rank, static_cast<int64_t>(group.ranks.size()));
   };
-  auto runtime = comm::Runtime::Create(rank, trace.groups, std::make_unique<ImmediateStreams>(), echo);
-  if (!runtime.ok()) return runtime.status();
-  comm::RuntimeScope scope(runtime->get());
-  auto executor = MakeExecutor(trace);
-  if (!executor.ok()) return executor.status();
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(rank, trace.groups, std::make_unique<ImmediateStreams>(), echo));
+  comm::RuntimeScope scope(runtime.get());
+  ASSIGN_OR_RETURN(auto executor, MakeExecutor(trace));
   std::atomic<int64_t> unread = 0;
-  return TimeRuns(**executor, static_cast<int64_t>(trace.instructions.size()), replays, done == nullptr ? &unread : done);
+  return TimeRuns(*executor, static_cast<int64_t>(trace.instructions.size()), replays, done == nullptr ? &unread : done);
 }
 
 }  // namespace legoai::sim

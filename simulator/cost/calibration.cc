@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "simulator/cost/compute_cost.h"
@@ -91,15 +92,13 @@ void SetEfficiency(OpClass op_class, v1::DType dtype, double fraction, const std
 
 // log(predicted / measured) of those that are held back, or of the others that are long enough.
 absl::StatusOr<std::vector<double>> LogErrors(const v1::Device& device, const Points& points, bool held_back) {
-  const auto model = RooflineModel::Create(device);
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(const auto model, RooflineModel::Create(device));
   const double shortest = held_back ? 0 : kLaunchesOfAFittedPoint * device.kernel_launch_seconds();
   std::vector<double> errors;
   for (const Point& point : points) {
     if (point.held_back != held_back || point.seconds < shortest) continue;
-    const auto predicted = (*model)->Seconds(point.facts);
-    if (!predicted.ok()) return predicted.status();
-    errors.push_back(std::log(std::max(*predicted, 1e-12) / point.seconds));
+    ASSIGN_OR_RETURN(const auto predicted, model->Seconds(point.facts));
+    errors.push_back(std::log(std::max(predicted, 1e-12) / point.seconds));
   }
   return errors;
 }
@@ -124,10 +123,9 @@ absl::StatusOr<double> Search(v1::Device device, OpClass op_class, v1::DType dty
   double best = least, best_sum = HUGE_VAL;
   for (double efficiency = least; efficiency <= most; efficiency *= factor) {
     SetEfficiency(op_class, dtype, efficiency, "", &device);
-    const auto errors = LogErrors(device, points, /*held_back=*/false);
-    if (!errors.ok()) return errors.status();
+    ASSIGN_OR_RETURN(const auto errors, LogErrors(device, points, /*held_back=*/false));
     double sum = 0;
-    for (const double error : *errors) sum += std::abs(error);
+    for (const double error : errors) sum += std::abs(error);
     if (sum < best_sum) best = efficiency, best_sum = sum;
   }
   return best;
@@ -135,9 +133,8 @@ absl::StatusOr<double> Search(v1::Device device, OpClass op_class, v1::DType dty
 
 absl::StatusOr<double> FitEfficiency(const v1::Device& device, OpClass op_class, v1::DType dtype, const Points& points) {
   constexpr double kCoarse = 1.02, kFine = 1.001;
-  const auto near = Search(device, op_class, dtype, points, 0.002, 100, kCoarse);
-  if (!near.ok()) return near.status();
-  return Search(device, op_class, dtype, points, *near / kCoarse, *near * kCoarse, kFine);
+  ASSIGN_OR_RETURN(const auto near, Search(device, op_class, dtype, points, 0.002, 100, kCoarse));
+  return Search(device, op_class, dtype, points, near / kCoarse, near * kCoarse, kFine);
 }
 
 // What is measured of float32 holds for every type that has no figure of its own.
@@ -184,11 +181,10 @@ class Fitter {
 
   absl::StatusOr<DeviceFit> Run() {
     SetFigures();
-    auto groups = ReadPoints(calibration_);
-    if (!groups.ok()) return groups.status();
+    ASSIGN_OR_RETURN(auto groups, ReadPoints(calibration_));
     for (const OpClass op_class : kClasses) {
       for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16, v1::FLOAT16}) {
-        if (absl::Status status = FitGroup(op_class, dtype, (*groups)[{op_class, dtype}]); !status.ok()) return status;
+        if (absl::Status status = FitGroup(op_class, dtype, groups[{op_class, dtype}]); !status.ok()) return status;
       }
     }
     if (result_.fits.empty()) {
@@ -242,16 +238,13 @@ class Fitter {
     ClassFit fit{.op_class = op_class, .dtype = dtype, .points = std::ssize(points)};
     for (const Point& point : points) fit.held_back += point.held_back;
     fit.assumed = EfficiencyOf(assumed_, op_class, dtype);
-    const auto measured = FitEfficiency(result_.device, op_class, EntryOf(dtype), points);
-    if (!measured.ok()) return measured.status();
-    fit.measured = *measured;
-    const auto before = LogErrors(assumed_, points, /*held_back=*/true);
-    if (!before.ok()) return before.status();
-    fit.assumed_error = ErrorOf(*before);
+    ASSIGN_OR_RETURN(const auto measured, FitEfficiency(result_.device, op_class, EntryOf(dtype), points));
+    fit.measured = measured;
+    ASSIGN_OR_RETURN(const auto before, LogErrors(assumed_, points, /*held_back=*/true));
+    fit.assumed_error = ErrorOf(before);
     SetEfficiency(op_class, EntryOf(dtype), fit.measured, "", &result_.device);
-    const auto after = LogErrors(result_.device, points, /*held_back=*/true);
-    if (!after.ok()) return after.status();
-    fit.measured_error = ErrorOf(*after);
+    ASSIGN_OR_RETURN(const auto after, LogErrors(result_.device, points, /*held_back=*/true));
+    fit.measured_error = ErrorOf(after);
     const std::string source = absl::StrCat(
         measured_on_, absl::StrFormat(", %d points, held-out median error %.1f %%", fit.points, 100 * fit.measured_error.median));
     SetEfficiency(op_class, EntryOf(dtype), fit.measured, source, &result_.device);
@@ -320,7 +313,7 @@ bool IsHeldBack(const v1::OperatorMeasurement& measurement) {
 }
 
 absl::StatusOr<DeviceFit> FitDevice(const v1::Calibration& calibration, const v1::Device& assumed) {
-  if (absl::Status status = CheckIsOf(calibration, assumed); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckIsOf(calibration, assumed));
   if (const auto model = RooflineModel::Create(assumed); !model.ok()) return model.status();
   return Fitter(calibration, assumed).Run();
 }

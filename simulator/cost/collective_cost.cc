@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "simulator/cost/op_facts.h"
 
 namespace legoai::sim {
@@ -228,19 +229,17 @@ absl::StatusOr<double> CollectiveCostModel::TimeOf(CollectiveKind kind, int64_t 
 
 absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
                                                  AllReduceAlgorithm algorithm) const {
-  auto shape = ShapeOf(ranks);
-  if (!shape.ok()) return shape.status();
-  if (shape->tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
-  if (kind == CollectiveKind::kAllToAll) return launch_seconds_ + AllToAll(ranks, shape->per_node, static_cast<double>(bytes));
-  return TimeOf(kind, bytes, *shape, algorithm);
+  ASSIGN_OR_RETURN(auto shape, ShapeOf(ranks));
+  if (shape.tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
+  if (kind == CollectiveKind::kAllToAll) return launch_seconds_ + AllToAll(ranks, shape.per_node, static_cast<double>(bytes));
+  return TimeOf(kind, bytes, shape, algorithm);
 }
 
 absl::StatusOr<double> CollectiveCostModel::LineTime(CollectiveKind kind, int64_t bytes, const RankLine& line,
                                                      AllReduceAlgorithm algorithm) const {
-  auto shape = ShapeOf(line);
-  if (!shape.ok()) return shape.status();
-  if (shape->tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
-  return TimeOf(kind, bytes, *shape, algorithm);
+  ASSIGN_OR_RETURN(auto shape, ShapeOf(line));
+  if (shape.tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
+  return TimeOf(kind, bytes, shape, algorithm);
 }
 
 absl::StatusOr<double> CollectiveCostModel::MessageTime(int64_t bytes, int64_t from, int64_t to) const {

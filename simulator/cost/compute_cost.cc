@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::sim {
@@ -42,9 +43,8 @@ absl::StatusOr<double> RooflineModel::EfficiencyOf(OpClass op_class, v1::DType d
 
 absl::StatusOr<double> RooflineModel::Seconds(const OpFacts& facts) const {
   if (facts.op_class == OpClass::kView || facts.op_class == OpClass::kControl) return 0.0;
-  auto efficiency = EfficiencyOf(facts.op_class, facts.dtype);
-  if (!efficiency.ok()) return efficiency.status();
-  double peak = peaks_.at(v1::FLOAT32), byte_share = *efficiency;
+  ASSIGN_OR_RETURN(auto efficiency, EfficiencyOf(facts.op_class, facts.dtype));
+  double peak = peaks_.at(v1::FLOAT32), byte_share = efficiency;
   if (BoundByPeak(facts.op_class)) {
     auto found = peaks_.find(facts.dtype);
     if (found == peaks_.end() || !(found->second > 0)) {
@@ -53,7 +53,7 @@ absl::StatusOr<double> RooflineModel::Seconds(const OpFacts& facts) const {
     peak = found->second;
     byte_share = *EfficiencyOf(OpClass::kElementwise, facts.dtype);
   }
-  double arithmetic = facts.flops / (peak * *efficiency);
+  double arithmetic = facts.flops / (peak * efficiency);
   double traffic = static_cast<double>(facts.bytes()) / (device_.memory_bandwidth_bytes_per_second() * byte_share);
   return std::max({device_.kernel_launch_seconds(), arithmetic, traffic});
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "core/status.h"
 #include "simulator/engine/memory_counters.h"
 #include "simulator/engine/module_slices.h"
 #include "simulator/engine/slice_args.h"
@@ -56,9 +57,8 @@ class Writer {
     critical_.assign(step_.tasks.size(), false);
     for (TaskId id : source_.simulation.critical_path) critical_[id] = true;
     for (const StageTrace& stage : source_.stages) {
-      auto args = SliceArgs::Create(stage, source_.cluster);
-      if (!args.ok()) return args.status();
-      args_.push_back(*std::move(args));
+      ASSIGN_OR_RETURN(auto args, SliceArgs::Create(stage, source_.cluster));
+      args_.push_back(std::move(args));
     }
     for (TaskId id = 0; id < step_.tasks.size(); ++id) {
       if (step_.tasks[id].kind == TaskKind::kMarker) continue;
@@ -293,7 +293,7 @@ absl::StatusOr<TraceFileReport> Finish(const TraceSource& source, const TraceFil
   std::map<std::string, std::string> about = source.about;
   about["left_out"] = left_out.empty() ? "nothing" : left_out;
   writer->EndFile(about);
-  if (absl::Status status = file->Close(); !status.ok()) return status;
+  RETURN_IF_ERROR(file->Close());
   return TraceFileReport{file->text_bytes(), std::move(left_out)};
 }
 
@@ -303,25 +303,23 @@ absl::StatusOr<TraceFileReport> WriteChromeTrace(const std::string& field, const
                                                  const TraceFileOptions& options) {
   const TraceSpans spans = FindSpans(source.stages, source.simulation.lowered,
                                      options.full ? std::numeric_limits<int64_t>::max() : options.task_limit);
-  auto file = TraceFile::Create(field, path);
-  if (!file.ok()) return file.status();
-  Writer writer(source, options, file->get());
+  ASSIGN_OR_RETURN(auto file, TraceFile::Create(field, path));
+  Writer writer(source, options, file.get());
   writer.BeginFile();
   writer.Names(UsedStreams(source));
-  if (absl::Status status = writer.Tasks(spans); !status.ok()) return status;
+  RETURN_IF_ERROR(writer.Tasks(spans));
   writer.Modules();
   writer.Flows();
-  return Finish(source, options, TasksLeftOut(spans), &writer, file->get());
+  return Finish(source, options, TasksLeftOut(spans), &writer, file.get());
 }
 
 absl::StatusOr<TraceFileReport> WriteMemoryTimeline(const std::string& field, const std::string& path, const TraceSource& source,
                                                     const TraceFileOptions& options) {
-  auto file = TraceFile::Create(field, path);
-  if (!file.ok()) return file.status();
-  Writer writer(source, options, file->get());
+  ASSIGN_OR_RETURN(auto file, TraceFile::Create(field, path));
+  Writer writer(source, options, file.get());
   writer.BeginFile();
   writer.Names({});
-  return Finish(source, options, "", &writer, file->get());
+  return Finish(source, options, "", &writer, file.get());
 }
 
 }  // namespace legoai::sim

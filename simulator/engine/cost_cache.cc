@@ -1,5 +1,7 @@
 #include "simulator/engine/cost_cache.h"
 
+#include "core/status.h"
+
 namespace legoai::sim {
 namespace {
 
@@ -45,11 +47,10 @@ absl::StatusOr<Cost> CostCache::Time(const graph::Instruction& instruction) {
   for (const Entry& entry : bucket) {
     if (entry.key == scratch_) return entry.cost;
   }
-  auto cost = model_.Time(trace_, instruction);
-  if (!cost.ok()) return cost.status();
-  bucket.push_back({scratch_, *cost});
+  ASSIGN_OR_RETURN(auto cost, model_.Time(trace_, instruction));
+  bucket.push_back({scratch_, cost});
   ++distinct_;
-  return *cost;
+  return cost;
 }
 
 }  // namespace legoai::sim

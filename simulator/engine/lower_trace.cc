@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/cost/operator_table.h"
 #include "simulator/engine/cost_cache.h"
@@ -142,20 +143,19 @@ class StageLowering {
   }
 
   absl::Status LowerCompute(uint32_t i, const Instruction& instruction) {
-    auto cost = costs_.Time(instruction);
-    if (!cost.ok()) return cost.status();
-    if (model_ != cost->model) {
-      model_ = cost->model;
+    ASSIGN_OR_RETURN(auto cost, costs_.Time(instruction));
+    if (model_ != cost.model) {
+      model_ = cost.model;
       model_seconds_ = &out_->model_seconds[model_];
     }
-    *model_seconds_ += cost->seconds;
+    *model_seconds_ += cost.seconds;
     host_ += device_.host_dispatch_seconds();
     double dispatch = 0;
     if (on_cpu_) {
       dispatch = carried_ + device_.host_dispatch_seconds();
       carried_ = 0;
     }
-    TaskId id = AddTask(i, instruction.stream, cost->seconds + dispatch, TaskKind::kCompute);
+    TaskId id = AddTask(i, instruction.stream, cost.seconds + dispatch, TaskKind::kCompute);
     out_->tasks[id].dispatch_seconds = static_cast<float>(dispatch);
     AddComputeDemands(1);
     return absl::OkStatus();
@@ -199,9 +199,8 @@ class StageLowering {
     auto [found, added] = collective_costs_.try_emplace({call.kind, call.group, call.bytes}, TimeAndTier{0, -1});
     if (added) {
       const std::vector<int64_t>& ranks = trace_.groups[call.group].ranks;
-      auto seconds = collectives_.Time(call.kind, call.bytes, ranks);
-      if (!seconds.ok()) return seconds.status();
-      found->second = {*seconds, collectives_.TierOf(ranks)};
+      ASSIGN_OR_RETURN(auto seconds, collectives_.Time(call.kind, call.bytes, ranks));
+      found->second = {seconds, collectives_.TierOf(ranks)};
     }
     return found->second;
   }
@@ -219,23 +218,20 @@ class StageLowering {
   }
 
   absl::Status LowerCollective(uint32_t i, const InstructionView& op) {
-    auto call = ParseCollective(op);
-    if (!call.ok()) return call.status();
+    ASSIGN_OR_RETURN(auto call, ParseCollective(op));
     Dispatch(OpClass::kCollective);
     int64_t stream = op.instruction().stream;
     AfterPosting(i, stream);
-    bool send = call->kind == CollectiveKind::kSend, receive = call->kind == CollectiveKind::kRecv;
+    bool send = call.kind == CollectiveKind::kSend, receive = call.kind == CollectiveKind::kRecv;
     if (!send && !receive) {
-      auto cost = CollectiveCost(*call);
-      if (!cost.ok()) return cost.status();
-      AddTask(i, stream, cost->seconds, TaskKind::kCommunication);
-      AddCommunicationDemands(cost->tier, true, true);
+      ASSIGN_OR_RETURN(auto cost, CollectiveCost(call));
+      AddTask(i, stream, cost.seconds, TaskKind::kCommunication);
+      AddCommunicationDemands(cost.tier, true, true);
       return absl::OkStatus();
     }
-    int64_t peer = trace_.groups[call->group].ranks[call->peer];
-    auto seconds = collectives_.MessageTime(call->bytes, stage_.rank, peer);
-    if (!seconds.ok()) return seconds.status();
-    TaskId id = AddTask(i, stream, *seconds, TaskKind::kCommunication);
+    int64_t peer = trace_.groups[call.group].ranks[call.peer];
+    ASSIGN_OR_RETURN(auto seconds, collectives_.MessageTime(call.bytes, stage_.rank, peer));
+    TaskId id = AddTask(i, stream, seconds, TaskKind::kCommunication);
     AddCommunicationDemands(collectives_.TierOf({stage_.rank, peer}), send, receive);
     int64_t channel = MessageChannel(stream);
     if (send) (*messages_)[{stage_.rank, peer, channel}].sends.push_back(id);
@@ -284,10 +280,9 @@ absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, c
   std::map<MessageKey, Messages> messages;
   std::vector<Demands> threads = AddComputeResources(stages, cluster, &step.program);
   for (uint32_t i = 0; i < stages.size(); ++i) {
-    auto rows = ResolveOperators(*stages[i].trace);
-    if (!rows.ok()) return rows.status();
+    ASSIGN_OR_RETURN(auto rows, ResolveOperators(*stages[i].trace));
     StageLowering lowering(i, stages[i], std::move(threads[i]), cluster, compute, collectives, &messages, &step);
-    absl::Status status = lowering.Run(*rows);
+    absl::Status status = lowering.Run(rows);
     if (!status.ok()) return status;
   }
   absl::Status status = JoinMessages(messages, &step.program);

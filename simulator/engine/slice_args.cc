@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "simulator/engine/trace_text.h"
 
 namespace legoai::sim {
@@ -56,9 +57,8 @@ SliceArgs::SliceArgs(const StageTrace& stage, const v1::Cluster& cluster, std::v
 }
 
 absl::StatusOr<SliceArgs> SliceArgs::Create(const StageTrace& stage, const v1::Cluster& cluster) {
-  auto rows = ResolveOperators(*stage.trace);
-  if (!rows.ok()) return rows.status();
-  return SliceArgs(stage, cluster, *std::move(rows));
+  ASSIGN_OR_RETURN(auto rows, ResolveOperators(*stage.trace));
+  return SliceArgs(stage, cluster, std::move(rows));
 }
 
 OpFacts SliceArgs::Facts(const graph::Instruction& instruction) const {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/engine/slice_args.h"
 
@@ -73,13 +74,12 @@ absl::Status AddOperators(size_t stage, const StageTrace& trace, const v1::Clust
     if (calls.count++ == 0) calls.first = id;
     calls.seconds += step.lowered.program.tasks()[id].seconds;
   }
-  auto args = SliceArgs::Create(trace, cluster);
-  if (!args.ok()) return args.status();
+  ASSIGN_OR_RETURN(auto args, SliceArgs::Create(trace, cluster));
   for (const auto& found : Largest(kinds, [](const Calls& calls) { return calls.seconds; })) {
     const Calls& calls = found->second;
     const TaskInfo& task = step.lowered.tasks[calls.first];
     const graph::Instruction& instruction = trace.trace->instructions[task.instruction];
-    const SliceFacts facts = args->Of(task, step.lowered.program.tasks()[calls.first].seconds);
+    const SliceFacts facts = args.Of(task, step.lowered.program.tasks()[calls.first].seconds);
     v1::OperatorTime* const time = estimate->add_largest_operators();
     time->set_name(trace.trace->OperatorName(instruction));
     time->set_shapes(facts.shapes);
@@ -174,7 +174,7 @@ absl::Status AddStepDetails(const std::vector<StageTrace>& stages, const v1::Clu
                             v1::Estimate* estimate) {
   if (stages.empty()) return absl::OkStatus();
   const size_t busiest = BusiestStage(step);
-  if (absl::Status status = AddOperators(busiest, stages[busiest], cluster, step, estimate); !status.ok()) return status;
+  RETURN_IF_ERROR(AddOperators(busiest, stages[busiest], cluster, step, estimate));
   AddModules(busiest, stages[busiest], step, estimate);
   AddCriticalPath(stages, step, estimate);
   return absl::OkStatus();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/status.h"
+
 namespace legoai::sim {
 namespace {
 
@@ -135,10 +137,9 @@ std::vector<TaskId> LastOfStages(size_t stages, const LoweredStep& step, const S
 
 absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
                                             const ComputeCostModel& compute, const CollectiveCostModel& collectives) {
-  auto lowered = LowerTraces(stages, cluster, compute, collectives);
-  if (!lowered.ok()) return lowered.status();
+  ASSIGN_OR_RETURN(auto lowered, LowerTraces(stages, cluster, compute, collectives));
   StepSimulation result;
-  result.lowered = *std::move(lowered);
+  result.lowered = std::move(lowered);
   auto schedule = Simulate(result.lowered.program, [&](TaskId id) { return DescribeTask(stages, result.lowered, id); });
   if (!schedule.ok()) return schedule.status();
   result.schedule = *std::move(schedule);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/nearest.h"
 #include "proto/read_file.h"
@@ -145,12 +146,11 @@ class FirstFault : public google::protobuf::io::ErrorCollector {
 
 template <class Message>
 absl::Status LoadText(const std::string& path, std::string_view field, Message* message) {
-  const auto text = ReadFileOf(field, path, kMostTextBytes, "give the path of a text-format file");
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(const auto text, ReadFileOf(field, path, kMostTextBytes, "give the path of a text-format file"));
   FirstFault fault;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&fault);
-  if (!parser.ParseFromString(*text, message)) {
+  if (!parser.ParseFromString(text, message)) {
     return FieldError(field, path,
                       absl::StrCat("is no text-format ", Message::descriptor()->full_name(), " message: ", fault.text()));
   }
@@ -165,12 +165,11 @@ void ShareHost(v1::Cluster* cluster) {
 }
 
 absl::Status AddTier(std::string_view name, int64_t group_size, const std::string& link_type, v1::Cluster* cluster) {
-  auto link = FindLink(link_type);
-  if (!link.ok()) return link.status();
+  ASSIGN_OR_RETURN(auto link, FindLink(link_type));
   v1::Tier* tier = cluster->add_tiers();
   tier->set_name(std::string(name));
   tier->set_group_size(group_size);
-  *tier->mutable_link() = *link;
+  *tier->mutable_link() = link;
   return absl::OkStatus();
 }
 
@@ -206,7 +205,7 @@ absl::Status CheckNodeSize(std::string_view text, const v1::Device& device, int6
 
 absl::StatusOr<v1::Device> DeviceOfFile(const std::string& path) {
   v1::Device device;
-  if (absl::Status status = LoadText(path, "--cluster", &device); !status.ok()) return status;
+  RETURN_IF_ERROR(LoadText(path, "--cluster", &device));
   return device;
 }
 
@@ -334,8 +333,7 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
   const bool of_device_file = sized.substr(0, colon).ends_with(".txtpb") && colon != std::string_view::npos;
   if (!of_device_file && (path.find('/') != std::string::npos || path.ends_with(".txtpb"))) return ClusterFromFile(path);
   int64_t per_node = 0, nodes = 0;
-  auto device = DeviceOfType(sized.substr(0, colon), local_cpu);
-  if (!device.ok()) return device.status();
+  ASSIGN_OR_RETURN(auto device, DeviceOfType(sized.substr(0, colon), local_cpu));
   if (colon == std::string_view::npos || !ParseSizes(sized.substr(colon + 1), &per_node, &nodes)) {
     return FieldError("--cluster", text,
                       absl::StrCat("write TYPE:DEVICES_PER_NODExNODES, such as h100-sxm-80:8x16 (at most ", kMostDevicesPerNode,
@@ -345,12 +343,12 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
   }
   if (link) {
     if (auto known = Find(ListLinks(), "--cluster", *link); !known.ok()) return known.status();
-    device->set_cluster_link(*link);
+    device.set_cluster_link(*link);
   }
   if (link && nodes == 1)
     return FieldError("--cluster", text, absl::StrCat("has one node, and @", *link, " is a link between nodes: leave it out"));
-  if (absl::Status status = CheckNodeSize(text, *device, per_node, nodes); !status.ok()) return status;
-  auto cluster = MakeCluster(*device, per_node, nodes);
+  RETURN_IF_ERROR(CheckNodeSize(text, device, per_node, nodes));
+  auto cluster = MakeCluster(device, per_node, nodes);
   if (cluster.ok() && link) cluster->set_name(absl::StrCat(cluster->name(), "@", *link));
   return cluster;
 }

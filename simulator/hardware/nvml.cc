@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/hardware/visible_devices.h"
 
@@ -215,7 +216,7 @@ absl::StatusOr<NvmlReport> ReadNvml() {
   absl::StatusOr<NvmlReport> report = ReadAll(*nvml);
   nvml->shutdown();
   if (!report.ok()) return report;
-  if (absl::Status status = LeaveVisible(&*report); !status.ok()) return status;
+  RETURN_IF_ERROR(LeaveVisible(&*report));
   return report;
 }
 

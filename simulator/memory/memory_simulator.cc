@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "simulator/memory/result_bytes.h"
 #include "simulator/memory/workspace.h"
 
@@ -139,9 +140,8 @@ MemoryOptions MemoryOptionsOf(const v1::Device& device) {
 }
 
 absl::StatusOr<MemoryProfile> SimulateMemory(const Trace& trace, const MemoryOptions& options) {
-  auto rows = ResolveOperators(trace);
-  if (!rows.ok()) return rows.status();
-  return Replay(trace, options, *std::move(rows)).Run();
+  ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
+  return Replay(trace, options, std::move(rows)).Run();
 }
 
 v1::MemoryByCategory ToProto(const CategoryBytes& bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/hardware/catalog.h"
@@ -163,10 +164,9 @@ int64_t UnitOf(const v1::Cluster& cluster) {
 
 absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const parallel::ParallelDims& dims,
                                               const v1::Recipe& recipe, const v1::Cluster& cluster) {
-  auto compute = RooflineModel::Create(cluster.device());
-  if (!compute.ok()) return compute.status();
+  ASSIGN_OR_RETURN(auto compute, RooflineModel::Create(cluster.device()));
   CollectiveCostModel collectives(cluster);
-  const Models models{**compute, collectives};
+  const Models models{*compute, collectives};
   double slowest = 0, blocking = 0, exposed = 0, microbatches = 1;
   RooflineEstimate estimate;
   for (const int64_t stage : DistinctStages(dims, UnitOf(cluster))) {

@@ -1,6 +1,7 @@
 #include "worker/agent/attempt_request.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/hardware/host_device.h"
 
@@ -21,7 +22,7 @@ absl::Status CheckPlacement(const v1::StartAttempt& start) {
 
 absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& start, const std::string& run_directory,
                                                     const std::string& trainer, const v1::Device& device) {
-  if (absl::Status status = CheckPlacement(start); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckPlacement(start));
   launch::TrainRequest request;
   request.recipe = start.recipe();
   request.recipe.mutable_job()->set_dump_folder(run_directory);

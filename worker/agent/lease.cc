@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "worker/agent/attempt_request.h"
@@ -90,27 +91,25 @@ void Lease::Run() {
 }
 
 absl::StatusOr<launch::TrainOutcome> Lease::Train() {
-  const auto directory = EpochDirectory(services_.options.runs, id());
-  if (!directory.ok()) return directory.status();
-  auto request = AttemptRequest(start_, *directory, services_.options.trainer, services_.options.worker.device());
-  if (!request.ok()) return request.status();
-  request->data_roots = services_.options.data_roots;
-  const absl::Status made = MakeDirectory(*directory);
+  ASSIGN_OR_RETURN(const auto directory, EpochDirectory(services_.options.runs, id()));
+  ASSIGN_OR_RETURN(auto request, AttemptRequest(start_, directory, services_.options.trainer, services_.options.worker.device()));
+  request.data_roots = services_.options.data_roots;
+  const absl::Status made = MakeDirectory(directory);
   if (absl::IsResourceExhausted(made) && stopping_ && !revoked_) return NothingHadBegun();
   if (!made.ok()) return made;
-  const auto slots = services_.slots.Take(request->nproc, [this] { return stopping_ || revoked_; });
+  const auto slots = services_.slots.Take(request.nproc, [this] { return stopping_ || revoked_; });
   if (absl::IsCancelled(slots.status()) && !revoked_) return NothingHadBegun();
   if (!slots.ok()) return slots.status();
-  request->processors = services_.slots.ProcessorsOf(*slots);
+  request.processors = services_.slots.ProcessorsOf(*slots);
   const v1::Worker& worker = services_.options.worker;
   if (auto gpus = services_.slots.GpusOf(*slots); !gpus.empty())
-    launch::ComputeOnGpus(std::move(gpus), worker.host_cores() / worker.slots(), &*request);
+    launch::ComputeOnGpus(std::move(gpus), worker.host_cores() / worker.slots(), &request);
   last_step_ = start_.resume_step();
   if (start_.has_resume_step()) {
     PutInPlace(start_.resume_directory(), start_.resume_step());
     if (IsOfOwnJob(start_.resume_directory(), directory_)) TellKept(start_.resume_directory());
   }
-  auto outcome = launch::RunTraining(*request, Callbacks(), &stop_);
+  auto outcome = launch::RunTraining(request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
   return outcome;
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/printable.h"
 #include "simulator/hardware/host_device.h"
@@ -88,9 +89,8 @@ absl::StatusOr<AgentOptions> ReadOptions() {
   options.device_reason = std::move(worker->device_reason);
   options.trainer = absl::GetFlag(FLAGS_trainer);
   if (!options.trainer.empty()) return options;
-  auto trainer = launch::FindTrainer();
-  if (!trainer.ok()) return trainer.status();
-  options.trainer = *std::move(trainer);
+  ASSIGN_OR_RETURN(auto trainer, launch::FindTrainer());
+  options.trainer = std::move(trainer);
   return options;
 }
 

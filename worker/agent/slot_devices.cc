@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/hardware/catalog.h"
 #include "simulator/hardware/host_device.h"
@@ -27,11 +28,9 @@ absl::StatusOr<SlotDevices> Processors(const std::optional<v1::Device>& file, co
     found.device = *file;
     return found;
   }
-  const auto measured = sim::LoadHostDevice();
-  if (!measured.ok()) return measured.status();
-  const auto device = measured->has_value() ? absl::StatusOr<v1::Device>(**measured) : sim::FindDevice("cpu");
-  if (!device.ok()) return device.status();
-  found.device = *device;
+  ASSIGN_OR_RETURN(const auto measured, sim::LoadHostDevice());
+  ASSIGN_OR_RETURN(const auto device, measured.has_value() ? absl::StatusOr<v1::Device>(*measured) : sim::FindDevice("cpu"));
+  found.device = device;
   return found;
 }
 
@@ -46,13 +45,13 @@ absl::Status CheckAlike(const std::vector<sim::Gpu>& gpus) {
 }
 
 absl::StatusOr<SlotDevices> Gpus(const sim::NvmlReport& report, const std::optional<v1::Device>& file, const std::string& why) {
-  if (absl::Status status = CheckAlike(report.gpus); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckAlike(report.gpus));
   const auto least = std::min_element(report.gpus.begin(), report.gpus.end(),
                                       [](const sim::Gpu& a, const sim::Gpu& b) { return a.memory_bytes < b.memory_bytes; });
-  const auto device = file ? absl::StatusOr<v1::Device>(*file) : sim::FindDeviceOfGpu(least->name, least->memory_bytes);
-  if (!device.ok()) return device.status();
+  ASSIGN_OR_RETURN(const auto device,
+                   file ? absl::StatusOr<v1::Device>(*file) : sim::FindDeviceOfGpu(least->name, least->memory_bytes));
   SlotDevices found;
-  found.device = *device;
+  found.device = device;
   found.device.set_memory_bytes(least->memory_bytes);
   for (const sim::Gpu& gpu : report.gpus) {
     v1::SlotDevice& slot = found.gpus.emplace_back();
@@ -69,19 +68,18 @@ absl::StatusOr<SlotDevices> Gpus(const sim::NvmlReport& report, const std::optio
 
 absl::StatusOr<SlotDevices> FindSlotDevices(const std::string& wish, const std::string& device_file) {
   if (wish != "auto" && wish != "cpu" && wish != "cuda") return FieldError("--device", wish, "must be auto, cpu or cuda");
-  const auto file = ReadFile(device_file);
-  if (!file.ok()) return file.status();
-  const bool file_of_gpus = file->has_value() && (*file)->kind() == v1::CUDA;
-  if (file->has_value() && wish != "auto" && file_of_gpus != (wish == "cuda"))
+  ASSIGN_OR_RETURN(const auto file, ReadFile(device_file));
+  const bool file_of_gpus = file.has_value() && file->kind() == v1::CUDA;
+  if (file.has_value() && wish != "auto" && file_of_gpus != (wish == "cuda"))
     return FieldError("--device_file", device_file, absl::StrCat("describes another kind of device than --device=", wish));
-  if (wish == "cpu") return Processors(*file, "processors by --device=cpu");
-  if (file->has_value() && !file_of_gpus) return Processors(*file, "processors by --device_file");
+  if (wish == "cpu") return Processors(file, "processors by --device=cpu");
+  if (file.has_value() && !file_of_gpus) return Processors(file, "processors by --device_file");
   const auto report = sim::ReadNvml();
-  if (report.ok()) return Gpus(*report, *file, absl::StrCat("--device=", wish));
+  if (report.ok()) return Gpus(*report, file, absl::StrCat("--device=", wish));
   const bool may_do_without = wish == "auto" && !file_of_gpus && absl::IsFailedPrecondition(report.status());
   if (!may_do_without) return report.status();
   const auto why = GetFieldViolation(report.status());
-  return Processors(*file, absl::StrCat("processors by --device=auto: ", why ? why->remedy() : ""));
+  return Processors(file, absl::StrCat("processors by --device=auto: ", why ? why->remedy() : ""));
 }
 
 }  // namespace legoai::agent

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "simulator/hardware/host.h"
 #include "simulator/hardware/host_device.h"
@@ -64,23 +65,22 @@ absl::Status CheckSlots(std::optional<int64_t> slots, int64_t gpus) {
 
 absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options) {
   const std::string id = options.name.empty() ? AsResourceId(HostName()) : options.name;
-  if (absl::Status status = CheckId("--name", id); !status.ok()) return status;
-  if (absl::Status status = CheckId("--pool", options.pool); !status.ok()) return status;
-  auto devices = FindSlotDevices(options.device, options.device_file);
-  if (!devices.ok()) return devices.status();
-  const auto gpus = static_cast<int64_t>(devices->gpus.size());
-  if (absl::Status status = CheckSlots(options.slots, gpus); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckId("--name", id));
+  RETURN_IF_ERROR(CheckId("--pool", options.pool));
+  ASSIGN_OR_RETURN(auto devices, FindSlotDevices(options.device, options.device_file));
+  const auto gpus = static_cast<int64_t>(devices.gpus.size());
+  RETURN_IF_ERROR(CheckSlots(options.slots, gpus));
   ThisWorker result;
-  result.device_reason = devices->reason;
+  result.device_reason = devices.reason;
   v1::Worker& worker = result.worker;
   worker.set_name("workers/" + id);
   worker.set_host(HostName());
   worker.set_pool(options.pool);
-  *worker.mutable_device() = devices->device;
+  *worker.mutable_device() = devices.device;
   worker.set_host_memory_bytes(launch::HostMemoryBytes());
   worker.set_host_cores(sim::HostPhysicalCores());
   worker.set_slots(options.slots.value_or(gpus > 0 ? gpus : worker.host_cores()));
-  for (int64_t slot = 0; slot < std::min(gpus, worker.slots()); ++slot) *worker.add_slot_devices() = devices->gpus[slot];
+  for (int64_t slot = 0; slot < std::min(gpus, worker.slots()); ++slot) *worker.add_slot_devices() = devices.gpus[slot];
   worker.set_build_version(std::string(launch::BuildVersion()));
   worker.set_instance(NewInstance());
   return result;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/dtypes.h"
@@ -57,7 +58,7 @@ absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
   const v1::CheckpointChunk& facts = manifest_.chunks(chunk.index);
   const std::string path = absl::StrCat(directory_, "/", facts.file());
   if (!chunk.verified) {
-    if (absl::Status status = Verify(path, chunk); !status.ok()) return status;
+    RETURN_IF_ERROR(Verify(path, chunk));
     chunk.verified = true;
   }
   auto file = files_.find(path);

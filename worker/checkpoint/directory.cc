@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "worker/checkpoint/files.h"
@@ -34,9 +35,8 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
   std::vector<int64_t> steps;
   std::error_code error;
   if (!fs::exists(root, error) && !error) return steps;
-  const auto entries = ReadFolder(root);
-  if (!entries.ok()) return entries.status();
-  for (const fs::path entry : *entries) {
+  ASSIGN_OR_RETURN(const auto entries, ReadFolder(root));
+  for (const fs::path entry : entries) {
     const std::optional<int64_t> step = StepOf(entry.filename().string());
     if (!step) continue;
     const absl::StatusOr<bool> is = wanted(*step);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::checkpoint {
@@ -178,26 +179,26 @@ absl::Status RenameFile(const std::string& from, const std::string& to) {
 }
 
 absl::Status ReplaceFolder(const std::string& from, const std::string& to, const BytesDone& done) {
-  if (absl::Status status = SyncDirectory(from); !status.ok()) return status;
+  RETURN_IF_ERROR(SyncDirectory(from));
   if (rename(from.c_str(), to.c_str()) == 0) return SyncDirectory(FolderOf(to));
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError(to, "cannot rename into place", errno);
   // `to` is there: the two change names, and what has the name `from` then is removed.
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0)
     return ReplaceFolderInTwoSteps(from, to, done);
-  if (absl::Status status = SyncDirectory(FolderOf(to)); !status.ok()) return status;
+  RETURN_IF_ERROR(SyncDirectory(FolderOf(to)));
   return RemoveAll(from, done);
 }
 
 absl::Status ReplaceFolderInTwoSteps(const std::string& from, const std::string& to, const BytesDone& done) {
   const std::string old = to + kReplaced;
-  if (absl::Status status = RemoveAll(old, done); !status.ok()) return status;
+  RETURN_IF_ERROR(RemoveAll(old, done));
   if (rename(to.c_str(), old.c_str()) != 0) return FileError(to, "cannot rename out of the way", errno);
   if (rename(from.c_str(), to.c_str()) != 0) {
     const absl::Status failed = FileError(to, "cannot rename into place", errno);
     if (rename(old.c_str(), to.c_str()) == 0) return failed;
     return FieldError(to, "", absl::StrCat(failed.message(), "; what was there is now ", old, ": rename it back"), failed.code());
   }
-  if (absl::Status status = SyncDirectory(FolderOf(to)); !status.ok()) return status;
+  RETURN_IF_ERROR(SyncDirectory(FolderOf(to)));
   return RemoveAll(old, done);
 }
 
@@ -222,7 +223,7 @@ absl::Status RemoveAll(const std::string& path, const BytesDone& done) {
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) entries.push_back(entry->path().string());
     if (error) return FileError(path, "cannot remove", error.value());
     for (const std::string& inside : entries) {
-      if (absl::Status status = RemoveAll(inside, done); !status.ok()) return status;
+      RETURN_IF_ERROR(RemoveAll(inside, done));
     }
   }
   fs::remove(path, error);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/utf8.h"
 #include "worker/checkpoint/crc32c.h"
@@ -166,9 +167,8 @@ absl::Status CommitManifest(const std::string& root, int64_t step) {
 
 absl::Status FinishCommit(const std::string& root, int64_t step) {
   const std::string path = ManifestPath(root, step);
-  const auto there = IsThere(path);
-  if (!there.ok()) return there.status();
-  if (*there) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto there, IsThere(path));
+  if (there) return absl::OkStatus();
   const absl::Status committed = CommitManifest(root, step);
   if (!absl::IsNotFound(committed)) return committed;
   if (IsThere(path).value_or(false)) return absl::OkStatus();  // another process was faster

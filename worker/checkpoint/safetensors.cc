@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/utf8.h"
 #include "worker/checkpoint/dtypes.h"
@@ -146,22 +147,21 @@ absl::Status SafetensorsReader::AddFile(const std::string& path) {
 }
 
 absl::Status SafetensorsReader::AddIndex(const std::string& folder, const std::string& index_path) {
-  const auto map = ParseIndex(index_path);
-  if (!map.ok()) return map.status();
+  ASSIGN_OR_RETURN(const auto map, ParseIndex(index_path));
   std::set<std::string> names;
-  for (const auto& [tensor, file] : *map) names.insert(file);
+  for (const auto& [tensor, file] : map) names.insert(file);
   for (const std::string& name : names) {
     absl::Status status = AddFile(folder + "/" + name);
     if (!status.ok()) return Annotate(status, index_path);
   }
   // What a shard holds beyond the index is not part of the model.
   std::erase_if(tensors_, [&](const TensorInfo& info) {
-    const auto listed = map->find(info.name);
-    return listed == map->end() || folder + "/" + listed->second != info.file;
+    const auto listed = map.find(info.name);
+    return listed == map.end() || folder + "/" + listed->second != info.file;
   });
   std::set<std::string> found;
   for (const TensorInfo& info : tensors_) found.insert(info.name);
-  for (const auto& [tensor, file] : *map)
+  for (const auto& [tensor, file] : map)
     if (!found.contains(tensor))
       return FieldError(FieldOf(folder + "/" + file, tensor), "",
                         absl::StrCat("missing, though ", index_path, " lists it; fetch the file again"),

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/dtypes.h"
 #include "worker/checkpoint/rectangle.h"
@@ -110,7 +111,7 @@ absl::Status SafetensorsWriter::Finish() {
 absl::StatusOr<SafetensorsFolderWriter> SafetensorsFolderWriter::Create(const std::string& folder,
                                                                         const std::vector<TensorSpec>& tensors,
                                                                         int64_t max_file_bytes, const BytesDone& done) {
-  if (absl::Status status = MakeFolders(folder); !status.ok()) return status;
+  RETURN_IF_ERROR(MakeFolders(folder));
   SafetensorsFolderWriter writer;
   writer.folder_ = folder;
   std::vector<std::vector<TensorSpec>> parts(1);

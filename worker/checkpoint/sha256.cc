@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "core/status.h"
 
 namespace legoai::checkpoint {
 namespace {
@@ -42,7 +43,7 @@ std::string Sha256(std::string_view bytes) {
 absl::StatusOr<std::string> Sha256(std::string_view bytes, const Cancel& cancel) {
   Digest digest;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(kBytes, bytes.size()))) {
-    if (absl::Status status = CheckNotCancelled(cancel); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckNotCancelled(cancel));
     digest.Add(bytes.substr(0, kBytes));
   }
   return digest.Finish();

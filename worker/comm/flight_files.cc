@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "worker/comm/flight_ring.h"
@@ -47,11 +48,10 @@ int64_t RankFromGroups(const v1::FlightDump& dump) {
 
 // A ring, which its rank may be writing, says what it is by its first byte.
 absl::StatusOr<v1::FlightDump> ReadAs(const std::string& path, std::string* bytes) {
-  auto contents = ReadFileOf("flight dump", path, kMostBytes, "give a run directory, or its flight records");
-  if (!contents.ok()) return contents.status();
-  const char first = contents->empty() ? '\0' : contents->front();
+  ASSIGN_OR_RETURN(auto contents, ReadFileOf("flight dump", path, kMostBytes, "give a run directory, or its flight records"));
+  const char first = contents.empty() ? '\0' : contents.front();
   if (first != '{' && first != '\x80') return ReadFlightRing(path, "read");
-  *bytes = *std::move(contents);
+  *bytes = std::move(contents);
   return first == '{' ? FlightDumpFromJson(*bytes) : FlightDumpFromPickle(*bytes);
 }
 
@@ -68,9 +68,8 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
     std::string json, other;
   };
   std::map<std::string, Dump> by_stem;  // name without extension
-  const auto entries = ReadFolder(flight.string());
-  if (!entries.ok()) return entries.status();
-  for (const fs::path entry : *entries) {
+  ASSIGN_OR_RETURN(const auto entries, ReadFolder(flight.string()));
+  for (const fs::path entry : entries) {
     if (RankInName(entry.string()) < 0 || !fs::is_regular_file(entry, error)) continue;
     Dump& dump = by_stem[entry.stem().string()];
     (entry.extension() == ".json" ? dump.json : dump.other) = entry.string();
@@ -117,15 +116,13 @@ absl::StatusOr<std::vector<v1::FlightDump>> ReadFlight(const std::vector<std::st
     std::vector<std::string> files = {place};
     std::error_code error;
     if (fs::is_directory(place, error)) {
-      auto found = FilesOf(place);
-      if (!found.ok()) return found.status();
-      files = *std::move(found);
+      ASSIGN_OR_RETURN(auto found, FilesOf(place));
+      files = std::move(found);
     }
     for (const std::string& file : files) {
-      auto dump = ReadFlightFile(file);
-      if (!dump.ok()) return dump.status();
-      const int64_t rank = dump->rank();
-      const auto [kept, added] = by_rank.emplace(rank, std::make_pair(file, *std::move(dump)));
+      ASSIGN_OR_RETURN(auto dump, ReadFlightFile(file));
+      const int64_t rank = dump.rank();
+      const auto [kept, added] = by_rank.emplace(rank, std::make_pair(file, std::move(dump)));
       if (!added) {
         return FieldError("FILES", file,
                           absl::StrCat("is a dump of rank ", rank, ", as is ", kept->second.first, "; give one of each"));

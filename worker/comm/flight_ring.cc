@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/utf8.h"
@@ -127,16 +128,16 @@ class RingReader {
       return FieldError("flight ring", path_, "there is no such file; the rank has not started", absl::StatusCode::kNotFound);
     if (!opened.ok()) return opened.status();
     file_.emplace(*opened);
-    if (absl::Status status = ReadHeader(); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadHeader());
     std::string groups(header_.groups_bytes, '\0');
-    if (absl::Status status = ReadAt(sizeof(header_), groups.size(), groups.data()); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadAt(sizeof(header_), groups.size(), groups.data()));
     v1::FlightDump dump;
     dump.set_version("2.10");
     dump.set_rank(header_.rank);
     dump.set_world_size(header_.world_size);
     dump.set_reason(reason);
     ParseGroups(groups, &dump);
-    if (absl::Status status = ReadRecords(); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadRecords());
     std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     for (const auto& record : found_) *dump.add_entries() = ToEntry(record, dump, Text(header_.backend), header_.timeout_ms);
     return dump;
@@ -164,7 +165,7 @@ class RingReader {
   absl::Status ReadHeader() {
     struct stat info {};
     if (fstat(file_->fd(), &info) != 0 || info.st_size < kRecordBytes) return Wrong();
-    if (absl::Status status = ReadAt(0, sizeof(header_), &header_); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadAt(0, sizeof(header_), &header_));
     const bool plausible = std::memcmp(header_.magic, kMagic, sizeof kMagic) == 0 && header_.records_offset >= 0 &&
                            header_.records_offset <= info.st_size && header_.capacity >= 1 &&
                            header_.capacity <= (info.st_size - header_.records_offset) / kRecordBytes &&

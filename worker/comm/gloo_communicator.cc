@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 
 namespace legoai::comm {
 namespace {
@@ -110,19 +111,17 @@ class GlooCommunicator : public Communicator {
   }
 
   absl::Status ReduceScatter(void* out, const void* in, int64_t count, c10::ScalarType dtype, ReduceOp op) override {
-    auto reduce = ReduceFunction(dtype, op);
-    if (!reduce.ok()) return reduce.status();
+    ASSIGN_OR_RETURN(auto reduce, ReduceFunction(dtype, op));
     return Guard(What("reduce_scatter"), [&] {
-      RingReduceScatter(static_cast<char*>(out), static_cast<const char*>(in), count, c10::elementSize(dtype), *reduce);
+      RingReduceScatter(static_cast<char*>(out), static_cast<const char*>(in), count, c10::elementSize(dtype), reduce);
       return absl::OkStatus();
     });
   }
 
   absl::Status AllReduce(void* data, int64_t count, c10::ScalarType dtype, ReduceOp op) override {
-    auto reduce = ReduceFunction(dtype, op);
-    if (!reduce.ok()) return reduce.status();
+    ASSIGN_OR_RETURN(auto reduce, ReduceFunction(dtype, op));
     return Guard(What("all_reduce"), [&] {
-      RingAllReduce(static_cast<char*>(data), count, c10::elementSize(dtype), *reduce);
+      RingAllReduce(static_cast<char*>(data), count, c10::elementSize(dtype), reduce);
       return absl::OkStatus();
     });
   }
@@ -288,9 +287,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(const Rendezvous& rendezvo
 absl::StatusOr<CommunicatorFactory> MakeGlooFactory(const RendezvousOptions& options) {
   auto rendezvous = std::make_shared<Rendezvous>();
   rendezvous->options = options;
-  auto store = OpenStore(options);
-  if (!store.ok()) return store.status();
-  rendezvous->store = *std::move(store);
+  ASSIGN_OR_RETURN(auto store, OpenStore(options));
+  rendezvous->store = std::move(store);
   absl::Status status = Guard(absl::StrCat("opening a Gloo device on ", options.bind_address), [&] {
     gloo::transport::tcp::attr attributes(options.bind_address.c_str());
     rendezvous->device = CreateYieldingDevice(attributes);

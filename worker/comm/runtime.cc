@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "core/status.h"
 #include "worker/comm/local_communicator.h"
 
 namespace legoai::comm {
@@ -59,7 +60,7 @@ struct Runtime::State {
 
   absl::Status Health() {
     for (const auto& [_, communicator] : communicators) {
-      if (absl::Status status = communicator->Health(); !status.ok()) return status;
+      RETURN_IF_ERROR(communicator->Health());
     }
     return absl::OkStatus();
   }
@@ -100,9 +101,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
         state.communicators[{id, channel}] = MakeLocalCommunicator(state.streams.get());
         continue;
       }
-      auto communicator = state.factory(group, index, channel);
-      if (!communicator.ok()) return communicator.status();
-      state.communicators[{id, channel}] = *std::move(communicator);
+      ASSIGN_OR_RETURN(auto communicator, state.factory(group, index, channel));
+      state.communicators[{id, channel}] = std::move(communicator);
       has_peers = true;
     }
   }

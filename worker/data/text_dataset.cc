@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/data/permutation.h"
 
@@ -68,7 +69,7 @@ absl::StatusOr<double> UnigramEntropy(std::span<const int32_t> tokens, const che
   constexpr size_t kAskEvery = size_t{1} << 20;
   std::unordered_map<int32_t, int64_t> counts;
   for (size_t begin = 0; begin < tokens.size(); begin += kAskEvery) {
-    if (absl::Status status = checkpoint::CheckNotCancelled(cancel); !status.ok()) return status;
+    RETURN_IF_ERROR(checkpoint::CheckNotCancelled(cancel));
     for (int32_t token : tokens.subspan(begin, std::min(kAskEvery, tokens.size() - begin))) ++counts[token];
   }
   double entropy = 0;

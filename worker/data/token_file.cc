@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/sha256.h"
@@ -71,7 +72,7 @@ constexpr int64_t kPiece = checkpoint::kPieceBytes / sizeof(int32_t), kPieceOfPa
 absl::StatusOr<uint32_t> CheckIds(std::span<const int32_t> ids, int64_t vocab_size, const checkpoint::Cancel& cancel) {
   uint32_t crc = 0;
   for (size_t begin = 0; begin < ids.size(); begin += kPieceOfPages) {
-    if (absl::Status status = checkpoint::CheckNotCancelled(cancel); !status.ok()) return status;
+    RETURN_IF_ERROR(checkpoint::CheckNotCancelled(cancel));
     const auto piece = ids.subspan(begin, std::min<size_t>(kPieceOfPages, ids.size() - begin));
     crc = checkpoint::Crc32c(piece.data(), piece.size_bytes(), crc);
     const auto wrong = std::find_if(piece.begin(), piece.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
@@ -101,7 +102,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const 
   if (!text.ok()) return text.status();
   absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text->bytes(), cancel);
   if (!ids.ok()) return Annotate(ids.status(), *path);
-  if (absl::Status status = CheckUnchanged(dataset, text->bytes(), cancel); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckUnchanged(dataset, text->bytes(), cancel));
   if (tokenizer.BeginOfText()) ids->insert(ids->begin(), *tokenizer.BeginOfText());
   if (tokenizer.EndOfText()) ids->push_back(*tokenizer.EndOfText());
   if (const auto sound = CheckIds(*ids, tokenizer.VocabSize(), cancel); !sound.ok()) return Annotate(sound.status(), *path);
@@ -135,7 +136,7 @@ std::string UnfinishedName(const std::string& path) {
 
 // The folder is there and its owner's alone. One that was made looser, by an earlier version or by hand, is tightened.
 absl::Status MakePrivateFolder(const std::string& folder) {
-  if (absl::Status status = checkpoint::MakeFolders(folder); !status.ok()) return status;
+  RETURN_IF_ERROR(checkpoint::MakeFolders(folder));
   struct stat facts;
   if (stat(folder.c_str(), &facts) != 0) return checkpoint::FileError(folder, "cannot read", errno);
   if (facts.st_uid != geteuid())
@@ -197,14 +198,14 @@ absl::Status Store(const std::string& path, std::string_view header, const std::
 
 // Errors say what is wrong with the file as the end of a sentence; NotFound where none is, Cancelled.
 absl::StatusOr<TokenFile> TokenFile::Map(const std::string& path, const Wanted& wanted, const checkpoint::Cancel& cancel) {
-  if (absl::Status status = CheckOurs(path); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOurs(path));
   absl::StatusOr<checkpoint::MappedFile> file = checkpoint::MappedFile::Open(path);
   if (!file.ok()) return file.status();
   Header header;
   if (file->bytes().size() < sizeof(header)) return absl::DataLossError("is cut short");
   std::memcpy(&header, file->bytes().data(), sizeof(header));
   const std::string_view rest = file->bytes().substr(sizeof(header));
-  if (absl::Status status = header.Check(wanted, rest.size()); !status.ok()) return status;
+  RETURN_IF_ERROR(header.Check(wanted, rest.size()));
   TokenFile mapped;
   mapped.tokens_ = {reinterpret_cast<const int32_t*>(rest.data()), static_cast<size_t>(header.count)};
   const absl::StatusOr<uint32_t> crc = CheckIds(mapped.tokens_, wanted.vocab_size, cancel);
@@ -218,7 +219,7 @@ absl::StatusOr<TokenFile> TokenFile::Map(const std::string& path, const Wanted& 
 absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Tokenizer& tokenizer, const std::string& cache_folder,
                                           const checkpoint::Cancel& cancel) {
   if (cache_folder.empty()) return InMemory(Tokenize(dataset, tokenizer, cancel), "");
-  if (absl::Status status = MakePrivateFolder(cache_folder); !status.ok()) return status;
+  RETURN_IF_ERROR(MakePrivateFolder(cache_folder));
   RemoveAbandoned(cache_folder);
   const Wanted wanted = {dataset.sha256(), checkpoint::Sha256(tokenizer.Identity()), tokenizer.VocabSize()};
   const std::string key = checkpoint::Sha256(absl::StrCat(dataset.sha256(), " ", tokenizer.Identity()));
@@ -230,7 +231,7 @@ absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Toke
     warning = absl::StrCat("the token cache ", path, " ", cached.status().message(), ": the text is tokenized anew");
   absl::StatusOr<std::vector<int32_t>> ids = Tokenize(dataset, tokenizer, cancel);
   if (!ids.ok()) return ids.status();
-  if (absl::Status status = Store(path, Header::Of(wanted, *ids).Bytes(), *ids, cancel); !status.ok()) return status;
+  RETURN_IF_ERROR(Store(path, Header::Of(wanted, *ids).Bytes(), *ids, cancel));
   cached = Map(path, wanted, cancel);
   if (cached.ok()) cached->warning_ = std::move(warning);
   if (cached.ok() || absl::IsCancelled(cached.status())) return cached;

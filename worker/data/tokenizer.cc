@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "worker/checkpoint/files.h"
@@ -89,7 +90,7 @@ class Splitter {
         return FieldError("training.dataset_path", absl::StrCat("byte ", pcre2_get_startchar(match.get())),
                           absl::StrCat("not UTF-8 (", Message(result), "); convert the text, or use the byte tokenizer"));
       if (result < 0) return absl::InternalError(absl::StrCat("splitting the text at byte ", at, ": ", Message(result)));
-      if (absl::Status status = visit(text.substr(range[0], range[1] - range[0])); !status.ok()) return status;
+      RETURN_IF_ERROR(visit(text.substr(range[0], range[1] - range[0])));
     }
     return absl::OkStatus();
   }
@@ -123,7 +124,7 @@ class ByteTokenizer : public Tokenizer {
     std::vector<int32_t> ids;
     ids.reserve(text.size());
     while (!text.empty()) {
-      if (absl::Status status = checkpoint::CheckNotCancelled(cancel); !status.ok()) return status;
+      RETURN_IF_ERROR(checkpoint::CheckNotCancelled(cancel));
       for (const char byte : text.substr(0, kAskEvery)) ids.push_back(static_cast<unsigned char>(byte));
       text.remove_prefix(std::min(text.size(), kAskEvery));
     }

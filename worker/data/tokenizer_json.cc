@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::data {
@@ -170,12 +171,11 @@ absl::StatusOr<std::map<int64_t, std::string>> ReadAdded(const Json& list) {
 absl::Status ReadTokens(const Json& json, Vocabulary* out) {
   const Json& vocab = At(At(json, "model"), "vocab");
   if (!vocab.is_object() || vocab.empty()) return Fault("model.vocab", "", "must be an object of tokens");
-  auto added = ReadAdded(At(json, "added_tokens"));
-  if (!added.ok()) return added.status();
+  ASSIGN_OR_RETURN(auto added, ReadAdded(At(json, "added_tokens")));
   std::map<int64_t, std::string> tokens;
   for (const auto& [shown, id] : vocab.items()) {
     if (!id.is_number_integer()) return Fault("model.vocab", shown, "must have a whole number as its id");
-    if (added->contains(id.get<int64_t>())) continue;
+    if (added.contains(id.get<int64_t>())) continue;
     const auto bytes = ByteCharacters::Get().Read(shown);
     if (!bytes || bytes->empty()) return Fault("model.vocab", shown, "has a character that stands for no byte");
     if (!tokens.emplace(id.get<int64_t>(), *bytes).second) return Fault("model.vocab", shown, "has the id of another token");
@@ -184,7 +184,7 @@ absl::Status ReadTokens(const Json& json, Vocabulary* out) {
   if (tokens.empty() || tokens.begin()->first != 0 || tokens.rbegin()->first != count - 1)
     return Fault("model.vocab", "", "must have the ids from 0 on without a gap");
   for (auto& [id, bytes] : tokens) out->tokens.push_back(std::move(bytes));
-  for (auto& [id, name] : *added) {
+  for (auto& [id, name] : added) {
     if (id != count + static_cast<int64_t>(out->special.size()))
       return Fault("added_tokens", name, absl::StrCat("must have the ids from ", count, " on without a gap"));
     out->special.push_back(std::move(name));

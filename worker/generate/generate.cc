@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/comm/status_error.h"
 #include "worker/launch/memory.h"
@@ -52,13 +53,12 @@ absl::StatusOr<int64_t> PositionsFor(const v1::Model& model, int64_t prompt, int
 
 absl::StatusOr<std::unique_ptr<CachedModel>> LoadModel(const v1::Model& config, const model::ParameterSource& weights,
                                                        at::ScalarType dtype, int64_t positions) {
-  if (absl::Status status = CheckMemory(config, dtype, positions); !status.ok()) return status;
-  auto built = model::BuildModel(config);
-  if (!built.ok()) return built.status();
+  RETURN_IF_ERROR(CheckMemory(config, dtype, positions));
+  ASSIGN_OR_RETURN(auto built, model::BuildModel(config));
   std::unique_ptr<CachedModel> model;
   const absl::Status status = comm::CatchStatus([&] {
-    absl::Status loaded = LoadWeights(weights, dtype, built->get());
-    if (loaded.ok()) model = std::make_unique<CachedModel>(*std::move(built), dtype, positions);
+    absl::Status loaded = LoadWeights(weights, dtype, built.get());
+    if (loaded.ok()) model = std::make_unique<CachedModel>(std::move(built), dtype, positions);
     return loaded;
   });
   if (!status.ok()) return status;

@@ -17,6 +17,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/read_file.h"
@@ -144,15 +145,13 @@ Tree TreeOf(const Source& source, const std::string& prompt, const Sampling& sam
 template <class Show>
 absl::StatusOr<Text> Run(const Source& source, const std::string& prompt, const Sampling& sampling, const Show& show) {
   Text result;
-  auto ids = PromptIds(*source.tokenizer, prompt);
-  if (!ids.ok()) return ids.status();
-  result.prompt_ids = *std::move(ids);
+  ASSIGN_OR_RETURN(auto ids, PromptIds(*source.tokenizer, prompt));
+  result.prompt_ids = std::move(ids);
   const Limits limits = {absl::GetFlag(FLAGS_max_new_tokens), source.end_ids};
-  const auto positions = PositionsFor(source.model, static_cast<int64_t>(result.prompt_ids.size()), limits.max_new_tokens);
-  if (!positions.ok()) return positions.status();
+  ASSIGN_OR_RETURN(const auto positions,
+                   PositionsFor(source.model, static_cast<int64_t>(result.prompt_ids.size()), limits.max_new_tokens));
   const at::ScalarType dtype = absl::GetFlag(FLAGS_dtype) == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  auto model = LoadModel(source.model, source.weights, dtype, *positions);
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(auto model, LoadModel(source.model, source.weights, dtype, positions));
   // The first signal ends the text in order, the second at once.
   struct sigaction action = {};
   action.sa_handler = OnSignal;
@@ -165,7 +164,7 @@ absl::StatusOr<Text> Run(const Source& source, const std::string& prompt, const 
     result.text += piece;
     show(piece);
   };
-  const auto finish = Generate(**model, result.prompt_ids, limits, sampler, [&](int32_t token) {
+  const auto finish = Generate(*model, result.prompt_ids, limits, sampler, [&](int32_t token) {
     result.ids.push_back(token);
     add(stream.Add(BytesOf(source, token)));
     return !interrupted;

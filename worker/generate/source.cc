@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/read_file.h"
@@ -82,9 +83,8 @@ std::string TokenizerIn(const std::string& folder) {
 absl::Status AddEndIds(const std::string& folder, std::vector<int32_t>* ids) {
   for (const char* name : {"/generation_config.json", "/config.json"}) {
     if (!IsFile(folder + name)) continue;
-    const auto text = ReadFile(folder + name, kMostTextBytes);
-    if (!text.ok()) return text.status();
-    const auto json = ParseJsonTree(*text);
+    ASSIGN_OR_RETURN(const auto text, ReadFile(folder + name, kMostTextBytes));
+    const auto json = ParseJsonTree(text);
     if (!json.ok()) return Annotate(json.status(), folder + name);
     if (!json->is_object() || !json->contains("eos_token_id") || (*json)["eos_token_id"].is_null()) continue;
     const Tree& end = (*json)["eos_token_id"];
@@ -98,9 +98,8 @@ absl::Status AddEndIds(const std::string& folder, std::vector<int32_t>* ids) {
 }
 
 absl::Status LoadTokenizer(const std::string& path, Source* source) {
-  auto tokenizer = data::LoadTokenizer(path);
-  if (!tokenizer.ok()) return tokenizer.status();
-  source->tokenizer = *std::move(tokenizer);
+  ASSIGN_OR_RETURN(auto tokenizer, data::LoadTokenizer(path));
+  source->tokenizer = std::move(tokenizer);
   if (const auto end = source->tokenizer->EndOfText()) source->end_ids.push_back(*end);
   return data::CheckFits(*source->tokenizer, source->model.vocab_size());
 }
@@ -116,11 +115,10 @@ absl::Status OpenWeights(const std::string& folder, Source* source) {
 }
 
 absl::StatusOr<Source> OpenFolder(const Wanted& wanted, const std::string& folder) {
-  auto model = model::ReadHfConfig(folder);
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(auto model, model::ReadHfConfig(folder));
   Source source;
   source.what = folder;
-  source.model = *std::move(model);
+  source.model = std::move(model);
   const std::string tokenizer = wanted.tokenizer.empty() ? TokenizerIn(folder) : wanted.tokenizer;
   if (tokenizer.empty())
     return FieldError("--tokenizer", "",
@@ -147,15 +145,14 @@ absl::Status LoadTrainedTokenizer(const v1::CheckpointManifest& manifest, const 
 }
 
 absl::StatusOr<int64_t> ChooseStep(const std::string& root, std::optional<int64_t> step) {
-  const auto steps = checkpoint::ListCheckpoints(root);
-  if (!steps.ok()) return steps.status();
-  if (steps->empty())
+  ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));
+  if (steps.empty())
     return FieldError(kPath, root, "holds no committed checkpoint yet: `lego train` writes them every checkpoint.interval steps",
                       absl::StatusCode::kNotFound);
-  if (!step) return steps->back();
-  if (std::find(steps->begin(), steps->end(), *step) != steps->end()) return *step;
+  if (!step) return steps.back();
+  if (std::find(steps.begin(), steps.end(), *step) != steps.end()) return *step;
   return FieldError("--step", absl::StrCat(*step),
-                    absl::StrCat("is no committed checkpoint of ", root, "; there are ", absl::StrJoin(*steps, ", ")),
+                    absl::StrCat("is no committed checkpoint of ", root, "; there are ", absl::StrJoin(steps, ", ")),
                     absl::StatusCode::kNotFound);
 }
 
@@ -164,13 +161,12 @@ absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
   // Checkpoints are often removed once there is an export.
   const bool only_export = !wanted.step && !HasCheckpoint(run, {}) && HasExport(run);
   if (only_export) return OpenFolder(wanted, exported);
-  const auto step = ChooseStep(root, wanted.step);
-  if (!step.ok()) return step.status();
-  auto reader = checkpoint::CheckpointReader::Open(root, *step, /*build_version=*/"");
-  if (!reader.ok()) return Annotate(reader.status(), absl::StrCat("step ", *step, " (--step takes another one)"));
-  const bool is_exported = launch::IsExported(run, root, *step);
+  ASSIGN_OR_RETURN(const auto step, ChooseStep(root, wanted.step));
+  auto reader = checkpoint::CheckpointReader::Open(root, step, /*build_version=*/"");
+  if (!reader.ok()) return Annotate(reader.status(), absl::StrCat("step ", step, " (--step takes another one)"));
+  const bool is_exported = launch::IsExported(run, root, step);
   Source source;
-  source.what = absl::StrCat(run, " at step ", *step, is_exported ? ", from its Hugging Face folder" : "");
+  source.what = absl::StrCat(run, " at step ", step, is_exported ? ", from its Hugging Face folder" : "");
   source.model = reader->manifest().model();
   const std::string beside = is_exported && wanted.tokenizer.empty() ? TokenizerIn(exported) : "";
   absl::Status status =

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "worker/comm/runtime.h"
 #include "worker/graph/ivalue_constant.h"
 #include "worker/graph/operands.h"
@@ -82,9 +83,8 @@ struct Executor::Impl {
 
   absl::Status Prepare() {
     for (const Operator& op : trace.operators) {
-      auto handle = FindOperator(op.name);
-      if (!handle.ok()) return handle.status();
-      operators.push_back(*handle);
+      ASSIGN_OR_RETURN(auto handle, FindOperator(op.name));
+      operators.push_back(handle);
       uses_runtime |= absl::StartsWith(op.name, "lego::");
     }
     for (uint32_t value = 0; value < values.size(); ++value) values_of[trace.values[value].storage].push_back(value);
@@ -262,7 +262,7 @@ Executor::~Executor() = default;
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Trace& trace, c10::Device device) {
   auto impl = std::make_unique<Impl>(trace, device);
-  if (absl::Status status = impl->Prepare(); !status.ok()) return status;
+  RETURN_IF_ERROR(impl->Prepare());
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/data/dataset_facts.h"
 
@@ -46,10 +47,10 @@ absl::Status CheckPath(const char* field, const std::string& path, const std::ve
 // Weights are a file, or a folder whose files are opened by name.
 absl::Status CheckWeights(const std::string& path, const std::vector<std::string>& roots) {
   constexpr char kField[] = "model.initial_load_path";
-  if (absl::Status status = CheckPath(kField, path, roots); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckPath(kField, path, roots));
   std::error_code error;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    if (absl::Status status = CheckPath(kField, entry->path().string(), roots); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckPath(kField, entry->path().string(), roots));
   }
   return absl::OkStatus();
 }
@@ -67,9 +68,8 @@ std::vector<std::string> DefaultDataRoots() {
 }
 
 absl::Status CheckDataRoots(const v1::Recipe& recipe, const std::vector<std::string>& roots) {
-  const auto text = data::DatasetPath(recipe.training().dataset_path());
-  if (!text.ok()) return text.status();
-  absl::Status status = CheckPath("training.dataset_path", *text, roots);
+  ASSIGN_OR_RETURN(const auto text, data::DatasetPath(recipe.training().dataset_path()));
+  absl::Status status = CheckPath("training.dataset_path", text, roots);
   const std::string& tokenizer = recipe.model().tokenizer_path();
   if (status.ok() && tokenizer != "byte") status = CheckPath("model.tokenizer_path", tokenizer, roots);
   const std::string& weights = recipe.model().initial_load_path();

@@ -1,5 +1,6 @@
 #include "worker/launch/export_mark.h"
 
+#include "core/status.h"
 #include "proto/json/json.h"
 #include "proto/legoai/v1/run.pb.h"
 #include "worker/checkpoint/files.h"
@@ -23,20 +24,19 @@ bool IsExported(const std::string& run_directory, const std::string& checkpoints
 
 absl::Status BeginExport(const std::string& run_directory, std::string* folder) {
   *folder = PartialExportPath(run_directory);
-  if (absl::Status status = checkpoint::RemoveAll(*folder); !status.ok()) return status;
+  RETURN_IF_ERROR(checkpoint::RemoveAll(*folder));
   return checkpoint::MakeFolders(*folder);
 }
 
 absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
                           std::string_view build_version, const checkpoint::BytesDone& done) {
-  const auto digest = checkpoint::ManifestDigest(checkpoints, step);
-  if (!digest.ok()) return digest.status();
+  ASSIGN_OR_RETURN(const auto digest, checkpoint::ManifestDigest(checkpoints, step));
   v1::Export mark;
   mark.set_step(step);
-  mark.set_checkpoint_sha256(*digest);
+  mark.set_checkpoint_sha256(digest);
   mark.set_build_version(std::string(build_version));
   const std::string folder = PartialExportPath(run_directory);
-  if (absl::Status status = checkpoint::WriteFile(MarkPath(folder), ToJson(mark) + "\n"); !status.ok()) return status;
+  RETURN_IF_ERROR(checkpoint::WriteFile(MarkPath(folder), ToJson(mark) + "\n"));
   return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory), done);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
@@ -30,9 +31,8 @@ absl::Status GoOnFrom(const TrainRequest& request, const std::string& root, int6
     const char* remedy = request.lease ? "" : " (remove it to go on from an earlier one, or begin anew with --fresh)";
     return Annotate(manifest.status(), absl::StrCat("cannot go on from ", checkpoint::StepDirectory(root, step), remedy));
   }
-  auto changes = CheckGoesOn(*manifest, prepared->start);
-  if (!changes.ok()) return changes.status();
-  prepared->changes = *std::move(changes);
+  ASSIGN_OR_RETURN(auto changes, CheckGoesOn(*manifest, prepared->start));
+  prepared->changes = std::move(changes);
   prepared->checkpoint = step;
   v1::Start& start = prepared->start;
   start.set_resume_step(step);
@@ -102,18 +102,16 @@ absl::Status NoneLoads(const std::vector<v1::CheckpointDamage>& damaged, const s
 
 absl::Status TakeLatest(const TrainRequest& request, PreparedTraining* prepared) {
   const std::string root = CheckpointsPath(prepared->start.run_directory());
-  const auto steps = checkpoint::ListCheckpoints(root);
-  if (!steps.ok()) return steps.status();
-  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
+  ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const absl::Status status = GoOnFrom(request, root, *step, prepared);
     const auto damage = checkpoint::GetDamage(status);
     if (!damage) return status;
     prepared->damaged.push_back(*damage);
   }
-  const auto aside = checkpoint::ListPutAside(root);
-  if (!aside.ok()) return aside.status();
-  if (prepared->damaged.empty() && aside->empty()) return absl::OkStatus();
-  return NoneLoads(prepared->damaged, *aside, root);
+  ASSIGN_OR_RETURN(const auto aside, checkpoint::ListPutAside(root));
+  if (prepared->damaged.empty() && aside.empty()) return absl::OkStatus();
+  return NoneLoads(prepared->damaged, aside, root);
 }
 
 }  // namespace

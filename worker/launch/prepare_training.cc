@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/data/dataset_facts.h"
 #include "worker/data/loader.h"
@@ -42,26 +43,21 @@ absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims&
                       const checkpoint::Cancel& cancel, PreparedTraining* prepared) {
   const v1::Recipe& recipe = prepared->start.recipe();
   const v1::Training& training = recipe.training();
-  auto facts = data::DatasetFacts(training.dataset_path(), cancel);
-  if (!facts.ok()) return facts.status();
-  if (absl::Status status = CheckText(request.dataset, *facts); !status.ok()) return status;
-  *prepared->start.mutable_dataset() = *std::move(facts);
-  const auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
-  if (!tokenizer.ok()) return tokenizer.status();
-  prepared->start.set_tokenizer_identity((*tokenizer)->Identity());
-  if (absl::Status fits = data::CheckFits(**tokenizer, prepared->start.model().vocab_size()); !fits.ok()) {
+  ASSIGN_OR_RETURN(auto facts, data::DatasetFacts(training.dataset_path(), cancel));
+  RETURN_IF_ERROR(CheckText(request.dataset, facts));
+  *prepared->start.mutable_dataset() = std::move(facts);
+  ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(recipe.model().tokenizer_path()));
+  prepared->start.set_tokenizer_identity(tokenizer->Identity());
+  if (absl::Status fits = data::CheckFits(*tokenizer, prepared->start.model().vocab_size()); !fits.ok()) {
     const v1::FieldViolation fault = GetFieldViolation(fits).value_or(v1::FieldViolation());
     return FieldError(fault.field(), recipe.model().tokenizer_path(), absl::StrCat("has ", fault.value(), ", ", fault.remedy()));
   }
-  const auto file = data::TokenFile::Open(prepared->start.dataset(), **tokenizer, cache_folder, cancel);
-  if (!file.ok()) return file.status();
-  const auto text = data::TextDataset::Create(file->tokens(), data::OptionsOf(training));
-  if (!text.ok()) return text.status();
-  prepared->tokens = static_cast<int64_t>(file->tokens().size());
-  prepared->warning = file->warning();
-  const auto entropy = data::UnigramEntropy(file->tokens(), cancel);
-  if (!entropy.ok()) return entropy.status();
-  prepared->unigram_entropy = *entropy;
+  ASSIGN_OR_RETURN(const auto file, data::TokenFile::Open(prepared->start.dataset(), *tokenizer, cache_folder, cancel));
+  ASSIGN_OR_RETURN(const auto text, data::TextDataset::Create(file.tokens(), data::OptionsOf(training)));
+  prepared->tokens = static_cast<int64_t>(file.tokens().size());
+  prepared->warning = file.warning();
+  ASSIGN_OR_RETURN(const auto entropy, data::UnigramEntropy(file.tokens(), cancel));
+  prepared->unigram_entropy = entropy;
   return data::MakeLayout(0, dims.dp(), dims.local_batch(), dims.global_batch()).status();
 }
 
@@ -111,27 +107,26 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
                                                  const checkpoint::Cancel& cancel) {
   PreparedTraining prepared;
   v1::Start& start = prepared.start;
-  const auto dims = parallel::ParallelDims::Create(request.recipe, request.model, request.nproc);
-  if (!dims.ok()) return dims.status();
-  *start.mutable_recipe() = dims->Resolve(request.recipe);
+  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(request.recipe, request.model, request.nproc));
+  *start.mutable_recipe() = dims.Resolve(request.recipe);
   start.set_run_directory(start.recipe().job().dump_folder());
-  if (absl::Status status = CheckWeightsStay(request, start); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWeightsStay(request, start));
   if (request.data_roots) {
-    if (absl::Status status = CheckDataRoots(start.recipe(), *request.data_roots); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckDataRoots(start.recipe(), *request.data_roots));
   }
-  if (absl::Status status = CheckProgram(request.trainer); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckProgram(request.trainer));
   *start.mutable_model() = request.model;
   start.set_world_size(request.nproc);
   start.set_build_version(std::string(BuildVersion()));
   start.set_device(request.device);
   start.set_threads(request.threads);
   start.set_accept_other_build(request.accept_other_build);
-  start.set_model_flops_per_token(model::FlopsPerToken(request.model, dims->seq_len()));
+  start.set_model_flops_per_token(model::FlopsPerToken(request.model, dims.seq_len()));
   start.set_peak_flops_per_second(request.peak_flops_per_second);
   prepared.parameters = model::ParameterCount(request.model);
-  if (absl::Status status = ReadText(request, *dims, cache_folder, cancel, &prepared); !status.ok()) return status;
-  if (absl::Status status = FindCheckpoint(request, &prepared); !status.ok()) return status;
-  if (absl::Status status = CheckInitialWeights(prepared); !status.ok()) return status;
+  RETURN_IF_ERROR(ReadText(request, dims, cache_folder, cancel, &prepared));
+  RETURN_IF_ERROR(FindCheckpoint(request, &prepared));
+  RETURN_IF_ERROR(CheckInitialWeights(prepared));
   return prepared;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::launch {
@@ -127,7 +128,7 @@ v1::Model CanonicalModel(v1::Model model) {
 absl::StatusOr<std::vector<std::string>> CheckGoesOn(const v1::CheckpointManifest& manifest, const v1::Start& start) {
   const Comparison comparison(manifest, start);
   const v1::Recipe& recipe = start.recipe();
-  if (absl::Status status = CompareModels(manifest.model(), start.model(), comparison); !status.ok()) return status;
+  RETURN_IF_ERROR(CompareModels(manifest.model(), start.model(), comparison));
   for (std::string_view key : kFixed) {
     const std::string then = ValueOf(manifest.recipe(), key), now = ValueOf(recipe, key);
     if (now != then) return comparison.Refuse(key, now, then);

@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/toml/toml.h"
@@ -118,7 +119,7 @@ absl::Status RunDirectory::OpenMetrics() {
 
 absl::Status RunDirectory::AppendMetrics(const v1::StepMetrics& metrics) {
   if (metrics_fd_ < 0) {
-    if (absl::Status status = OpenMetrics(); !status.ok()) return status;
+    RETURN_IF_ERROR(OpenMetrics());
   }
   const std::string line = ToJson(metrics, -1) + "\n";
   const ssize_t written = write(metrics_fd_, line.data(), line.size());

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "worker/checkpoint/damage.h"
@@ -41,10 +42,9 @@ void NoteCheckpoint(const PreparedTraining& prepared, v1::RunAttempt* attempt) {
 // run.json with the attempt that begins now.
 absl::StatusOr<v1::Run> BeginAttempt(const PreparedTraining& prepared, const std::optional<LeasedAttempt>& lease) {
   const v1::Start& start = prepared.start;
-  auto kept = ReadRun(start.run_directory());
-  if (!kept.ok()) return kept.status();
-  v1::Run run = kept->has_value() ? **kept : v1::Run();
-  if (!kept->has_value()) run.set_build_version(start.build_version());
+  ASSIGN_OR_RETURN(auto kept, ReadRun(start.run_directory()));
+  v1::Run run = kept.has_value() ? *kept : v1::Run();
+  if (!kept.has_value()) run.set_build_version(start.build_version());
   run.set_model(start.model().name());
   run.set_parameters(prepared.parameters);
   run.set_seed(start.recipe().training().seed());
@@ -89,8 +89,8 @@ absl::Status PutAside(const std::string& path, int64_t attempt) {
 
 absl::Status BeginAnew(const std::string& run_directory, int64_t attempt) {
   const std::string checkpoints = CheckpointsPath(run_directory);
-  if (absl::Status status = PutAside(HuggingFacePath(run_directory), attempt); !status.ok()) return status;
-  if (absl::Status status = PutAside(checkpoints, attempt); !status.ok()) return status;
+  RETURN_IF_ERROR(PutAside(HuggingFacePath(run_directory), attempt));
+  RETURN_IF_ERROR(PutAside(checkpoints, attempt));
   return checkpoint::MakeFolders(checkpoints);
 }
 
@@ -211,9 +211,8 @@ void Summarize(std::vector<v1::StepMetrics> metrics, TrainOutcome* outcome) {
 
 // What an earlier attempt has finished, told from its files.
 absl::StatusOr<TrainOutcome> FinishedBefore(TrainOutcome outcome, PreparedTraining prepared) {
-  auto metrics = ReadMetrics(outcome.run_directory);
-  if (!metrics.ok()) return metrics.status();
-  Summarize(LatestOfEachStep(*metrics), &outcome);
+  ASSIGN_OR_RETURN(auto metrics, ReadMetrics(outcome.run_directory));
+  Summarize(LatestOfEachStep(metrics), &outcome);
   int64_t peak = 0;
   for (const v1::StepMetrics& entry : outcome.metrics) peak = std::max(peak, entry.peak_memory_bytes());
   if (peak > 0) outcome.peak_memory_bytes = {peak};
@@ -398,7 +397,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   for (const std::string& change : prepared->changes) Warn(callbacks, change);
   if (!prepared->warning.empty()) Warn(callbacks, prepared->warning);
   for (const v1::CheckpointDamage& damage : prepared->damaged) {
-    if (absl::Status status = PutDamagedAside(damage, GoesOn(*prepared), callbacks); !status.ok()) return status;
+    RETURN_IF_ERROR(PutDamagedAside(damage, GoesOn(*prepared), callbacks));
   }
   TrainOutcome outcome;
   outcome.run_directory = path;
@@ -413,7 +412,7 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   prepared->start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
   RemoveLeftovers(path, callbacks);
   if (request.fresh) {
-    if (absl::Status status = BeginAnew(path, outcome.attempt); !status.ok()) return status;
+    RETURN_IF_ERROR(BeginAnew(path, outcome.attempt));
   }
   RemoveFlightRecords(path);
   status = WhenThereIsRoom(callbacks, stop, [&] { return WriteBeginning(*directory, prepared->start, *run); });

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/launch/pending_commits.h"
@@ -211,7 +212,7 @@ absl::Status TrainerLink::Await(const char* what, const std::function<bool()>& a
     return sent;
   };
   while (!changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), answered)) {
-    if (absl::Status sent = tell(waits ? waits() : ""); !sent.ok()) return sent;
+    RETURN_IF_ERROR(tell(waits ? waits() : ""));
   }
   waits_for_ = "";
   return told ? tell("") : absl::OkStatus();
@@ -220,7 +221,7 @@ absl::Status TrainerLink::Await(const char* what, const std::function<bool()>& a
 absl::Status TrainerLink::Meet() {
   v1::FromTrainer message;
   message.mutable_arrived()->set_meeting(++arrived_);
-  if (absl::Status sent = Send(std::move(message)); !sent.ok()) return sent;
+  RETURN_IF_ERROR(Send(std::move(message)));
   return Await("a meeting of all ranks", [this] { return met_ >= arrived_; });
 }
 

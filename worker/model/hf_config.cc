@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/read_file.h"
@@ -312,10 +313,10 @@ absl::StatusOr<v1::Model> ReadHfConfig(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path file = fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
-  const auto text = ReadFileOf("model.name", file.string(), kMostTextBytes, "give the path of a config.json, or of its folder");
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(const auto text,
+                   ReadFileOf("model.name", file.string(), kMostTextBytes, "give the path of a config.json, or of its folder"));
   const fs::path folder = fs::absolute(file, ignored).lexically_normal().parent_path();
-  auto model = ParseHfConfig(*text, folder.filename().string());
+  auto model = ParseHfConfig(text, folder.filename().string());
   return model.ok() ? model : Annotate(model.status(), file.string());
 }
 

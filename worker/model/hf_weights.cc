@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/checkpoint/dtypes.h"
 #include "worker/checkpoint/files.h"
@@ -133,7 +134,7 @@ absl::StatusOr<HfWeights> HfWeights::Open(const std::string& path, const v1::Mod
   absl::StatusOr<checkpoint::SafetensorsReader> reader = checkpoint::SafetensorsReader::Open(path);
   if (!reader.ok()) return reader.status();
   HfWeights weights(*std::move(reader), HfTensors(model));
-  if (absl::Status status = weights.Check(model); !status.ok()) return status;
+  RETURN_IF_ERROR(weights.Check(model));
   return weights;
 }
 
@@ -172,9 +173,10 @@ absl::Status HfWeights::Check(const v1::Model& model) {
       // Some versions of transformers take the embedding for it, others untie the two.
       const v1::DType tied = (*reader_.Find(embedding))->dtype;
       if (info.dtype != tied) {
-        return WeightsError(info.name, std::string(checkpoint::SafetensorsName(info.dtype)),
-                            absl::StrCat("is of another type than ", embedding, " (", std::string(checkpoint::SafetensorsName(tied)),
-                                         "), to which config.json ties it: remove the tensor"));
+        return WeightsError(
+            info.name, std::string(checkpoint::SafetensorsName(info.dtype)),
+            absl::StrCat("is of another type than ", embedding, " (", std::string(checkpoint::SafetensorsName(tied)),
+                         "), to which config.json ties it: remove the tensor"));
       }
       if (*reader_.Bytes(info.name) == *reader_.Bytes(embedding)) continue;
       return WeightsError(info.name, ShapeText(info.shape),
@@ -201,7 +203,7 @@ absl::Status HfWeights::Load(const parallel::ShardSpec& spec, float* out) const 
   absl::StatusOr<const TensorInfo*> info = reader_.Find(place.stored);
   if (!info.ok()) return info.status();
   std::vector<char> stored(spec.Elements() * checkpoint::DTypeBytes((*info)->dtype));
-  if (absl::Status status = reader_.Read(place.stored, part, stored.data()); !status.ok()) return status;
+  RETURN_IF_ERROR(reader_.Read(place.stored, part, stored.data()));
   if (place.transposed) {
     const int64_t rows = part.sizes[0], columns = part.sizes[1];
     Convert(**info, stored.data(), spec.Elements(), out, [&](int64_t i) { return i % columns * rows + i / columns; });
@@ -233,8 +235,7 @@ absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, c
   const std::vector<HfTensor> tensors = HfTensors(model);
   std::vector<checkpoint::TensorSpec> specs;
   for (const HfTensor& tensor : tensors) specs.push_back({tensor.name, v1::FLOAT32, tensor.shape});
-  auto writer = checkpoint::SafetensorsFolderWriter::Create(folder, specs, checkpoint::kMaxFileBytes, done);
-  if (!writer.ok()) return writer.status();
+  ASSIGN_OR_RETURN(auto writer, checkpoint::SafetensorsFolderWriter::Create(folder, specs, checkpoint::kMaxFileBytes, done));
   for (const HfTensor& tensor : tensors) {
     std::vector<float> stored(checkpoint::Volume(tensor.shape)), parameter(checkpoint::Volume(tensor.parameter_shape));
     for (size_t i = 0; i < tensor.parameters.size(); ++i) {
@@ -243,9 +244,9 @@ absl::Status ExportHfFolder(const v1::Model& model, const std::string& folder, c
       PutInto(parameter, tensor, i, &stored);
     }
     const int64_t bytes = static_cast<int64_t>(stored.size() * sizeof(float));
-    if (absl::Status status = writer->Write(tensor.name, stored.data(), bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(writer.Write(tensor.name, stored.data(), bytes));
   }
-  if (absl::Status status = writer->Finish(); !status.ok()) return status;
+  RETURN_IF_ERROR(writer.Finish());
   return checkpoint::ReplaceFile(folder + "/config.json", WriteHfConfig(model));
 }
 

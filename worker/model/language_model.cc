@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/model/gpt2.h"
 #include "worker/model/llama.h"
@@ -81,7 +82,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> BuildModel(const v1::Model& confi
   if (config.architecture() != v1::LLAMA && config.architecture() != v1::GPT2) {
     return FieldError("model.architecture", v1::Architecture_Name(config.architecture()), "not known; use LLAMA or GPT2");
   }
-  if (absl::Status status = CheckConfig(config); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckConfig(config));
   auto context = std::make_shared<StepContext>();
   std::vector<Layer> layers = config.architecture() == v1::LLAMA ? LlamaLayers(config, context) : Gpt2Layers(config, context);
   return std::make_unique<LanguageModel>(config, std::move(layers), std::move(context));

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/status.h"
 #include "proto/errors.h"
 
 namespace legoai::parallel {
@@ -18,13 +19,11 @@ absl::StatusOr<c10::ScalarType> TypeOf(const char* field, v1::DType dtype) {
 }  // namespace
 
 absl::StatusOr<Precision> PrecisionOf(const v1::Training& training) {
-  auto param = TypeOf("training.mixed_precision_param",
-                      training.has_mixed_precision_param() ? training.mixed_precision_param() : v1::BFLOAT16);
-  if (!param.ok()) return param.status();
-  auto reduce = TypeOf("training.mixed_precision_reduce",
-                       training.has_mixed_precision_reduce() ? training.mixed_precision_reduce() : v1::FLOAT32);
-  if (!reduce.ok()) return reduce.status();
-  return Precision{*param, *reduce};
+  ASSIGN_OR_RETURN(auto param, TypeOf("training.mixed_precision_param",
+                                      training.has_mixed_precision_param() ? training.mixed_precision_param() : v1::BFLOAT16));
+  ASSIGN_OR_RETURN(auto reduce, TypeOf("training.mixed_precision_reduce",
+                                       training.has_mixed_precision_reduce() ? training.mixed_precision_reduce() : v1::FLOAT32));
+  return Precision{param, reduce};
 }
 
 }  // namespace legoai::parallel

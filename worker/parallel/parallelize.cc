@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "worker/comm/runtime.h"
 #include "worker/graph/annotation.h"
 #include "worker/model/init.h"
@@ -33,22 +34,21 @@ void Initialize(model::Parameter& p, uint64_t seed) {
 
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const v1::Recipe& recipe,
                                               const ParallelDims& dims) {
-  auto precision = PrecisionOf(recipe.training());
-  if (!precision.ok()) return precision.status();
+  ASSIGN_OR_RETURN(auto precision, PrecisionOf(recipe.training()));
   ParallelizedModel result;
   result.model = std::move(model);
-  result.precision = *precision;
+  result.precision = precision;
   result.seq_len = dims.seq_len();
 
   // 1. Pipeline: only this stage's layers remain.
   KeepStage(*result.model, dims, comm::CurrentRuntime().rank());
   // 2. Tensor parallelism cuts weights in any dimension and changes layouts inside the blocks.
-  if (absl::Status status = ApplyTensorParallel(result.model.get(), recipe); !status.ok()) return status;
+  RETURN_IF_ERROR(ApplyTensorParallel(result.model.get(), recipe));
   // 3. Checkpointing: what it recomputes includes the collectives of 2, and not the gathers of 4.
-  if (absl::Status status = ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint()); !status.ok()) return status;
+  RETURN_IF_ERROR(ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint()));
   // 4. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
   DataParallelOptions options;
-  options.precision = *precision;
+  options.precision = precision;
   options.reshard_after_forward = dims.reshard_after_forward();
   options.reduce_each_microbatch = dims.pp() == 1;
   result.data_parallel = std::make_unique<DataParallel>(*result.model, options);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/faults.h"
@@ -227,9 +228,8 @@ absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides&
 }
 
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides) {
-  const auto text = ReadFileOf("recipe", path, kMostTextBytes, "give the path of a TOML file");
-  if (!text.ok()) return text.status();
-  auto recipe = ParseRecipe(*text, overrides);
+  ASSIGN_OR_RETURN(const auto text, ReadFileOf("recipe", path, kMostTextBytes, "give the path of a TOML file"));
+  auto recipe = ParseRecipe(text, overrides);
   return recipe.ok() ? recipe : Annotate(recipe.status(), path);
 }
 

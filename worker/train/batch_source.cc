@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/data/tokenizer.h"
 #include "worker/parallel/loss_function.h"
@@ -16,38 +17,35 @@ absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const v1::Recip
                                                                  const v1::Dataset& dataset, const parallel::ParallelDims& dims,
                                                                  int64_t rank, const std::string& cache_folder,
                                                                  int64_t next_sample, const checkpoint::Cancel& cancel) {
-  auto tokenizer = data::LoadTokenizer(recipe.model().tokenizer_path());
-  if (!tokenizer.ok()) return tokenizer.status();
-  if (absl::Status fits = data::CheckFits(**tokenizer, model.vocab_size()); !fits.ok()) return fits;
-  auto tokens = data::TokenFile::Open(dataset, **tokenizer, cache_folder, cancel);
-  if (!tokens.ok()) return tokens.status();
-  std::unique_ptr<BatchSource> source(new BatchSource(*std::move(tokens)));
-  source->vocab_size_ = (*tokenizer)->VocabSize();
+  ASSIGN_OR_RETURN(auto tokenizer, data::LoadTokenizer(recipe.model().tokenizer_path()));
+  RETURN_IF_ERROR(data::CheckFits(*tokenizer, model.vocab_size()));
+  ASSIGN_OR_RETURN(auto tokens, data::TokenFile::Open(dataset, *tokenizer, cache_folder, cancel));
+  std::unique_ptr<BatchSource> source(new BatchSource(std::move(tokens)));
+  source->vocab_size_ = tokenizer->VocabSize();
   source->cache_folder_ = cache_folder;
 
   const v1::Training& training = recipe.training();
-  auto text = data::TextDataset::Create(source->token_file_.tokens(), data::OptionsOf(training));
-  if (!text.ok()) return text.status();
-  source->dataset_ = std::make_unique<data::TextDataset>(*std::move(text));
-  const auto layout = data::MakeLayout(dims.DataParallelRank(rank), dims.dp(), dims.local_batch(), dims.global_batch());
-  if (!layout.ok()) return layout.status();
-  source->loader_ = std::make_unique<data::Loader>(source->dataset_.get(), *layout, next_sample);
-  source->tokens_.resize(layout->Rows() * training.seq_len());
+  ASSIGN_OR_RETURN(auto text, data::TextDataset::Create(source->token_file_.tokens(), data::OptionsOf(training)));
+  source->dataset_ = std::make_unique<data::TextDataset>(std::move(text));
+  ASSIGN_OR_RETURN(const auto layout,
+                   data::MakeLayout(dims.DataParallelRank(rank), dims.dp(), dims.local_batch(), dims.global_batch()));
+  source->loader_ = std::make_unique<data::Loader>(source->dataset_.get(), layout, next_sample);
+  source->tokens_.resize(layout.Rows() * training.seq_len());
   source->targets_.resize(source->tokens_.size());
-  source->samples_.resize(layout->Rows());
+  source->samples_.resize(layout.Rows());
   return source;
 }
 
 absl::Status BatchSource::Next(StepInputs& inputs) {
   loader_->Next(tokens_.data(), targets_.data(), samples_.data());
-  if (absl::Status status = CheckIds(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckIds());
   CopyTo(inputs);
   return absl::OkStatus();
 }
 
 absl::Status BatchSource::Validation(int64_t batch, StepInputs& inputs) {
   loader_->Validation(batch, parallel::kIgnoredTarget, tokens_.data(), targets_.data(), samples_.data());
-  if (absl::Status status = CheckIds(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckIds());
   CopyTo(inputs);
   return absl::OkStatus();
 }
@@ -66,7 +64,7 @@ absl::Status BatchSource::CheckIds() const {
                      cache_folder_),
         absl::StatusCode::kDataLoss);
   };
-  if (absl::Status status = check(tokens_, "token", /*padded=*/false); !status.ok()) return status;
+  RETURN_IF_ERROR(check(tokens_, "token", /*padded=*/false));
   return check(targets_, "target", /*padded=*/true);
 }
 

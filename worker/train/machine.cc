@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/comm/cpu_memory.h"
 #include "worker/comm/gloo_communicator.h"
@@ -39,11 +40,10 @@ absl::StatusOr<std::unique_ptr<comm::Communicator>> NoCommunicator(const graph::
 absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> RecorderOf(const v1::Start& start, const std::vector<graph::Group>& groups,
                                                                  bool cuda) {
   const v1::CommSection& section = start.recipe().comm();
-  auto ring =
-      comm::FlightRing::Create(launch::FlightRingPath(start.run_directory(), start.rank()), start.rank(), start.world_size(),
-                               groups, section.trace_buf_size(), cuda ? "nccl" : "gloo", 1000 * section.train_timeout_seconds());
-  if (!ring.ok()) return ring.status();
-  return std::make_unique<comm::FlightRecorder>(*std::move(ring));
+  ASSIGN_OR_RETURN(auto ring, comm::FlightRing::Create(launch::FlightRingPath(start.run_directory(), start.rank()), start.rank(),
+                                                       start.world_size(), groups, section.trace_buf_size(),
+                                                       cuda ? "nccl" : "gloo", 1000 * section.train_timeout_seconds()));
+  return std::make_unique<comm::FlightRecorder>(std::move(ring));
 }
 
 // The rank's own, by its UUID, or by its rank where nobody has given it one.
@@ -77,13 +77,12 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
     at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));
     return std::unique_ptr<Machine>(new Machine(c10::Device(c10::kCPU)));
   }
-  const auto plugin = comm::LoadCudaPlugin();
-  if (!plugin.ok()) return plugin.status();
-  const absl::StatusOr<int> index = GpuOf(start, **plugin);
+  ASSIGN_OR_RETURN(const auto plugin, comm::LoadCudaPlugin());
+  const absl::StatusOr<int> index = GpuOf(start, *plugin);
   if (!index.ok()) return index.status();
-  if (absl::Status status = (*plugin)->select_device(*index); !status.ok()) return status;
+  RETURN_IF_ERROR(plugin->select_device(*index));
   std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*index))));
-  machine->plugin_ = *plugin;
+  machine->plugin_ = plugin;
   at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));  // initial weights are drawn on the host
   return machine;
 }
@@ -91,9 +90,8 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
 Machine::~Machine() = default;
 
 absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::ParallelDims& dims) {
-  auto recorder = RecorderOf(start, dims.Groups(start.rank()), plugin_ != nullptr);
-  if (!recorder.ok()) return recorder.status();
-  recorder_ = *std::move(recorder);
+  ASSIGN_OR_RETURN(auto recorder, RecorderOf(start, dims.Groups(start.rank()), plugin_ != nullptr));
+  recorder_ = std::move(recorder);
   return absl::OkStatus();
 }
 
@@ -106,9 +104,9 @@ absl::Status Machine::Connect(const v1::Start& start, const parallel::ParallelDi
     factory = *std::move(made);
   }
   auto streams = plugin_ != nullptr ? plugin_->make_streams() : comm::MakeThreadStreams();
-  auto runtime = comm::Runtime::Create(start.rank(), groups, std::move(streams), std::move(factory), recorder_.get());
-  if (!runtime.ok()) return runtime.status();
-  runtime_ = *std::move(runtime);
+  ASSIGN_OR_RETURN(auto runtime,
+                   comm::Runtime::Create(start.rank(), groups, std::move(streams), std::move(factory), recorder_.get()));
+  runtime_ = std::move(runtime);
   scope_ = std::make_unique<comm::RuntimeScope>(runtime_.get());
   return absl::OkStatus();
 }
@@ -123,7 +121,7 @@ absl::StatusOr<int64_t> Machine::Max(int64_t value) {
     const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device_));
     comm::AllReduce(tensor, runtime_->GroupId("world"), comm::ReduceOp::kMax);
     // item() alone would wait for a lost peer for ever.
-    if (absl::Status drained = runtime_->Drain(); !drained.ok()) return drained;
+    RETURN_IF_ERROR(runtime_->Drain());
     result = tensor.item<int64_t>();
     return absl::OkStatus();
   });

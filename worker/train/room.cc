@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/launch/room.h"
 
@@ -34,13 +35,13 @@ absl::StatusOr<bool> AwaitRoom(launch::TrainerLink& link, const RoomFor& room, c
     absl::Status told = link.SendWaits(launch::WaitsForRoom(room.what, room.path, room.bytes, free, full));
     if (!told.ok()) return told;
     WaitALook(link);
-    if (absl::Status made = room.make ? room.make() : absl::OkStatus(); !made.ok()) return made;
+    RETURN_IF_ERROR(room.make ? room.make() : absl::OkStatus());
     const bool enough = checkpoint::FreeBytesOnDisk(room.path).value_or(0) >= room.bytes;
     int64_t wish = waited >= pause && enough && link.start().rank() == 0 ? kTry : kWait;
     if (max == nullptr && waited >= pause && enough) wish = kTry;
     if (link.stop_request() != launch::TrainerLink::StopRequest::kNone) wish = kStop;
     if (max != nullptr) {
-      if (absl::Status met = link.Meet(); !met.ok()) return met;
+      RETURN_IF_ERROR(link.Meet());
       const absl::StatusOr<int64_t> agreed = max(wish);
       if (!agreed.ok()) return agreed.status();
       wish = *agreed;
@@ -59,7 +60,7 @@ absl::StatusOr<bool> DoWhenThereIsRoom(launch::TrainerLink& link, const RoomFor&
     if (!absl::IsResourceExhausted(done)) return done;
     const absl::StatusOr<bool> again = AwaitRoom(link, room, max, done, pause);
     if (!again.ok()) return again.status();
-    if (absl::Status told = link.SendWaits(""); !told.ok()) return told;
+    RETURN_IF_ERROR(link.SendWaits(""));
     if (*again) continue;
     // One of those that wait together says it.
     if (max == nullptr || link.start().rank() == 0)

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/files.h"
 
@@ -28,7 +29,7 @@ double Seconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(
 
 absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(const std::string& folder, const std::string& suffix,
                                                                              absl::Time now) {
-  if (absl::Status status = checkpoint::MakeFolders(folder); !status.ok()) return status;
+  RETURN_IF_ERROR(checkpoint::MakeFolders(folder));
   const std::string path = absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixSeconds(now), ".", suffix);
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) return checkpoint::FileError(path, "cannot make", errno);

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 #include "worker/graph/annotation.h"
@@ -87,11 +88,9 @@ struct TrainStep::Impl {
   }
 
   absl::Status Build(const v1::Model& config, const parallel::ParallelDims& dims, c10::Device device, bool materialize) {
-    auto model = model::BuildModel(config);
-    if (!model.ok()) return model.status();
-    auto applied = parallel::Parallelize(*std::move(model), recipe, dims);
-    if (!applied.ok()) return applied.status();
-    parallelized = *std::move(applied);
+    ASSIGN_OR_RETURN(auto model, model::BuildModel(config));
+    ASSIGN_OR_RETURN(auto applied, parallel::Parallelize(std::move(model), recipe, dims));
+    parallelized = std::move(applied);
     parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
     c10::NoGradGuard no_grad;
     optimizer = std::make_unique<AdamW>(parallelized.model->Parameters(), recipe.optimizer());

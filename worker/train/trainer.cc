@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "worker/comm/status_error.h"
 #include "worker/launch/resume.h"
@@ -45,7 +46,7 @@ Trainer::Trainer(launch::TrainerLink& link) : link_(link), start_(link.start()) 
 absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
   absl::StatusOr<v1::Exit::Cause> cause = v1::Exit::FAILED;
   const absl::Status status = comm::CatchStatus([&] {
-    if (absl::Status set_up = SetUp(); !set_up.ok()) return set_up;
+    RETURN_IF_ERROR(SetUp());
     cause = Loop();
     return cause.status();
   });
@@ -54,18 +55,16 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
 }
 
 absl::Status Trainer::SetUp() {
-  const auto dims = parallel::ParallelDims::Create(start_.recipe(), start_.model(), start_.world_size());
-  if (!dims.ok()) return dims.status();
-  recipe_ = dims->Resolve(start_.recipe());
+  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(start_.recipe(), start_.model(), start_.world_size()));
+  recipe_ = dims.Resolve(start_.recipe());
   steps_ = recipe_.training().steps();
-  if (absl::Status status = link_.SendProgress("connecting", 0, steps_); !status.ok()) return status;
-  auto machine = Machine::Open(start_);
-  if (!machine.ok()) return machine.status();
-  machine_ = *std::move(machine);
-  if (absl::Status status = MakeRecorder(*dims); !status.ok()) return status;
-  if (absl::Status status = machine_->Connect(start_, *dims); !status.ok()) return status;
+  RETURN_IF_ERROR(link_.SendProgress("connecting", 0, steps_));
+  ASSIGN_OR_RETURN(auto machine, Machine::Open(start_));
+  machine_ = std::move(machine);
+  RETURN_IF_ERROR(MakeRecorder(dims));
+  RETURN_IF_ERROR(machine_->Connect(start_, dims));
   link_.SetWaitsIn([directory = start_.run_directory(), rank = start_.rank()] { return CommunicationOf(directory, rank); });
-  return MakeStep(*dims);
+  return MakeStep(dims);
 }
 
 // Here, and not in a rendezvous with its time-out, the ranks wait for the one that waits for room.
@@ -92,10 +91,9 @@ absl::Status Trainer::MakeTensorboard() {
 }
 
 absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
-  if (absl::Status status = link_.SendProgress("building", 0, steps_); !status.ok()) return status;
-  auto step = TrainStep::Build(start_.model(), recipe_, dims, machine_->device(), /*materialize=*/true);
-  if (!step.ok()) return step.status();
-  train_step_ = *std::move(step);
+  RETURN_IF_ERROR(link_.SendProgress("building", 0, steps_));
+  ASSIGN_OR_RETURN(auto step, TrainStep::Build(start_.model(), recipe_, dims, machine_->device(), /*materialize=*/true));
+  train_step_ = std::move(step);
   int64_t next_sample = 0;
   const std::string& initial = recipe_.model().initial_load_path();
   if (!start_.has_resume_step() && !initial.empty()) {
@@ -104,48 +102,45 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
     if (!status.ok()) return status;
   }
   if (start_.has_resume_step()) {
-    if (absl::Status status = link_.SendProgress("loading", 0, steps_); !status.ok()) return status;
-    const auto manifest = LoadCheckpoint(link_, train_step_->optimizer());
-    if (!manifest.ok()) return manifest.status();
-    next_sample = manifest->next_sample();
-    step_ = saved_step_ = manifest->step();
+    RETURN_IF_ERROR(link_.SendProgress("loading", 0, steps_));
+    ASSIGN_OR_RETURN(const auto manifest, LoadCheckpoint(link_, train_step_->optimizer()));
+    next_sample = manifest.next_sample();
+    step_ = saved_step_ = manifest.step();
   }
-  if (absl::Status status = OpenText(dims, next_sample); !status.ok()) return status;
+  RETURN_IF_ERROR(OpenText(dims, next_sample));
   tokens_per_step_ = dims.global_batch() * dims.seq_len();
   meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
   pending_ = std::make_unique<PendingSaves>(link_, recipe_.checkpoint().keep_latest_k());
-  if (absl::Status status = MakeTensorboard(); !status.ok()) return status;
+  RETURN_IF_ERROR(MakeTensorboard());
   // Ranks build and load for as long as they take; the first collective must not have to wait for the slowest.
   return link_.Meet();
 }
 
 absl::Status Trainer::OpenText(const parallel::ParallelDims& dims, int64_t next_sample) {
   // A long text is read for a while, and no silent rank is one that hangs.
-  if (absl::Status status = link_.SendProgress("loading", 0, steps_, /*total=*/1); !status.ok()) return status;
+  RETURN_IF_ERROR(link_.SendProgress("loading", 0, steps_, /*total=*/1));
   const auto goes_on = [this] {
     link_.Advance(0);
     return false;
   };
-  auto source = BatchSource::Create(recipe_, start_.model(), start_.dataset(), dims, start_.rank(),
-                                    launch::TokensPath(start_.run_directory()), next_sample, goes_on);
-  if (!source.ok()) return source.status();
-  source_ = *std::move(source);
+  ASSIGN_OR_RETURN(auto source, BatchSource::Create(recipe_, start_.model(), start_.dataset(), dims, start_.rank(),
+                                                    launch::TokensPath(start_.run_directory()), next_sample, goes_on));
+  source_ = std::move(source);
   return source_->warning().empty() ? absl::OkStatus() : link_.SendLog("warning", source_->warning());
 }
 
 absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
   StopRequest stop = StopRequest::kNone;
   while (step_ < steps_ && stop == StopRequest::kNone && !gave_up_) {
-    if (absl::Status status = DoStep(); !status.ok()) return status;
-    const auto agreed = AgreeOnStop();
-    if (!agreed.ok()) return agreed.status();
-    stop = *agreed;
+    RETURN_IF_ERROR(DoStep());
+    ASSIGN_OR_RETURN(const auto agreed, AgreeOnStop());
+    stop = agreed;
     const bool last = step_ == steps_ || stop != StopRequest::kNone;
-    if (absl::Status status = AfterStep(last); !status.ok()) return status;
+    RETURN_IF_ERROR(AfterStep(last));
     if (stop != StopRequest::kSave) continue;
-    if (absl::Status status = Save(); !status.ok()) return status;
+    RETURN_IF_ERROR(Save());
   }
-  if (absl::Status status = AwaitVerdicts(); !status.ok()) return status;
+  RETURN_IF_ERROR(AwaitVerdicts());
   // Whoever leaves first would look like a lost peer to the others.
   if (const auto all_here = machine_->Max(0); !all_here.ok()) return all_here.status();
   if (step_ < steps_ || gave_up_ || absl::IsCancelled(verdict_)) return v1::Exit::STOPPED;
@@ -157,7 +152,7 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Export() {
   if (start_.rank() != 0 || !recipe_.checkpoint().last_save_in_hf()) return v1::Exit::FINISHED;
   if (saved_step_ != step_ || !verdict_.ok()) {
     const char* text = "no Hugging Face folder is written: the last checkpoint was denied";
-    if (absl::Status status = link_.SendLog("warning", text); !status.ok()) return status;
+    RETURN_IF_ERROR(link_.SendLog("warning", text));
     return v1::Exit::FINISHED;
   }
   const auto done = DoWhenThereIsRoom(link_, {"the Hugging Face folder", start_.run_directory()}, nullptr,
@@ -169,7 +164,7 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Export() {
 absl::Status Trainer::DoStep() {
   const absl::Time begin = absl::Now();
   StepInputs& inputs = train_step_->inputs();
-  if (absl::Status status = source_->Next(inputs); !status.ok()) return status;
+  RETURN_IF_ERROR(source_->Next(inputs));
   const int64_t step = step_ + 1;
   learning_rate_ = recipe_.optimizer().lr() * LrFactor(recipe_.lr_scheduler(), step, steps_);
   inputs.rng[0].fill_(recipe_.training().seed());
@@ -183,7 +178,7 @@ absl::Status Trainer::DoStep() {
   meter_->Add(absl::Now() - begin, ready - begin);
   step_ = step;
   validation_loss_.reset();
-  if (absl::Status status = CheckFinite(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckFinite());
   return link_.SendProgress("train", step_, steps_);
 }
 
@@ -200,19 +195,18 @@ absl::Status Trainer::CheckFinite() const {
 
 // Largest wish of all ranks, so that all stop at the same step.
 absl::StatusOr<launch::TrainerLink::StopRequest> Trainer::AgreeOnStop() {
-  const auto agreed = machine_->Max(static_cast<int64_t>(link_.stop_request()));
-  if (!agreed.ok()) return agreed.status();
-  return static_cast<StopRequest>(*agreed);
+  ASSIGN_OR_RETURN(const auto agreed, machine_->Max(static_cast<int64_t>(link_.stop_request())));
+  return static_cast<StopRequest>(agreed);
 }
 
 absl::Status Trainer::AfterStep(bool last) {
   const auto due = [&](int64_t interval) { return interval > 0 && step_ % interval == 0; };
   const bool finished = step_ == steps_;
   if (recipe_.validation().enable() && (finished || due(recipe_.validation().freq()))) {
-    if (absl::Status status = Evaluate(); !status.ok()) return status;
+    RETURN_IF_ERROR(Evaluate());
   }
   if (last || step_ == 1 || validation_loss_ || due(recipe_.metrics().log_freq())) {
-    if (absl::Status status = Report(); !status.ok()) return status;
+    RETURN_IF_ERROR(Report());
   }
   const v1::CheckpointSection& section = recipe_.checkpoint();
   const bool at_end = finished && (section.enable_checkpoint() || section.last_save_in_hf());
@@ -225,10 +219,10 @@ absl::Status Trainer::AfterStep(bool last) {
 absl::Status Trainer::Evaluate() {
   const int64_t wished = recipe_.validation().steps(), all = source_->validation_batches();
   const int64_t batches = wished > 0 ? std::min(wished, all) : all;
-  if (absl::Status status = link_.SendProgress("evaluate", step_, steps_, batches); !status.ok()) return status;
+  RETURN_IF_ERROR(link_.SendProgress("evaluate", step_, steps_, batches));
   double sum = 0;
   for (int64_t batch = 0; batch < batches; ++batch) {
-    if (absl::Status status = source_->Validation(batch, train_step_->inputs()); !status.ok()) return status;
+    RETURN_IF_ERROR(source_->Validation(batch, train_step_->inputs()));
     const auto loss = train_step_->Evaluate();
     if (!loss.ok()) return Annotate(loss.status(), absl::StrCat("evaluation after step ", step_));
     sum += loss->item<float>() * static_cast<double>(tokens_per_step_);
@@ -254,7 +248,7 @@ absl::Status Trainer::Report() {
       link_.SendLog("warning", absl::StrCat("no more TensorBoard events are written: ", status.ToString())).IgnoreError();
     }
   }
-  if (absl::Status status = link_.Send(std::move(message)); !status.ok()) return status;
+  RETURN_IF_ERROR(link_.Send(std::move(message)));
   // Once, by one rank: it is the same in each report.
   if (meter_->fault().empty() || start_.rank() != 0 || std::exchange(told_fault_, true)) return absl::OkStatus();
   return link_.SendLog("warning", meter_->fault());

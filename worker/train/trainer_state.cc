@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/damage.h"
 #include "worker/checkpoint/directory.h"
@@ -46,7 +47,7 @@ absl::Status NoteDamage(const absl::Status& status, const v1::Start& start, int6
 absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
                                     comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max) {
   // What was committed since the last save makes older ones needless, and them room.
-  if (absl::Status settled = SettleSaves(link, pending); !settled.ok()) return settled;
+  RETURN_IF_ERROR(SettleSaves(link, pending));
   const v1::Start& start = link.start();
   const std::string root = launch::CheckpointsPath(start.run_directory());
   const auto tensors = CheckpointTensors(optimizer);
@@ -78,13 +79,12 @@ absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending) {
 }
 
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer) {
-  const auto weights = model::HfWeights::Open(path, link.start().model());
-  if (!weights.ok()) return weights.status();
+  ASSIGN_OR_RETURN(const auto weights, model::HfWeights::Open(path, link.start().model()));
   c10::NoGradGuard no_grad;
   for (OptimizerState& state : optimizer.state()) {
     const at::Tensor& master = state.parameter->master;
     const at::Tensor host = at::empty(master.sizes(), at::TensorOptions().dtype(at::kFloat));
-    if (absl::Status status = weights->Load(state.parameter->spec, host.data_ptr<float>()); !status.ok()) return status;
+    RETURN_IF_ERROR(weights.Load(state.parameter->spec, host.data_ptr<float>()));
     master.detach().copy_(host);
     link.Advance(static_cast<int64_t>(host.nbytes()));
   }
@@ -102,14 +102,13 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   const auto source = [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
     return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
   };
-  const auto tokenizer = data::LoadTokenizer(start.recipe().model().tokenizer_path());
-  if (!tokenizer.ok()) return tokenizer.status();
+  ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(start.recipe().model().tokenizer_path()));
   v1::Model model = start.model();
-  model.set_config_json(model::WriteHfConfigOfExport(model, (*tokenizer)->BeginOfText(), (*tokenizer)->EndOfText()));
+  model.set_config_json(model::WriteHfConfigOfExport(model, tokenizer->BeginOfText(), tokenizer->EndOfText()));
   std::string folder;
   if (status = launch::BeginExport(start.run_directory(), &folder); !status.ok()) return status;
   status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
-  if (status.ok()) status = data::ExportTokenizer(**tokenizer, model.max_position_embeddings(), folder);
+  if (status.ok()) status = data::ExportTokenizer(*tokenizer, model.max_position_embeddings(), folder);
   if (status.ok()) status = model::ExportHfFolder(model, folder, source, [&](int64_t done) { link.Advance(done); });
   if (status.ok())
     status = launch::FinishExport(start.run_directory(), launch::CheckpointsHolding(start, step), step, start.build_version(),

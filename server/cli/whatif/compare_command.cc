@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "planner/estimates.h"
 #include "proto/errors.h"
 #include "server/cli/interrupt.h"
@@ -34,10 +35,9 @@ absl::StatusOr<v1::SimRequest> Changed(const v1::SimRequest& a, const v1::SimReq
     names.push_back(key.key);
     model_too = model_too || key.key == "model.name";
   }
-  auto recipe = WithKeysOf(a.recipe(), b.recipe(), names);
-  if (!recipe.ok()) return recipe.status();
+  ASSIGN_OR_RETURN(auto recipe, WithKeysOf(a.recipe(), b.recipe(), names));
   v1::SimRequest changed = a;
-  *changed.mutable_recipe() = *std::move(recipe);
+  *changed.mutable_recipe() = std::move(recipe);
   if (model_too) *changed.mutable_model() = b.model();
   return changed;
 }
@@ -61,22 +61,20 @@ absl::StatusOr<Plan> MakePlan(const v1::SimRequest& a, const v1::SimRequest& b) 
     return changed.ok() && IsLegal(*changed);
   };
   for (const std::vector<size_t>& set : SmallestLegalChanges(keys.size(), legal)) {
-    auto changed = Changed(a, b, Chosen(keys, set));
-    if (!changed.ok()) return changed.status();
+    ASSIGN_OR_RETURN(auto changed, Changed(a, b, Chosen(keys, set)));
     plan.changes.push_back({Chosen(keys, set), absl::UnknownError("not simulated")});
-    plan.requests.push_back(*std::move(changed));
+    plan.requests.push_back(std::move(changed));
   }
   return plan;
 }
 
 absl::StatusOr<std::vector<absl::StatusOr<v1::Estimate>>> Simulate(const std::vector<v1::SimRequest>& requests) {
-  const auto pool = SimProcesses();
-  if (!pool.ok()) return pool.status();
+  ASSIGN_OR_RETURN(const auto pool, SimProcesses());
   InterruptGuard guard;
   ProgressLine line;
   line.ShowPassing(absl::StrCat(requests.size(), " recipes are simulated"));
   auto estimates = planner::EstimateAll(
-      requests, **pool, [&] { return guard.interrupted(); },
+      requests, *pool, [&] { return guard.interrupted(); },
       [&](int64_t done) { line.Show(absl::StrCat(done, " of ", requests.size(), " simulations are done")); });
   line.Clear();
   return estimates;
@@ -93,19 +91,16 @@ absl::StatusOr<v1::SimRequest> ReadOne(const Arguments& arguments, size_t which)
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  const auto a = ReadOne(arguments, 0), b = ReadOne(arguments, 1);
-  if (!a.ok()) return a.status();
+  ASSIGN_OR_RETURN(const auto a, ReadOne(arguments, 0), b = ReadOne(arguments, 1));
   if (!b.ok()) return b.status();
-  auto plan = MakePlan(*a, *b);
-  if (!plan.ok()) return plan.status();
-  auto estimates = Simulate(plan->requests);
-  if (!estimates.ok()) return estimates.status();
+  ASSIGN_OR_RETURN(auto plan, MakePlan(a, *b));
+  ASSIGN_OR_RETURN(auto estimates, Simulate(plan.requests));
   for (size_t which : {0, 1}) {
-    if (!(*estimates)[which].ok()) return Annotate((*estimates)[which].status(), arguments.positional()[which]);
+    if (!estimates[which].ok()) return Annotate(estimates[which].status(), arguments.positional()[which]);
   }
-  Comparison comparison{arguments.positional()[0], arguments.positional()[1], *(*estimates)[0], *(*estimates)[1],
-                        std::move(plan->changes)};
-  for (size_t i = 0; i < comparison.changes.size(); ++i) comparison.changes[i].estimate = (*estimates)[i + 2];
+  Comparison comparison{arguments.positional()[0], arguments.positional()[1], estimates[0], estimates[1],
+                        std::move(plan.changes)};
+  for (size_t i = 0; i < comparison.changes.size(); ++i) comparison.changes[i].estimate = estimates[i + 2];
   Print(arguments.format() == Format::kTable ? ComparisonText(comparison)
                                              : TreeText(arguments.format(), ComparisonTree(comparison)));
   if (comparison.a.fits() || comparison.b.fits()) return kDone;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/status.h"
 #include "proto/json/reflect.h"
 #include "worker/parallel/recipe.h"
 
@@ -83,7 +84,7 @@ absl::StatusOr<v1::Recipe> WithKeysOf(const v1::Recipe& a, const v1::Recipe& b, 
   const Tree other = TreeOf(b);
   for (const std::string& key : keys) tree[Place(key)] = other.value(Place(key), Tree());
   v1::Recipe recipe;
-  if (absl::Status status = MergeTree(tree, &recipe); !status.ok()) return status;
+  RETURN_IF_ERROR(MergeTree(tree, &recipe));
   return recipe;
 }
 

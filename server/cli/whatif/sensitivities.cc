@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/status.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "server/cli/output.h"
@@ -49,9 +50,8 @@ absl::StatusOr<SensitivityRequests> RequestsForSensitivities(const v1::SimReques
   all.requests = {request};
   for (const std::string& figure : ClusterFigures(request.cluster())) {
     if (figure == "memory") continue;
-    auto now = ClusterFigureText(request.cluster(), figure);
-    if (!now.ok()) return now.status();
-    SensitivityRequests::Place place{figure, *std::move(now), 0, 0};
+    ASSIGN_OR_RETURN(auto now, ClusterFigureText(request.cluster(), figure));
+    SensitivityRequests::Place place{figure, std::move(now), 0, 0};
     place.less = AddWith(figure, 1 - kSensitivityShare, &all.requests);
     place.more = AddWith(figure, 1 + kSensitivityShare, &all.requests);
     if (place.less + place.more > 0) all.places.push_back(std::move(place));

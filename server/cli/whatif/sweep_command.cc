@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "planner/estimates.h"
 #include "planner/headroom.h"
 #include "planner/plan.h"
@@ -88,7 +89,7 @@ absl::StatusOr<std::vector<SweepOutcome>> PlanPoints(const Arguments& arguments,
   std::vector<PointRequest<v1::PlanRequest>> requests;
   for (const SweepPoint& point : points)
     requests.push_back(RequestAt<v1::PlanRequest>(arguments, variations, point, ReadPlanRequest));
-  if (absl::Status status = AllWrong(requests); !status.ok()) return status;
+  RETURN_IF_ERROR(AllWrong(requests));
   std::vector<SweepOutcome> outcomes;
   for (size_t i = 0; i < points.size(); ++i) {
     const auto& [request, devices] = requests[i];
@@ -124,7 +125,7 @@ absl::StatusOr<std::vector<SweepOutcome>> SimulatePoints(const Arguments& argume
     requests.push_back(RequestAt<v1::SimRequest>(arguments, variations, point, read));
     if (requests.back().request.ok()) good.push_back(*requests.back().request);
   }
-  if (absl::Status status = AllWrong(requests); !status.ok()) return status;
+  RETURN_IF_ERROR(AllWrong(requests));
   const auto estimates = planner::EstimateAll(good, *session->pool, session->Interrupted(), [&](int64_t done) {
     session->line.Show(absl::StrCat(done, " of ", good.size(), " points are simulated"));
   });
@@ -144,10 +145,9 @@ absl::StatusOr<std::vector<SweepOutcome>> SimulatePoints(const Arguments& argume
 // The recipe whose sensitivities are asked for: that of --recipe, or the planned winner.
 absl::StatusOr<v1::SimRequest> RequestOfWinner(const Arguments& arguments, Session* session) {
   if (!Plans(arguments)) return ReadSimRequest(arguments.Text("recipe"), arguments);
-  const auto plan = ReadPlanRequest(arguments);
-  if (!plan.ok()) return plan.status();
+  ASSIGN_OR_RETURN(const auto plan, ReadPlanRequest(arguments));
   const auto result = planner::Plan(
-      *plan, *session->pool,
+      plan, *session->pool,
       [&](const planner::PlanProgress& at) {
         session->line.Show(
             absl::StrCat("planning: ", WithCommas(at.captured), " of ", WithCommas(at.to_capture), " simulations are done"));
@@ -156,8 +156,8 @@ absl::StatusOr<v1::SimRequest> RequestOfWinner(const Arguments& arguments, Sessi
   if (!result.ok()) return result.status();
   if (!planner::HasRecipe(*result)) return absl::FailedPreconditionError(result->explanation());
   v1::SimRequest request;
-  *request.mutable_model() = plan->model();
-  *request.mutable_cluster() = plan->cluster();
+  *request.mutable_model() = plan.model();
+  *request.mutable_cluster() = plan.cluster();
   *request.mutable_recipe() = result->ranked(0).recipe();
   request.set_cost_mode(v1::COST_ROOFLINE);
   return request;
@@ -168,41 +168,37 @@ struct Files {
 };
 
 absl::StatusOr<Files> ReadFiles(const Arguments& arguments) {
-  const auto csv = OutputPath(arguments, "csv"), svg = OutputPath(arguments, "svg");
-  if (!csv.ok()) return csv.status();
+  ASSIGN_OR_RETURN(const auto csv, OutputPath(arguments, "csv"), svg = OutputPath(arguments, "svg"));
   if (!svg.ok()) return svg.status();
-  return Files{*csv, *svg};
+  return Files{csv, *svg};
 }
 
 absl::Status WriteFiles(const Files& files, const std::function<std::string()>& csv, const std::function<std::string()>& svg) {
   for (const auto& [path, text] : {std::pair(files.csv, csv), std::pair(files.svg, svg)}) {
     if (path.empty()) continue;
-    if (absl::Status status = checkpoint::WriteFile(path, text()); !status.ok()) return status;
+    RETURN_IF_ERROR(checkpoint::WriteFile(path, text()));
     std::fprintf(stderr, "wrote %s\n", path.c_str());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int> RunSensitivities(const Arguments& arguments, const Files& files, Session* session) {
-  const auto request = RequestOfWinner(arguments, session);
-  if (!request.ok()) return request.status();
-  const auto requests = RequestsForSensitivities(*request);
-  if (!requests.ok()) return requests.status();
-  const size_t count = requests->requests.size();
-  const auto estimates = planner::EstimateAll(requests->requests, *session->pool, session->Interrupted(), [&](int64_t done) {
+  ASSIGN_OR_RETURN(const auto request, RequestOfWinner(arguments, session));
+  ASSIGN_OR_RETURN(const auto requests, RequestsForSensitivities(request));
+  const size_t count = requests.requests.size();
+  const auto estimates = planner::EstimateAll(requests.requests, *session->pool, session->Interrupted(), [&](int64_t done) {
     session->line.Show(absl::StrCat(done, " of ", count, " simulations are done"));
   });
   session->line.Clear();
   if (!estimates.ok()) return estimates.status();
-  const auto result = ReadSensitivities(*requests, *estimates);
-  if (!result.ok()) return result.status();
-  Print(arguments.format() == Format::kTable ? SensitivitiesText(*result)
-                                             : TreeText(arguments.format(), SensitivitiesTree(*result)));
-  const std::string title = absl::StrCat(result->estimate.model(), " on ", result->estimate.cluster());
+  ASSIGN_OR_RETURN(const auto result, ReadSensitivities(requests, *estimates));
+  Print(arguments.format() == Format::kTable ? SensitivitiesText(result)
+                                             : TreeText(arguments.format(), SensitivitiesTree(result)));
+  const std::string title = absl::StrCat(result.estimate.model(), " on ", result.estimate.cluster());
   absl::Status status = WriteFiles(
-      files, [&] { return SensitivitiesCsv(*result); }, [&] { return SensitivitiesSvg(*result, title); });
+      files, [&] { return SensitivitiesCsv(result); }, [&] { return SensitivitiesSvg(result, title); });
   if (!status.ok()) return status;
-  return result->estimate.fits() ? kDone : kNothingFits;
+  return result.estimate.fits() ? kDone : kNothingFits;
 }
 
 // "llama3-8b on h100-sxm-80:8x2, the best recipe of each point": what the points have in common.
@@ -223,10 +219,9 @@ std::string Title(const Arguments& arguments, const Sweep& sweep) {
 }
 
 absl::StatusOr<int> RunSweep(const Arguments& arguments, const Files& files, Session* session) {
-  auto variations = ReadVariations(arguments);
-  if (!variations.ok()) return variations.status();
-  const std::vector<SweepPoint> points = SweepPoints(*variations);
-  Sweep sweep{*std::move(variations), Plans(arguments), {}};
+  ASSIGN_OR_RETURN(auto variations, ReadVariations(arguments));
+  const std::vector<SweepPoint> points = SweepPoints(variations);
+  Sweep sweep{std::move(variations), Plans(arguments), {}};
   auto outcomes = sweep.planned ? PlanPoints(arguments, sweep.variations, points, session)
                                 : SimulatePoints(arguments, sweep.variations, points, session);
   session->line.Clear();
@@ -266,14 +261,12 @@ absl::Status CheckCall(const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  if (absl::Status status = CheckCall(arguments); !status.ok()) return status;
-  const auto files = ReadFiles(arguments);
-  if (!files.ok()) return files.status();
+  RETURN_IF_ERROR(CheckCall(arguments));
+  ASSIGN_OR_RETURN(const auto files, ReadFiles(arguments));
   Session session;
-  auto pool = SimProcesses();
-  if (!pool.ok()) return pool.status();
-  session.pool = *std::move(pool);
-  return arguments.Has(kSensitivities) ? RunSensitivities(arguments, *files, &session) : RunSweep(arguments, *files, &session);
+  ASSIGN_OR_RETURN(auto pool, SimProcesses());
+  session.pool = std::move(pool);
+  return arguments.Has(kSensitivities) ? RunSensitivities(arguments, files, &session) : RunSweep(arguments, files, &session);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "proto/nearest.h"
@@ -68,7 +69,7 @@ absl::StatusOr<Variation> ReadVariation(const std::string& text, const Arguments
   const bool empty = std::find(variation.values.begin(), variation.values.end(), "") != variation.values.end();
   if (variation.key.empty() || empty)
     return FieldError("--vary", text, "write KEY=A,B,C, for instance gpus=8,16,32 or training.local_batch_size=1,2");
-  if (absl::Status status = CheckKey(text, variation.key, arguments); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKey(text, variation.key, arguments));
   const std::set<std::string> different(variation.values.begin(), variation.values.end());
   if (different.size() < variation.values.size()) return FieldError("--vary", text, "has a value twice");
   return variation;
@@ -81,13 +82,12 @@ absl::StatusOr<std::vector<Variation>> ReadVariations(const Arguments& arguments
   int64_t points = 1;
   std::set<std::string> keys;
   for (const std::string& text : arguments.All("vary")) {
-    auto variation = ReadVariation(text, arguments);
-    if (!variation.ok()) return variation.status();
-    if (!keys.insert(RecipeKey(variation->key)).second) return FieldError("--vary", text, "varies a key that is varied before");
-    points *= static_cast<int64_t>(variation->values.size());
+    ASSIGN_OR_RETURN(auto variation, ReadVariation(text, arguments));
+    if (!keys.insert(RecipeKey(variation.key)).second) return FieldError("--vary", text, "varies a key that is varied before");
+    points *= static_cast<int64_t>(variation.values.size());
     if (points > kMostSweepPoints)
       return FieldError("--vary", text, absl::StrCat("makes more than ", kMostSweepPoints, " points: give fewer values"));
-    variations.push_back(*std::move(variation));
+    variations.push_back(std::move(variation));
   }
   return variations;
 }
@@ -122,15 +122,14 @@ absl::StatusOr<Arguments> ArgumentsAt(const Arguments& arguments, const std::vec
   if (gpus.empty()) return at;
   int64_t devices = 0;
   if (!absl::SimpleAtoi(gpus, &devices) || devices < 1) return FieldError(kGpus, gpus, "must be a whole number of at least 1");
-  const auto cluster = ResizedCluster(at.Text(kCluster), devices);
-  if (!cluster.ok()) return cluster.status();
-  return at.With(kCluster, *cluster);
+  ASSIGN_OR_RETURN(const auto cluster, ResizedCluster(at.Text(kCluster), devices));
+  return at.With(kCluster, cluster);
 }
 
 absl::Status SetFiguresAt(const std::vector<Variation>& variations, const SweepPoint& point, v1::Cluster* cluster) {
   for (size_t i = 0; i < variations.size(); ++i) {
     if (!IsClusterFigure(variations[i].key)) continue;
-    if (absl::Status status = SetClusterFigure(variations[i].key, point[i], cluster); !status.ok()) return status;
+    RETURN_IF_ERROR(SetClusterFigure(variations[i].key, point[i], cluster));
   }
   return absl::OkStatus();
 }

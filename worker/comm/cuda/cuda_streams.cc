@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/status.h"
 #include "worker/comm/stream_ids.h"
 
 namespace legoai::comm {
@@ -111,7 +112,7 @@ class CudaStreams : public Streams {
   }
   absl::Status Drain() override {
     for (auto& [_, stream] : side_) {
-      if (absl::Status status = WaitFor(stream.stream()); !status.ok()) return status;
+      RETURN_IF_ERROR(WaitFor(stream.stream()));
     }
     return WaitFor(Stream(kCompute).stream());
   }
@@ -134,7 +135,7 @@ class CudaStreams : public Streams {
       (void)cudaGetLastError();  // or the next check of a kernel would find it
       const Clock::time_point now = Clock::now();
       if (now >= ask) {
-        if (absl::Status status = health_(); !status.ok()) return status;
+        RETURN_IF_ERROR(health_());
         ask = now + kAsk;
       }
       now - start < kEager ? std::this_thread::yield() : std::this_thread::sleep_for(kPause);

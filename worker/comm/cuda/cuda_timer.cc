@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "core/status.h"
+
 namespace legoai::comm {
 namespace {
 
@@ -25,7 +27,7 @@ class CudaTimer : public DeviceTimer {
   absl::Status Start() override {
     for (cudaEvent_t* event : {&begin_, &end_}) {
       if (*event != nullptr) continue;
-      if (absl::Status status = Check(cudaEventCreate(event), "cudaEventCreate"); !status.ok()) return status;
+      RETURN_IF_ERROR(Check(cudaEventCreate(event), "cudaEventCreate"));
     }
     started_ = false;
     absl::Status status = Check(cudaEventRecord(begin_, Stream()), "cudaEventRecord");

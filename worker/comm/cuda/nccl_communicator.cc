@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/status.h"
 #include "worker/comm/cuda/cuda_streams.h"
 #include "worker/comm/cuda/cuda_uuid.h"
 #include "worker/comm/one_gpu_each.h"
@@ -81,14 +82,12 @@ class NcclCommunicator : public Communicator {
     return Enqueue("all_gather", [&] { return ncclAllGather(in, out, bytes, ncclUint8, comm_, Stream()); });
   }
   absl::Status ReduceScatter(void* out, const void* in, int64_t count, c10::ScalarType dtype, ReduceOp op) override {
-    auto type = DataType(dtype);
-    if (!type.ok()) return type.status();
-    return Enqueue("reduce_scatter", [&] { return ncclReduceScatter(in, out, count, *type, Reduction(op), comm_, Stream()); });
+    ASSIGN_OR_RETURN(auto type, DataType(dtype));
+    return Enqueue("reduce_scatter", [&] { return ncclReduceScatter(in, out, count, type, Reduction(op), comm_, Stream()); });
   }
   absl::Status AllReduce(void* data, int64_t count, c10::ScalarType dtype, ReduceOp op) override {
-    auto type = DataType(dtype);
-    if (!type.ok()) return type.status();
-    return Enqueue("all_reduce", [&] { return ncclAllReduce(data, data, count, *type, Reduction(op), comm_, Stream()); });
+    ASSIGN_OR_RETURN(auto type, DataType(dtype));
+    return Enqueue("all_reduce", [&] { return ncclAllReduce(data, data, count, type, Reduction(op), comm_, Stream()); });
   }
   absl::Status AllToAll(void* out, const void* in, int64_t bytes) override {
     return Enqueue("all_to_all", [&] {
@@ -118,7 +117,7 @@ class NcclCommunicator : public Communicator {
   absl::Status Health() override {
     if (comm_ == nullptr) return GivenUp();
     ncclResult_t state = ncclSuccess;
-    if (absl::Status status = Check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError"); !status.ok()) return status;
+    RETURN_IF_ERROR(Check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError"));
     if (state != ncclSuccess && state != ncclInProgress) {
       return absl::UnavailableError(name_ + ": NCCL lost a peer: " + TextOf(state, comm_));
     }
@@ -173,7 +172,7 @@ absl::StatusOr<ncclUniqueId> ShareId(c10d::Store& store, const std::string& key,
   ncclUniqueId id;
   try {
     if (rank == 0) {
-      if (absl::Status status = Check(ncclGetUniqueId(&id), "ncclGetUniqueId"); !status.ok()) return status;
+      RETURN_IF_ERROR(Check(ncclGetUniqueId(&id), "ncclGetUniqueId"));
       const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
       store.set(key, std::vector<uint8_t>(bytes, bytes + sizeof id));
     } else {
@@ -195,18 +194,16 @@ absl::StatusOr<CommunicatorFactory> MakeNcclFactory(const RendezvousOptions& opt
   return CommunicatorFactory([store = *store, world_rank = options.rank, timeout = options.timeout](
                                  const graph::Group& group, int64_t rank,
                                  int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-    auto gpu = OwnGpu();
-    if (!gpu.ok()) return gpu.status();
-    if (absl::Status status = CheckOneGpuEach(*store, group.ranks, world_rank, *gpu); !status.ok()) return status;
+    ASSIGN_OR_RETURN(auto gpu, OwnGpu());
+    RETURN_IF_ERROR(CheckOneGpuEach(*store, group.ranks, world_rank, gpu));
     const std::string key = "nccl/" + group.name + "/" + std::to_string(group.ranks.front()) + "/" + std::to_string(channel);
-    auto id = ShareId(*store, key, rank);
-    if (!id.ok()) return id.status();
+    ASSIGN_OR_RETURN(auto id, ShareId(*store, key, rank));
     ncclComm_t comm = nullptr;
-    absl::Status status = Check(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size()), *id, static_cast<int>(rank)),
-                                "connecting rank " + std::to_string(world_rank) + " (" + gpu->name + ") in group " + group.name);
+    absl::Status status = Check(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size()), id, static_cast<int>(rank)),
+                                "connecting rank " + std::to_string(world_rank) + " (" + gpu.name + ") in group " + group.name);
     if (!status.ok()) return status;
     return std::unique_ptr<Communicator>(
-        new NcclCommunicator(comm, "group " + group.name + " on " + gpu->name, rank, group.ranks.size(), timeout));
+        new NcclCommunicator(comm, "group " + group.name + " on " + gpu.name, rank, group.ranks.size(), timeout));
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 
 namespace legoai::parallel {
 namespace {
@@ -83,7 +84,7 @@ absl::Status CheckProgress(const Schedule& schedule) {
 }  // namespace
 
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t stages, int64_t microbatches) {
-  if (absl::Status status = CheckCounts(stages, microbatches); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckCounts(stages, microbatches));
   if (kind != v1::GPIPE && kind != v1::ONE_F_ONE_B) {
     return absl::InvalidArgumentError(absl::StrCat("unknown pipeline schedule ", static_cast<int>(kind)));
   }
@@ -96,7 +97,7 @@ absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t stages,
 }
 
 absl::StatusOr<Schedule> MakeForwardSchedule(int64_t stages, int64_t microbatches) {
-  if (absl::Status status = CheckCounts(stages, microbatches); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckCounts(stages, microbatches));
   Schedule schedule(stages);
   for (int64_t stage = 0; stage < stages; ++stage) {
     for (int64_t m = 0; m < microbatches; ++m) {
@@ -108,7 +109,7 @@ absl::StatusOr<Schedule> MakeForwardSchedule(int64_t stages, int64_t microbatche
 
 absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches) {
   for (size_t rank = 0; rank < schedule.size(); ++rank) {
-    if (absl::Status status = CheckOneRank(schedule[rank], rank, microbatches); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckOneRank(schedule[rank], rank, microbatches));
   }
   return CheckProgress(schedule);
 }
