@@ -1,5 +1,3 @@
-#include "server/cli/calibrate_command.h"
-
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "server/cli/command.h"
 #include "server/cli/output.h"
 #include "simulator/cost/calibration.h"
 #include "simulator/hardware/catalog.h"

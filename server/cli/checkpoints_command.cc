@@ -1,5 +1,3 @@
-#include "server/cli/checkpoints_command.h"
-
 #include <filesystem>
 #include <set>
 #include <string>
@@ -10,6 +8,7 @@
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
+#include "server/cli/command.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"

@@ -1,4 +1,4 @@
-// One command of `lego`, and what its exit codes mean (cli.md).
+// The commands of `lego`, one in each file that is called so, and what their exit codes mean.
 #pragma once
 
 #include <functional>
@@ -20,5 +20,33 @@ struct Command {
   // InvalidArgument or NotFound (something the user wrote, or named), kInterrupted if Cancelled, kFailed otherwise.
   std::function<absl::StatusOr<int>(const Arguments&)> run;
 };
+
+// Jobs of a server.
+Command SubmitCommand();
+Command ListCommand();
+Command GetCommand();
+Command WatchCommand();  // to their end; so does `wait`, without a word
+Command WaitCommand();
+Command LogsCommand();
+Command CancelCommand();
+Command RetryCommand();
+Command WorkersCommand();  // the machines that train
+
+// Predictions, which need no device.
+Command PlanCommand();
+Command SimulateCommand();
+Command CompareCommand();
+Command SweepCommand();
+
+// This machine, without a server.
+Command TrainCommand();
+Command GenerateCommand();     // text, with a model that was trained
+Command CheckpointsCommand();  // what a run can go on from
+Command FlightCommand();       // `lego fr`: what every rank was doing, from the flight recorders of a run
+Command UpCommand();           // server and agent in the background
+
+Command ModelsCommand();     // known by name
+Command HardwareCommand();   // the catalog; --measure measures this machine's CPU
+Command CalibrateCommand();  // from what a card measured to a device whose times rest on it
 
 }  // namespace legoai::cli

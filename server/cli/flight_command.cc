@@ -1,5 +1,3 @@
-#include "server/cli/flight_command.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -14,6 +12,7 @@
 #include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/flight_merge.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"

@@ -1,5 +1,3 @@
-#include "server/cli/generate_command.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "core/status.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
+#include "server/cli/command.h"
 #include "worker/generate/sampler.h"
 #include "worker/launch/programs.h"
 

@@ -1,5 +1,3 @@
-#include "server/cli/hardware_command.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/hardware.pb.h"
+#include "server/cli/command.h"
 #include "server/cli/machine.h"
 #include "server/cli/measure_host.h"
 #include "server/cli/output.h"

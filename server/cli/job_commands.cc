@@ -1,5 +1,3 @@
-#include "server/cli/job_commands.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/plan_text.h"

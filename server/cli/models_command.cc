@@ -1,9 +1,8 @@
-#include "server/cli/models_command.h"
-
 #include <string>
 
 #include "proto/enum_text.h"
 #include "proto/legoai/v1/model.pb.h"
+#include "server/cli/command.h"
 #include "server/cli/output.h"
 #include "worker/model/catalog.h"
 #include "worker/model/model_facts.h"
@@ -30,9 +29,8 @@ Tree ModelTree(const v1::Model& model) {
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
   Tree list = Tree::array();
-  Table table(
-      {"<name", "parameters", "<family", "layers", "width", "inner width", "heads", "kv heads", "token ids", "longest context",
-       "<or as on the Hub"});
+  Table table({"<name", "parameters", "<family", "layers", "width", "inner width", "heads", "kv heads", "token ids",
+               "longest context", "<or as on the Hub"});
   for (const v1::Model& model : model::Catalog()) {
     list.push_back(ModelTree(model));
     table.Add({model.name(), WithCommas(model::ParameterCount(model)), EnumText(model.architecture()),

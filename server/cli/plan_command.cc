@@ -1,5 +1,3 @@
-#include "server/cli/plan_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -15,6 +13,7 @@
 #include "planner/schedule.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"

@@ -1,5 +1,3 @@
-#include "server/cli/simulate_command.h"
-
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -10,6 +8,7 @@
 #include "planner/headroom.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"

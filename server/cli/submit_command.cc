@@ -1,5 +1,3 @@
-#include "server/cli/submit_command.h"
-
 #include <cstdint>
 #include <cstdio>
 #include <random>
@@ -10,6 +8,7 @@
 #include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/job.h"
 #include "server/cli/job_file.h"
 #include "server/cli/output.h"

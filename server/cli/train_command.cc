@@ -1,5 +1,3 @@
-#include "server/cli/train_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "core/status.h"
 #include "planner/explain.h"
 #include "proto/errors.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/job_file.h"

@@ -1,5 +1,3 @@
-#include "server/cli/up_command.h"
-
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "core/status.h"
 #include "proto/errors.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/local_service.h"
 #include "server/cli/machine.h"

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/status.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"

@@ -1,16 +1,13 @@
-// `lego watch` and `lego wait`: a job to its end.
+// A job to its end: `lego watch`, `lego wait`, and `lego submit` with --watch or --wait.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "server/cli/client.h"
-#include "server/cli/command.h"
+#include "server/cli/arguments.h"
 
 namespace legoai::cli {
-
-Command WatchCommand();
-Command WaitCommand();
 
 // Shows the job on standard error until its end: changes of state, and a line of progress. As JSON or YAML every message of the
 // watch goes to standard output, one a line or document. The exit code is that of the job; kInterrupted where the user has left,

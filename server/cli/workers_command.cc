@@ -1,5 +1,3 @@
-#include "server/cli/workers_command.h"
-
 #include <string>
 
 #include "absl/strings/match.h"
@@ -7,6 +5,7 @@
 #include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "server/cli/command.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"

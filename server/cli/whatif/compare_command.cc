@@ -1,5 +1,3 @@
-#include "server/cli/whatif/compare_command.h"
-
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "core/status.h"
 #include "planner/estimates.h"
 #include "proto/errors.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"

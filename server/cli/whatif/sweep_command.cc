@@ -1,5 +1,3 @@
-#include "server/cli/whatif/sweep_command.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -16,6 +14,7 @@
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "proto/errors.h"
+#include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
