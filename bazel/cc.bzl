@@ -2,7 +2,7 @@
 files include read once."""
 
 # Every target has it.
-_STATUS = "//core:status"
+_STATUS = "//proto:status"
 _GTEST = "//third_party:gtest_main"
 
 # Folders whose targets link torch unless they say `torch = False`; those of all others do not unless they say `torch = True`
@@ -33,7 +33,7 @@ def _kind(srcs, torch):
 
 def _compile(rule, name, srcs, torch = None, tags = [], copts = [], deps = [], **kwargs):
     torch = _links_torch(torch)
-    if native.package_name() != "core":
+    if native.package_name() != "proto" or name not in ("status", "status_test"):
         deps = deps + [_STATUS]
     kind = _kind(srcs, torch)
     if kind:

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "planner/legal.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "planner/testing/slow_estimator.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
 
 namespace legoai::planner {
 namespace {

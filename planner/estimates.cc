@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::planner {
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/recipe/legality.h"
+#include "core/recipe/recipe.h"
 #include "planner/headroom.h"
 #include "planner/space.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/legality.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::planner {
 namespace {

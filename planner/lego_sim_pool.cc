@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/process/child_process.h"
+#include "core/process/framing.h"
 #include "proto/quantity_text.h"
-#include "worker/launch/child_process.h"
-#include "worker/launch/framing.h"
+#include "proto/status.h"
 
 namespace legoai::planner {
 namespace {

@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "planner/estimates.h"
 #include "planner/plan.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
 
 namespace legoai::planner {
 namespace {

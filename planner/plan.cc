@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
 #include "planner/legal.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
 #include "proto/quantity_text.h"
-#include "simulator/hardware/catalog.h"
+#include "proto/status.h"
 
 namespace legoai::planner {
 namespace {

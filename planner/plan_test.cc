@@ -16,16 +16,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/recipe/legality.h"
+#include "core/recipe/recipe.h"
 #include "planner/choice.h"
 #include "planner/legal.h"
 #include "planner/schedule.h"
 #include "planner/space.h"
 #include "planner/testing/slow_estimator.h"
 #include "proto/errors.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/legality.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::planner {
 namespace {

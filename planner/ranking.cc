@@ -2,11 +2,11 @@
 
 #include <string>
 
+#include "core/hardware/catalog.h"
+#include "core/hardware/running_cost.h"
+#include "core/model/model_facts.h"
+#include "core/recipe/recipe.h"
 #include "planner/headroom.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/running_cost.h"
-#include "worker/model/model_facts.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::planner {
 namespace {

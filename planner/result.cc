@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/host_device.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "planner/order.h"
 #include "planner/plan_facts.h"
 #include "planner/ranking.h"
 #include "proto/quantity_text.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host_device.h"
 
 namespace legoai::planner {
 namespace {

@@ -1,7 +1,7 @@
 #include "proto/printable.h"
 
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai {
 namespace {

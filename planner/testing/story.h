@@ -6,9 +6,9 @@
 #include <deque>
 #include <string>
 
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "planner/plan_facts.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
 
 namespace legoai::planner::testing {
 

@@ -16,8 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "core/process/framing.h"
 #include "proto/legoai/v1/sim.pb.h"
-#include "worker/launch/framing.h"
 
 namespace legoai::planner {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "proto/utf8.h"
 
 namespace legoai {

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "absl/status/statusor.h"
-#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "proto/status.h"
 #include "proto/toml/scan.h"
 #include "proto/utf8.h"
 

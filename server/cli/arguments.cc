@@ -6,10 +6,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/nearest.h"
+#include "proto/status.h"
 #include "proto/utf8.h"
 
 namespace legoai::cli {

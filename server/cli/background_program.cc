@@ -21,13 +21,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/checkpoint/files.h"
+#include "core/process/build_version.h"
+#include "core/process/child_process.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/read_file.h"
-#include "worker/checkpoint/files.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/child_process.h"
+#include "proto/status.h"
 
 namespace legoai::cli {
 namespace {

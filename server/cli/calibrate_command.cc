@@ -5,14 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
+#include "core/checkpoint/files.h"
+#include "core/hardware/catalog.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/output.h"
 #include "simulator/cost/calibration.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::cli {
 namespace {

@@ -3,20 +3,20 @@
 #include <string>
 #include <system_error>
 
-#include "core/status.h"
+#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/manifest.h"
+#include "core/process/build_version.h"
+#include "core/process/run_directory.h"
 #include "planner/explain.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::cli {
 namespace {

@@ -9,13 +9,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
+#include "proto/status.h"
 #include "server/cli/arguments.h"
 #include "server/cli/output.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
 
 namespace legoai::cli {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
+#include "core/process/programs.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "worker/generate/sampler.h"
-#include "worker/launch/programs.h"
 
 namespace legoai::cli {
 namespace {

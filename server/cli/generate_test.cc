@@ -127,7 +127,7 @@ TEST_F(Generate, DrawsByTheSeed) {
 TEST_F(Generate, Gpt2EndsWhereItsContextIsFull) {
   Write(Path("config.json"), R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 520, "n_embd": 32,
       "n_layer": 2, "n_head": 4, "n_positions": 24})");
-  Train({"--model.tokenizer_path=worker/data/testdata/small.tiktoken"});
+  Train({"--model.tokenizer_path=core/data/testdata/small.tiktoken"});
   const Json said = Say(Path("run"), {"--prompt", "the"});
   EXPECT_EQ(said["prompt_tokens"][0], 512);
   const size_t prompt = said["prompt_tokens"].size();

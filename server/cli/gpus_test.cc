@@ -11,9 +11,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/hardware/testing/fake_gpus.h"
+#include "core/process/processors.h"
 #include "server/cli/testing/lego_process.h"
-#include "simulator/hardware/testing/fake_gpus.h"
-#include "worker/launch/processors.h"
 
 namespace legoai::cli::testing {
 namespace {

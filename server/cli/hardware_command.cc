@@ -3,17 +3,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/host.h"
+#include "core/hardware/nvml.h"
+#include "core/process/memory.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/hardware.pb.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/machine.h"
 #include "server/cli/measure_host.h"
 #include "server/cli/output.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host.h"
-#include "simulator/hardware/nvml.h"
-#include "worker/launch/memory.h"
 
 namespace legoai::cli {
 namespace {

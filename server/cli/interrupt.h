@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "worker/launch/stop_pipe.h"
+#include "core/process/stop_pipe.h"
 
 namespace legoai::cli {
 

@@ -11,14 +11,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/status.h"
+#include "core/model/catalog.h"
+#include "core/process/processors.h"
+#include "core/recipe/recipe.h"
 #include "planner/estimates.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/machine.h"
-#include "worker/launch/processors.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
 

@@ -34,7 +34,7 @@ absl::StatusOr<v1::SimRequest> ReadSimRequest(const std::string& path, const Arg
 std::string WarmUpNote(const v1::Recipe& recipe);
 
 // Where sequences are longer than the context that the model was made for, a line that says so; otherwise empty. A model with a
-// vector for each position is refused instead (worker/parallel/legality.h).
+// vector for each position is refused instead (core/recipe/legality.h).
 std::string ContextNote(const v1::Recipe& recipe, const v1::Model& model);
 
 // The absolute path that the option names, of a file to be written; empty where it is not given. Errors: as of CheckOutput.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/json/reflect.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"

@@ -10,12 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/data/dataset_facts.h"
+#include "core/model/catalog.h"
 #include "proto/errors.h"
 #include "proto/faults.h"
 #include "proto/read_file.h"
-#include "worker/data/dataset_facts.h"
-#include "worker/model/catalog.h"
+#include "proto/status.h"
 
 namespace legoai::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/recipe/recipe.h"
 #include "proto/legoai/v1/job.pb.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
 

@@ -14,9 +14,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/process/build_version.h"
 #include "proto/errors.h"
-#include "worker/launch/build_version.h"
+#include "proto/status.h"
 
 namespace legoai::cli {
 namespace {

@@ -2,8 +2,8 @@
 #include <string>
 
 #include "absl/time/clock.h"
-#include "core/status.h"
 #include "proto/json/reflect.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"

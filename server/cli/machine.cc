@@ -2,9 +2,9 @@
 
 #include <cstdio>
 
-#include "core/status.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/launch/programs.h"
+#include "core/hardware/catalog.h"
+#include "core/process/programs.h"
+#include "proto/status.h"
 
 namespace legoai::cli {
 

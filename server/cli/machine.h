@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/hardware/host_device.h"
 #include "proto/legoai/v1/cluster.pb.h"
-#include "simulator/hardware/host_device.h"
 
 namespace legoai::cli {
 

@@ -10,13 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/process/build_version.h"
 #include "proto/errors.h"
 #include "proto/nearest.h"
 #include "proto/printable.h"
 #include "server/cli/command.h"
 #include "server/cli/completion.h"
 #include "server/cli/output.h"
-#include "worker/launch/build_version.h"
 
 namespace legoai::cli {
 namespace {

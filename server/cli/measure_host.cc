@@ -7,11 +7,11 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/checkpoint/files.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::cli {
 namespace {

@@ -1,11 +1,11 @@
 #include <string>
 
+#include "core/model/catalog.h"
+#include "core/model/model_facts.h"
 #include "proto/enum_text.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "server/cli/command.h"
 #include "server/cli/output.h"
-#include "worker/model/catalog.h"
-#include "worker/model/model_facts.h"
 
 namespace legoai::cli {
 namespace {

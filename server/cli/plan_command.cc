@@ -6,13 +6,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "core/status.h"
+#include "core/checkpoint/files.h"
 #include "planner/explain.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
@@ -21,7 +22,6 @@
 #include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::cli {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/status.h"
 #include "planner/plan.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "core/hardware/catalog.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
 #include "server/cli/output.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::cli {
 namespace {

@@ -5,16 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
+#include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/job.h"
 #include "server/cli/job_file.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
 #include "server/cli/watch_command.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::cli {
 namespace {

@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/hardware/host_device.h"
+#include "core/process/programs.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/local_service.h"
@@ -18,8 +20,6 @@
 #include "server/cli/measure_host.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
-#include "simulator/hardware/host_device.h"
-#include "worker/launch/programs.h"
 
 namespace legoai::cli {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
 #include "proto/json/reflect.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"

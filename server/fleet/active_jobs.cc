@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/rpc_status.h"
+#include "proto/status.h"
 #include "server/fleet/after_failure.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/kept_checkpoints.h"

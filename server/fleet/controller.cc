@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/process/build_version.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/lease_binding.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/submission.h"
-#include "worker/launch/build_version.h"
 
 namespace legoai::server {
 namespace {

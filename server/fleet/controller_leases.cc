@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "planner/explain.h"
 #include "proto/quantity_text.h"
+#include "proto/status.h"
 #include "server/fleet/after_failure.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/failure_policy.h"

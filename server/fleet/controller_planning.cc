@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
 #include "planner/explain.h"
 #include "planner/ranking.h"
 #include "proto/rpc_status.h"
+#include "proto/status.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/transition.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <set>
 
-#include "core/status.h"
+#include "proto/status.h"
 
 namespace legoai::server {
 namespace {

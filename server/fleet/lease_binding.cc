@@ -7,10 +7,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/process/epoch_path.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/launch/epoch_path.h"
-#include "worker/launch/run_directory.h"
+#include "proto/status.h"
 
 namespace legoai::server {
 namespace {

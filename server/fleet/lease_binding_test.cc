@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/metrics/log.h"
 #include "worker/agent/epoch_directory.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::server {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "simulator/hardware/catalog.h"
+#include "core/hardware/catalog.h"
 
 namespace legoai::server {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/hardware/catalog.h"
 #include "server/fleet/offers.h"
 #include "server/fleet/testing/fleet_fixture.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::server {
 namespace {

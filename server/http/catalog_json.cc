@@ -1,12 +1,12 @@
 #include "server/http/catalog_json.h"
 
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/model/model_facts.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/json/reflect.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
-#include "worker/model/model_facts.h"
 
 namespace legoai::server {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
 #include "proto/json/reflect.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/model/catalog.h"
 
 namespace legoai::server {
 namespace {

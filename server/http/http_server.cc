@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
+#include "proto/status.h"
 #include "server/http/catalog_json.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"

@@ -2,7 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 
 namespace legoai::server {
 namespace {

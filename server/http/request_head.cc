@@ -8,8 +8,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/http/request_guard.h"
 
 namespace legoai::server {

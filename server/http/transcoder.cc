@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/status.h"
 #include "google/api/annotations.pb.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
+#include "proto/status.h"
 
 namespace legoai::server {
 namespace {

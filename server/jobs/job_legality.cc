@@ -6,12 +6,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/data/tokenizer.h"
+#include "core/recipe/legality.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "proto/toml/toml.h"
 #include "server/jobs/submission.h"
-#include "worker/data/tokenizer.h"
-#include "worker/parallel/legality.h"
 
 namespace legoai::server {
 namespace {

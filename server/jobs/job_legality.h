@@ -1,5 +1,5 @@
 // Whether any recipe at all could train a job, on whatever workers: what no planning can mend is refused at submission, by the
-// rules of worker/parallel/legality.h. gRPC-free. Thread-safety: pure functions.
+// rules of core/recipe/legality.h. gRPC-free. Thread-safety: pure functions.
 #pragma once
 
 #include "absl/status/status.h"

@@ -10,15 +10,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/model/catalog.h"
+#include "core/model/hf_config.h"
+#include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/nearest.h"
 #include "proto/printable.h"
+#include "proto/status.h"
 #include "proto/toml/toml.h"
-#include "worker/model/catalog.h"
-#include "worker/model/hf_config.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::server {
 namespace {

@@ -11,14 +11,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/checkpoint/sha256.h"
+#include "core/data/dataset_facts.h"
+#include "core/hardware/catalog.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/jobs/job_legality.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/checkpoint/sha256.h"
-#include "worker/data/dataset_facts.h"
 
 namespace legoai::server {
 namespace {

@@ -8,14 +8,14 @@
 #include <random>
 #include <vector>
 
+#include "core/model/catalog.h"
+#include "core/model/hf_config.h"
+#include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/utf8.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
-#include "worker/model/catalog.h"
-#include "worker/model/hf_config.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::server {
 namespace {

@@ -23,11 +23,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/process/build_version.h"
+#include "core/process/processors.h"
+#include "core/process/program_help.h"
 #include "planner/lego_sim_pool.h"
 #include "proto/errors.h"
 #include "proto/keepalive.h"
 #include "proto/printable.h"
+#include "proto/status.h"
 #include "server/fleet/controller.h"
 #include "server/http/control_plane_handlers.h"
 #include "server/http/http_server.h"
@@ -43,9 +46,6 @@
 #include "server/rpc/grpc_worker_service.h"
 #include "server/store/repair.h"
 #include "server/store/sqlite_store.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/processors.h"
-#include "worker/launch/program_help.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");

@@ -2,9 +2,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "google/api/annotations.pb.h"
 #include "proto/legoai/v1/control_plane.pb.h"
+#include "proto/status.h"
 #include "server/jobs/request_checks.h"
 #include "server/metrics/log.h"
 

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "core/status.h"
+#include "core/process/build_version.h"
+#include "proto/status.h"
 #include "server/rpc/find_job.h"
-#include "worker/launch/build_version.h"
 
 namespace legoai::server {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/jobs/names.h"
 
 namespace legoai::server {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/filter.h"
 #include "server/rpc/page_token.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::server {
 namespace {

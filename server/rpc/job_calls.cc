@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/rpc_status.h"
+#include "proto/status.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/submission.h"

@@ -11,15 +11,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/status.h"
+#include "core/flight/flight_analysis.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/downsample.h"
 #include "server/rpc/filter.h"
 #include "server/rpc/page_token.h"
-#include "worker/comm/flight_analysis.h"
 
 namespace legoai::server {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/sha256.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/sha256.h"
 
 namespace legoai::server {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/process/data_roots.h"
 #include "proto/errors.h"
-#include "worker/launch/data_roots.h"
 
 namespace legoai::server {
 namespace {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/process/data_roots.h"
 #include "proto/errors.h"
-#include "worker/launch/data_roots.h"
 
 namespace legoai::server {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/job_states.h"

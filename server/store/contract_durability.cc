@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/store/contract_test.h"
 
 namespace legoai::store {

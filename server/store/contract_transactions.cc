@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/store/contract_test.h"
 
 namespace legoai::store {

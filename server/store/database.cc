@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::store {
 namespace {

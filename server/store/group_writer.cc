@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {

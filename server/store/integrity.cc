@@ -11,11 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "proto/legoai/v1/job.pb.h"
 #include "proto/legoai/v1/worker.pb.h"
+#include "proto/status.h"
 #include "server/store/database.h"
 #include "server/store/pages.h"
 

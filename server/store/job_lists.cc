@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
-#include "core/status.h"
-#include "worker/launch/run_directory.h"
+#include "core/process/run_directory.h"
+#include "proto/status.h"
 
 namespace legoai::store {
 namespace {

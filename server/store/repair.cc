@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
 #include "server/store/integrity.h"

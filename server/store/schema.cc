@@ -3,8 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::store {
 namespace {

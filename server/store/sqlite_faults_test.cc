@@ -13,12 +13,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/small_file_system.h"
 #include "proto/errors.h"
 #include "server/store/database.h"
 #include "server/store/schema.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/sqlite_transaction.h"
-#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::store {
 namespace {

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
 #include "server/store/group_writer.h"

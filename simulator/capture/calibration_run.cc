@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "simulator/capture/eager_overhead.h"
 #include "simulator/capture/grid_runner.h"
 

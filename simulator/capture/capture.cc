@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/capture/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"

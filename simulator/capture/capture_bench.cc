@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/recipe/parallel_dims.h"
+#include "core/recipe/recipe.h"
+#include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/engine/step_simulation.h"
-#include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/parallel_dims.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::sim {
 namespace {

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/instance_actions.h"
 

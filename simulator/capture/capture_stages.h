@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/recipe/parallel_dims.h"
+#include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "worker/graph/trace.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::sim {
 

@@ -9,16 +9,16 @@
 #include <ostream>
 #include <string>
 
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/recipe/recipe.h"
+#include "core/trace/compare.h"
+#include "core/trace/trace_file.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/instance_actions.h"
 #include "simulator/engine/step_simulation.h"
-#include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/integration/cases.h"
-#include "worker/graph/compare.h"
-#include "worker/graph/trace_file.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::sim {
 namespace {

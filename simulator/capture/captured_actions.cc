@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
-#include "worker/graph/instruction_view.h"
+#include "core/trace/instruction_view.h"
+#include "proto/status.h"
 
 namespace legoai::sim {
 namespace {

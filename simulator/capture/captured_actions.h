@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/graph/trace.h"
-#include "worker/parallel/pipeline/lowering.h"
+#include "core/schedule/lowering.h"
+#include "core/trace/trace.h"
 
 namespace legoai::sim {
 

@@ -4,15 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/trace/compare.h"
+#include "core/trace/operands.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/fake_device.h"
 #include "simulator/capture/testing/same_bits.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/testing/process_group_test_util.h"
-#include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/operands.h"
 #include "worker/graph/recorder.h"
-#include "worker/graph/verify.h"
 
 namespace legoai::sim {
 namespace {

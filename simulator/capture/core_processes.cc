@@ -15,8 +15,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "worker/launch/child_process.h"
-#include "worker/launch/processors.h"
+#include "core/process/child_process.h"
+#include "core/process/processors.h"
 
 namespace legoai::sim {
 namespace {

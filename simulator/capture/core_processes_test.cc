@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "worker/launch/processors.h"
+#include "core/process/processors.h"
 
 namespace legoai::sim {
 namespace {

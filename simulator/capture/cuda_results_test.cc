@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "core/trace/instruction_view.h"
 #include "simulator/capture/testing/capture_recorder.h"
 #include "simulator/memory/memory_simulator.h"
-#include "worker/graph/instruction_view.h"
 #include "worker/model/ops.h"
 
 namespace legoai::sim {

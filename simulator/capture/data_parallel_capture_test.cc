@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "core/trace/compare.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
-#include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/recorder.h"
-#include "worker/graph/verify.h"
 #include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
 

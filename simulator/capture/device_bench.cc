@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/cost/quantile.h"
 #include "worker/comm/status_error.h"
 #include "worker/graph/ivalue_constant.h"

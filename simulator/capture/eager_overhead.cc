@@ -7,16 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "core/recipe/parallel_dims.h"
+#include "core/recipe/recipe.h"
 #include "proto/legoai/v1/model.pb.h"
+#include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/capture/step_replay.h"
 #include "simulator/engine/lower_trace.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
-#include "worker/parallel/parallel_dims.h"
-#include "worker/parallel/recipe.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::sim {

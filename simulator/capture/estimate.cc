@@ -9,8 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/running_cost.h"
+#include "core/model/model_facts.h"
+#include "core/recipe/parallel_dims.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/capture/node_link.h"
 #include "simulator/capture/operator_benchmark.h"
@@ -20,12 +24,8 @@
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_details.h"
 #include "simulator/engine/step_simulation.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/running_cost.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/comm/cpu_kernels.h"
-#include "worker/model/model_facts.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::sim {
 namespace {

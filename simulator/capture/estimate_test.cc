@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "simulator/hardware/catalog.h"
-#include "worker/parallel/recipe.h"
+#include "core/hardware/catalog.h"
+#include "core/recipe/recipe.h"
 
 namespace legoai::sim {
 namespace {
@@ -100,9 +100,11 @@ TEST(EstimateRecipe, DetailsAddUpToTheStep) {
   }
   EXPECT_TRUE(recomputes) << "forward again";
   const auto modules = detailed->largest_modules();
-  EXPECT_TRUE(std::any_of(modules.begin(), modules.end(), [](const auto& module) {
-    return module.module().find("layers.*.") != std::string::npos && module.modules() == 2;
-  })) << "two of the four layers are this stage's\n" << detailed->DebugString();
+  EXPECT_TRUE(std::any_of(
+      modules.begin(), modules.end(),
+      [](const auto& module) { return module.module().find("layers.*.") != std::string::npos && module.modules() == 2; }))
+      << "two of the four layers are this stage's\n"
+      << detailed->DebugString();
   const auto& cost = detailed->running_cost();
   const double tokens = kSeqLen * static_cast<double>(detailed->recipe().training().global_batch_size());
   EXPECT_NEAR(cost.tokens_per_day(), tokens / step * 86400, 1e-6 * cost.tokens_per_day());

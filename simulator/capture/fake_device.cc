@@ -8,9 +8,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "core/trace/annotation.h"
 #include "simulator/capture/meta_twins.h"
 #include "simulator/capture/shape_memo.h"
-#include "worker/graph/annotation.h"
 
 namespace legoai::sim {
 namespace {

@@ -10,11 +10,11 @@
 
 #include <functional>
 
+#include "core/trace/compare.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/testing/same_bits.h"
-#include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/recorder.h"
-#include "worker/graph/verify.h"
 
 namespace legoai::sim {
 namespace {

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/trace/trace.h"
 #include "proto/legoai/v1/dtype.pb.h"
-#include "worker/graph/trace.h"
 
 namespace legoai::sim {
 

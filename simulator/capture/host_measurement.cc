@@ -18,15 +18,15 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/host.h"
+#include "core/hardware/processor_use.h"
 #include "proto/legoai/v1/hardware.pb.h"
+#include "proto/status.h"
 #include "simulator/capture/core_processes.h"
 #include "simulator/capture/eager_overhead.h"
 #include "simulator/capture/node_link.h"
 #include "simulator/capture/step_efficiency.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host.h"
-#include "simulator/hardware/processor_use.h"
 
 namespace legoai::sim {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/trace/interner.h"
+#include "proto/status.h"
 #include "simulator/capture/captured_actions.h"
-#include "worker/graph/interner.h"
 
 namespace legoai::sim {
 namespace {

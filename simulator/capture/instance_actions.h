@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/graph/trace.h"
-#include "worker/parallel/pipeline/lowering.h"
+#include "core/schedule/lowering.h"
+#include "core/trace/trace.h"
 
 namespace legoai::sim {
 

@@ -13,11 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "core/process/framing.h"
 #include "proto/errors.h"
 #include "proto/utf8.h"
 #include "simulator/capture/estimate.h"
 #include "worker/comm/cpu_kernels.h"
-#include "worker/launch/framing.h"
 
 namespace legoai::sim {
 namespace {

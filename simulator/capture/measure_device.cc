@@ -12,15 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "core/status.h"
+#include "core/hardware/host.h"
+#include "core/hardware/nvml.h"
+#include "core/process/build_version.h"
+#include "core/process/memory.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "simulator/capture/operator_grid.h"
-#include "simulator/hardware/host.h"
-#include "simulator/hardware/nvml.h"
 #include "worker/comm/cuda_plugin.h"
 #include "worker/comm/status_error.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/memory.h"
 
 namespace legoai::sim {
 namespace {

@@ -7,9 +7,9 @@
 #include <sstream>
 #include <string>
 
+#include "core/hardware/catalog.h"
+#include "core/process/build_version.h"
 #include "simulator/cost/calibration.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/launch/build_version.h"
 
 namespace legoai::sim {
 namespace {

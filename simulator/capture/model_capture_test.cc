@@ -8,13 +8,13 @@
 #include <ostream>
 #include <string>
 
+#include "core/trace/compare.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/testing/capture_recorder.h"
 #include "simulator/capture/testing/same_bits.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
-#include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/verify.h"
 #include "worker/model/init.h"
 #include "worker/model/language_model.h"
 

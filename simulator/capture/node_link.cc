@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "core/process/listen_socket.h"
+#include "proto/status.h"
 #include "simulator/capture/core_processes.h"
 #include "worker/comm/gloo_communicator.h"
-#include "worker/launch/listen_socket.h"
 
 namespace legoai::sim {
 namespace {

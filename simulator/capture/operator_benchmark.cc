@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/capture/core_processes.h"
 #include "simulator/capture/core_speed.h"
 #include "simulator/capture/eager_overhead.h"

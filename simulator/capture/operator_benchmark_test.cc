@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "core/hardware/catalog.h"
+#include "core/recipe/recipe.h"
+#include "core/trace/trace_builder.h"
 #include "proto/errors.h"
 #include "simulator/capture/estimate.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/graph/trace_builder.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::sim {
 namespace {

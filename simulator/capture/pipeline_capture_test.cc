@@ -10,12 +10,12 @@
 #include <ostream>
 #include <string>
 
+#include "core/trace/compare.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/testing/capture_recorder.h"
 #include "simulator/capture/testing/same_bits.h"
 #include "worker/comm/testing/process_group_test_util.h"
-#include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/verify.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/pipeline/stage_runner.h"
 #include "worker/parallel/tensor_parallel.h"

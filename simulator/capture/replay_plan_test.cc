@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/trace/trace_builder.h"
 #include "proto/errors.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/recipe/parallel_dims.h"
+#include "core/recipe/recipe.h"
+#include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/capture/operator_benchmark.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/cost/op_facts.h"
-#include "worker/parallel/parallel_dims.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::sim {
 namespace {

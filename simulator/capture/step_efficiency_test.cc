@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "core/hardware/catalog.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::sim {
 namespace {

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"

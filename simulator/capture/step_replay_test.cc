@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "worker/graph/trace_builder.h"
+#include "core/trace/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/cost/quantile.h"
 

@@ -10,9 +10,9 @@
 #include <random>
 #include <string>
 
+#include "core/hardware/catalog.h"
 #include "proto/errors.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::sim {
 namespace {

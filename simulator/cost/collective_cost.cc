@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/cost/op_facts.h"
 
 namespace legoai::sim {

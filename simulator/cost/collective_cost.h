@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/instruction_view.h"
 #include "proto/legoai/v1/cluster.pb.h"
-#include "worker/graph/instruction_view.h"
 
 namespace legoai::sim {
 

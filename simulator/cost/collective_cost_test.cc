@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "worker/graph/trace_builder.h"
+#include "core/trace/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

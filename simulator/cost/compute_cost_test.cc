@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/hardware/catalog.h"
+#include "core/trace/trace_builder.h"
 #include "proto/errors.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

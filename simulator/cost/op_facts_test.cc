@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "worker/graph/trace_builder.h"
+#include "core/trace/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

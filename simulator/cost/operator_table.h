@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/graph/trace.h"
+#include "core/trace/trace.h"
 
 namespace legoai::sim {
 

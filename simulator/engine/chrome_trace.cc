@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "core/status.h"
+#include "core/trace/stream_ids.h"
+#include "proto/status.h"
 #include "simulator/engine/memory_counters.h"
 #include "simulator/engine/module_slices.h"
 #include "simulator/engine/slice_args.h"
 #include "simulator/engine/trace_spans.h"
 #include "simulator/engine/trace_text.h"
-#include "worker/comm/stream_ids.h"
 
 namespace legoai::sim {
 namespace {

@@ -9,10 +9,10 @@
 #include <random>
 #include <set>
 
+#include "core/hardware/catalog.h"
+#include "core/trace/stream_ids.h"
+#include "core/trace/trace_builder.h"
 #include "simulator/engine/testing/example_pipeline.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/comm/stream_ids.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

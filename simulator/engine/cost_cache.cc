@@ -1,6 +1,6 @@
 #include "simulator/engine/cost_cache.h"
 
-#include "core/status.h"
+#include "proto/status.h"
 
 namespace legoai::sim {
 namespace {

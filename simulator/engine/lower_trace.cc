@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/trace/stream_ids.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "simulator/cost/operator_table.h"
 #include "simulator/engine/cost_cache.h"
-#include "worker/comm/stream_ids.h"
 
 namespace legoai::sim {
 namespace {

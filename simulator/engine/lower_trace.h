@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/trace.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/program.h"
-#include "worker/graph/trace.h"
 
 namespace legoai::sim {
 

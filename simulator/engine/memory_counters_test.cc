@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
-#include "simulator/hardware/catalog.h"
-#include "worker/graph/trace_builder.h"
+#include "core/hardware/catalog.h"
+#include "core/trace/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

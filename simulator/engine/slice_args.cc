@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/engine/trace_text.h"
 
 namespace legoai::sim {

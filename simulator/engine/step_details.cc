@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/engine/slice_args.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/status.h"
+#include "proto/status.h"
 
 namespace legoai::sim {
 namespace {

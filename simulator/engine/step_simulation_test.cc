@@ -4,8 +4,8 @@
 
 #include <random>
 
-#include "worker/comm/stream_ids.h"
-#include "worker/graph/trace_builder.h"
+#include "core/trace/stream_ids.h"
+#include "core/trace/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "worker/comm/stream_ids.h"
+#include "core/trace/stream_ids.h"
 
 namespace legoai::sim {
 namespace {

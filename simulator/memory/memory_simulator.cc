@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 #include "simulator/memory/result_bytes.h"
 #include "simulator/memory/workspace.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/trace.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "worker/graph/trace.h"
 
 namespace legoai::sim {
 

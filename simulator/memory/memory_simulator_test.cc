@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "worker/graph/trace_builder.h"
+#include "core/trace/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

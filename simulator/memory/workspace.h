@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
+#include "core/trace/instruction_view.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "simulator/cost/operator_table.h"
-#include "worker/graph/instruction_view.h"
 
 namespace legoai::sim {
 

@@ -8,9 +8,9 @@
 #include <functional>
 #include <iostream>
 
+#include "core/trace/trace_builder.h"
 #include "worker/comm/cpu_kernels.h"
 #include "worker/comm/cpu_memory.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "simulator/hardware/catalog.h"
+#include "core/hardware/catalog.h"
 
 namespace legoai::sim {
 namespace {

@@ -6,13 +6,13 @@
 #include <random>
 #include <vector>
 
+#include "core/hardware/catalog.h"
+#include "core/recipe/legality.h"
+#include "core/recipe/recipe.h"
 #include "simulator/capture/capture.h"
 #include "simulator/engine/step_simulation.h"
-#include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
 #include "simulator/symbolic/memory_bound.h"
-#include "worker/parallel/legality.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::sim {
 namespace {

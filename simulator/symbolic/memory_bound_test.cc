@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/model/catalog.h"
-#include "worker/model/model_facts.h"
-#include "worker/parallel/recipe.h"
+#include "core/model/catalog.h"
+#include "core/model/model_facts.h"
+#include "core/recipe/recipe.h"
 
 namespace legoai::sim {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::sim {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "worker/parallel/shard_spec.h"
+#include "core/mesh/shard_spec.h"
 
 namespace legoai::sim {
 namespace {

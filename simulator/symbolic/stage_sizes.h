@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/recipe/parallel_dims.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::sim {
 

@@ -23,13 +23,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "core/hardware/catalog.h"
+#include "core/process/build_version.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/ulid.h"
-#include "simulator/hardware/catalog.h"
 #include "tests/bench/bench_main.h"
 #include "tests/service/service_processes.h"
-#include "worker/launch/build_version.h"
 
 ABSL_FLAG(bool, json, false, "rows as JSON");
 ABSL_FLAG(int32_t, agents, 1000, "simulated agents, each with a job that runs");

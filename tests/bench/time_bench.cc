@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/host.h"
+#include "core/process/processors.h"
 #include "simulator/capture/estimate.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host.h"
 #include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
-#include "worker/launch/processors.h"
 
 namespace legoai::integration {
 namespace {

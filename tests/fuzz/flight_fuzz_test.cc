@@ -2,12 +2,12 @@
 // and read as the same, and is merged and analyzed like any other.
 #include <gtest/gtest.h>
 
+#include "core/flight/flight_analysis.h"
+#include "core/flight/flight_files.h"
+#include "core/flight/flight_ring.h"
 #include "proto/utf8.h"
 #include "server/cli/flight_merge.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/comm/flight_analysis.h"
-#include "worker/comm/flight_files.h"
-#include "worker/comm/flight_ring.h"
 
 namespace legoai::fuzz {
 namespace {

@@ -1,9 +1,9 @@
 // Hugging Face's config.json: a model that is accepted is written and read as the same, and its numbers can be reckoned with.
 #include <gtest/gtest.h>
 
+#include "core/model/hf_config.h"
+#include "core/model/model_facts.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/model/hf_config.h"
-#include "worker/model/model_facts.h"
 
 namespace legoai::fuzz {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
+#include "core/checkpoint/crc32c.h"
+#include "core/checkpoint/manifest.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/checkpoint/crc32c.h"
-#include "worker/checkpoint/manifest.h"
 
 namespace legoai::fuzz {
 namespace {

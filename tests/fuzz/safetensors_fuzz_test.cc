@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
+#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/safetensors_writer.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/checkpoint/rectangle.h"
-#include "worker/checkpoint/safetensors.h"
-#include "worker/checkpoint/safetensors_writer.h"
 
 namespace legoai::fuzz {
 namespace {

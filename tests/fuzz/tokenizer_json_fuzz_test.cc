@@ -2,8 +2,8 @@
 // same.
 #include <gtest/gtest.h>
 
+#include "core/data/tokenizer_json.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/tokenizer_json.h"
 
 namespace legoai::fuzz {
 namespace {

@@ -2,10 +2,10 @@
 // something exactly where reading the first does.
 #include <gtest/gtest.h>
 
+#include "core/recipe/recipe.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "proto/toml/toml.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::fuzz {
 namespace {

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "core/recipe/parallel_dims.h"
 #include "simulator/capture/capture.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/device_differences.h"
 #include "tests/gpu/device_step.h"
 #include "tests/gpu/gpu_test.h"
 #include "worker/comm/cpu_memory.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::gpu {
 namespace {

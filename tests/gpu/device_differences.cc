@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/trace/instruction_view.h"
 #include "simulator/cost/operator_table.h"
 #include "simulator/memory/memory_simulator.h"
 #include "simulator/memory/result_bytes.h"
-#include "worker/graph/instruction_view.h"
 
 namespace legoai::gpu {
 namespace {

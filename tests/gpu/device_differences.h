@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/trace/trace.h"
 #include "proto/legoai/v1/hardware.pb.h"
-#include "worker/graph/trace.h"
 
 namespace legoai::gpu {
 

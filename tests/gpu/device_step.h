@@ -1,9 +1,9 @@
 // A training step of a case on the GPU, in this process.
 #pragma once
 
+#include "core/recipe/parallel_dims.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
-#include "worker/parallel/parallel_dims.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::gpu {

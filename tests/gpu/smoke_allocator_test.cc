@@ -4,10 +4,10 @@
 #include <map>
 #include <vector>
 
+#include "core/trace/trace_builder.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/gpu_test.h"
 #include "worker/comm/ops.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::gpu {
 namespace {

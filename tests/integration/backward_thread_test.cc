@@ -9,11 +9,11 @@
 #include <exception>
 #include <thread>
 
+#include "core/trace/compare.h"
 #include "simulator/capture/capture.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/comm/runtime.h"
-#include "worker/graph/compare.h"
 #include "worker/parallel/saved_tensor_hooks.h"
 
 namespace legoai::integration {

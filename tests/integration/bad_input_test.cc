@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/catalog.h"
 #include "server/cli/testing/lego_process.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai {
 namespace {

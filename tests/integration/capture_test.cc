@@ -6,12 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/trace/compare.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/testing/same_bits.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
-#include "worker/graph/compare.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/verify.h"
 
 namespace legoai::integration {
 namespace {

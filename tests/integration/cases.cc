@@ -1,6 +1,6 @@
 #include "tests/integration/cases.h"
 
-#include "worker/parallel/recipe.h"
+#include "core/recipe/recipe.h"
 
 namespace legoai::integration {
 namespace {

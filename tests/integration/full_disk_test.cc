@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/small_file_system.h"
 #include "server/cli/testing/lego_process.h"
 #include "tests/integration/nobody.h"
-#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai {
 namespace {

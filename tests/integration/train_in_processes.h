@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/recipe/parallel_dims.h"
 #include "tests/integration/cases.h"
 #include "worker/comm/runtime.h"
-#include "worker/parallel/parallel_dims.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::integration {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/manifest.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/manifest.h"
 
 namespace legoai::scenarios {
 namespace {

@@ -9,9 +9,9 @@
 #include <functional>
 #include <numeric>
 
+#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/manifest.h"
 #include "tests/scenarios/whole_history.h"
-#include "worker/checkpoint/chunk_writer.h"
-#include "worker/checkpoint/manifest.h"
 
 namespace legoai::scenarios {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
-#include "worker/checkpoint/small_file_system.h"
+#include "core/checkpoint/small_file_system.h"
 
 namespace legoai::scenarios {
 namespace {

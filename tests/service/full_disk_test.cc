@@ -7,9 +7,9 @@
 #include <fstream>
 #include <vector>
 
+#include "core/checkpoint/small_file_system.h"
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
-#include "worker/checkpoint/small_file_system.h"
 
 namespace legoai::service {
 namespace {

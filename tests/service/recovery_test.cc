@@ -4,14 +4,14 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
+#include "core/process/run_directory.h"
+#include "core/recipe/parallel_dims.h"
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
-#include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/launch/run_directory.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::service {
 namespace {

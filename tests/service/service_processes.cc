@@ -13,8 +13,8 @@
 #include <random>
 #include <system_error>
 
-#include "worker/model/hf_config.h"
-#include "worker/parallel/recipe.h"
+#include "core/model/hf_config.h"
+#include "core/recipe/recipe.h"
 
 namespace legoai::service {
 namespace {

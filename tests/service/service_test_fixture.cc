@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/checkpoint/directory.h"
 #include "proto/enum_text.h"
 #include "server/store/sqlite_store.h"
 #include "tests/scenarios/checker.h"
 #include "tests/scenarios/checkpoint_checker.h"
 #include "tests/service/service_processes.h"
-#include "worker/checkpoint/directory.h"
 
 namespace legoai::service {
 namespace {

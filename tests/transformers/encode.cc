@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "worker/data/export_tokenizer.h"
-#include "worker/data/tokenizer.h"
+#include "core/data/export_tokenizer.h"
+#include "core/data/tokenizer.h"
 
 namespace legoai {
 namespace {

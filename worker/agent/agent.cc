@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "worker/launch/processors.h"
+#include "core/process/processors.h"
 
 namespace legoai::agent {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "simulator/hardware/testing/fake_gpus.h"
+#include "core/hardware/testing/fake_gpus.h"
+#include "core/process/processors.h"
 #include "worker/agent/testing/agent_fixture.h"
 #include "worker/launch/gpus.h"
-#include "worker/launch/processors.h"
 
 namespace legoai::agent {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/checkpoint/directory.h"
+#include "core/process/run_directory.h"
 #include "worker/agent/testing/agent_fixture.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::agent {
 namespace {

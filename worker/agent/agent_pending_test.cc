@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/manifest.h"
+#include "core/process/run_directory.h"
 #include "worker/agent/testing/agent_fixture.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::agent {
 namespace {

@@ -10,13 +10,13 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/manifest.h"
+#include "core/flight/flight_analysis.h"
+#include "core/flight/flight_files.h"
+#include "core/process/build_version.h"
+#include "core/process/run_directory.h"
 #include "worker/agent/testing/agent_fixture.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/comm/flight_analysis.h"
-#include "worker/comm/flight_files.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/run_directory.h"
 #include "worker/launch/testing/rank_stopper.h"
 
 namespace legoai::agent {

@@ -1,9 +1,9 @@
 #include "worker/agent/attempt_request.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/hardware/host_device.h"
 #include "proto/errors.h"
-#include "simulator/hardware/host_device.h"
+#include "proto/status.h"
 
 namespace legoai::agent {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/damage.h"
+#include "core/checkpoint/files.h"
+#include "core/process/epoch_path.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/checkpoint/files.h"
-#include "worker/launch/epoch_path.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::agent {
 namespace {

@@ -5,19 +5,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
+#include "core/flight/flight_ring.h"
+#include "core/process/room.h"
+#include "core/process/run_directory.h"
 #include "proto/rpc_status.h"
+#include "proto/status.h"
 #include "proto/utf8.h"
 #include "worker/agent/attempt_request.h"
 #include "worker/agent/epoch_directory.h"
 #include "worker/agent/log_tail.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/comm/flight_ring.h"
 #include "worker/launch/gpus.h"
 #include "worker/launch/pending_commits.h"
-#include "worker/launch/room.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::agent {
 namespace {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/process/stop_pipe.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_desk.h"
@@ -26,7 +27,6 @@
 #include "worker/agent/slots.h"
 #include "worker/agent/telemetry_buffer.h"
 #include "worker/launch/run_training.h"
-#include "worker/launch/stop_pipe.h"
 
 namespace legoai::agent {
 

@@ -16,18 +16,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "core/status.h"
+#include "core/hardware/host_device.h"
+#include "core/process/data_roots.h"
+#include "core/process/program_help.h"
+#include "core/process/programs.h"
 #include "proto/errors.h"
 #include "proto/printable.h"
-#include "simulator/hardware/host_device.h"
+#include "proto/status.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
 #include "worker/agent/this_machine.h"
-#include "worker/launch/data_roots.h"
 #include "worker/launch/gpus.h"
-#include "worker/launch/program_help.h"
-#include "worker/launch/programs.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7420", "the server's address");
 ABSL_FLAG(std::string, name, "", "of this worker, unique in the fleet; this host's name if it is not given");

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/host_device.h"
+#include "core/hardware/nvml.h"
 #include "proto/errors.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host_device.h"
-#include "simulator/hardware/nvml.h"
+#include "proto/status.h"
 
 namespace legoai::agent {
 namespace {

@@ -8,13 +8,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/hardware/host.h"
+#include "core/hardware/host_device.h"
+#include "core/process/build_version.h"
+#include "core/process/memory.h"
 #include "proto/errors.h"
-#include "simulator/hardware/host.h"
-#include "simulator/hardware/host_device.h"
+#include "proto/status.h"
 #include "worker/agent/slot_devices.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/memory.h"
 
 namespace legoai::agent {
 namespace {

@@ -8,10 +8,10 @@
 #include <fstream>
 #include <string>
 
+#include "core/hardware/catalog.h"
+#include "core/hardware/host.h"
+#include "core/hardware/testing/fake_gpus.h"
 #include "proto/errors.h"
-#include "simulator/hardware/catalog.h"
-#include "simulator/hardware/host.h"
-#include "simulator/hardware/testing/fake_gpus.h"
 
 namespace legoai::agent {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "simulator/hardware/nvml.h"
-#include "simulator/hardware/processor_use.h"
-#include "worker/launch/memory.h"
+#include "core/hardware/nvml.h"
+#include "core/hardware/processor_use.h"
+#include "core/process/memory.h"
 
 namespace legoai::agent {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "absl/time/clock.h"
-#include "simulator/hardware/testing/fake_gpus.h"
-#include "worker/launch/memory.h"
+#include "core/hardware/testing/fake_gpus.h"
+#include "core/process/memory.h"
 
 namespace legoai::agent {
 namespace {

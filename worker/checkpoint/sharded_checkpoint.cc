@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/checkpoint/chunk_writer.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
+#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/manifest.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 

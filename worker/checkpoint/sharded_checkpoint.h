@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/mesh/shard_spec.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
-#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/comm/runtime.h"
-#include "worker/parallel/shard_spec.h"
 
 namespace legoai::checkpoint {
 

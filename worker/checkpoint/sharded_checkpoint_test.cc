@@ -15,10 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/small_file_system.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/small_file_system.h"
 #include "worker/comm/testing/process_group_test_util.h"
 
 namespace legoai::checkpoint {

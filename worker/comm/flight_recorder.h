@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "worker/comm/flight_ring.h"
+#include "core/flight/flight_ring.h"
 #include "worker/comm/mark_watch.h"
 #include "worker/comm/runtime.h"
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "proto/status.h"
 
 namespace legoai::comm {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "worker/comm/local_communicator.h"
 
 namespace legoai::comm {

@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/trace/stream_ids.h"
+#include "core/trace/trace.h"
 #include "worker/comm/communicator.h"
-#include "worker/comm/stream_ids.h"
 #include "worker/comm/streams.h"
-#include "worker/graph/trace.h"
 
 namespace legoai::comm {
 

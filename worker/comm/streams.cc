@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "worker/comm/stream_ids.h"
+#include "core/trace/stream_ids.h"
 
 namespace legoai::comm {
 namespace {

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "worker/data/permutation.h"
 
 namespace legoai::data {

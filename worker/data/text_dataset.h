@@ -12,8 +12,8 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "core/checkpoint/files.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::data {
 

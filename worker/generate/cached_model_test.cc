@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/model/hf_config.h"
+#include "core/model/hf_config.h"
 #include "worker/model/hf_weights.h"
 
 namespace legoai::generate {

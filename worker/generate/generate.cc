@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
+#include "core/model/model_facts.h"
+#include "core/process/memory.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "worker/comm/status_error.h"
-#include "worker/launch/memory.h"
-#include "worker/model/model_facts.h"
 
 namespace legoai::generate {
 namespace {

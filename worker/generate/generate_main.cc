@@ -17,10 +17,12 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
+#include "core/model/model_facts.h"
+#include "core/process/program_help.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/read_file.h"
+#include "proto/status.h"
 #include "proto/utf8.h"
 #include "proto/yaml/yaml.h"
 #include "worker/comm/cpu_kernels.h"
@@ -28,8 +30,6 @@
 #include "worker/generate/sampler.h"
 #include "worker/generate/source.h"
 #include "worker/generate/utf8_stream.h"
-#include "worker/launch/program_help.h"
-#include "worker/model/model_facts.h"
 
 ABSL_FLAG(int64_t, step, -1, "of a run's checkpoints; -1: the newest");
 ABSL_FLAG(std::string, tokenizer, "", "'byte' or a file; empty: the one that the model was trained with");

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data/tokenizer.h"
 #include "proto/legoai/v1/model.pb.h"
-#include "worker/data/tokenizer.h"
 #include "worker/model/hf_weights.h"
 
 namespace legoai::generate {

@@ -13,10 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/trace/operands.h"
+#include "proto/status.h"
 #include "worker/comm/runtime.h"
 #include "worker/graph/ivalue_constant.h"
-#include "worker/graph/operands.h"
 
 namespace legoai::graph {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/graph/trace.h"
+#include "core/trace/trace.h"
 
 namespace legoai::graph {
 

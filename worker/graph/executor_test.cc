@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/trace/trace_builder.h"
 #include "worker/graph/ivalue_constant.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::graph {
 namespace {

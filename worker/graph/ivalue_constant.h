@@ -5,7 +5,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
-#include "worker/graph/trace.h"
+#include "core/trace/trace.h"
 
 namespace legoai::graph {
 

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "worker/graph/annotation.h"
-#include "worker/graph/interner.h"
+#include "core/trace/annotation.h"
+#include "core/trace/interner.h"
 
 namespace legoai::graph {
 

@@ -13,8 +13,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "core/trace/interner.h"
 #include "worker/comm/runtime.h"
-#include "worker/graph/interner.h"
 #include "worker/graph/ivalue_constant.h"
 #include "worker/graph/module_attribution.h"
 #include "worker/graph/storage_table.h"

@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "worker/graph/annotation.h"
-#include "worker/graph/trace.h"
+#include "core/trace/annotation.h"
+#include "core/trace/trace.h"
 
 namespace legoai::graph {
 

@@ -7,15 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/status.h"
+#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/manifest.h"
+#include "core/process/build_version.h"
+#include "core/process/export_mark.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/export_mark.h"
+#include "proto/status.h"
 #include "worker/launch/resume.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::launch {
 namespace {

@@ -14,12 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/checkpoint/damage.h"
+#include "core/process/child_process.h"
+#include "core/process/listen_socket.h"
+#include "core/process/processors.h"
 #include "proto/errors.h"
 #include "proto/quantity_text.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/launch/child_process.h"
-#include "worker/launch/listen_socket.h"
-#include "worker/launch/processors.h"
 
 namespace legoai::launch {
 namespace {

@@ -26,10 +26,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/process/stop_pipe.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/launch/pending_commits.h"
 #include "worker/launch/rank_process.h"
-#include "worker/launch/stop_pipe.h"
 
 namespace legoai::launch {
 

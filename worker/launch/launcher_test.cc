@@ -17,9 +17,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/process/listen_socket.h"
+#include "core/process/processors.h"
 #include "proto/errors.h"
-#include "worker/launch/listen_socket.h"
-#include "worker/launch/processors.h"
 #include "worker/launch/testing/launcher_fixture.h"
 
 namespace legoai::launch {

@@ -7,20 +7,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/data/dataset_facts.h"
+#include "core/data/token_file.h"
+#include "core/data/tokenizer.h"
+#include "core/model/model_facts.h"
+#include "core/process/build_version.h"
+#include "core/process/data_roots.h"
+#include "core/process/run_directory.h"
+#include "core/recipe/parallel_dims.h"
 #include "proto/errors.h"
-#include "worker/data/dataset_facts.h"
+#include "proto/status.h"
 #include "worker/data/loader.h"
 #include "worker/data/text_dataset.h"
-#include "worker/data/token_file.h"
-#include "worker/data/tokenizer.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/data_roots.h"
 #include "worker/launch/find_checkpoint.h"
-#include "worker/launch/run_directory.h"
 #include "worker/model/hf_weights.h"
-#include "worker/model/model_facts.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::launch {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/checkpoint/files.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::launch {
 

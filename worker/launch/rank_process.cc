@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "worker/launch/child_process.h"
+#include "core/process/child_process.h"
 
 namespace legoai::launch {
 namespace {

@@ -6,14 +6,14 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
+#include "core/process/build_version.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/launch/build_version.h"
 #include "worker/launch/find_checkpoint.h"
-#include "worker/launch/run_directory.h"
 #include "worker/launch/run_training.h"
 #include "worker/launch/testing/run_training_fixture.h"
 

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/checkpoint/damage.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/damage.h"
+#include "proto/status.h"
 #include "worker/launch/pending_commits.h"
 
 namespace legoai::launch {

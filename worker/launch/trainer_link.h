@@ -24,8 +24,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/process/framing.h"
 #include "proto/legoai/v1/launch.pb.h"
-#include "worker/launch/framing.h"
 
 namespace legoai::launch {
 

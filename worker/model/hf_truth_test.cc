@@ -12,10 +12,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/rectangle.h"
-#include "worker/checkpoint/safetensors.h"
-#include "worker/model/hf_config.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/model/hf_config.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/language_model.h"
 

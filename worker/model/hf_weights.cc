@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "core/status.h"
+#include "core/checkpoint/dtypes.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/safetensors_writer.h"
+#include "core/model/hf_config.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/dtypes.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/rectangle.h"
-#include "worker/checkpoint/safetensors_writer.h"
-#include "worker/model/hf_config.h"
+#include "proto/status.h"
 
 namespace legoai::model {
 namespace {

@@ -15,10 +15,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/mesh/shard_spec.h"
 #include "proto/legoai/v1/model.pb.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/safetensors.h"
-#include "worker/parallel/shard_spec.h"
 
 namespace legoai::model {
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <random>
 
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/safetensors_writer.h"
+#include "core/model/hf_config.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/safetensors_writer.h"
-#include "worker/model/hf_config.h"
 
 namespace legoai::model {
 namespace {

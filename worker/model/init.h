@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/mesh/shard_spec.h"
 #include "worker/model/parameter.h"
-#include "worker/parallel/shard_spec.h"
 
 namespace legoai::model {
 

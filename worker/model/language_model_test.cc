@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/model/catalog.h"
 #include "proto/errors.h"
-#include "worker/model/catalog.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/init.h"
 #include "worker/model/llama.h"

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "worker/graph/annotation.h"
+#include "core/trace/annotation.h"
 
 namespace legoai::model {
 

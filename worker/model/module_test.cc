@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/graph/annotation.h"
+#include "core/trace/annotation.h"
 
 namespace legoai::model {
 namespace {

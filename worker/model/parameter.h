@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/parallel/shard_spec.h"
+#include "core/mesh/shard_spec.h"
 
 namespace legoai::model {
 

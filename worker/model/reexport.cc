@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/model/hf_config.h"
+#include "core/model/hf_config.h"
 #include "worker/model/hf_weights.h"
 
 namespace legoai::model {

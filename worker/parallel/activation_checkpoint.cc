@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/trace/annotation.h"
 #include "proto/errors.h"
-#include "worker/graph/annotation.h"
 #include "worker/parallel/saved_tensor_hooks.h"
 
 namespace legoai::parallel {

@@ -10,9 +10,9 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include "core/trace/annotation.h"
 #include "proto/errors.h"
 #include "worker/comm/cpu_memory.h"
-#include "worker/graph/annotation.h"
 #include "worker/graph/recorder.h"
 #include "worker/model/layers.h"
 #include "worker/parallel/testing/tiny_model.h"

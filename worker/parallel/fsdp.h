@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/graph/trace.h"
+#include "core/trace/trace.h"
 #include "worker/model/language_model.h"
 #include "worker/parallel/fsdp_unit.h"
 #include "worker/parallel/mixed_precision.h"

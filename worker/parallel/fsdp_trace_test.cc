@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/trace/verify.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/recorder.h"
-#include "worker/graph/verify.h"
 #include "worker/parallel/activation_checkpoint.h"
 #include "worker/parallel/fsdp.h"
 #include "worker/parallel/testing/tiny_model.h"

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/trace/annotation.h"
 #include "worker/comm/ops.h"
-#include "worker/graph/annotation.h"
 #include "worker/graph/recorder.h"
 #include "worker/parallel/gradient_ready.h"
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "core/status.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::parallel {
 namespace {

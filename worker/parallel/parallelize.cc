@@ -5,9 +5,9 @@
 
 #include <utility>
 
-#include "core/status.h"
+#include "core/trace/annotation.h"
+#include "proto/status.h"
 #include "worker/comm/runtime.h"
-#include "worker/graph/annotation.h"
 #include "worker/model/init.h"
 #include "worker/parallel/activation_checkpoint.h"
 #include "worker/parallel/tensor_parallel.h"

@@ -8,11 +8,11 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/recipe/parallel_dims.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/model/language_model.h"
 #include "worker/parallel/fsdp.h"
 #include "worker/parallel/mixed_precision.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::parallel {
 

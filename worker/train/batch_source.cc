@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/data/tokenizer.h"
 #include "proto/errors.h"
-#include "worker/data/tokenizer.h"
+#include "proto/status.h"
 #include "worker/parallel/loss_function.h"
 
 namespace legoai::train {

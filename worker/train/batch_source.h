@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data/token_file.h"
+#include "core/recipe/parallel_dims.h"
 #include "proto/legoai/v1/dataset.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/data/loader.h"
 #include "worker/data/text_dataset.h"
-#include "worker/data/token_file.h"
-#include "worker/parallel/parallel_dims.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::train {

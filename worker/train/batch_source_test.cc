@@ -15,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/data/dataset_facts.h"
+#include "core/recipe/recipe.h"
 #include "proto/errors.h"
-#include "worker/data/dataset_facts.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::train {
 namespace {

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "worker/comm/cpu_memory.h"
 #include "worker/comm/gloo_communicator.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::train {
 namespace {

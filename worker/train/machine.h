@@ -9,11 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/recipe/parallel_dims.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/comm/cuda_plugin.h"
 #include "worker/comm/flight_recorder.h"
 #include "worker/comm/runtime.h"
-#include "worker/parallel/parallel_dims.h"
 
 namespace legoai::train {
 

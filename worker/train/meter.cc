@@ -1,6 +1,6 @@
 #include "worker/train/meter.h"
 
-#include "worker/model/model_facts.h"
+#include "core/model/model_facts.h"
 
 namespace legoai::train {
 

@@ -12,8 +12,8 @@
 #include <array>
 #include <utility>
 
+#include "core/trace/annotation.h"
 #include "worker/comm/ops.h"
-#include "worker/graph/annotation.h"
 
 namespace legoai::train {
 namespace {

@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "core/recipe/recipe.h"
 #include "worker/comm/testing/process_group_test_util.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::train {
 namespace {

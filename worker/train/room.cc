@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/launch/room.h"
+#include "core/checkpoint/directory.h"
+#include "core/process/room.h"
+#include "proto/status.h"
 
 namespace legoai::train {
 namespace {

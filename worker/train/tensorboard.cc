@@ -6,9 +6,9 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
-#include "worker/checkpoint/crc32c.h"
-#include "worker/checkpoint/files.h"
+#include "core/checkpoint/crc32c.h"
+#include "core/checkpoint/files.h"
+#include "proto/status.h"
 
 namespace legoai::train {
 namespace {

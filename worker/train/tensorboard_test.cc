@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "worker/checkpoint/small_file_system.h"
+#include "core/checkpoint/small_file_system.h"
 
 namespace legoai::train {
 namespace {

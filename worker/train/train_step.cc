@@ -5,10 +5,10 @@
 
 #include <utility>
 
-#include "core/status.h"
+#include "core/trace/annotation.h"
+#include "proto/status.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
-#include "worker/graph/annotation.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/parallelize.h"
 #include "worker/parallel/pipeline/stage_runner.h"

@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/recipe/parallel_dims.h"
+#include "core/schedule/lowering.h"
+#include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "worker/graph/trace.h"
 #include "worker/model/language_model.h"
-#include "worker/parallel/parallel_dims.h"
-#include "worker/parallel/pipeline/lowering.h"
 #include "worker/train/optimizer.h"
 
 namespace legoai::train {

@@ -10,11 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/status.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "worker/comm/status_error.h"
 #include "worker/launch/resume.h"
-#include "worker/launch/run_directory.h"
 #include "worker/train/lr_schedule.h"
 #include "worker/train/room.h"
 #include "worker/train/trainer_state.h"

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/recipe/parallel_dims.h"
 #include "worker/launch/trainer_link.h"
-#include "worker/parallel/parallel_dims.h"
 #include "worker/train/batch_source.h"
 #include "worker/train/machine.h"
 #include "worker/train/meter.h"

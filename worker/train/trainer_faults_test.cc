@@ -15,11 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/small_file_system.h"
-#include "worker/launch/run_directory.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/small_file_system.h"
+#include "core/process/run_directory.h"
 #include "worker/launch/run_training.h"
 #include "worker/train/testing/trainer_run.h"
 

@@ -4,18 +4,18 @@
 #include <c10/core/GradMode.h>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
-#include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/files.h"
-#include "worker/data/export_tokenizer.h"
-#include "worker/data/tokenizer.h"
-#include "worker/launch/export_mark.h"
-#include "worker/launch/run_directory.h"
-#include "worker/model/hf_config.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/files.h"
+#include "core/data/export_tokenizer.h"
+#include "core/data/tokenizer.h"
+#include "core/model/hf_config.h"
+#include "core/model/model_facts.h"
+#include "core/process/export_mark.h"
+#include "core/process/run_directory.h"
+#include "proto/status.h"
 #include "worker/model/hf_weights.h"
-#include "worker/model/model_facts.h"
 
 namespace legoai::train {
 

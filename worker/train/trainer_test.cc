@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/rectangle.h"
-#include "worker/checkpoint/safetensors.h"
-#include "worker/launch/run_directory.h"
 #include "worker/train/testing/trainer_run.h"
 
 namespace legoai::train {

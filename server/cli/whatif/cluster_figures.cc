@@ -11,11 +11,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/hardware/catalog.h"
 #include "proto/errors.h"
 #include "proto/nearest.h"
 #include "proto/quantity_text.h"
 #include "server/cli/read_bytes.h"
-#include "simulator/hardware/catalog.h"
 
 namespace legoai::cli {
 namespace {

@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/status.h"
+#include "core/model/catalog.h"
+#include "core/recipe/legality.h"
 #include "planner/estimates.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
@@ -14,8 +16,6 @@
 #include "server/cli/progress.h"
 #include "server/cli/whatif/compare_text.h"
 #include "server/cli/whatif/recipe_changes.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/legality.h"
 
 namespace legoai::cli {
 namespace {

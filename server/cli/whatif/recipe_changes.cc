@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "core/status.h"
+#include "core/recipe/recipe.h"
 #include "proto/json/reflect.h"
-#include "worker/parallel/recipe.h"
+#include "proto/status.h"
 
 namespace legoai::cli {
 namespace {

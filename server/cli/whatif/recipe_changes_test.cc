@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/parallel/recipe.h"
+#include "core/recipe/recipe.h"
 
 namespace legoai::cli {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/status.h"
 #include "planner/explain.h"
 #include "planner/headroom.h"
+#include "proto/status.h"
 #include "server/cli/output.h"
 #include "server/cli/whatif/cluster_figures.h"
 #include "server/cli/whatif/sweep_result.h"

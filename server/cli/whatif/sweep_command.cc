@@ -8,12 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/status.h"
+#include "core/checkpoint/files.h"
 #include "planner/estimates.h"
 #include "planner/headroom.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
@@ -24,7 +25,6 @@
 #include "server/cli/whatif/sweep_chart.h"
 #include "server/cli/whatif/sweep_points.h"
 #include "server/cli/whatif/sweep_result.h"
-#include "worker/checkpoint/files.h"
 
 namespace legoai::cli {
 namespace {

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/status.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "proto/nearest.h"
+#include "proto/status.h"
 #include "server/cli/whatif/cluster_figures.h"
 
 namespace legoai::cli {

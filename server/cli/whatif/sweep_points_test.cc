@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "simulator/hardware/catalog.h"
+#include "core/hardware/catalog.h"
 
 namespace legoai::cli {
 namespace {

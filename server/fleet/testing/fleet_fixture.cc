@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/process/build_version.h"
+#include "core/recipe/recipe.h"
 #include "proto/rpc_status.h"
 #include "server/jobs/transition.h"
 #include "server/store/sqlite_store.h"
-#include "simulator/hardware/catalog.h"
-#include "worker/launch/build_version.h"
-#include "worker/model/catalog.h"
-#include "worker/parallel/recipe.h"
 
 namespace legoai::server {
 namespace {

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "core/hardware/catalog.h"
+#include "core/trace/stream_ids.h"
+#include "core/trace/trace_builder.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
-#include "simulator/hardware/catalog.h"
 #include "simulator/memory/memory_simulator.h"
-#include "worker/comm/stream_ids.h"
-#include "worker/graph/trace_builder.h"
 
 namespace legoai::sim::testing {
 

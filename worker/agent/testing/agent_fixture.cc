@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "worker/launch/child_process.h"
+#include "core/process/child_process.h"
 
 namespace legoai::agent::testing {
 namespace {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
-#include "worker/comm/stream_ids.h"
+#include "core/trace/stream_ids.h"
+#include "proto/status.h"
 
 namespace legoai::comm {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/status.h"
+#include "proto/status.h"
 
 namespace legoai::comm {
 namespace {

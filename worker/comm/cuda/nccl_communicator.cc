@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "proto/status.h"
 #include "worker/comm/cuda/cuda_streams.h"
 #include "worker/comm/cuda/cuda_uuid.h"
 #include "worker/comm/one_gpu_each.h"

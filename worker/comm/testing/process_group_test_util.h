@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/trace/trace.h"
 #include "worker/comm/runtime.h"
-#include "worker/graph/trace.h"
 
 namespace legoai::comm::testing {
 

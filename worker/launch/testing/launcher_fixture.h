@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/process/stop_pipe.h"
 #include "worker/launch/launcher.h"
-#include "worker/launch/stop_pipe.h"
 
 namespace legoai::launch::testing {
 

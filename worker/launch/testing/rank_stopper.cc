@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "worker/comm/flight_ring.h"
-#include "worker/launch/child_process.h"
-#include "worker/launch/run_directory.h"
+#include "core/flight/flight_ring.h"
+#include "core/process/child_process.h"
+#include "core/process/run_directory.h"
 
 namespace legoai::launch::testing {
 namespace {

@@ -3,15 +3,15 @@
 #include <filesystem>
 #include <fstream>
 
-#include "worker/checkpoint/chunk_writer.h"
-#include "worker/checkpoint/directory.h"
-#include "worker/checkpoint/files.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/export_mark.h"
+#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/directory.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
+#include "core/process/build_version.h"
+#include "core/process/export_mark.h"
+#include "core/process/run_directory.h"
 #include "worker/launch/prepare_training.h"
 #include "worker/launch/resume.h"
-#include "worker/launch/run_directory.h"
 
 namespace legoai::launch {
 

@@ -27,11 +27,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/damage.h"
+#include "core/process/build_version.h"
+#include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/damage.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/run_directory.h"
 #include "worker/launch/trainer_link.h"
 
 namespace legoai::launch {

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "worker/parallel/recipe.h"
+#include "core/recipe/recipe.h"
 
 namespace legoai::launch::testing {
 

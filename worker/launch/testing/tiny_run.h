@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/process/stop_pipe.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "worker/launch/run_training.h"
-#include "worker/launch/stop_pipe.h"
 
 namespace legoai::launch::testing {
 

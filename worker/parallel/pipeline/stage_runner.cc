@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "core/trace/annotation.h"
 #include "worker/comm/ops.h"
-#include "worker/graph/annotation.h"
 
 namespace legoai::parallel {
 namespace {

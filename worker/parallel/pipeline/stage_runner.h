@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/schedule/lowering.h"
 #include "worker/model/language_model.h"
 #include "worker/parallel/loss_function.h"
-#include "worker/parallel/pipeline/lowering.h"
 
 namespace legoai::parallel {
 

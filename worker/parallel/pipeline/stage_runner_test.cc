@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
+#include "core/trace/annotation.h"
 #include "worker/comm/testing/process_group_test_util.h"
-#include "worker/graph/annotation.h"
 #include "worker/parallel/testing/tiny_llama.h"
 #include "worker/train/loss.h"
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/rectangle.h"
-#include "worker/launch/build_version.h"
-#include "worker/launch/run_directory.h"
+#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/rectangle.h"
+#include "core/process/build_version.h"
+#include "core/process/run_directory.h"
 #include "worker/launch/run_training.h"
 #include "worker/launch/testing/tiny_run.h"
 

@@ -1,0 +1,42 @@
+#include "core/checkpoint/crc32c.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+namespace legoai::checkpoint {
+namespace {
+
+// Bit by bit from the polynomial, reflected: x^32 + x^28 + x^27 + x^26 + x^25 + x^23 + ... (0x1EDC6F41).
+uint32_t BitByBit(const std::string& data) {
+  uint32_t crc = 0xffffffff;
+  for (unsigned char byte : data) {
+    crc ^= byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? (crc >> 1) ^ 0x82f63b78u : crc >> 1;
+  }
+  return ~crc;
+}
+
+TEST(Crc32cTest, KnownValues) {  // RFC 3720, B.4
+  EXPECT_EQ(Crc32c(std::string(32, '\0').data(), 32), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(std::string(32, '\xff').data(), 32), 0x62a8ab43u);
+  EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283u);
+  EXPECT_EQ(Crc32c(nullptr, 0), 0u);
+}
+
+TEST(Crc32cTest, AnyLengthAndAlignmentAndInPieces) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    std::string data(random() % 3000, '\0');
+    for (char& c : data) c = static_cast<char>(random());
+    const size_t start = data.empty() ? 0 : random() % data.size();
+    EXPECT_EQ(Crc32c(data.data() + start, data.size() - start), BitByBit(data.substr(start)));
+    EXPECT_EQ(Crc32c(data.data() + start, data.size() - start, Crc32c(data.data(), start)), BitByBit(data));
+  }
+}
+
+}  // namespace
+}  // namespace legoai::checkpoint

@@ -1,0 +1,128 @@
+#include "core/checkpoint/directory.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
+#include "proto/errors.h"
+#include "proto/read_file.h"
+#include "proto/status.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The N of "step-N", written as StepDirectory() writes it.
+std::optional<int64_t> StepOf(const std::string& name) {
+  int64_t step = 0;
+  if (!absl::StartsWith(name, "step-") || !absl::SimpleAtoi(name.substr(5), &step)) return std::nullopt;
+  return name == absl::StrCat("step-", step) ? std::optional(step) : std::nullopt;
+}
+
+// Steps that are wanted, ascending.
+absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
+                                               const std::function<absl::StatusOr<bool>(int64_t step)>& wanted) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  if (!fs::exists(root, error) && !error) return steps;
+  ASSIGN_OR_RETURN(const auto entries, ReadFolder(root));
+  for (const fs::path entry : entries) {
+    const std::optional<int64_t> step = StepOf(entry.filename().string());
+    if (!step) continue;
+    const absl::StatusOr<bool> is = wanted(*step);
+    if (!is.ok()) return is.status();
+    if (*is) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path) {
+  struct statvfs facts;
+  if (statvfs(path.c_str(), &facts) != 0) return FileError(path, "cannot ask for free space", errno);
+  return static_cast<int64_t>(facts.f_bavail) * static_cast<int64_t>(facts.f_frsize);
+}
+
+absl::Status CheckFreeSpace(const std::string& what, const std::string& path, int64_t bytes, const FreeBytes& free_bytes) {
+  absl::StatusOr<int64_t> available = free_bytes(path);
+  if (!available.ok()) return available.status();
+  if (bytes <= *available) return absl::OkStatus();
+  return FieldError("job.dump_folder", path,
+                    absl::StrFormat("%s needs %d bytes and %d are free; free some space, choose another disk, or lower "
+                                    "checkpoint.keep_latest_k",
+                                    what, bytes, *available),
+                    absl::StatusCode::kResourceExhausted);
+}
+
+absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes,
+                             const BytesDone& done) {
+  const std::string directory = StepDirectory(root, step);
+  const absl::StatusOr<bool> committed = IsCommitted(root, step);
+  if (!committed.ok()) return committed.status();
+  if (*committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
+  absl::Status status = RemoveAll(directory, done);
+  if (status.ok()) status = MakeFolders(root);
+  if (status.ok()) status = CheckFreeSpace("a checkpoint", root, bytes, free_bytes);
+  return status.ok() ? MakeFolders(directory) : status;
+}
+
+absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done) {
+  const std::string directory = StepDirectory(root, step);
+  const absl::StatusOr<bool> committed = IsCommitted(root, step);
+  if (!committed.ok()) return committed.status();
+  if (*committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
+  absl::Status status = RemoveAll(directory + "/manifest.pb.tmp");
+  return status.ok() ? RemoveAll(directory, done) : status;
+}
+
+absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
+  return ListSteps(root, [&](int64_t step) { return IsCommitted(root, step); });
+}
+
+absl::Status CommitPreparedUpTo(const std::string& root, int64_t last) {
+  const auto steps = ListSteps(root, [&](int64_t step) { return step <= last && IsPrepared(root, step); });
+  if (!steps.ok()) return steps.status();
+  absl::Status committed;
+  for (int64_t step : *steps) committed.Update(CommitManifest(root, step));
+  return committed;
+}
+
+absl::Status RemoveUncommitted(const std::string& root) {
+  const auto steps = ListSteps(root, [&](int64_t step) -> absl::StatusOr<bool> {
+    const absl::StatusOr<bool> committed = IsCommitted(root, step);
+    if (!committed.ok()) return committed;
+    return !*committed;
+  });
+  if (!steps.ok()) return steps.status();
+  absl::Status removed;
+  for (int64_t step : *steps) removed.Update(AbandonCheckpoint(root, step));
+  return removed;
+}
+
+absl::Status KeepLatest(const std::string& root, int64_t k, const BytesDone& done) {
+  absl::StatusOr<std::vector<int64_t>> steps = ListCheckpoints(root);
+  if (!steps.ok()) return steps.status();
+  if (k <= 0 || steps->size() <= static_cast<size_t>(k)) return absl::OkStatus();
+  steps->resize(steps->size() - static_cast<size_t>(k));
+  absl::Status removed;
+  for (int64_t step : *steps) {
+    absl::Status status = UndoCommit(root, step);
+    if (status.ok()) status = RemoveAll(StepDirectory(root, step), done);
+    removed.Update(status);
+  }
+  return removed;
+}
+
+}  // namespace legoai::checkpoint

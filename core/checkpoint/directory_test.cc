@@ -1,0 +1,223 @@
+#include "core/checkpoint/directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/small_file_system.h"
+#include "proto/errors.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DirectoryTest : public testing::Test {
+ protected:
+  DirectoryTest()
+      : root_(testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name() + "/checkpoints") {
+    fs::remove_all(root_);
+  }
+
+  absl::Status WriteChunks(int64_t step) {
+    auto writer = ChunkWriter::Create(StepDirectory(root_, step), 0);
+    if (!writer.ok()) return writer.status();
+    const std::vector<float> values(1 << 16, 1.5f);
+    absl::Status status = writer->Append("w", v1::FLOAT32, {1 << 16}, WholeOf({1 << 16}), values.data());
+    return status.ok() ? writer->Finish() : status;
+  }
+
+  // `bytes`: as the save announces them.
+  absl::Status Prepare(int64_t step, int64_t bytes = 1 << 18) {
+    absl::Status status = BeginCheckpoint(root_, step, bytes);
+    if (status.ok()) status = WriteChunks(step);
+    if (!status.ok()) return status;
+    v1::CheckpointManifest manifest;
+    manifest.set_step(step);
+    status = CollectChunks(StepDirectory(root_, step), 1, manifest);
+    return status.ok() ? PrepareManifest(root_, manifest).status() : status;
+  }
+  absl::Status Save(int64_t step, int64_t bytes = 1 << 18) {
+    const absl::Status prepared = Prepare(step, bytes);
+    return prepared.ok() ? CommitManifest(root_, step) : prepared;
+  }
+
+  std::vector<int64_t> Steps() { return ListCheckpoints(root_).value(); }
+
+  std::string root_;
+};
+
+TEST_F(DirectoryTest, OnlyCommittedStepsAreListedInOrder) {
+  EXPECT_EQ(Steps(), std::vector<int64_t>());
+  for (int64_t step : {100, 20, 3}) ASSERT_TRUE(Save(step).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 200, 0).ok());
+  ASSERT_TRUE(WriteChunks(200).ok());
+  fs::create_directories(root_ + "/step-x");
+  fs::create_directories(root_ + "/step-0300");
+  fs::copy(StepDirectory(root_, 3) + "/manifest.pb", root_ + "/step-0300/manifest.pb");
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 20, 100}));
+}
+
+TEST_F(DirectoryTest, LeftoverIsClearedAndCommittedIsNot) {
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 0).ok());
+  ASSERT_TRUE(WriteChunks(5).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 0).ok());
+  EXPECT_TRUE(fs::is_empty(StepDirectory(root_, 5)));
+  ASSERT_TRUE(Save(5).ok());
+  EXPECT_EQ(BeginCheckpoint(root_, 5, 0).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(AbandonCheckpoint(root_, 5).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Steps(), std::vector<int64_t>{5});
+}
+
+TEST_F(DirectoryTest, AbandonRemovesEverything) {
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 0).ok());
+  ASSERT_TRUE(WriteChunks(5).ok());
+  ASSERT_TRUE(AbandonCheckpoint(root_, 5).ok());
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 5)));
+  EXPECT_TRUE(AbandonCheckpoint(root_, 5).ok());
+}
+
+TEST_F(DirectoryTest, KeepsTheLatest) {
+  for (int64_t step : {1, 2, 3, 4, 10}) ASSERT_TRUE(Save(step).ok());
+  ASSERT_TRUE(KeepLatest(root_, 0).ok());
+  EXPECT_EQ(Steps().size(), 5u);
+  ASSERT_TRUE(KeepLatest(root_, 7).ok());
+  EXPECT_EQ(Steps().size(), 5u);
+  ASSERT_TRUE(KeepLatest(root_, 2).ok());
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{4, 10}));
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 1)));
+}
+
+// Those that wait for the word of whoever decides are no committed ones: they take no place of these, and are not theirs to go.
+TEST_F(DirectoryTest, WhatIsPreparedNeitherCountsNorGoes) {
+  for (int64_t step : {1, 2, 3}) ASSERT_TRUE(Save(step).ok());
+  for (int64_t step : {4, 5}) ASSERT_TRUE(Prepare(step).ok());
+  EXPECT_TRUE(IsPrepared(root_, 4) && IsPrepared(root_, 5));
+  EXPECT_FALSE(IsPrepared(root_, 3) || IsPrepared(root_, 6));
+  ASSERT_TRUE(KeepLatest(root_, 1).ok());
+  EXPECT_EQ(Steps(), std::vector<int64_t>{3});
+  EXPECT_TRUE(IsPrepared(root_, 4) && IsPrepared(root_, 5));
+}
+
+// Of an attempt that is gone: what is before the last that was committed was committed too.
+TEST_F(DirectoryTest, CommitsWhatIsPrepared) {
+  for (int64_t step : {1, 4}) ASSERT_TRUE(Save(step).ok());
+  for (int64_t step : {2, 3, 5}) ASSERT_TRUE(Prepare(step).ok());
+  fs::create_directories(StepDirectory(root_, 0));  // a save that was interrupted before it was prepared
+  ASSERT_TRUE(CommitPreparedUpTo(root_, 3).ok());
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3, 4}));
+  for (int64_t step : {2, 3}) EXPECT_TRUE(ReadManifest(root_, step, "").ok());
+  EXPECT_TRUE(IsPrepared(root_, 5)) << "nothing is known of it";
+  EXPECT_TRUE(CommitPreparedUpTo(root_ + "/nowhere", 5).ok());
+}
+
+TEST_F(DirectoryTest, SpaceIsCheckedBeforeAnythingIsWritten) {
+  const FreeBytes thousand = [](const std::string&) { return 1000; };
+  ASSERT_TRUE(BeginCheckpoint(root_, 5, 1000, thousand).ok());
+  const absl::Status status = BeginCheckpoint(root_, 6, 1001, thousand);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("needs 1001 bytes and 1000 are free"), std::string::npos) << status;
+  EXPECT_EQ(GetFieldViolation(status)->field(), "job.dump_folder");
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 6)));
+  EXPECT_GT(FreeBytesOnDisk(root_).value(), 0);
+}
+
+// A disk that fills up while a rank writes: the device that is always full in place of the rank's file.
+TEST_F(DirectoryTest, FullDiskLeavesThePreviousCheckpoint) {
+  ASSERT_TRUE(Save(1).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 2, 0).ok());
+  fs::create_symlink("/dev/full", StepDirectory(root_, 2) + "/rank-00000.bin");
+  const absl::Status status = WriteChunks(2);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find("step-2/rank-00000.bin"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("free some space"), std::string::npos) << status;
+  EXPECT_EQ(Steps(), std::vector<int64_t>{1});
+  ASSERT_TRUE(AbandonCheckpoint(root_, 2).ok());
+  EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+  ASSERT_TRUE(Save(2).ok());
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2}));
+}
+
+// The same by a limit on the size of files, which stops a write half way.
+TEST_F(DirectoryTest, LimitOnFileSizeLeavesThePreviousCheckpoint) {
+  ASSERT_TRUE(Save(1).ok());
+  auto limit = std::make_optional<FileSizeLimit>(100'000);
+  const absl::Status status = Save(2);
+  limit.reset();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
+  EXPECT_GT(fs::file_size(StepDirectory(root_, 2) + "/rank-00000.bin"), 0u);
+  EXPECT_EQ(Steps(), std::vector<int64_t>{1});
+  EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+  ASSERT_TRUE(Save(2).ok());
+}
+
+// The same on a file system that is really full.
+TEST_F(DirectoryTest, FullFileSystemLeavesThePreviousCheckpoint) {
+  fs::create_directories(root_);
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::Status mounted = MountSmallFileSystem(root_, 640 << 10);
+    EXPECT_TRUE(mounted.ok()) << mounted;
+    if (!mounted.ok()) _exit(1);
+    EXPECT_TRUE(Save(1).ok());  // 256 KiB
+    const absl::Status refused = Save(2, int64_t{1} << 30);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+    EXPECT_NE(refused.message().find("a checkpoint needs 1073741824 bytes"), std::string::npos) << refused;
+    EXPECT_FALSE(fs::exists(StepDirectory(root_, 2)));
+    EXPECT_TRUE(WriteFile(root_ + "/other", std::string(200'000, 'x')).ok());
+    const absl::Status full = Save(2, 0);
+    EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+    EXPECT_EQ(Steps(), std::vector<int64_t>{1});
+    EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+    EXPECT_TRUE(AbandonCheckpoint(root_, 2).ok());
+    fs::remove(root_ + "/other");
+    EXPECT_TRUE(Save(2).ok());
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// The file system that does not say whether a step is committed: nothing is removed, and no earlier step passes for the last.
+TEST_F(DirectoryTest, AStepThatCannotBeLookedAtIsNotTakenForALeftover) {
+  for (int64_t step : {1, 2}) ASSERT_TRUE(Save(step).ok());
+  const std::string manifest = StepDirectory(root_, 2) + "/manifest.pb";
+  fs::rename(manifest, manifest + ".kept");
+  fs::create_symlink("manifest.pb", manifest);  // leads to itself
+  for (const absl::Status& status : {IsCommitted(root_, 2).status(), ListCheckpoints(root_).status(), RemoveUncommitted(root_),
+                                     BeginCheckpoint(root_, 2, 0), AbandonCheckpoint(root_, 2), KeepLatest(root_, 1)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(manifest), std::string::npos) << status;
+  }
+  fs::rename(manifest + ".kept", manifest);
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2}));
+  for (int64_t step : {1, 2}) EXPECT_TRUE(ReadManifest(root_, step, "").ok());
+}
+
+TEST_F(DirectoryTest, TellsOfEachEntryThatItRemoves) {
+  for (int64_t step : {1, 2, 3}) ASSERT_TRUE(Save(step).ok());
+  int64_t calls = 0;
+  ASSERT_TRUE(KeepLatest(root_, 1, [&](int64_t bytes) { calls += bytes == 0; }).ok());
+  EXPECT_GE(calls, 4) << "of two steps at least the rank's file and the folder";
+}
+
+TEST_F(DirectoryTest, RemovesWhatWasNotCommitted) {
+  ASSERT_TRUE(Save(1).ok());
+  ASSERT_TRUE(BeginCheckpoint(root_, 2, 0).ok());
+  ASSERT_TRUE(WriteChunks(2).ok());
+  fs::create_directories(root_ + "/notes");
+  ASSERT_TRUE(RemoveUncommitted(root_).ok());
+  EXPECT_FALSE(fs::exists(StepDirectory(root_, 2)));
+  EXPECT_TRUE(fs::exists(root_ + "/notes"));
+  EXPECT_TRUE(ReadManifest(root_, 1, "").ok());
+  EXPECT_TRUE(RemoveUncommitted(root_ + "/none").ok());
+}
+
+}  // namespace
+}  // namespace legoai::checkpoint

@@ -1,0 +1,212 @@
+#include "core/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/crc32c.h"
+#include "core/checkpoint/dtypes.h"
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/sha256.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "proto/utf8.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+constexpr absl::StatusCode kTorn = absl::StatusCode::kDataLoss;
+// file_crc32c on the wire: field 15, fixed32, then four bytes, little-endian.
+constexpr char kTag = 15 << 3 | 5;
+constexpr size_t kTailBytes = 5;
+
+std::string ManifestPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/manifest.pb"; }
+std::string PreparedPath(const std::string& root, int64_t step) { return ManifestPath(root, step) + ".tmp"; }
+
+// An empty file: without it a manifest that is lost could not be told from a save that was interrupted.
+std::string MarkPath(const std::string& root, int64_t step) { return StepDirectory(root, step) + "/committed"; }
+
+// Whether anything has this name.
+absl::StatusOr<bool> IsThere(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::none)
+    return ReadError(path, "cannot see whether the checkpoint is whole", error.value());
+  return type != std::filesystem::file_type::not_found;
+}
+
+Rectangle PartOf(const v1::CheckpointChunk& chunk) {
+  return {{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}};
+}
+
+std::vector<int64_t> ShapeOf(const v1::CheckpointChunk& chunk) {
+  return {chunk.global_shape().begin(), chunk.global_shape().end()};
+}
+
+absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk& chunk,
+                        std::map<std::string, int64_t>& file_bytes) {
+  const std::string path = absl::StrCat(directory, "/", chunk.file());
+  const bool other_folder =
+      std::filesystem::path(chunk.file()).filename() != chunk.file() || chunk.file().empty() || chunk.file() == "..";
+  if (other_folder || !IsPrintable(chunk.file()) || !IsPrintable(chunk.name()) || DTypeBytes(chunk.dtype()) == 0)
+    return FieldError(absl::StrCat(directory, ": ", chunk.name()), chunk.file(),
+                      "is no file of the checkpoint, or holds no known type or a name with control characters", kTorn);
+  auto known = file_bytes.find(chunk.file());
+  if (known == file_bytes.end()) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(path, error);
+    if (error.value() == ENOENT)
+      return FieldError(path, "", absl::StrCat("missing, though it holds a part of ", chunk.name()), kTorn);
+    if (error) return ReadError(path, "cannot be looked at", error.value());
+    known = file_bytes.emplace(chunk.file(), static_cast<int64_t>(bytes)).first;
+  }
+  const std::string field = absl::StrCat(path, ": ", chunk.name());
+  if (chunk.file_offset() < 0 || chunk.bytes() < 0 || chunk.bytes() > known->second - chunk.file_offset())
+    return FieldError(field, ToString(PartOf(chunk)), absl::StrCat("the file ends before it, at ", known->second, " bytes: torn"),
+                      kTorn);
+  absl::Status status = CheckInside(field, ShapeOf(chunk), PartOf(chunk));
+  if (!status.ok()) return status;
+  if (DTypeBytes(chunk.dtype()) * Volume(PartOf(chunk).sizes) != chunk.bytes())
+    return FieldError(field, absl::StrCat(chunk.bytes()), "bytes do not match its type and sizes", kTorn);
+  return absl::OkStatus();
+}
+
+// The chunks of one tensor, sorted by their offsets, cover it once.
+absl::Status CheckTensor(const std::string& directory, const std::vector<const v1::CheckpointChunk*>& chunks) {
+  const v1::CheckpointChunk& first = *chunks[0];
+  std::vector<Rectangle> parts;
+  int64_t elements = 0;
+  for (const v1::CheckpointChunk* chunk : chunks) {
+    parts.push_back(PartOf(*chunk));
+    elements += Volume(parts.back().sizes);
+    if (ShapeOf(*chunk) != ShapeOf(first) || chunk->dtype() != first.dtype())
+      return FieldError(absl::StrCat(directory, "/", chunk->file(), ": ", first.name()), ToString(parts.back()),
+                        "ranks disagree about the tensor's shape or type", kTorn);
+  }
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (size_t j = i + 1; j < parts.size(); ++j) {
+      if (!parts[i].sizes.empty() && parts[j].offsets[0] >= parts[i].offsets[0] + parts[i].sizes[0]) break;
+      if (Intersect(parts[i], parts[j]))
+        return FieldError(absl::StrCat(directory, "/", chunks[i]->file(), ": ", first.name()), ToString(parts[i]),
+                          "written twice", kTorn);
+    }
+  if (elements == Volume(ShapeOf(first))) return absl::OkStatus();
+  return FieldError(absl::StrCat(directory, ": ", first.name()), absl::StrCat(elements),
+                    absl::StrCat("elements written, the tensor has ", Volume(ShapeOf(first))), kTorn);
+}
+
+absl::Status CheckChunks(const std::string& directory, const v1::CheckpointManifest& manifest) {
+  std::map<std::string, int64_t> file_bytes;
+  std::map<std::string, std::vector<const v1::CheckpointChunk*>> tensors;
+  for (const v1::CheckpointChunk& chunk : manifest.chunks()) {
+    absl::Status status = CheckChunk(directory, chunk, file_bytes);
+    if (!status.ok()) return status;
+    tensors[chunk.name()].push_back(&chunk);
+  }
+  for (auto& [name, chunks] : tensors) {
+    std::sort(chunks.begin(), chunks.end(), [](const v1::CheckpointChunk* a, const v1::CheckpointChunk* b) {
+      return std::lexicographical_compare(a->offsets().begin(), a->offsets().end(), b->offsets().begin(), b->offsets().end());
+    });
+    absl::Status status = CheckTensor(directory, chunks);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string StepDirectory(const std::string& root, int64_t step) { return absl::StrCat(root, "/step-", step); }
+
+absl::StatusOr<std::string> ManifestDigest(const std::string& root, int64_t step) {
+  return Sha256OfFile(ManifestPath(root, step));
+}
+
+absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step) {
+  const absl::StatusOr<bool> manifest = IsThere(ManifestPath(root, step));
+  if (!manifest.ok() || *manifest) return manifest;
+  return IsThere(MarkPath(root, step));
+}
+
+absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest) {
+  manifest.set_version(kManifestVersion);
+  manifest.clear_file_crc32c();
+  absl::Status status = CheckChunks(StepDirectory(root, manifest.step()), manifest);
+  if (!status.ok()) return status;
+  std::string contents = manifest.SerializeAsString();
+  const uint32_t crc = Crc32c(contents.data(), contents.size());
+  contents.push_back(kTag);
+  contents.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
+  status = WriteFile(PreparedPath(root, manifest.step()), contents);
+  // Also the directory's own entry and those of the ranks' files.
+  if (status.ok()) status = SyncDirectory(StepDirectory(root, manifest.step()));
+  if (status.ok()) status = SyncDirectory(root);
+  if (!status.ok()) return status;
+  return Sha256(contents);
+}
+
+bool IsPrepared(const std::string& root, int64_t step) {
+  std::error_code error;
+  return std::filesystem::exists(PreparedPath(root, step), error) && !std::filesystem::exists(ManifestPath(root, step), error);
+}
+
+absl::Status CommitManifest(const std::string& root, int64_t step) {
+  const std::string path = ManifestPath(root, step);
+  // On a disk without room for one more name it is left out: the checkpoint is as good.
+  if (IsThere(path + ".tmp").value_or(false)) WriteFile(MarkPath(root, step), "").IgnoreError();
+  // The directory's own entry and those of the ranks' files first: the manifest must be the last thing to appear.
+  absl::Status status = SyncDirectory(StepDirectory(root, step));
+  if (status.ok()) status = SyncDirectory(root);
+  return status.ok() ? RenameFile(path + ".tmp", path) : status;
+}
+
+absl::Status FinishCommit(const std::string& root, int64_t step) {
+  const std::string path = ManifestPath(root, step);
+  ASSIGN_OR_RETURN(const auto there, IsThere(path));
+  if (there) return absl::OkStatus();
+  const absl::Status committed = CommitManifest(root, step);
+  if (!absl::IsNotFound(committed)) return committed;
+  if (IsThere(path).value_or(false)) return absl::OkStatus();  // another process was faster
+  return FieldError(path, "", "is missing", kTorn);
+}
+
+absl::Status UndoCommit(const std::string& root, int64_t step) {
+  // The mark first: without its manifest it would say that this is lost.
+  absl::Status status = RemoveAll(MarkPath(root, step));
+  if (status.ok()) status = RemoveAll(ManifestPath(root, step));
+  return status.ok() ? SyncDirectory(StepDirectory(root, step)) : status;
+}
+
+absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int64_t step, std::string_view build_version) {
+  const std::string path = ManifestPath(root, step);
+  absl::StatusOr<std::string> contents = ReadFile(path);
+  if (absl::IsNotFound(contents.status())) return FieldError(path, "", "is missing", kTorn);
+  if (!contents.ok()) return contents.status();
+  v1::CheckpointManifest manifest;
+  const size_t covered = contents->size() - std::min(contents->size(), kTailBytes);
+  if (contents->size() < kTailBytes || (*contents)[covered] != kTag || !manifest.ParseFromString(*contents) ||
+      manifest.file_crc32c() != Crc32c(contents->data(), covered))
+    return FieldError(path, "", "torn: its checksum does not match", kTorn);
+  if (manifest.version() != kManifestVersion)
+    return FieldError(absl::StrCat(path, ": version"), absl::StrCat(manifest.version()),
+                      absl::StrCat("this build reads version ", kManifestVersion, "; use the build that wrote it"),
+                      absl::StatusCode::kFailedPrecondition);
+  if (!build_version.empty() && manifest.build_version() != build_version)
+    return FieldError(
+        absl::StrCat(path, ": build_version"), manifest.build_version(),
+        absl::StrCat("this is build ", std::string(build_version), "; resume with the build that wrote it, or begin afresh"),
+        absl::StatusCode::kFailedPrecondition);
+  if (manifest.step() != step)
+    return FieldError(absl::StrCat(path, ": step"), absl::StrCat(manifest.step()),
+                      "the directory is another step's; undo its renaming", kTorn);
+  absl::Status status = CheckChunks(StepDirectory(root, step), manifest);
+  if (!status.ok()) return status;
+  return manifest;
+}
+
+}  // namespace legoai::checkpoint

@@ -1,0 +1,220 @@
+#include "core/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/checkpoint/dtypes.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "proto/utf8.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+using nlohmann::json;
+static_assert(std::endian::native == std::endian::little, "tensors are read in the host's byte order");
+
+constexpr int64_t kLengthBytes = 8;
+constexpr uint64_t kMostHeaderBytes = 100'000'000;  // as in the safetensors package
+constexpr char kTorn[] = "the file is torn or not a safetensors file; fetch it again";
+
+std::string FieldOf(const std::string& file, const std::string& tensor) { return absl::StrCat(file, ": ", tensor); }
+
+std::optional<int64_t> Count(const json& value) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) return std::nullopt;
+  return value.get<int64_t>();
+}
+
+std::optional<std::vector<int64_t>> Counts(const json& entry, const char* key) {
+  const auto found = entry.find(key);
+  if (found == entry.end() || !found->is_array()) return std::nullopt;
+  std::vector<int64_t> counts;
+  for (const json& item : *found) {
+    const std::optional<int64_t> count = Count(item);
+    if (!count) return std::nullopt;
+    counts.push_back(*count);
+  }
+  return counts;
+}
+
+// The bytes of a dense tensor; nothing where they cannot be counted in 63 bits.
+std::optional<int64_t> DenseBytes(const std::vector<int64_t>& shape, int64_t element_bytes) {
+  int64_t bytes = element_bytes;
+  for (int64_t size : shape)
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+// One tensor of the header. Its offset counts from the end of the header still.
+absl::StatusOr<TensorInfo> ParseTensor(const std::string& file, const std::string& name, const json& entry) {
+  const std::string field = FieldOf(file, name);
+  if (!IsPrintable(name)) return FieldError(field, "", "a name with control characters; convert the weights anew");
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string())
+    return FieldError(field, "", absl::StrCat("the header gives no dtype; ", kTorn));
+  const std::string dtype_name = entry["dtype"].get<std::string>();
+  const std::optional<v1::DType> dtype = DTypeFromSafetensorsName(dtype_name);
+  if (!dtype) return FieldError(field, dtype_name, "unknown element type; convert the weights to BF16, F16 or F32");
+  const auto shape = Counts(entry, "shape");
+  const auto range = Counts(entry, "data_offsets");
+  if (!shape || !range || range->size() != 2 || (*range)[0] > (*range)[1])
+    return FieldError(field, "", absl::StrCat("the header gives no valid shape and data_offsets; ", kTorn));
+  TensorInfo info{name, *dtype, *shape, file, (*range)[0], (*range)[1] - (*range)[0]};
+  if (DenseBytes(info.shape, DTypeBytes(info.dtype)) != info.bytes)
+    return FieldError(field, absl::StrCat(info.bytes), absl::StrCat("bytes that do not match its shape and type; ", kTorn));
+  return info;
+}
+
+// Tensors must cover the bytes after the header one after the other.
+absl::Status CheckCover(std::vector<TensorInfo>& tensors, const std::string& file, int64_t data_bytes) {
+  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::pair(a.offset, a.offset + a.bytes) < std::pair(b.offset, b.offset + b.bytes);
+  });
+  int64_t end = 0;
+  for (const TensorInfo& info : tensors) {
+    const std::string range = absl::StrCat("[", info.offset, ", ", info.offset + info.bytes, "]");
+    const std::string field = FieldOf(file, info.name);
+    if (info.offset + info.bytes > data_bytes)
+      return FieldError(field, range, absl::StrCat("data_offsets beyond the file's ", data_bytes, " bytes of data; ", kTorn));
+    if (info.offset < end) return FieldError(field, range, absl::StrCat("data_offsets overlap another tensor's; ", kTorn));
+    if (info.offset > end) return FieldError(field, range, absl::StrCat("data_offsets leave a gap before; ", kTorn));
+    end = info.offset + info.bytes;
+  }
+  if (end != data_bytes)
+    return FieldError(file, absl::StrCat(data_bytes - end), absl::StrCat("bytes belong to no tensor; ", kTorn));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TensorInfo>> ParseFile(const std::string& file, std::string_view bytes) {
+  uint64_t length = 0;
+  const int64_t rest = static_cast<int64_t>(bytes.size()) - kLengthBytes;
+  if (rest >= 0) std::memcpy(&length, bytes.data(), kLengthBytes);
+  if (rest < 0 || length > static_cast<uint64_t>(rest))
+    return FieldError(file, absl::StrCat(length), absl::StrCat("bytes of header in a file of ", bytes.size(), " bytes; ", kTorn));
+  if (length > kMostHeaderBytes)
+    return FieldError(file, absl::StrCat(length), absl::StrCat("bytes of header, and the format allows ", kMostHeaderBytes));
+  const std::string_view text = bytes.substr(kLengthBytes, length);
+  const json header = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!header.is_object()) return FieldError(file, "", absl::StrCat("the header is not a JSON object; ", kTorn));
+  std::vector<TensorInfo> tensors;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    absl::StatusOr<TensorInfo> info = ParseTensor(file, name, entry);
+    if (!info.ok()) return info.status();
+    tensors.push_back(*std::move(info));
+  }
+  absl::Status status = CheckCover(tensors, file, rest - static_cast<int64_t>(length));
+  if (!status.ok()) return status;
+  for (TensorInfo& info : tensors) info.offset += kLengthBytes + static_cast<int64_t>(length);
+  return tensors;
+}
+
+// The weight_map of an index: tensor name to file name.
+absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  const json index = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    return FieldError(path, "", "not a JSON object with a weight_map; fetch the index again");
+  std::map<std::string, std::string> map;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const std::string value = file.is_string() ? file.get<std::string>() : file.dump();
+    if (!file.is_string() || value.empty() || std::filesystem::path(value).filename() != value || value == ".." ||
+        !IsPrintable(value) || !IsPrintable(name))
+      return FieldError(FieldOf(path, name), value, "not the name of a file in the index's folder");
+    map[name] = value;
+  }
+  return map;
+}
+
+}  // namespace
+
+absl::Status SafetensorsReader::AddFile(const std::string& path) {
+  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<std::vector<TensorInfo>> parsed = ParseFile(path, file->bytes());
+  if (!parsed.ok()) return parsed.status();
+  std::move(parsed->begin(), parsed->end(), std::back_inserter(tensors_));
+  files_.emplace(path, *std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsReader::AddIndex(const std::string& folder, const std::string& index_path) {
+  ASSIGN_OR_RETURN(const auto map, ParseIndex(index_path));
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map) names.insert(file);
+  for (const std::string& name : names) {
+    absl::Status status = AddFile(folder + "/" + name);
+    if (!status.ok()) return Annotate(status, index_path);
+  }
+  // What a shard holds beyond the index is not part of the model.
+  std::erase_if(tensors_, [&](const TensorInfo& info) {
+    const auto listed = map.find(info.name);
+    return listed == map.end() || folder + "/" + listed->second != info.file;
+  });
+  std::set<std::string> found;
+  for (const TensorInfo& info : tensors_) found.insert(info.name);
+  for (const auto& [tensor, file] : map)
+    if (!found.contains(tensor))
+      return FieldError(FieldOf(folder + "/" + file, tensor), "",
+                        absl::StrCat("missing, though ", index_path, " lists it; fetch the file again"),
+                        absl::StatusCode::kNotFound);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path) {
+  namespace fs = std::filesystem;
+  SafetensorsReader reader;
+  reader.path_ = path;
+  const std::string single = path + "/model.safetensors", index = single + ".index.json";
+  std::error_code ignored;
+  absl::Status status;
+  if (!fs::is_directory(path, ignored)) {
+    status = reader.AddFile(path);
+  } else if (fs::exists(single, ignored)) {
+    status = reader.AddFile(single);
+  } else if (fs::exists(index, ignored)) {
+    status = reader.AddIndex(path, index);
+  } else {
+    status = FieldError(path, "", "holds neither model.safetensors nor model.safetensors.index.json; give a folder with weights",
+                        absl::StatusCode::kNotFound);
+  }
+  if (!status.ok()) return status;
+  std::sort(reader.tensors_.begin(), reader.tensors_.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  return reader;
+}
+
+absl::StatusOr<const TensorInfo*> SafetensorsReader::Find(std::string_view name) const {
+  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                      [](const TensorInfo& a, std::string_view b) { return a.name < b; });
+  if (found == tensors_.end() || found->name != name)
+    return FieldError(FieldOf(path_, std::string(name)), "", "no such tensor; the weights are of another model",
+                      absl::StatusCode::kNotFound);
+  return &*found;
+}
+
+absl::StatusOr<std::string_view> SafetensorsReader::Bytes(std::string_view name) const {
+  absl::StatusOr<const TensorInfo*> info = Find(name);
+  if (!info.ok()) return info.status();
+  return files_.at((*info)->file).bytes().substr((*info)->offset, (*info)->bytes);
+}
+
+absl::Status SafetensorsReader::Read(std::string_view name, const Rectangle& part, void* out) const {
+  absl::StatusOr<const TensorInfo*> info = Find(name);
+  if (!info.ok()) return info.status();
+  absl::Status status = CheckInside(FieldOf((*info)->file, (*info)->name), (*info)->shape, part);
+  if (!status.ok()) return status;
+  const char* data = files_.at((*info)->file).bytes().data() + (*info)->offset;
+  CopyRectangle(data, WholeOf((*info)->shape), static_cast<char*>(out), part, part, DTypeBytes((*info)->dtype));
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::checkpoint

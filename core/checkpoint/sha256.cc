@@ -1,0 +1,70 @@
+#include "core/checkpoint/sha256.h"
+
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "proto/status.h"
+
+namespace legoai::checkpoint {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 20;  // read at a time
+
+// Bytes are given piece by piece.
+class Digest {
+ public:
+  Digest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
+  void Add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
+  std::string Finish() {
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    EVP_DigestFinal_ex(context_.get(), digest, &size);
+    return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(digest), size));
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+}  // namespace
+
+std::string Sha256(std::string_view bytes) {
+  Digest digest;
+  digest.Add(bytes);
+  return digest.Finish();
+}
+
+absl::StatusOr<std::string> Sha256(std::string_view bytes, const Cancel& cancel) {
+  Digest digest;
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(kBytes, bytes.size()))) {
+    RETURN_IF_ERROR(CheckNotCancelled(cancel));
+    digest.Add(bytes.substr(0, kBytes));
+  }
+  return digest.Finish();
+}
+
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path, const Cancel& cancel) {
+  const absl::StatusOr<int> descriptor = OpenRegularFile(path);
+  if (!descriptor.ok()) return descriptor.status();
+  Digest digest;
+  std::vector<char> bytes(kBytes);
+  absl::Status status;
+  while (status.ok()) {
+    const ssize_t got = read(*descriptor, bytes.data(), bytes.size());
+    if (got == 0) break;
+    if (got > 0) digest.Add({bytes.data(), static_cast<size_t>(got)});
+    if (got < 0 && errno != EINTR) status = FileError(path, "cannot read", errno);
+    status.Update(CheckNotCancelled(cancel));
+  }
+  close(*descriptor);
+  if (!status.ok()) return status;
+  return digest.Finish();
+}
+
+}  // namespace legoai::checkpoint

@@ -1,0 +1,57 @@
+// Text to token ids and back.
+//
+// "byte": 256 ids, one per byte and no others; every text has exactly one encoding, and decoding gives it back. A model for it
+// needs a vocabulary of 256, which tensor parallelism divides. A tiktoken file (Llama 3's tokenizer.model): lines `base64 rank`,
+// ranks 0 ... n-1. Text is split by Llama 3's pattern, each piece encoded by ranks; <|begin_of_text|> is n and <|end_of_text|>
+// n + 1, as in Llama 3. A tokenizer.json of Hugging Face (tokenizer_json.h) of Llama 3's or GPT-2's kind, or one that was
+// exported here. Text that looks like a special token is ordinary text. But for bytes the text must be UTF-8. Thread-safety:
+// const access from several threads is safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/checkpoint/files.h"
+#include "core/data/tokenizer_json.h"
+
+namespace legoai::data {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // The ids of the text, without any of begin or end. Errors: text that is not UTF-8 where that is needed; Cancelled.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const checkpoint::Cancel& cancel = nullptr) const {
+    return DoEncode(text, cancel);
+  }
+  // Errors: an id that is not in [0, VocabSize()). Ids that end within a character give bytes that are not UTF-8.
+  virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;
+  // Ids are below this.
+  virtual int64_t VocabSize() const = 0;
+  // What a document begins and ends with; nothing where the tokenizer has no such id.
+  virtual std::optional<int32_t> BeginOfText() const { return std::nullopt; }
+  virtual std::optional<int32_t> EndOfText() const { return std::nullopt; }
+  // Equal for equal tokenizers only: "byte", or the SHA-256 of the file.
+  virtual const std::string& Identity() const = 0;
+  // What it is made of, for writing it in another form.
+  virtual Vocabulary GetVocabulary() const = 0;
+
+ private:
+  virtual absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const = 0;
+};
+
+// `path` is "byte", a tiktoken file or a tokenizer.json (recipe field model.tokenizer_path, which errors name together with file
+// and line).
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
+
+// Error if the tokenizer has ids that the model has no embedding for.
+absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size);
+
+}  // namespace legoai::data

@@ -1,0 +1,35 @@
+// Whether what the ranks entered under one number is one operation, with PyTorch's verdicts. Torch-free. Thread-safety: pure
+// functions.
+//
+// Who differs from the largest number of ranks that agree is to blame; where none is the largest, all of them are. A collective
+// whose own sizes do not fit each other is to blame before anybody is counted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/flight/flight_history.h"
+
+namespace legoai::comm {
+
+inline constexpr char kFullyMatched[] = "fully_matched";
+inline constexpr char kTypeMismatch[] = "collective_type_mismatch";
+inline constexpr char kSizeMismatch[] = "size_or_syntax_mismatch";
+inline constexpr char kDtypeMismatch[] = "collective_dtype_mismatch";
+inline constexpr char kStateMismatch[] = "collective_state_mismatch";
+inline constexpr char kUndecided[] = "undecided";
+
+struct FlightMatch {
+  std::string verdict = kFullyMatched;  // never kStateMismatch: how far ranks are is not looked at
+  std::vector<int64_t> culprits;        // ranks in the world, ascending
+  std::string text;                     // "rank 2 is in all_reduce, the others all_gather"
+};
+
+// `group_size`: ranks of the group, of which some may have no part.
+FlightMatch MatchCollective(const FlightCollective& collective, int64_t group_size);
+
+// The n-th send and the n-th receive of a channel.
+FlightMatch MatchMessage(const FlightChannel& channel, size_t n);
+
+}  // namespace legoai::comm

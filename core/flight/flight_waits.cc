@@ -1,0 +1,102 @@
+#include "core/flight/flight_waits.h"
+
+#include <algorithm>
+
+namespace legoai::comm {
+
+int64_t FlightWaits::Add(const std::vector<Place>& waiters, const std::vector<Place>& blockers) {
+  const auto number = static_cast<int64_t>(waits_.size());
+  Wait wait;
+  wait.blockers = blockers;
+  for (const Place& waiter : waiters) {
+    if (wait.waiters.emplace(waiter.rank, waiter.record).second) waits_of_[waiter.rank].push_back(number);
+  }
+  waits_.push_back(std::move(wait));
+  return number;
+}
+
+std::set<int64_t> FlightWaits::Waiting() const {
+  std::set<int64_t> waiting;
+  for (const Wait& wait : waits_) {
+    if (wait.blockers.empty()) continue;
+    for (const auto& [rank, record] : wait.waiters) waiting.insert(rank);
+  }
+  for (int64_t rank : blamed_) waiting.erase(rank);
+  return waiting;
+}
+
+// Whether somebody came to `wait` although it is inside `earlier`, which it had queued before.
+bool FlightWaits::Passed(const Wait& wait, const Wait& earlier) const {
+  return std::any_of(wait.waiters.begin(), wait.waiters.end(), [&](const auto& waiter) {
+    const auto found = earlier.waiters.find(waiter.first);
+    return found != earlier.waiters.end() && found->second < waiter.second;
+  });
+}
+
+// The waits that keep a blocker from coming.
+std::vector<int64_t> FlightWaits::Excuses(const Wait& wait, const Place& blocker) const {
+  std::vector<int64_t> excuses;
+  const auto found = waits_of_.find(blocker.rank);
+  if (blamed_.count(blocker.rank) > 0 || found == waits_of_.end()) return excuses;
+  for (int64_t number : found->second) {
+    const Wait& earlier = waits_[number];
+    if (&earlier == &wait || earlier.waiters.at(blocker.rank) >= blocker.record || Passed(wait, earlier)) continue;
+    excuses.push_back(number);
+  }
+  return excuses;
+}
+
+// Of waits that all come behind one another: those behind which none of them comes only follow.
+std::set<int64_t> FlightWaits::Circle(std::set<int64_t> waits, const std::vector<std::set<int64_t>>& behind) {
+  for (bool changed = true; changed;) {
+    std::set<int64_t> kept;
+    for (int64_t wait : waits) {
+      const bool followed =
+          std::any_of(behind[wait].begin(), behind[wait].end(), [&](int64_t one) { return waits.count(one) > 0; });
+      if (followed) kept.insert(wait);
+    }
+    changed = kept.size() < waits.size();
+    waits = std::move(kept);
+  }
+  return waits;
+}
+
+FlightWaits::Causes FlightWaits::Find() const {
+  Causes causes;
+  causes.of_wait.resize(waits_.size());
+  std::vector<std::set<int64_t>> behind(waits_.size());  // by wait: those that have it as an excuse
+  std::vector<std::map<int64_t, std::vector<int64_t>>> excuses(waits_.size());
+  std::vector<int64_t> open;  // waits of which a cause is known, and all that come behind them
+  std::set<int64_t> rest;
+  for (size_t number = 0; number < waits_.size(); ++number) {
+    for (const Place& blocker : waits_[number].blockers) {
+      auto& of_blocker = excuses[number][blocker.rank] = Excuses(waits_[number], blocker);
+      if (of_blocker.empty()) causes.of_wait[number].insert(blocker.rank);
+      for (int64_t excuse : of_blocker) behind[excuse].insert(static_cast<int64_t>(number));
+    }
+    const bool known = waits_[number].blockers.empty() || !causes.of_wait[number].empty();
+    known ? open.push_back(static_cast<int64_t>(number)) : void(rest.insert(static_cast<int64_t>(number)));
+  }
+  while (!open.empty()) {
+    const int64_t number = open.back();
+    open.pop_back();
+    for (int64_t one : behind[number]) {
+      if (rest.erase(one) > 0) open.push_back(one);
+    }
+  }
+  causes.circle = Circle(std::move(rest), behind);
+  for (int64_t number : causes.circle) {
+    for (const auto& [rank, of_blocker] : excuses[number]) {
+      const bool inside =
+          std::any_of(of_blocker.begin(), of_blocker.end(), [&](int64_t w) { return causes.circle.count(w) > 0; });
+      if (inside) causes.of_wait[number].insert(rank);
+    }
+  }
+  for (size_t number = 0; number < waits_.size(); ++number) {
+    causes.culprits.insert(causes.of_wait[number].begin(), causes.of_wait[number].end());
+    if (waits_[number].blockers.empty() && !behind[number].empty()) causes.needed.insert(static_cast<int64_t>(number));
+  }
+  return causes;
+}
+
+}  // namespace legoai::comm

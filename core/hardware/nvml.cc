@@ -1,0 +1,262 @@
+#include "core/hardware/nvml.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/hardware/visible_devices.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+
+namespace legoai::sim {
+namespace {
+
+// The part of NVIDIA's NVML API that is used, as its nvml.h declares it: the library keeps these signatures and layouts from
+// version to version (functions that change get a suffix).
+using Return = int;
+using Device = void*;
+constexpr Return kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
+constexpr int kSmClock = 1, kMemoryClock = 2;  // nvmlClockType_t
+constexpr unsigned kTextLength = 96;           // NVML_DEVICE_NAME_V2_BUFFER_SIZE, NVML_DEVICE_UUID_V2_BUFFER_SIZE
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct MemoryV2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+constexpr unsigned kMemoryV2 = sizeof(MemoryV2) | 2U << 24;  // nvmlMemory_v2
+static_assert(sizeof(MemoryV2) == 40);
+struct Utilization {  // percent
+  unsigned gpu, memory;
+};
+constexpr int kTemperatureOfGpu = 0;  // nvmlTemperatureSensors_t
+
+struct Nvml {
+  Return (*init)() = nullptr;
+  Return (*shutdown)() = nullptr;
+  const char* (*error_string)(Return) = nullptr;
+  Return (*driver_version)(char*, unsigned) = nullptr;
+  Return (*count)(unsigned*) = nullptr;
+  Return (*handle)(unsigned, Device*) = nullptr;
+  Return (*name)(Device, char*, unsigned) = nullptr;
+  Return (*uuid)(Device, char*, unsigned) = nullptr;
+  Return (*memory)(Device, Memory*) = nullptr;
+  Return (*memory_v2)(Device, MemoryV2*) = nullptr;  // null: the driver is older than it
+  Return (*power_limit)(Device, unsigned*) = nullptr;
+  Return (*clock)(Device, int, unsigned*) = nullptr;
+  Return (*max_clock)(Device, int, unsigned*) = nullptr;
+  // Of loads alone; null: the driver has none of it.
+  Return (*utilization)(Device, Utilization*) = nullptr;
+  Return (*temperature)(Device, int, unsigned*) = nullptr;
+  Return (*power)(Device, unsigned*) = nullptr;
+};
+
+absl::Status NoGpu(const std::string& why, absl::StatusCode code = absl::StatusCode::kFailedPrecondition) {
+  return FieldError("device", "cuda",
+                    absl::StrCat("no GPU can be used here (", why, "); use a machine with a GPU, or device cpu"), code);
+}
+
+// A machine without a driver is one without GPUs; one whose cards fail is not.
+absl::Status Fault(const Nvml& nvml, const char* function, Return error) {
+  const auto code = error == kDriverNotLoaded ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable;
+  return NoGpu(absl::StrCat("NVML's ", function, " says: ", nvml.error_string(error)), code);
+}
+
+template <class Function>
+bool Load(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+absl::StatusOr<Nvml> OpenLibrary() {
+  const char* chosen = std::getenv("LEGOAI_NVML");
+  // Never closed: NVML keeps what it has begun with the driver.
+  void* library = dlopen(chosen != nullptr && *chosen != '\0' ? chosen : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return NoGpu(absl::StrCat("NVIDIA's driver is not installed, or not given to this container, which needs ",
+                              "NVIDIA_DRIVER_CAPABILITIES=compute,utility: ", dlerror()));
+  }
+  Nvml nvml;
+  const bool whole =
+      Load(library, "nvmlInit_v2", &nvml.init) && Load(library, "nvmlShutdown", &nvml.shutdown) &&
+      Load(library, "nvmlErrorString", &nvml.error_string) && Load(library, "nvmlSystemGetDriverVersion", &nvml.driver_version) &&
+      Load(library, "nvmlDeviceGetCount_v2", &nvml.count) && Load(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.handle) &&
+      Load(library, "nvmlDeviceGetName", &nvml.name) && Load(library, "nvmlDeviceGetUUID", &nvml.uuid) &&
+      Load(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) &&
+      Load(library, "nvmlDeviceGetPowerManagementLimit", &nvml.power_limit) &&
+      Load(library, "nvmlDeviceGetClockInfo", &nvml.clock) && Load(library, "nvmlDeviceGetMaxClockInfo", &nvml.max_clock);
+  if (!whole) return NoGpu("the driver's libnvidia-ml.so.1 lacks functions of NVML; CUDA 13 needs driver 580 or newer");
+  Load(library, "nvmlDeviceGetMemoryInfo_v2", &nvml.memory_v2);
+  Load(library, "nvmlDeviceGetUtilizationRates", &nvml.utilization);
+  Load(library, "nvmlDeviceGetTemperature", &nvml.temperature);
+  Load(library, "nvmlDeviceGetPowerUsage", &nvml.power);
+  return nvml;
+}
+
+// In bytes. NVML's total is the whole card's; CUDA gives what the driver does not keep for itself.
+Return ReadMemory(const Nvml& nvml, Device device, int64_t* bytes) {
+  MemoryV2 exact = {};
+  exact.version = kMemoryV2;
+  if (nvml.memory_v2 != nullptr && nvml.memory_v2(device, &exact) == kSuccess && exact.reserved < exact.total) {
+    *bytes = static_cast<int64_t>(exact.total - exact.reserved);
+    return kSuccess;
+  }
+  Memory memory = {};
+  const Return error = nvml.memory(device, &memory);
+  *bytes = static_cast<int64_t>(memory.total);
+  return error;
+}
+
+// What not every card tells.
+void ReadExtras(const Nvml& nvml, Device device, Gpu* gpu) {
+  unsigned value = 0;
+  if (nvml.power_limit(device, &value) == kSuccess) gpu->power_limit_watts = value / 1000.0;
+  if (nvml.max_clock(device, kSmClock, &value) == kSuccess) gpu->max_sm_clock_mhz = value;
+  if (nvml.max_clock(device, kMemoryClock, &value) == kSuccess) gpu->max_memory_clock_mhz = value;
+  if (nvml.clock(device, kSmClock, &value) == kSuccess) gpu->sm_clock_mhz = value;
+}
+
+absl::StatusOr<Gpu> ReadGpu(const Nvml& nvml, unsigned index, Device device) {
+  Gpu gpu;
+  gpu.index = static_cast<int>(index);
+  char text[kTextLength] = {};
+  if (const Return error = nvml.name(device, text, kTextLength)) return Fault(nvml, "nvmlDeviceGetName", error);
+  gpu.name = text;
+  if (const Return error = nvml.uuid(device, text, kTextLength)) return Fault(nvml, "nvmlDeviceGetUUID", error);
+  gpu.uuid = text;
+  if (const Return error = ReadMemory(nvml, device, &gpu.memory_bytes)) return Fault(nvml, "nvmlDeviceGetMemoryInfo", error);
+  ReadExtras(nvml, device, &gpu);
+  return gpu;
+}
+
+// Without what the driver keeps for itself, where it says how much.
+bool ReadUsed(const Nvml& nvml, Device device, int64_t* bytes) {
+  MemoryV2 exact = {};
+  exact.version = kMemoryV2;
+  if (nvml.memory_v2 != nullptr && nvml.memory_v2(device, &exact) == kSuccess) {
+    *bytes = static_cast<int64_t>(exact.used);
+    return true;
+  }
+  Memory memory = {};
+  if (nvml.memory(device, &memory) != kSuccess) return false;
+  *bytes = static_cast<int64_t>(memory.used);
+  return true;
+}
+
+std::optional<GpuLoad> ReadLoad(const Nvml& nvml, int index) {
+  Device device = nullptr;
+  GpuLoad load;
+  load.index = index;
+  if (nvml.handle(static_cast<unsigned>(index), &device) != kSuccess) return std::nullopt;
+  if (!ReadUsed(nvml, device, &load.memory_bytes)) return std::nullopt;
+  Utilization share = {};
+  unsigned value = 0;
+  if (nvml.utilization != nullptr && nvml.utilization(device, &share) == kSuccess) load.utilization = share.gpu / 100.0;
+  if (nvml.temperature != nullptr && nvml.temperature(device, kTemperatureOfGpu, &value) == kSuccess) {
+    load.temperature_celsius = value;
+  }
+  if (nvml.power != nullptr && nvml.power(device, &value) == kSuccess) load.power_watts = value / 1000.0;
+  return load;
+}
+
+// All of the host that this process may use.
+absl::StatusOr<NvmlReport> ReadAll(const Nvml& nvml) {
+  NvmlReport report;
+  char text[kTextLength] = {};
+  if (nvml.driver_version(text, kTextLength) == kSuccess) report.driver_version = text;
+  unsigned count = 0;
+  if (const Return error = nvml.count(&count)) return Fault(nvml, "nvmlDeviceGetCount_v2", error);
+  for (unsigned i = 0; i < count; ++i) {
+    Device device = nullptr;
+    const Return error = nvml.handle(i, &device);
+    if (error == kNoPermission) continue;  // it is counted, and others' (a container's limits)
+    if (error != kSuccess) return Fault(nvml, "nvmlDeviceGetHandleByIndex_v2", error);
+    auto gpu = ReadGpu(nvml, i, device);
+    if (!gpu.ok()) return Annotate(gpu.status(), absl::StrCat("GPU ", i));
+    report.gpus.push_back(*std::move(gpu));
+  }
+  if (report.gpus.empty()) return NoGpu("the driver shows none");
+  return report;
+}
+
+absl::Status LeaveVisible(NvmlReport* report) {
+  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (value == nullptr) return absl::OkStatus();
+  std::vector<std::string> uuids;
+  for (const Gpu& gpu : report->gpus) uuids.push_back(gpu.uuid);
+  const VisibleDevices visible = ReadVisibleDevices(value, uuids);
+  const char* order = std::getenv("CUDA_DEVICE_ORDER");
+  const bool is_pci_order = order != nullptr && std::string_view(order) == "PCI_BUS_ID";
+  if (visible.by_index && !visible.positions.empty() && !is_pci_order && !AreAlike(report->gpus)) {
+    return FieldError("CUDA_VISIBLE_DEVICES", value,
+                      absl::StrCat("holds indices, and this machine's GPUs differ (", GpusText(report->gpus),
+                                   "): which one an index means depends on CUDA's own order. Give UUIDs (`nvidia-smi -L` lists ",
+                                   "them), or set CUDA_DEVICE_ORDER=PCI_BUS_ID as well"));
+  }
+  std::vector<Gpu> left;
+  for (const int position : visible.positions) left.push_back(report->gpus[static_cast<size_t>(position)]);
+  if (left.empty()) return NoGpu(absl::StrCat("CUDA_VISIBLE_DEVICES = \"", value, "\" leaves none of ", GpusText(report->gpus)));
+  report->gpus = std::move(left);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<NvmlReport> ReadNvml() {
+  const absl::StatusOr<Nvml> nvml = OpenLibrary();
+  if (!nvml.ok()) return nvml.status();
+  if (const Return error = nvml->init()) return Fault(*nvml, "nvmlInit_v2", error);
+  absl::StatusOr<NvmlReport> report = ReadAll(*nvml);
+  nvml->shutdown();
+  if (!report.ok()) return report;
+  RETURN_IF_ERROR(LeaveVisible(&*report));
+  return report;
+}
+
+struct GpuLoadReader::Session {
+  explicit Session(const Nvml& library) : nvml(library) {}
+  ~Session() { nvml.shutdown(); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  const Nvml nvml;
+};
+
+absl::StatusOr<GpuLoadReader> GpuLoadReader::Open(const std::vector<int>& indices) {
+  const absl::StatusOr<Nvml> nvml = OpenLibrary();
+  if (!nvml.ok()) return nvml.status();
+  if (const Return error = nvml->init()) return Fault(*nvml, "nvmlInit_v2", error);
+  return GpuLoadReader(std::make_shared<const Session>(*nvml), indices);
+}
+
+std::vector<GpuLoad> GpuLoadReader::Read() const {
+  std::vector<GpuLoad> loads;
+  for (const int index : indices_) {
+    if (auto load = ReadLoad(session_->nvml, index)) loads.push_back(*load);
+  }
+  return loads;
+}
+
+bool IsSameMemory(int64_t a, int64_t b) { return std::abs(a - b) <= 0.03 * static_cast<double>(std::max(a, b)); }
+
+bool AreAlike(const Gpu& a, const Gpu& b) { return a.name == b.name && IsSameMemory(a.memory_bytes, b.memory_bytes); }
+
+bool AreAlike(const std::vector<Gpu>& gpus) {
+  return std::all_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return AreAlike(gpu, gpus.front()); });
+}
+
+std::string GpusText(const std::vector<Gpu>& gpus) {
+  std::map<std::string, int> counts;
+  for (const Gpu& gpu : gpus) ++counts[gpu.name];
+  return absl::StrJoin(counts, " and ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, entry.second > 1 ? absl::StrCat(entry.second, " ") : "", entry.first);
+  });
+}
+
+}  // namespace legoai::sim

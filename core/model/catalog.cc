@@ -1,0 +1,132 @@
+#include "core/model/catalog.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "core/model/hf_config.h"
+#include "proto/errors.h"
+#include "proto/nearest.h"
+
+namespace legoai::model {
+namespace {
+
+struct LlamaSizes {
+  const char* name;
+  int64_t layers, hidden, intermediate, heads, head_dim;
+  double rope_factor;
+  bool tied;
+};
+
+// Vocabulary, key-value heads, context and the rest are one for all of Llama 3.1 and 3.2.
+v1::Model Llama3(const LlamaSizes& sizes) {
+  v1::Model model;
+  model.set_name(sizes.name);
+  model.set_architecture(v1::LLAMA);
+  model.set_vocab_size(128256);
+  model.set_hidden_size(sizes.hidden);
+  model.set_intermediate_size(sizes.intermediate);
+  model.set_num_hidden_layers(sizes.layers);
+  model.set_num_attention_heads(sizes.heads);
+  model.set_num_key_value_heads(8);
+  model.set_head_dim(sizes.head_dim);
+  model.set_max_position_embeddings(131072);
+  model.set_norm_eps(1e-5);
+  model.set_rope_theta(500000);
+  model.mutable_rope_scaling()->set_factor(sizes.rope_factor);
+  model.mutable_rope_scaling()->set_low_freq_factor(1);
+  model.mutable_rope_scaling()->set_high_freq_factor(4);
+  model.mutable_rope_scaling()->set_original_max_position_embeddings(8192);
+  model.set_tie_word_embeddings(sizes.tied);
+  model.set_initializer_range(0.02);
+  return model;
+}
+
+v1::Model Gpt2(const char* name, int64_t layers, int64_t hidden, int64_t heads) {
+  v1::Model model;
+  model.set_name(name);
+  model.set_architecture(v1::GPT2);
+  model.set_vocab_size(50257);
+  model.set_hidden_size(hidden);
+  model.set_intermediate_size(4 * hidden);
+  model.set_num_hidden_layers(layers);
+  model.set_num_attention_heads(heads);
+  model.set_num_key_value_heads(heads);
+  model.set_head_dim(hidden / heads);
+  model.set_max_position_embeddings(1024);
+  model.set_norm_eps(1e-5);
+  model.set_tie_word_embeddings(true);
+  model.set_initializer_range(0.02);
+  model.set_embd_pdrop(0.1);
+  model.set_attn_pdrop(0.1);
+  model.set_resid_pdrop(0.1);
+  return model;
+}
+
+}  // namespace
+
+const std::vector<v1::Model>& Catalog() {
+  static const auto* const catalog = new std::vector<v1::Model>{
+      Llama3({"llama3-1b", 16, 2048, 8192, 32, 64, 32, true}),
+      Llama3({"llama3-3b", 28, 3072, 8192, 24, 128, 32, true}),
+      Llama3({"llama3-8b", 32, 4096, 14336, 32, 128, 8, false}),
+      Llama3({"llama3-70b", 80, 8192, 28672, 64, 128, 8, false}),
+      Llama3({"llama3-405b", 126, 16384, 53248, 128, 128, 8, false}),
+      Gpt2("gpt2", 12, 768, 12),
+      Gpt2("gpt2-medium", 24, 1024, 16),
+      Gpt2("gpt2-large", 36, 1280, 20),
+      Gpt2("gpt2-xl", 48, 1600, 25),
+  };
+  return *catalog;
+}
+
+const std::vector<std::string>& HubNames(const std::string& catalog_name) {
+  static const auto* const names = new std::map<std::string, std::vector<std::string>>{
+      {"llama3-1b", {"meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"}},
+      {"llama3-3b", {"meta-llama/Llama-3.2-3B", "meta-llama/Llama-3.2-3B-Instruct"}},
+      {"llama3-8b", {"meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"}},
+      {"llama3-70b", {"meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"}},
+      {"llama3-405b", {"meta-llama/Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct"}},
+      {"gpt2", {"openai-community/gpt2"}},
+      {"gpt2-medium", {"openai-community/gpt2-medium"}},
+      {"gpt2-large", {"openai-community/gpt2-large"}},
+      {"gpt2-xl", {"openai-community/gpt2-xl"}},
+  };
+  static const auto* const none = new std::vector<std::string>();
+  const auto found = names->find(catalog_name);
+  return found == names->end() ? *none : found->second;
+}
+
+const v1::Model* FindModel(const std::string& name) {
+  for (const v1::Model& model : Catalog()) {
+    const std::vector<std::string>& hub = HubNames(model.name());
+    if (model.name() == name || std::find(hub.begin(), hub.end(), name) != hub.end()) return &model;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names, hub;
+  for (const v1::Model& model : Catalog()) {
+    names.push_back(model.name());
+    hub.insert(hub.end(), HubNames(model.name()).begin(), HubNames(model.name()).end());
+  }
+  names.insert(names.end(), hub.begin(), hub.end());
+  return names;
+}
+
+absl::StatusOr<v1::Model> ResolveModel(const std::string& name_or_path) {
+  std::error_code ignored;
+  const bool exists = !name_or_path.empty() && std::filesystem::exists(name_or_path, ignored);
+  const v1::Model* known = FindModel(name_or_path);
+  // A clone of the Hub lies in a folder of the same name, and may have been changed.
+  const bool is_clone = exists && known != nullptr && known->name() != name_or_path;
+  if (known != nullptr && !is_clone) return *known;
+  if (exists) return ReadHfConfig(name_or_path);
+  return FieldError(
+      "model.name", name_or_path,
+      "is neither a path nor a name of the catalog (`lego models`); the nearest name is " + Nearest(name_or_path, ModelNames()),
+      absl::StatusCode::kNotFound);
+}
+
+}  // namespace legoai::model

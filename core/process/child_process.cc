@@ -1,0 +1,133 @@
+#include "core/process/child_process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/errors.h"
+
+namespace legoai::launch {
+namespace {
+
+// Everything the child does before exec: only calls that are safe after fork in a process with threads.
+struct ChildPlan {
+  std::vector<char*> argv;
+  const std::vector<int>* inherited;
+  std::optional<int> cpu;
+  int null_fd = -1, log_fd = -1, error_fd = -1;
+  pid_t parent = 0;
+};
+
+void ResetSignals() {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) signal(signal_number, SIG_DFL);
+}
+
+[[noreturn]] void RunChild(const ChildPlan& plan) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(1);  // the parent died before prctl
+  ResetSignals();
+  if (plan.cpu) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(*plan.cpu, &cpus);
+    sched_setaffinity(0, sizeof(cpus), &cpus);
+  }
+  dup2(plan.null_fd, STDIN_FILENO);
+  if (plan.log_fd >= 0) {
+    dup2(plan.log_fd, STDOUT_FILENO);
+    dup2(plan.log_fd, STDERR_FILENO);
+  }
+  for (int fd : *plan.inherited) fcntl(fd, F_SETFD, 0);
+  execv(plan.argv[0], plan.argv.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(plan.error_fd, &error, sizeof(error));
+  _exit(127);
+}
+
+// What exec said: 0, or its errno. The pipe closes when exec succeeds.
+int AwaitExec(int fd) {
+  int error = 0;
+  ssize_t got;
+  do {
+    got = read(fd, &error, sizeof(error));
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof(error) ? error : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
+  ChildPlan plan;
+  for (const std::string& argument : spec.arguments) plan.argv.push_back(const_cast<char*>(argument.c_str()));
+  plan.argv.push_back(nullptr);
+  plan.inherited = &spec.inherited;
+  plan.cpu = spec.cpu;
+  plan.parent = getpid();
+  if (!spec.log_path.empty()) {
+    plan.log_fd = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (plan.log_fd < 0) return FieldError("log file", spec.log_path, absl::StrCat("cannot be written: ", std::strerror(errno)));
+  }
+  plan.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  int pipe_fds[2];
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
+    const int error = errno;
+    if (plan.null_fd >= 0) close(plan.null_fd);
+    if (plan.log_fd >= 0) close(plan.log_fd);
+    return absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(error)));
+  }
+  plan.error_fd = pipe_fds[1];
+  const pid_t pid = fork();
+  if (pid == 0) RunChild(plan);
+  const int fork_error = errno;
+  close(pipe_fds[1]);
+  if (plan.null_fd >= 0) close(plan.null_fd);
+  if (plan.log_fd >= 0) close(plan.log_fd);
+  const int exec_error = pid > 0 ? AwaitExec(pipe_fds[0]) : 0;
+  close(pipe_fds[0]);
+  if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("cannot start a process: ", std::strerror(fork_error)));
+  if (exec_error == 0) return pid;
+  waitpid(pid, nullptr, 0);
+  return FieldError("trainer program", spec.arguments[0], absl::StrCat("cannot be run: ", std::strerror(exec_error)),
+                    absl::StatusCode::kNotFound);
+}
+
+std::string DescribeWaitStatus(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    const int number = WTERMSIG(wait_status);
+    return absl::StrCat("was killed by signal ", number, " (", strsignal(number), ")");
+  }
+  return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
+}
+
+char ProcessState(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  // "PID (NAME) STATE ...", and the name may hold anything.
+  const size_t end = line.rfind(')');
+  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
+}
+
+std::optional<int> ReapIfEnded(pid_t pid) {
+  siginfo_t info = {};
+  if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid) return std::nullopt;
+  // As long as the leader is not reaped its number stands for its group and for no other.
+  kill(-pid, SIGKILL);
+  int wait_status = 0;
+  waitpid(pid, &wait_status, 0);
+  return wait_status;
+}
+
+}  // namespace legoai::launch

@@ -1,0 +1,141 @@
+#include "core/process/run_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/files.h"
+#include "core/checkpoint/small_file_system.h"
+#include "proto/errors.h"
+#include "proto/toml/toml.h"
+
+namespace legoai::launch {
+namespace {
+
+std::string FreshFolder() {
+  const std::string path = ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+v1::StepMetrics Metrics(int64_t attempt, int64_t step, double loss) {
+  v1::StepMetrics metrics;
+  metrics.set_attempt(attempt);
+  metrics.set_step(step);
+  metrics.set_loss(loss);
+  return metrics;
+}
+
+TEST(RunDirectory, KeepsRecipeAndRun) {
+  const std::string path = FreshFolder();
+  EXPECT_FALSE(ReadRun(path)->has_value());
+  const auto directory = RunDirectory::Open(path);
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_steps(7);
+  v1::Run run;
+  run.set_model("tiny");
+  run.mutable_dataset()->set_sha256("ab");
+  run.add_attempts()->set_resume_step(3);
+  ASSERT_TRUE(directory->WriteRecipe(recipe).ok());
+  ASSERT_TRUE(directory->WriteRun(run).ok());
+  v1::Recipe recipe_again;
+  ASSERT_TRUE(ParseToml(*checkpoint::ReadFile(RecipePath(path)), &recipe_again).ok());
+  EXPECT_EQ(recipe_again.SerializeAsString(), recipe.SerializeAsString());
+  EXPECT_EQ((*ReadRun(path))->SerializeAsString(), run.SerializeAsString());
+}
+
+TEST(RunDirectory, IsLockedUntilItsProcessIsGone) {
+  const std::string path = FreshFolder();
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto directory = RunDirectory::Open(path);
+    if (write(fds[1], "x", 1) == 1) pause();
+    _exit(1);
+  }
+  char byte;
+  ASSERT_EQ(read(fds[0], &byte, 1), 1);
+  const auto refused = RunDirectory::Open(path);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GetFieldViolation(refused.status())->field(), "job.dump_folder");
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("(process " + std::to_string(child) + ")"));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(RunDirectory::Open(path).ok());
+}
+
+TEST(RunDirectory, MetricsSurviveATornLine) {
+  const std::string path = FreshFolder();
+  EXPECT_TRUE(ReadMetrics(path)->empty());
+  {
+    auto directory = RunDirectory::Open(path);
+    ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 1, 5)).ok());
+    ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 2, 4)).ok());
+  }
+  std::ofstream(MetricsPath(path), std::ios::app) << "{\"attempt\": 1, \"st";
+  EXPECT_EQ(ReadMetrics(path)->size(), 2u);
+  {
+    auto directory = RunDirectory::Open(path);
+    ASSERT_TRUE(directory->AppendMetrics(Metrics(2, 2, 3.5)).ok());
+  }
+  const auto all = ReadMetrics(path);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 3u);
+  const auto latest = LatestOfEachStep(*all);
+  ASSERT_EQ(latest.size(), 2u);
+  EXPECT_EQ(latest[1].attempt(), 2);
+  EXPECT_EQ(latest[1].loss(), 3.5);
+  std::ofstream(MetricsPath(path), std::ios::app) << "{\"atempt\": 1}\n";
+  EXPECT_THAT(ReadMetrics(path).status().message(), ::testing::HasSubstr("metrics.jsonl line 4"));
+}
+
+// A disk that is full in the middle of a line: the line is lost, and no other.
+TEST(RunDirectory, AFullDiskCostsALineOfMetricsAndNoMore) {
+  const std::string path = FreshFolder();
+  auto directory = RunDirectory::Open(path);
+  ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 1, 5)).ok());
+  const auto bytes = std::filesystem::file_size(MetricsPath(path));
+  auto limit = std::make_optional<checkpoint::FileSizeLimit>(bytes + 10);
+  const absl::Status full = directory->AppendMetrics(Metrics(1, 2, 4));
+  limit.reset();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_EQ(std::filesystem::file_size(MetricsPath(path)), bytes);
+  ASSERT_TRUE(directory->AppendMetrics(Metrics(1, 3, 3)).ok());
+  const auto all = ReadMetrics(path);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[1].step(), 3);
+}
+
+// What was trained and then given up, by a fresh start or by going on from an earlier step, is no part of the run.
+TEST(RunDirectory, StepsThatWereGivenUpAreLeftOut) {
+  const auto steps = [](const std::vector<v1::StepMetrics>& metrics) {
+    std::vector<std::pair<int64_t, int64_t>> steps;
+    for (const auto& entry : LatestOfEachStep(metrics)) steps.emplace_back(entry.attempt(), entry.step());
+    return steps;
+  };
+  using Steps = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(steps({Metrics(1, 1, 5), Metrics(1, 10, 4), Metrics(1, 20, 3), Metrics(2, 10, 4), Metrics(2, 12, 3)}),
+            (Steps{{1, 1}, {2, 10}, {2, 12}}));
+  EXPECT_EQ(steps({Metrics(1, 1, 5), Metrics(1, 50, 4), Metrics(2, 1, 5), Metrics(2, 20, 4)}), (Steps{{2, 1}, {2, 20}}));
+  EXPECT_EQ(steps({Metrics(7, 1, 5), Metrics(7, 50, 4), Metrics(1, 1, 5)}), (Steps{{1, 1}})) << "attempts counted anew";
+}
+
+TEST(RunDirectory, AFolderThatCannotBeMadeIsAFieldError) {
+  const auto directory = RunDirectory::Open("/proc/no/such");
+  ASSERT_TRUE(GetFieldViolation(directory.status()).has_value());
+  EXPECT_EQ(GetFieldViolation(directory.status())->value(), "/proc/no/such");
+}
+
+}  // namespace
+}  // namespace legoai::launch

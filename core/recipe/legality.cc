@@ -1,0 +1,195 @@
+#include "core/recipe/legality.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/recipe/recipe.h"
+#include "proto/errors.h"
+
+namespace legoai::parallel {
+namespace {
+
+using Broken = std::optional<Violation>;
+
+constexpr char kTp[] = "parallelism.tensor_parallel_degree";
+constexpr char kPp[] = "parallelism.pipeline_parallel_degree";
+
+Violation Fault(const char* field, int64_t value, std::string remedy) {
+  return {"", field, absl::StrCat(value), std::move(remedy)};
+}
+
+// The tensor parallel degrees that the model and the sequence allow, ascending: they divide all that is cut.
+std::vector<int64_t> DegreesOfModel(const Candidate& c) {
+  constexpr int64_t kMostRanks = 1 << 16;
+  int64_t common = c.layout.seq_len;
+  for (const int64_t number :
+       {c.model.num_attention_heads(), c.model.num_key_value_heads(), c.model.intermediate_size(), c.model.vocab_size()}) {
+    common = std::gcd(common, number);
+  }
+  std::vector<int64_t> degrees;
+  for (int64_t d = 1; d <= std::min(common, kMostRanks); ++d) {
+    if (common % d == 0) degrees.push_back(d);
+  }
+  return degrees;
+}
+
+// Whether no rule is broken with this tensor parallel degree instead, on as many ranks.
+bool IsLegalWithTp(const Candidate& c, int64_t degree) {
+  v1::Recipe recipe = c.recipe;
+  recipe.mutable_parallelism()->set_tensor_parallel_degree(degree);
+  const Candidate other{recipe, c.model, DeriveLayout(recipe, c.layout.world_size)};
+  return std::none_of(Rules().begin(), Rules().end(), [&](const Rule& rule) { return rule.check(other).has_value(); });
+}
+
+// What to use instead: what all rules take; where none does as all else is, what the model takes.
+std::string OfferTp(const Candidate& c) {
+  const std::vector<int64_t> degrees = DegreesOfModel(c);
+  std::vector<int64_t> legal;
+  std::copy_if(degrees.begin(), degrees.end(), std::back_inserter(legal), [&](int64_t d) { return IsLegalWithTp(c, d); });
+  if (!legal.empty()) return absl::StrCat("use one of ", absl::StrJoin(legal, ", "));
+  return absl::StrCat("use one of ", absl::StrJoin(degrees, ", "), ", with other degrees, batches or ranks");
+}
+
+Broken DegreesMatchWorldSize(const Candidate& c) {
+  int64_t left = c.layout.world_size;
+  for (const int64_t degree : {c.layout.pp, c.layout.replicate, c.layout.shard, c.layout.tp}) {
+    if (left % degree != 0) left = 0;  // stays 0
+    left /= degree;
+  }
+  if (left == 1) return {};
+  const auto& p = c.recipe.parallelism();
+  return Violation{"", "parallelism",
+                   absl::StrCat("data_parallel_replicate_degree ", p.data_parallel_replicate_degree(),
+                                " x data_parallel_shard_degree ", p.data_parallel_shard_degree(), " x tensor_parallel_degree ",
+                                c.layout.tp, " x pipeline_parallel_degree ", c.layout.pp),
+                   absl::StrCat("must multiply to the number of ranks, ", c.layout.world_size,
+                                ": data_parallel_shard_degree = -1 derives the shard degree if the others divide it")};
+}
+
+Broken TpSupportsArchitecture(const Candidate& c) {
+  if (c.layout.tp == 1 || c.model.architecture() != v1::GPT2) return {};
+  return Fault(kTp, c.layout.tp, "tensor parallel of gpt2 is not supported yet: use 1");
+}
+
+// The rule that tp divides something of the model.
+Broken TpDivides(const Candidate& c, int64_t number, const char* what) {
+  if (number % c.layout.tp == 0) return {};
+  return Fault(kTp, c.layout.tp, absl::StrCat("must divide the model's ", number, " ", what, ": ", OfferTp(c)));
+}
+Broken TpDividesHeads(const Candidate& c) { return TpDivides(c, c.model.num_attention_heads(), "attention heads"); }
+Broken TpDividesKvHeads(const Candidate& c) { return TpDivides(c, c.model.num_key_value_heads(), "key-value heads"); }
+Broken TpDividesIntermediate(const Candidate& c) {
+  return TpDivides(c, c.model.intermediate_size(), "feed-forward channels (intermediate_size)");
+}
+Broken TpDividesVocab(const Candidate& c) { return TpDivides(c, c.model.vocab_size(), "tokens of vocabulary"); }
+
+// Sequence parallel cuts the sequence between the blocks.
+Broken TpDividesSequence(const Candidate& c) {
+  if (c.layout.seq_len % c.layout.tp == 0) return {};
+  return Fault("training.seq_len", c.layout.seq_len,
+               absl::StrCat("must be a multiple of tensor_parallel_degree, ", c.layout.tp, ", which also cuts the sequence"));
+}
+
+Broken SequenceWithinPositions(const Candidate& c) {
+  if (c.model.architecture() != v1::GPT2 || c.layout.seq_len <= c.model.max_position_embeddings()) return {};
+  return Fault(
+      "training.seq_len", c.layout.seq_len,
+      absl::StrCat("must be at most ", c.model.max_position_embeddings(), ": the model learned a vector for each position"));
+}
+
+Broken PpAtMostLayers(const Candidate& c) {
+  if (c.layout.pp <= c.model.num_hidden_layers()) return {};
+  return Fault(kPp, c.layout.pp,
+               absl::StrCat("must be at most the model's ", c.model.num_hidden_layers(), " layers: each stage has one at least"));
+}
+
+Broken PpWithUntiedEmbeddings(const Candidate& c) {
+  if (c.layout.pp == 1 || !c.model.tie_word_embeddings()) return {};
+  return Fault(kPp, c.layout.pp,
+               "must be 1: the model ties its embedding to its head, which would lie on the first and the last stage");
+}
+
+// A microbatch would gather each stage's parameters anew (decisions 12).
+Broken PpWithoutReshard(const Candidate& c) {
+  if (c.layout.pp == 1 || c.recipe.parallelism().fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
+  return Violation{"", "parallelism.fsdp_reshard_after_forward", "always",
+                   "cannot go with pipeline parallelism: use \"default\" or \"never\""};
+}
+
+Broken MicrobatchDividesLocalBatch(const Candidate& c) {
+  if (c.layout.local_batch % c.layout.microbatch_size == 0) return {};
+  return Fault("parallelism.pipeline_parallel_microbatch_size", c.layout.microbatch_size,
+               absl::StrCat("must divide training.local_batch_size, ", c.layout.local_batch));
+}
+
+Broken LocalBatchesMakeGlobalBatch(const Candidate& c) {
+  const int64_t at_once = c.layout.dp() * c.layout.local_batch;
+  if (c.layout.global_batch % at_once == 0) return {};
+  return Fault("training.global_batch_size", c.layout.global_batch,
+               absl::StrCat("must be a multiple of ", at_once, ", the local batch of ", c.layout.local_batch, " on each of ",
+                            c.layout.dp(), " data-parallel ranks: change local_batch_size or the data-parallel degrees"));
+}
+
+}  // namespace
+
+const std::vector<Rule>& Rules() {
+  static const auto* const rules = new std::vector<Rule>{
+      {"degrees_match_world_size", DegreesMatchWorldSize},
+      {"tp_supports_architecture", TpSupportsArchitecture},
+      {"tp_divides_heads", TpDividesHeads},
+      {"tp_divides_kv_heads", TpDividesKvHeads},
+      {"tp_divides_intermediate", TpDividesIntermediate},
+      {"tp_divides_vocab", TpDividesVocab},
+      {"tp_divides_sequence", TpDividesSequence},
+      {"sequence_within_positions", SequenceWithinPositions},
+      {"pp_with_untied_embeddings", PpWithUntiedEmbeddings},
+      {"pp_at_most_layers", PpAtMostLayers},
+      {"pp_without_reshard", PpWithoutReshard},
+      {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
+      {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},
+  };
+  return *rules;
+}
+
+Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size) {
+  const v1::Parallelism& p = recipe.parallelism();
+  const v1::Training& t = recipe.training();
+  Layout layout;
+  layout.world_size = world_size;
+  layout.replicate = p.data_parallel_replicate_degree();
+  layout.tp = p.tensor_parallel_degree();
+  layout.pp = p.pipeline_parallel_degree();
+  layout.shard = p.data_parallel_shard_degree();
+  // One division at a time: the product of arbitrary degrees may not fit.
+  if (layout.shard == -1) layout.shard = std::max<int64_t>(1, world_size / layout.replicate / layout.tp / layout.pp);
+  layout.local_batch = t.local_batch_size();
+  // Where the degrees do not make the world size, the first rule says so; their product need not fit.
+  const bool fits = layout.replicate <= world_size && layout.shard <= world_size / layout.replicate;
+  const int64_t derived = fits ? layout.local_batch * layout.dp() : 1;
+  layout.global_batch = t.global_batch_size() == -1 ? derived : t.global_batch_size();
+  layout.microbatch_size = layout.pp > 1 ? p.pipeline_parallel_microbatch_size() : layout.local_batch;
+  layout.seq_len = t.seq_len();
+  return layout;
+}
+
+std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size) {
+  if (const absl::Status status = CheckRecipe(recipe); !status.ok()) {
+    const v1::FieldViolation fault = GetFieldViolation(status).value_or(v1::FieldViolation());
+    return Violation{"keys_in_range", fault.field(), fault.value(), fault.remedy()};
+  }
+  v1::Recipe full = recipe;
+  FillDefaults(&full);
+  const Candidate candidate{full, model, DeriveLayout(full, world_size)};
+  for (const Rule& rule : Rules()) {
+    if (std::optional<Violation> violation = rule.check(candidate)) {
+      violation->rule = rule.name;
+      return violation;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace legoai::parallel

@@ -1,0 +1,259 @@
+#include "core/recipe/legality.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "core/model/catalog.h"
+#include "worker/parallel/testing/small_job.h"
+
+namespace legoai::parallel {
+namespace {
+
+using testing::Degrees;
+using testing::SmallLlama;
+
+v1::Model SmallGpt2() {
+  v1::Model model = SmallLlama();
+  model.set_architecture(v1::GPT2);
+  model.set_num_key_value_heads(12);
+  return model;
+}
+
+// "rule: field = value", or "legal".
+std::string Verdict(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size) {
+  const auto violation = FirstViolation(recipe, model, world_size);
+  if (!violation) return "legal";
+  EXPECT_FALSE(violation->remedy.empty());
+  return absl::StrCat(violation->rule, ": ", violation->field, " = ", violation->value);
+}
+
+TEST(Rules, HaveNamesOfTheirOwn) {
+  std::set<std::string> names;
+  for (const Rule& rule : Rules()) EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+  EXPECT_FALSE(names.count("keys_in_range"));
+}
+
+TEST(FirstViolation, KeysInRange) {
+  EXPECT_EQ(Verdict(Degrees(1, 1, 0, 1), SmallLlama(), 1), "keys_in_range: parallelism.tensor_parallel_degree = 0");
+}
+
+TEST(FirstViolation, DegreesMatchWorldSize) {
+  EXPECT_EQ(Verdict(Degrees(2, 2, 2, 2), SmallLlama(), 16), "legal");
+  EXPECT_EQ(Verdict(Degrees(2, -1, 2, 2), SmallLlama(), 16), "legal");
+  const std::string shown =
+      "degrees_match_world_size: parallelism = data_parallel_replicate_degree 2 x data_parallel_shard_degree ";
+  EXPECT_EQ(Verdict(Degrees(2, 2, 2, 2), SmallLlama(), 8), shown + "2 x tensor_parallel_degree 2 x pipeline_parallel_degree 2");
+  EXPECT_EQ(Verdict(Degrees(2, -1, 3, 1), SmallLlama(), 16),
+            shown + "-1 x tensor_parallel_degree 3 x pipeline_parallel_degree 1");
+  EXPECT_EQ(Verdict(Degrees(2, -1, 1, 1), SmallLlama(), 1), shown + "-1 x tensor_parallel_degree 1 x pipeline_parallel_degree 1");
+  // Degrees whose product would wrap around to the world size.
+  EXPECT_NE(Verdict(Degrees(1 << 16, 1 << 16, 1 << 16, 1 << 16), SmallLlama(), 0), "legal");
+  EXPECT_NE(Verdict(Degrees(1'000'000'000, 1'000'000'000, 1'000'000'000, 1), SmallLlama(), 8), "legal");
+}
+
+TEST(FirstViolation, TpSupportsArchitecture) {
+  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), SmallGpt2(), 2), "tp_supports_architecture: parallelism.tensor_parallel_degree = 2");
+  EXPECT_EQ(Verdict(Degrees(2, 1, 1, 1), SmallGpt2(), 2), "legal");
+}
+
+TEST(FirstViolation, TpDividesHeads) {
+  v1::Model model = SmallLlama();
+  model.set_num_attention_heads(11);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), model, 2), "tp_divides_heads: parallelism.tensor_parallel_degree = 2");
+}
+
+TEST(FirstViolation, TpDividesKvHeads) {
+  EXPECT_EQ(Verdict(Degrees(1, 1, 4, 1), SmallLlama(), 4), "tp_divides_kv_heads: parallelism.tensor_parallel_degree = 4");
+  const auto violation = FirstViolation(Degrees(1, 1, 4, 1), SmallLlama(), 4);
+  EXPECT_EQ(violation->remedy,
+            "must divide the model's 6 key-value heads: use one of 1, 2, with other degrees, batches or ranks");
+  EXPECT_EQ(FirstViolation(Degrees(1, -1, 4, 1), SmallLlama(), 4)->remedy,
+            "must divide the model's 6 key-value heads: use one of 1, 2");
+}
+
+// The degrees that a remedy offers: "...: use one of 1, 2", and whether all else may stay as it is.
+std::pair<std::vector<int64_t>, bool> Offered(const std::string& remedy) {
+  const std::string before = ": use one of ";
+  const size_t at = remedy.find(before), with = remedy.find(", with other");
+  std::vector<int64_t> degrees;
+  std::istringstream list(remedy.substr(at + before.size(), with == std::string::npos ? with : with - at - before.size()));
+  for (std::string degree; std::getline(list, degree, ',');) degrees.push_back(std::stoll(degree));
+  return {degrees, with == std::string::npos};
+}
+
+// Brute force on random models: what is offered is legal when tried, and nothing that is legal is left out.
+TEST(FirstViolation, OffersTensorParallelDegreesThatAreLegal) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](std::initializer_list<int64_t> of) { return of.begin()[random() % of.size()]; };
+  int refusals = 0, as_is = 0;
+  for (int i = 0; i < 5000; ++i) {
+    v1::Model model = SmallLlama();
+    model.set_num_key_value_heads(pick({1, 2, 3, 4, 6}));
+    model.set_num_attention_heads(model.num_key_value_heads() * pick({1, 2, 3}));
+    model.set_intermediate_size(pick({240, 96, 60, 35}));
+    model.set_vocab_size(pick({256, 240, 255}));
+    const int64_t world = pick({2, 4, 6, 8, 12, 24});
+    v1::Recipe recipe = Degrees(1, pick({-1, -1, 1, 2}), pick({2, 3, 4, 6, 8}), pick({1, 1, 2}));
+    recipe.mutable_training()->set_seq_len(pick({48, 36}));
+    recipe.mutable_training()->set_global_batch_size(pick({-1, 16, 48}));
+    const auto violation = FirstViolation(recipe, model, world);
+    if (!violation || violation->remedy.find(": use one of ") == std::string::npos) continue;
+    ++refusals;
+    const auto [offered, all_else_stays] = Offered(violation->remedy);
+    as_is += all_else_stays;
+    ASSERT_FALSE(offered.empty()) << violation->remedy;
+    std::vector<int64_t> legal;
+    for (int64_t degree = 1; degree <= 64; ++degree) {
+      v1::Recipe tried = recipe;
+      tried.mutable_parallelism()->set_tensor_parallel_degree(degree);
+      if (!all_else_stays) {
+        tried.mutable_parallelism()->set_data_parallel_shard_degree(1);
+        tried.mutable_parallelism()->set_pipeline_parallel_degree(1);
+        tried.mutable_training()->set_global_batch_size(-1);
+      }
+      if (!FirstViolation(tried, model, all_else_stays ? world : degree)) legal.push_back(degree);
+    }
+    EXPECT_EQ(offered, legal) << violation->remedy << "\n" << recipe.ShortDebugString() << model.ShortDebugString() << world;
+  }
+  EXPECT_GT(refusals, 500);
+  EXPECT_GT(as_is, 100);
+}
+
+TEST(FirstViolation, OfTiedEmbeddingsOnePipelineStageIsAskedFor) {
+  v1::Model model = SmallLlama();
+  model.set_tie_word_embeddings(true);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 7), model, 7), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 7");
+}
+
+TEST(FirstViolation, TpDividesIntermediate) {
+  v1::Model model = SmallLlama();
+  model.set_intermediate_size(241);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), model, 2), "tp_divides_intermediate: parallelism.tensor_parallel_degree = 2");
+}
+
+TEST(FirstViolation, TpDividesVocab) {
+  v1::Model model = SmallLlama();
+  model.set_vocab_size(255);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), model, 2), "tp_divides_vocab: parallelism.tensor_parallel_degree = 2");
+}
+
+TEST(FirstViolation, TpDividesSequence) {
+  v1::Recipe recipe = Degrees(1, 1, 2, 1);
+  recipe.mutable_training()->set_seq_len(47);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "tp_divides_sequence: training.seq_len = 47");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1).substr(0, 24), "degrees_match_world_size");
+}
+
+TEST(FirstViolation, SequenceWithinPositions) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 1);
+  recipe.mutable_training()->set_seq_len(65);
+  EXPECT_EQ(Verdict(recipe, SmallGpt2(), 1), "sequence_within_positions: training.seq_len = 65");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "rotary positions go on";
+}
+
+TEST(FirstViolation, PpAtMostLayers) {
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 7), SmallLlama(), 7), "pp_at_most_layers: parallelism.pipeline_parallel_degree = 7");
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 6), SmallLlama(), 6), "legal");
+}
+
+TEST(FirstViolation, PpWithUntiedEmbeddings) {
+  v1::Model model = SmallLlama();
+  model.set_tie_word_embeddings(true);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 2), model, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+  EXPECT_EQ(Verdict(Degrees(1, 2, 1, 1), model, 2), "legal");
+}
+
+// What README.md and docs/recipe.md say of them.
+TEST(FirstViolation, ModelsThatTakeNotEveryTechnique) {
+  auto verdict = [](const std::string& name, int64_t tp, int64_t pp, int64_t seq_len = 1024) {
+    v1::Recipe recipe = Degrees(1, -1, tp, pp);
+    recipe.mutable_training()->set_seq_len(seq_len);
+    const auto model = model::ResolveModel(name);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return Verdict(recipe, *model, 4);
+  };
+  for (const char* name : {"gpt2", "gpt2-xl"}) {
+    EXPECT_EQ(verdict(name, 1, 1), "legal");
+    EXPECT_EQ(verdict(name, 2, 1), "tp_supports_architecture: parallelism.tensor_parallel_degree = 2");
+    EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+    EXPECT_EQ(verdict(name, 1, 1, 1025), "sequence_within_positions: training.seq_len = 1025");
+  }
+  for (const char* name : {"llama3-1b", "llama3-3b"}) {
+    EXPECT_EQ(verdict(name, 2, 1), "legal");
+    EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+  }
+  EXPECT_EQ(verdict("llama3-8b", 2, 2), "legal");
+}
+
+TEST(FirstViolation, PpWithoutReshard) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 2);
+  recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_ALWAYS);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "pp_without_reshard: parallelism.fsdp_reshard_after_forward = always");
+  recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+}
+
+TEST(FirstViolation, MicrobatchDividesLocalBatch) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 2);
+  recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(3);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2),
+            "microbatch_divides_local_batch: parallelism.pipeline_parallel_microbatch_size = 3");
+  recipe.mutable_parallelism()->set_pipeline_parallel_degree(1);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "not used without pipeline";
+}
+
+TEST(FirstViolation, LocalBatchesMakeGlobalBatch) {
+  v1::Recipe recipe = Degrees(2, 2, 1, 1);
+  recipe.mutable_training()->set_global_batch_size(24);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 4), "local_batches_make_global_batch: training.global_batch_size = 24");
+  recipe.mutable_training()->set_global_batch_size(32);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 4), "legal");
+}
+
+// The same verdict as a direct statement of what is legal, on random small cases; and the rule that is named is one that fails.
+TEST(FirstViolation, AgreesWithADirectStatement) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](std::initializer_list<int64_t> of) { return of.begin()[random() % of.size()]; };
+  int legal_cases = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const int64_t r = pick({1, 2, 3}), s = pick({-1, 1, 2, 3}), tp = pick({1, 1, 2, 3, 4}), pp = pick({1, 1, 2, 5, 7});
+    const int64_t world = pick({1, 2, 4, 6, 8, 12}), batch = pick({1, 2, 4, 6}), micro = pick({1, 2, 3}),
+                  global = pick({-1, 8, 24, 30});
+    v1::Recipe recipe = Degrees(r, s, tp, pp);
+    recipe.mutable_training()->set_local_batch_size(batch);
+    recipe.mutable_training()->set_global_batch_size(global);
+    recipe.mutable_training()->set_seq_len(pick({48, 50, 128}));
+    recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(micro);
+    v1::Model model = random() % 4 == 0 ? SmallGpt2() : SmallLlama();
+    model.set_tie_word_embeddings(random() % 3 == 0);
+    const int64_t seq = recipe.training().seq_len();
+
+    bool legal = false;
+    for (int64_t shard = 1; shard <= world; ++shard) {
+      if (r * shard * tp * pp != world || (s != -1 && s != shard)) continue;
+      const bool tp_fits =
+          tp == 1 || (model.architecture() == v1::LLAMA && 6 % tp == 0 && 240 % tp == 0 && 256 % tp == 0 && seq % tp == 0);
+      const bool pp_fits = pp == 1 || (pp <= 6 && !model.tie_word_embeddings() && batch % micro == 0);
+      const bool batch_fits = global == -1 || global % (r * shard * batch) == 0;
+      const bool positions_fit = model.architecture() == v1::LLAMA || seq <= 64;
+      legal = tp_fits && pp_fits && batch_fits && positions_fit;
+    }
+    ASSERT_EQ(Verdict(recipe, model, world) == "legal", legal)
+        << recipe.ShortDebugString() << " world " << world << ": " << Verdict(recipe, model, world);
+    legal_cases += legal;
+  }
+  EXPECT_GT(legal_cases, 100);
+}
+
+}  // namespace
+}  // namespace legoai::parallel

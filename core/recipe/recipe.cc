@@ -1,0 +1,238 @@
+#include "core/recipe/recipe.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <cmath>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "core/recipe/torchtitan.h"
+#include "proto/enum_text.h"
+#include "proto/errors.h"
+#include "proto/faults.h"
+#include "proto/json/reflect.h"
+#include "proto/legoai/v1/options.pb.h"
+#include "proto/read_file.h"
+#include "proto/status.h"
+#include "proto/toml/toml.h"
+#include "proto/utf8.h"
+
+namespace legoai::parallel {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+// Calls `visit(section name, field)` for every key of the schema.
+template <typename Visit>
+void ForEachKey(Visit visit) {
+  const auto* type = v1::Recipe::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* section = type->field(i)->message_type();
+    for (int k = 0; k < section->field_count(); ++k) visit(type->field(i)->name(), section->field(k));
+  }
+}
+
+v1::Recipe MakeDefaultRecipe() {
+  v1::Recipe recipe;
+  ForEachKey([&recipe](const std::string& section, const FieldDescriptor* field) {
+    if (!field->options().HasExtension(v1::default_text)) return;
+    const absl::Status status =
+        MergeText(section + "." + field->name(), field->options().GetExtension(v1::default_text), &recipe);
+    GOOGLE_CHECK(status.ok()) << status.ToString();  // a mistake in recipe.proto, which every test would meet
+  });
+  return recipe;
+}
+
+// The largest count of anything: keeps products with a world size inside int64.
+constexpr int64_t kMost = 1'000'000'000;
+
+// Collects what is at fault, of a key the first.
+class Checker {
+ public:
+  void Whole(const char* field, int64_t value, int64_t least, int64_t most = kMost) {
+    if (value < least || value > most) {
+      Fail(field, absl::StrCat(value), absl::StrCat("must lie between ", least, " and ", most));
+    }
+  }
+  // Like Whole, and -1 for `derived`.
+  void WholeOrDerived(const char* field, int64_t value, const char* derived) {
+    if (value != -1 && (value < 1 || value > kMost)) {
+      Fail(field, absl::StrCat(value), absl::StrCat("must be at least 1, or -1 for ", derived));
+    }
+  }
+  void Real(const char* field, double value, bool ok, const char* remedy) {
+    if (std::isfinite(value) && !ok) Fail(field, Tree(value).dump(), remedy);
+    if (!std::isfinite(value)) Fail(field, absl::StrCat(value), "must be a finite number");
+  }
+  void OneOf(const char* field, const std::string& value, std::initializer_list<const char*> choices) {
+    std::string list;
+    for (const char* choice : choices) {
+      if (value == choice) return;
+      list += absl::StrCat(list.empty() ? "" : ", ", "\"", choice, "\"");
+    }
+    Fail(field, value, absl::StrCat(choices.size() == 1 ? "must be " : "must be one of ", list));
+  }
+  void Fail(const std::string& field, const std::string& value, const std::string& remedy) {
+    if (fields_.insert(field).second) faults_.push_back(FieldError(field, value, remedy));
+  }
+  const std::vector<absl::Status>& faults() const { return faults_; }
+
+ private:
+  std::set<std::string> fields_;
+  std::vector<absl::Status> faults_;
+};
+
+void CheckTraining(const v1::Training& t, Checker* check) {
+  check->Whole("training.local_batch_size", t.local_batch_size(), 1);
+  check->WholeOrDerived("training.global_batch_size", t.global_batch_size(), "local_batch_size x the data-parallel degree");
+  check->Whole("training.seq_len", t.seq_len(), 1);
+  check->Real("training.max_norm", t.max_norm(), t.max_norm() >= 0, "must be at least 0, which switches clipping off");
+  check->Whole("training.steps", t.steps(), 1);
+  check->OneOf("training.mixed_precision_param", EnumText(t.mixed_precision_param()), {"float32", "bfloat16"});
+  if (t.mixed_precision_reduce() == v1::BFLOAT16) {
+    check->Fail("training.mixed_precision_reduce", "bfloat16", "is not supported yet: gradients are reduced in float32");
+  }
+  check->OneOf("training.mixed_precision_reduce", EnumText(t.mixed_precision_reduce()), {"float32"});
+  check->Whole("training.seed", t.seed(), 0, INT64_MAX);
+  check->Real("training.validation_fraction", t.validation_fraction(),
+              t.validation_fraction() >= 0 && t.validation_fraction() < 1, "must be at least 0 and below 1");
+}
+
+void CheckParallelism(const v1::Parallelism& p, Checker* check) {
+  check->Whole("parallelism.data_parallel_replicate_degree", p.data_parallel_replicate_degree(), 1);
+  check->WholeOrDerived("parallelism.data_parallel_shard_degree", p.data_parallel_shard_degree(), "what the other degrees leave");
+  check->Whole("parallelism.tensor_parallel_degree", p.tensor_parallel_degree(), 1);
+  check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);
+  check->Whole("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size(), 1);
+}
+
+void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Checker* check) {
+  check->OneOf("optimizer.name", o.name(), {"AdamW"});
+  check->Real("optimizer.lr", o.lr(), o.lr() > 0, "must be above 0");
+  check->Real("optimizer.beta1", o.beta1(), o.beta1() >= 0 && o.beta1() < 1, "must be at least 0 and below 1");
+  check->Real("optimizer.beta2", o.beta2(), o.beta2() >= 0 && o.beta2() < 1, "must be at least 0 and below 1");
+  check->Real("optimizer.eps", o.eps(), o.eps() > 0, "must be above 0");
+  check->Real("optimizer.weight_decay", o.weight_decay(), o.weight_decay() >= 0, "must be at least 0");
+  check->Whole("lr_scheduler.warmup_steps", s.warmup_steps(), 0);
+  check->OneOf("lr_scheduler.decay_type", s.decay_type(), {"cosine", "linear", "none"});
+  check->Real("lr_scheduler.min_lr_factor", s.min_lr_factor(), s.min_lr_factor() >= 0 && s.min_lr_factor() <= 1,
+              "must lie between 0 and 1");
+}
+
+void CheckRest(const v1::Recipe& recipe, Checker* check) {
+  if (recipe.job().dump_folder().empty()) check->Fail("job.dump_folder", "", "must name a folder");
+  if (recipe.model().tokenizer_path().empty()) {
+    check->Fail("model.tokenizer_path", "", "must be \"byte\" or the path of a tiktoken file");
+  }
+  if (recipe.activation_checkpoint().mode() == v1::AC_SELECTIVE) {
+    check->Fail("activation_checkpoint.mode", "selective", "is not supported yet: use \"none\" or \"full\"");
+  }
+  check->Whole("checkpoint.interval", recipe.checkpoint().interval(), 1);
+  check->Whole("checkpoint.keep_latest_k", recipe.checkpoint().keep_latest_k(), 0);
+  check->Whole("checkpoint.max_pending_commits", recipe.checkpoint().max_pending_commits(), 0);
+  check->Whole("comm.init_timeout_seconds", recipe.comm().init_timeout_seconds(), 1);
+  check->Whole("comm.train_timeout_seconds", recipe.comm().train_timeout_seconds(), 1);
+  check->Whole("comm.trace_buf_size", recipe.comm().trace_buf_size(), 1, 10'000'000);
+  check->Whole("metrics.log_freq", recipe.metrics().log_freq(), 1);
+  check->Whole("validation.freq", recipe.validation().freq(), 1);
+  check->WholeOrDerived("validation.steps", recipe.validation().steps(), "the whole held-out text");
+  if (recipe.validation().enable() && recipe.training().validation_fraction() == 0) {
+    check->Fail("training.validation_fraction", "0", "must be above 0 where validation.enable is true");
+  }
+}
+
+// What is a text here is a name or a path, and is opened, logged and shown.
+void CheckTexts(const v1::Recipe& recipe, Checker* check) {
+  ForEachKey([&](const std::string& name, const FieldDescriptor* field) {
+    if (field->type() != FieldDescriptor::TYPE_STRING || field->is_repeated()) return;
+    const auto& section = recipe.GetReflection()->GetMessage(recipe, v1::Recipe::descriptor()->FindFieldByName(name));
+    const std::string text = section.GetReflection()->GetString(section, field);
+    if (!IsPrintable(text)) check->Fail(absl::StrCat(name, ".", field->name()), text, "must not have control characters");
+  });
+}
+
+// A key whose technique is not built yet.
+struct UnsupportedKey {
+  const FieldDescriptor *section, *field;
+  Tree default_value;
+};
+
+std::vector<UnsupportedKey> FindUnsupportedKeys() {
+  std::vector<UnsupportedKey> keys;
+  ForEachKey([&keys](const std::string& name, const FieldDescriptor* field) {
+    if (!field->options().GetExtension(v1::not_supported_yet)) return;
+    const auto* section = v1::Recipe::descriptor()->FindFieldByName(name);
+    keys.push_back({section, field, ToTree(DefaultRecipe().GetReflection()->GetMessage(DefaultRecipe(), section), field)});
+  });
+  return keys;
+}
+
+void CheckSupported(const v1::Recipe& recipe, Checker* check) {
+  static const auto* const keys = new std::vector<UnsupportedKey>(FindUnsupportedKeys());
+  for (const auto& [section, field, default_value] : *keys) {
+    const Tree value = ToTree(recipe.GetReflection()->GetMessage(recipe, section), field);
+    if (value == default_value) continue;
+    check->Fail(section->name() + "." + field->name(), value.is_string() ? value.get<std::string>() : value.dump(),
+                "is not supported yet: leave it at " + field->options().GetExtension(v1::default_text));
+  }
+}
+
+}  // namespace
+
+const v1::Recipe& DefaultRecipe() {
+  static const v1::Recipe* const recipe = new v1::Recipe(MakeDefaultRecipe());
+  return *recipe;
+}
+
+void FillDefaults(v1::Recipe* recipe) {
+  v1::Recipe full = DefaultRecipe();
+  full.MergeFrom(*recipe);
+  recipe->Swap(&full);
+}
+
+std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {
+  v1::Recipe full = recipe;
+  FillDefaults(&full);
+  Checker check;
+  CheckTraining(full.training(), &check);
+  CheckParallelism(full.parallelism(), &check);
+  CheckSupported(full, &check);
+  CheckTexts(full, &check);
+  CheckOptimizer(full.optimizer(), full.lr_scheduler(), &check);
+  CheckRest(full, &check);
+  return check.faults();
+}
+
+absl::Status CheckRecipe(const v1::Recipe& recipe) {
+  const std::vector<absl::Status> faults = RecipeFaults(recipe);
+  return faults.empty() ? absl::OkStatus() : faults.front();
+}
+
+std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Overrides& overrides,
+                                         google::protobuf::Message* message) {
+  std::vector<absl::Status> faults = ReadToml(text, message);
+  for (const auto& [key, value] : overrides) {
+    if (absl::Status status = ApplyOverride(message, key, value); !status.ok()) faults.push_back(std::move(status));
+  }
+  for (absl::Status& fault : faults) fault = KnowingTorchTitan(fault);
+  return faults;
+}
+
+absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides) {
+  v1::Recipe recipe;
+  std::vector<absl::Status> faults = ReadRecipeToml(text, overrides, &recipe);
+  for (absl::Status& fault : RecipeFaults(recipe)) faults.push_back(std::move(fault));
+  if (!faults.empty()) return AllFaults(faults);
+  FillDefaults(&recipe);
+  return recipe;
+}
+
+absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides) {
+  ASSIGN_OR_RETURN(const auto text, ReadFileOf("recipe", path, kMostTextBytes, "give the path of a TOML file"));
+  auto recipe = ParseRecipe(text, overrides);
+  return recipe.ok() ? recipe : Annotate(recipe.status(), path);
+}
+
+std::string RecipeToToml(const v1::Recipe& recipe) { return ToToml(recipe); }
+
+}  // namespace legoai::parallel

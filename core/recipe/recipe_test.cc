@@ -1,0 +1,203 @@
+#include "core/recipe/recipe.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <limits>
+
+#include "proto/errors.h"
+#include "proto/json/reflect.h"
+#include "proto/legoai/v1/options.pb.h"
+#include "proto/utf8.h"
+
+namespace legoai::parallel {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+TEST(Defaults, AreWhatTheSchemaSays) {
+  const v1::Recipe& recipe = DefaultRecipe();
+  EXPECT_EQ(recipe.training().local_batch_size(), 8);
+  EXPECT_EQ(recipe.training().mixed_precision_param(), v1::BFLOAT16);
+  EXPECT_EQ(recipe.parallelism().data_parallel_shard_degree(), -1);
+  EXPECT_EQ(recipe.parallelism().pipeline_parallel_schedule(), v1::ONE_F_ONE_B);
+  EXPECT_EQ(recipe.optimizer().lr(), 8e-4);
+  EXPECT_EQ(recipe.model().tokenizer_path(), "byte");
+  EXPECT_FALSE(recipe.model().has_name()) << "has no default";
+  EXPECT_TRUE(recipe.checkpoint().has_enable_checkpoint()) << "false is a value";
+  EXPECT_TRUE(CheckRecipe(recipe).ok()) << CheckRecipe(recipe);
+  EXPECT_TRUE(CheckRecipe(v1::Recipe()).ok());
+}
+
+TEST(Defaults, FillOnlyWhatIsUnset) {
+  v1::Recipe recipe;
+  recipe.mutable_training()->set_max_norm(0);
+  recipe.mutable_optimizer()->set_name("other");
+  FillDefaults(&recipe);
+  EXPECT_EQ(recipe.training().max_norm(), 0);
+  EXPECT_EQ(recipe.optimizer().name(), "other");
+  EXPECT_EQ(recipe.training().seq_len(), 2048);
+}
+
+TEST(ParseRecipe, FileThenOverridesThenDefaults) {
+  const auto recipe = ParseRecipe("[training]\nsteps = 5\nseq_len = 64\n", {{"training.seq_len", "128"}});
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_EQ(recipe->training().steps(), 5);
+  EXPECT_EQ(recipe->training().seq_len(), 128);
+  EXPECT_EQ(recipe->training().local_batch_size(), 8);
+}
+
+TEST(ParseRecipe, AnOverrideCanMendTheFile) {
+  EXPECT_FALSE(ParseRecipe("[training]\nsteps = 0\n").ok());
+  EXPECT_TRUE(ParseRecipe("[training]\nsteps = 0\n", {{"training.steps", "1"}}).ok());
+}
+
+TEST(RecipeToToml, IsReadBack) {
+  const auto recipe = ParseRecipe("[model]\nname = \"llama3-8b\"\n[parallelism]\npipeline_parallel_schedule = \"GPipe\"\n");
+  ASSERT_TRUE(recipe.ok());
+  const auto back = ParseRecipe(RecipeToToml(*recipe));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(*recipe, *back));
+  v1::Recipe small;
+  small.mutable_training()->set_steps(3);
+  EXPECT_EQ(RecipeToToml(small), "[training]\nsteps = 3\n");
+}
+
+// What is at fault after `toml`: "field|value|remedy".
+std::string Refusal(const std::string& toml) {
+  const auto recipe = ParseRecipe(toml);
+  const auto violation = GetFieldViolation(recipe.status());
+  return violation ? violation->field() + "|" + violation->value() + "|" + violation->remedy() : "accepted";
+}
+
+TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
+  EXPECT_EQ(Refusal("[parallelism]\ncontext_parallel_degree = 2"),
+            "parallelism.context_parallel_degree|2|is not supported yet: leave it at 1");
+  EXPECT_EQ(Refusal("[parallelism]\ncontext_parallel_degree = 1"), "accepted");
+  EXPECT_EQ(Refusal("[parallelism]\nexpert_parallel_degree = 4"),
+            "parallelism.expert_parallel_degree|4|is not supported yet: leave it at 1");
+  EXPECT_EQ(Refusal("[parallelism]\nenable_async_tensor_parallel = true"),
+            "parallelism.enable_async_tensor_parallel|true|is not supported yet: leave it at false");
+  EXPECT_EQ(Refusal("[activation_checkpoint]\nmode = \"selective\""),
+            "activation_checkpoint.mode|selective|is not supported yet: use \"none\" or \"full\"");
+  EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),
+            "training.mixed_precision_reduce|bfloat16|is not supported yet: gradients are reduced in float32");
+}
+
+TEST(CheckRecipe, EveryUnsupportedKeyHasADefault) {
+  const auto* type = v1::Recipe::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* section = type->field(i)->message_type();
+    for (int k = 0; k < section->field_count(); ++k) {
+      const auto& options = section->field(k)->options();
+      EXPECT_TRUE(!options.GetExtension(v1::not_supported_yet) || options.HasExtension(v1::default_text));
+    }
+  }
+}
+
+struct Bad {
+  const char *section, *key, *value, *good;
+};
+
+TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
+  for (const Bad& bad : std::vector<Bad>{
+           {"training", "local_batch_size", "0", "1"},
+           {"training", "global_batch_size", "0", "-1"},
+           {"training", "global_batch_size", "-2", "16"},
+           {"training", "seq_len", "0", "1"},
+           {"training", "seq_len", "9000000000", "8192"},
+           {"training", "max_norm", "-0.5", "0"},
+           {"training", "max_norm", "nan", "1"},
+           {"training", "steps", "0", "1"},
+           {"training", "mixed_precision_param", "\"float16\"", "\"float32\""},
+           {"training", "mixed_precision_reduce", "\"float64\"", "\"float32\""},
+           {"training", "seed", "-1", "0"},
+           {"training", "validation_fraction", "1.0", "0.5"},
+           {"training", "validation_fraction", "-0.1", "0"},
+           {"parallelism", "data_parallel_replicate_degree", "0", "2"},
+           {"parallelism", "data_parallel_replicate_degree", "-1", "2"},
+           {"parallelism", "data_parallel_shard_degree", "0", "-1"},
+           {"parallelism", "tensor_parallel_degree", "0", "2"},
+           {"parallelism", "pipeline_parallel_degree", "-3", "2"},
+           {"parallelism", "pipeline_parallel_microbatch_size", "0", "1"},
+           {"optimizer", "name", "\"SGD\"", "\"AdamW\""},
+           {"optimizer", "lr", "0", "1e-3"},
+           {"optimizer", "lr", "inf", "1e-3"},
+           {"optimizer", "lr", "nan", "1e-3"},
+           {"optimizer", "beta1", "1.0", "0"},
+           {"optimizer", "beta2", "-0.1", "0.95"},
+           {"optimizer", "eps", "0", "1e-8"},
+           {"optimizer", "weight_decay", "-1", "0"},
+           {"lr_scheduler", "warmup_steps", "-1", "0"},
+           {"lr_scheduler", "decay_type", "\"sqrt\"", "\"linear\""},
+           {"lr_scheduler", "min_lr_factor", "1.5", "1"},
+           {"checkpoint", "interval", "0", "1"},
+           {"checkpoint", "keep_latest_k", "-1", "0"},
+           {"checkpoint", "max_pending_commits", "-1", "0"},
+           {"comm", "init_timeout_seconds", "0", "1"},
+           {"comm", "train_timeout_seconds", "0", "1"},
+           {"comm", "trace_buf_size", "0", "1"},
+           {"comm", "trace_buf_size", "10000001", "10000000"},
+           {"metrics", "log_freq", "0", "1"},
+           {"validation", "freq", "0", "1"},
+           {"validation", "steps", "0", "-1"},
+           {"job", "dump_folder", "\"\"", "\"a\""},
+           {"model", "tokenizer_path", "\"\"", "\"byte\""},
+       }) {
+    const std::string head = std::string("[") + bad.section + "]\n" + bad.key + " = ";
+    EXPECT_EQ(Refusal(head + bad.value).substr(0, Refusal(head + bad.value).find('|')), std::string(bad.section) + "." + bad.key)
+        << bad.value;
+    EXPECT_EQ(Refusal(head + bad.good), "accepted") << bad.key;
+  }
+}
+
+// Each is opened, logged or shown: no NUL that ends a path early, nothing that moves a terminal's cursor.
+TEST(CheckRecipe, TextsHaveNoControlCharacters) {
+  int texts = 0;
+  const auto* type = v1::Recipe::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* section = type->field(i)->message_type();
+    for (int k = 0; k < section->field_count(); ++k) {
+      const auto* field = section->field(k);
+      if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) continue;
+      ASSERT_FALSE(field->is_repeated()) << field->full_name();
+      ++texts;
+      for (const std::string& bad :
+           {std::string("a\0b", 3), std::string("\x1b[2J"), std::string("a\nb"), std::string("\xc2\x9b")}) {
+        v1::Recipe recipe = DefaultRecipe();
+        google::protobuf::Message* values = recipe.GetReflection()->MutableMessage(&recipe, type->field(i));
+        values->GetReflection()->SetString(values, field, bad);
+        const auto fault = GetFieldViolation(CheckRecipe(recipe));
+        ASSERT_TRUE(fault) << field->full_name();
+        EXPECT_EQ(fault->field(), type->field(i)->name() + "." + field->name());
+        EXPECT_EQ(fault->value(), Printable(bad));
+      }
+    }
+  }
+  EXPECT_GT(texts, 5);
+}
+
+TEST(CheckRecipe, ValidationNeedsText) {
+  EXPECT_EQ(Refusal("[validation]\nenable = true\n[training]\nvalidation_fraction = 0.0").substr(0, 28),
+            "training.validation_fraction");
+}
+
+TEST(LoadRecipe, SaysWhichFile) {
+  const auto missing = LoadRecipe("nowhere.toml");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(GetFieldViolation(missing.status())->value(), "nowhere.toml");
+  const std::string path = testing::TempDir() + "/recipe.toml";
+  std::ofstream(path) << "[training]\nstep = 1\n";
+  const auto bad = LoadRecipe(path);
+  EXPECT_NE(std::string(bad.status().message()).find(path), std::string::npos) << bad.status();
+  EXPECT_EQ(GetFieldViolation(bad.status())->field(), "training.step");
+  std::ofstream(path) << "[training]\nsteps = 1\n";
+  EXPECT_TRUE(LoadRecipe(path).ok());
+  EXPECT_FALSE(LoadRecipe(testing::TempDir()).ok()) << "a folder";
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace legoai::parallel

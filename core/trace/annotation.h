@@ -1,0 +1,48 @@
+// What the step is doing right now, for whoever records it: phase, module, pipeline action, microbatch, and what new storages
+// hold. The trainer sets it whether or not a recorder listens; it costs a few stores.
+//
+// Torch-free. One step runs at a time in a process and its operators are dispatched by one thread at a time (on CUDA, backward
+// by autograd's thread while the caller waits), so this is one object for the process.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/trace/trace.h"
+
+namespace legoai::graph {
+
+struct Annotation {
+  Phase phase = Phase::kInit;
+  int32_t action = -1;  // index into the rank's list of pipeline actions
+  int32_t microbatch = -1;
+  const std::string* module = nullptr;  // full path; not owned, outlives the scope
+  std::optional<Category> category;     // of storages born now; unset: by phase (activation, activation gradient, other)
+};
+
+Annotation& CurrentAnnotation();
+
+// Sets one field for a scope and puts the old value back.
+template <class T>
+class AnnotationScope {
+ public:
+  AnnotationScope(T Annotation::*field, T value) : field_(field), previous_(CurrentAnnotation().*field) {
+    CurrentAnnotation().*field = value;
+  }
+  ~AnnotationScope() { CurrentAnnotation().*field_ = previous_; }
+  AnnotationScope(const AnnotationScope&) = delete;
+  AnnotationScope& operator=(const AnnotationScope&) = delete;
+
+ private:
+  T Annotation::*field_;
+  T previous_;
+};
+
+struct PhaseScope : AnnotationScope<Phase> {
+  explicit PhaseScope(Phase phase) : AnnotationScope(&Annotation::phase, phase) {}
+};
+struct CategoryScope : AnnotationScope<std::optional<Category>> {
+  explicit CategoryScope(Category category) : AnnotationScope(&Annotation::category, std::optional<Category>(category)) {}
+};
+
+}  // namespace legoai::graph

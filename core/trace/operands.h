@@ -1,0 +1,44 @@
+// What an instruction touches, read off a Trace. Torch-free; pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/trace/trace.h"
+
+namespace legoai::graph {
+
+// Value ids. A written argument is in `writes` only, though most operators that write it read it too; undefined tensors and
+// None are left out.
+struct Operands {
+  std::vector<uint32_t> reads, writes, results;
+  bool has_host_result = false;  // a result that is no tensor
+};
+Operands OperandsOf(const Trace& trace, const Instruction& instruction);
+
+// Calls `visit` with each value id of an argument or result.
+template <class Visit>
+void ForEachValue(const Trace& trace, const Argument& argument, Visit visit) {
+  if (argument.kind == Argument::Kind::kValue) visit(argument.index);
+  if (argument.kind != Argument::Kind::kList && argument.kind != Argument::Kind::kOptionalList) return;
+  for (int64_t value : trace.lists[argument.index]) {
+    if (value >= 0) visit(static_cast<uint32_t>(value));
+  }
+}
+
+// lego::record_event and lego::wait_event.
+struct EventUse {
+  bool is_record = false;
+  int64_t stream = 0, event = 0;
+};
+std::optional<EventUse> EventOf(const Trace& trace, const Instruction& instruction);
+
+// lego::resize_storage_.
+struct StorageResize {
+  uint32_t storage = 0;
+  int64_t bytes = 0;
+};
+std::optional<StorageResize> StorageResizeOf(const Trace& trace, const Instruction& instruction);
+
+}  // namespace legoai::graph

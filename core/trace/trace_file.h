@@ -1,0 +1,27 @@
+// A Trace as a file: the message legoai.v1.Trace, serialized. Torch-free; pure functions besides reading and writing.
+//
+// A reader refuses a version it does not know, and a file whose indices point outside its columns: what ReadTrace gives can be
+// simulated and executed without further checks of form. Errors: InvalidArgument with the path and the reason; NotFound or
+// Unavailable where the file system refuses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/trace/trace.h"
+#include "proto/legoai/v1/trace.pb.h"
+
+namespace legoai::graph {
+
+inline constexpr uint32_t kTraceVersion = 1;
+
+v1::Trace ToProto(const Trace& trace, const std::string& build_version = "");
+absl::StatusOr<Trace> FromProto(const v1::Trace& proto);
+
+// Writes a new file beside `path` and renames it into place.
+absl::Status WriteTrace(const Trace& trace, const std::string& path, const std::string& build_version = "");
+absl::StatusOr<Trace> ReadTrace(const std::string& path);
+
+}  // namespace legoai::graph

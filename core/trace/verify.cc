@@ -1,0 +1,212 @@
+#include "core/trace/verify.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/trace/operands.h"
+
+namespace legoai::graph {
+namespace {
+
+constexpr size_t kStreams = 64;
+using Clock = std::array<uint32_t, kStreams>;  // by stream: instructions of it known to be done
+
+std::string Named(const Trace& trace, uint32_t storage) {
+  return absl::StrCat("storage ", storage, trace.storages[storage].name.empty() ? "" : " ", trace.storages[storage].name);
+}
+
+class RaceCheck {
+ public:
+  RaceCheck(const Trace& trace, int64_t limit) : trace_(trace), limit_(limit), uses_(trace.storages.size()) {}
+
+  std::vector<std::string> Run() {
+    for (index_ = 0; index_ < trace_.instructions.size(); ++index_) Step(trace_.instructions[index_]);
+    return std::move(findings_);
+  }
+
+ private:
+  struct Use {
+    uint16_t stream = 0;
+    uint32_t time = 0;
+    size_t instruction = 0;
+  };
+  struct StorageUses {
+    std::optional<Use> write;
+    std::vector<Use> reads;  // since the write; the last of each stream
+  };
+
+  void Step(const Instruction& instruction) {
+    if (instruction.stream >= kStreams) return Report(absl::StrCat("stream ", instruction.stream, " is out of range"));
+    switch (instruction.kind) {
+      case Instruction::Kind::kResize: return;
+      case Instruction::Kind::kFree: Tick(instruction.stream); return Write(instruction.immediate, instruction.stream);
+      case Instruction::Kind::kOperator: break;
+    }
+    if (const auto event = EventOf(trace_, instruction)) return Synchronize(*event);
+    Tick(instruction.stream);
+    const Operands operands = OperandsOf(trace_, instruction);
+    for (uint32_t value : operands.reads) Read(trace_.values[value].storage, instruction.stream);
+    for (uint32_t value : operands.writes) Write(trace_.values[value].storage, instruction.stream);
+    for (uint32_t storage : NewStorages(operands)) Write(storage, instruction.stream);
+  }
+
+  void Synchronize(const EventUse& event) {
+    if (event.stream < 0 || event.stream >= static_cast<int64_t>(kStreams)) return Report("an event on an unknown stream");
+    Clock& clock = clocks_[event.stream];
+    if (event.is_record) {
+      events_[event.event] = clock;
+      return;
+    }
+    auto recorded = events_.find(event.event);
+    if (recorded == events_.end()) return Report(absl::StrCat("a wait for event ", event.event, " that nothing has recorded"));
+    for (size_t i = 0; i < kStreams; ++i) clock[i] = std::max(clock[i], recorded->second[i]);
+  }
+
+  // A storage that comes out of an operator without going in is written by it.
+  std::vector<uint32_t> NewStorages(const Operands& operands) const {
+    std::vector<uint32_t> storages;
+    for (uint32_t value : operands.results) {
+      const uint32_t storage = trace_.values[value].storage;
+      auto is_it = [&](uint32_t other) { return trace_.values[other].storage == storage; };
+      if (std::none_of(operands.reads.begin(), operands.reads.end(), is_it) &&
+          std::none_of(operands.writes.begin(), operands.writes.end(), is_it)) {
+        storages.push_back(storage);
+      }
+    }
+    return storages;
+  }
+
+  void Tick(uint16_t stream) { ++clocks_[stream][stream]; }
+  Use Now(uint16_t stream) const { return {stream, clocks_[stream][stream], index_}; }
+  bool Unordered(const Use& earlier, uint16_t stream) const {
+    return earlier.stream != stream && clocks_[stream][earlier.stream] < earlier.time;
+  }
+
+  void Read(uint32_t storage, uint16_t stream) {
+    StorageUses& uses = uses_[storage];
+    if (uses.write && Unordered(*uses.write, stream)) Race(" is not ordered after ", *uses.write, storage);
+    for (Use& read : uses.reads) {
+      if (read.stream == stream) {
+        read = Now(stream);
+        return;
+      }
+    }
+    uses.reads.push_back(Now(stream));
+  }
+  void Write(uint32_t storage, uint16_t stream) {
+    StorageUses& uses = uses_[storage];
+    if (uses.write && Unordered(*uses.write, stream)) Race(" is not ordered after ", *uses.write, storage);
+    for (const Use& read : uses.reads) {
+      if (Unordered(read, stream)) Race(" overwrites before it was read by ", read, storage);
+    }
+    uses.reads.clear();
+    uses.write = Now(stream);
+  }
+
+  std::string Describe(size_t index) const {
+    const Instruction& instruction = trace_.instructions[index];
+    const std::string name =
+        instruction.kind == Instruction::Kind::kFree ? std::string("free") : trace_.OperatorName(instruction);
+    return absl::StrCat(name, " (instruction ", index, ", stream ", instruction.stream, ")");
+  }
+  void Race(const char* what, const Use& other, uint32_t storage) {
+    Report(absl::StrCat(Describe(index_), what, Describe(other.instruction), ": ", Named(trace_, storage)));
+  }
+  void Report(std::string text) {
+    if (static_cast<int64_t>(findings_.size()) < limit_) findings_.push_back(std::move(text));
+  }
+
+  const Trace& trace_;
+  const int64_t limit_;
+  size_t index_ = 0;
+  std::array<Clock, kStreams> clocks_{};
+  std::unordered_map<int64_t, Clock> events_;
+  std::vector<StorageUses> uses_;
+  std::vector<std::string> findings_;
+};
+
+// Operators that look at an argument's geometry only.
+bool ReadsGeometryOnly(const std::string& name) {
+  const std::string base = name.substr(0, name.find('.'));
+  return absl::EndsWith(base, "_like") || absl::StartsWith(base, "aten::new_");
+}
+bool MakesBlank(const std::string& name) { return absl::StrContains(name, "empty"); }
+
+class ReadCheck {
+ public:
+  ReadCheck(const Trace& trace, int64_t limit)
+      : trace_(trace), limit_(limit), born_(trace.storages.size()), blank_(trace.storages.size()), bytes_(trace.storages.size()) {
+    for (size_t i = 0; i < born_.size(); ++i) {
+      if (trace.storages[i].kind != StorageKind::kInner) Bear(i);
+    }
+  }
+
+  std::vector<std::string> Run() {
+    for (const auto& instruction : trace_.instructions) {
+      if (instruction.kind == Instruction::Kind::kResize) bytes_[instruction.operator_index] = instruction.immediate;
+      if (instruction.kind == Instruction::Kind::kOperator) Step(instruction);
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  void Bear(uint32_t storage) {
+    born_[storage] = true;
+    bytes_[storage] = trace_.storages[storage].bytes;
+  }
+
+  void Step(const Instruction& instruction) {
+    const std::string& name = trace_.OperatorName(instruction);
+    const Operands operands = OperandsOf(trace_, instruction);
+    if (const auto resize = StorageResizeOf(trace_, instruction)) {
+      bytes_[resize->storage] = resize->bytes;
+      blank_[resize->storage] = true;
+      return;
+    }
+    bool makes = !operands.writes.empty() || operands.has_host_result;
+    for (uint32_t value : operands.results) makes |= !born_[trace_.values[value].storage];
+    // A view reads nothing: what it makes is a geometry.
+    if (makes && !ReadsGeometryOnly(name)) {
+      for (uint32_t value : operands.reads) CheckRead(name, value);
+    }
+    for (uint32_t value : operands.writes) blank_[trace_.values[value].storage] = false;
+    for (uint32_t value : operands.results) {
+      const uint32_t storage = trace_.values[value].storage;
+      if (born_[storage]) continue;
+      Bear(storage);
+      blank_[storage] = MakesBlank(name) && bytes_[storage] > 0;
+    }
+  }
+
+  void CheckRead(const std::string& name, uint32_t value) {
+    const uint32_t storage = trace_.values[value].storage;
+    if (ExtentBytes(trace_.geometries[trace_.values[value].geometry]) > bytes_[storage]) {
+      Report(name, "memory that is resized away", storage);
+    } else if (blank_[storage] && Elements(trace_.geometries[trace_.values[value].geometry]) > 0) {
+      Report(name, "memory that nothing wrote", storage);
+    }
+  }
+  void Report(const std::string& name, const char* what, uint32_t storage) {
+    if (static_cast<int64_t>(findings_.size()) < limit_) {
+      findings_.push_back(absl::StrCat(name, " reads ", what, ": ", Named(trace_, storage)));
+    }
+  }
+
+  const Trace& trace_;
+  const int64_t limit_;
+  std::vector<char> born_, blank_;
+  std::vector<int64_t> bytes_;
+  std::vector<std::string> findings_;
+};
+
+}  // namespace
+
+std::vector<std::string> Races(const Trace& trace, int64_t limit) { return RaceCheck(trace, limit).Run(); }
+std::vector<std::string> BadReads(const Trace& trace, int64_t limit) { return ReadCheck(trace, limit).Run(); }
+
+}  // namespace legoai::graph

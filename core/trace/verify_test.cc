@@ -1,0 +1,198 @@
+#include "core/trace/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "core/trace/operands.h"
+#include "core/trace/program_test_util.h"
+
+namespace legoai::graph {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kSide = 1;
+
+// Gather on a side stream, use on the compute stream, gather again into the same buffer: every wait is needed.
+Trace Prefetch() {
+  Program b;
+  const auto shard = b.External("shard", 16), buffer = b.External("buffer", 64), x = b.Inner(64), y = b.Inner(64);
+  for (int round = 0; round < 2; ++round) {
+    b.Record(0, 1).Wait(kSide, 1);
+    b.Op("lego::all_gather_into", {buffer, shard}, {}, 1, kSide);
+    b.Record(kSide, 2).Wait(0, 2);
+    b.Op("aten::mul.Tensor", {buffer, buffer}, {round == 0 ? x : y});
+  }
+  b.Op("aten::add_.Tensor", {shard, x}, {shard}, 1);
+  return b.trace();
+}
+
+TEST(RacesTest, OrderedProgramHasNone) { EXPECT_THAT(Races(Prefetch()), IsEmpty()); }
+
+TEST(RacesTest, EveryNeededWaitIsMissedWhenDropped) {
+  const Trace trace = Prefetch();
+  int waits = 0;
+  for (size_t i = 0; i < trace.instructions.size(); ++i) {
+    const auto event = EventOf(trace, trace.instructions[i]);
+    if (!event || event->is_record) continue;
+    // The first fork orders nothing: the side stream has no earlier use to wait for.
+    const bool needed = waits++ != 0;
+    Trace dropped = trace;
+    dropped.instructions.erase(dropped.instructions.begin() + i);
+    EXPECT_EQ(!Races(dropped).empty(), needed) << "wait at instruction " << i;
+  }
+  EXPECT_EQ(waits, 4);
+}
+
+// The definition, spelled out: instructions reach each other along streams and from records to waits; two uses of a storage, one
+// of them a write, must be joined by a path.
+class Reachability {
+ public:
+  explicit Reachability(const Trace& trace) : trace_(trace), reaches_(trace.instructions.size()) {
+    std::map<int64_t, size_t> last_of_stream, last_record;
+    for (size_t i = 0; i < reaches_.size(); ++i) {
+      reaches_[i].assign(reaches_.size(), false);
+      const auto event = EventOf(trace, trace.instructions[i]);
+      const int64_t stream = event ? event->stream : trace.instructions[i].stream;
+      if (last_of_stream.count(stream)) Follow(last_of_stream[stream], i);
+      last_of_stream[stream] = i;
+      if (event && event->is_record) last_record[event->event] = i;
+      if (event && !event->is_record) Follow(last_record.at(event->event), i);
+    }
+  }
+  bool HasRace() const {
+    for (size_t i = 0; i < reaches_.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (Conflict(i, j) && !reaches_[i][j]) return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  void Follow(size_t before, size_t after) {  // everything before `before` is before `after`
+    reaches_[after][before] = true;
+    for (size_t i = 0; i < before; ++i) {
+      if (reaches_[before][i]) reaches_[after][i] = true;
+    }
+  }
+  // Storages used, and whether written.
+  std::map<uint32_t, bool> Uses(size_t index) const {
+    const auto& instruction = trace_.instructions[index];
+    if (instruction.kind == Instruction::Kind::kFree) return {{instruction.immediate, true}};
+    std::map<uint32_t, bool> uses;
+    const Operands operands = OperandsOf(trace_, instruction);
+    for (uint32_t value : operands.reads) uses[trace_.values[value].storage] |= false;
+    for (uint32_t value : operands.writes) uses[trace_.values[value].storage] = true;
+    return uses;
+  }
+  bool Conflict(size_t a, size_t b) const {
+    const auto left = Uses(a), right = Uses(b);
+    for (const auto& [storage, written] : left) {
+      const auto other = right.find(storage);
+      if (other != right.end() && (written || other->second)) return true;
+    }
+    return false;
+  }
+
+  const Trace& trace_;
+  std::vector<std::vector<bool>> reaches_;
+};
+
+TEST(RacesTest, AgreesWithReachabilityOnRandomPrograms) {
+  const unsigned seed = std::random_device()();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  int racy = 0;
+  constexpr int kPrograms = 2000;
+  for (int program = 0; program < kPrograms; ++program) {
+    Program b;
+    const std::vector<Program::Tensor> tensors = {b.External("x", 16), b.External("y", 16), b.External("z", 16)};
+    auto any = [&] { return tensors[random() % tensors.size()]; };
+    std::vector<int64_t> recorded;
+    for (int64_t n = 2 + random() % 12; n > 0; --n) {
+      const uint16_t stream = random() % 3;
+      switch (random() % 4) {
+        case 0: b.Op("f", {any(), any()}, {}, random() % 2, stream); break;
+        case 1:
+          recorded.push_back(random() % 3);
+          b.Record(stream, recorded.back());
+          break;
+        default:
+          if (!recorded.empty()) b.Wait(stream, recorded[random() % recorded.size()]);
+      }
+    }
+    if (random() % 2) b.Free(any());
+    const bool expected = Reachability(b.trace()).HasRace();
+    EXPECT_EQ(!Races(b.trace()).empty(), expected) << b.trace().Dump(true);
+    racy += expected;
+  }
+  EXPECT_GT(racy, kPrograms / 20);
+  EXPECT_LT(racy, kPrograms * 19 / 20);
+}
+
+TEST(RacesTest, AWaitImpliedThroughAThirdStreamIsEnough) {
+  Program b;
+  const auto x = b.External("x", 16), y = b.Inner(16);
+  b.Op("lego::all_reduce_", {x}, {}, 1, 1).Record(1, 1).Wait(2, 1).Record(2, 2).Wait(0, 2).Op("aten::neg", {x}, {y});
+  EXPECT_THAT(Races(b.trace()), IsEmpty());
+}
+
+TEST(RacesTest, AnEventMeansItsLatestRecord) {
+  Program b;
+  const auto x = b.External("x", 16), y = b.Inner(16);
+  b.Record(1, 1).Op("lego::all_reduce_", {x}, {}, 1, 1).Wait(0, 1).Op("aten::neg", {x}, {y});
+  EXPECT_THAT(Races(b.trace()), ElementsAre(HasSubstr("aten::neg (instruction 3, stream 0) is not ordered after")));
+}
+
+TEST(RacesTest, FreeIsAnOverwrite) {
+  Program b;
+  const auto x = b.Inner(16), out = b.External("out", 16);
+  b.Op("aten::zeros", {}, {x}).Record(0, 1).Wait(1, 1).Op("lego::reduce_scatter_into", {out, x}, {}, 1, 1).Free(x);
+  EXPECT_THAT(Races(b.trace()), ElementsAre(HasSubstr("free (instruction 4, stream 0) overwrites before it was read by")));
+}
+
+TEST(RacesTest, WaitForWhatNobodyRecorded) {
+  Program b;
+  b.Wait(0, 7);
+  EXPECT_THAT(Races(b.trace()), ElementsAre(HasSubstr("event 7")));
+}
+
+TEST(BadReadsTest, BlankMemoryIsFoundUntilWritten) {
+  Program b;
+  const auto x = b.Inner(16), y = b.Inner(16), z = b.Inner(16);
+  b.Op("aten::empty.memory_format", {}, {x}).Op("aten::neg", {x}, {y});
+  b.Op("aten::zero_", {x}, {x}, 1).Op("aten::neg", {x}, {z});
+  EXPECT_THAT(BadReads(b.trace()), ElementsAre(HasSubstr("aten::neg reads memory that nothing wrote: storage 0")));
+}
+
+TEST(BadReadsTest, ResizedAwayMemoryIsFound) {
+  Program b;
+  const auto x = b.External("flat", 16), y = b.Inner(16);
+  b.ResizeStorage(x, 0).Op("aten::neg", {x}, {y});
+  EXPECT_THAT(BadReads(b.trace()), ElementsAre(HasSubstr("resized away: storage 0 flat")));
+}
+
+TEST(BadReadsTest, ResizedBackMemoryMustBeWrittenFirst) {
+  Program b;
+  const auto x = b.External("flat", 16), shard = b.External("shard", 16), y = b.Inner(16), z = b.Inner(16);
+  b.ResizeStorage(x, 0).ResizeStorage(x, 16).Op("aten::neg", {x}, {y});
+  b.Op("lego::all_gather_into", {x, shard}, {}, 1, 1).Op("aten::neg", {x}, {z});
+  EXPECT_EQ(BadReads(b.trace()).size(), 1);
+}
+
+TEST(BadReadsTest, ViewsAndLikesReadNoMemory) {
+  Program b;
+  const auto x = b.Inner(16), y = b.Inner(16);
+  b.Op("aten::empty.memory_format", {}, {x}).Op("aten::view", {x}, {x}).Op("aten::zeros_like", {x}, {y});
+  EXPECT_THAT(BadReads(b.trace()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace legoai::graph
