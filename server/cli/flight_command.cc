@@ -120,7 +120,7 @@ absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& argume
   v1::GetFlightRecordRequest request;
   request.set_name(job.name);
   auto record = job.client->GetFlightRecord(request);
-  if (absl::IsNotFound(record.status())) return NoRecord(job.client, job.name);
+  if (absl::IsNotFound(record.status())) return NoRecord(*job.client, job.name);
   if (!record.ok()) return record.status();
   return std::optional<v1::FlightRecord>(*std::move(record));
 }
@@ -216,10 +216,10 @@ Tree OriginTree(const Found& found) {
 absl::StatusOr<int> Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto found, Find(arguments));
   const MergedFlight flight = MergeFlightDumps(found.dumps);
-  const v1::FlightAnalysis analysis = found.known ? found.known : comm::AnalyzeFlight(found.dumps, flight.world_size);
+  const v1::FlightAnalysis analysis = found.known ? *found.known : comm::AnalyzeFlight(found.dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
-    const std::string origin = found.record    ? OriginText(found.record)
-                               : found.attempt ? OriginText(found.attempt)
+    const std::string origin = found.record    ? OriginText(*found.record)
+                               : found.attempt ? OriginText(*found.attempt)
                                                : std::string();
     Print(absl::StrCat(origin, FlightTable(flight, found.dumps, arguments.Has("all")), AnalysisText(analysis)));
     return kDone;

@@ -28,7 +28,7 @@ absl::StatusOr<v1::ListJobsResponse> ListSome(Client& client, const std::string&
   do {
     request.set_page_size(std::min(limit - all.jobs_size(), kMostPage));
     ASSIGN_OR_RETURN(auto page, client.ListJobs(request));
-    for (v1::Job& job : page.mutable_jobs()) *all.add_jobs() = std::move(job);
+    for (v1::Job& job : *page.mutable_jobs()) *all.add_jobs() = std::move(job);
     all.set_total_size(page.total_size());
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty() && all.jobs_size() < limit);
@@ -69,7 +69,7 @@ absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments
   attempts_request.set_parent(name);
   ASSIGN_OR_RETURN(const auto attempts, client.ListAttempts(attempts_request));
   Print(JobText(job, attempts.attempts()));
-  if (!attempts.attempts().empty()) Print(MeasuredText(attempts.attempts().rbegin()));
+  if (!attempts.attempts().empty()) Print(MeasuredText(*attempts.attempts().rbegin()));
   if (!arguments.Has("plan")) return kDone;
   v1::GetPlanRequest plan_request;
   plan_request.set_name(name);

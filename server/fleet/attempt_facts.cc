@@ -69,7 +69,7 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
   ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, job));
   attempt.set_state(state);
   attempt.set_end_time_us(now_us);
-  if (!error.ok()) attempt.mutable_error() = ToRpcStatus(error);
+  if (!error.ok()) *attempt.mutable_error() = ToRpcStatus(error);
   if (last_step) attempt.set_last_step(*last_step);
   RETURN_IF_ERROR(Measure(transaction, job, &attempt));
   return transaction.PutAttempt(job.name(), attempt);
@@ -81,7 +81,7 @@ absl::Status EndAttempt(store::Transaction& transaction, const v1::Job& job, con
 absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, const v1::CheckpointDamage& damage,
                                  int64_t now_us) {
   ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, *job));
-  attempt.mutable_damage() = damage;
+  *attempt.mutable_damage() = damage;
   ASSIGN_OR_RETURN(const auto reason, PassOver(transaction, attempt, now_us, job));
   if (!reason) return false;
   absl::Status status = transaction.PutAttempt(job->name(), attempt);

@@ -66,7 +66,7 @@ std::string NoneIsWholeText(const ResumePoint& point) {
 absl::StatusOr<std::optional<v1::Recipe>> RecipeToKeep(store::ReadTransaction& read, const v1::Job& job) {
   ASSIGN_OR_RETURN(const auto point, FindResumePoint(read, job));
   if (!point.checkpoint) return std::optional<v1::Recipe>();
-  ASSIGN_OR_RETURN(const auto attempts, read.ListAttempts(JobOf(point.checkpoint)));
+  ASSIGN_OR_RETURN(const auto attempts, read.ListAttempts(JobOf(*point.checkpoint)));
   for (const v1::Attempt& attempt : attempts) {
     if (attempt.attempt() == point.checkpoint->attempt()) return std::optional(attempt.recipe());
   }

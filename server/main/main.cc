@@ -290,7 +290,7 @@ absl::Status Serve() {
   users.EndWatches();
   (*grpc_server)->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   (*grpc_server)->Wait();
-  return store.damage;
+  return *store.damage;
 }
 
 }  // namespace
