@@ -53,8 +53,8 @@ absl::StatusOr<int> OpenPrompt(const Arguments& arguments) {
 
 absl::StatusOr<std::vector<std::string>> ReadCall(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto sampling, ReadSampling(arguments));
-  ASSIGN_OR_RETURN(const auto most, arguments.Integer("max-new-tokens", 1, kMostTokens), step = arguments.Integer("step", 0));
-  if (!step.ok()) return step.status();
+  ASSIGN_OR_RETURN(const auto most, arguments.Integer("max-new-tokens", 1, kMostTokens));
+  ASSIGN_OR_RETURN(const auto step, arguments.Integer("step", 0));
   const std::string dtype = arguments.Text("dtype", "float32");
   if (dtype != "float32" && dtype != "bfloat16") return FieldError("--dtype", dtype, "must be float32 or bfloat16");
   const Format format = arguments.format();
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<std::string>> ReadCall(const Arguments& arguments) {
                                                               : format == Format::kJson ? "json"
                                                                                         : "yaml")};
   if (most) words.push_back(absl::StrCat("--max_new_tokens=", *most));
-  if (*step) words.push_back(absl::StrCat("--step=", **step));
+  if (step) words.push_back(absl::StrCat("--step=", *step));
   words.push_back("--");
   words.push_back(arguments.positional()[0]);
   return words;

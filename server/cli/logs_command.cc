@@ -71,16 +71,15 @@ class Follower {
 
 absl::StatusOr<v1::ListLogsRequest> ReadRequest(Client& client, const Arguments& arguments) {
   v1::ListLogsRequest request;
-  ASSIGN_OR_RETURN(const auto tail, arguments.Integer("tail", 1), rank = arguments.Integer("rank", 0),
-                   attempt = arguments.Integer("attempt", 1));
-  if (!rank.ok()) return rank.status();
-  if (!attempt.ok()) return attempt.status();
+  ASSIGN_OR_RETURN(const auto tail, arguments.Integer("tail", 1));
+  ASSIGN_OR_RETURN(const auto rank, arguments.Integer("rank", 0));
+  ASSIGN_OR_RETURN(const auto attempt, arguments.Integer("attempt", 1));
   ASSIGN_OR_RETURN(const auto name, FindJobName(client, arguments.positional()[0]));
   request.set_parent(name);
   request.set_tail(tail.has_value());
   request.set_page_size(tail.value_or(kPage));
-  if (*rank) request.set_rank(**rank);
-  if (*attempt) request.set_attempt(**attempt);
+  if (rank) request.set_rank(*rank);
+  if (attempt) request.set_attempt(*attempt);
   return request;
 }
 

@@ -26,8 +26,8 @@ bool IsOfRequest(const std::string& key) {
 
 // --global-batch and --seq win over the base recipe; there must be one or the other.
 absl::Status ReadBatch(const Arguments& arguments, const v1::Recipe& base, v1::PlanRequest* request) {
-  ASSIGN_OR_RETURN(const auto batch, arguments.Integer("global-batch", 1), seq = arguments.Integer("seq", 1));
-  if (!seq.ok()) return seq.status();
+  ASSIGN_OR_RETURN(const auto batch, arguments.Integer("global-batch", 1));
+  ASSIGN_OR_RETURN(const auto seq, arguments.Integer("seq", 1));
   request->set_global_batch(batch.value_or(base.training().global_batch_size()));
   if (request->global_batch() < 1) {
     return FieldError("--global-batch", "",
@@ -35,8 +35,8 @@ absl::Status ReadBatch(const Arguments& arguments, const v1::Recipe& base, v1::P
   }
   const bool known = arguments.Has("recipe") || std::any_of(arguments.recipe_keys().begin(), arguments.recipe_keys().end(),
                                                             [](const auto& key) { return key.first == "training.seq_len"; });
-  if (!*seq && !known) return FieldError("--seq", "", "is needed: tokens per sequence (or training.seq_len in --recipe)");
-  request->set_seq_len(seq->value_or(base.training().seq_len()));
+  if (!seq && !known) return FieldError("--seq", "", "is needed: tokens per sequence (or training.seq_len in --recipe)");
+  request->set_seq_len(seq.value_or(base.training().seq_len()));
   return absl::OkStatus();
 }
 

@@ -152,8 +152,7 @@ absl::Status MeasureWhereNeeded(const LocalService& service) {
   }
   const absl::Status measured = MeasureHost("LEGOAI_HOST_DEVICE", path).status();
   if (measured.ok()) return absl::OkStatus();
-  std::fprintf(stderr, "warning: this machine could not be measured%s: %s
-",
+  std::fprintf(stderr, "warning: this machine could not be measured%s: %s\n",
                host ? " again" : ", and plans for it go by the catalog's cpu", std::string(measured.message()).c_str());
   if (host) WarnIfMeasuredBusy(*host);
   return absl::OkStatus();

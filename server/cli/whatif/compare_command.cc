@@ -90,14 +90,14 @@ absl::StatusOr<v1::SimRequest> ReadOne(const Arguments& arguments, size_t which)
 }
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const auto a, ReadOne(arguments, 0), b = ReadOne(arguments, 1));
-  if (!b.ok()) return b.status();
-  ASSIGN_OR_RETURN(auto plan, MakePlan(a, *b));
+  ASSIGN_OR_RETURN(const auto a, ReadOne(arguments, 0));
+  ASSIGN_OR_RETURN(const auto b, ReadOne(arguments, 1));
+  ASSIGN_OR_RETURN(auto plan, MakePlan(a, b));
   ASSIGN_OR_RETURN(auto estimates, Simulate(plan.requests));
   for (size_t which : {0, 1}) {
     if (!estimates[which].ok()) return Annotate(estimates[which].status(), arguments.positional()[which]);
   }
-  Comparison comparison{arguments.positional()[0], arguments.positional()[1], estimates[0], estimates[1],
+  Comparison comparison{arguments.positional()[0], arguments.positional()[1], *estimates[0], *estimates[1],
                         std::move(plan.changes)};
   for (size_t i = 0; i < comparison.changes.size(); ++i) comparison.changes[i].estimate = estimates[i + 2];
   Print(arguments.format() == Format::kTable ? ComparisonText(comparison)

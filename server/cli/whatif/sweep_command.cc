@@ -167,9 +167,9 @@ struct Files {
 };
 
 absl::StatusOr<Files> ReadFiles(const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const auto csv, OutputPath(arguments, "csv"), svg = OutputPath(arguments, "svg"));
-  if (!svg.ok()) return svg.status();
-  return Files{csv, *svg};
+  ASSIGN_OR_RETURN(const auto csv, OutputPath(arguments, "csv"));
+  ASSIGN_OR_RETURN(const auto svg, OutputPath(arguments, "svg"));
+  return Files{csv, svg};
 }
 
 absl::Status WriteFiles(const Files& files, const std::function<std::string()>& csv, const std::function<std::string()>& svg) {
