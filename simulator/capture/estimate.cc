@@ -65,7 +65,7 @@ absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages,
       const bool counts =
           instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
       if (!counts) continue;
-      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), rows[instruction.operator_index]);
+      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), *rows[instruction.operator_index]);
     }
   }
   return flops * static_cast<double>(ranks_per_stage);

@@ -50,12 +50,11 @@ absl::StatusOr<std::vector<double>> MeasureRank(int64_t rank, const launch::List
   options.rank = rank;
   options.world_size = 2;
   ASSIGN_OR_RETURN(auto factory, comm::MakeGlooFactory(options));
-  auto communicator = (factory)({"world", {0, 1}}, rank, 0);
-  if (!communicator.ok()) return communicator.status();
-  ASSIGN_OR_RETURN(auto small, AllGatherSeconds(**communicator, kSmall, 200));
-  ASSIGN_OR_RETURN(auto large, AllGatherSeconds(**communicator, kLarge, 50));
+  ASSIGN_OR_RETURN(const auto communicator, factory({"world", {0, 1}}, rank, 0));
+  ASSIGN_OR_RETURN(const double small, AllGatherSeconds(*communicator, kSmall, 200));
+  ASSIGN_OR_RETURN(const double large, AllGatherSeconds(*communicator, kLarge, 50));
   // Nobody leaves while the other still reads.
-  ASSIGN_OR_RETURN(auto last, AllGatherSeconds(**communicator, 1, 1));
+  RETURN_IF_ERROR(AllGatherSeconds(*communicator, 1, 1).status());
   return std::vector<double>{small, large};
 }
 

@@ -32,7 +32,7 @@ absl::Status ForEachOperator(const graph::Trace& trace, Use use) {
   for (size_t i = 0; i < trace.instructions.size(); ++i) {
     const graph::Instruction& instruction = trace.instructions[i];
     if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
-    const OperatorRow& row = rows[instruction.operator_index];
+    const OperatorRow& row = *rows[instruction.operator_index];
     use(i, FactsOf(graph::InstructionView(trace, instruction), row));
   }
   return absl::OkStatus();

@@ -85,7 +85,7 @@ absl::StatusOr<std::map<OpClass, Seconds>> MeasureIn(v1::DType dtype, int64_t bu
   for (const graph::Instruction& instruction : trace.instructions) {
     if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
     const graph::InstructionView op(trace, instruction);
-    const OpFacts facts = FactsOf(op, rows[instruction.operator_index]);
+    const OpFacts facts = FactsOf(op, *rows[instruction.operator_index]);
     const double* const taken = benchmark->operators.Find(SignatureOf(op));
     if (facts.dtype != dtype || taken == nullptr) continue;  // views and communication have no time
     ASSIGN_OR_RETURN(const auto ideal, roofline->Seconds(facts));
