@@ -9,9 +9,8 @@
 #include "absl/strings/str_split.h"
 #include "core/hardware/catalog.h"
 #include "core/model/model_facts.h"
-#include "core/recipe/legality.h"
-#include "core/recipe/parallel_dims.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
@@ -89,8 +88,10 @@ class Pruner {
     for (const Candidate& candidate : Enumerate(request_, world)) {
       ++*decided;
       v1::Recipe recipe = ToRecipe(candidate, request_);
-      if (BrokenRule(candidate, recipe, world)) continue;
-      ASSIGN_OR_RETURN(const auto bound, Bound(recipe, world));
+      Broken broken;
+      const auto resolved = Resolve(candidate, recipe, world, &broken);
+      if (!resolved) continue;
+      const int64_t bound = sim::LargestBound(*resolved);
       if (bound <= UsableBytes(request_.cluster())) return BoundedRecipe{std::move(recipe), bound};
     }
     return std::nullopt;
@@ -128,19 +129,29 @@ class Pruner {
     return absl::OkStatus();
   }
 
-  // The first rule that forbids it.
-  std::optional<Broken> BrokenRule(const Candidate& candidate, const v1::Recipe& recipe, int64_t world) {
+  // The candidate's `recipe` where nothing forbids it; `broken` gets the first rule that does.
+  std::optional<parallel::ResolvedRecipe> Resolve(const Candidate& candidate, const v1::Recipe& recipe, int64_t world,
+                                                  Broken* broken) {
+    if (auto rule = BrokenByPlanner(candidate, recipe)) {
+      *broken = *std::move(rule);
+      return std::nullopt;
+    }
+    parallel::Violation violation;
+    auto resolved = parallel::ResolvedRecipe::Create(recipe, request_.model(), world, &violation);
+    if (resolved.ok()) return *std::move(resolved);
+    *broken = {violation.rule, absl::StrCat(violation.field, " = ", violation.value, ": ", violation.remedy)};
+    return std::nullopt;
+  }
+
+  // The first of the planner's own rules that forbids it.
+  std::optional<Broken> BrokenByPlanner(const Candidate& candidate, const v1::Recipe& recipe) {
     if (!MeetsConstraints(recipe)) return Broken{kConstraint, kSomethingElse};
     if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param())
       return Broken{"resume_keeps_precision", "a resumed job keeps the checkpoint's precision"};
     // Groups of neighbours: they lie inside nodes where the degree divides a node's devices.
     if (request_.cluster().devices_per_node() % candidate.tensor != 0)
       return Broken{"tp_inside_node", "tensor parallel ranks must share a node"};
-    if (auto broken = BrokenPrecision(candidate.precision)) return broken;
-    if (auto violation = parallel::FirstViolation(recipe, request_.model(), world)) {
-      return Broken{violation->rule, absl::StrCat(violation->field, " = ", violation->value, ": ", violation->remedy)};
-    }
-    return std::nullopt;
+    return BrokenPrecision(candidate.precision);
   }
 
   // bfloat16 unless float32 is asked for; both where bfloat16 is not the faster one.
@@ -162,22 +173,19 @@ class Pruner {
     return std::nullopt;
   }
 
-  absl::StatusOr<int64_t> Bound(const v1::Recipe& recipe, int64_t world) const {
-    ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(recipe, request_.model(), world));
-    return sim::LargestBound(request_.model(), dims, recipe);
-  }
-
   absl::Status Decide(const Candidate& candidate, int64_t world) {
     v1::Recipe recipe = ToRecipe(candidate, request_);
-    if (auto broken = BrokenRule(candidate, recipe, world)) return Drop(recipe, broken->rule, std::move(broken->reason));
-    ASSIGN_OR_RETURN(const auto bound, Bound(recipe, world));
+    Broken broken;
+    const auto resolved = Resolve(candidate, recipe, world, &broken);
+    if (!resolved) return Drop(recipe, broken.rule, std::move(broken.reason));
+    const int64_t bound = sim::LargestBound(*resolved);
     if (bound > UsableBytes(request_.cluster())) {
       ++space_.bounded_out;
       space_.closest.push_back({std::move(recipe), bound});
       if (!request_.all_rejected() && space_.closest.size() > 4 * kClosestKept) KeepClosest();
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(auto estimate, EstimateTime(request_, recipe));
+    ASSIGN_OR_RETURN(auto estimate, sim::EstimateStep(*resolved, request_.cluster()));
     space_.survivors.push_back({std::move(recipe), std::move(estimate), bound});
     return absl::OkStatus();
   }
@@ -262,8 +270,8 @@ absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std:
 }
 
 absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& request, const v1::Recipe& recipe) {
-  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(recipe, request.model(), World(request.cluster())));
-  return sim::EstimateStep(request.model(), dims, recipe, request.cluster());
+  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(recipe, request.model(), World(request.cluster())));
+  return sim::EstimateStep(resolved, request.cluster());
 }
 
 absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {

@@ -9,8 +9,8 @@
 
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
-#include "core/recipe/legality.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "planner/headroom.h"
 #include "planner/space.h"
 
@@ -145,13 +145,13 @@ TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
   ASSERT_TRUE(space.ok()) << space.status();
   std::map<std::string, int64_t> expected;
   for (const Candidate& candidate : Enumerate(request, 8)) {
-    v1::Recipe recipe = ToRecipe(candidate, request);
-    parallel::FillDefaults(&recipe);
     if (candidate.precision == v1::FLOAT32) {
       ++expected["float32_only_if_asked_for"];
       continue;
     }
-    if (auto violation = parallel::FirstViolation(recipe, request.model(), 8)) ++expected[violation->rule];
+    parallel::Violation broken;
+    if (!parallel::ResolvedRecipe::Create(ToRecipe(candidate, request), request.model(), 8, &broken).ok())
+      ++expected[broken.rule];
   }
   EXPECT_EQ(space->pruned, expected);
   for (size_t i = 1; i < space->survivors.size(); ++i) {

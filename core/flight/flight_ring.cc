@@ -39,9 +39,9 @@ constexpr size_t kAlignment = 4096;
 constexpr int64_t kDims = std::size(FlightRing::Record{}.input_sizes);
 
 // "name:0,1,2;..." in the order of the groups' numbers.
-std::string GroupsText(const std::vector<graph::Group>& groups) {
-  return absl::StrJoin(groups, ";", [](std::string* out, const graph::Group& group) {
-    absl::StrAppend(out, group.name, ":", absl::StrJoin(group.ranks, ","));
+std::string GroupsText(const std::vector<mesh::Group>& groups) {
+  return absl::StrJoin(groups, ";", [](std::string* out, const mesh::Group& group) {
+    absl::StrAppend(out, mesh::NameOf(group.dim), ":", absl::StrJoin(group.ranks.List(), ","));
   });
 }
 
@@ -210,7 +210,7 @@ FlightRing::FlightRing(void* memory, size_t bytes) : header_(static_cast<Header*
 FlightRing::~FlightRing() { munmap(header_, bytes_); }
 
 absl::StatusOr<std::unique_ptr<FlightRing>> FlightRing::Create(const std::string& path, int64_t rank, int64_t world_size,
-                                                               const std::vector<graph::Group>& groups, int64_t capacity,
+                                                               const std::vector<mesh::Group>& groups, int64_t capacity,
                                                                const std::string& backend, int64_t timeout_ms) {
   const std::string text = GroupsText(groups);
   const size_t records_offset = (sizeof(Header) + text.size() + kAlignment - 1) / kAlignment * kAlignment;

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/trace/trace.h"
+#include "core/mesh/mesh.h"
 #include "proto/legoai/v1/flight_record.pb.h"
 
 namespace legoai::comm {
@@ -36,7 +36,7 @@ class FlightRing {
 
   // Creates the file `path` (its folder must exist) for `capacity` records.
   static absl::StatusOr<std::unique_ptr<FlightRing>> Create(const std::string& path, int64_t rank, int64_t world_size,
-                                                            const std::vector<graph::Group>& groups, int64_t capacity,
+                                                            const std::vector<mesh::Group>& groups, int64_t capacity,
                                                             const std::string& backend, int64_t timeout_ms);
   ~FlightRing();
   FlightRing(const FlightRing&) = delete;

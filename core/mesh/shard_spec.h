@@ -1,5 +1,5 @@
-// Which part of a named global tensor this rank holds, and over which groups it repeats. Torch-free. One per parameter
-// (decisions 9): initialization, clipping, gradient reduction, checkpoints and parity tests read only this.
+// Which part of a named global tensor this rank holds, and over which groups it repeats. Torch-free. One per parameter:
+// initialization, clipping, gradient reduction, checkpoints and parity tests read only this.
 //
 // Tensor parallelism cuts first (any dimension), FSDP then cuts dimension 0 of what is left into equal pieces of
 // ceil(rows / degree) rows; the last ranks may hold fewer rows, or none.
@@ -9,21 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "core/mesh/mesh.h"
+
 namespace legoai::parallel {
 
 struct ShardSpec {
   std::string name;  // full name in the model: "model.layers.0.mlp.up_proj.weight"
   std::vector<int64_t> global_shape;
   std::vector<int64_t> offsets, sizes;  // this rank's hyper-rectangle; a size of 0 means it holds nothing
-  // Mesh dimensions (names of ParallelDims::Groups) that cut this tensor: its squared norm is summed over them.
-  std::vector<std::string> sharded_over;
-  // Mesh dimensions over which each rank computes only a part of the gradient, to be summed before data-parallel reduction
-  // ("tp" for norms under sequence parallelism).
-  std::vector<std::string> gradient_partial_over;
+  std::vector<mesh::Dim> sharded_over;  // what cut this tensor: its squared norm is summed over them
+  // Dimensions over which each rank computes only a part of the gradient, to be summed before data-parallel reduction (kTp for
+  // norms under sequence parallelism).
+  std::vector<mesh::Dim> gradient_partial_over;
 
   int64_t Elements() const;  // of this rank's part
   int64_t GlobalElements() const;
-  bool IsShardedOver(const std::string& mesh_dimension) const;
+  bool IsShardedOver(mesh::Dim dim) const;
 };
 
 // The whole tensor on one rank.
@@ -31,6 +32,6 @@ ShardSpec Unsharded(std::string name, std::vector<int64_t> global_shape);
 
 // Cuts `spec` along `dim` into `degree` parts and keeps part `index`: ceil(size / degree) each, the last ones smaller or empty.
 // With degree 1 nothing changes.
-void Cut(ShardSpec* spec, int64_t dim, int64_t degree, int64_t index, const std::string& mesh_dimension);
+void Cut(ShardSpec* spec, int64_t dim, int64_t degree, int64_t index, mesh::Dim over);
 
 }  // namespace legoai::parallel

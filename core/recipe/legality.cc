@@ -21,6 +21,28 @@ Violation Fault(const char* field, int64_t value, std::string remedy) {
   return {"", field, absl::StrCat(value), std::move(remedy)};
 }
 
+// Degrees and batches of -1 derived from the others; what cannot be derived is 1 and breaks a rule.
+Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size) {
+  const v1::Parallelism& p = recipe.parallelism();
+  const v1::Training& t = recipe.training();
+  mesh::Mesh mesh{.pp = p.pipeline_parallel_degree(),
+                  .dp_replicate = p.data_parallel_replicate_degree(),
+                  .dp_shard = p.data_parallel_shard_degree(),
+                  .tp = p.tensor_parallel_degree()};
+  // One division at a time: the product of arbitrary degrees may not fit.
+  if (mesh.dp_shard == -1) mesh.dp_shard = std::max<int64_t>(1, world_size / mesh.dp_replicate / mesh.tp / mesh.pp);
+  const int64_t local_batch = t.local_batch_size();
+  // Where the degrees do not make the world size, the first rule says so; their product need not fit.
+  const bool fits = mesh.dp_replicate <= world_size && mesh.dp_shard <= world_size / mesh.dp_replicate;
+  const int64_t derived = fits ? local_batch * mesh.dp() : 1;
+  return {.world_size = world_size,
+          .mesh = mesh,
+          .global_batch = t.global_batch_size() == -1 ? derived : t.global_batch_size(),
+          .local_batch = local_batch,
+          .microbatch_size = mesh.pp > 1 ? p.pipeline_parallel_microbatch_size() : local_batch,
+          .seq_len = t.seq_len()};
+}
+
 // The tensor parallel degrees that the model and the sequence allow, ascending: they divide all that is cut.
 std::vector<int64_t> DegreesOfModel(const Candidate& c) {
   constexpr int64_t kMostRanks = 1 << 16;
@@ -55,7 +77,7 @@ std::string OfferTp(const Candidate& c) {
 
 Broken DegreesMatchWorldSize(const Candidate& c) {
   int64_t left = c.layout.world_size;
-  for (const int64_t degree : {c.layout.pp, c.layout.replicate, c.layout.shard, c.layout.tp}) {
+  for (const int64_t degree : {c.layout.mesh.pp, c.layout.mesh.dp_replicate, c.layout.mesh.dp_shard, c.layout.mesh.tp}) {
     if (left % degree != 0) left = 0;  // stays 0
     left /= degree;
   }
@@ -64,20 +86,20 @@ Broken DegreesMatchWorldSize(const Candidate& c) {
   return Violation{"", "parallelism",
                    absl::StrCat("data_parallel_replicate_degree ", p.data_parallel_replicate_degree(),
                                 " x data_parallel_shard_degree ", p.data_parallel_shard_degree(), " x tensor_parallel_degree ",
-                                c.layout.tp, " x pipeline_parallel_degree ", c.layout.pp),
+                                c.layout.mesh.tp, " x pipeline_parallel_degree ", c.layout.mesh.pp),
                    absl::StrCat("must multiply to the number of ranks, ", c.layout.world_size,
                                 ": data_parallel_shard_degree = -1 derives the shard degree if the others divide it")};
 }
 
 Broken TpSupportsArchitecture(const Candidate& c) {
-  if (c.layout.tp == 1 || c.model.architecture() != v1::GPT2) return {};
-  return Fault(kTp, c.layout.tp, "tensor parallel of gpt2 is not supported yet: use 1");
+  if (c.layout.mesh.tp == 1 || c.model.architecture() != v1::GPT2) return {};
+  return Fault(kTp, c.layout.mesh.tp, "tensor parallel of gpt2 is not supported yet: use 1");
 }
 
 // The rule that tp divides something of the model.
 Broken TpDivides(const Candidate& c, int64_t number, const char* what) {
-  if (number % c.layout.tp == 0) return {};
-  return Fault(kTp, c.layout.tp, absl::StrCat("must divide the model's ", number, " ", what, ": ", OfferTp(c)));
+  if (number % c.layout.mesh.tp == 0) return {};
+  return Fault(kTp, c.layout.mesh.tp, absl::StrCat("must divide the model's ", number, " ", what, ": ", OfferTp(c)));
 }
 Broken TpDividesHeads(const Candidate& c) { return TpDivides(c, c.model.num_attention_heads(), "attention heads"); }
 Broken TpDividesKvHeads(const Candidate& c) { return TpDivides(c, c.model.num_key_value_heads(), "key-value heads"); }
@@ -88,9 +110,10 @@ Broken TpDividesVocab(const Candidate& c) { return TpDivides(c, c.model.vocab_si
 
 // Sequence parallel cuts the sequence between the blocks.
 Broken TpDividesSequence(const Candidate& c) {
-  if (c.layout.seq_len % c.layout.tp == 0) return {};
-  return Fault("training.seq_len", c.layout.seq_len,
-               absl::StrCat("must be a multiple of tensor_parallel_degree, ", c.layout.tp, ", which also cuts the sequence"));
+  if (c.layout.seq_len % c.layout.mesh.tp == 0) return {};
+  return Fault(
+      "training.seq_len", c.layout.seq_len,
+      absl::StrCat("must be a multiple of tensor_parallel_degree, ", c.layout.mesh.tp, ", which also cuts the sequence"));
 }
 
 Broken SequenceWithinPositions(const Candidate& c) {
@@ -101,20 +124,20 @@ Broken SequenceWithinPositions(const Candidate& c) {
 }
 
 Broken PpAtMostLayers(const Candidate& c) {
-  if (c.layout.pp <= c.model.num_hidden_layers()) return {};
-  return Fault(kPp, c.layout.pp,
+  if (c.layout.mesh.pp <= c.model.num_hidden_layers()) return {};
+  return Fault(kPp, c.layout.mesh.pp,
                absl::StrCat("must be at most the model's ", c.model.num_hidden_layers(), " layers: each stage has one at least"));
 }
 
 Broken PpWithUntiedEmbeddings(const Candidate& c) {
-  if (c.layout.pp == 1 || !c.model.tie_word_embeddings()) return {};
-  return Fault(kPp, c.layout.pp,
+  if (c.layout.mesh.pp == 1 || !c.model.tie_word_embeddings()) return {};
+  return Fault(kPp, c.layout.mesh.pp,
                "must be 1: the model ties its embedding to its head, which would lie on the first and the last stage");
 }
 
-// A microbatch would gather each stage's parameters anew (decisions 12).
+// A microbatch would gather each stage's parameters anew.
 Broken PpWithoutReshard(const Candidate& c) {
-  if (c.layout.pp == 1 || c.recipe.parallelism().fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
+  if (c.layout.mesh.pp == 1 || c.recipe.parallelism().fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
   return Violation{"", "parallelism.fsdp_reshard_after_forward", "always",
                    "cannot go with pipeline parallelism: use \"default\" or \"never\""};
 }
@@ -126,11 +149,11 @@ Broken MicrobatchDividesLocalBatch(const Candidate& c) {
 }
 
 Broken LocalBatchesMakeGlobalBatch(const Candidate& c) {
-  const int64_t at_once = c.layout.dp() * c.layout.local_batch;
+  const int64_t at_once = c.layout.mesh.dp() * c.layout.local_batch;
   if (c.layout.global_batch % at_once == 0) return {};
   return Fault("training.global_batch_size", c.layout.global_batch,
                absl::StrCat("must be a multiple of ", at_once, ", the local batch of ", c.layout.local_batch, " on each of ",
-                            c.layout.dp(), " data-parallel ranks: change local_batch_size or the data-parallel degrees"));
+                            c.layout.mesh.dp(), " data-parallel ranks: change local_batch_size or the data-parallel degrees"));
 }
 
 }  // namespace
@@ -154,37 +177,14 @@ const std::vector<Rule>& Rules() {
   return *rules;
 }
 
-Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size) {
-  const v1::Parallelism& p = recipe.parallelism();
-  const v1::Training& t = recipe.training();
-  Layout layout;
-  layout.world_size = world_size;
-  layout.replicate = p.data_parallel_replicate_degree();
-  layout.tp = p.tensor_parallel_degree();
-  layout.pp = p.pipeline_parallel_degree();
-  layout.shard = p.data_parallel_shard_degree();
-  // One division at a time: the product of arbitrary degrees may not fit.
-  if (layout.shard == -1) layout.shard = std::max<int64_t>(1, world_size / layout.replicate / layout.tp / layout.pp);
-  layout.local_batch = t.local_batch_size();
-  // Where the degrees do not make the world size, the first rule says so; their product need not fit.
-  const bool fits = layout.replicate <= world_size && layout.shard <= world_size / layout.replicate;
-  const int64_t derived = fits ? layout.local_batch * layout.dp() : 1;
-  layout.global_batch = t.global_batch_size() == -1 ? derived : t.global_batch_size();
-  layout.microbatch_size = layout.pp > 1 ? p.pipeline_parallel_microbatch_size() : layout.local_batch;
-  layout.seq_len = t.seq_len();
-  return layout;
-}
-
-std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size) {
-  if (const absl::Status status = CheckRecipe(recipe); !status.ok()) {
-    const v1::FieldViolation fault = GetFieldViolation(status).value_or(v1::FieldViolation());
+std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size, Layout* layout) {
+  if (const std::vector<absl::Status> faults = RecipeFaults(recipe); !faults.empty()) {
+    const v1::FieldViolation fault = GetFieldViolation(faults.front()).value_or(v1::FieldViolation());
     return Violation{"keys_in_range", fault.field(), fault.value(), fault.remedy()};
   }
-  v1::Recipe full = recipe;
-  FillDefaults(&full);
-  const Candidate candidate{full, model, DeriveLayout(full, world_size)};
+  *layout = DeriveLayout(recipe, world_size);
   for (const Rule& rule : Rules()) {
-    if (std::optional<Violation> violation = rule.check(candidate)) {
+    if (std::optional<Violation> violation = rule.check({recipe, model, *layout})) {
       violation->rule = rule.name;
       return violation;
     }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/mesh/mesh.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
@@ -23,10 +24,9 @@ struct Violation {
 // A recipe's numbers with everything derived that can be derived.
 struct Layout {
   int64_t world_size = 1;
-  int64_t replicate = 1, shard = 1, tp = 1, pp = 1;
+  mesh::Mesh mesh;
   int64_t global_batch = 1, local_batch = 1, microbatch_size = 1;  // sequences; microbatch_size is local_batch without pp
   int64_t seq_len = 1;
-  int64_t dp() const { return replicate * shard; }
 };
 
 // What a rule looks at. The recipe has its defaults.
@@ -44,12 +44,8 @@ struct Rule {
 // In the order in which they are asked; a rule may rely on those before it.
 const std::vector<Rule>& Rules();
 
-// Degrees and batches of -1 derived from the others; what cannot be derived is 1 and breaks a rule.
-// `recipe` has its defaults and passes CheckRecipe.
-Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size);
-
-// The first rule that `recipe` (defaults are filled in) breaks for `model` on `world_size` ranks; nothing: it is legal.
-// A key out of its range is rule "keys_in_range".
-std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size);
+// The first rule that `recipe`, which has its defaults, breaks for `model` on `world_size` ranks; nothing: it is legal, and
+// `*layout` is its layout. A key out of its range is rule "keys_in_range".
+std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size, Layout* layout);
 
 }  // namespace legoai::parallel

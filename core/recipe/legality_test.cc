@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/catalog.h"
+#include "core/recipe/recipe.h"
 #include "worker/parallel/testing/small_job.h"
 
 namespace legoai::parallel {
@@ -25,9 +26,15 @@ v1::Model SmallGpt2() {
   return model;
 }
 
+std::optional<Violation> BrokenRule(v1::Recipe recipe, const v1::Model& model, int64_t world_size) {
+  FillDefaults(&recipe);
+  Layout layout;
+  return FirstViolation(recipe, model, world_size, &layout);
+}
+
 // "rule: field = value", or "legal".
 std::string Verdict(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size) {
-  const auto violation = FirstViolation(recipe, model, world_size);
+  const auto violation = BrokenRule(recipe, model, world_size);
   if (!violation) return "legal";
   EXPECT_FALSE(violation->remedy.empty());
   return absl::StrCat(violation->rule, ": ", violation->field, " = ", violation->value);
@@ -70,10 +77,10 @@ TEST(FirstViolation, TpDividesHeads) {
 
 TEST(FirstViolation, TpDividesKvHeads) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 4, 1), SmallLlama(), 4), "tp_divides_kv_heads: parallelism.tensor_parallel_degree = 4");
-  const auto violation = FirstViolation(Degrees(1, 1, 4, 1), SmallLlama(), 4);
+  const auto violation = BrokenRule(Degrees(1, 1, 4, 1), SmallLlama(), 4);
   EXPECT_EQ(violation->remedy,
             "must divide the model's 6 key-value heads: use one of 1, 2, with other degrees, batches or ranks");
-  EXPECT_EQ(FirstViolation(Degrees(1, -1, 4, 1), SmallLlama(), 4)->remedy,
+  EXPECT_EQ(BrokenRule(Degrees(1, -1, 4, 1), SmallLlama(), 4)->remedy,
             "must divide the model's 6 key-value heads: use one of 1, 2");
 }
 
@@ -104,7 +111,7 @@ TEST(FirstViolation, OffersTensorParallelDegreesThatAreLegal) {
     v1::Recipe recipe = Degrees(1, pick({-1, -1, 1, 2}), pick({2, 3, 4, 6, 8}), pick({1, 1, 2}));
     recipe.mutable_training()->set_seq_len(pick({48, 36}));
     recipe.mutable_training()->set_global_batch_size(pick({-1, 16, 48}));
-    const auto violation = FirstViolation(recipe, model, world);
+    const auto violation = BrokenRule(recipe, model, world);
     if (!violation || violation->remedy.find(": use one of ") == std::string::npos) continue;
     ++refusals;
     const auto [offered, all_else_stays] = Offered(violation->remedy);
@@ -119,7 +126,7 @@ TEST(FirstViolation, OffersTensorParallelDegreesThatAreLegal) {
         tried.mutable_parallelism()->set_pipeline_parallel_degree(1);
         tried.mutable_training()->set_global_batch_size(-1);
       }
-      if (!FirstViolation(tried, model, all_else_stays ? world : degree)) legal.push_back(degree);
+      if (!BrokenRule(tried, model, all_else_stays ? world : degree)) legal.push_back(degree);
     }
     EXPECT_EQ(offered, legal) << violation->remedy << "\n" << recipe.ShortDebugString() << model.ShortDebugString() << world;
   }

@@ -191,19 +191,18 @@ void FillDefaults(v1::Recipe* recipe) {
 }
 
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {
-  v1::Recipe full = recipe;
-  FillDefaults(&full);
   Checker check;
-  CheckTraining(full.training(), &check);
-  CheckParallelism(full.parallelism(), &check);
-  CheckSupported(full, &check);
-  CheckTexts(full, &check);
-  CheckOptimizer(full.optimizer(), full.lr_scheduler(), &check);
-  CheckRest(full, &check);
+  CheckTraining(recipe.training(), &check);
+  CheckParallelism(recipe.parallelism(), &check);
+  CheckSupported(recipe, &check);
+  CheckTexts(recipe, &check);
+  CheckOptimizer(recipe.optimizer(), recipe.lr_scheduler(), &check);
+  CheckRest(recipe, &check);
   return check.faults();
 }
 
-absl::Status CheckRecipe(const v1::Recipe& recipe) {
+absl::Status CheckRecipe(v1::Recipe recipe) {
+  FillDefaults(&recipe);
   const std::vector<absl::Status> faults = RecipeFaults(recipe);
   return faults.empty() ? absl::OkStatus() : faults.front();
 }
@@ -221,9 +220,9 @@ std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Override
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides) {
   v1::Recipe recipe;
   std::vector<absl::Status> faults = ReadRecipeToml(text, overrides, &recipe);
+  FillDefaults(&recipe);
   for (absl::Status& fault : RecipeFaults(recipe)) faults.push_back(std::move(fault));
   if (!faults.empty()) return AllFaults(faults);
-  FillDefaults(&recipe);
   return recipe;
 }
 

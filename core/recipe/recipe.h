@@ -18,13 +18,13 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;
 // A recipe that says nothing but the defaults of every key that has one.
 const v1::Recipe& DefaultRecipe();
 
-// Sets what is unset and has a default. Degrees and batches of -1 stay -1: ParallelDims derives them.
+// Sets what is unset and has a default. Degrees and batches of -1 stay -1: ResolvedRecipe derives them.
 void FillDefaults(v1::Recipe* recipe);
 
-// Every key within its range and supported. Unset keys count as their defaults. Errors: FieldError of the first key at fault.
-absl::Status CheckRecipe(const v1::Recipe& recipe);
-// The same of all keys at fault.
+// FieldErrors of the keys that are out of their range or not supported. `recipe` has its defaults.
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe);
+// The first of them. Unset keys count as their defaults.
+absl::Status CheckRecipe(v1::Recipe recipe);
 
 // Reads a file with a recipe's sections into `message`, a Recipe or what has more sections, and sets the keys of the command
 // line. Gives all that cannot be read (proto/toml/toml.h), of TorchTitan's keys with what becomes of them here.

@@ -134,7 +134,8 @@ std::vector<std::string> StorageDifferences(const Trace& a, const Trace& b, int6
 std::vector<std::string> GroupDifferences(const Trace& a, const Trace& b) {
   const auto text = [](const Trace& trace, size_t i) {
     if (i >= trace.groups.size()) return std::string("none");
-    return absl::StrCat(trace.groups[i].name, " of ranks ", absl::StrJoin(trace.groups[i].ranks, ", "));
+    const auto& [dim, ranks] = trace.groups[i];
+    return absl::StrCat(mesh::NameOf(dim), " of ", ranks.size, " ranks from ", ranks.first, " by ", ranks.stride);
   };
   std::vector<std::string> lines;
   for (size_t i = 0; i < std::max(a.groups.size(), b.groups.size()); ++i) {

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/mesh/mesh.h"
 #include "proto/legoai/v1/dtype.pb.h"
 
 namespace legoai::graph {
@@ -104,11 +105,6 @@ struct Instruction {
   int64_t immediate = 0;
 };
 
-struct Group {
-  std::string name;  // mesh dimension: "dp_shard", "tp"
-  std::vector<int64_t> ranks;
-};
-
 struct Trace {
   std::vector<Operator> operators;
   std::vector<Geometry> geometries;
@@ -119,7 +115,7 @@ struct Trace {
   std::vector<Argument> arguments, results;
   std::vector<std::string> modules{""};  // full module paths, "" is the root
   std::vector<Instruction> instructions;
-  std::vector<Group> groups;
+  std::vector<mesh::Group> groups;
   std::map<std::string, uint32_t> inputs, outputs;  // name -> value
   std::vector<std::string> warnings;                // unbound tensors, host values, storages that outlive the step
 

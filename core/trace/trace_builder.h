@@ -86,8 +86,8 @@ class TraceBuilder {
     trace_.modules.push_back(std::move(path));
     return static_cast<uint32_t>(trace_.modules.size() - 1);
   }
-  int64_t AddGroup(std::string name, std::vector<int64_t> ranks) {
-    trace_.groups.push_back({std::move(name), std::move(ranks)});
+  int64_t AddGroup(mesh::Dim dim, const mesh::RankLine& ranks) {
+    trace_.groups.push_back({dim, ranks});
     return static_cast<int64_t>(trace_.groups.size() - 1);
   }
   void RecordEvent(int64_t on_stream, int64_t event) { Op("lego::record_event", {on_stream, event}, {}); }

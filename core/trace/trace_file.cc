@@ -14,6 +14,7 @@
 namespace legoai::graph {
 namespace {
 
+constexpr int64_t kMostRanks = int64_t{1} << 30;
 constexpr uint32_t kKindShift = 28, kIndexMask = (1u << kKindShift) - 1;
 
 struct ConstantWriter {
@@ -161,7 +162,12 @@ class Reader {
     for (const auto& constant : proto_.constants()) trace_.constants.push_back(FromProto(constant));
     trace_.modules.assign(proto_.modules().begin(), proto_.modules().end());
     for (const auto& group : proto_.groups()) {
-      trace_.groups.push_back({group.name(), {group.ranks().begin(), group.ranks().end()}});
+      mesh::Group read{mesh::Dim::kWorld, {group.first(), group.stride(), group.size()}};
+      Require(mesh::DimFromName(group.name(), &read.dim), "a group of unknown name");
+      Require(group.first() >= 0 && group.stride() >= 1 && group.size() >= 1 && group.size() <= kMostRanks &&
+                  group.first() <= kMostRanks && group.stride() <= kMostRanks,
+              "a group without ranks, or beyond all clusters");
+      trace_.groups.push_back(read);
     }
     trace_.warnings.assign(proto_.warnings().begin(), proto_.warnings().end());
   }
@@ -293,8 +299,10 @@ v1::Trace ToProto(const Trace& trace, const std::string& build_version) {
   }
   for (const auto& group : trace.groups) {
     auto* to = out.add_groups();
-    to->set_name(group.name);
-    for (int64_t rank : group.ranks) to->add_ranks(rank);
+    to->set_name(mesh::NameOf(group.dim));
+    to->set_first(group.ranks.first);
+    to->set_stride(group.ranks.stride);
+    to->set_size(group.ranks.size);
   }
   for (const auto& warning : trace.warnings) out.add_warnings(warning);
   return out;

@@ -86,7 +86,9 @@ absl::StatusOr<v1::JobSpec> Parse(const std::string& text, const parallel::Overr
     const auto* to = v1::JobSpec::descriptor()->FindFieldByName(name);
     spec.GetReflection()->MutableMessage(&spec, to)->CopyFrom(file->GetReflection()->GetMessage(*file, from));
   }
-  for (absl::Status& fault : parallel::RecipeFaults(spec.recipe())) faults.push_back(std::move(fault));
+  v1::Recipe full = spec.recipe();
+  parallel::FillDefaults(&full);
+  for (absl::Status& fault : parallel::RecipeFaults(full)) faults.push_back(std::move(fault));
   if (!faults.empty()) return AllFaults(faults);
   return spec;
 }

@@ -11,8 +11,8 @@
 #include "core/hardware/host_device.h"
 #include "core/process/processors.h"
 #include "core/process/run_directory.h"
-#include "core/recipe/parallel_dims.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "planner/explain.h"
 #include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
@@ -103,8 +103,8 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
   }
   const auto recipe = Constrained(request.spec, std::move(open));
   if (!recipe) return std::nullopt;
-  const auto dims = parallel::ParallelDims::Create(*recipe, request.model, Ranks(request.cluster));
-  return dims.ok() ? recipe : std::nullopt;
+  const auto resolved = parallel::ResolvedRecipe::Create(*recipe, request.model, Ranks(request.cluster));
+  return resolved.ok() ? recipe : std::nullopt;
 }
 
 bool IsMeasured(const v1::Device& device) { return sim::AssumedEfficiencies(device).empty(); }

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/data/tokenizer.h"
-#include "core/recipe/legality.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/toml/toml.h"
@@ -64,8 +64,9 @@ class Smallest {
       if (degree > most / world) return TooManyRanks(most);
       world *= degree;
     }
-    const auto violation = parallel::FirstViolation(recipe_, spec_.model(), world);
-    return violation ? Refuse(*violation) : absl::OkStatus();
+    parallel::Violation broken;
+    const auto resolved = parallel::ResolvedRecipe::Create(recipe_, spec_.model(), world, &broken);
+    return resolved.ok() ? absl::OkStatus() : Refuse(broken);
   }
 
  private:

@@ -38,16 +38,16 @@ absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainS
   return trace;
 }
 
-absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
-                                          int64_t rank, const std::vector<parallel::LoweredAction>& only) {
-  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(rank, dims.Groups(rank), comm::MakeFakeStreams(), nullptr));
+absl::StatusOr<CaptureResult> CaptureStep(const parallel::ResolvedRecipe& resolved, int64_t rank,
+                                          const std::vector<parallel::LoweredAction>& only) {
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(rank, resolved.mesh().Groups(rank), comm::MakeFakeStreams(), nullptr));
   comm::RuntimeScope scope(runtime.get());
   FakeDevice device;
   graph::Recorder recorder(&device);
   recorder.SetRecording(false);
   CaptureResult result;
   const auto start = Clock::now();
-  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(model, recipe, dims, c10::kCPU, /*materialize=*/false));
+  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(resolved, c10::kCPU, /*materialize=*/false));
   if (!only.empty()) step->PerformOnly(only);
   result.build_seconds = SecondsSince(start);
   const auto built = Clock::now();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "core/schedule/lowering.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"
@@ -24,8 +24,8 @@ struct CaptureResult {
 };
 
 // `only`: the pipeline's actions to capture; empty: all of the step.
-absl::StatusOr<CaptureResult> CaptureStep(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims,
-                                          int64_t rank, const std::vector<parallel::LoweredAction>& only = {});
+absl::StatusOr<CaptureResult> CaptureStep(const parallel::ResolvedRecipe& resolved, int64_t rank,
+                                          const std::vector<parallel::LoweredAction>& only = {});
 
 // Records one step with a recorder that is not recording yet: what CaptureStep does with a fake one, and what makes a Trace of a
 // real step. Afterwards the recorder is finished. `result`: gets what the step gave; may be null.

@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
-#include "core/recipe/parallel_dims.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/status.h"
 #include "simulator/capture/capture.h"
 #include "simulator/engine/step_simulation.h"
@@ -63,12 +63,12 @@ absl::Status Measure(const std::string& name, int64_t world, const char* separat
   auto model = model::ResolveModel(name);
   if (!model.ok()) return model.status();
   const v1::Recipe recipe = FsdpRecipe(world);
-  ASSIGN_OR_RETURN(auto dims, parallel::ParallelDims::Create(recipe, *model, world));
+  ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(recipe, *model, world));
   ASSIGN_OR_RETURN(const auto cluster, ClusterOf(world));
   std::vector<double> build, capture, simulate, both;
   int64_t operators = 0, instructions = 0, bytes = 0;
   for (int i = 0; i < kRepeats; ++i) {
-    ASSIGN_OR_RETURN(auto result, CaptureStep(*model, recipe, dims, /*rank=*/0));
+    ASSIGN_OR_RETURN(auto result, CaptureStep(resolved, /*rank=*/0));
     build.push_back(result.build_seconds);
     capture.push_back(result.capture_seconds);
     ASSIGN_OR_RETURN(const auto simulated, Simulate(result.trace, cluster));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
@@ -23,7 +23,6 @@ struct CapturedStage {
 };
 
 // Errors: those of CaptureStep.
-absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const v1::Model& model, const v1::Recipe& recipe,
-                                                         const parallel::ParallelDims& dims);
+absl::StatusOr<std::vector<CapturedStage>> CaptureStages(const parallel::ResolvedRecipe& resolved);
 
 }  // namespace legoai::sim

@@ -81,19 +81,19 @@ double StepSeconds(const std::vector<StageTrace>& stages, int64_t world) {
 }
 
 // How many of the stages were not wholly captured; -1 after a failure.
-int64_t ExpectTracesOfWholeCaptures(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims) {
-  auto stages = CaptureStages(model, recipe, dims);
+int64_t ExpectTracesOfWholeCaptures(const parallel::ResolvedRecipe& resolved) {
+  auto stages = CaptureStages(resolved);
   EXPECT_TRUE(stages.ok()) << stages.status();
   if (!stages.ok()) return -1;
-  EXPECT_EQ(static_cast<int64_t>(stages->size()), dims.pp());
+  EXPECT_EQ(static_cast<int64_t>(stages->size()), resolved.mesh().pp);
   std::vector<graph::Trace> whole(stages->size());
   std::vector<StageTrace> expected, actual;
   int64_t instanced = 0;
-  for (int64_t s = 0; s < dims.pp(); ++s) {
+  for (int64_t s = 0; s < resolved.mesh().pp; ++s) {
     SCOPED_TRACE(testing::Message() << "stage " << s);
     const CapturedStage& stage = (*stages)[s];
-    EXPECT_EQ(stage.rank, dims.RankOf({.pp = s}));
-    auto captured = CaptureStep(model, recipe, dims, stage.rank);
+    EXPECT_EQ(stage.rank, resolved.mesh().FirstRankOfStage(s));
+    auto captured = CaptureStep(resolved, stage.rank);
     EXPECT_TRUE(captured.ok()) << captured.status();
     if (!captured.ok()) return -1;
     whole[s] = std::move(captured->trace);
@@ -105,7 +105,7 @@ int64_t ExpectTracesOfWholeCaptures(const v1::Model& model, const v1::Recipe& re
     actual.push_back({&stage.trace, s, stage.rank});
     instanced += stage.instanced;
   }
-  EXPECT_EQ(StepSeconds(actual, dims.world_size()), StepSeconds(expected, dims.world_size()));
+  EXPECT_EQ(StepSeconds(actual, resolved.mesh().world()), StepSeconds(expected, resolved.mesh().world()));
   return instanced;
 }
 
@@ -115,12 +115,12 @@ TEST_P(CaptureStagesTest, GivesTheTracesOfWholeCaptures) {
   const Case& c = GetParam();
   const v1::Model model = ModelOf(c);
   const v1::Recipe recipe = RecipeOf(c);
-  auto dims = parallel::ParallelDims::Create(recipe, model, c.replicate * c.shard * c.tp * c.pp);
-  ASSERT_TRUE(dims.ok()) << dims.status();
-  ASSERT_EQ(dims->microbatches(), c.microbatches);
+  auto resolved = parallel::ResolvedRecipe::Create(recipe, model, c.replicate * c.shard * c.tp * c.pp);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  ASSERT_EQ(resolved->microbatches(), c.microbatches);
   // All stages where microbatches repeat; where not, those in the middle, which are alike.
   const bool many = c.microbatches > CapturedMicrobatches(c.pp);
-  EXPECT_EQ(ExpectTracesOfWholeCaptures(model, recipe, *dims), many ? c.pp : (c.pp > 3 ? c.pp - 2 : 0));
+  EXPECT_EQ(ExpectTracesOfWholeCaptures(*resolved), many ? c.pp : (c.pp > 3 ? c.pp - 2 : 0));
 }
 
 TEST(CaptureStagesOfAReleasedModel, GivesTheTracesOfWholeCaptures) {
@@ -128,18 +128,18 @@ TEST(CaptureStagesOfAReleasedModel, GivesTheTracesOfWholeCaptures) {
       RecipeOf({.shard = 4, .tp = 2, .pp = 4, .microbatches = 12, .rows = 2, .checkpointing = true, .bf16 = true});
   recipe.mutable_training()->set_seq_len(8192);
   const v1::Model model = *model::ResolveModel("llama3-8b");
-  auto dims = parallel::ParallelDims::Create(recipe, model, 32);
-  ASSERT_TRUE(dims.ok()) << dims.status();
-  EXPECT_EQ(ExpectTracesOfWholeCaptures(model, recipe, *dims), 4);
+  auto resolved = parallel::ResolvedRecipe::Create(recipe, model, 32);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(ExpectTracesOfWholeCaptures(*resolved), 4);
 }
 
 TEST(CaptureStagesOfParityCases, GivesTheTracesOfWholeCaptures) {
   int64_t instanced = 0;
   for (const integration::Case& c : integration::ParityCases()) {
     SCOPED_TRACE(c.name);
-    auto dims = parallel::ParallelDims::Create(c.recipe, c.model, c.world_size);
-    ASSERT_TRUE(dims.ok()) << dims.status();
-    instanced += ExpectTracesOfWholeCaptures(c.model, c.recipe, *dims);
+    auto resolved = parallel::ResolvedRecipe::Create(c.recipe, c.model, c.world_size);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    instanced += ExpectTracesOfWholeCaptures(*resolved);
   }
   EXPECT_GT(instanced, 0);
 }

@@ -102,7 +102,7 @@ Trace Record(graph::Recorder& recorder, Step& step, Tensor* loss = nullptr) {
 }
 
 Trace CaptureFake(int64_t rank) {
-  const comm::testing::Mesh mesh{.shard = 2};
+  const mesh::Mesh mesh{.dp_shard = 2};
   auto runtime = comm::Runtime::Create(rank, mesh.Groups(rank), comm::MakeFakeStreams(), nullptr).value();
   comm::RuntimeScope scope(runtime.get());
   FakeDevice device;
@@ -113,7 +113,7 @@ Trace CaptureFake(int64_t rank) {
 }
 
 TEST(CommunicationTest, FakeCaptureEqualsGlooAndExecutes) {
-  comm::testing::RunRanks({.shard = 2}, [](int64_t rank, comm::Runtime& runtime) {
+  comm::testing::RunRanks({.dp_shard = 2}, [](int64_t rank, comm::Runtime& runtime) {
     Step eager(runtime), executed(runtime);
     const Trace fake = CaptureFake(rank);
     EXPECT_THAT(fake.warnings, IsEmpty());

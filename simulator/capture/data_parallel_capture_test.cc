@@ -22,7 +22,7 @@ namespace legoai::sim {
 namespace {
 
 using at::Tensor;
-using comm::testing::Mesh;
+using mesh::Mesh;
 using parallel::testing::TinyJob;
 using ::testing::IsEmpty;
 
@@ -31,16 +31,15 @@ constexpr int64_t kGlobalBatch = parallel::testing::kGlobalBatch, kSeq = paralle
 // A rank's part of the model, and a step with a plain update. Every tensor that lives across steps has a name.
 class Step {
  public:
-  Step(const TinyJob& test, int64_t rank, bool real) : dims_(DimsOf(test)) {
-    parallelized_ =
-        parallel::Parallelize(model::BuildModel(test.model).value(), parallel::testing::RecipeOf(test), dims_).value();
+  Step(const TinyJob& test, int64_t rank, bool real) : resolved_(DimsOf(test)) {
+    parallelized_ = parallel::Parallelize(model::BuildModel(test.model).value(), resolved_).value();
     parallel::Materialize(parallelized_, at::kCPU, 7, /*initialize=*/real);
     parallel::DataParallel* data_parallel = parallelized_.data_parallel.get();
     runner_ = std::make_unique<parallel::StageRunner>(
         parallelized_.model.get(), train::MakeCrossEntropy(1.0 / (kGlobalBatch * kSeq)),
-        parallel::testing::StageOptionsOf(dims_, parallelized_, rank),
+        parallel::testing::StageOptionsOf(resolved_, parallelized_, rank),
         parallel::StageHooks{[data_parallel](bool last) { data_parallel->BeginBackward(last); }, {}});
-    const int64_t rows = kGlobalBatch / dims_.dp();
+    const int64_t rows = kGlobalBatch / resolved_.mesh().dp();
     const auto integers = at::TensorOptions().dtype(at::kLong);
     inputs_ = {at::zeros({rows, kSeq}, integers), at::zeros({rows, kSeq}, integers), at::zeros({rows}, integers),
                at::zeros({2}, integers)};
@@ -59,7 +58,7 @@ class Step {
   // Only with memory.
   void FillInputs(int64_t rank, int64_t step) {
     const int64_t rows = inputs_.samples.size(0);
-    inputs_.samples.copy_(at::arange(rows) + rows * dims_.DataParallelRank(rank));
+    inputs_.samples.copy_(at::arange(rows) + rows * resolved_.mesh().IndexOf(mesh::Dim::kDp, rank));
     inputs_.tokens.copy_((inputs_.samples.view({-1, 1}) * 7 + at::arange(kSeq) * 5 + step) % 12);
     inputs_.targets.copy_((inputs_.tokens * 5 + step) % 12);
     inputs_.rng.copy_(at::arange(2) + step);
@@ -83,11 +82,11 @@ class Step {
   }
 
  private:
-  static parallel::ParallelDims DimsOf(const TinyJob& test) {
-    return parallel::ParallelDims::Create(parallel::testing::RecipeOf(test), test.model, test.mesh.World()).value();
+  static parallel::ResolvedRecipe DimsOf(const TinyJob& test) {
+    return parallel::ResolvedRecipe::Create(parallel::testing::RecipeOf(test), test.model, test.mesh.world()).value();
   }
 
-  parallel::ParallelDims dims_;
+  parallel::ResolvedRecipe resolved_;
   parallel::ParallelizedModel parallelized_;
   std::unique_ptr<parallel::StageRunner> runner_;
   parallel::StageInputs inputs_;
@@ -158,23 +157,23 @@ std::vector<TinyJob> Cases() {
   const v1::Model gpt2 = parallel::testing::TinyGpt2();
   std::vector<TinyJob> cases;
   for (bool checkpoint : {false, true}) {
-    for (const Mesh& mesh :
-         {Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 3}, Mesh{.replicate = 2, .shard = 2}, Mesh{.pp = 2, .shard = 2}}) {
+    for (const Mesh& mesh : {Mesh{}, Mesh{.dp_replicate = 2}, Mesh{.dp_shard = 3}, Mesh{.dp_replicate = 2, .dp_shard = 2},
+                             Mesh{.pp = 2, .dp_shard = 2}}) {
       cases.push_back({.mesh = mesh, .checkpoint = checkpoint});
     }
-    cases.push_back({.mesh = {.shard = 2}, .checkpoint = checkpoint, .param = v1::BFLOAT16});
-    cases.push_back({.mesh = {.shard = 2}, .model = gpt2, .checkpoint = checkpoint, .accumulation = 3});
+    cases.push_back({.mesh = {.dp_shard = 2}, .checkpoint = checkpoint, .param = v1::BFLOAT16});
+    cases.push_back({.mesh = {.dp_shard = 2}, .model = gpt2, .checkpoint = checkpoint, .accumulation = 3});
     cases.push_back(
-        {.mesh = {.replicate = 2}, .model = gpt2, .checkpoint = checkpoint, .accumulation = 2, .param = v1::BFLOAT16});
-    cases.push_back({.mesh = {.shard = 2}, .checkpoint = checkpoint, .reshard = v1::RESHARD_NEVER});
+        {.mesh = {.dp_replicate = 2}, .model = gpt2, .checkpoint = checkpoint, .accumulation = 2, .param = v1::BFLOAT16});
+    cases.push_back({.mesh = {.dp_shard = 2}, .checkpoint = checkpoint, .reshard = v1::RESHARD_NEVER});
   }
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, DataParallelCaptureTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
   const TinyJob& c = info.param;
-  return std::to_string(info.index) + "pp" + std::to_string(c.mesh.pp) + "replicate" + std::to_string(c.mesh.replicate) +
-         "shard" + std::to_string(c.mesh.shard) + (c.model.architecture() == v1::GPT2 ? "gpt2" : "llama") +
+  return std::to_string(info.index) + "pp" + std::to_string(c.mesh.pp) + "replicate" + std::to_string(c.mesh.dp_replicate) +
+         "shard" + std::to_string(c.mesh.dp_shard) + (c.model.architecture() == v1::GPT2 ? "gpt2" : "llama") +
          (c.checkpoint ? "checkpoint" : "") + (c.param == v1::BFLOAT16 ? "bf16" : "");
 });
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/recipe/parallel_dims.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/status.h"
 #include "simulator/capture/capture.h"
@@ -51,7 +51,7 @@ v1::Recipe TinyRecipe() {
 struct TinyStep {
   v1::Model model;
   v1::Recipe recipe;
-  parallel::ParallelDims dims;
+  parallel::ResolvedRecipe resolved;
   graph::Trace trace;
   double shares = 0;  // DispatchShare of all its instructions
 };
@@ -69,17 +69,17 @@ absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
 absl::StatusOr<TinyStep> CaptureTinyStep() {
   v1::Model model = TinyLlama();
   v1::Recipe recipe = TinyRecipe();
-  ASSIGN_OR_RETURN(auto dims, parallel::ParallelDims::Create(recipe, model, /*world_size=*/1));
-  ASSIGN_OR_RETURN(auto captured, CaptureStep(model, recipe, dims, 0));
+  ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(recipe, model, /*world_size=*/1));
+  ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved, 0));
   ASSIGN_OR_RETURN(const auto shares, DispatchShares(captured.trace));
-  return TinyStep{std::move(model), std::move(recipe), std::move(dims), std::move(captured.trace), shares};
+  return TinyStep{std::move(model), std::move(recipe), std::move(resolved), std::move(captured.trace), shares};
 }
 
 absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, std::unique_ptr<comm::Streams> streams) {
   constexpr int kWarmUp = 5, kRuns = 40;
-  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(0, tiny.dims.Groups(0), std::move(streams), nullptr));
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(0, tiny.resolved.mesh().Groups(0), std::move(streams), nullptr));
   comm::RuntimeScope scope(runtime.get());
-  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(tiny.model, tiny.recipe, tiny.dims, device, /*materialize=*/true));
+  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(tiny.resolved, device, /*materialize=*/true));
   std::vector<double> seconds;
   for (int i = 0; i < kWarmUp + kRuns; ++i) {
     const auto begin = std::chrono::steady_clock::now();

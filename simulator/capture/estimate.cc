@@ -12,7 +12,7 @@
 #include "core/hardware/catalog.h"
 #include "core/hardware/running_cost.h"
 #include "core/model/model_facts.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
@@ -114,15 +114,15 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
 }
 
 absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
-                     const parallel::ParallelDims& dims, v1::Estimate* estimate) {
-  const double seconds = step.step_seconds, world = static_cast<double>(dims.world_size());
-  const double tokens = static_cast<double>(dims.global_batch() * dims.seq_len());
+                     const parallel::ResolvedRecipe& resolved, v1::Estimate* estimate) {
+  const double seconds = step.step_seconds, world = static_cast<double>(resolved.mesh().world());
+  const double tokens = static_cast<double>(resolved.tokens_per_step());
   const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param()) /
                       RanksPerCore(request.cluster());
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
-  estimate->set_model_flops_per_token(model::FlopsPerToken(request.model(), dims.seq_len()));
-  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, dims.world_size() / dims.pp()));
+  estimate->set_model_flops_per_token(model::FlopsPerToken(resolved.model(), resolved.seq_len()));
+  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, resolved.mesh().world() / resolved.mesh().pp));
   const double model_flops = estimate->model_flops_per_token() * tokens;
   // HFU is the larger: where it is a share of the peak, MFU is.
   const auto hfu = model::ModelFlopsUtilization((model_flops + recomputed) / seconds / world, peak);
@@ -173,15 +173,15 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   absl::Status status = CheckBenchmark(request);
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
-  ASSIGN_OR_RETURN(auto dims, parallel::ParallelDims::Create(request.recipe(), request.model(), world));
+  ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(request.recipe(), request.model(), world));
   v1::Estimate estimate;
   estimate.set_model(request.model().name());
   estimate.set_cluster(request.cluster().name());
-  *estimate.mutable_recipe() = dims.Resolve(request.recipe());
+  *estimate.mutable_recipe() = resolved.recipe();
   estimate.set_parameters(model::ParameterCount(request.model()));
   estimate.set_world_size(world);
   absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(auto stages, CaptureStages(request.model(), request.recipe(), dims));
+  ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved));
   estimate.set_capture_seconds(SecondsSince(start));
   start = absl::Now();
   const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();
@@ -191,7 +191,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   const std::vector<StageTrace> traces = StageTraces(stages);
   v1::Cluster cluster = request.cluster();
   ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, estimate, progress, &cluster));
-  status = AddTime(request, stages, step, dims, &estimate);
+  status = AddTime(request, stages, step, resolved, &estimate);
   if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));

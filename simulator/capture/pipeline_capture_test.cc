@@ -92,7 +92,7 @@ class PipelineCapture : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PipelineCapture, EqualsTheRealRunAndExecutes) {
   const Case c = GetParam();
-  const comm::testing::Mesh mesh{.pp = c.pp, .tp = c.tp};
+  const mesh::Mesh mesh{.pp = c.pp, .tp = c.tp};
   comm::testing::RunRanks(mesh, [&](int64_t rank, comm::Runtime&) {
     const Capture real = CaptureOf(c, true);
     Capture fake;

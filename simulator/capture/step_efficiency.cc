@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/recipe/parallel_dims.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/capture/operator_benchmark.h"
@@ -49,8 +49,8 @@ v1::Recipe RecipeIn(v1::DType dtype) {
 absl::StatusOr<graph::Trace> CaptureIn(v1::DType dtype) {
   const v1::Model model = SmallLlama();
   const v1::Recipe recipe = RecipeIn(dtype);
-  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(recipe, model, /*world_size=*/1));
-  ASSIGN_OR_RETURN(auto stages, CaptureStages(model, recipe, dims));
+  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(recipe, model, /*world_size=*/1));
+  ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved));
   return std::move(stages.front().trace);
 }
 

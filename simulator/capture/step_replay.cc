@@ -117,8 +117,8 @@ std::vector<double> TypicalSeconds(std::vector<std::vector<double>> runs) {
 
 absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_t rank, Replays replays,
                                                std::atomic<int64_t>* done) {
-  auto echo = [](const graph::Group& group, int64_t rank, int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
-    return std::make_unique<EchoCommunicator>(rank, static_cast<int64_t>(group.ranks.size()));
+  auto echo = [](const mesh::Group& group, int64_t rank, int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
+    return std::make_unique<EchoCommunicator>(rank, group.ranks.size);
   };
   ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(rank, trace.groups, std::make_unique<ImmediateStreams>(), echo));
   comm::RuntimeScope scope(runtime.get());

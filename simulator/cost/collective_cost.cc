@@ -63,7 +63,7 @@ absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op)
     CollectiveCall call{known.kind, DistinctBytes(op.GeometryOf(*tensor)), *group, -1};
     if (known.peer >= 0) {
       auto peer = op.Constant<int64_t>(known.peer);
-      if (!peer.has_value() || *peer < 0 || *peer >= static_cast<int64_t>(op.trace().groups[*group].ranks.size())) {
+      if (!peer.has_value() || *peer < 0 || *peer >= op.trace().groups[*group].ranks.size) {
         return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a peer of its group"));
       }
       call.peer = *peer;
@@ -96,26 +96,11 @@ int CollectiveCostModel::TierBetween(int64_t a, int64_t b) const {
   return static_cast<int>(tiers_.size()) - 1;
 }
 
-int CollectiveCostModel::TierOf(const std::vector<int64_t>& ranks) const {
-  int tier = -1;
-  for (int64_t rank : ranks) {
-    if (rank != ranks[0]) tier = std::max(tier, TierBetween(ranks[0], rank));
-  }
-  return tier;
-}
+int CollectiveCostModel::TierOf(const mesh::RankLine& ranks) const { return TierOf(ranks.first, ranks.last()); }
 
-CollectiveCostModel::Spread CollectiveCostModel::SpreadOf(const std::vector<int64_t>& sorted, int64_t unit_size) {
-  Spread spread{0, static_cast<int64_t>(sorted.size())};
-  for (size_t i = 0, begin = 0; i <= sorted.size(); ++i) {
-    if (i < sorted.size() && sorted[i] / unit_size == sorted[begin] / unit_size) continue;
-    ++spread.units;
-    spread.fewest = std::min<int64_t>(spread.fewest, static_cast<int64_t>(i - begin));
-    begin = i;
-  }
-  return spread;
-}
+int CollectiveCostModel::TierOf(int64_t from, int64_t to) const { return from == to ? -1 : TierBetween(from, to); }
 
-CollectiveCostModel::Spread CollectiveCostModel::SpreadOf(const RankLine& line, int64_t unit_size) {
+CollectiveCostModel::Spread CollectiveCostModel::SpreadOf(const mesh::RankLine& line, int64_t unit_size) {
   if (line.stride >= unit_size) return {line.size, 1};
   Spread spread{0, line.size};
   const bool alike = unit_size % line.stride == 0;  // all units but the first and the last hold as many
@@ -132,20 +117,18 @@ CollectiveCostModel::Spread CollectiveCostModel::SpreadOf(const RankLine& line, 
   return spread;
 }
 
-template <class Group>
-absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const Group& group, int64_t ranks, int64_t first,
-                                                                        int64_t last) const {
-  if (ranks < 1 || first < 0 || last >= devices_) {
+absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const mesh::RankLine& ranks) const {
+  if (ranks.size < 1 || ranks.first < 0 || ranks.last() >= devices_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a group of ", ranks, " ranks does not lie within the ", devices_, " devices of the cluster"));
+        absl::StrCat("a group of ", ranks.size, " ranks does not lie within the ", devices_, " devices of the cluster"));
   }
   Shape shape;
-  shape.ranks = ranks;
-  shape.tier = ranks > 1 ? TierBetween(first, last) : -1;
+  shape.ranks = ranks.size;
+  shape.tier = TierOf(ranks);
   shape.cheapest_hop = shape.slowest = HUGE_VAL;
-  int64_t below = ranks, share = 1;  // units of the tier below; fewest ranks in one of them
+  int64_t below = ranks.size, share = 1;  // units of the tier below; fewest ranks in one of them
   for (int t = 0; t <= shape.tier; ++t) {
-    const Spread spread = SpreadOf(group, tiers_[t].group_size);
+    const Spread spread = SpreadOf(ranks, tiers_[t].group_size);
     // A ring closes at its outermost tier.
     const int64_t hops = below - spread.units + (t == shape.tier ? spread.units : 0);
     if (hops > 0) {
@@ -160,17 +143,6 @@ absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const Gr
     share = spread.fewest;
   }
   return shape;
-}
-
-absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const std::vector<int64_t>& ranks) const {
-  std::vector<int64_t> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted.empty()) return ShapeOf(sorted, 0, 0, 0);
-  return ShapeOf(sorted, static_cast<int64_t>(sorted.size()), sorted.front(), sorted.back());
-}
-
-absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const RankLine& line) const {
-  return ShapeOf(line, line.size, line.first, line.first + (line.size - 1) * line.stride);
 }
 
 double CollectiveCostModel::Ring(const Shape& shape, double bytes) const {
@@ -191,11 +163,12 @@ double CollectiveCostModel::Tree(const Shape& shape, double bytes) const {
 }
 
 // Pairwise exchange: in each step every rank trades S / P with one other.
-double CollectiveCostModel::AllToAll(const std::vector<int64_t>& ranks, int64_t per_node, double bytes) const {
-  double slowest = 0, part = bytes / static_cast<double>(ranks.size());
-  for (int64_t rank : {ranks.front(), ranks.back()}) {
+double CollectiveCostModel::AllToAll(const mesh::RankLine& ranks, int64_t per_node, double bytes) const {
+  double slowest = 0, part = bytes / static_cast<double>(ranks.size);
+  for (int64_t rank : {ranks.first, ranks.last()}) {
     double seconds = 0;
-    for (int64_t other : ranks) {
+    for (int64_t i = 0; i < ranks.size; ++i) {
+      const int64_t other = ranks[i];
       if (other == rank) continue;
       const int tier = TierBetween(rank, other);
       seconds += tiers_[tier].latency + part / (tier == 0 ? NodeBandwidth(per_node) : tiers_[tier].bandwidth);
@@ -209,8 +182,10 @@ double CollectiveCostModel::LocalCopy(int64_t bytes) const {
   return std::max(launch_seconds_, 2 * static_cast<double>(bytes) / memory_bandwidth_);
 }
 
-absl::StatusOr<double> CollectiveCostModel::TimeOf(CollectiveKind kind, int64_t bytes, const Shape& shape,
-                                                   AllReduceAlgorithm algorithm) const {
+absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const mesh::RankLine& ranks,
+                                                 AllReduceAlgorithm algorithm) const {
+  ASSIGN_OR_RETURN(const auto shape, ShapeOf(ranks));
+  if (shape.tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
   const double size = static_cast<double>(bytes), ring = Ring(shape, size);
   switch (kind) {
     case CollectiveKind::kAllGather:
@@ -220,26 +195,11 @@ absl::StatusOr<double> CollectiveCostModel::TimeOf(CollectiveKind kind, int64_t 
       if (algorithm == AllReduceAlgorithm::kRing || !has_tree_) return launch_seconds_ + 2 * ring;
       return launch_seconds_ + std::min(2 * ring, Tree(shape, size));
     case CollectiveKind::kBroadcast: return launch_seconds_ + shape.hop_latencies - shape.cheapest_hop + size / shape.slowest;
-    case CollectiveKind::kAllToAll: return absl::InvalidArgumentError("an all-to-all takes a list of ranks");
+    case CollectiveKind::kAllToAll: return launch_seconds_ + AllToAll(ranks, shape.per_node, size);
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv: break;
   }
   return absl::InvalidArgumentError("a message takes MessageTime");
-}
-
-absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
-                                                 AllReduceAlgorithm algorithm) const {
-  ASSIGN_OR_RETURN(auto shape, ShapeOf(ranks));
-  if (shape.tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
-  if (kind == CollectiveKind::kAllToAll) return launch_seconds_ + AllToAll(ranks, shape.per_node, static_cast<double>(bytes));
-  return TimeOf(kind, bytes, shape, algorithm);
-}
-
-absl::StatusOr<double> CollectiveCostModel::LineTime(CollectiveKind kind, int64_t bytes, const RankLine& line,
-                                                     AllReduceAlgorithm algorithm) const {
-  ASSIGN_OR_RETURN(auto shape, ShapeOf(line));
-  if (shape.tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
-  return TimeOf(kind, bytes, shape, algorithm);
 }
 
 absl::StatusOr<double> CollectiveCostModel::MessageTime(int64_t bytes, int64_t from, int64_t to) const {

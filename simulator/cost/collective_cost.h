@@ -51,11 +51,6 @@ struct CollectiveCall {
 // operands are missing or the group is unknown.
 absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op);
 
-// A group whose ranks are first, first + stride, ...: `size` of them. Every line of a mesh is one.
-struct RankLine {
-  int64_t first = 0, stride = 1, size = 1;
-};
-
 // The share of its link's bandwidth that a device has towards the others of its node in a group with `ranks` ranks there: all of
 // it behind a switch, and of a mesh, which has a link to each other device, the links to these.
 double NodeBandwidthShare(const v1::Cluster& cluster, int64_t ranks);
@@ -64,18 +59,16 @@ class CollectiveCostModel {
  public:
   explicit CollectiveCostModel(const v1::Cluster& cluster);
 
-  // Of a collective over `ranks` (global ranks, each a device of the cluster; rank r is device r). A group of one copies within
-  // its device. Errors: InvalidArgument if a rank is outside the cluster.
-  absl::StatusOr<double> Time(CollectiveKind kind, int64_t bytes, const std::vector<int64_t>& ranks,
+  // Of a collective over `ranks` (rank r is device r of the cluster). A group of one copies within its device. Costs no more for
+  // more ranks where nodes and larger units hold multiples of the stride, but for an all-to-all. Errors: InvalidArgument if a
+  // rank is outside the cluster.
+  absl::StatusOr<double> Time(CollectiveKind kind, int64_t bytes, const mesh::RankLine& ranks,
                               AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
-  // The same of a line, at a cost that does not grow with its ranks where nodes and larger units hold multiples of its stride. An
-  // all-to-all takes a list.
-  absl::StatusOr<double> LineTime(CollectiveKind kind, int64_t bytes, const RankLine& line,
-                                  AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
   // One message between two ranks.
   absl::StatusOr<double> MessageTime(int64_t bytes, int64_t from, int64_t to) const;
   // The tier over which a group communicates: the outermost one that it spans; -1 for one rank.
-  int TierOf(const std::vector<int64_t>& ranks) const;
+  int TierOf(const mesh::RankLine& ranks) const;
+  int TierOf(int64_t from, int64_t to) const;  // of a message
 
  private:
   struct Tier {
@@ -95,19 +88,12 @@ class CollectiveCostModel {
   struct Spread {
     int64_t units = 0, fewest = 0;
   };
-  static Spread SpreadOf(const std::vector<int64_t>& sorted, int64_t unit_size);
-  static Spread SpreadOf(const RankLine& line, int64_t unit_size);
-  absl::StatusOr<Shape> ShapeOf(const std::vector<int64_t>& ranks) const;
-  absl::StatusOr<Shape> ShapeOf(const RankLine& line) const;
-  // Of a group from rank `first` to rank `last`.
-  template <class Group>
-  absl::StatusOr<Shape> ShapeOf(const Group& group, int64_t ranks, int64_t first, int64_t last) const;
-  // Of all kinds but all-to-all.
-  absl::StatusOr<double> TimeOf(CollectiveKind kind, int64_t bytes, const Shape& shape, AllReduceAlgorithm algorithm) const;
+  static Spread SpreadOf(const mesh::RankLine& line, int64_t unit_size);
+  absl::StatusOr<Shape> ShapeOf(const mesh::RankLine& ranks) const;
   int TierBetween(int64_t a, int64_t b) const;
   double Ring(const Shape& shape, double bytes) const;
   double Tree(const Shape& shape, double bytes) const;
-  double AllToAll(const std::vector<int64_t>& ranks, int64_t per_node, double bytes) const;
+  double AllToAll(const mesh::RankLine& ranks, int64_t per_node, double bytes) const;
   // What a device has towards the others of its node in a group with `ranks` ranks there.
   double NodeBandwidth(int64_t ranks) const;
   double LocalCopy(int64_t bytes) const;

@@ -40,7 +40,7 @@ Program ManyTasks(uint32_t count) {
 // Layers of an all-gather that the layer before hides, and operators.
 graph::TraceBuilder ManyLayers(int64_t layers) {
   graph::TraceBuilder b;
-  int64_t group = b.AddGroup("dp_shard", {0, 1, 2, 3, 4, 5, 6, 7});
+  int64_t group = b.AddGroup(mesh::Dim::kDpShard, {0, 1, 8});
   auto shard = b.New(v1::BFLOAT16, {1024, 1024}, graph::StorageKind::kExternal, graph::Category::kShardedParameter);
   auto x = b.New(v1::BFLOAT16, {8192, 1024}, graph::StorageKind::kExternal);
   for (int64_t layer = 0; layer < layers; ++layer) {

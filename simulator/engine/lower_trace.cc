@@ -198,7 +198,7 @@ class StageLowering {
   absl::StatusOr<TimeAndTier> CollectiveCost(const CollectiveCall& call) {
     auto [found, added] = collective_costs_.try_emplace({call.kind, call.group, call.bytes}, TimeAndTier{0, -1});
     if (added) {
-      const std::vector<int64_t>& ranks = trace_.groups[call.group].ranks;
+      const mesh::RankLine& ranks = trace_.groups[call.group].ranks;
       ASSIGN_OR_RETURN(auto seconds, collectives_.Time(call.kind, call.bytes, ranks));
       found->second = {seconds, collectives_.TierOf(ranks)};
     }
@@ -232,7 +232,7 @@ class StageLowering {
     int64_t peer = trace_.groups[call.group].ranks[call.peer];
     ASSIGN_OR_RETURN(auto seconds, collectives_.MessageTime(call.bytes, stage_.rank, peer));
     TaskId id = AddTask(i, stream, seconds, TaskKind::kCommunication);
-    AddCommunicationDemands(collectives_.TierOf({stage_.rank, peer}), send, receive);
+    AddCommunicationDemands(collectives_.TierOf(stage_.rank, peer), send, receive);
     int64_t channel = MessageChannel(stream);
     if (send) (*messages_)[{stage_.rank, peer, channel}].sends.push_back(id);
     if (receive) (*messages_)[{peer, stage_.rank, channel}].receives.push_back(id);

@@ -131,13 +131,13 @@ const char* SliceArgs::BoundOf(const OpFacts& facts) const {
 }
 
 int SliceArgs::TierOf(const CollectiveCall& call) const {
-  const std::vector<int64_t>& ranks = stage_.trace->groups[call.group].ranks;
-  return collectives_->TierOf(call.peer >= 0 ? std::vector<int64_t>{stage_.rank, ranks[call.peer]} : ranks);
+  const mesh::RankLine& ranks = stage_.trace->groups[call.group].ranks;
+  return call.peer >= 0 ? collectives_->TierOf(stage_.rank, ranks[call.peer]) : collectives_->TierOf(ranks);
 }
 
 const char* SliceArgs::BoundOf(const CollectiveCall& call, int tier) const {
   if (tier < 0) return "memory bandwidth";  // a copy within the device
-  const std::vector<int64_t>& ranks = stage_.trace->groups[call.group].ranks;
+  const mesh::RankLine& ranks = stage_.trace->groups[call.group].ranks;
   const auto seconds_of = [&](int64_t bytes) {
     return call.peer < 0 ? collectives_->Time(call.kind, bytes, ranks)
                          : collectives_->MessageTime(bytes, stage_.rank, ranks[call.peer]);
@@ -148,11 +148,10 @@ const char* SliceArgs::BoundOf(const CollectiveCall& call, int tier) const {
 }
 
 std::string SliceArgs::CollectiveText(const CollectiveCall& call) const {
-  const graph::Group& group = stage_.trace->groups[call.group];
-  std::string text = absl::StrCat(",\"bytes\":", call.bytes, ",\"group\":", Quoted(group.name));
+  const mesh::Group& group = stage_.trace->groups[call.group];
+  std::string text = absl::StrCat(",\"bytes\":", call.bytes, ",\"group\":", Quoted(mesh::NameOf(group.dim)));
   const bool message = call.peer >= 0;
-  absl::StrAppend(
-      &text, message ? ",\"peer\":" : ",\"ranks\":", message ? group.ranks[call.peer] : static_cast<int64_t>(group.ranks.size()));
+  absl::StrAppend(&text, message ? ",\"peer\":" : ",\"ranks\":", message ? group.ranks[call.peer] : group.ranks.size);
   const int tier = TierOf(call);
   if (tier >= 0) absl::StrAppend(&text, ",\"link\":", Quoted(cluster_->tiers(tier).name()));
   const char* bound = BoundOf(call, tier);

@@ -61,9 +61,7 @@ StepSimulation RunStep(const std::vector<const TraceBuilder*>& stages, const v1:
 // A pipeline stage that plays a list of actions: +m forward of microbatch m - 1, -m backward.
 TraceBuilder Stage(int64_t stage, int64_t stages, const std::vector<int>& actions) {
   TraceBuilder b;
-  std::vector<int64_t> ranks;
-  for (int64_t i = 0; i < stages; ++i) ranks.push_back(i);
-  int64_t group = b.AddGroup("pp", ranks), event = 0;
+  int64_t group = b.AddGroup(mesh::Dim::kPp, {0, 1, stages}), event = 0;
   auto message = b.New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
   auto receive = [&](uint16_t stream, int64_t peer) {
     b.stream = stream;
@@ -131,7 +129,7 @@ TEST(StepSimulationTest, PipelineBubblesEqualTheClosedForm) {
 TEST(StepSimulationTest, DeadlockNamesStagesStreamsAndOperators) {
   TraceBuilder a, b;
   for (TraceBuilder* builder : {&a, &b}) {
-    int64_t group = builder->AddGroup("pp", {0, 1}), peer = builder == &a ? 1 : 0;
+    int64_t group = builder->AddGroup(mesh::Dim::kPp, {0, 1, 2}), peer = builder == &a ? 1 : 0;
     auto x = builder->New(v1::FLOAT32, {1}, graph::StorageKind::kExternal);
     // Both receive before they send what the other waits for.
     builder->stream = comm::kRecvNext;
@@ -161,7 +159,7 @@ TEST(StepSimulationTest, MessagesWithoutAnEndAreRefused) {
 // mm beside an all-gather that the next mm waits for; then a blocking all-reduce and the optimizer.
 TraceBuilder Overlapped(int64_t gathered_bytes) {
   TraceBuilder b;
-  int64_t group = b.AddGroup("dp_shard", {0, 1});
+  int64_t group = b.AddGroup(mesh::Dim::kDpShard, {0, 1, 2});
   auto full = b.New(v1::UINT8, {gathered_bytes}, graph::StorageKind::kExternal);
   auto shard = b.New(v1::UINT8, {gathered_bytes / 2}, graph::StorageKind::kExternal);
   auto norm = b.New(v1::UINT8, {4}, graph::StorageKind::kExternal);
@@ -258,7 +256,7 @@ TEST(StepSimulationTest, AStepTakesAtLeastTheWorkOfItsRanksDividedByTheCores) {
 
 TEST(StepSimulationTest, OnACpuSideWorkStartsWhenTheThreadPostsIt) {
   TraceBuilder b;
-  int64_t group = b.AddGroup("g", {0, 1});
+  int64_t group = b.AddGroup(mesh::Dim::kDp, {0, 1, 2});
   auto x = b.New(v1::UINT8, {20}, graph::StorageKind::kExternal), part = b.New(v1::UINT8, {10}, graph::StorageKind::kExternal);
   b.Op("aten::mm", {x, x}, {x});
   b.stream = comm::kAllGather;
@@ -287,7 +285,7 @@ TEST(StepSimulationTest, SmallOperatorsAreBoundByDispatch) {
 
 TEST(StepSimulationTest, EventsCarryGenerations) {
   TraceBuilder b;
-  int64_t group = b.AddGroup("g", {0, 1});
+  int64_t group = b.AddGroup(mesh::Dim::kDp, {0, 1, 2});
   auto x = b.New(v1::UINT8, {20}, graph::StorageKind::kExternal), part = b.New(v1::UINT8, {10}, graph::StorageKind::kExternal);
   b.stream = comm::kAllGather;
   b.Op("lego::all_gather_into", {x, part, group}, {}, 1);

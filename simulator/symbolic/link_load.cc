@@ -15,7 +15,7 @@ double SustainedBandwidth(const v1::Cluster& cluster, int tier, int64_t here) {
 
 }  // namespace
 
-LinkLoad NarrowestLink(const v1::Cluster& cluster, const RankLine& line, double bytes) {
+LinkLoad NarrowestLink(const v1::Cluster& cluster, const mesh::RankLine& line, double bytes) {
   LinkLoad narrowest;
   double longest = -1;
   int64_t inside = 1;  // ranks of the line in one unit of the tier below

@@ -30,6 +30,6 @@ using LinkLoads = std::array<LinkLoad, kLinkUses>;  // by LinkUse
 
 // Where a ring over `line` is narrowest when each rank passes `bytes` on: the ranks of a unit share its way out, each with its
 // own adapter. Without `seconds`. Units of tiers are taken to hold as many ranks of the line as that of its first rank.
-LinkLoad NarrowestLink(const v1::Cluster& cluster, const RankLine& line, double bytes);
+LinkLoad NarrowestLink(const v1::Cluster& cluster, const mesh::RankLine& line, double bytes);
 
 }  // namespace legoai::sim

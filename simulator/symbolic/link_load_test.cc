@@ -28,13 +28,13 @@ TEST(LinkLoad, TheNarrowestLinkGivesTheTimeOfTheRing) {
       tier.mutable_link()->set_latency_seconds(0);
       tier.mutable_link()->set_bandwidth_bytes_per_second(std::uniform_real_distribution<>(1e9, 1e12)(random));
     }
-    RankLine line{0, power(6), 2 * power(2)};
+    mesh::RankLine line{0, power(6), 2 * power(2)};
     line.first = line.stride * line.size * std::uniform_int_distribution<int64_t>(0, 512 / line.stride / line.size - 1)(random);
     const double bytes = 1e12, passed = bytes * static_cast<double>(line.size - 1) / static_cast<double>(line.size);
     const LinkLoad load = NarrowestLink(cluster, line, passed);
     ASSERT_GE(load.tier, 0);
     const double seconds = load.bytes / load.bytes_per_second;
-    const auto expected = CollectiveCostModel(cluster).LineTime(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), line);
+    const auto expected = CollectiveCostModel(cluster).Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), line);
     ASSERT_TRUE(expected.ok()) << expected.status();
     EXPECT_NEAR(seconds / *expected, 1, 1e-9) << line.first << " + " << line.stride << " * " << line.size;
   }

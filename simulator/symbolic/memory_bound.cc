@@ -13,17 +13,17 @@ int64_t LossTemporaries(const StageSizes& s) {
 }
 
 // Values that are apart from the masters and stay gathered while the stage's last forward ends.
-int64_t GatheredValues(const StageSizes& s, const parallel::ParallelDims& dims) {
-  bool apart = dims.shard() > 1 || s.param_bytes != 4;
+int64_t GatheredValues(const StageSizes& s, const parallel::ResolvedRecipe& resolved) {
+  bool apart = resolved.mesh().dp_shard > 1 || s.param_bytes != 4;
   if (!apart) return 0;
-  if (!dims.reshard_after_forward()) return s.param_bytes * s.total().gathered;
+  if (!resolved.reshard_after_forward()) return s.param_bytes * s.total().gathered;
   return s.has_head ? s.param_bytes * s.head.gathered : 0;
 }
 
 // Gradients of microbatches whose backward is done, while others go forward: whole ones in fp32 until the last backward, or
 // reduced shards after each.
-int64_t KeptGradients(const StageSizes& s, const parallel::ParallelDims& dims) {
-  bool reduced_each = dims.shard() > 1 && dims.pp() == 1;
+int64_t KeptGradients(const StageSizes& s, const parallel::ResolvedRecipe& resolved) {
+  bool reduced_each = resolved.mesh().dp_shard > 1 && resolved.mesh().pp == 1;
   return reduced_each ? s.reduce_bytes * s.total().held : 4 * s.total().gathered;
 }
 
@@ -33,30 +33,30 @@ int64_t Saved(const StageSizes& s, int64_t in_flight) {
 
 }  // namespace
 
-MemoryBound BoundMemory(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank) {
-  const StageSizes s = SizesOfStage(model, dims, recipe, rank);
+MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) {
+  const StageSizes s = SizesOfStage(resolved, rank);
   const UnitElements total = s.total();
-  const int64_t rows = dims.accumulation() * dims.local_batch();
+  const int64_t rows = resolved.accumulation() * resolved.local_batch();
   MemoryBound bound;
-  bound.always_bytes = 12 * total.held + rows * (16 * dims.seq_len() + 8);
+  bound.always_bytes = 12 * total.held + rows * (16 * resolved.seq_len() + 8);
   bound.activation_bytes = Saved(s, s.in_flight) + LossTemporaries(s);
-  const int64_t values = GatheredValues(s, dims);
+  const int64_t values = GatheredValues(s, resolved);
   int64_t forward = bound.activation_bytes + values;
   if (s.microbatches > s.in_flight) {
     // One more goes forward when the first is through.
-    forward += KeptGradients(s, dims);
+    forward += KeptGradients(s, resolved);
   } else if (s.microbatches > 1) {
-    forward = std::max(forward, Saved(s, s.in_flight - 1) + values + KeptGradients(s, dims));
+    forward = std::max(forward, Saved(s, s.in_flight - 1) + values + KeptGradients(s, resolved));
   }
   bound.peak_requested_bytes = bound.always_bytes + std::max(forward, 4 * total.held);
   return bound;
 }
 
 // More microbatches in flight never lower the bound, so the first stage of each kind is enough.
-int64_t LargestBound(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe) {
+int64_t LargestBound(const parallel::ResolvedRecipe& resolved) {
   int64_t largest = 0;
-  for (const int64_t stage : DistinctStages(dims)) {
-    largest = std::max(largest, BoundMemory(model, dims, recipe, dims.RankOf({.pp = stage})).peak_requested_bytes);
+  for (const int64_t stage : DistinctStages(resolved)) {
+    largest = std::max(largest, BoundMemory(resolved, resolved.mesh().FirstRankOfStage(stage)).peak_requested_bytes);
   }
   return largest;
 }

@@ -22,9 +22,9 @@ struct MemoryBound {
   int64_t activation_bytes = 0;  // saved by the microbatches in flight, with the loss's tensors
 };
 
-MemoryBound BoundMemory(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank);
+MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank);
 
 // peak_requested_bytes of the stage that needs most by it: if that does not fit, the recipe does not.
-int64_t LargestBound(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe);
+int64_t LargestBound(const parallel::ResolvedRecipe& resolved);
 
 }  // namespace legoai::sim

@@ -80,11 +80,11 @@ struct Captured {
   std::vector<int64_t> ranks;
 };
 
-Captured CaptureStages(const v1::Model& model, const v1::Recipe& recipe, const parallel::ParallelDims& dims) {
+Captured CaptureStages(const parallel::ResolvedRecipe& resolved) {
   Captured captured;
-  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
-    captured.ranks.push_back(dims.RankOf({.pp = stage}));
-    auto result = CaptureStep(model, recipe, dims, captured.ranks.back());
+  for (int64_t stage = 0; stage < resolved.mesh().pp; ++stage) {
+    captured.ranks.push_back(resolved.mesh().FirstRankOfStage(stage));
+    auto result = CaptureStep(resolved, captured.ranks.back());
     EXPECT_TRUE(result.ok()) << result.status();
     captured.traces.push_back(result.ok() ? std::move(result->trace) : graph::Trace());
   }
@@ -121,15 +121,15 @@ TEST(MemoryBoundPropertyTest, NeverExceedsTheCapturedPeak) {
     int64_t world = 1;
     const v1::Model model = RandomModel(random);
     const v1::Recipe recipe = RandomRecipe(random, &world);
-    auto dims = parallel::ParallelDims::Create(recipe, model, world);
-    if (!dims.ok()) continue;
+    auto resolved = parallel::ResolvedRecipe::Create(recipe, model, world);
+    if (!resolved.ok()) continue;
     ++tried;
     SCOPED_TRACE(recipe.DebugString());
-    Captured captured = CaptureStages(model, recipe, *dims);
+    Captured captured = CaptureStages(*resolved);
     for (size_t i = 0; i < captured.traces.size(); ++i) {
       auto profile = SimulateMemory(captured.traces[i], {.kind = v1::CPU, .rounding_bytes = 1, .threads = 1});
       ASSERT_TRUE(profile.ok()) << profile.status();
-      const int64_t bound = BoundMemory(model, *dims, recipe, captured.ranks[i]).peak_requested_bytes;
+      const int64_t bound = BoundMemory(*resolved, captured.ranks[i]).peak_requested_bytes;
       EXPECT_LE(bound, profile->peak_requested_bytes) << "stage " << i;
       const double share = static_cast<double>(bound) / static_cast<double>(profile->peak_requested_bytes);
       closest = std::max(closest, share), loosest = std::min(loosest, share), sum += share, ++stages;

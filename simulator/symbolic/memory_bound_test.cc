@@ -19,13 +19,13 @@ struct Job {
     recipe.mutable_training()->set_seq_len(2048);
     recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(1);
   }
-  parallel::ParallelDims Dims() const {
-    auto dims = parallel::ParallelDims::Create(recipe, model, world);
-    EXPECT_TRUE(dims.ok()) << dims.status();
-    return *dims;
+  parallel::ResolvedRecipe Resolved() const {
+    auto resolved = parallel::ResolvedRecipe::Create(recipe, model, world);
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    return *resolved;
   }
-  MemoryBound Bound(int64_t rank = 0) const { return BoundMemory(model, Dims(), recipe, rank); }
-  StageSizes Sizes(int64_t rank = 0) const { return SizesOfStage(model, Dims(), recipe, rank); }
+  MemoryBound Bound(int64_t rank = 0) const { return BoundMemory(Resolved(), rank); }
+  StageSizes Sizes(int64_t rank = 0) const { return SizesOfStage(Resolved(), rank); }
 };
 
 TEST(StageSizesTest, StagesAndShardsAddUpToTheModel) {
@@ -39,11 +39,12 @@ TEST(StageSizesTest, StagesAndShardsAddUpToTheModel) {
       job.recipe.mutable_parallelism()->set_tensor_parallel_degree(2);
       job.recipe.mutable_training()->set_local_batch_size(4);
     }
-    const parallel::ParallelDims dims = job.Dims();
+    const parallel::ResolvedRecipe resolved = job.Resolved();
     int64_t held = 0, norms = 0;
     for (int64_t rank = 0; rank < 8; ++rank) held += job.Sizes(rank).total().held;
     // Norms are on every tensor-parallel rank.
-    if (dims.tp() > 1) norms = (dims.tp() - 1) * (2 * job.model.num_hidden_layers() + 1) * job.model.hidden_size();
+    if (resolved.mesh().tp > 1)
+      norms = (resolved.mesh().tp - 1) * (2 * job.model.num_hidden_layers() + 1) * job.model.hidden_size();
     EXPECT_EQ(held, model::ParameterCount(job.model) + norms) << name;
   }
 }
@@ -104,8 +105,8 @@ TEST(MemoryBoundTest, TheLargestIsThatOfAllStages) {
           job.recipe.mutable_activation_checkpoint()->set_mode(mode);
           int64_t largest = 0;
           for (int64_t rank = 0; rank < stages; ++rank) largest = std::max(largest, job.Bound(rank).peak_requested_bytes);
-          EXPECT_EQ(LargestBound(job.model, job.Dims(), job.recipe), largest) << stages << " stages, " << batch;
-          EXPECT_LE(DistinctStages(job.Dims()).size(), 4u);
+          EXPECT_EQ(LargestBound(job.Resolved()), largest) << stages << " stages, " << batch;
+          EXPECT_LE(DistinctStages(job.Resolved()).size(), 4u);
         }
       }
     }

@@ -22,15 +22,18 @@ struct Models {
 // One rank's step on one stage.
 class StageEstimate {
  public:
-  StageEstimate(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, const v1::Cluster& cluster,
-                int64_t rank, const Models& models)
-      : model_(model), dims_(dims), cluster_(cluster), device_(cluster.device()), models_(models) {
-    s_ = SizesOfStage(model, dims, recipe, rank);
-    recomputes_ = recipe.activation_checkpoint().mode() == v1::AC_FULL;
-    // `rank` is the first of its stage.
-    tp_ = {rank, 1, dims.tp()};
-    shard_ = {rank, dims.tp(), dims.shard()};
-    replicate_ = {rank, dims.tp() * dims.shard(), dims.replicate()};
+  StageEstimate(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster, int64_t rank, const Models& models)
+      : model_(resolved.model()),
+        mesh_(resolved.mesh()),
+        resolved_(resolved),
+        cluster_(cluster),
+        device_(cluster.device()),
+        models_(models) {
+    s_ = SizesOfStage(resolved, rank);
+    recomputes_ = resolved.recipe().activation_checkpoint().mode() == v1::AC_FULL;
+    tp_ = mesh_.LineOf(mesh::Dim::kTp, rank);
+    shard_ = mesh_.LineOf(mesh::Dim::kDpShard, rank);
+    replicate_ = mesh_.LineOf(mesh::Dim::kDpReplicate, rank);
   }
 
   absl::Status Run() {
@@ -61,9 +64,9 @@ class StageEstimate {
     return seconds.ok() ? *seconds : 0;
   }
   // Of `times` collectives of these bytes in a step, each.
-  double Collective(LinkUse use, double times, CollectiveKind kind, double bytes, const RankLine& line) {
+  double Collective(LinkUse use, double times, CollectiveKind kind, double bytes, const mesh::RankLine& line) {
     if (line.size <= 1) return 0;
-    auto seconds = models_.collectives.LineTime(kind, static_cast<int64_t>(bytes), line);
+    auto seconds = models_.collectives.Time(kind, static_cast<int64_t>(bytes), line);
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
     const double ranks = static_cast<double>(line.size), passes = kind == CollectiveKind::kAllReduce ? 2 : 1;
@@ -79,12 +82,12 @@ class StageEstimate {
   }
 
   double BlockForward() {
-    const double tokens = static_cast<double>(s_.tokens), length = static_cast<double>(dims_.seq_len());
-    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / dims_.tp());
+    const double tokens = static_cast<double>(s_.tokens), length = static_cast<double>(resolved_.seq_len());
+    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
     OpFacts products{OpClass::kMatmul, dtype(), 2 * tokens * static_cast<double>(s_.block.gathered), 0, 0};
     OpFacts attention{OpClass::kAttention, dtype(), 2 * tokens * (length + 1) * width, 0, 0};
     // Its tensors, as many as it saves without checkpointing.
-    const double saved = 34 * tokens * static_cast<double>(model_.hidden_size() / dims_.tp() * s_.param_bytes) / 2;
+    const double saved = 34 * tokens * static_cast<double>(model_.hidden_size() / mesh_.tp * s_.param_bytes) / 2;
     OpFacts traffic{OpClass::kElementwise, dtype(), 0, static_cast<int64_t>(kPassesOverSaved * saved), 0};
     return Seconds(products) + Seconds(attention) + Seconds(traffic);
   }
@@ -92,7 +95,7 @@ class StageEstimate {
     const double elements = static_cast<double>(s_.tokens) * static_cast<double>(s_.vocab);
     OpFacts product{OpClass::kMatmul, dtype(),
                     2 * static_cast<double>(s_.tokens * model_.hidden_size()) * static_cast<double>(model_.vocab_size()) /
-                        static_cast<double>(dims_.tp()),
+                        static_cast<double>(mesh_.tp),
                     0, 0};
     OpFacts loss{OpClass::kReduction, v1::FLOAT32, 0, static_cast<int64_t>(10 * elements), 0};
     return Seconds(product) + Seconds(loss);
@@ -110,9 +113,9 @@ class StageEstimate {
   }
   // The pipeline's messages of a microbatch on the way of the first one.
   double Messages() {
-    if (dims_.pp() <= 1) return 0;
+    if (mesh_.pp <= 1) return 0;
     const int64_t bytes = s_.local_tokens * model_.hidden_size() * s_.param_bytes;
-    const RankLine pair{0, dims_.RankOf({.pp = 1}), 2};
+    const mesh::RankLine pair{0, mesh_.FirstRankOfStage(1), 2};
     auto seconds = models_.collectives.MessageTime(bytes, 0, pair.stride);
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
@@ -123,7 +126,7 @@ class StageEstimate {
   }
   // Gathers of all units in a step.
   double Gather() {
-    double times = !dims_.reshard_after_forward() ? 1 : 2 * static_cast<double>(s_.microbatches);
+    double times = !resolved_.reshard_after_forward() ? 1 : 2 * static_cast<double>(s_.microbatches);
     const auto gather = [&](double units, const UnitElements& unit) {
       return units * Collective(LinkUse::kShard, times * units, CollectiveKind::kAllGather,
                                 static_cast<double>(unit.gathered * s_.param_bytes), shard_);
@@ -134,21 +137,22 @@ class StageEstimate {
     return times * seconds;
   }
   double Reduce() {
-    double times = dims_.pp() > 1 ? 1 : static_cast<double>(s_.microbatches);
+    double times = mesh_.pp > 1 ? 1 : static_cast<double>(s_.microbatches);
     double bytes = static_cast<double>(s_.total().gathered * s_.reduce_bytes);
     double scatter = times * Collective(LinkUse::kShard, times, CollectiveKind::kReduceScatter, bytes, shard_);
-    double replicated = bytes / static_cast<double>(dims_.shard());
+    double replicated = bytes / static_cast<double>(mesh_.dp_shard);
     return scatter + Collective(LinkUse::kReplicate, 1, CollectiveKind::kAllReduce, replicated, replicate_);
   }
 
   const v1::Model& model_;
-  const parallel::ParallelDims& dims_;
+  const mesh::Mesh& mesh_;
+  const parallel::ResolvedRecipe& resolved_;
   const v1::Cluster& cluster_;
   const v1::Device& device_;
   const Models& models_;
   StageSizes s_;
   bool recomputes_ = false;
-  RankLine tp_, shard_, replicate_;
+  mesh::RankLine tp_, shard_, replicate_;
   double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
   LinkLoads loads_;
   absl::Status status_;
@@ -162,15 +166,14 @@ int64_t UnitOf(const v1::Cluster& cluster) {
 
 }  // namespace
 
-absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const parallel::ParallelDims& dims,
-                                              const v1::Recipe& recipe, const v1::Cluster& cluster) {
+absl::StatusOr<RooflineEstimate> EstimateStep(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster) {
   ASSIGN_OR_RETURN(auto compute, RooflineModel::Create(cluster.device()));
   CollectiveCostModel collectives(cluster);
   const Models models{*compute, collectives};
   double slowest = 0, blocking = 0, exposed = 0, microbatches = 1;
   RooflineEstimate estimate;
-  for (const int64_t stage : DistinctStages(dims, UnitOf(cluster))) {
-    StageEstimate one(model, dims, recipe, cluster, dims.RankOf({.pp = stage}), models);
+  for (const int64_t stage : DistinctStages(resolved, UnitOf(cluster))) {
+    StageEstimate one(resolved, cluster, resolved.mesh().FirstRankOfStage(stage), models);
     absl::Status status = one.Run();
     if (!status.ok()) return status;
     if (one.microbatch() > slowest) slowest = one.microbatch(), blocking = one.blocking();
@@ -185,7 +188,7 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const para
   const double turns = RanksPerCore(cluster), others = (turns - 1) * microbatches;
   estimate.compute_seconds = turns * microbatches * (slowest - blocking);
   estimate.communication_seconds = turns * (microbatches * blocking + exposed);
-  estimate.bubble_seconds = std::max(0.0, static_cast<double>(dims.pp() - 1) - others) * slowest;
+  estimate.bubble_seconds = std::max(0.0, static_cast<double>(resolved.mesh().pp - 1) - others) * slowest;
   estimate.optimizer_seconds *= turns;
   for (LinkLoad& load : estimate.loads) load.seconds *= turns;
   estimate.step_seconds =

@@ -23,7 +23,6 @@ struct RooflineEstimate {
 };
 
 // Errors: those of the cost models (a device without peaks or efficiencies, a world larger than the cluster).
-absl::StatusOr<RooflineEstimate> EstimateStep(const v1::Model& model, const parallel::ParallelDims& dims,
-                                              const v1::Recipe& recipe, const v1::Cluster& cluster);
+absl::StatusOr<RooflineEstimate> EstimateStep(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster);
 
 }  // namespace legoai::sim

@@ -21,9 +21,9 @@ struct Job {
   }
   RooflineEstimate Estimate() const {
     auto parsed = ParseCluster(cluster);
-    auto dims = parallel::ParallelDims::Create(recipe, model, parsed->devices_per_node() * parsed->nodes());
-    EXPECT_TRUE(dims.ok()) << dims.status();
-    auto estimate = EstimateStep(model, *dims, recipe, *parsed);
+    auto resolved = parallel::ResolvedRecipe::Create(recipe, model, parsed->devices_per_node() * parsed->nodes());
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    auto estimate = EstimateStep(*resolved, *parsed);
     EXPECT_TRUE(estimate.ok()) << estimate.status();
     return *estimate;
   }
@@ -75,9 +75,9 @@ TEST(RooflineEstimateTest, RanksThatShareACoreTakeTurns) {
     job.recipe.mutable_training()->set_local_batch_size(4);
     job.recipe.mutable_parallelism()->set_pipeline_parallel_degree(stages);
     const auto cluster = MakeHostCluster(*FindDevice("cpu"), 4, {.memory_bytes = int64_t{1} << 40, .cores = cores});
-    const auto dims = parallel::ParallelDims::Create(job.recipe, job.model, 4);
-    EXPECT_TRUE(dims.ok()) << dims.status();
-    return *EstimateStep(job.model, *dims, job.recipe, *cluster);
+    const auto resolved = parallel::ResolvedRecipe::Create(job.recipe, job.model, 4);
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    return *EstimateStep(*resolved, *cluster);
   };
   EXPECT_NEAR(estimate(2, 1).step_seconds, 2 * estimate(4, 1).step_seconds, 1e-9);
   const RooflineEstimate own = estimate(4, 4), shared = estimate(1, 4);
@@ -88,9 +88,9 @@ TEST(RooflineEstimateTest, RanksThatShareACoreTakeTurns) {
 
 TEST(RooflineEstimateTest, AWorldLargerThanTheClusterIsRefused) {
   Job job;
-  auto dims = parallel::ParallelDims::Create(job.recipe, job.model, 16);
-  ASSERT_TRUE(dims.ok());
-  EXPECT_FALSE(EstimateStep(job.model, *dims, job.recipe, *ParseCluster("h100-sxm-80:8x1")).ok());
+  auto resolved = parallel::ResolvedRecipe::Create(job.recipe, job.model, 16);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_FALSE(EstimateStep(*resolved, *ParseCluster("h100-sxm-80:8x1")).ok());
 }
 
 // 8B parameters in bf16 are gathered twice a microbatch and reduced once in fp32; a rank passes 7/8 of that on.

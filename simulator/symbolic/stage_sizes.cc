@@ -10,26 +10,31 @@
 namespace legoai::sim {
 namespace {
 
-using parallel::ParallelDims;
+using mesh::Dim;
+using parallel::ResolvedRecipe;
 
 constexpr int kNoCut = -1;
 
 // Adds parameters as the techniques cut them: tensor parallelism along `tp_dim`, then FSDP along dimension 0.
 class UnitCounter {
  public:
-  UnitCounter(const ParallelDims& dims, int64_t rank) : dims_(dims), at_(dims.CoordinatesOf(rank)) {}
+  UnitCounter(const mesh::Mesh& mesh, int64_t rank) : mesh_(mesh), rank_(rank) {}
   void Add(std::initializer_list<int64_t> shape, int tp_dim = kNoCut) {
     parallel::ShardSpec spec = parallel::Unsharded("", shape);
-    if (tp_dim != kNoCut) parallel::Cut(&spec, tp_dim, dims_.tp(), at_.tp, "tp");
+    if (tp_dim != kNoCut) Cut(&spec, tp_dim, Dim::kTp);
     unit_.gathered += spec.Elements();
-    parallel::Cut(&spec, 0, dims_.shard(), at_.shard, "dp_shard");
+    Cut(&spec, 0, Dim::kDpShard);
     unit_.held += spec.Elements();
   }
   UnitElements Take() const { return unit_; }
 
  private:
-  const ParallelDims& dims_;
-  parallel::Coordinates at_;
+  void Cut(parallel::ShardSpec* spec, int64_t tensor_dim, Dim dim) const {
+    parallel::Cut(spec, tensor_dim, mesh_.Size(dim), mesh_.IndexOf(dim, rank_), dim);
+  }
+
+  const mesh::Mesh& mesh_;
+  int64_t rank_;
   UnitElements unit_;
 };
 
@@ -89,15 +94,13 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq) {
   return s.param_bytes * elements + 4 * fp32;
 }
 
-int64_t SavedBlock(const v1::Model& m, const ParallelDims& dims, const v1::Recipe& recipe, const StageSizes& s) {
-  if (recipe.activation_checkpoint().mode() == v1::AC_FULL) return s.param_bytes * s.local_tokens * m.hidden_size();
-  return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, dims.seq_len()) : LlamaSaved(m, s, dims.tp());
+int64_t SavedBlock(const ResolvedRecipe& resolved, const StageSizes& s) {
+  const v1::Model& m = resolved.model();
+  if (resolved.recipe().activation_checkpoint().mode() == v1::AC_FULL) return s.param_bytes * s.local_tokens * m.hidden_size();
+  return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len()) : LlamaSaved(m, s, resolved.mesh().tp);
 }
 
-int64_t BytesOf(bool is_set, v1::DType dtype, v1::DType otherwise) {
-  v1::DType chosen = is_set ? dtype : otherwise;
-  return chosen == v1::BFLOAT16 || chosen == v1::FLOAT16 ? 2 : 4;
-}
+int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
 
 }  // namespace
 
@@ -108,40 +111,42 @@ UnitElements StageSizes::total() const {
   return sum;
 }
 
-std::vector<int64_t> DistinctStages(const ParallelDims& dims, int64_t unit) {
+std::vector<int64_t> DistinctStages(const ResolvedRecipe& resolved, int64_t unit) {
   std::set<std::tuple<bool, bool, int64_t, int64_t>> seen;
   std::vector<int64_t> stages;
-  for (int64_t stage = 0; stage < dims.pp(); ++stage) {
-    const int64_t rank = dims.RankOf({.pp = stage});
-    const auto [first, last] = dims.LayersOf(rank);
-    const bool fresh = seen.emplace(stage == 0, stage + 1 == dims.pp(), last - first, unit > 0 ? rank % unit : 0).second;
+  for (int64_t stage = 0; stage < resolved.mesh().pp; ++stage) {
+    const int64_t rank = resolved.mesh().FirstRankOfStage(stage);
+    const auto [first, last] = resolved.LayersOf(stage);
+    const bool fresh = seen.emplace(stage == 0, stage + 1 == resolved.mesh().pp, last - first, unit > 0 ? rank % unit : 0).second;
     if (fresh) stages.push_back(stage);
   }
   return stages;
 }
 
-StageSizes SizesOfStage(const v1::Model& model, const ParallelDims& dims, const v1::Recipe& recipe, int64_t rank) {
+StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   StageSizes s;
-  const int64_t stage = dims.CoordinatesOf(rank).pp;
-  const auto [first, last] = dims.LayersOf(rank);
+  const v1::Model& model = resolved.model();
+  const mesh::Mesh& mesh = resolved.mesh();
+  const int64_t stage = mesh.IndexOf(Dim::kPp, rank);
+  const auto [first, last] = resolved.LayersOf(stage);
   s.has_embedding = stage == 0;
-  s.has_head = stage + 1 == dims.pp();
+  s.has_head = stage + 1 == mesh.pp;
   s.blocks = last - first;
-  const UnitCounter unit(dims, rank);
+  const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
   s.head = Head(model, unit);
-  s.tokens = dims.microbatch_size() * dims.seq_len();
-  s.local_tokens = s.tokens / dims.tp();
-  const v1::Training& training = recipe.training();
-  s.param_bytes = BytesOf(training.has_mixed_precision_param(), training.mixed_precision_param(), v1::BFLOAT16);
-  s.reduce_bytes = BytesOf(training.has_mixed_precision_reduce(), training.mixed_precision_reduce(), v1::FLOAT32);
-  s.vocab_is_split = dims.loss_parallel() && dims.tp() > 1;
-  s.vocab = s.vocab_is_split ? model.vocab_size() / dims.tp() : model.vocab_size();
-  s.microbatches = dims.microbatches();
-  const bool gpipe = recipe.parallelism().pipeline_parallel_schedule() == v1::GPIPE;
-  if (dims.pp() > 1) s.in_flight = gpipe ? s.microbatches : std::min(s.microbatches, dims.pp() - stage);
-  s.saved_block_bytes = SavedBlock(model, dims, recipe, s);
+  s.tokens = resolved.microbatch_size() * resolved.seq_len();
+  s.local_tokens = s.tokens / mesh.tp;
+  const v1::Training& training = resolved.recipe().training();
+  s.param_bytes = BytesOf(training.mixed_precision_param());
+  s.reduce_bytes = BytesOf(training.mixed_precision_reduce());
+  s.vocab_is_split = resolved.loss_parallel() && mesh.tp > 1;
+  s.vocab = s.vocab_is_split ? model.vocab_size() / mesh.tp : model.vocab_size();
+  s.microbatches = resolved.microbatches();
+  const bool gpipe = resolved.recipe().parallelism().pipeline_parallel_schedule() == v1::GPIPE;
+  if (mesh.pp > 1) s.in_flight = gpipe ? s.microbatches : std::min(s.microbatches, mesh.pp - stage);
+  s.saved_block_bytes = SavedBlock(resolved, s);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;
   return s;

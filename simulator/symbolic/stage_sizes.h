@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
@@ -44,9 +44,9 @@ struct StageSizes {
 // Of the stages that are alike the first: the same ends and as many layers, and with `unit` > 0 the same place of their first
 // rank in units of so many neighbours. Ascending. All others have the sizes of one of these but for the microbatches in flight,
 // of which the first of a kind has most.
-std::vector<int64_t> DistinctStages(const parallel::ParallelDims& dims, int64_t unit = 0);
+std::vector<int64_t> DistinctStages(const parallel::ResolvedRecipe& resolved, int64_t unit = 0);
 
-// Of the stage that `rank` runs. `recipe` needs no defaults filled in.
-StageSizes SizesOfStage(const v1::Model& model, const parallel::ParallelDims& dims, const v1::Recipe& recipe, int64_t rank);
+// Of the stage that `rank` runs.
+StageSizes SizesOfStage(const parallel::ResolvedRecipe& resolved, int64_t rank);
 
 }  // namespace legoai::sim

@@ -32,16 +32,16 @@ double Time(const std::function<void()>& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Seconds MeasureRank(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
-  auto build = [&] { return train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true); };
+Seconds MeasureRank(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
+  auto build = [&] { return train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true); };
   auto eager = Must(build()), executed = Must(build());
-  const graph::Trace trace = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
+  const graph::Trace trace = Must(sim::CaptureStep(resolved, rank)).trace;
   auto executor = Must(graph::Executor::Create(trace, at::kCPU));
   for (const auto& state : executed->State()) Must(executor->Bind(state.name, state.tensor));
   std::vector<double> eager_seconds, executed_seconds;
   for (int i = 0; i < kRepeats; ++i) {
-    FillInputs(eager->inputs(), test_case, dims, rank, i);
-    FillInputs(executed->inputs(), test_case, dims, rank, i);
+    FillInputs(eager->inputs(), test_case, resolved, rank, i);
+    FillInputs(executed->inputs(), test_case, resolved, rank, i);
     eager_seconds.push_back(Time([&] { Must(eager->Run()); }));
     executed_seconds.push_back(Time([&] { Must(executor->Run()); }));
   }
@@ -49,8 +49,8 @@ Seconds MeasureRank(const Case& test_case, int64_t rank, const parallel::Paralle
 }
 
 Seconds Run(const Case& test_case) {
-  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
-    const Seconds seconds = MeasureRank(test_case, rank, dims);
+  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    const Seconds seconds = MeasureRank(test_case, rank, resolved);
     return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   });
   Seconds slowest;

@@ -25,19 +25,19 @@ struct Peaks {
   double Error() const { return measured == 0 ? 0 : static_cast<double>(predicted - measured) / measured; }
 };
 
-int64_t Predict(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+int64_t Predict(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
   sim::MemoryOptions options;
   options.kind = v1::CPU;
   options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
-  const auto trace = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
+  const auto trace = Must(sim::CaptureStep(resolved, rank)).trace;
   return Must(sim::SimulateMemory(trace, options)).peak_requested_bytes;
 }
 
-int64_t Measure(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+int64_t Measure(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
   const int64_t before = comm::CpuLiveBytes();  // of nobody's step
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+  auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
   for (int64_t i = 0; i < 2; ++i) {
-    FillInputs(step->inputs(), test_case, dims, rank, i);
+    FillInputs(step->inputs(), test_case, resolved, rank, i);
     comm::ResetCpuPeakBytes();
     Must(step->Run());
   }
@@ -45,9 +45,9 @@ int64_t Measure(const Case& test_case, int64_t rank, const parallel::ParallelDim
 }
 
 Peaks Run(const Case& test_case) {
-  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
+  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
     comm::InstallCpuMemoryCounter();
-    const Peaks peaks{Predict(test_case, rank, dims), Measure(test_case, rank, dims)};
+    const Peaks peaks{Predict(test_case, rank, resolved), Measure(test_case, rank, resolved)};
     return std::string(reinterpret_cast<const char*>(&peaks), sizeof peaks);
   });
   Peaks worst;

@@ -57,12 +57,12 @@ void Pin(int64_t rank) {
   }
 }
 
-double Measure(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+double Measure(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
   Pin(rank);
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+  auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
   std::vector<double> seconds;
   for (int64_t i = 0; i < 12; ++i) {
-    FillInputs(step->inputs(), test_case, dims, rank, i);
+    FillInputs(step->inputs(), test_case, resolved, rank, i);
     const auto begin = std::chrono::steady_clock::now();
     Must(step->Run());
     const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -82,8 +82,8 @@ double Predict(const Case& test_case) {
 
 double MeasureOnce(const Case& test_case) {
   double slowest = 0;
-  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
-    const double seconds = Measure(test_case, rank, dims);
+  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    const double seconds = Measure(test_case, rank, resolved);
     return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   });
   for (const std::string& bytes : results) {
@@ -100,7 +100,7 @@ double PredictOnce(const Case& test_case) {
   Case alone = test_case;
   alone.recipe = Reference(test_case).recipe;
   alone.world_size = 1;
-  const auto predicted = RunCase(alone, [&](int64_t, comm::Runtime&, const parallel::ParallelDims&) {
+  const auto predicted = RunCase(alone, [&](int64_t, comm::Runtime&, const parallel::ResolvedRecipe&) {
     const double seconds = Predict(test_case);
     return std::string(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   });

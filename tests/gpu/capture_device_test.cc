@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "simulator/capture/capture.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/device_differences.h"
@@ -50,11 +50,11 @@ void Print(const std::vector<std::string>& lines) {
 }
 
 Recording Record(const Case& test_case, c10::Device device, int64_t (*count)()) {
-  const auto dims = Must(parallel::ParallelDims::Create(test_case.recipe, test_case.model, 1));
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, device, /*materialize=*/true));
+  const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, 1));
+  auto step = Must(train::TrainStep::Build(resolved, device, /*materialize=*/true));
   Recording result;
-  result.captured = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, 0)).trace;
-  FillDeviceInputs(step->inputs(), test_case, dims, 0, 0);
+  result.captured = Must(sim::CaptureStep(resolved, 0)).trace;
+  FillDeviceInputs(step->inputs(), test_case, resolved, 0, 0);
   Must(step->Run());  // whatever is made once is there now
   CountingRunner runner(count);
   graph::Recorder recorder(&runner);
@@ -131,8 +131,8 @@ TEST(CaptureOperators, HaveKernelsOfCudaWhereTheyHaveKernelsOfTheCpu) {
   auto& dispatcher = c10::Dispatcher::singleton();
   std::set<std::string> names;
   for (const Case& test_case : integration::ParityCases()) {
-    const auto dims = Must(parallel::ParallelDims::Create(test_case.recipe, test_case.model, test_case.world_size));
-    const graph::Trace trace = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, test_case.world_size - 1)).trace;
+    const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
+    const graph::Trace trace = Must(sim::CaptureStep(resolved, test_case.world_size - 1)).trace;
     for (const graph::Operator& op : trace.operators) names.insert(op.name);
   }
   EXPECT_GT(names.size(), 40u);
@@ -154,9 +154,9 @@ TEST(CaptureOperators, HaveKernelsOfCudaWhereTheyHaveKernelsOfTheCpu) {
 class CaptureComparison : public ::testing::Test {
  protected:
   CaptureComparison() {
-    std::vector<graph::Group> groups;
+    std::vector<mesh::Group> groups;
     for (const char* name : {"world", "pp", "dp_replicate", "dp_shard", "tp", "dp"}) groups.push_back({name, {0}});
-    const comm::CommunicatorFactory none = [](const graph::Group&, int64_t,
+    const comm::CommunicatorFactory none = [](const mesh::Group&, int64_t,
                                               int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
       return absl::InternalError("a world of one has no group to connect");
     };

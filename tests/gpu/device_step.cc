@@ -4,12 +4,12 @@
 
 namespace legoai::gpu {
 
-void FillDeviceInputs(train::StepInputs& inputs, const integration::Case& test_case, const parallel::ParallelDims& dims,
+void FillDeviceInputs(train::StepInputs& inputs, const integration::Case& test_case, const parallel::ResolvedRecipe& resolved,
                       int64_t rank, int64_t step) {
   const auto on_host = [](const at::Tensor& tensor) { return at::empty_like(tensor, at::TensorOptions().device(at::kCPU)); };
   train::StepInputs host{on_host(inputs.tokens), on_host(inputs.targets), on_host(inputs.samples), on_host(inputs.rng),
                          on_host(inputs.learning_rate)};
-  integration::FillInputs(host, test_case, dims, rank, step);
+  integration::FillInputs(host, test_case, resolved, rank, step);
   inputs.tokens.copy_(host.tokens);
   inputs.targets.copy_(host.targets);
   inputs.samples.copy_(host.samples);

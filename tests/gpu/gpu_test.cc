@@ -132,11 +132,11 @@ void ResetPeak() { Allocator()->resetPeakStats(0); }
 void Synchronize() { at::detail::getCUDAHooks().deviceSynchronize(0); }
 
 std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin) {
-  std::vector<graph::Group> groups;
+  std::vector<mesh::Group> groups;
   for (const char* name : {"world", "pp", "dp_replicate", "dp_shard", "tp", "dp"}) groups.push_back({name, {0}});
-  const comm::CommunicatorFactory none = [](const graph::Group& group, int64_t,
+  const comm::CommunicatorFactory none = [](const mesh::Group& group, int64_t,
                                             int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
-    return absl::InternalError("a world of one has no group to connect: " + group.name);
+    return absl::InternalError("a world of one has no group to connect: " + std::string(mesh::NameOf(group.dim)));
   };
   auto runtime = comm::Runtime::Create(0, groups, plugin.make_streams(), none);
   if (!runtime.ok()) throw std::runtime_error(runtime.status().ToString());

@@ -17,9 +17,9 @@
 namespace legoai::gpu {
 namespace {
 
-using comm::testing::Mesh;
 using integration::Case;
 using integration::Must;
+using mesh::Mesh;
 
 constexpr int kRanks = 2, kSteps = 3, kLimitSeconds = 50;  // below what the check allows a test
 
@@ -77,7 +77,7 @@ TEST_F(NcclOneCard, RanksThatShareItAreRefusedWithRankGpuAndRemedy) {
 
 TEST(NcclRank, DISABLED_Collectives) {
   const int rank = RankOfSelf();
-  auto runtime = Connect(Plugin(rank), {.shard = kRanks});
+  auto runtime = Connect(Plugin(rank), {.dp_shard = kRanks});
   comm::RuntimeScope scope(runtime.get());
   const int64_t group = runtime->GroupId("dp_shard");
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -111,7 +111,7 @@ TEST_F(NcclRanks, CollectivesOfTwo) {
 // Rank 1 dies between two collectives; rank 0 hears of it by NCCL, or by the time-out of 5 s, and ends.
 TEST(NcclRank, DISABLED_LosesItsPeer) {
   const int rank = RankOfSelf();
-  auto runtime = Connect(Plugin(rank), {.shard = kRanks}, std::chrono::seconds(5));
+  auto runtime = Connect(Plugin(rank), {.dp_shard = kRanks}, std::chrono::seconds(5));
   const auto start = std::chrono::steady_clock::now();
   {
     comm::RuntimeScope scope(runtime.get());
@@ -176,13 +176,14 @@ std::vector<float> ReadLosses(const std::string& text) {
 TEST(NcclRank, DISABLED_Trains) {
   const Case test_case = CaseOfEnvironment();
   const int rank = RankOfSelf();
-  const auto dims = Must(parallel::ParallelDims::Create(test_case.recipe, test_case.model, test_case.world_size));
-  auto runtime = Connect(Plugin(rank), {dims.pp(), dims.replicate(), dims.shard(), dims.tp()});
+  const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
+  auto runtime =
+      Connect(Plugin(rank), {resolved.mesh().pp, resolved.mesh().dp_replicate, resolved.mesh().dp_shard, resolved.mesh().tp});
   comm::RuntimeScope scope(runtime.get());
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, c10::Device(c10::kCUDA, rank), true));
+  auto step = Must(train::TrainStep::Build(resolved, c10::Device(c10::kCUDA, rank), true));
   std::vector<float> losses;
   for (int i = 0; i < kSteps; ++i) {
-    FillDeviceInputs(step->inputs(), test_case, dims, rank, i);
+    FillDeviceInputs(step->inputs(), test_case, resolved, rank, i);
     losses.push_back(Must(step->Run()).loss.item<float>());
   }
   TellLosses(losses);

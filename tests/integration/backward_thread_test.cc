@@ -73,11 +73,11 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
-  const graph::Trace captured = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
+void CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
+  auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+  const graph::Trace captured = Must(sim::CaptureStep(resolved, rank)).trace;
   OtherThreadEngine::Install();
-  FillInputs(step->inputs(), test_case, dims, rank, 0);
+  FillInputs(step->inputs(), test_case, resolved, rank, 0);
   Must(step->Run());
   graph::Recorder recorder;
   recorder.SetRecording(false);
@@ -90,8 +90,8 @@ void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims
 class BackwardThreadTest : public testing::TestWithParam<Case> {};
 
 TEST_P(BackwardThreadTest, ABackwardOnAnotherThreadIsRecordedAlike) {
-  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
-    CheckRank(GetParam(), rank, dims);
+  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    CheckRank(GetParam(), rank, resolved);
     return std::string();
   });
 }

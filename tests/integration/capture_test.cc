@@ -42,19 +42,19 @@ train::TrainStep::Result RunEager(train::TrainStep& step, bool record, const gra
   return result;
 }
 
-void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+void CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
   // Built first: it takes the event numbers that a capture's step takes.
-  auto eager = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
-  auto executed = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
-  const graph::Trace trace = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
+  auto eager = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+  auto executed = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+  const graph::Trace trace = Must(sim::CaptureStep(resolved, rank)).trace;
   EXPECT_THAT(trace.warnings, IsEmpty());
   EXPECT_THAT(graph::Races(trace), IsEmpty());
   EXPECT_THAT(graph::BadReads(trace), IsEmpty());
   auto executor = Must(graph::Executor::Create(trace, at::kCPU));
   for (const auto& state : executed->State()) Must(executor->Bind(state.name, state.tensor));
   for (int64_t i = 0; i < kSteps; ++i) {
-    FillInputs(eager->inputs(), test_case, dims, rank, i);
-    FillInputs(executed->inputs(), test_case, dims, rank, i);
+    FillInputs(eager->inputs(), test_case, resolved, rank, i);
+    FillInputs(executed->inputs(), test_case, resolved, rank, i);
     const auto result = RunEager(*eager, i == kRecordedStep, trace);
     Must(executor->Run());
     EXPECT_TRUE(SameBits(result.loss, Must(executor->Output("loss")))) << "loss of step " << i;
@@ -66,8 +66,8 @@ void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims
 class CaptureTest : public testing::TestWithParam<Case> {};
 
 TEST_P(CaptureTest, TheCapturedStepIsTheRealOneAndExecutes) {
-  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
-    CheckRank(GetParam(), rank, dims);
+  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    CheckRank(GetParam(), rank, resolved);
     return std::string();
   });
 }

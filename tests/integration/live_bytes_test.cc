@@ -43,12 +43,12 @@ std::vector<int64_t> LiveBytes(const graph::Trace& trace) {
   return before_operators;
 }
 
-void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims& dims) {
+void CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedRecipe& resolved) {
   comm::InstallCpuMemoryCounter();
-  const graph::Trace captured = Must(sim::CaptureStep(test_case.model, test_case.recipe, dims, rank)).trace;
+  const graph::Trace captured = Must(sim::CaptureStep(resolved, rank)).trace;
   const int64_t others = comm::CpuLiveBytes();  // of nobody's step
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
-  FillInputs(step->inputs(), test_case, dims, rank, 0);
+  auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+  FillInputs(step->inputs(), test_case, resolved, rank, 0);
   Must(step->Run());  // whatever is made once is there now
   CountingRunner runner;
   graph::Recorder recorder(&runner);
@@ -71,8 +71,8 @@ void CheckRank(const Case& test_case, int64_t rank, const parallel::ParallelDims
 class LiveBytesTest : public testing::TestWithParam<Case> {};
 
 TEST_P(LiveBytesTest, TheTraceHoldsWhatTheAllocatorCounts) {
-  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
-    CheckRank(GetParam(), rank, dims);
+  RunCase(GetParam(), [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    CheckRank(GetParam(), rank, resolved);
     return std::string();
   });
 }

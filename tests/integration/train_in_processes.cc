@@ -122,16 +122,16 @@ uint64_t Mix(uint64_t x) {  // splitmix64
 
 int64_t Token(int64_t sample, int64_t position, int64_t vocab) { return Mix(sample * 1000003 + position) % vocab; }
 
-std::string TrainOneRank(const Case& test_case, int64_t steps, int64_t rank, const parallel::ParallelDims& dims) {
-  auto step = Must(train::TrainStep::Build(test_case.model, test_case.recipe, dims, at::kCPU, /*materialize=*/true));
+std::string TrainOneRank(const Case& test_case, int64_t steps, int64_t rank, const parallel::ResolvedRecipe& resolved) {
+  auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
   Writer out;
-  FillInputs(step->inputs(), test_case, dims, rank, 0);
+  FillInputs(step->inputs(), test_case, resolved, rank, 0);
   Must(step->ForwardBackward());
   WriteTensors(out, step->model(), &model::Parameter::grad);
   step->ReleaseGradients();
   std::vector<float> losses, norms;
   for (int64_t i = 0; i < steps; ++i) {
-    FillInputs(step->inputs(), test_case, dims, rank, i);
+    FillInputs(step->inputs(), test_case, resolved, rank, i);
     const auto result = Must(step->Run());
     losses.push_back(*result.loss.const_data_ptr<float>());
     norms.push_back(*result.grad_norm.const_data_ptr<float>());
@@ -144,14 +144,15 @@ std::string TrainOneRank(const Case& test_case, int64_t steps, int64_t rank, con
 
 }  // namespace
 
-void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ParallelDims& dims, int64_t rank,
+void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ResolvedRecipe& resolved, int64_t rank,
                 int64_t step) {
-  const data::Layout layout{dims.DataParallelRank(rank), dims.dp(), dims.local_batch(), dims.accumulation()};
-  const auto samples = data::SamplesOfStep(layout, step * dims.global_batch());
+  const data::Layout layout{resolved.mesh().IndexOf(mesh::Dim::kDp, rank), resolved.mesh().dp(), resolved.local_batch(),
+                            resolved.accumulation()};
+  const auto samples = data::SamplesOfStep(layout, step * resolved.global_batch());
   auto* tokens = inputs.tokens.mutable_data_ptr<int64_t>();
   auto* targets = inputs.targets.mutable_data_ptr<int64_t>();
   auto* rows = inputs.samples.mutable_data_ptr<int64_t>();
-  const int64_t vocab = test_case.model.vocab_size(), length = dims.seq_len();
+  const int64_t vocab = test_case.model.vocab_size(), length = resolved.seq_len();
   for (size_t row = 0; row < samples.size(); ++row) {
     rows[row] = samples[row];
     for (int64_t t = 0; t < length; ++t) {
@@ -166,14 +167,14 @@ void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel
 }
 
 std::vector<std::string> RunCase(const Case& test_case, const RankBody& body) {
-  const auto dims = Must(parallel::ParallelDims::Create(test_case.recipe, test_case.model, test_case.world_size));
-  const comm::testing::Mesh mesh{dims.pp(), dims.replicate(), dims.shard(), dims.tp()};
-  return comm::testing::RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, dims); });
+  const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
+  const mesh::Mesh mesh{resolved.mesh().pp, resolved.mesh().dp_replicate, resolved.mesh().dp_shard, resolved.mesh().tp};
+  return comm::testing::RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, resolved); });
 }
 
 Training Train(const Case& test_case, int64_t steps) {
-  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ParallelDims& dims) {
-    return TrainOneRank(test_case, steps, rank, dims);
+  const auto results = RunCase(test_case, [&](int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe& resolved) {
+    return TrainOneRank(test_case, steps, rank, resolved);
   });
   Training training;
   for (const std::string& bytes : results) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "tests/integration/cases.h"
 #include "worker/comm/runtime.h"
 #include "worker/train/train_step.h"
@@ -29,11 +29,12 @@ struct Training {
 Training Train(const Case& test_case, int64_t steps);
 
 // What one rank does: in a process of its own, on real tensors. Gives back bytes.
-using RankBody = std::function<std::string(int64_t rank, comm::Runtime&, const parallel::ParallelDims&)>;
+using RankBody = std::function<std::string(int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe&)>;
 std::vector<std::string> RunCase(const Case& test_case, const RankBody& body);
 
 // Sets the inputs of `step` (from 0): tokens that are a function of sample and position, learning rate, dropout's state.
-void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ParallelDims& dims, int64_t rank, int64_t step);
+void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel::ResolvedRecipe& resolved, int64_t rank,
+                int64_t step);
 
 // The value, or an exception: for what runs in a rank's process, where it fails the test, and for benchmarks.
 template <class T>

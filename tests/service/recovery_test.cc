@@ -9,7 +9,7 @@
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 #include "core/process/run_directory.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
 
@@ -63,7 +63,8 @@ class RecoveryTest : public ServiceTest {
       const auto reader = checkpoint::CheckpointReader::Open(checkpoint.directory(), checkpoint.step(), "");
       ASSERT_TRUE(reader.ok()) << reader.status();
       const v1::Training& training = reader->manifest().recipe().training();
-      const auto layout = parallel::ParallelDims::Create(reader->manifest().recipe(), reader->manifest().model(), first ? 2 : 1);
+      const auto layout =
+          parallel::ResolvedRecipe::Create(reader->manifest().recipe(), reader->manifest().model(), first ? 2 : 1);
       ASSERT_TRUE(layout.ok()) << layout.status();
       EXPECT_EQ(layout->dp(), first ? 2 : 1);
       EXPECT_EQ(reader->manifest().next_sample(), checkpoint.step() * kGlobalBatch);

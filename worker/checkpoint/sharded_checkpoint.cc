@@ -31,10 +31,10 @@ absl::StatusOr<v1::DType> TypeOf(const ShardedTensor& part) {
 bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
   const bool empty = Volume(part.spec.global_shape) == 0;  // a tensor without elements is kept by name, type and shape
   if (part.spec.Elements() == 0 && !empty) return false;
-  for (const char* dimension : {"dp_replicate", "dp_shard", "tp"}) {
-    if (!part.spec.IsShardedOver(dimension) && runtime.GroupRank(runtime.GroupId(dimension)) != 0) return false;
+  for (const mesh::Dim dim : {mesh::Dim::kDpReplicate, mesh::Dim::kDpShard, mesh::Dim::kTp}) {
+    if (!part.spec.IsShardedOver(dim) && runtime.GroupRank(runtime.GroupId(dim)) != 0) return false;
   }
-  return !part.on_all_stages || runtime.GroupRank(runtime.GroupId("pp")) == 0;
+  return !part.on_all_stages || runtime.GroupRank(runtime.GroupId(mesh::Dim::kPp)) == 0;
 }
 
 // Sum over all ranks.
@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> Sum(int64_t value, const comm::Runtime& runtime, c10::De
   int64_t sum = 0;
   const absl::Status status = comm::CatchStatus([&] {
     at::Tensor total = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device));
-    comm::AllReduce(total, runtime.GroupId("world"));
+    comm::AllReduce(total, runtime.GroupId(mesh::Dim::kWorld));
     sum = total.item<int64_t>();
     return absl::OkStatus();
   });
@@ -117,7 +117,7 @@ absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::Check
   status = Agree(WriteParts(StepDirectory(root, step), tensors, callbacks.written, runtime), callbacks, runtime, device);
   std::string digest;
   if (status.ok() && first) {
-    auto prepared = WriteManifest(root, facts, runtime.GroupSize(runtime.GroupId("world")));
+    auto prepared = WriteManifest(root, facts, runtime.GroupSize(runtime.GroupId(mesh::Dim::kWorld)));
     status = prepared.status();
     if (prepared.ok()) digest = *std::move(prepared);
   }

@@ -25,8 +25,8 @@ namespace legoai::checkpoint {
 namespace {
 
 using comm::Runtime;
-using comm::testing::Mesh;
 using comm::testing::RunRanks;
+using mesh::Mesh;
 
 // A global tensor, and how tensor parallelism cuts it before FSDP cuts dimension 0.
 struct Description {
@@ -95,8 +95,13 @@ absl::Status Save(const std::string& root, int64_t step, const std::vector<Shard
 }
 
 TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
-  const Mesh meshes[] = {
-      {}, {.shard = 2}, {.tp = 2}, {.pp = 2, .shard = 2}, {.replicate = 2, .shard = 2}, {.shard = 2, .tp = 2}, {.shard = 4}};
+  const Mesh meshes[] = {{},
+                         {.dp_shard = 2},
+                         {.tp = 2},
+                         {.pp = 2, .dp_shard = 2},
+                         {.dp_replicate = 2, .dp_shard = 2},
+                         {.dp_shard = 2, .tp = 2},
+                         {.dp_shard = 4}};
   const std::string root = FreshRoot();
   int64_t step = 0;
   for (const Mesh& saver : meshes) {
@@ -128,7 +133,7 @@ TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
 // Whoever decides may take days: until then it is whole, and nobody finds it.
 TEST(ShardedCheckpoint, CountsOnceItIsCommitted) {
   const std::string root = FreshRoot();
-  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
     for (const int64_t step : {3, 4}) {
       const auto digest = SaveSharded(root, Facts(step), Parts(runtime, true), runtime, {});
@@ -155,7 +160,7 @@ TEST(ShardedCheckpoint, CountsOnceItIsCommitted) {
 // checkpoint before it is kept.
 TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {
   const std::string root = FreshRoot();
-  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
     EXPECT_EQ(Save(root, 1, Parts(runtime, true), runtime), absl::OkStatus());
     std::vector<ShardedTensor> parts = Parts(runtime, true);
@@ -172,7 +177,7 @@ TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {
 // the step is left, and the checkpoint before it is whole.
 TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
   const std::string root = FreshRoot();
-  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
     EXPECT_EQ(Save(root, 1, Parts(runtime, true), runtime), absl::OkStatus());
     std::optional<FileSizeLimit> limit;
@@ -193,7 +198,7 @@ TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
 // So that they can wait for room together. The device that is always full takes the place of rank 1's file.
 TEST(ShardedCheckpoint, AllRanksHearThatTheDiskIsFull) {
   const std::string root = FreshRoot();
-  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
     SaveCallbacks callbacks;
     callbacks.meet = [&] {
@@ -221,7 +226,7 @@ TEST(ShardedCheckpoint, NoCollectiveWaitsForASlowWriter) {
     return condition();
   };
   const std::string root = FreshRoot();
-  RunRanks({.shard = 2}, [&](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
     comm::RuntimeScope scope(&runtime);
     SaveCallbacks callbacks;
     int64_t mine = 0;

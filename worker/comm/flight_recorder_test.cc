@@ -25,8 +25,8 @@ namespace {
 
 std::string TempPath(const char* name) { return std::string(getenv("TEST_TMPDIR")) + "/" + name; }
 
-std::unique_ptr<FlightRecorder> MakeRecorder(const std::string& path, const testing::Mesh& mesh, int64_t capacity) {
-  auto ring = FlightRing::Create(path, 0, mesh.World(), mesh.Groups(0), capacity, "gloo", 5000);
+std::unique_ptr<FlightRecorder> MakeRecorder(const std::string& path, const mesh::Mesh& mesh, int64_t capacity) {
+  auto ring = FlightRing::Create(path, 0, mesh.world(), mesh.Groups(0), capacity, "gloo", 5000);
   EXPECT_TRUE(ring.ok()) << ring.status();
   return std::make_unique<FlightRecorder>(*std::move(ring));
 }
@@ -44,7 +44,7 @@ CommObserver::Call Call(const char* kind, int64_t group, int64_t peer = -1) {
 
 TEST(FlightRecorder, KeepsTheLastCallsWithTheirStates) {
   const std::string path = TempPath("ring");
-  const testing::Mesh mesh{.pp = 2, .shard = 2};
+  const mesh::Mesh mesh{.pp = 2, .dp_shard = 2};
   auto recorder = MakeRecorder(path, mesh, 4);
   for (int i = 0; i < 3; ++i) recorder->Completed(recorder->Created(Call("all_gather", 3)), 0, nullptr);
   recorder->Created(Call("send", 1, 1));
@@ -70,7 +70,7 @@ TEST(FlightRecorder, KeepsTheLastCallsWithTheirStates) {
 
 TEST(FlightRecorder, JsonRoundTrips) {
   const std::string path = TempPath("json_ring");
-  auto recorder = MakeRecorder(path, {.shard = 2}, 8);
+  auto recorder = MakeRecorder(path, {.dp_shard = 2}, 8);
   recorder->Completed(recorder->Created(Call("reduce_scatter", 3)), 0, nullptr);
   recorder->Created(Call("all_gather", 3));
   auto dump = ReadFlightRing(path, "timeout");
@@ -102,7 +102,7 @@ TEST(FlightRecorder, IsReadableAfterTheProcessWasKilled) {
   const std::string path = TempPath("killed_ring");
   pid_t child = fork();
   if (child == 0) {
-    auto recorder = MakeRecorder(path, {.shard = 2}, 8);
+    auto recorder = MakeRecorder(path, {.dp_shard = 2}, 8);
     recorder->Started(recorder->Created(Call("all_gather", 3)), 0, nullptr);
     raise(SIGKILL);
   }
@@ -127,7 +127,7 @@ TEST(FlightRecorder, RefusesOtherFiles) {
 TEST(FlightRecorder, ADamagedRingIsReadAsFarAsItGoes) {
   const std::string path = TempPath("damaged_ring");
   {
-    auto recorder = MakeRecorder(path, {.shard = 2}, 4);
+    auto recorder = MakeRecorder(path, {.dp_shard = 2}, 4);
     for (int i = 0; i < 4; ++i) recorder->Created(Call("all_gather", 3));
   }
   const size_t bytes = std::filesystem::file_size(path), records = bytes - 4 * sizeof(FlightRing::Record);
@@ -148,8 +148,8 @@ TEST(FlightRecorder, ADamagedRingIsReadAsFarAsItGoes) {
 // A runtime of one rank, on which a recorder looks.
 std::unique_ptr<Runtime> Alone(FlightRecorder* recorder) {
   auto runtime = Runtime::Create(
-      0, testing::Mesh{}.Groups(0), MakeThreadStreams(),
-      [](const graph::Group&, int64_t, int64_t) {
+      0, mesh::Mesh{}.Groups(0), MakeThreadStreams(),
+      [](const mesh::Group&, int64_t, int64_t) {
         return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
       },
       recorder);
@@ -158,7 +158,7 @@ std::unique_ptr<Runtime> Alone(FlightRecorder* recorder) {
 }
 
 TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
-  const testing::Mesh mesh{.shard = 2};
+  const mesh::Mesh mesh{.dp_shard = 2};
   auto recorder = MakeRecorder(TempPath("runtime_ring"), mesh, 8);
   const auto runtime = Alone(recorder.get());
   RuntimeScope scope(runtime.get());
@@ -275,8 +275,8 @@ TEST(FlightRecorder, WhatIsOnlyEnqueuedIsNotCompleted) {
   auto owned = std::make_unique<EnqueuingStreams>();
   EnqueuingStreams& device = *owned;
   auto runtime = Runtime::Create(
-      0, testing::Mesh{}.Groups(0), std::move(owned),
-      [](const graph::Group&, int64_t, int64_t) {
+      0, mesh::Mesh{}.Groups(0), std::move(owned),
+      [](const mesh::Group&, int64_t, int64_t) {
         return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
       },
       recorder.get());

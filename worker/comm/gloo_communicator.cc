@@ -263,19 +263,19 @@ std::shared_ptr<gloo::transport::Device> CreateYieldingDevice(const gloo::transp
   return device;
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Connect(const Rendezvous& rendezvous, const graph::Group& group, int64_t rank,
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(const Rendezvous& rendezvous, const mesh::Group& group, int64_t rank,
                                                       int64_t channel) {
-  const std::string key = absl::StrCat(group.name, "/", group.ranks.front(), "/", channel);
+  const std::string key = absl::StrCat(mesh::NameOf(group.dim), "/", group.ranks.first, "/", channel);
   std::unique_ptr<Communicator> communicator;
   absl::Status status = Guard(absl::StrCat("connecting group ", key), [&] {
-    auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(group.ranks.size()));
+    auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(group.ranks.size));
     context->setTimeout(rendezvous.options.connect_timeout);
     TorchStore base(rendezvous.store);
     gloo::rendezvous::PrefixStore store(key, base);
     auto device = rendezvous.device;
     context->connectFullMesh(store, device);
     context->setTimeout(rendezvous.options.timeout);
-    communicator = std::make_unique<GlooCommunicator>(group.name, std::move(context), rendezvous.options.timeout);
+    communicator = std::make_unique<GlooCommunicator>(mesh::NameOf(group.dim), std::move(context), rendezvous.options.timeout);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
@@ -295,7 +295,7 @@ absl::StatusOr<CommunicatorFactory> MakeGlooFactory(const RendezvousOptions& opt
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  return CommunicatorFactory([rendezvous](const graph::Group& group, int64_t rank, int64_t channel) {
+  return CommunicatorFactory([rendezvous](const mesh::Group& group, int64_t rank, int64_t channel) {
     return Connect(*rendezvous, group, rank, channel);
   });
 }

@@ -12,14 +12,14 @@
 namespace legoai::comm {
 namespace {
 
-using testing::Mesh;
+using mesh::Mesh;
 using testing::RunRanks;
 
 float At(const at::Tensor& tensor, int64_t i) { return tensor.to(at::kFloat).const_data_ptr<float>()[i]; }
 
 TEST(Collectives, GiveWhatTheirNamesSay) {
   for (int64_t world : {1, 2, 3, 4}) {
-    RunRanks({.shard = world}, [world](int64_t rank, Runtime& runtime) {
+    RunRanks({.dp_shard = world}, [world](int64_t rank, Runtime& runtime) {
       const int64_t group = runtime.GroupId("dp_shard");
       for (auto dtype : {at::kFloat, at::kBFloat16}) {
         auto gathered = at::empty({world * 3}, dtype);
@@ -55,7 +55,7 @@ TEST(Collectives, GiveWhatTheirNamesSay) {
 }
 
 TEST(Collectives, SideStreamsAreOrderedByEvents) {
-  RunRanks({.shard = 2}, [](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [](int64_t rank, Runtime& runtime) {
     const int64_t group = runtime.GroupId("dp_shard"), fork = runtime.NewEvent(), done = runtime.NewEvent();
     auto out = at::empty({1 << 20});
     for (int round = 0; round < 20; ++round) {
@@ -101,7 +101,7 @@ TEST(Messages, ArriveInOrderOnBothDirections) {
 }
 
 TEST(Lifetimes, StoragesAreHeldUntilTheComputeStreamWaits) {
-  auto runtime = Runtime::Create(0, Mesh{.replicate = 2, .shard = 2}.Groups(0), MakeFakeStreams(), nullptr);
+  auto runtime = Runtime::Create(0, Mesh{.dp_replicate = 2, .dp_shard = 2}.Groups(0), MakeFakeStreams(), nullptr);
   ASSERT_TRUE(runtime.ok());
   RuntimeScope scope(runtime->get());
   const int64_t group = (*runtime)->GroupId("dp_shard");
@@ -130,7 +130,7 @@ TEST(Resize, ViewsSeeTheNewMemory) {
   auto view = tensor.narrow(0, 4, 4);
   ResizeStorage(tensor, 0);
   EXPECT_EQ(view.storage().nbytes(), 0u);
-  auto runtime = Runtime::Create(0, Mesh{}.Groups(0), MakeThreadStreams(), [](const graph::Group&, int64_t, int64_t) {
+  auto runtime = Runtime::Create(0, Mesh{}.Groups(0), MakeThreadStreams(), [](const mesh::Group&, int64_t, int64_t) {
     return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
   });
   RuntimeScope scope(runtime->get());
@@ -141,7 +141,7 @@ TEST(Resize, ViewsSeeTheNewMemory) {
 }
 
 TEST(Errors, ALostPeerIsAnErrorNotAHang) {
-  RunRanks({.shard = 2}, [](int64_t rank, Runtime& runtime) {
+  RunRanks({.dp_shard = 2}, [](int64_t rank, Runtime& runtime) {
     auto tensor = at::zeros({4});
     AllReduce(tensor, runtime.GroupId("dp_shard"));  // the other has connected all its groups
     if (rank == 1) _exit(0);

@@ -17,11 +17,16 @@ namespace {
 Runtime* g_runtime = nullptr;  // set by RuntimeScope alone
 thread_local int64_t t_stream = kCompute;
 
-// Which channels a group needs, by the mesh dimension's name. Every group serves the compute stream.
-std::vector<int64_t> ChannelsOf(const std::string& group) {
-  if (group == "dp_shard") return {kCompute, kAllGather, kReduceScatter};
-  if (group == "dp_replicate") return {kCompute, kReplicate};
-  if (group == "pp") return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
+// Which channels a group needs. Every group serves the compute stream.
+std::vector<int64_t> ChannelsOf(mesh::Dim dim) {
+  switch (dim) {
+    case mesh::Dim::kDpShard: return {kCompute, kAllGather, kReduceScatter};
+    case mesh::Dim::kDpReplicate: return {kCompute, kReplicate};
+    case mesh::Dim::kPp: return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
+    case mesh::Dim::kWorld:
+    case mesh::Dim::kTp:
+    case mesh::Dim::kDp: break;
+  }
   return {kCompute};
 }
 
@@ -72,14 +77,14 @@ struct Runtime::State {
   }
 };
 
-Runtime::Runtime(int64_t rank, std::vector<graph::Group> groups)
+Runtime::Runtime(int64_t rank, std::vector<mesh::Group> groups)
     : rank_(rank), groups_(std::move(groups)), state_(std::make_unique<State>()) {}
 
 Runtime::~Runtime() {
   if (state_->streams) (void)Drain();
 }
 
-absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vector<graph::Group> groups,
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vector<mesh::Group> groups,
                                                          std::unique_ptr<Streams> streams, CommunicatorFactory factory,
                                                          CommObserver* observer) {
   std::unique_ptr<Runtime> runtime(new Runtime(rank, std::move(groups)));
@@ -90,14 +95,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
   state.fake = state.factory == nullptr;
   bool has_peers = false;
   for (size_t id = 0; id < runtime->groups_.size(); ++id) {
-    const graph::Group& group = runtime->groups_[id];
-    auto self = std::find(group.ranks.begin(), group.ranks.end(), rank);
-    TORCH_CHECK(self != group.ranks.end(), "rank ", rank, " is not in its own group ", group.name);
-    const int64_t index = self - group.ranks.begin();
+    const mesh::Group& group = runtime->groups_[id];
+    const int64_t index = group.ranks.IndexOf(rank);
+    TORCH_CHECK(index >= 0, "rank ", rank, " is not in its own group ", mesh::NameOf(group.dim));
     runtime->group_ranks_.push_back(index);
     if (state.fake) continue;
-    for (int64_t channel : ChannelsOf(group.name)) {
-      if (group.ranks.size() == 1) {
+    for (int64_t channel : ChannelsOf(group.dim)) {
+      if (group.ranks.size == 1) {
         state.communicators[{id, channel}] = MakeLocalCommunicator(state.streams.get());
         continue;
       }
@@ -111,14 +115,14 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
 }
 
 bool Runtime::fake() const { return state_->fake; }
-int64_t Runtime::GroupSize(int64_t group) const { return static_cast<int64_t>(groups_.at(group).ranks.size()); }
+int64_t Runtime::GroupSize(int64_t group) const { return groups_.at(group).ranks.size; }
 int64_t Runtime::GroupRank(int64_t group) const { return group_ranks_.at(group); }
 
-int64_t Runtime::GroupId(const std::string& name) const {
+int64_t Runtime::GroupId(mesh::Dim dim) const {
   for (size_t id = 0; id < groups_.size(); ++id) {
-    if (groups_[id].name == name) return static_cast<int64_t>(id);
+    if (groups_[id].dim == dim) return static_cast<int64_t>(id);
   }
-  TORCH_CHECK(false, "no communicator group is called ", name);
+  TORCH_CHECK(false, "there is no communicator group ", mesh::NameOf(dim));
 }
 
 absl::Status Runtime::Communicate(const CommObserver::Call& call, std::vector<c10::Storage> storages,
@@ -129,8 +133,8 @@ absl::Status Runtime::Communicate(const CommObserver::Call& call, std::vector<c1
   if (state_->fake) return absl::OkStatus();
   auto it = state_->communicators.find({call.group, ChannelOfStream(stream)});
   if (it == state_->communicators.end()) {
-    return absl::InvalidArgumentError(std::string("group ") + groups_.at(call.group).name + " has no communicator for stream " +
-                                      StreamName(stream));
+    return absl::InvalidArgumentError(std::string("group ") + mesh::NameOf(groups_.at(call.group).dim) +
+                                      " has no communicator for stream " + StreamName(stream));
   }
   CommObserver* observer = state_->observer;
   const int64_t id = observer ? observer->Created(call) : 0;

@@ -1,7 +1,7 @@
 // What the dispatcher operators of ops.h act on: this process's rank, groups, communicators and streams. Real or fake; the
 // trainer's code is the same on both (decisions 4, 6, 7).
 //
-// Groups are numbered as ParallelDims::Groups(rank) lists them; every rank has the same numbers. One runtime is current at a
+// Groups are numbered as Mesh::Groups lists them; every rank has the same numbers. One runtime is current at a
 // time (RuntimeScope). Used from the dispatching thread only.
 #pragma once
 
@@ -29,7 +29,7 @@ int64_t ChannelOfStream(int64_t stream);
 
 // Makes the communicator of (group, channel), in the same order on every rank.
 using CommunicatorFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const graph::Group& group, int64_t group_rank, int64_t channel)>;
+    std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const mesh::Group& group, int64_t group_rank, int64_t channel)>;
 
 // Told of every collective and point-to-point message; the flight recorder is one. Called from the dispatching thread
 // (Created) and from the stream that runs it (Started, Completed), which gives a mark where it has only enqueued the call: what
@@ -52,17 +52,17 @@ class CommObserver {
 class Runtime {
  public:
   // `factory` may be null: a fake runtime, whose communication does nothing. `observer` is not owned and may be null.
-  static absl::StatusOr<std::unique_ptr<Runtime>> Create(int64_t rank, std::vector<graph::Group> groups,
+  static absl::StatusOr<std::unique_ptr<Runtime>> Create(int64_t rank, std::vector<mesh::Group> groups,
                                                          std::unique_ptr<Streams> streams, CommunicatorFactory factory,
                                                          CommObserver* observer = nullptr);
   ~Runtime();
 
   int64_t rank() const { return rank_; }
-  const std::vector<graph::Group>& groups() const { return groups_; }
+  const std::vector<mesh::Group>& groups() const { return groups_; }
   int64_t GroupSize(int64_t group) const;
-  int64_t GroupRank(int64_t group) const;          // this rank's index in the group
-  int64_t GroupId(const std::string& name) const;  // throws c10::Error for a name that is not one of ParallelDims::Groups
-  bool fake() const;                               // communication does nothing
+  int64_t GroupRank(int64_t group) const;  // this rank's index in the group
+  int64_t GroupId(mesh::Dim dim) const;    // throws c10::Error where there is none
+  bool fake() const;                       // communication does nothing
 
   // Event numbers, in the order of asking.
   int64_t NewEvent() { return next_event_++; }
@@ -79,9 +79,9 @@ class Runtime {
 
  private:
   struct State;
-  Runtime(int64_t rank, std::vector<graph::Group> groups);
+  Runtime(int64_t rank, std::vector<mesh::Group> groups);
   int64_t rank_;
-  std::vector<graph::Group> groups_;
+  std::vector<mesh::Group> groups_;
   std::vector<int64_t> group_ranks_;
   int64_t next_event_ = 0;
   std::unique_ptr<State> state_;

@@ -16,7 +16,7 @@ namespace {
 TEST(Runtime, TheMeetingPlaceStaysAsLongAsTheRuntime) {
   auto place = std::make_shared<int>(0);
   const std::weak_ptr<int> seen = place;
-  CommunicatorFactory factory = [place](const graph::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+  CommunicatorFactory factory = [place](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return MakeLocalCommunicator();
   };
   place.reset();
@@ -68,8 +68,7 @@ class SickCommunicator : public Communicator {
 TEST(Runtime, ALostPeerEndsTheWaitAndAllCommunicators) {
   absl::Status health;
   int aborts = 0, made = 0;
-  const CommunicatorFactory factory = [&](const graph::Group&, int64_t,
-                                          int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+  const CommunicatorFactory factory = [&](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     ++made;
     return std::make_unique<SickCommunicator>(&health, &aborts);
   };
@@ -86,7 +85,7 @@ TEST(Runtime, ALostPeerEndsTheWaitAndAllCommunicators) {
 TEST(Runtime, AGroupOfOneCopiesAsItsStreamsCan) {
   auto owned = std::make_unique<LostDevice>();
   const LostDevice* streams = owned.get();
-  const CommunicatorFactory none = [](const graph::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+  const CommunicatorFactory none = [](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return absl::InternalError("a world of one has no group to connect");
   };
   auto runtime = Runtime::Create(0, {{"world", {0}}}, std::move(owned), none);

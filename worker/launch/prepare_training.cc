@@ -14,7 +14,7 @@
 #include "core/process/build_version.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/data/loader.h"
@@ -39,7 +39,7 @@ absl::Status CheckText(const v1::Dataset& wished, const v1::Dataset& found) {
   return absl::OkStatus();
 }
 
-absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims& dims, const std::string& cache_folder,
+absl::Status ReadText(const TrainRequest& request, const parallel::ResolvedRecipe& resolved, const std::string& cache_folder,
                       const checkpoint::Cancel& cancel, PreparedTraining* prepared) {
   const v1::Recipe& recipe = prepared->start.recipe();
   const v1::Training& training = recipe.training();
@@ -58,7 +58,7 @@ absl::Status ReadText(const TrainRequest& request, const parallel::ParallelDims&
   prepared->warning = file.warning();
   ASSIGN_OR_RETURN(const auto entropy, data::UnigramEntropy(file.tokens(), cancel));
   prepared->unigram_entropy = entropy;
-  return data::MakeLayout(0, dims.dp(), dims.local_batch(), dims.global_batch()).status();
+  return data::MakeLayout(0, resolved.mesh().dp(), resolved.local_batch(), resolved.global_batch()).status();
 }
 
 // Whether `path` is `folder` or lies in it, as written or with links followed.
@@ -107,8 +107,8 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
                                                  const checkpoint::Cancel& cancel) {
   PreparedTraining prepared;
   v1::Start& start = prepared.start;
-  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(request.recipe, request.model, request.nproc));
-  *start.mutable_recipe() = dims.Resolve(request.recipe);
+  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(request.recipe, request.model, request.nproc));
+  *start.mutable_recipe() = resolved.recipe();
   start.set_run_directory(start.recipe().job().dump_folder());
   RETURN_IF_ERROR(CheckWeightsStay(request, start));
   if (request.data_roots) {
@@ -121,10 +121,10 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   start.set_device(request.device);
   start.set_threads(request.threads);
   start.set_accept_other_build(request.accept_other_build);
-  start.set_model_flops_per_token(model::FlopsPerToken(request.model, dims.seq_len()));
+  start.set_model_flops_per_token(model::FlopsPerToken(request.model, resolved.seq_len()));
   start.set_peak_flops_per_second(request.peak_flops_per_second);
   prepared.parameters = model::ParameterCount(request.model);
-  RETURN_IF_ERROR(ReadText(request, dims, cache_folder, cancel, &prepared));
+  RETURN_IF_ERROR(ReadText(request, resolved, cache_folder, cancel, &prepared));
   RETURN_IF_ERROR(FindCheckpoint(request, &prepared));
   RETURN_IF_ERROR(CheckInitialWeights(prepared));
   return prepared;

@@ -23,8 +23,8 @@ namespace legoai::parallel {
 namespace {
 
 using at::Tensor;
-using comm::testing::Mesh;
 using comm::testing::RunRanks;
+using mesh::Mesh;
 using testing::MakeTinyModel;
 using testing::TinyLoss;
 using testing::TinyOptions;
@@ -54,7 +54,7 @@ std::vector<float> Floats(const Tensor& tensor) {
 class Trainer {
  public:
   Trainer(const Case& test, const Mesh& mesh, int64_t rank)
-      : test_(test), data_rank_(rank), data_ranks_(mesh.World()), model_(MakeTinyModel(test.model)) {
+      : test_(test), data_rank_(rank), data_ranks_(mesh.world()), model_(MakeTinyModel(test.model)) {
     v1::ActivationCheckpoint checkpoint;
     checkpoint.set_mode(test.checkpoint ? v1::AC_FULL : v1::AC_NONE);
     EXPECT_TRUE(ApplyActivationCheckpoint(*model_, checkpoint).ok());
@@ -172,7 +172,7 @@ double Norm(const std::vector<float>& values) {
 
 // Each rank's part against the whole of one process, and every element of the whole held by exactly replicate x tp ranks.
 void ExpectSame(const Mesh& mesh, const std::vector<Parts>& ranks, const Parts& whole, double tolerance) {
-  ASSERT_EQ(ranks.size(), mesh.World());
+  ASSERT_EQ(ranks.size(), mesh.world());
   for (const auto& [name, expected] : whole) {
     const double scale = std::max(Norm(expected.gradient) / std::sqrt(double(expected.gradient.size())), 1e-4);
     std::vector<int> held(expected.weight.size());
@@ -188,7 +188,7 @@ void ExpectSame(const Mesh& mesh, const std::vector<Parts>& ranks, const Parts& 
             << name << " " << at;
       }
     }
-    for (int count : held) EXPECT_EQ(count, mesh.replicate * mesh.tp) << name;
+    for (int count : held) EXPECT_EQ(count, mesh.dp_replicate * mesh.tp) << name;
   }
 }
 
@@ -256,14 +256,14 @@ TEST_P(Layouts, MixedPrecisionStaysNear) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
-                         ::testing::Values(Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 2}, Mesh{.shard = 3}, Mesh{.shard = 4},
-                                           Mesh{.replicate = 2, .shard = 2}),
+                         ::testing::Values(Mesh{}, Mesh{.dp_replicate = 2}, Mesh{.dp_shard = 2}, Mesh{.dp_shard = 3},
+                                           Mesh{.dp_shard = 4}, Mesh{.dp_replicate = 2, .dp_shard = 2}),
                          [](const auto& info) {
                            return "replicate" + std::to_string(info.param.replicate) + "shard" + std::to_string(info.param.shard);
                          });
 
 TEST(DataParallel, PartialGradientsAreSummedFirst) {
-  for (const Mesh& mesh : {Mesh{.tp = 2}, Mesh{.shard = 2, .tp = 2}}) {
+  for (const Mesh& mesh : {Mesh{.tp = 2}, Mesh{.dp_shard = 2, .tp = 2}}) {
     ExpectLikeOneProcess(mesh, {{.partial_over_tp = true}, {.microbatches = 3, .partial_over_tp = true}}, 1e-4);
   }
 }
@@ -279,7 +279,7 @@ int64_t GatheredBytes(const DataParallel& data_parallel) {
 TEST(DataParallel, ValuesGoWhenThePolicySays) {
   for (bool reshard : {false, true}) {
     const Case test{.microbatches = 2, .options = {.reshard_after_forward = reshard}};
-    const Mesh mesh{.shard = 3};
+    const Mesh mesh{.dp_shard = 3};
     RunRanks(mesh, [&](int64_t rank, comm::Runtime&) {
       Trainer trainer(test, mesh, rank);
       DataParallel& dp = trainer.data_parallel();
@@ -306,7 +306,7 @@ TEST(DataParallel, ValuesGoWhenThePolicySays) {
 TEST(DataParallel, NothingIsLeftBehindByAStep) {
   for (bool checkpoint : {false, true}) {
     const Case test{.microbatches = 2, .checkpoint = checkpoint};
-    const Mesh mesh{.shard = 2};
+    const Mesh mesh{.dp_shard = 2};
     RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) {
       comm::InstallCpuMemoryCounter();
       Trainer trainer(test, mesh, rank);
@@ -329,7 +329,7 @@ TEST(DataParallel, NothingIsLeftBehindByAStep) {
 
 TEST(DataParallel, StateHasMastersAndValuesOfTheirOwn) {
   const Case test;
-  const Mesh sharded{.shard = 2}, alone;
+  const Mesh sharded{.dp_shard = 2}, alone;
   RunRanks(sharded, [&](int64_t rank, comm::Runtime&) {
     Trainer trainer(test, sharded, rank);
     EXPECT_EQ(trainer.data_parallel().State().size(), 2 * trainer.model().Parameters().size());

@@ -21,11 +21,11 @@
 namespace legoai::parallel {
 namespace {
 
-using comm::testing::Mesh;
 using graph::Category;
 using graph::Instruction;
 using graph::Phase;
 using graph::Trace;
+using mesh::Mesh;
 
 struct Case {
   Mesh mesh = {};
@@ -82,7 +82,7 @@ Trace Capture(const Case& test, int64_t rank = 0) {
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const Mesh& mesh : {Mesh{}, Mesh{.replicate = 4}, Mesh{.shard = 3}, Mesh{.replicate = 2, .shard = 2}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_replicate = 4}, Mesh{.dp_shard = 3}, Mesh{.dp_replicate = 2, .dp_shard = 2}}) {
     for (bool checkpoint : {false, true}) {
       for (int64_t microbatches : {1, 2}) {
         for (auto param : {at::kFloat, at::kBFloat16}) {
@@ -102,11 +102,11 @@ std::vector<Case> AllCases() {
 
 TEST(DataParallelTrace, StreamsDoNotRaceAndNothingUnwrittenIsRead) {
   for (const Case& test : AllCases()) {
-    SCOPED_TRACE(::testing::Message() << test.mesh.replicate << "x" << test.mesh.shard << " checkpoint " << test.checkpoint
+    SCOPED_TRACE(::testing::Message() << test.mesh.dp_replicate << "x" << test.mesh.dp_shard << " checkpoint " << test.checkpoint
                                       << " microbatches " << test.microbatches << " "
                                       << c10::toString(test.options.precision.param) << " each "
                                       << test.options.reduce_each_microbatch);
-    for (int64_t rank : {int64_t{0}, test.mesh.World() - 1}) {  // the last one holds fewer rows
+    for (int64_t rank : {int64_t{0}, test.mesh.world() - 1}) {  // the last one holds fewer rows
       const Trace trace = Capture(test, rank);
       EXPECT_EQ(graph::Races(trace), std::vector<std::string>());
       EXPECT_EQ(graph::BadReads(trace), std::vector<std::string>());
@@ -137,7 +137,7 @@ int64_t Count(const Trace& trace, const std::string& name) {
 }
 
 TEST(DataParallelTrace, GathersRunAheadOfTheComputationThatNeedsThem) {
-  const Trace trace = Capture({.mesh = {.shard = 2}});
+  const Trace trace = Capture({.mesh = {.dp_shard = 2}});
   const std::string gather = "lego::all_gather_into", reduce = "lego::reduce_scatter_into";
   auto forward = [&](const std::string& name, const std::string& module) { return Find(trace, name, module, Phase::kForward); };
   auto backward = [&](const std::string& name, const std::string& module) { return Find(trace, name, module, Phase::kBackward); };
@@ -154,11 +154,11 @@ TEST(DataParallelTrace, GathersRunAheadOfTheComputationThatNeedsThem) {
 }
 
 TEST(DataParallelTrace, ATiedUnitIsGatheredOnce) {
-  EXPECT_EQ(Count(Capture({.mesh = {.shard = 2}, .model = {.tied = true}}), "lego::all_gather_into"), 1 + 3 + 3);
+  EXPECT_EQ(Count(Capture({.mesh = {.dp_shard = 2}, .model = {.tied = true}}), "lego::all_gather_into"), 1 + 3 + 3);
 }
 
 TEST(DataParallelTrace, WithoutReshardEverythingIsGatheredOncePerStep) {
-  const Case test{.mesh = {.shard = 2}, .microbatches = 3, .options = {.reshard_after_forward = false}};
+  const Case test{.mesh = {.dp_shard = 2}, .microbatches = 3, .options = {.reshard_after_forward = false}};
   EXPECT_EQ(Count(Capture(test), "lego::all_gather_into"), 5);
 }
 
@@ -166,10 +166,10 @@ TEST(DataParallelTrace, ReductionsFollowTheMode) {
   auto count = [](Mesh mesh, bool each, const std::string& name) {
     return Count(Capture({.mesh = mesh, .microbatches = 3, .options = {.reduce_each_microbatch = each}}), name);
   };
-  EXPECT_EQ(count({.shard = 2}, true, "lego::reduce_scatter_into"), 15);
-  EXPECT_EQ(count({.shard = 2}, false, "lego::reduce_scatter_into"), 5);
-  EXPECT_EQ(count({.replicate = 2, .shard = 2}, true, "lego::all_reduce_"), 5) << "over replicas once a step";
-  EXPECT_EQ(count({.replicate = 2}, true, "lego::all_reduce_"), 5);
+  EXPECT_EQ(count({.dp_shard = 2}, true, "lego::reduce_scatter_into"), 15);
+  EXPECT_EQ(count({.dp_shard = 2}, false, "lego::reduce_scatter_into"), 5);
+  EXPECT_EQ(count({.dp_replicate = 2, .dp_shard = 2}, true, "lego::all_reduce_"), 5) << "over replicas once a step";
+  EXPECT_EQ(count({.dp_replicate = 2}, true, "lego::all_reduce_"), 5);
   EXPECT_EQ(count({}, true, "lego::all_reduce_"), 0);
 }
 
@@ -195,14 +195,14 @@ int64_t MostAlive(const Trace& trace, Category category) {
 
 TEST(DataParallelTrace, BuffersGoWhenComputeWaits) {
   for (bool checkpoint : {false, true}) {
-    const Trace trace = Capture({.mesh = {.shard = 2}, .microbatches = 2, .checkpoint = checkpoint});
+    const Trace trace = Capture({.mesh = {.dp_shard = 2}, .microbatches = 2, .checkpoint = checkpoint});
     EXPECT_EQ(MostAlive(trace, Category::kAllGatherBuffer), 1);
     EXPECT_EQ(MostAlive(trace, Category::kReduceScatterBuffer), 1);
   }
 }
 
 TEST(DataParallelTrace, RecomputationIsMarkedAndGathersNothing) {
-  const Trace trace = Capture({.mesh = {.shard = 2}, .checkpoint = true});
+  const Trace trace = Capture({.mesh = {.dp_shard = 2}, .checkpoint = true});
   int64_t recomputed = 0;
   for (const Instruction& instruction : trace.instructions) {
     if (instruction.kind != Instruction::Kind::kOperator || instruction.phase != Phase::kRecompute) continue;

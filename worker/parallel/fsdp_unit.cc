@@ -31,29 +31,28 @@ struct UnitScope : graph::AnnotationScope<const std::string*> {
 
 DataParallelMesh DataParallelMesh::Current() {
   const comm::Runtime& runtime = comm::CurrentRuntime();
-  DataParallelMesh mesh;
-  mesh.shard_group = runtime.GroupId("dp_shard");
-  mesh.shard_size = runtime.GroupSize(mesh.shard_group);
-  mesh.shard_rank = runtime.GroupRank(mesh.shard_group);
-  mesh.replicate_group = runtime.GroupId("dp_replicate");
-  mesh.replicate_size = runtime.GroupSize(mesh.replicate_group);
-  return mesh;
+  const int64_t shard = runtime.GroupId(mesh::Dim::kDpShard), replicate = runtime.GroupId(mesh::Dim::kDpReplicate);
+  return {.shard_group = shard,
+          .shard_size = runtime.GroupSize(shard),
+          .shard_rank = runtime.GroupRank(shard),
+          .replicate_group = replicate,
+          .replicate_size = runtime.GroupSize(replicate)};
 }
 
-FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh,
+FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& place,
                    const Precision& precision)
-    : path_(std::move(path)), parameters_(std::move(parameters)), mesh_(mesh), precision_(precision) {
+    : path_(std::move(path)), parameters_(std::move(parameters)), mesh_(place), precision_(precision) {
   for (model::Parameter* p : parameters_) {
     TORCH_CHECK(p->spec.sizes == p->local_shape && !p->local_shape.empty(), p->name(),
                 ": already cut over dp_shard, or a scalar");
     Piece piece;
     piece.rows = p->local_shape[0];
     piece.row = piece.rows == 0 ? 0 : p->spec.Elements() / piece.rows;
-    piece.elements = (piece.rows + mesh.shard_size - 1) / mesh.shard_size * piece.row;
+    piece.elements = (piece.rows + place.shard_size - 1) / place.shard_size * piece.row;
     piece.offset = packed_;
     packed_ += piece.elements;
     pieces_.push_back(piece);
-    Cut(&p->spec, 0, mesh.shard_size, mesh.shard_rank, "dp_shard");
+    Cut(&p->spec, 0, place.shard_size, place.shard_rank, mesh::Dim::kDpShard);
   }
   flats_.resize(parameters_.size());
   kept_.resize(parameters_.size());
@@ -186,9 +185,9 @@ Tensor FsdpUnit::TakeGradient(size_t i) {
     kept_[i].add_(gradient);
     gradient = std::exchange(kept_[i], Tensor());
   }
-  for (const std::string& group : p.spec.gradient_partial_over) {
+  for (const mesh::Dim dim : p.spec.gradient_partial_over) {
     gradient = gradient.to(precision_.reduce).contiguous();
-    comm::AllReduce(gradient, comm::CurrentRuntime().GroupId(group));
+    comm::AllReduce(gradient, comm::CurrentRuntime().GroupId(dim));
   }
   return gradient;
 }

@@ -15,11 +15,11 @@
 namespace legoai::parallel {
 namespace {
 
-void KeepStage(model::LanguageModel& model, const ParallelDims& dims, int64_t rank) {
-  if (dims.pp() == 1) return;
-  const int64_t stage = dims.CoordinatesOf(rank).pp;
-  const auto [first, last] = dims.LayersOf(rank);
-  model.KeepLayers(stage == 0, first, last, stage + 1 == dims.pp());
+void KeepStage(model::LanguageModel& model, const ResolvedRecipe& resolved, int64_t rank) {
+  if (resolved.mesh().pp == 1) return;
+  const int64_t stage = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
+  const auto [first, last] = resolved.LayersOf(stage);
+  model.KeepLayers(stage == 0, first, last, stage + 1 == resolved.mesh().pp);
 }
 
 // Initialization writes host memory.
@@ -32,16 +32,16 @@ void Initialize(model::Parameter& p, uint64_t seed) {
 
 }  // namespace
 
-absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const v1::Recipe& recipe,
-                                              const ParallelDims& dims) {
+absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved) {
+  const v1::Recipe& recipe = resolved.recipe();
   ASSIGN_OR_RETURN(auto precision, PrecisionOf(recipe.training()));
   ParallelizedModel result;
   result.model = std::move(model);
   result.precision = precision;
-  result.seq_len = dims.seq_len();
+  result.seq_len = resolved.seq_len();
 
   // 1. Pipeline: only this stage's layers remain.
-  KeepStage(*result.model, dims, comm::CurrentRuntime().rank());
+  KeepStage(*result.model, resolved, comm::CurrentRuntime().rank());
   // 2. Tensor parallelism cuts weights in any dimension and changes layouts inside the blocks.
   RETURN_IF_ERROR(ApplyTensorParallel(result.model.get(), recipe));
   // 3. Checkpointing: what it recomputes includes the collectives of 2, and not the gathers of 4.
@@ -49,8 +49,8 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   // 4. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
   DataParallelOptions options;
   options.precision = precision;
-  options.reshard_after_forward = dims.reshard_after_forward();
-  options.reduce_each_microbatch = dims.pp() == 1;
+  options.reshard_after_forward = resolved.reshard_after_forward();
+  options.reduce_each_microbatch = resolved.mesh().pp == 1;
   result.data_parallel = std::make_unique<DataParallel>(*result.model, options);
   return result;
 }

@@ -1,5 +1,5 @@
 // From a model without memory and a recipe to this rank's part of the parallel model. parallelize.cc shows in which order the
-// techniques are applied; each works on what the ones before it left, and none knows another (decisions 8, 9, 11).
+// techniques are applied; each works on what the ones before it left, and none knows another.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/model/language_model.h"
 #include "worker/parallel/fsdp.h"
@@ -23,12 +23,11 @@ struct ParallelizedModel {
   int64_t seq_len = 0;
 };
 
-// On the current comm::Runtime, whose rank and groups must be those of `dims`. Errors: InvalidArgument, by the recipe's field,
-// for what a technique cannot do.
-absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const v1::Recipe& recipe,
-                                              const ParallelDims& dims);
+// On the current comm::Runtime, whose rank and groups must be those of `resolved`. Errors: InvalidArgument, by the recipe's
+// field, for what a technique cannot do.
+absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved);
 
-// Gives parameters and buffers their memory, this rank's parts only (meta initialization, seed 000 §3.2.1): the weights are a
+// Gives parameters and buffers their memory, this rank's parts only: the weights are a
 // function of seed, name and global index, hence the same in every layout. `initialize`: fills the masters by their rules;
 // otherwise their contents are undefined (a fake device, or weights that are loaded next). Once.
 void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t seed, bool initialize);

@@ -22,8 +22,8 @@ namespace legoai::parallel {
 namespace {
 
 using at::Tensor;
-using comm::testing::Mesh;
 using comm::testing::RunRanks;
+using mesh::Mesh;
 using testing::TinyJob;
 
 constexpr int64_t kGlobalBatch = testing::kGlobalBatch, kSeq = testing::kSequence;
@@ -63,16 +63,16 @@ Whole RunWhole(const v1::Model& config) {
 void ExpectGradients(const TinyJob& test, int64_t rank, double tolerance) {
   at::set_num_threads(1);
   const v1::Recipe recipe = RecipeOf(test);
-  const auto dims = ParallelDims::Create(recipe, test.model, test.mesh.World());
-  ASSERT_TRUE(dims.ok()) << dims.status();
-  auto parallelized = Parallelize(*model::BuildModel(test.model), recipe, *dims);
+  const auto resolved = ResolvedRecipe::Create(recipe, test.model, test.mesh.world());
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  auto parallelized = Parallelize(*model::BuildModel(test.model), *resolved);
   ASSERT_TRUE(parallelized.ok()) << parallelized.status();
   Materialize(*parallelized, at::kCPU, kSeed, /*initialize=*/true);
   DataParallel& data_parallel = *parallelized->data_parallel;
 
-  const int64_t rows = kGlobalBatch / dims->dp();
-  const Tensor samples = at::arange(rows, at::kLong) + rows * dims->DataParallelRank(rank);
-  StageRunner runner(parallelized->model.get(), Loss(), testing::StageOptionsOf(*dims, *parallelized, rank),
+  const int64_t rows = kGlobalBatch / resolved->mesh().dp();
+  const Tensor samples = at::arange(rows, at::kLong) + rows * resolved->mesh().IndexOf(mesh::Dim::kDp, rank);
+  StageRunner runner(parallelized->model.get(), Loss(), testing::StageOptionsOf(*resolved, *parallelized, rank),
                      {[&](bool last) { data_parallel.BeginBackward(last); }, {}});
   runner.Run({TokensOf(samples), TargetsOf(samples), samples, Rng()});
   data_parallel.FinishBackward();
@@ -92,7 +92,7 @@ void ExpectGradients(const TinyJob& test, int64_t rank, double tolerance) {
 
 void ExpectGradients(const TinyJob& test, double tolerance) {
   SCOPED_TRACE(::testing::Message() << v1::Architecture_Name(test.model.architecture()) << " pp " << test.mesh.pp << " replicate "
-                                    << test.mesh.replicate << " shard " << test.mesh.shard << " tp " << test.mesh.tp
+                                    << test.mesh.dp_replicate << " shard " << test.mesh.dp_shard << " tp " << test.mesh.tp
                                     << " checkpoint " << test.checkpoint << " accumulation " << test.accumulation << " "
                                     << v1::DType_Name(test.param));
   RunRanks(test.mesh, [&](int64_t rank, comm::Runtime&) {
@@ -103,29 +103,29 @@ void ExpectGradients(const TinyJob& test, double tolerance) {
 
 TEST(Parallelize, LlamaHasTheGradientsOfOneProcess) {
   bool checkpoint = false;
-  for (const Mesh& mesh : {Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 3}, Mesh{.replicate = 2, .shard = 2}, Mesh{.tp = 2},
-                           Mesh{.pp = 2}, Mesh{.shard = 2, .tp = 2}, Mesh{.pp = 2, .shard = 2}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_replicate = 2}, Mesh{.dp_shard = 3}, Mesh{.dp_replicate = 2, .dp_shard = 2},
+                           Mesh{.tp = 2}, Mesh{.pp = 2}, Mesh{.dp_shard = 2, .tp = 2}, Mesh{.pp = 2, .dp_shard = 2}}) {
     checkpoint = !checkpoint;
     ExpectGradients({.mesh = mesh, .checkpoint = checkpoint}, 1e-4);
   }
-  ExpectGradients({.mesh = {.pp = 2, .shard = 2, .tp = 2}, .checkpoint = true}, 1e-4);
+  ExpectGradients({.mesh = {.pp = 2, .dp_shard = 2, .tp = 2}, .checkpoint = true}, 1e-4);
 }
 
 TEST(Parallelize, Gpt2RepeatsItsDropoutInEveryLayoutAndInRecomputation) {
-  for (const Mesh& mesh : {Mesh{}, Mesh{.replicate = 2}, Mesh{.shard = 3}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_replicate = 2}, Mesh{.dp_shard = 3}}) {
     for (bool checkpoint : {false, true})
       ExpectGradients({.mesh = mesh, .model = testing::TinyGpt2(), .checkpoint = checkpoint}, 1e-4);
   }
 }
 
 TEST(Parallelize, AccumulatesMicrobatches) {
-  for (const Mesh& mesh : {Mesh{}, Mesh{.shard = 2}, Mesh{.replicate = 2, .shard = 2}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_shard = 2}, Mesh{.dp_replicate = 2, .dp_shard = 2}}) {
     ExpectGradients({.mesh = mesh, .model = testing::TinyGpt2(), .checkpoint = true, .accumulation = 3}, 1e-4);
   }
 }
 
 TEST(Parallelize, Bf16StaysNear) {
-  for (const Mesh& mesh : {Mesh{}, Mesh{.shard = 2}, Mesh{.shard = 2, .tp = 2}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_shard = 2}, Mesh{.dp_shard = 2, .tp = 2}}) {
     ExpectGradients({.mesh = mesh, .checkpoint = true, .param = v1::BFLOAT16}, 5e-2);
   }
 }
@@ -135,8 +135,8 @@ TEST(Parallelize, WeightsOfAnotherDeviceAreInitializedInHostMemory) {
   const TinyJob test;
   RunRanks(test.mesh, [&](int64_t, comm::Runtime&) {
     const v1::Recipe recipe = RecipeOf(test);
-    const auto dims = ParallelDims::Create(recipe, test.model, 1);
-    auto parallelized = Parallelize(*model::BuildModel(test.model), recipe, *dims);
+    const auto resolved = ResolvedRecipe::Create(recipe, test.model, 1);
+    auto parallelized = Parallelize(*model::BuildModel(test.model), *resolved);
     EXPECT_TRUE(parallelized.ok()) << parallelized.status();
     Materialize(*parallelized, at::kMeta, kSeed, /*initialize=*/true);
     for (const model::Parameter* p : parallelized->model->Parameters()) EXPECT_TRUE(p->master.is_meta()) << p->name();

@@ -17,8 +17,6 @@ using at::Tensor;
 using model::ForwardFunction;
 using model::Module;
 
-constexpr char kMesh[] = "tp";
-
 // Dimensions of a weight [out, in] or [rows, dim].
 enum Split : int64_t { kColumnWise = 0, kRowWise = 1 };
 
@@ -61,12 +59,12 @@ struct Place {
 void CutWeight(Module* module, int64_t dim, const Place& place) {
   model::Parameter* weight = module->parameter("weight");
   if (weight == nullptr) return;  // tied: its owner cuts it, along the same dimension
-  Cut(&weight->spec, dim, place.size, place.index, kMesh);
+  Cut(&weight->spec, dim, place.size, place.index, mesh::Dim::kTp);
   weight->local_shape = weight->spec.sizes;
 }
 
 void SumGradientsOverTokens(Module* norm) {
-  for (model::Parameter* parameter : norm->Parameters()) parameter->spec.gradient_partial_over.push_back(kMesh);
+  for (model::Parameter* parameter : norm->Parameters()) parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp);
 }
 
 // tokens int64 [batch, seq] -> [batch, seq / tp, dim]. The layer has rows [first, first + rows) of the table.
@@ -109,7 +107,7 @@ void ApplyToHead(Module* head, const Plan& plan, bool gather_logits, const Place
 
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe) {
   const comm::Runtime& runtime = comm::CurrentRuntime();
-  const int64_t group = runtime.GroupId(kMesh);
+  const int64_t group = runtime.GroupId(mesh::Dim::kTp);
   const Place place{group, runtime.GroupSize(group), runtime.GroupRank(group)};
   if (place.size == 1) return absl::OkStatus();
   const v1::Model& config = model->config();
@@ -132,7 +130,7 @@ absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& 
 
 int64_t VocabularyOffset(int64_t vocab_size, int64_t tp, int64_t index) {
   ShardSpec spec = Unsharded("", {vocab_size});
-  Cut(&spec, 0, tp, index, kMesh);
+  Cut(&spec, 0, tp, index, mesh::Dim::kTp);
   return spec.offsets[0];
 }
 

@@ -15,9 +15,9 @@ namespace legoai::parallel {
 
 // Cuts the specs and local shapes of the model's parameters, which have no memory yet, and adds the interceptors; group, size
 // and rank are those of "tp" in the current comm::Runtime. Does nothing if its size is 1. `model` may have lost layers to other
-// pipeline stages. To be applied before checkpointing and data parallelism, once, with a recipe that a ParallelDims was made of:
-// that the degree divides heads, vocabulary and sequence is checked there.
-// Errors: InvalidArgument naming the field for an architecture without a plan.
+// pipeline stages. To be applied before checkpointing and data parallelism, once, with a recipe that a ResolvedRecipe was made
+// of: that the degree divides heads, vocabulary and sequence is checked there. Errors: InvalidArgument naming the field for an
+// architecture without a plan.
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe);
 
 // Where `index`'s columns of the logits begin under loss parallel.

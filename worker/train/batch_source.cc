@@ -13,22 +13,22 @@
 
 namespace legoai::train {
 
-absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const v1::Recipe& recipe, const v1::Model& model,
-                                                                 const v1::Dataset& dataset, const parallel::ParallelDims& dims,
-                                                                 int64_t rank, const std::string& cache_folder,
-                                                                 int64_t next_sample, const checkpoint::Cancel& cancel) {
-  ASSIGN_OR_RETURN(auto tokenizer, data::LoadTokenizer(recipe.model().tokenizer_path()));
-  RETURN_IF_ERROR(data::CheckFits(*tokenizer, model.vocab_size()));
+absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const parallel::ResolvedRecipe& resolved,
+                                                                 const v1::Dataset& dataset, int64_t rank,
+                                                                 const std::string& cache_folder, int64_t next_sample,
+                                                                 const checkpoint::Cancel& cancel) {
+  ASSIGN_OR_RETURN(auto tokenizer, data::LoadTokenizer(resolved.recipe().model().tokenizer_path()));
+  RETURN_IF_ERROR(data::CheckFits(*tokenizer, resolved.model().vocab_size()));
   ASSIGN_OR_RETURN(auto tokens, data::TokenFile::Open(dataset, *tokenizer, cache_folder, cancel));
   std::unique_ptr<BatchSource> source(new BatchSource(std::move(tokens)));
   source->vocab_size_ = tokenizer->VocabSize();
   source->cache_folder_ = cache_folder;
 
-  const v1::Training& training = recipe.training();
+  const v1::Training& training = resolved.recipe().training();
   ASSIGN_OR_RETURN(auto text, data::TextDataset::Create(source->token_file_.tokens(), data::OptionsOf(training)));
   source->dataset_ = std::make_unique<data::TextDataset>(std::move(text));
-  ASSIGN_OR_RETURN(const auto layout,
-                   data::MakeLayout(dims.DataParallelRank(rank), dims.dp(), dims.local_batch(), dims.global_batch()));
+  ASSIGN_OR_RETURN(const auto layout, data::MakeLayout(resolved.mesh().IndexOf(mesh::Dim::kDp, rank), resolved.mesh().dp(),
+                                                       resolved.local_batch(), resolved.global_batch()));
   source->loader_ = std::make_unique<data::Loader>(source->dataset_.get(), layout, next_sample);
   source->tokens_.resize(layout.Rows() * training.seq_len());
   source->targets_.resize(source->tokens_.size());

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/token_file.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/legoai/v1/dataset.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
@@ -22,8 +22,7 @@ class BatchSource {
  public:
   // Errors: those of tokenizer, dataset and layout, as FieldErrors. `cache_folder` keeps the tokens for all ranks. `cancel` is
   // asked while the text is read; Cancelled.
-  static absl::StatusOr<std::unique_ptr<BatchSource>> Create(const v1::Recipe& recipe, const v1::Model& model,
-                                                             const v1::Dataset& dataset, const parallel::ParallelDims& dims,
+  static absl::StatusOr<std::unique_ptr<BatchSource>> Create(const parallel::ResolvedRecipe& resolved, const v1::Dataset& dataset,
                                                              int64_t rank, const std::string& cache_folder, int64_t next_sample,
                                                              const checkpoint::Cancel& cancel = nullptr);
 

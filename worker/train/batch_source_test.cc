@@ -58,12 +58,12 @@ class BatchSourceTest : public ::testing::Test {
   }
 
   absl::StatusOr<std::unique_ptr<BatchSource>> Create(int64_t rank, int64_t world, int64_t next_sample = 0) {
-    const auto dims = parallel::ParallelDims::Create(recipe_, model_, world);
-    if (!dims.ok()) return dims.status();
-    rows_ = dims->local_batch() * dims->accumulation();
+    const auto resolved = parallel::ResolvedRecipe::Create(recipe_, model_, world);
+    if (!resolved.ok()) return resolved.status();
+    rows_ = resolved->local_batch() * resolved->accumulation();
     const auto dataset = data::DatasetFacts(recipe_.training().dataset_path());
     if (!dataset.ok()) return dataset.status();
-    return BatchSource::Create(recipe_, model_, *dataset, *dims, rank, folder_, next_sample);
+    return BatchSource::Create(*resolved, *dataset, rank, folder_, next_sample);
   }
   // Of a recipe that is known to be good.
   std::unique_ptr<BatchSource> Source(int64_t rank, int64_t world, int64_t next_sample = 0) {

@@ -33,11 +33,11 @@ comm::RendezvousOptions Rendezvous(const v1::Start& start) {
 }
 
 // Groups of one rank never ask.
-absl::StatusOr<std::unique_ptr<comm::Communicator>> NoCommunicator(const graph::Group& group, int64_t, int64_t) {
-  return absl::InternalError(absl::StrCat("group ", group.name, " of a world of one asked for a communicator"));
+absl::StatusOr<std::unique_ptr<comm::Communicator>> NoCommunicator(const mesh::Group& group, int64_t, int64_t) {
+  return absl::InternalError(absl::StrCat("group ", mesh::NameOf(group.dim), " of a world of one asked for a communicator"));
 }
 
-absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> RecorderOf(const v1::Start& start, const std::vector<graph::Group>& groups,
+absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> RecorderOf(const v1::Start& start, const std::vector<mesh::Group>& groups,
                                                                  bool cuda) {
   const v1::CommSection& section = start.recipe().comm();
   ASSIGN_OR_RETURN(auto ring, comm::FlightRing::Create(launch::FlightRingPath(start.run_directory(), start.rank()), start.rank(),
@@ -89,14 +89,14 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
 
 Machine::~Machine() = default;
 
-absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::ParallelDims& dims) {
-  ASSIGN_OR_RETURN(auto recorder, RecorderOf(start, dims.Groups(start.rank()), plugin_ != nullptr));
+absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::ResolvedRecipe& resolved) {
+  ASSIGN_OR_RETURN(auto recorder, RecorderOf(start, resolved.mesh().Groups(start.rank()), plugin_ != nullptr));
   recorder_ = std::move(recorder);
   return absl::OkStatus();
 }
 
-absl::Status Machine::Connect(const v1::Start& start, const parallel::ParallelDims& dims) {
-  const std::vector<graph::Group> groups = dims.Groups(start.rank());
+absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved) {
+  const std::vector<mesh::Group> groups = resolved.mesh().Groups(start.rank());
   comm::CommunicatorFactory factory = NoCommunicator;
   if (start.world_size() > 1) {
     auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(Rendezvous(start)) : comm::MakeGlooFactory(Rendezvous(start));
@@ -119,7 +119,7 @@ absl::StatusOr<int64_t> Machine::Max(int64_t value) {
   int64_t result = 0;
   const absl::Status status = comm::CatchStatus([&] {
     const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device_));
-    comm::AllReduce(tensor, runtime_->GroupId("world"), comm::ReduceOp::kMax);
+    comm::AllReduce(tensor, runtime_->GroupId(mesh::Dim::kWorld), comm::ReduceOp::kMax);
     // item() alone would wait for a lost peer for ever.
     RETURN_IF_ERROR(runtime_->Drain());
     result = tensor.item<int64_t>();

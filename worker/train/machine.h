@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/comm/cuda_plugin.h"
 #include "worker/comm/flight_recorder.h"
@@ -27,10 +27,10 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   // Makes this rank's flight ring, before Connect(). ResourceExhausted: the disk is full.
-  absl::Status MakeRecorder(const v1::Start& start, const parallel::ParallelDims& dims);
+  absl::Status MakeRecorder(const v1::Start& start, const parallel::ResolvedRecipe& resolved);
 
   // Meets the other ranks and makes the runtime current, from here to the end of this object.
-  absl::Status Connect(const v1::Start& start, const parallel::ParallelDims& dims);
+  absl::Status Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved);
 
   c10::Device device() const { return device_; }
   comm::Runtime& runtime() { return *runtime_; }

@@ -18,6 +18,8 @@
 namespace legoai::train {
 namespace {
 
+using mesh::Dim;
+
 constexpr double kNormEpsilon = 1e-6;  // as torch.nn.utils.clip_grad_norm_
 
 // Squared norm of some gradients, fp32 []; zero for none (a rank may hold empty shards only).
@@ -39,14 +41,15 @@ AdamW::AdamW(std::vector<model::Parameter*> parameters, const v1::OptimizerSecti
 
 at::Tensor AdamW::GradientNorm(comm::Runtime& runtime) const {
   // Tensors cut by the same mesh dimensions are summed together; each sum then goes over its own dimensions, so that what is
-  // replicated counts once. "pp" is outermost: every stage holds other parameters.
+  // replicated counts once. The pipeline is outermost: every stage holds other parameters.
   std::array<std::array<std::vector<at::Tensor>, 2>, 2> gradients;  // [cut by tp][cut by dp_shard]
   for (const auto& state : state_) {
     const auto& spec = state.parameter->spec;
-    if (spec.Elements() > 0) gradients[spec.IsShardedOver("tp")][spec.IsShardedOver("dp_shard")].push_back(state.parameter->grad);
+    if (spec.Elements() == 0) continue;
+    gradients[spec.IsShardedOver(Dim::kTp)][spec.IsShardedOver(Dim::kDpShard)].push_back(state.parameter->grad);
   }
   const c10::Device device = state_.front().parameter->master.device();
-  const int64_t tp = runtime.GroupId("tp"), shard = runtime.GroupId("dp_shard"), pp = runtime.GroupId("pp");
+  const int64_t tp = runtime.GroupId(Dim::kTp), shard = runtime.GroupId(Dim::kDpShard), pp = runtime.GroupId(Dim::kPp);
   auto over_tp = [&](bool sharded) {
     at::Tensor sum = SquaredNorm(gradients[0][sharded], device);
     if (runtime.GroupSize(tp) == 1) return sum;

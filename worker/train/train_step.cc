@@ -39,8 +39,8 @@ struct TrainStep::Impl {
 
   // Every data-parallel rank holds its part of the mean, and only the last stage holds any.
   at::Tensor SumOverRanks(at::Tensor loss) {
-    for (const char* name : {"dp", "pp"}) {
-      const int64_t group = runtime.GroupId(name);
+    for (const mesh::Dim dim : {mesh::Dim::kDp, mesh::Dim::kPp}) {
+      const int64_t group = runtime.GroupId(dim);
       if (runtime.GroupSize(group) > 1) comm::AllReduce(loss, group);
     }
     return loss;
@@ -55,47 +55,50 @@ struct TrainStep::Impl {
     return norm;
   }
 
-  void MakeInputs(const parallel::ParallelDims& dims, c10::Device device) {
+  void MakeInputs(const parallel::ResolvedRecipe& resolved, c10::Device device) {
     graph::CategoryScope category(graph::Category::kInput);
     const auto options = at::TensorOptions().device(device).dtype(at::kLong);
-    const int64_t rows = dims.accumulation() * dims.local_batch();
-    inputs.tokens = at::zeros({rows, dims.seq_len()}, options);
-    inputs.targets = at::zeros({rows, dims.seq_len()}, options);
+    const int64_t rows = resolved.accumulation() * resolved.local_batch();
+    inputs.tokens = at::zeros({rows, resolved.seq_len()}, options);
+    inputs.targets = at::zeros({rows, resolved.seq_len()}, options);
     inputs.samples = at::zeros({rows}, options);
     inputs.rng = at::zeros({2}, options);
     inputs.learning_rate = at::zeros({}, options.dtype(at::kFloat));
   }
 
-  parallel::LossFunction MakeLoss(const parallel::ParallelDims& dims) const {
-    const double scale = 1.0 / static_cast<double>(dims.global_batch() * dims.seq_len());
-    if (!dims.loss_parallel()) return MakeCrossEntropy(scale);
-    const int64_t group = runtime.GroupId("tp"), vocab = parallelized.model->config().vocab_size();
-    return parallel::MakeLossParallel(scale, parallel::VocabularyOffset(vocab, dims.tp(), runtime.GroupRank(group)), group);
+  parallel::LossFunction MakeLoss(const parallel::ResolvedRecipe& resolved) const {
+    const double scale = 1.0 / static_cast<double>(resolved.tokens_per_step());
+    if (!resolved.loss_parallel()) return MakeCrossEntropy(scale);
+    const int64_t group = runtime.GroupId(mesh::Dim::kTp), vocab = parallelized.model->config().vocab_size();
+    return parallel::MakeLossParallel(scale, parallel::VocabularyOffset(vocab, resolved.mesh().tp, runtime.GroupRank(group)),
+                                      group);
   }
 
-  void MakeRunner(const parallel::ParallelDims& dims, c10::Device device) {
+  void MakeRunner(const parallel::ResolvedRecipe& resolved, c10::Device device) {
     parallel::StageOptions options;
-    options.stage = dims.CoordinatesOf(runtime.rank()).pp;
-    options.stages = dims.pp();
+    options.stage = resolved.mesh().IndexOf(mesh::Dim::kPp, runtime.rank());
+    options.stages = resolved.mesh().pp;
     options.schedule = recipe.parallelism().pipeline_parallel_schedule();
-    options.microbatches = dims.microbatches();
-    options.activation_sizes = {dims.microbatch_size(), dims.seq_len() / dims.tp(), parallelized.model->config().hidden_size()};
+    options.microbatches = resolved.microbatches();
+    options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
+                                parallelized.model->config().hidden_size()};
     options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
     parallel::DataParallel* data_parallel = parallelized.data_parallel.get();
     parallel::StageHooks hooks;
     hooks.before_backward = [data_parallel](bool last) { data_parallel->BeginBackward(last); };
-    runner = std::make_unique<parallel::StageRunner>(parallelized.model.get(), MakeLoss(dims), options, hooks);
+    runner = std::make_unique<parallel::StageRunner>(parallelized.model.get(), MakeLoss(resolved), options, hooks);
   }
 
-  absl::Status Build(const v1::Model& config, const parallel::ParallelDims& dims, c10::Device device, bool materialize) {
-    ASSIGN_OR_RETURN(auto model, model::BuildModel(config));
-    ASSIGN_OR_RETURN(auto applied, parallel::Parallelize(std::move(model), recipe, dims));
+  absl::Status Build(const parallel::ResolvedRecipe& resolved, c10::Device device, bool materialize) {
+    recipe = resolved.recipe();
+    ASSIGN_OR_RETURN(auto model, model::BuildModel(resolved.model()));
+    ASSIGN_OR_RETURN(auto applied, parallel::Parallelize(std::move(model), resolved));
     parallelized = std::move(applied);
     parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
     c10::NoGradGuard no_grad;
     optimizer = std::make_unique<AdamW>(parallelized.model->Parameters(), recipe.optimizer());
-    MakeInputs(dims, device);
-    MakeRunner(dims, device);
+    MakeInputs(resolved, device);
+    MakeRunner(resolved, device);
     return absl::OkStatus();
   }
 
@@ -123,14 +126,12 @@ struct TrainStep::Impl {
 TrainStep::TrainStep(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TrainStep::~TrainStep() = default;
 
-absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const v1::Model& model, const v1::Recipe& recipe,
-                                                            const parallel::ParallelDims& dims, c10::Device device,
+absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const parallel::ResolvedRecipe& resolved, c10::Device device,
                                                             bool materialize) {
   std::unique_ptr<Impl> impl;
   absl::Status status = comm::CatchStatus([&] {
     impl = std::make_unique<Impl>(comm::CurrentRuntime());
-    impl->recipe = dims.Resolve(recipe);
-    return impl->Build(model, dims, device, materialize);
+    return impl->Build(resolved, device, materialize);
   });
   if (!status.ok()) return status;
   return std::unique_ptr<TrainStep>(new TrainStep(std::move(impl)));

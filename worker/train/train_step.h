@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "core/schedule/lowering.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"
@@ -41,8 +41,7 @@ struct StepInputs {
 class TrainStep {
  public:
   // `materialize`: parameters are initialized by rule and seed (false under a fake device).
-  static absl::StatusOr<std::unique_ptr<TrainStep>> Build(const v1::Model& model, const v1::Recipe& recipe,
-                                                          const parallel::ParallelDims& dims, c10::Device device,
+  static absl::StatusOr<std::unique_ptr<TrainStep>> Build(const parallel::ResolvedRecipe& resolved, c10::Device device,
                                                           bool materialize);
   ~TrainStep();
 

@@ -55,22 +55,22 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
 }
 
 absl::Status Trainer::SetUp() {
-  ASSIGN_OR_RETURN(const auto dims, parallel::ParallelDims::Create(start_.recipe(), start_.model(), start_.world_size()));
-  recipe_ = dims.Resolve(start_.recipe());
+  ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(start_.recipe(), start_.model(), start_.world_size()));
+  recipe_ = resolved.recipe();
   steps_ = recipe_.training().steps();
   RETURN_IF_ERROR(link_.SendProgress("connecting", 0, steps_));
   ASSIGN_OR_RETURN(auto machine, Machine::Open(start_));
   machine_ = std::move(machine);
-  RETURN_IF_ERROR(MakeRecorder(dims));
-  RETURN_IF_ERROR(machine_->Connect(start_, dims));
+  RETURN_IF_ERROR(MakeRecorder(resolved));
+  RETURN_IF_ERROR(machine_->Connect(start_, resolved));
   link_.SetWaitsIn([directory = start_.run_directory(), rank = start_.rank()] { return CommunicationOf(directory, rank); });
-  return MakeStep(dims);
+  return MakeStep(resolved);
 }
 
 // Here, and not in a rendezvous with its time-out, the ranks wait for the one that waits for room.
-absl::Status Trainer::MakeRecorder(const parallel::ParallelDims& dims) {
+absl::Status Trainer::MakeRecorder(const parallel::ResolvedRecipe& resolved) {
   const auto made = DoWhenThereIsRoom(link_, {"the flight record", start_.run_directory()}, nullptr,
-                                      [&] { return machine_->MakeRecorder(start_, dims); });
+                                      [&] { return machine_->MakeRecorder(start_, resolved); });
   if (!made.ok()) return made.status();
   // Who was asked to stop while it waited goes on without one: all stop together, after a step.
   return link_.Meet();
@@ -90,9 +90,9 @@ absl::Status Trainer::MakeTensorboard() {
       .status();
 }
 
-absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
+absl::Status Trainer::MakeStep(const parallel::ResolvedRecipe& resolved) {
   RETURN_IF_ERROR(link_.SendProgress("building", 0, steps_));
-  ASSIGN_OR_RETURN(auto step, TrainStep::Build(start_.model(), recipe_, dims, machine_->device(), /*materialize=*/true));
+  ASSIGN_OR_RETURN(auto step, TrainStep::Build(resolved, machine_->device(), /*materialize=*/true));
   train_step_ = std::move(step);
   int64_t next_sample = 0;
   const std::string& initial = recipe_.model().initial_load_path();
@@ -107,8 +107,8 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
     next_sample = manifest.next_sample();
     step_ = saved_step_ = manifest.step();
   }
-  RETURN_IF_ERROR(OpenText(dims, next_sample));
-  tokens_per_step_ = dims.global_batch() * dims.seq_len();
+  RETURN_IF_ERROR(OpenText(resolved, next_sample));
+  tokens_per_step_ = resolved.tokens_per_step();
   meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
   pending_ = std::make_unique<PendingSaves>(link_, recipe_.checkpoint().keep_latest_k());
   RETURN_IF_ERROR(MakeTensorboard());
@@ -116,14 +116,14 @@ absl::Status Trainer::MakeStep(const parallel::ParallelDims& dims) {
   return link_.Meet();
 }
 
-absl::Status Trainer::OpenText(const parallel::ParallelDims& dims, int64_t next_sample) {
+absl::Status Trainer::OpenText(const parallel::ResolvedRecipe& resolved, int64_t next_sample) {
   // A long text is read for a while, and no silent rank is one that hangs.
   RETURN_IF_ERROR(link_.SendProgress("loading", 0, steps_, /*total=*/1));
   const auto goes_on = [this] {
     link_.Advance(0);
     return false;
   };
-  ASSIGN_OR_RETURN(auto source, BatchSource::Create(recipe_, start_.model(), start_.dataset(), dims, start_.rank(),
+  ASSIGN_OR_RETURN(auto source, BatchSource::Create(resolved, start_.dataset(), start_.rank(),
                                                     launch::TokensPath(start_.run_directory()), next_sample, goes_on));
   source_ = std::move(source);
   return source_->warning().empty() ? absl::OkStatus() : link_.SendLog("warning", source_->warning());

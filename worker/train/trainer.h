@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/recipe/parallel_dims.h"
+#include "core/recipe/resolved_recipe.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/batch_source.h"
 #include "worker/train/machine.h"
@@ -37,8 +37,8 @@ class Trainer {
 
  private:
   absl::Status SetUp();
-  absl::Status MakeStep(const parallel::ParallelDims& dims);
-  absl::Status OpenText(const parallel::ParallelDims& dims, int64_t next_sample);
+  absl::Status MakeStep(const parallel::ResolvedRecipe& resolved);
+  absl::Status OpenText(const parallel::ResolvedRecipe& resolved, int64_t next_sample);
   absl::StatusOr<v1::Exit::Cause> Loop();
   absl::Status DoStep();
   absl::Status CheckFinite() const;
@@ -49,7 +49,7 @@ class Trainer {
   absl::Status AwaitVerdicts();
   absl::StatusOr<launch::TrainerLink::StopRequest> AgreeOnStop();
   absl::StatusOr<v1::Exit::Cause> Export();
-  absl::Status MakeRecorder(const parallel::ParallelDims& dims);
+  absl::Status MakeRecorder(const parallel::ResolvedRecipe& resolved);
   absl::Status MakeTensorboard();
 
   launch::TrainerLink& link_;

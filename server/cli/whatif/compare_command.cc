@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/model/catalog.h"
-#include "core/recipe/legality.h"
+#include "core/recipe/resolved_recipe.h"
 #include "planner/estimates.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -43,7 +43,7 @@ absl::StatusOr<v1::SimRequest> Changed(const v1::SimRequest& a, const v1::SimReq
 
 bool IsLegal(const v1::SimRequest& request) {
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
-  return !parallel::FirstViolation(request.recipe(), request.model(), world);
+  return parallel::ResolvedRecipe::Create(request.recipe(), request.model(), world).ok();
 }
 
 struct Plan {

@@ -21,9 +21,7 @@ namespace legoai::sim::testing {
 // One stage of a pipeline with sharded data: modules, recomputation, collectives beside the operators, an optimizer.
 inline graph::TraceBuilder ExampleStage(int64_t stage, int64_t stages, int64_t microbatches, int64_t width) {
   graph::TraceBuilder b;
-  std::vector<int64_t> ranks;
-  for (int64_t i = 0; i < stages; ++i) ranks.push_back(2 * i);
-  const int64_t pp = b.AddGroup("pp", ranks), dp = b.AddGroup("dp_shard", {2 * stage, 2 * stage + 1});
+  const int64_t pp = b.AddGroup(mesh::Dim::kPp, {0, 2, stages}), dp = b.AddGroup(mesh::Dim::kDpShard, {2 * stage, 1, 2});
   auto x = b.New(v1::BFLOAT16, {width, 512}, graph::StorageKind::kExternal);
   auto shard = b.New(v1::BFLOAT16, {256, 512}, graph::StorageKind::kExternal, graph::Category::kShardedParameter);
   auto weight = b.New(v1::BFLOAT16, {512, 512}, graph::StorageKind::kExternal, graph::Category::kUnshardedParameter);

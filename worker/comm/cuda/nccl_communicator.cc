@@ -191,20 +191,21 @@ absl::StatusOr<ncclUniqueId> ShareId(c10d::Store& store, const std::string& key,
 absl::StatusOr<CommunicatorFactory> MakeNcclFactory(const RendezvousOptions& options) {
   auto store = OpenStore(options);
   if (!store.ok()) return store.status();
-  return CommunicatorFactory([store = *store, world_rank = options.rank, timeout = options.timeout](
-                                 const graph::Group& group, int64_t rank,
-                                 int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-    ASSIGN_OR_RETURN(auto gpu, OwnGpu());
-    RETURN_IF_ERROR(CheckOneGpuEach(*store, group.ranks, world_rank, gpu));
-    const std::string key = "nccl/" + group.name + "/" + std::to_string(group.ranks.front()) + "/" + std::to_string(channel);
-    ASSIGN_OR_RETURN(auto id, ShareId(*store, key, rank));
-    ncclComm_t comm = nullptr;
-    absl::Status status = Check(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size()), id, static_cast<int>(rank)),
-                                "connecting rank " + std::to_string(world_rank) + " (" + gpu.name + ") in group " + group.name);
-    if (!status.ok()) return status;
-    return std::unique_ptr<Communicator>(
-        new NcclCommunicator(comm, "group " + group.name + " on " + gpu.name, rank, group.ranks.size(), timeout));
-  });
+  return CommunicatorFactory(
+      [store = *store, world_rank = options.rank, timeout = options.timeout](
+          const mesh::Group& group, int64_t rank, int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+        ASSIGN_OR_RETURN(auto gpu, OwnGpu());
+        RETURN_IF_ERROR(CheckOneGpuEach(*store, group.ranks.List(), world_rank, gpu));
+        const std::string name = mesh::NameOf(group.dim);
+        const std::string key = "nccl/" + name + "/" + std::to_string(group.ranks.first) + "/" + std::to_string(channel);
+        ASSIGN_OR_RETURN(auto id, ShareId(*store, key, rank));
+        ncclComm_t comm = nullptr;
+        absl::Status status = Check(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size), id, static_cast<int>(rank)),
+                                    "connecting rank " + std::to_string(world_rank) + " (" + gpu.name + ") in group " + name);
+        if (!status.ok()) return status;
+        return std::unique_ptr<Communicator>(
+            new NcclCommunicator(comm, "group " + name + " on " + gpu.name, rank, group.ranks.size, timeout));
+      });
 }
 
 }  // namespace legoai::comm

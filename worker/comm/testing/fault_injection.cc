@@ -84,7 +84,7 @@ class FaultyCommunicator : public Communicator {
 
 CommunicatorFactory WithFault(CommunicatorFactory factory, int64_t world_rank, Fault fault, FaultClock* clock) {
   if (world_rank != fault.rank) return factory;
-  return [factory = std::move(factory), fault, clock](const graph::Group& group, int64_t rank,
+  return [factory = std::move(factory), fault, clock](const mesh::Group& group, int64_t rank,
                                                       int64_t channel) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     auto inner = factory(group, rank, channel);
     if (!inner.ok()) return inner.status();

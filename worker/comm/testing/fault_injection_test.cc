@@ -11,7 +11,7 @@ namespace legoai::comm::testing {
 namespace {
 
 CommunicatorFactory Local() {
-  return [](const graph::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+  return [](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return MakeLocalCommunicator();
   };
 }

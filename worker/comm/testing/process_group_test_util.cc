@@ -51,7 +51,7 @@ std::string ReadAll(int fd) {
   return text;
 }
 
-[[noreturn]] void Child(pid_t parent, const Mesh& mesh, int64_t rank, int port, int listen_fd, int out,
+[[noreturn]] void Child(pid_t parent, const mesh::Mesh& mesh, int64_t rank, int port, int listen_fd, int out,
                         const std::function<std::string(int64_t, Runtime&)>& body) {
   // A test that is killed leaves no ranks behind.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -64,15 +64,15 @@ std::string ReadAll(int fd) {
     options.port = port;
     options.listen_fd = rank == 0 ? listen_fd : -1;
     options.rank = rank;
-    options.world_size = mesh.World();
+    options.world_size = mesh.world();
     options.timeout = std::chrono::seconds(60);
     CommunicatorFactory factory;
-    if (mesh.World() > 1) {
+    if (mesh.world() > 1) {
       auto made = MakeGlooFactory(options);
       if (!made.ok()) throw std::runtime_error(made.status().ToString());
       factory = *std::move(made);
     } else {
-      factory = [](const graph::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+      factory = [](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
         return absl::InternalError("a world of one has no group to connect");
       };
     }
@@ -82,11 +82,11 @@ std::string ReadAll(int fd) {
     const std::string result = body(rank, **runtime);
     if (absl::Status status = (*runtime)->Drain(); !status.ok()) throw std::runtime_error(status.ToString());
     // Leaving while others still read from this rank would look like a lost peer to them.
-    if (mesh.World() > 1) {
+    if (mesh.world() > 1) {
       float done = 0;
       CommObserver::Call call;
       call.kind = "barrier";
-      call.group = (*runtime)->GroupId("world");
+      call.group = (*runtime)->GroupId(mesh::Dim::kWorld);
       (void)(*runtime)->Communicate(
           call, {}, [&](Communicator& c) { return c.AllReduce(&done, 1, c10::ScalarType::Float, ReduceOp::kSum); });
     }
@@ -103,27 +103,14 @@ std::string ReadAll(int fd) {
 
 }  // namespace
 
-std::vector<graph::Group> Mesh::Groups(int64_t rank) const {
-  const int64_t t = rank % tp, s = rank / tp % shard, r = rank / (tp * shard) % replicate, p = rank / (tp * shard * replicate);
-  auto at = [this](int64_t p, int64_t r, int64_t s, int64_t t) { return ((p * replicate + r) * shard + s) * tp + t; };
-  std::vector<graph::Group> groups{{"world", {}}, {"pp", {}}, {"dp_replicate", {}}, {"dp_shard", {}}, {"tp", {}}, {"dp", {}}};
-  for (int64_t i = 0; i < World(); ++i) groups[0].ranks.push_back(i);
-  for (int64_t i = 0; i < pp; ++i) groups[1].ranks.push_back(at(i, r, s, t));
-  for (int64_t i = 0; i < replicate; ++i) groups[2].ranks.push_back(at(p, i, s, t));
-  for (int64_t i = 0; i < shard; ++i) groups[3].ranks.push_back(at(p, r, i, t));
-  for (int64_t i = 0; i < tp; ++i) groups[4].ranks.push_back(at(p, r, s, i));
-  for (int64_t i = 0; i < replicate * shard; ++i) groups[5].ranks.push_back(at(p, i / shard, i % shard, t));
-  return groups;
-}
-
-std::vector<std::string> RunRanks(const Mesh& mesh, const std::function<std::string(int64_t, Runtime&)>& body) {
+std::vector<std::string> RunRanks(const mesh::Mesh& mesh, const std::function<std::string(int64_t, Runtime&)>& body) {
   int port = 0;
   const int listen_fd = Listen(&port);
   const pid_t parent = getpid();
   std::vector<pid_t> children;
   std::vector<int> outputs;
   std::fflush(nullptr);
-  for (int64_t rank = 0; rank < mesh.World(); ++rank) {
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
     pid_t child = fork();

@@ -46,7 +46,7 @@ StageRunner::StageRunner(model::LanguageModel* model, LossFunction loss, StageOp
   training_ = Lower(*training, options_.stage);
   evaluation_ = Lower(*evaluation, options_.stage);
   comm::Runtime& runtime = comm::CurrentRuntime();
-  group_ = runtime.GroupId("pp");
+  group_ = runtime.GroupId(mesh::Dim::kPp);
   for (int link = 0; link < kLinkCount; ++link) {
     fork_[link] = runtime.NewEvent();
     done_[link] = runtime.NewEvent();

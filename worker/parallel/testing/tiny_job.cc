@@ -19,12 +19,12 @@ v1::Recipe RecipeOf(const TinyJob& job) {
   v1::Recipe recipe;
   auto& training = *recipe.mutable_training();
   training.set_global_batch_size(kGlobalBatch);
-  training.set_local_batch_size(kGlobalBatch / (job.mesh.replicate * job.mesh.shard * job.accumulation));
+  training.set_local_batch_size(kGlobalBatch / (job.mesh.dp() * job.accumulation));
   training.set_seq_len(kSequence);
   training.set_mixed_precision_param(job.param);
   auto& parallelism = *recipe.mutable_parallelism();
-  parallelism.set_data_parallel_replicate_degree(job.mesh.replicate);
-  parallelism.set_data_parallel_shard_degree(job.mesh.shard);
+  parallelism.set_data_parallel_replicate_degree(job.mesh.dp_replicate);
+  parallelism.set_data_parallel_shard_degree(job.mesh.dp_shard);
   parallelism.set_fsdp_reshard_after_forward(job.reshard);
   parallelism.set_tensor_parallel_degree(job.mesh.tp);
   parallelism.set_disable_loss_parallel(true);
@@ -34,12 +34,13 @@ v1::Recipe RecipeOf(const TinyJob& job) {
   return recipe;
 }
 
-StageOptions StageOptionsOf(const ParallelDims& dims, const ParallelizedModel& parallelized, int64_t rank) {
+StageOptions StageOptionsOf(const ResolvedRecipe& resolved, const ParallelizedModel& parallelized, int64_t rank) {
   StageOptions options;
-  options.stage = dims.CoordinatesOf(rank).pp;
-  options.stages = dims.pp();
-  options.microbatches = dims.microbatches();
-  options.activation_sizes = {dims.microbatch_size(), dims.seq_len() / dims.tp(), parallelized.model->config().hidden_size()};
+  options.stage = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
+  options.stages = resolved.mesh().pp;
+  options.microbatches = resolved.microbatches();
+  options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
+                              parallelized.model->config().hidden_size()};
   options.activation = at::TensorOptions().dtype(parallelized.precision.param);
   return options;
 }

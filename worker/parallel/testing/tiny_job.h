@@ -17,7 +17,7 @@ inline constexpr int64_t kGlobalBatch = 12;  // sequences of kSequence
 v1::Model TinyGpt2();
 
 struct TinyJob {
-  comm::testing::Mesh mesh = {};
+  mesh::Mesh mesh = {};
   v1::Model model = TinyLlama();
   bool checkpoint = false;
   int64_t accumulation = 1;
@@ -29,6 +29,6 @@ struct TinyJob {
 v1::Recipe RecipeOf(const TinyJob& job);
 
 // Of `rank`'s stage.
-StageOptions StageOptionsOf(const ParallelDims& dims, const ParallelizedModel& parallelized, int64_t rank);
+StageOptions StageOptionsOf(const ResolvedRecipe& resolved, const ParallelizedModel& parallelized, int64_t rank);
 
 }  // namespace legoai::parallel::testing

@@ -1,0 +1,60 @@
+// The mesh of a job's ranks: ordered, named dimensions, and the groups of ranks that talk along them.
+//
+// Outermost to innermost pp, dp_replicate, dp_shard, tp:
+//   rank = ((pp * dp_replicate_degree + dp_replicate) * dp_shard_degree + dp_shard) * tp_degree + tp,
+// so that tensor parallel, which talks most, stays among neighbours. Neighbouring dimensions may be taken as one (kDp); so every
+// group is a line of ranks with one stride, and nothing here costs more on more ranks but RankLine::List.
+//
+// Torch-free. Plain values; const access is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace legoai::mesh {
+
+// A dimension, or several neighbouring ones as one. In the order of Mesh::Groups, which numbers a rank's groups.
+enum class Dim : uint8_t { kWorld, kPp, kDpReplicate, kDpShard, kTp, kDp };  // kDp: dp_replicate x dp_shard
+inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp, Dim::kDpReplicate, Dim::kDpShard, Dim::kTp, Dim::kDp};
+
+// "dp_shard": what files, flight records and people call it.
+const char* NameOf(Dim dim);
+// Gives false for a name that is none.
+bool DimFromName(std::string_view name, Dim* dim);
+
+// The ranks first, first + stride, ...: `size` of them.
+struct RankLine {
+  int64_t first = 0, stride = 1, size = 1;
+
+  int64_t operator[](int64_t index) const { return first + index * stride; }
+  int64_t last() const { return (*this)[size - 1]; }
+  int64_t IndexOf(int64_t rank) const;  // -1 for a rank that is not in it
+  std::vector<int64_t> List() const;    // for who opens a communicator or writes the ranks down
+  bool operator==(const RankLine&) const = default;
+};
+
+struct Group {
+  Dim dim = Dim::kWorld;
+  RankLine ranks;
+  bool operator==(const Group&) const = default;
+};
+
+// Degrees, each at least 1.
+struct Mesh {
+  int64_t pp = 1, dp_replicate = 1, dp_shard = 1, tp = 1;
+
+  int64_t dp() const { return dp_replicate * dp_shard; }
+  int64_t world() const { return pp * dp() * tp; }
+
+  int64_t Size(Dim dim) const;
+  int64_t Stride(Dim dim) const;                  // from a rank to its neighbour along `dim`
+  int64_t IndexOf(Dim dim, int64_t rank) const;   // where the rank stands along `dim`
+  RankLine LineOf(Dim dim, int64_t rank) const;   // the ranks that differ from `rank` along `dim` alone, it among them
+  std::vector<Group> Groups(int64_t rank) const;  // of every dimension, those of one rank too
+  int64_t FirstRankOfStage(int64_t stage) const { return stage * Stride(Dim::kPp); }
+
+  bool operator==(const Mesh&) const = default;
+};
+
+}  // namespace legoai::mesh

@@ -1,0 +1,45 @@
+#include "core/recipe/resolved_recipe.h"
+
+#include <algorithm>
+
+#include "core/recipe/recipe.h"
+#include "proto/errors.h"
+
+namespace legoai::parallel {
+
+absl::StatusOr<ResolvedRecipe> ResolvedRecipe::Create(v1::Recipe recipe, const v1::Model& model, int64_t world_size,
+                                                      Violation* broken) {
+  FillDefaults(&recipe);
+  Layout layout;
+  if (auto violation = FirstViolation(recipe, model, world_size, &layout)) {
+    const absl::Status status = FieldError(violation->field, violation->value, violation->remedy);
+    if (broken != nullptr) *broken = *std::move(violation);
+    return status;
+  }
+  ResolvedRecipe resolved;
+  recipe.mutable_parallelism()->set_data_parallel_shard_degree(layout.mesh.dp_shard);
+  recipe.mutable_training()->set_global_batch_size(layout.global_batch);
+  resolved.recipe_ = std::move(recipe);
+  resolved.model_ = model;
+  resolved.mesh_ = layout.mesh;
+  return resolved;
+}
+
+int64_t ResolvedRecipe::microbatch_size() const {
+  return mesh_.pp > 1 ? recipe_.parallelism().pipeline_parallel_microbatch_size() : local_batch();
+}
+
+bool ResolvedRecipe::loss_parallel() const { return mesh_.tp > 1 && !recipe_.parallelism().disable_loss_parallel(); }
+
+bool ResolvedRecipe::reshard_after_forward() const {
+  const v1::ReshardPolicy policy = recipe_.parallelism().fsdp_reshard_after_forward();
+  return policy == v1::RESHARD_ALWAYS || (policy == v1::RESHARD_DEFAULT && mesh_.pp == 1);
+}
+
+std::pair<int64_t, int64_t> ResolvedRecipe::LayersOf(int64_t stage) const {
+  const int64_t layers = model_.num_hidden_layers(), each = layers / mesh_.pp, more = layers % mesh_.pp;
+  const auto first = [&](int64_t s) { return s * each + std::min(s, more); };
+  return {first(stage), first(stage + 1)};
+}
+
+}  // namespace legoai::parallel

@@ -1,0 +1,55 @@
+// A recipe that was read, completed and found legal for a model and a number of ranks: defaults are filled in, degrees and
+// batches derived, the mesh laid out. Made once, where a recipe enters; whoever holds one checks nothing again.
+//
+// Torch-free. A value; const access is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "core/mesh/mesh.h"
+#include "core/recipe/legality.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::parallel {
+
+class ResolvedRecipe {
+ public:
+  // Unset keys count as their defaults. Errors: FieldError of the first rule of legality.h that the recipe breaks; `broken`,
+  // where it is not null, then has the rule.
+  static absl::StatusOr<ResolvedRecipe> Create(v1::Recipe recipe, const v1::Model& model, int64_t world_size,
+                                               Violation* broken = nullptr);
+
+  // With its defaults, and with -1 replaced by what was derived: what really runs, for records.
+  const v1::Recipe& recipe() const { return recipe_; }
+  const v1::Model& model() const { return model_; }
+  const mesh::Mesh& mesh() const { return mesh_; }
+
+  int64_t global_batch() const { return recipe_.training().global_batch_size(); }  // sequences per optimizer step
+  int64_t local_batch() const { return recipe_.training().local_batch_size(); }    // of one data-parallel rank at a time
+  int64_t seq_len() const { return recipe_.training().seq_len(); }
+  int64_t tokens_per_step() const { return global_batch() * seq_len(); }
+  // Sequences of one forward pass: local_batch without a pipeline.
+  int64_t microbatch_size() const;
+  // Local batches of a data-parallel rank per optimizer step.
+  int64_t accumulation() const { return global_batch() / (mesh_.dp() * local_batch()); }
+  // Forward passes of a data-parallel rank per optimizer step.
+  int64_t microbatches() const { return global_batch() / (mesh_.dp() * microbatch_size()); }
+
+  bool loss_parallel() const;  // the loss is computed on shards of the vocabulary
+  // Parameters are freed between forward and backward. Policy "default": without a pipeline. Matters where dp_shard is above 1.
+  bool reshard_after_forward() const;
+  // The blocks [first, last) of a pipeline stage. Counts differ by one at most; the first stages get one more, as the last one
+  // has the head.
+  std::pair<int64_t, int64_t> LayersOf(int64_t stage) const;
+
+ private:
+  ResolvedRecipe() = default;
+  v1::Recipe recipe_;
+  v1::Model model_;
+  mesh::Mesh mesh_;
+};
+
+}  // namespace legoai::parallel
