@@ -67,15 +67,15 @@ TEST(DifferencesTest, KindsOfStoragesAndContentsOfConstantsCount) {
 
 TEST(DifferencesTest, GroupsCountByNameAndRanks) {
   Trace a = Chain({"a"});
-  a.groups = {{"world", {0, 1, 2, 3}}, {"tp", {0, 1}}};
+  a.groups = {{mesh::Dim::kWorld, {0, 1, 4}}, {mesh::Dim::kTp, {0, 1, 2}}};
   Trace b = a;
   EXPECT_THAT(Differences(a, b), IsEmpty());
-  b.groups[1].ranks = {0, 2};
-  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of ranks 0, 1 | tp of ranks 0, 2"));
-  b.groups[1] = {"dp", {0, 1}};
-  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of ranks 0, 1 | dp of ranks 0, 1"));
+  b.groups[1].ranks.stride = 2;
+  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of 2 ranks from 0 by 1 | tp of 2 ranks from 0 by 2"));
+  b.groups[1] = {mesh::Dim::kDp, {0, 1, 2}};
+  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of 2 ranks from 0 by 1 | dp of 2 ranks from 0 by 1"));
   b.groups.pop_back();
-  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of ranks 0, 1 | none"));
+  EXPECT_THAT(Differences(a, b), ElementsAre("group 1: tp of 2 ranks from 0 by 1 | none"));
 }
 
 TEST(DifferencesTest, HopelesslyDifferentProgramsAreCutShort) {

@@ -57,7 +57,7 @@ Trace Everything() {
   last.argument_count = 15;
   trace.instructions.push_back(last);
   trace.outputs["loss"] = 1;
-  trace.groups = {{"dp_shard", {0, 2}}};
+  trace.groups = {{mesh::Dim::kDpShard, {0, 2, 2}}};
   trace.warnings = {"a warning"};
   return trace;
 }
@@ -78,6 +78,21 @@ TEST(TraceFileTest, RoundTrip) {
   EXPECT_EQ(read->storages[2].contents, trace.storages[2].contents);
   EXPECT_EQ(read->groups[0].ranks, trace.groups[0].ranks);
   EXPECT_EQ(read->warnings, trace.warnings);
+}
+
+TEST(TraceFileTest, RefusesGroupsThatAreNone) {
+  const v1::Trace good = ToProto(Everything(), "1.2");
+  const auto refused = [&](auto damage) {
+    v1::Trace proto = good;
+    damage(proto.mutable_groups(0));
+    return !FromProto(proto).ok();
+  };
+  EXPECT_FALSE(refused([](v1::TraceGroup*) {}));
+  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_name("cp"); }));
+  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_size(0); }));
+  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_stride(0); }));
+  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_first(-1); }));
+  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_size(int64_t{1} << 40); }));
 }
 
 TEST(TraceFileTest, UnknownVersionIsRefused) {

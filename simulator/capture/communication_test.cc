@@ -30,7 +30,7 @@ constexpr int64_t kRows = 6, kColumns = 4;
 // One weight, sharded over two ranks: gathered before its use, its gradient scattered after.
 struct Step {
   comm::Runtime& runtime;
-  int64_t group = runtime.GroupId("dp_shard");
+  int64_t group = runtime.GroupId(mesh::Dim::kDpShard);
   int64_t fork = runtime.NewEvent(), gathered = runtime.NewEvent(), reduced = runtime.NewEvent();
   Tensor shard = at::zeros({kRows / 2, kColumns}), flat = at::zeros({kRows, kColumns}), gradient = at::zeros_like(shard);
   Tensor input = at::zeros({5, kRows}), rate = at::zeros({});

@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<double>> MeasureRank(int64_t rank, const launch::List
   options.rank = rank;
   options.world_size = 2;
   ASSIGN_OR_RETURN(auto factory, comm::MakeGlooFactory(options));
-  ASSIGN_OR_RETURN(const auto communicator, factory({"world", {0, 1}}, rank, 0));
+  ASSIGN_OR_RETURN(const auto communicator, factory({mesh::Dim::kWorld, {0, 1, 2}}, rank, 0));
   ASSIGN_OR_RETURN(const double small, AllGatherSeconds(*communicator, kSmall, 200));
   ASSIGN_OR_RETURN(const double large, AllGatherSeconds(*communicator, kLarge, 50));
   // Nobody leaves while the other still reads.

@@ -46,7 +46,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 Capture CaptureOf(const Case& c, bool real) {
   CaptureRecorder recorder(real);
   const comm::Runtime& runtime = comm::CurrentRuntime();
-  const int64_t tp_group = runtime.GroupId("tp"), stage = runtime.GroupRank(runtime.GroupId("pp"));
+  const int64_t tp_group = runtime.GroupId(mesh::Dim::kTp), stage = runtime.GroupRank(runtime.GroupId(mesh::Dim::kPp));
   const v1::Model config = parallel::testing::TinyLlama();
   auto model = parallel::testing::Build(config, c.dtype);
   const int64_t blocks = config.num_hidden_layers();

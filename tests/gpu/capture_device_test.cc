@@ -154,8 +154,7 @@ TEST(CaptureOperators, HaveKernelsOfCudaWhereTheyHaveKernelsOfTheCpu) {
 class CaptureComparison : public ::testing::Test {
  protected:
   CaptureComparison() {
-    std::vector<mesh::Group> groups;
-    for (const char* name : {"world", "pp", "dp_replicate", "dp_shard", "tp", "dp"}) groups.push_back({name, {0}});
+    const std::vector<mesh::Group> groups = mesh::Mesh().Groups(0);
     const comm::CommunicatorFactory none = [](const mesh::Group&, int64_t,
                                               int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
       return absl::InternalError("a world of one has no group to connect");

@@ -132,8 +132,7 @@ void ResetPeak() { Allocator()->resetPeakStats(0); }
 void Synchronize() { at::detail::getCUDAHooks().deviceSynchronize(0); }
 
 std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin) {
-  std::vector<mesh::Group> groups;
-  for (const char* name : {"world", "pp", "dp_replicate", "dp_shard", "tp", "dp"}) groups.push_back({name, {0}});
+  const std::vector<mesh::Group> groups = mesh::Mesh().Groups(0);
   const comm::CommunicatorFactory none = [](const mesh::Group& group, int64_t,
                                             int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
     return absl::InternalError("a world of one has no group to connect: " + std::string(mesh::NameOf(group.dim)));

@@ -58,7 +58,7 @@ std::unique_ptr<comm::Runtime> Connect(const comm::CudaPlugin& plugin, const Mes
 TEST(NcclRank, DISABLED_SharesACard) {
   const comm::CudaPlugin& plugin = Plugin(0);
   auto factory = Must(plugin.make_nccl_factory(RendezvousOfSelf()));
-  const auto made = factory({"dp_shard", {0, 1}}, RankOfSelf(), comm::kCompute);
+  const auto made = factory({mesh::Dim::kDpShard, {0, 1, 2}}, RankOfSelf(), comm::kCompute);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), absl::StatusCode::kFailedPrecondition);
   Tell(std::string(made.status().message()));
@@ -79,7 +79,7 @@ TEST(NcclRank, DISABLED_Collectives) {
   const int rank = RankOfSelf();
   auto runtime = Connect(Plugin(rank), {.dp_shard = kRanks});
   comm::RuntimeScope scope(runtime.get());
-  const int64_t group = runtime->GroupId("dp_shard");
+  const int64_t group = runtime->GroupId(mesh::Dim::kDpShard);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto options = at::TensorOptions().dtype(dtype).device(at::kCUDA);
     at::Tensor gathered = at::empty({2 * 3}, options), part = at::empty({5}, options), sum = at::full({7}, rank + 1.0, options);
@@ -116,12 +116,12 @@ TEST(NcclRank, DISABLED_LosesItsPeer) {
   {
     comm::RuntimeScope scope(runtime.get());
     at::Tensor tensor = at::ones({1000}, at::kCUDA);
-    comm::AllReduce(tensor, runtime->GroupId("dp_shard"));
+    comm::AllReduce(tensor, runtime->GroupId(mesh::Dim::kDpShard));
     Must(runtime->Drain());
     if (rank == 1) _exit(0);
     absl::Status lost;
     try {
-      comm::AllReduce(tensor, runtime->GroupId("dp_shard"));
+      comm::AllReduce(tensor, runtime->GroupId(mesh::Dim::kDpShard));
       lost = runtime->Drain();
     } catch (const c10::Error& error) {
       lost = absl::UnavailableError(error.what_without_backtrace());

@@ -21,7 +21,7 @@ class Nccl : public GpuTest {
     if (plugin_ == nullptr) return;
     auto factory = plugin_->make_nccl_factory({});
     ASSERT_TRUE(factory.ok()) << factory.status();
-    auto nccl = (*factory)({"dp_shard", {0}}, 0, 0);
+    auto nccl = (*factory)({mesh::Dim::kDpShard, {0, 1, 1}}, 0, 0);
     ASSERT_TRUE(nccl.ok()) << nccl.status();
     nccl_ = *std::move(nccl);
   }

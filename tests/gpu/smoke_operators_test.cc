@@ -194,7 +194,7 @@ TEST_F(SmokeOperators, EachComputesWhatTheCpuDoes) {
 TEST_F(SmokeOperators, CollectivesOfAGroupOfOneCopyDeviceMemory) {
   auto runtime = RuntimeOfOne(*plugin_);
   comm::RuntimeScope scope(runtime.get());
-  const int64_t group = runtime->GroupId("dp_shard");
+  const int64_t group = runtime->GroupId(mesh::Dim::kDpShard);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kLong}) {
     const Tensor in = at::arange(1000, at::TensorOptions().dtype(dtype).device(at::kCUDA));
     const auto expect_copy = [&](const char* what, const std::function<void(const Tensor&)>& call) {

@@ -155,7 +155,7 @@ TEST_F(SmokeStreams, DrainEndsWhenHealthDoes) {
 TEST_F(SmokeStreams, TheRuntimeHoldsWhatASideStreamUses) {
   auto runtime = RuntimeOfOne(*plugin_);
   RuntimeScope scope(runtime.get());
-  const int64_t group = runtime->GroupId("dp_shard"), fork = runtime->NewEvent(), done = runtime->NewEvent();
+  const int64_t group = runtime->GroupId(mesh::Dim::kDpShard), fork = runtime->NewEvent(), done = runtime->NewEvent();
   for (int round = 1; round <= kRounds; ++round) {
     at::Tensor in = at::full({kElements / 16}, double(round), at::kCUDA), out = at::empty_like(in);
     RecordEvent(kCompute, fork);

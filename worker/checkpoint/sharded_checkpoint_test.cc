@@ -26,6 +26,7 @@ namespace {
 
 using comm::Runtime;
 using comm::testing::RunRanks;
+using mesh::Dim;
 using mesh::Mesh;
 
 // A global tensor, and how tensor parallelism cuts it before FSDP cuts dimension 0.
@@ -50,17 +51,17 @@ at::Tensor GlobalTensor(const Description& tensor) {
 
 // What a rank holds in a layout; its contents are right, or zero.
 std::vector<ShardedTensor> Parts(const Runtime& runtime, bool filled) {
-  const auto size = [&](const char* name) { return runtime.GroupSize(runtime.GroupId(name)); };
-  const auto index = [&](const char* name) { return runtime.GroupRank(runtime.GroupId(name)); };
+  const auto size = [&](Dim dim) { return runtime.GroupSize(runtime.GroupId(dim)); };
+  const auto index = [&](Dim dim) { return runtime.GroupRank(runtime.GroupId(dim)); };
   std::vector<ShardedTensor> parts;
   for (const Description& tensor : kTensors) {
-    if (tensor.stage >= 0 && tensor.stage * size("pp") / 2 != index("pp")) continue;
+    if (tensor.stage >= 0 && tensor.stage * size(Dim::kPp) / 2 != index(Dim::kPp)) continue;
     ShardedTensor part;
     part.name = tensor.name;
     part.on_all_stages = tensor.stage < 0;
     part.spec = parallel::Unsharded(tensor.name, tensor.shape);
-    if (tensor.tp_dimension >= 0) parallel::Cut(&part.spec, tensor.tp_dimension, size("tp"), index("tp"), "tp");
-    if (!tensor.shape.empty()) parallel::Cut(&part.spec, 0, size("dp_shard"), index("dp_shard"), "dp_shard");
+    if (tensor.tp_dimension >= 0) parallel::Cut(&part.spec, tensor.tp_dimension, size(Dim::kTp), index(Dim::kTp), Dim::kTp);
+    if (!tensor.shape.empty()) parallel::Cut(&part.spec, 0, size(Dim::kDpShard), index(Dim::kDpShard), Dim::kDpShard);
     part.tensor = GlobalTensor(tensor);
     for (size_t d = 0; d < tensor.shape.size(); ++d)
       part.tensor = part.tensor.narrow(d, part.spec.offsets[d], part.spec.sizes[d]);

@@ -24,7 +24,7 @@ void CollectivesOfOne(const CudaPlugin& plugin) {
   ASSERT_TRUE(plugin.select_device(0).ok());
   auto factory = plugin.make_nccl_factory({});
   ASSERT_TRUE(factory.ok()) << factory.status();
-  auto nccl = (*factory)({"dp_shard", {0}}, 0, 0);
+  auto nccl = (*factory)({mesh::Dim::kDpShard, {0, 1, 1}}, 0, 0);
   ASSERT_TRUE(nccl.ok()) << nccl.status();
   auto in = at::full({1 << 16}, 3.0, at::kCUDA), out = at::empty({1 << 16}, at::kCUDA);
   EXPECT_TRUE((*nccl)->AllGather(out.data_ptr(), in.data_ptr(), in.nbytes()).ok());

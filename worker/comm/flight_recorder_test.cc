@@ -283,7 +283,7 @@ TEST(FlightRecorder, WhatIsOnlyEnqueuedIsNotCompleted) {
   ASSERT_TRUE(runtime.ok());
   RuntimeScope scope(runtime->get());
   const at::Tensor tensor = at::full({7}, 1.0);
-  const int64_t shard = (*runtime)->GroupId("dp_shard");
+  const int64_t shard = (*runtime)->GroupId(mesh::Dim::kDpShard);
   AllReduce(tensor, shard);
   {
     StreamScope stream(kAllGather);

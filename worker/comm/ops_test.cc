@@ -20,7 +20,7 @@ float At(const at::Tensor& tensor, int64_t i) { return tensor.to(at::kFloat).con
 TEST(Collectives, GiveWhatTheirNamesSay) {
   for (int64_t world : {1, 2, 3, 4}) {
     RunRanks({.dp_shard = world}, [world](int64_t rank, Runtime& runtime) {
-      const int64_t group = runtime.GroupId("dp_shard");
+      const int64_t group = runtime.GroupId(mesh::Dim::kDpShard);
       for (auto dtype : {at::kFloat, at::kBFloat16}) {
         auto gathered = at::empty({world * 3}, dtype);
         AllGatherInto(gathered, at::full({3}, double(rank), dtype), group);
@@ -56,7 +56,7 @@ TEST(Collectives, GiveWhatTheirNamesSay) {
 
 TEST(Collectives, SideStreamsAreOrderedByEvents) {
   RunRanks({.dp_shard = 2}, [](int64_t rank, Runtime& runtime) {
-    const int64_t group = runtime.GroupId("dp_shard"), fork = runtime.NewEvent(), done = runtime.NewEvent();
+    const int64_t group = runtime.GroupId(mesh::Dim::kDpShard), fork = runtime.NewEvent(), done = runtime.NewEvent();
     auto out = at::empty({1 << 20});
     for (int round = 0; round < 20; ++round) {
       auto in = at::full({1 << 19}, double(round + rank));
@@ -77,7 +77,7 @@ TEST(Collectives, SideStreamsAreOrderedByEvents) {
 
 TEST(Messages, ArriveInOrderOnBothDirections) {
   RunRanks({.pp = 3}, [](int64_t rank, Runtime& runtime) {
-    const int64_t group = runtime.GroupId("pp"), sent = runtime.NewEvent(), got = runtime.NewEvent();
+    const int64_t group = runtime.GroupId(mesh::Dim::kPp), sent = runtime.NewEvent(), got = runtime.NewEvent();
     for (int i = 0; i < 10; ++i) {
       auto from_previous = at::zeros({100}), payload = at::full({100}, 1000.0 * rank + i);
       if (rank > 0) {
@@ -104,7 +104,7 @@ TEST(Lifetimes, StoragesAreHeldUntilTheComputeStreamWaits) {
   auto runtime = Runtime::Create(0, Mesh{.dp_replicate = 2, .dp_shard = 2}.Groups(0), MakeFakeStreams(), nullptr);
   ASSERT_TRUE(runtime.ok());
   RuntimeScope scope(runtime->get());
-  const int64_t group = (*runtime)->GroupId("dp_shard");
+  const int64_t group = (*runtime)->GroupId(mesh::Dim::kDpShard);
   auto tensor = at::zeros({4}), out = at::zeros({2});
   auto uses = [&] { return tensor.storage().use_count(); };
   const auto before = uses();
@@ -143,9 +143,9 @@ TEST(Resize, ViewsSeeTheNewMemory) {
 TEST(Errors, ALostPeerIsAnErrorNotAHang) {
   RunRanks({.dp_shard = 2}, [](int64_t rank, Runtime& runtime) {
     auto tensor = at::zeros({4});
-    AllReduce(tensor, runtime.GroupId("dp_shard"));  // the other has connected all its groups
+    AllReduce(tensor, runtime.GroupId(mesh::Dim::kDpShard));  // the other has connected all its groups
     if (rank == 1) _exit(0);
-    EXPECT_THROW(AllReduce(tensor, runtime.GroupId("dp_shard")), c10::Error);
+    EXPECT_THROW(AllReduce(tensor, runtime.GroupId(mesh::Dim::kDpShard)), c10::Error);
     _exit(::testing::Test::HasFailure() ? 1 : 0);
     return std::string();
   });

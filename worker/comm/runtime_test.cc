@@ -20,7 +20,7 @@ TEST(Runtime, TheMeetingPlaceStaysAsLongAsTheRuntime) {
     return MakeLocalCommunicator();
   };
   place.reset();
-  auto runtime = Runtime::Create(0, {{"world", {0, 1}}}, MakeThreadStreams(), std::exchange(factory, nullptr));
+  auto runtime = Runtime::Create(0, {{mesh::Dim::kWorld, {0, 1, 2}}}, MakeThreadStreams(), std::exchange(factory, nullptr));
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   EXPECT_FALSE(seen.expired());
   runtime->reset();
@@ -72,7 +72,8 @@ TEST(Runtime, ALostPeerEndsTheWaitAndAllCommunicators) {
     ++made;
     return std::make_unique<SickCommunicator>(&health, &aborts);
   };
-  auto runtime = Runtime::Create(0, {{"world", {0, 1}}, {"dp_shard", {0, 1}}}, std::make_unique<LostDevice>(), factory);
+  auto runtime = Runtime::Create(0, {{mesh::Dim::kWorld, {0, 1, 2}}, {mesh::Dim::kDpShard, {0, 1, 2}}},
+                                 std::make_unique<LostDevice>(), factory);
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   EXPECT_GT(made, 1);
   EXPECT_TRUE((*runtime)->Drain().ok());
@@ -88,7 +89,7 @@ TEST(Runtime, AGroupOfOneCopiesAsItsStreamsCan) {
   const CommunicatorFactory none = [](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return absl::InternalError("a world of one has no group to connect");
   };
-  auto runtime = Runtime::Create(0, {{"world", {0}}}, std::move(owned), none);
+  auto runtime = Runtime::Create(0, {{mesh::Dim::kWorld, {}}}, std::move(owned), none);
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   const int in = 7;
   int out = 0;

@@ -59,7 +59,7 @@ class Trainer {
     checkpoint.set_mode(test.checkpoint ? v1::AC_FULL : v1::AC_NONE);
     EXPECT_TRUE(ApplyActivationCheckpoint(*model_, checkpoint).ok());
     for (model::Parameter* p : model_->Parameters()) {
-      if (test.partial_over_tp) p->spec.gradient_partial_over = {"tp"};
+      if (test.partial_over_tp) p->spec.gradient_partial_over = {mesh::Dim::kTp};
     }
     data_parallel_ = std::make_unique<DataParallel>(*model_, test.options);
     testing::FillMasters(*model_);

@@ -50,7 +50,7 @@ TEST_P(LossParallel, EqualsTheLossOfOneProcess) {
     const int64_t columns = std::min(width, kVocabulary - offset);
     Tensor shard = Logits(c.dtype).narrow(2, offset, columns).contiguous().set_requires_grad(true);
     const Tensor before = shard.detach().clone();
-    const Tensor loss = MakeLossParallel(kScale, offset, runtime.GroupId("tp"))(shard, targets);
+    const Tensor loss = MakeLossParallel(kScale, offset, runtime.GroupId(mesh::Dim::kTp))(shard, targets);
     (loss * 3).backward();
 
     EXPECT_EQ(loss.scalar_type(), at::kFloat);
@@ -75,7 +75,7 @@ TEST_P(LossParallel, IgnoredTargetsAddNothingInEvaluation) {
     strange.select(0, 1).select(0, 2).fill_(std::numeric_limits<float>::quiet_NaN());
     const int64_t width = (kVocabulary + c.tp - 1) / c.tp, offset = rank * width;
     const int64_t columns = std::min(width, kVocabulary - offset);
-    const auto loss_parallel = MakeLossParallel(kScale, offset, runtime.GroupId("tp"));
+    const auto loss_parallel = MakeLossParallel(kScale, offset, runtime.GroupId(mesh::Dim::kTp));
     EXPECT_TRUE(at::allclose(loss_parallel(strange.narrow(2, offset, columns), padded), expected, 1e-6, 0));
     EXPECT_TRUE(at::allclose(train::MakeCrossEntropy(kScale)(strange, padded), expected, 1e-6, 0));
     padded.fill_(kIgnoredTarget);
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, LossParallel,
 TEST(LossParallelMemory, ASecondBackwardIsRefusedNotWrong) {
   RunRanks({.tp = 1}, [](int64_t rank, comm::Runtime& runtime) {
     Tensor logits = Logits(at::kFloat).set_requires_grad(true);
-    const Tensor loss = LossParallelCrossEntropy(logits, Targets(), kScale, 0, runtime.GroupId("tp"));
+    const Tensor loss = LossParallelCrossEntropy(logits, Targets(), kScale, 0, runtime.GroupId(mesh::Dim::kTp));
     loss.backward({}, /*retain_graph=*/true);
     EXPECT_THROW(loss.backward(), c10::Error);
     return std::string();

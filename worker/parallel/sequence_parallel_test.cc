@@ -38,7 +38,7 @@ class SequenceParallel : public ::testing::TestWithParam<Case> {};
 TEST_P(SequenceParallel, GatherAndItsGradient) {
   const Case c = GetParam();
   RunRanks({.tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
-    const int64_t group = runtime.GroupId("tp");
+    const int64_t group = runtime.GroupId(mesh::Dim::kTp);
     const Tensor whole = Whole({c.batch, 4 * c.tp, 3}, 1, c.dtype);
     Tensor local = Shard(whole, c.tp, rank).clone().set_requires_grad(true);
     Tensor gathered = GatherSequence(local, group);
@@ -56,7 +56,7 @@ TEST_P(SequenceParallel, GatherAndItsGradient) {
 TEST_P(SequenceParallel, ReduceScatterAndItsGradient) {
   const Case c = GetParam();
   RunRanks({.tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
-    const int64_t group = runtime.GroupId("tp");
+    const int64_t group = runtime.GroupId(mesh::Dim::kTp);
     const std::vector<int64_t> sizes{c.batch, 4 * c.tp, 3};
     Tensor sum = Whole(sizes, 10, c.dtype);
     for (int64_t r = 1; r < c.tp; ++r) sum = sum + Whole(sizes, 10 + r, c.dtype);
@@ -75,7 +75,7 @@ TEST_P(SequenceParallel, ColumnsAndTheirGradient) {
   RunRanks({.tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
     const Tensor whole = Whole({c.batch, 5, 3 * c.tp}, 3, c.dtype);
     Tensor local = whole.narrow(2, 3 * rank, 3).clone().set_requires_grad(true);
-    Tensor gathered = GatherColumns(local, runtime.GroupId("tp"));
+    Tensor gathered = GatherColumns(local, runtime.GroupId(mesh::Dim::kTp));
     EXPECT_TRUE(at::equal(gathered, whole));
     const Tensor gradient = Whole(whole.sizes(), 4, c.dtype);
     gathered.backward(gradient);
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, SequenceParallel,
 
 TEST(SequenceParallelErrors, SequencesThatDoNotDivide) {
   RunRanks({.tp = 2}, [](int64_t rank, comm::Runtime& runtime) {
-    EXPECT_THROW(ReduceScatterSequence(Drawn({1, 3, 2}, 1), runtime.GroupId("tp")), c10::Error);
+    EXPECT_THROW(ReduceScatterSequence(Drawn({1, 3, 2}, 1), runtime.GroupId(mesh::Dim::kTp)), c10::Error);
     return std::string();
   });
 }

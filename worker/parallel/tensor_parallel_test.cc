@@ -62,7 +62,8 @@ TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
   const Case c = GetParam();
   RunRanks({.pp = c.pp, .tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
     const v1::Model config = Config(c);
-    const int64_t rows = c.batch * c.microbatches, stage = rank / c.tp, index = rank % c.tp, group = runtime.GroupId("tp");
+    const int64_t rows = c.batch * c.microbatches, stage = rank / c.tp, index = rank % c.tp,
+                  group = runtime.GroupId(mesh::Dim::kTp);
     const double scale = 1.0 / (rows * kSequence);
     const StageInputs inputs{testing::Tokens(rows, c.vocabulary, 1), testing::Tokens(rows, c.vocabulary, 2), at::arange(rows),
                              at::zeros({2}, at::kLong)};
@@ -117,8 +118,9 @@ TEST(TensorParallelSpecs, CoverEveryWeightOnce) {
     std::string text;
     for (model::Parameter* p : model->Parameters()) {
       const bool norm = p->name().find("norm") != std::string::npos;
-      EXPECT_EQ(p->spec.IsShardedOver("tp"), !norm) << p->name();
-      EXPECT_EQ(p->spec.gradient_partial_over, norm ? std::vector<std::string>{"tp"} : std::vector<std::string>{}) << p->name();
+      EXPECT_EQ(p->spec.IsShardedOver(mesh::Dim::kTp), !norm) << p->name();
+      EXPECT_EQ(p->spec.gradient_partial_over, norm ? std::vector<mesh::Dim>{mesh::Dim::kTp} : std::vector<mesh::Dim>{})
+          << p->name();
       if (!norm)
         text += p->name() + " " + std::to_string(p->spec.Elements()) + " " + std::to_string(p->spec.GlobalElements()) + "\n";
     }

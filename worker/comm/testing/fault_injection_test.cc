@@ -24,7 +24,7 @@ absl::Status AllReduceOnce(Communicator& communicator) {
 TEST(FaultInjection, FailsAtItsStepAndOperationOnly) {
   FaultClock clock;
   auto factory = WithFault(Local(), 1, {.kind = Fault::Kind::kError, .rank = 1, .step = 2, .sequence = 1}, &clock);
-  auto first = factory({"tp", {1}}, 0, 0).value(), second = factory({"dp", {1}}, 0, 0).value();
+  auto first = factory({mesh::Dim::kTp, {1, 1, 1}}, 0, 0).value(), second = factory({mesh::Dim::kDp, {1, 1, 1}}, 0, 0).value();
   for (int64_t step = 0; step < 4; ++step) {
     clock.BeginStep(step);
     EXPECT_TRUE(AllReduceOnce(*first).ok()) << step;
@@ -35,7 +35,7 @@ TEST(FaultInjection, FailsAtItsStepAndOperationOnly) {
 
 TEST(FaultInjection, LeavesOtherRanksAlone) {
   FaultClock clock;
-  auto communicator = WithFault(Local(), 0, {.rank = 1}, &clock)({"tp", {0}}, 0, 0).value();
+  auto communicator = WithFault(Local(), 0, {.rank = 1}, &clock)({mesh::Dim::kTp, {0, 1, 1}}, 0, 0).value();
   EXPECT_TRUE(AllReduceOnce(*communicator).ok());
 }
 
@@ -43,7 +43,7 @@ TEST(FaultInjection, KillsTheProcess) {
   const pid_t child = fork();
   if (child == 0) {
     FaultClock clock;
-    (void)AllReduceOnce(*WithFault(Local(), 0, {.kind = Fault::Kind::kKill}, &clock)({"tp", {0}}, 0, 0).value());
+    (void)AllReduceOnce(*WithFault(Local(), 0, {.kind = Fault::Kind::kKill}, &clock)({mesh::Dim::kTp, {0, 1, 1}}, 0, 0).value());
     _exit(0);
   }
   int status = 0;
