@@ -9,12 +9,16 @@ _GTEST = "//third_party:gtest_main"
 # (tools/check_arrows asks what they reach).
 _TORCH = [
     "simulator/capture",
+    "simulator/estimate",
+    "simulator/measure",
     "tests/bench",
     "tests/gpu",
     "tests/integration",
     "tests/scenarios",
     "tests/service",
     "worker/comm/cuda",
+    "worker/graph",
+    "worker/graph/fake",
     "worker/model",
     "worker/parallel",
     "worker/train",

@@ -8,9 +8,9 @@
 
 namespace legoai::cli {
 
-absl::StatusOr<std::string> FindSim() { return launch::FindProgram("lego-sim", "simulator/capture", "LEGOAI_SIM"); }
+absl::StatusOr<std::string> FindSim() { return launch::FindProgram("lego-sim", "simulator/estimate", "LEGOAI_SIM"); }
 absl::StatusOr<std::string> FindTrainer() { return launch::FindTrainer(); }
-absl::StatusOr<std::string> FindMeasure() { return launch::FindProgram("lego-measure", "simulator/capture", "LEGOAI_MEASURE"); }
+absl::StatusOr<std::string> FindMeasure() { return launch::FindProgram("lego-measure", "simulator/measure", "LEGOAI_MEASURE"); }
 
 void WarnIfMeasuredBusy(const v1::Device& device) {
   static std::string said;  // of the many clusters of one call

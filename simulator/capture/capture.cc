@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "proto/status.h"
-#include "simulator/capture/fake_device.h"
+#include "worker/graph/fake/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/trace/instruction_view.h"
-#include "simulator/capture/testing/capture_recorder.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/model/ops.h"
 

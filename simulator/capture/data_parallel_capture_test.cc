@@ -10,7 +10,7 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "simulator/capture/fake_device.h"
+#include "worker/graph/fake/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
 #include "worker/graph/executor.h"

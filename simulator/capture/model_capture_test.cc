@@ -10,8 +10,8 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "simulator/capture/testing/capture_recorder.h"
-#include "simulator/capture/testing/same_bits.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
+#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
 #include "worker/graph/executor.h"

@@ -12,8 +12,8 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "simulator/capture/testing/capture_recorder.h"
-#include "simulator/capture/testing/same_bits.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
+#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/executor.h"
 #include "worker/parallel/loss_parallel.h"

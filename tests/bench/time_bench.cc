@@ -19,7 +19,7 @@
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
 #include "core/process/processors.h"
-#include "simulator/capture/estimate.h"
+#include "simulator/estimate/estimate.h"
 #include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"

@@ -8,7 +8,7 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "simulator/capture/testing/same_bits.h"
+#include "worker/graph/fake/testing/same_bits.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/graph/executor.h"

@@ -13,7 +13,7 @@ mounts_of() { in_legoai get pod "$1" -o jsonpath='{range .spec.containers[0].vol
 gather_programs() {
   local program
   mkdir -p "$volumes_root/bin" "$volumes_root/usr/share/legoai"
-  for program in server/main/legoai-server worker/agent/legoai-agent worker/train/legoai-trainer simulator/capture/lego-sim; do
+  for program in server/main/legoai-server worker/agent/legoai-agent worker/train/legoai-trainer simulator/estimate/lego-sim; do
     cp -L "bazel-bin/$program" "$volumes_root/bin/" || return 1  # they find each other beside themselves
   done
   ln -sfn "$(readlink -f dashboards/web/dist)" "$volumes_root/usr/share/legoai/web"

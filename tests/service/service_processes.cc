@@ -56,7 +56,7 @@ std::vector<std::string> ServerCommand(const std::string& address, const std::st
           "--listen=" + address,
           "--http=",
           "--data=" + data,
-          "--sim=simulator/capture/lego-sim",
+          "--sim=simulator/estimate/lego-sim",
           "--lease_ttl=" + times.lease_ttl,
           "--heartbeat_interval=" + times.heartbeat_interval,
           "--replan_grace=" + times.replan_grace};

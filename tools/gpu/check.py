@@ -37,7 +37,7 @@ import check_steps
 MOST_SECONDS = 540
 MARGIN_SECONDS = 8  # to kill and write
 # Program -> its places in a build tree or a wheel, from --bin.
-PROGRAMS = {"lego": ["server/cli"], "lego-sim": ["simulator/capture"], "lego-measure": ["simulator/capture"],
+PROGRAMS = {"lego": ["server/cli"], "lego-sim": ["simulator/estimate"], "lego-measure": ["simulator/measure"],
             "legoai-trainer": ["worker/train"], "legoai-gpu-tests": ["tests/gpu", "../tests"]}
 OTHER_NAMES = {"legoai-gpu-tests": ["gpu_tests"]}
 TEXT_BYTES = 1_000_000

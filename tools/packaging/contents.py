@@ -34,7 +34,7 @@ _PAGE = "dashboards/web"
 LEGOAI = Contents(
     name="legoai",
     summary="Ranks recipes for training large models by simulating the code that trains, and trains with the winner",
-    programs=["//server/cli:lego", "//simulator/capture:lego-sim", "//simulator/capture:lego-measure",
+    programs=["//server/cli:lego", "//simulator/estimate:lego-sim", "//simulator/measure:lego-measure",
               "//worker/train:legoai-trainer", "//worker/generate:legoai-generate", "//server/main:legoai-server", "//worker/agent:legoai-agent",
               "//worker/comm/cuda:liblegoai_cuda.so"],
     commands={name: "launch" for name in _COMMANDS},

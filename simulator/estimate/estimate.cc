@@ -1,0 +1,203 @@
+#include "simulator/estimate/estimate.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/hardware/catalog.h"
+#include "core/hardware/running_cost.h"
+#include "core/model/model_facts.h"
+#include "core/recipe/resolved_recipe.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+#include "simulator/capture/capture_stages.h"
+#include "simulator/measure/node_link.h"
+#include "simulator/measure/operator_benchmark.h"
+#include "simulator/cost/collective_cost.h"
+#include "simulator/cost/compute_cost.h"
+#include "simulator/cost/op_facts.h"
+#include "simulator/engine/chrome_trace.h"
+#include "simulator/engine/step_details.h"
+#include "simulator/engine/step_simulation.h"
+#include "simulator/memory/memory_simulator.h"
+#include "worker/comm/cpu_kernels.h"
+
+namespace legoai::sim {
+namespace {
+
+double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(absl::Now() - start); }
+
+absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Device& device, bool timeline,
+                       std::vector<MemoryProfile>* profiles, v1::Estimate* estimate) {
+  MemoryOptions options = MemoryOptionsOf(device);
+  options.timeline = timeline;
+  options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
+  bool fits = true;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    ASSIGN_OR_RETURN(auto profile, SimulateMemory(stages[i].trace, options));
+    auto* stage = estimate->add_stages();
+    stage->set_stage(static_cast<int64_t>(i));
+    stage->set_rank(stages[i].rank);
+    stage->set_peak_requested_bytes(profile.peak_requested_bytes);
+    stage->set_peak_allocated_bytes(profile.peak_allocated_bytes);
+    stage->set_reserve_bytes(device.reserve_bytes());
+    stage->set_capacity_bytes(device.memory_bytes());
+    *stage->mutable_categories() = profile.categories;
+    stage->set_peak_at(profile.peak_at);
+    fits = fits && profile.peak_allocated_bytes + device.reserve_bytes() <= device.memory_bytes();
+    profiles->push_back(std::move(profile));
+  }
+  estimate->set_fits(fits);
+  return absl::OkStatus();
+}
+
+// FLOPs that all ranks of a step do once more in recomputation, counted as those of the model are.
+absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
+  double flops = 0;
+  for (const CapturedStage& stage : stages) {
+    ASSIGN_OR_RETURN(auto rows, ResolveOperators(stage.trace));
+    for (const graph::Instruction& instruction : stage.trace.instructions) {
+      const bool counts =
+          instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
+      if (!counts) continue;
+      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), *rows[instruction.operator_index]);
+    }
+  }
+  return flops * static_cast<double>(ranks_per_stage);
+}
+
+std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
+  std::vector<StageTrace> traces;
+  for (size_t i = 0; i < stages.size(); ++i) traces.push_back({&stages[i].trace, static_cast<int64_t>(i), stages[i].rank});
+  return traces;
+}
+
+// Steps are replayed on this machine: it must be one like it.
+absl::Status CheckBenchmark(const v1::SimRequest& request) {
+  const v1::Device& device = request.cluster().device();
+  if (request.cost_mode() != v1::COST_BENCHMARK || device.kind() == v1::CPU) return absl::OkStatus();
+  return FieldError("--benchmark", device.type(), "only operators of type cpu can be measured on this machine");
+}
+
+// Makes the cluster what is measured here, and gives the table of its operators' times, of ranks with a core each.
+absl::StatusOr<BenchmarkTable> MeasureCluster(const std::vector<StageTrace>& traces, const BenchmarkProgress& progress,
+                                              v1::Cluster* cluster) {
+  const int64_t ranks = cluster->devices_per_node(), cores = std::max<int64_t>(1, cluster->host_cores());
+  ASSIGN_OR_RETURN(auto benchmark, BenchmarkOperators(traces, std::min(ranks, cores), progress));
+  cluster->mutable_device()->set_host_dispatch_seconds(benchmark.dispatch_seconds);
+  if (ranks == 1) return std::move(benchmark.operators);
+  ASSIGN_OR_RETURN(auto link, MeasureNodeLink());
+  const double turns = cores == 1 ? 2 : 1;  // two ranks were measured
+  link.set_latency_seconds(link.latency_seconds() / turns);
+  link.set_bandwidth_bytes_per_second(link.bandwidth_bytes_per_second() * turns);
+  *cluster->mutable_tiers(0)->mutable_link() = link;
+  return std::move(benchmark.operators);
+}
+
+// `cluster` is the request's; a benchmark makes it what was measured.
+absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
+                                            const v1::Estimate& estimate, const BenchmarkProgress& progress,
+                                            v1::Cluster* cluster) {
+  if (request.cost_mode() != v1::COST_BENCHMARK) {
+    ASSIGN_OR_RETURN(auto roofline, RooflineModel::Create(cluster->device()));
+    return SimulateStep(traces, *cluster, *roofline, CollectiveCostModel(*cluster));
+  }
+  if (!estimate.fits())
+    return FieldError("--benchmark", estimate.model(), "the step does not fit into this machine's memory; estimate it without");
+  ASSIGN_OR_RETURN(auto table, MeasureCluster(traces, progress, cluster));
+  return SimulateStep(traces, *cluster, BenchmarkModel(&table), CollectiveCostModel(*cluster));
+}
+
+absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
+                     const parallel::ResolvedRecipe& resolved, v1::Estimate* estimate) {
+  const double seconds = step.step_seconds, world = static_cast<double>(resolved.mesh().world());
+  const double tokens = static_cast<double>(resolved.tokens_per_step());
+  const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param()) /
+                      RanksPerCore(request.cluster());
+  estimate->set_step_time_seconds(seconds);
+  estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
+  estimate->set_model_flops_per_token(model::FlopsPerToken(resolved.model(), resolved.seq_len()));
+  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, resolved.mesh().world() / resolved.mesh().pp));
+  const double model_flops = estimate->model_flops_per_token() * tokens;
+  // HFU is the larger: where it is a share of the peak, MFU is.
+  const auto hfu = model::ModelFlopsUtilization((model_flops + recomputed) / seconds / world, peak);
+  if (hfu.ok()) {
+    estimate->set_mfu(model_flops / seconds / world / peak);
+    estimate->set_hfu(*hfu);
+  } else {
+    estimate->set_mfu_fault(std::string(hfu.status().message()));
+  }
+  *estimate->mutable_breakdown() = step.breakdown;
+  for (size_t i = 0; i < step.stages.size(); ++i) *estimate->mutable_stages(i)->mutable_breakdown() = step.stages[i];
+  *estimate->mutable_running_cost() = RunningCostOf(request.cluster(), tokens, seconds);
+  for (const auto& share : step.cost_models) *estimate->add_cost_models() = share;
+  estimate->set_operators(step.operators);
+  return absl::OkStatus();
+}
+
+// What a file leaves out is told as progress without a total.
+absl::Status WriteFiles(const v1::SimRequest& request, const TraceSource& source, const TraceFileOptions& options,
+                        const std::function<void(const v1::SimProgress&)>& progress) {
+  auto write = [&](const char* field, const std::string& path, auto writes) {
+    if (path.empty()) return absl::OkStatus();
+    const auto report = writes(field, path, source, options);
+    if (!report.ok() || report->left_out.empty() || !progress) return report.status();
+    v1::SimProgress told;
+    told.set_phase(absl::StrCat(path, ": ", report->left_out, "; ", kFullTraceOption, " writes all"));
+    progress(told);
+    return absl::OkStatus();
+  };
+  absl::Status status = write("--trace", request.chrome_trace_path(), WriteChromeTrace);
+  if (status.ok()) status = write("--memory-timeline", request.memory_timeline_path(), WriteMemoryTimeline);
+  return status;
+}
+
+std::map<std::string, std::string> AboutStep(const v1::Estimate& estimate) {
+  return {{"model", estimate.model()},
+          {"cluster", estimate.cluster()},
+          {"ranks", absl::StrCat(estimate.world_size())},
+          {"step_time_seconds", absl::StrCat(estimate.step_time_seconds())},
+          {"made_by", "lego simulate"}};
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
+                                            const std::function<void(const v1::SimProgress&)>& progress,
+                                            const TraceFileOptions& file_options) {
+  absl::Status status = CheckBenchmark(request);
+  if (!status.ok()) return status;
+  const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
+  ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(request.recipe(), request.model(), world));
+  v1::Estimate estimate;
+  estimate.set_model(request.model().name());
+  estimate.set_cluster(request.cluster().name());
+  *estimate.mutable_recipe() = resolved.recipe();
+  estimate.set_parameters(model::ParameterCount(request.model()));
+  estimate.set_world_size(world);
+  absl::Time start = absl::Now();
+  ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved));
+  estimate.set_capture_seconds(SecondsSince(start));
+  start = absl::Now();
+  const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();
+  std::vector<MemoryProfile> memory;
+  status = AddMemory(stages, request.cluster().device(), files, &memory, &estimate);
+  if (!status.ok()) return status;
+  const std::vector<StageTrace> traces = StageTraces(stages);
+  v1::Cluster cluster = request.cluster();
+  ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, estimate, progress, &cluster));
+  status = AddTime(request, stages, step, resolved, &estimate);
+  if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
+  if (!status.ok()) return status;
+  estimate.set_simulate_seconds(SecondsSince(start));
+  if (files) status = WriteFiles(request, {traces, step, memory, cluster, AboutStep(estimate)}, file_options, progress);
+  if (!status.ok()) return status;
+  return estimate;
+}
+
+}  // namespace legoai::sim

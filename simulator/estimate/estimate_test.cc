@@ -1,0 +1,182 @@
+#include "simulator/estimate/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/hardware/catalog.h"
+#include "core/recipe/recipe.h"
+
+namespace legoai::sim {
+namespace {
+
+constexpr int64_t kSeqLen = 64;
+
+v1::SimRequest Request(const char* cluster, int64_t shard, int64_t tp, int64_t pp, v1::ActivationCheckpointMode mode) {
+  v1::SimRequest request;
+  v1::Model* model = request.mutable_model();
+  model->set_architecture(v1::LLAMA);
+  model->set_hidden_size(32);
+  model->set_num_attention_heads(4);
+  model->set_num_key_value_heads(2);
+  model->set_head_dim(8);
+  model->set_intermediate_size(64);
+  model->set_num_hidden_layers(4);
+  model->set_vocab_size(128);
+  model->set_max_position_embeddings(kSeqLen);
+  model->set_norm_eps(1e-5);
+  model->set_rope_theta(10000);
+  model->set_initializer_range(0.02);
+  *request.mutable_cluster() = *ParseCluster(cluster);
+  v1::Recipe* recipe = request.mutable_recipe();
+  *recipe = parallel::DefaultRecipe();
+  recipe->mutable_training()->set_local_batch_size(4);
+  recipe->mutable_training()->set_seq_len(kSeqLen);
+  recipe->mutable_parallelism()->set_data_parallel_shard_degree(shard);
+  recipe->mutable_parallelism()->set_tensor_parallel_degree(tp);
+  recipe->mutable_parallelism()->set_pipeline_parallel_degree(pp);
+  recipe->mutable_activation_checkpoint()->set_mode(mode);
+  request.set_cost_mode(v1::COST_ROOFLINE);
+  return request;
+}
+
+// MFU and HFU count by one convention: they differ by what is recomputed, in every layout. Of a block's forward full
+// checkpointing repeats all but, at most, its last product, whose result backward does not need.
+TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
+  struct Layout {
+    const char* cluster;
+    int64_t shard, tp, pp;
+  };
+  for (const Layout& l : {Layout{"h100-sxm-80:1x1", 1, 1, 1},
+                          {"h100-sxm-80:4x1", 4, 1, 1},
+                          {"h100-sxm-80:2x1", 1, 2, 1},
+                          {"h100-sxm-80:2x1", 1, 1, 2},
+                          {"cpu:8x1", 2, 2, 2}}) {
+    SCOPED_TRACE(testing::Message() << l.cluster << " tp " << l.tp << " pp " << l.pp);
+    const auto plain = EstimateRecipe(Request(l.cluster, l.shard, l.tp, l.pp, v1::AC_NONE));
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    EXPECT_GT(plain->mfu(), 0);
+    EXPECT_EQ(plain->hfu(), plain->mfu());
+    const auto full = EstimateRecipe(Request(l.cluster, l.shard, l.tp, l.pp, v1::AC_FULL));
+    ASSERT_TRUE(full.ok()) << full.status();
+    constexpr double kHidden = 32, kInner = 64, kKeys = 16, kLayers = 4;
+    const double last = 2 * kHidden * kInner;
+    const double block = 2 * (2 * kHidden * kHidden + 2 * kHidden * kKeys) + 3 * last + 4 * kHidden * kSeqLen;
+    const double recomputed = (full->hfu() / full->mfu() - 1) * full->model_flops_per_token();
+    EXPECT_LE(recomputed, kLayers * block * (1 + 1e-9));
+    EXPECT_GE(recomputed, kLayers * (block - last) * (1 - 1e-9));
+  }
+}
+
+// On real Traces: the parts of the stages and of the critical path are the step, costs follow from its time, and planning, which
+// asks for no details, gets none.
+TEST(EstimateRecipe, DetailsAddUpToTheStep) {
+  v1::SimRequest request = Request("h100-sxm-80:8x1", 2, 2, 2, v1::AC_FULL);
+  request.mutable_cluster()->set_price_per_gpu_hour(2);
+  const auto plain = EstimateRecipe(request);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->largest_operators_size() + plain->largest_modules_size() + plain->critical_path_size(), 0);
+  request.set_details(true);
+  const auto detailed = EstimateRecipe(request);
+  ASSERT_TRUE(detailed.ok()) << detailed.status();
+  const double step = detailed->step_time_seconds();
+  EXPECT_EQ(step, plain->step_time_seconds());
+  ASSERT_EQ(detailed->stages_size(), 2);
+  for (const auto& stage : detailed->stages()) {
+    const auto& parts = stage.breakdown();
+    EXPECT_NEAR(parts.compute_seconds() + parts.exposed_communication_seconds() + parts.bubble_seconds() +
+                    parts.launch_seconds() + parts.optimizer_seconds(),
+                step, 1e-9 * step);
+  }
+  double path = 0;
+  for (const auto& part : detailed->critical_path()) path += part.seconds();
+  EXPECT_NEAR(path, step, 1e-9 * step);
+  EXPECT_EQ(detailed->largest_operators_size(), 10);
+  bool recomputes = false;
+  for (const auto& op : detailed->largest_operators()) {
+    EXPECT_FALSE(op.name().empty());
+    EXPECT_FALSE(op.shapes().empty()) << op.name();
+    recomputes = recomputes || op.phase() == "recompute";
+  }
+  EXPECT_TRUE(recomputes) << "forward again";
+  const auto modules = detailed->largest_modules();
+  EXPECT_TRUE(std::any_of(
+      modules.begin(), modules.end(),
+      [](const auto& module) { return module.module().find("layers.*.") != std::string::npos && module.modules() == 2; }))
+      << "two of the four layers are this stage's\n"
+      << detailed->DebugString();
+  const auto& cost = detailed->running_cost();
+  const double tokens = kSeqLen * static_cast<double>(detailed->recipe().training().global_batch_size());
+  EXPECT_NEAR(cost.tokens_per_day(), tokens / step * 86400, 1e-6 * cost.tokens_per_day());
+  EXPECT_DOUBLE_EQ(cost.price_per_billion_tokens(), 2 * cost.gpu_hours_per_billion_tokens());
+}
+
+TEST(EstimateRecipe, ThereIsNoMfuWithoutAPeakThatHolds) {
+  v1::SimRequest request = Request("h100-sxm-80:1x1", 1, 1, 1, v1::AC_FULL);
+  const auto estimate = EstimateRecipe(request);
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->mfu_fault(), "");
+  v1::PeakFlops* peak = nullptr;  // of the recipe's precision
+  for (v1::PeakFlops& one : *request.mutable_cluster()->mutable_device()->mutable_peak_flops()) {
+    if (one.dtype() == estimate->recipe().training().mixed_precision_param()) peak = &one;
+  }
+  ASSERT_NE(peak, nullptr);
+  // As a wrong file has it: the step's time stays, and is less than the peak allows.
+  const double smaller = estimate->mfu();
+  peak->set_flops_per_second(peak->flops_per_second() * smaller);
+  for (v1::Efficiency& one : *request.mutable_cluster()->mutable_device()->mutable_efficiencies()) {
+    if (one.op_class() == "matmul" || one.op_class() == "attention") one.set_fraction(one.fraction() / smaller);
+  }
+  const auto above = EstimateRecipe(request);
+  ASSERT_TRUE(above.ok()) << above.status();
+  EXPECT_EQ(above->mfu(), 0);
+  EXPECT_EQ(above->hfu(), 0);
+  EXPECT_NE(above->mfu_fault().find("more than this peak"), std::string::npos) << above->mfu_fault();
+}
+
+// Of the stage that needs most, wherever it lies: a large vocabulary makes it the last one, which holds the logits; otherwise it
+// is the first one, which holds the activations of more microbatches.
+TEST(EstimateRecipe, FitsToTheByteIsDecidedByTheFullestStage) {
+  struct Layout {
+    int64_t pp, vocabulary, fullest;
+  };
+  constexpr int64_t kReserve = 123'457;
+  for (const Layout& l : {Layout{1, 128, 0}, {2, 16, 0}, {2, 4096, 1}}) {
+    SCOPED_TRACE(testing::Message() << "pp " << l.pp << " vocabulary " << l.vocabulary);
+    v1::SimRequest request = Request(l.pp == 1 ? "h100-sxm-80:1x1" : "h100-sxm-80:2x1", 1, 1, l.pp, v1::AC_NONE);
+    request.mutable_model()->set_vocab_size(l.vocabulary);
+    v1::Device& device = *request.mutable_cluster()->mutable_device();
+    device.set_reserve_bytes(kReserve);
+    const auto roomy = EstimateRecipe(request);
+    ASSERT_TRUE(roomy.ok()) << roomy.status();
+    EXPECT_TRUE(roomy->fits());
+    ASSERT_EQ(roomy->stages_size(), l.pp);
+    const int64_t largest = roomy->stages(l.fullest).peak_allocated_bytes();
+    for (const auto& stage : roomy->stages()) {
+      EXPECT_TRUE(stage.stage() == l.fullest || stage.peak_allocated_bytes() < largest) << stage.DebugString();
+    }
+    device.set_memory_bytes(largest + kReserve);
+    EXPECT_TRUE(EstimateRecipe(request)->fits());
+    device.set_memory_bytes(largest + kReserve - 1);
+    EXPECT_FALSE(EstimateRecipe(request)->fits());
+  }
+}
+
+// Every storage takes whole blocks of the device.
+TEST(EstimateRecipe, WhatIsAllocatedIsRoundedAsTheDeviceDoes) {
+  v1::SimRequest request = Request("h100-sxm-80:1x1", 1, 1, 1, v1::AC_NONE);
+  v1::Device& device = *request.mutable_cluster()->mutable_device();
+  ASSERT_EQ(device.allocation_rounding_bytes(), 512);
+  const auto stage_with = [&](int64_t rounding_bytes) {
+    device.set_allocation_rounding_bytes(rounding_bytes);
+    return EstimateRecipe(request)->stages(0);
+  };
+  const v1::StageEstimate exact = stage_with(1), rounded = stage_with(512);
+  EXPECT_EQ(exact.peak_allocated_bytes(), exact.peak_requested_bytes());
+  EXPECT_EQ(rounded.peak_requested_bytes(), exact.peak_requested_bytes());
+  EXPECT_EQ(rounded.peak_allocated_bytes() % 512, 0);
+  EXPECT_GT(rounded.peak_allocated_bytes(), rounded.peak_requested_bytes() + 512) << "not only the sum is rounded";
+}
+
+}  // namespace
+}  // namespace legoai::sim

@@ -1,0 +1,92 @@
+// lego-sim: answers SimRequests on a socket until it is closed (decisions 16).
+//   lego-sim --socket=FD [--full-trace]
+#include <ATen/Parallel.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "core/process/framing.h"
+#include "proto/errors.h"
+#include "proto/utf8.h"
+#include "simulator/estimate/estimate.h"
+#include "worker/comm/cpu_kernels.h"
+
+namespace legoai::sim {
+namespace {
+
+constexpr int kKeptBytes = 1 << 30;
+
+// Progress is told on `fd` while the answer is made; whether it could be, the answer will show.
+v1::SimResponse Answer(const v1::SimRequest& request, const TraceFileOptions& file_options, int fd) {
+  v1::SimResponse response;
+  response.set_id(request.id());
+  auto tell = [&](const v1::SimProgress& progress) {
+    v1::SimResponse told;
+    told.set_id(request.id());
+    *told.mutable_progress() = progress;
+    (void)launch::WriteMessage(fd, told);
+  };
+  auto estimate = EstimateRecipe(request, tell, file_options);
+  if (estimate.ok()) {
+    *response.mutable_estimate() = *std::move(estimate);
+    return response;
+  }
+  auto* error = response.mutable_error();
+  error->set_code(static_cast<int>(estimate.status().code()));
+  error->set_message(ToUtf8(std::string(estimate.status().message())));
+  if (auto violation = GetFieldViolation(estimate.status())) {
+    error->set_field(violation->field());
+    error->set_value(violation->value());
+    error->set_remedy(violation->remedy());
+  }
+  return response;
+}
+
+int Serve(const TraceFileOptions& file_options, int fd) {
+  launch::MessageReader reader(fd);
+  v1::SimRequest request;
+  for (;;) {
+    auto more = reader.Read(&request);
+    if (!more.ok()) {
+      std::fprintf(stderr, "lego-sim: %s\n", std::string(more.status().message()).c_str());
+      return 1;
+    }
+    if (!*more) return 0;
+    if (absl::Status status = launch::WriteMessage(fd, Answer(request, file_options, fd)); !status.ok()) return 1;
+  }
+}
+
+}  // namespace
+}  // namespace legoai::sim
+
+int main(int argc, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Requests take and give back the same hundreds of megabytes: they are kept, not asked of the system each time.
+  mallopt(M_MMAP_THRESHOLD, legoai::sim::kKeptBytes);
+  mallopt(M_TRIM_THRESHOLD, legoai::sim::kKeptBytes);
+  legoai::comm::UseKnownCpuKernels();
+  at::set_num_threads(1);
+  int fd = -1;
+  legoai::sim::TraceFileOptions file_options;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (argument == legoai::sim::kFullTraceOption) {
+      file_options.full = true;
+      continue;
+    }
+    if (!absl::ConsumePrefix(&argument, "--socket=") || !absl::SimpleAtoi(argument, &fd)) fd = -1;
+  }
+  if (fd < 0) {
+    std::fprintf(stderr, "usage: lego-sim --socket=FD [--full-trace] (started by lego; see lego simulate --help)\n");
+    return 2;
+  }
+  return legoai::sim::Serve(file_options, fd);
+}

@@ -1,0 +1,120 @@
+#include "simulator/measure/eager_overhead.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
+#include "proto/legoai/v1/model.pb.h"
+#include "proto/status.h"
+#include "simulator/capture/capture.h"
+#include "simulator/measure/step_replay.h"
+#include "simulator/engine/lower_trace.h"
+#include "worker/comm/runtime.h"
+#include "worker/comm/status_error.h"
+#include "worker/comm/streams.h"
+#include "worker/train/train_step.h"
+
+namespace legoai::sim {
+namespace {
+
+v1::Model TinyLlama() {
+  v1::Model model;
+  model.set_architecture(v1::LLAMA);
+  model.set_hidden_size(16);
+  model.set_num_attention_heads(2);
+  model.set_num_key_value_heads(2);
+  model.set_head_dim(8);
+  model.set_intermediate_size(32);
+  model.set_num_hidden_layers(8);
+  model.set_vocab_size(32);
+  model.set_max_position_embeddings(16);
+  model.set_norm_eps(1e-5);
+  model.set_rope_theta(10000);
+  model.set_initializer_range(0.02);
+  return model;
+}
+
+v1::Recipe TinyRecipe() {
+  v1::Recipe recipe = parallel::DefaultRecipe();
+  recipe.mutable_training()->set_local_batch_size(1);
+  recipe.mutable_training()->set_seq_len(8);
+  recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  return recipe;
+}
+
+// The step of the tiny model, as it is captured.
+struct TinyStep {
+  v1::Model model;
+  v1::Recipe recipe;
+  parallel::ResolvedRecipe resolved;
+  graph::Trace trace;
+  double shares = 0;  // DispatchShare of all its instructions
+};
+
+absl::StatusOr<double> DispatchShares(const graph::Trace& trace) {
+  ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
+  double shares = 0;
+  for (const graph::Instruction& instruction : trace.instructions) {
+    if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
+    shares += DispatchShare(rows[instruction.operator_index]->op_class);
+  }
+  return shares;
+}
+
+absl::StatusOr<TinyStep> CaptureTinyStep() {
+  v1::Model model = TinyLlama();
+  v1::Recipe recipe = TinyRecipe();
+  ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(recipe, model, /*world_size=*/1));
+  ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved, 0));
+  ASSIGN_OR_RETURN(const auto shares, DispatchShares(captured.trace));
+  return TinyStep{std::move(model), std::move(recipe), std::move(resolved), std::move(captured.trace), shares};
+}
+
+absl::StatusOr<double> EagerSeconds(const TinyStep& tiny, c10::Device device, std::unique_ptr<comm::Streams> streams) {
+  constexpr int kWarmUp = 5, kRuns = 40;
+  ASSIGN_OR_RETURN(auto runtime, comm::Runtime::Create(0, tiny.resolved.mesh().Groups(0), std::move(streams), nullptr));
+  comm::RuntimeScope scope(runtime.get());
+  ASSIGN_OR_RETURN(auto step, train::TrainStep::Build(tiny.resolved, device, /*materialize=*/true));
+  std::vector<double> seconds;
+  for (int i = 0; i < kWarmUp + kRuns; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(auto ran, step->Run());
+    RETURN_IF_ERROR(runtime->Drain());
+    if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  return seconds[kRuns / 2];
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeasureEagerOverhead() {
+  constexpr int kTries = 3;
+  ASSIGN_OR_RETURN(const auto tiny, CaptureTinyStep());
+  for (int i = 0; i < kTries; ++i) {
+    ASSIGN_OR_RETURN(auto eager, EagerSeconds(tiny, c10::kCPU, comm::MakeThreadStreams()));
+    ASSIGN_OR_RETURN(auto replayed, ReplayStep(tiny.trace, 0));
+    const double operators = std::accumulate(replayed.begin(), replayed.end(), 0.0);
+    if (eager > operators) return (eager - operators) / tiny.shares;  // otherwise other processes were in the way
+  }
+  return absl::UnavailableError("what an eager step costs cannot be measured: the machine is too busy; measure again");
+}
+
+absl::StatusOr<double> MeasureEagerDispatch(c10::Device device, std::unique_ptr<comm::Streams> streams) {
+  ASSIGN_OR_RETURN(const auto tiny, CaptureTinyStep());
+  absl::StatusOr<double> eager;
+  const absl::Status status = comm::CatchStatus([&] {
+    eager = EagerSeconds(tiny, device, std::move(streams));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  if (!eager.ok()) return eager.status();
+  return *eager / tiny.shares;
+}
+
+}  // namespace legoai::sim

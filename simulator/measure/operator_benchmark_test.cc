@@ -1,0 +1,85 @@
+#include "simulator/measure/operator_benchmark.h"
+
+#include <gtest/gtest.h>
+
+#include "core/hardware/catalog.h"
+#include "core/recipe/recipe.h"
+#include "core/trace/trace_builder.h"
+#include "proto/errors.h"
+#include "simulator/estimate/estimate.h"
+
+namespace legoai::sim {
+namespace {
+
+TEST(OperatorBenchmarkTest, AnOperatorOfOneSignatureHasOneTimeOverStagesAndCores) {
+  graph::TraceBuilder first, second;
+  for (graph::TraceBuilder* b : {&first, &second}) {
+    auto a = b->Input("a", {64, 64});
+    b->Op("aten::mm", {a, a}, {b->New(v1::FLOAT32, {64, 64})});
+    b->Op("aten::mm", {a, a}, {b->New(v1::FLOAT32, {64, 64})});
+    b->Op("aten::t", {a}, {b->View(b->StorageOf(a), v1::FLOAT32, {64, 64}, {1, 64})});
+  }
+  auto benchmark = BenchmarkOperators({{&first.trace(), 0, 0}, {&second.trace(), 1, 1}}, 2);
+  ASSERT_TRUE(benchmark.ok()) << benchmark.status();
+  ASSERT_EQ(benchmark->operators.size(), 1u);  // a view has none
+  EXPECT_GT(benchmark->operators.entries().begin()->second, 0);
+  EXPECT_GE(benchmark->dispatch_seconds, 0);
+  EXPECT_LT(benchmark->dispatch_seconds, 1e-2);
+}
+
+TEST(OperatorBenchmarkTest, AnOperatorThatFailsIsNamed) {
+  graph::TraceBuilder b;
+  auto a = b.Input("a", {2, 3});
+  b.Op("aten::mm", {a, a}, {b.New(v1::FLOAT32, {2, 3})});
+  auto benchmark = BenchmarkOperators({{&b.trace(), 0, 0}}, 2);
+  EXPECT_EQ(benchmark.status().code(), absl::StatusCode::kInternal);
+  EXPECT_NE(benchmark.status().message().find("aten::mm"), std::string::npos);
+}
+
+v1::SimRequest Request(const char* cluster) {
+  v1::SimRequest request;
+  v1::Model* model = request.mutable_model();
+  model->set_architecture(v1::LLAMA);
+  model->set_hidden_size(32);
+  model->set_num_attention_heads(4);
+  model->set_num_key_value_heads(2);
+  model->set_head_dim(8);
+  model->set_intermediate_size(64);
+  model->set_num_hidden_layers(2);
+  model->set_vocab_size(100);
+  model->set_max_position_embeddings(64);
+  model->set_norm_eps(1e-5);
+  model->set_rope_theta(10000);
+  model->set_initializer_range(0.02);
+  *request.mutable_cluster() = *ParseCluster(cluster);
+  *request.mutable_recipe() = parallel::DefaultRecipe();
+  request.mutable_recipe()->mutable_training()->set_local_batch_size(2);
+  request.mutable_recipe()->mutable_training()->set_seq_len(32);
+  request.set_cost_mode(v1::COST_BENCHMARK);
+  return request;
+}
+
+// Every operator of real recipes can be called: nothing falls back to the roofline.
+TEST(OperatorBenchmarkTest, WholeStepsRestOnMeasurements) {
+  for (v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
+    v1::SimRequest request = Request("cpu:2x1");
+    request.mutable_recipe()->mutable_training()->set_mixed_precision_param(dtype);
+    auto estimate = EstimateRecipe(request);
+    ASSERT_TRUE(estimate.ok()) << estimate.status();
+    ASSERT_EQ(estimate->cost_models_size(), 1);
+    EXPECT_EQ(estimate->cost_models(0).name(), "benchmark");
+    EXPECT_GT(estimate->step_time_seconds(), 0);
+  }
+}
+
+// Before anything is captured: this model could not be.
+TEST(OperatorBenchmarkTest, OtherDevicesAreRefused) {
+  v1::SimRequest request = Request("h100-sxm-80:2x1");
+  request.mutable_model()->clear_architecture();
+  auto estimate = EstimateRecipe(request);
+  ASSERT_TRUE(GetFieldViolation(estimate.status()).has_value()) << estimate.status();
+  EXPECT_EQ(GetFieldViolation(estimate.status())->field(), "--benchmark");
+}
+
+}  // namespace
+}  // namespace legoai::sim
