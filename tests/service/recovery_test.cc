@@ -66,7 +66,7 @@ class RecoveryTest : public ServiceTest {
       const auto layout =
           parallel::ResolvedRecipe::Create(reader->manifest().recipe(), reader->manifest().model(), first ? 2 : 1);
       ASSERT_TRUE(layout.ok()) << layout.status();
-      EXPECT_EQ(layout->dp(), first ? 2 : 1);
+      EXPECT_EQ(layout->mesh().dp(), first ? 2 : 1);
       EXPECT_EQ(reader->manifest().next_sample(), checkpoint.step() * kGlobalBatch);
       EXPECT_EQ(training.global_batch_size(), kGlobalBatch);
     }
