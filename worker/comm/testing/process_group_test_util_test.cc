@@ -13,7 +13,7 @@ namespace legoai::comm::testing {
 namespace {
 
 TEST(RunRanks, GivesWhatEveryRankReturned) {
-  const auto results = RunRanks({.shard = 2}, [](int64_t rank, Runtime&) { return std::string(rank + 1, 'x'); });
+  const auto results = RunRanks({.dp_shard = 2}, [](int64_t rank, Runtime&) { return std::string(rank + 1, 'x'); });
   EXPECT_THAT(results, ::testing::ElementsAre("x", "xx"));
 }
 
@@ -24,7 +24,7 @@ TEST(RunRanks, NoRankSurvivesTheTest) {
   ASSERT_EQ(pipe(fds), 0);
   const pid_t victim = fork();
   if (victim == 0) {
-    RunRanks({.shard = 2}, [&](int64_t, Runtime&) -> std::string {
+    RunRanks({.dp_shard = 2}, [&](int64_t, Runtime&) -> std::string {
       const pid_t pid = getpid();
       if (write(fds[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
       for (;;) pause();
