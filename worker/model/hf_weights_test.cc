@@ -59,7 +59,7 @@ TEST(HfWeightsTest, EveryRectangleIsASliceOfTheWhole) {
         ShardSpec part = whole;
         for (int64_t d = 0; d < static_cast<int64_t>(whole.sizes.size()); ++d) {
           const int64_t degree = draw(1, 5);
-          Cut(&part, d, degree, draw(0, degree - 1), "mesh");
+          Cut(&part, d, degree, draw(0, degree - 1), mesh::Dim::kTp);
         }
         EXPECT_EQ(Load(*weights, part), Slice(Load(*weights, whole), part)) << parameter;
       }

@@ -38,7 +38,7 @@ TEST(InitTest, EveryRectangleIsASliceOfTheWhole) {
     ShardSpec part = whole;
     for (int cuts = 0; cuts < 2; ++cuts) {  // as by tensor parallelism and then FSDP, with uneven and empty parts
       const int64_t degree = draw(1, 5);
-      Cut(&part, draw(0, static_cast<int64_t>(shape.size()) - 1), degree, draw(0, degree - 1), "mesh");
+      Cut(&part, draw(0, static_cast<int64_t>(shape.size()) - 1), degree, draw(0, degree - 1), mesh::Dim::kTp);
     }
     EXPECT_TRUE(at::equal(Fill(part, kNormal, 3), Slice(Fill(whole, kNormal, 3), part)));
   }
