@@ -53,11 +53,10 @@ absl::Status ReadText(const TrainRequest& request, const parallel::ResolvedRecip
     return FieldError(fault.field(), recipe.model().tokenizer_path(), absl::StrCat("has ", fault.value(), ", ", fault.remedy()));
   }
   ASSIGN_OR_RETURN(const auto file, data::TokenFile::Open(prepared->start.dataset(), *tokenizer, cache_folder, cancel));
-  ASSIGN_OR_RETURN(const auto text, data::TextDataset::Create(file.tokens(), data::OptionsOf(training)));
+  RETURN_IF_ERROR(data::TextDataset::Create(file.tokens(), data::OptionsOf(training)).status());
   prepared->tokens = static_cast<int64_t>(file.tokens().size());
   prepared->warning = file.warning();
-  ASSIGN_OR_RETURN(const auto entropy, data::UnigramEntropy(file.tokens(), cancel));
-  prepared->unigram_entropy = entropy;
+  ASSIGN_OR_RETURN(prepared->unigram_entropy, data::UnigramEntropy(file.tokens(), cancel));
   return data::MakeLayout(0, resolved.mesh().dp(), resolved.local_batch(), resolved.global_batch()).status();
 }
 
