@@ -15,7 +15,7 @@
 
 namespace legoai::graph {
 
-inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr uint32_t kTraceVersion = 2;
 
 v1::Trace ToProto(const Trace& trace, const std::string& build_version = "");
 absl::StatusOr<Trace> FromProto(const v1::Trace& proto);

@@ -98,7 +98,7 @@ TEST(TraceFileTest, RefusesGroupsThatAreNone) {
 TEST(TraceFileTest, UnknownVersionIsRefused) {
   v1::Trace proto = ToProto(Everything());
   proto.set_version(kTraceVersion + 1);
-  EXPECT_THAT(FromProto(proto).status().message(), HasSubstr("version 2; this build reads version 1"));
+  EXPECT_THAT(FromProto(proto).status().message(), HasSubstr("version 3; this build reads version 2"));
 }
 
 // Whatever number is put into whatever column: a Trace comes out that can be printed and verified, or an error.

@@ -58,12 +58,11 @@ absl::StatusOr<std::vector<std::string>> ServerCommand(const Arguments& argument
 }
 
 absl::StatusOr<std::vector<std::string>> AgentCommand(const Arguments& arguments, const std::string& folder) {
-  ASSIGN_OR_RETURN(const auto program, launch::FindProgram("legoai-agent", "worker/agent", "LEGOAI_AGENT_PROGRAM"),
-                   trainer = FindTrainer());
-  if (!trainer.ok()) return trainer.status();
+  ASSIGN_OR_RETURN(const auto program, launch::FindProgram("legoai-agent", "worker/agent", "LEGOAI_AGENT_PROGRAM"));
+  ASSIGN_OR_RETURN(const auto trainer, FindTrainer());
   ASSIGN_OR_RETURN(const auto slots, arguments.Integer("slots", 1));
   std::vector<std::string> command = {program, "--server=" + arguments.Text("listen", kDefaultServer),
-                                      "--runs=" + Absolute(arguments.Text("runs", folder + "/runs")), "--trainer=" + *trainer};
+                                      "--runs=" + Absolute(arguments.Text("runs", folder + "/runs")), "--trainer=" + trainer};
   for (const char* option : {"name", "device"}) {
     if (arguments.Has(option)) command.push_back(absl::StrCat("--", option, "=", arguments.Text(option)));
   }
@@ -176,16 +175,15 @@ absl::StatusOr<int> Stay(const InterruptGuard& guard, LocalService& service) {
 }
 
 absl::StatusOr<int> Start(const Arguments& arguments, LocalService& service) {
-  ASSIGN_OR_RETURN(const auto server, ServerCommand(arguments, service.folder()),
-                   agent = AgentCommand(arguments, service.folder()));
-  if (!agent.ok()) return agent.status();
+  ASSIGN_OR_RETURN(const auto server, ServerCommand(arguments, service.folder()));
+  ASSIGN_OR_RETURN(const auto agent, AgentCommand(arguments, service.folder()));
   // Before anything starts: the first process of a container has no default action for signals.
   std::optional<InterruptGuard> guard;
   if (arguments.Has("foreground")) guard.emplace();
   {
     ASSIGN_OR_RETURN(const auto lock, service.Lock());
     RETURN_IF_ERROR(MeasureWhereNeeded(service));
-    RETURN_IF_ERROR(service.Start(server, *agent));
+    RETURN_IF_ERROR(service.Start(server, agent));
   }
   if (!guard) {
     Show(arguments, service, TextOf(service) + Hints(arguments, service));

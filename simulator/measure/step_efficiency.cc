@@ -10,9 +10,9 @@
 #include "core/recipe/resolved_recipe.h"
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
-#include "simulator/measure/operator_benchmark.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/cost/op_facts.h"
+#include "simulator/measure/operator_benchmark.h"
 
 namespace legoai::sim {
 namespace {
@@ -98,9 +98,8 @@ absl::StatusOr<std::map<OpClass, Seconds>> MeasureIn(v1::DType dtype, int64_t bu
 }  // namespace
 
 absl::Status MeasureEfficiencies(int64_t busy_cores, const std::string& source, v1::Device* device) {
-  ASSIGN_OR_RETURN(const auto fp32, MeasureIn(v1::FLOAT32, busy_cores, *device),
-                   bf16 = MeasureIn(v1::BFLOAT16, busy_cores, *device));
-  if (!bf16.ok()) return bf16.status();
+  ASSIGN_OR_RETURN(const auto fp32, MeasureIn(v1::FLOAT32, busy_cores, *device));
+  ASSIGN_OR_RETURN(const auto bf16, MeasureIn(v1::BFLOAT16, busy_cores, *device));
   device->clear_efficiencies();
   for (const OpClass op_class : kClasses) {
     const auto found = fp32.find(op_class);
@@ -108,7 +107,7 @@ absl::Status MeasureEfficiencies(int64_t busy_cores, const std::string& source, 
       return absl::InternalError(absl::StrCat("the step that was measured has no ", OpClassName(op_class), " operators"));
     SetFraction(op_class, v1::DTYPE_UNSPECIFIED, found->second.ideal / found->second.taken, source, device);
   }
-  for (const auto& [op_class, seconds] : *bf16) {
+  for (const auto& [op_class, seconds] : bf16) {
     if (seconds.taken > 0) SetFraction(op_class, v1::BFLOAT16, seconds.ideal / seconds.taken, source, device);
   }
   return absl::OkStatus();

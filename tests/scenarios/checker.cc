@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
+#include "proto/status.h"
 
 namespace legoai::scenarios {
 namespace {
@@ -116,6 +117,20 @@ void CheckAttempts(const JobHistory& history, Rules* rules) {
 
 }  // namespace
 
+namespace {
+
+// As the job that saved it has `checkpoint`; nothing where the store has forgotten that job.
+absl::StatusOr<std::optional<v1::Checkpoint>> AsSaved(store::ReadTransaction& read, const v1::Checkpoint& checkpoint) {
+  const std::string owner = checkpoint.name().substr(0, checkpoint.name().find("/checkpoints/"));
+  ASSIGN_OR_RETURN(const auto all, read.ListCheckpoints(owner));
+  for (const v1::Checkpoint& one : all) {
+    if (one.name() == checkpoint.name() && one.epoch() == checkpoint.epoch()) return one;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 absl::StatusOr<StoreView> ReadStore(store::Store& store, const std::set<std::string>& requests) {
   StoreView view;
   const absl::Status status = store.Read([&](store::ReadTransaction& read) -> absl::Status {
@@ -130,7 +145,10 @@ absl::StatusOr<StoreView> ReadStore(store::Store& store, const std::set<std::str
       for (const absl::Status& part : {transitions.status(), attempts.status(), checkpoints.status()}) {
         if (!part.ok()) return part;
       }
-      view.jobs[job.name()] = {job, *std::move(transitions), *std::move(attempts), *std::move(checkpoints)};
+      JobHistory& history = view.jobs[job.name()];
+      history = {job, *std::move(transitions), *std::move(attempts), *std::move(checkpoints), std::nullopt};
+      if (!job.has_starts_from()) continue;
+      ASSIGN_OR_RETURN(history.start, AsSaved(read, job.starts_from()));
     }
     for (const std::string& request : requests) {
       auto submission = read.FindSubmission(kProject, request);

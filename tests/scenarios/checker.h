@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct JobHistory {
   std::vector<v1::Transition> transitions;
   std::vector<v1::Attempt> attempts;
   std::vector<v1::Checkpoint> checkpoints;  // by step, then epoch
+  // Job.starts_from as the job that saved it has it now: another retry of that job may have found it damaged.
+  std::optional<v1::Checkpoint> start;
 };
 
 struct StoreView {

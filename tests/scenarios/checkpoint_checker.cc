@@ -157,6 +157,9 @@ void CheckResumes(const JobHistory& history, Rules* rules) {
     // Where the checkpoints of another job turn out damaged, an earlier one of that job takes their place.
     if (last == nullptr && job.has_starts_from() && job.steps_back() > 0) continue;
     const int64_t due = last != nullptr ? last->step() : job.starts_from().step();
+    // Another retry of that job had found it before this attempt began.
+    const bool passed_over = last == nullptr && history.start && FoundDamaged(*history.start, attempt.start_time_us());
+    if (passed_over && attempt.resume_step() < due) continue;
     if (attempt.resume_step() != due)
       rules->push_back(absl::StrCat("an attempt goes on from the last committed step: attempt ", attempt.attempt(), " of ",
                                     job.name(), " from ", attempt.resume_step(), ", and ", due, " was committed"));

@@ -114,6 +114,20 @@ TEST(CommitsTest, ARetryGoesOnFromTheJobThatItTriesAgain) {
   EXPECT_EQ(CheckCommits(history), std::vector<std::string>());
 }
 
+TEST(CommitsTest, ARetryPassesOverWhatAnotherRetryHasFoundDamaged) {
+  JobHistory history = Whole();
+  history.job.mutable_starts_from()->set_step(5);
+  history.attempts[0].set_resume_step(2);
+  history.start = history.job.starts_from();
+  EXPECT_TRUE(Says(CheckCommits(history), "attempt 1 of projects/default/jobs/A from 2"));
+  history.start->set_damage_time_us(history.attempts[0].start_time_us() + 1);  // it was not known yet
+  EXPECT_TRUE(Says(CheckCommits(history), "attempt 1 of projects/default/jobs/A from 2"));
+  history.start->set_damage_time_us(history.attempts[0].start_time_us());
+  EXPECT_EQ(CheckCommits(history), std::vector<std::string>());
+  history.attempts[0].set_resume_step(7);
+  EXPECT_TRUE(Says(CheckCommits(history), "attempt 1 of projects/default/jobs/A from 7"));
+}
+
 class CheckpointsTest : public ::testing::Test {
  protected:
   void SetUp() override {
