@@ -1,6 +1,6 @@
 // What the planner knows of simulation: estimates are started and come back, several at a time, in any order. Behind it are
-// lego-sim processes (lego_sim_pool.h), so that the planner links no torch and a crash of a capture stays out of it
-// (decisions 16). Not thread-safe.
+// lego-sim processes (lego_sim_pool.h), so that the planner links no torch and a crash of a capture stays out of it. Not
+// thread-safe.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// How much of a stage's device is left, the same for ranking, explaining and printing (cli.md). Torch-free, pure. Units: bytes.
+// How much of a stage's device is left, the same for ranking, explaining and printing. Torch-free, pure. Units:
+// bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Reads tensors of a committed checkpoint in any layout: any hyper-rectangle is put together from whatever chunks hold it, so a
-// recipe with other degrees than the one that saved can go on (decisions.md 14).
+// recipe with other degrees than the one that saved can go on.
 //
 // A chunk's checksum is verified over all its bytes when it is first touched; a torn one is DataLoss naming file and chunk, as is
 // a file that is gone or that the disk cannot read. Files are mapped, not loaded. Thread-safety: one thread at a time.

@@ -1,4 +1,4 @@
-// What one rank adds to a checkpoint: a file of chunks, and the list of them (decisions.md 14).
+// What one rank adds to a checkpoint: a file of chunks, and the list of them.
 //
 // Every rank of a save makes one ChunkWriter in the step's directory, appends what it holds and finishes; after a barrier one
 // rank gathers the lists with CollectChunks and makes the manifest of them (manifest.h). Nothing counts before that is committed.

@@ -1,5 +1,4 @@
-// The manifest of a checkpoint: which chunks of which tensors lie where, and the state of the run (checkpoint.proto; decisions.md
-// 14).
+// The manifest of a checkpoint: which chunks of which tensors lie where, and the state of the run (checkpoint.proto).
 //
 // A checkpoint is the directory ROOT/step-N. It exists for everybody else from the moment its manifest.pb is there, and that is
 // renamed into place after everything it names is on the disk. The sequence of a save:

@@ -23,9 +23,9 @@ ParameterCounts CountParameters(const v1::Model& model);
 // All parameters, a tied table once: what a checkpoint holds.
 int64_t ParameterCount(const v1::Model& model);
 
-// Floating-point operations of forward and backward per token, without recomputation: 6 N + 12 L h s (decisions 23; PaLM,
-// Chowdhery et al. 2023, appendix B). N leaves out the tables that are only looked up; a tied table is multiplied by in the head
-// and counts. h is attention's width, heads x head_dim; the half that the causal mask saves is not deducted.
+// Floating-point operations of forward and backward per token, without recomputation: 6 N + 12 L h s (PaLM, Chowdhery et al.
+// 2023, appendix B). N leaves out the tables that are only looked up; a tied table is multiplied by in the head and counts. h is
+// attention's width, heads x head_dim; the half that the causal mask saves is not deducted.
 double FlopsPerToken(const v1::Model& model, int64_t seq_len);
 
 // Model FLOPs utilization of a device: the FLOP/s of FlopsPerToken that it does as a share of its peak (PaLM, Chowdhery et al.

@@ -1,5 +1,5 @@
-// Protocol buffers over a stream socket: four bytes of length, little-endian, then the message (decisions 15).
-// Torch-free. A descriptor is not owned. One writer and one reader of a socket may be different threads; two writers may not.
+// Protocol buffers over a stream socket: four bytes of length, little-endian, then the message. Torch-free. A descriptor is not
+// owned. One writer and one reader of a socket may be different threads; two writers may not.
 #pragma once
 
 #include <google/protobuf/message_lite.h>

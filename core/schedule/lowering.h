@@ -1,5 +1,5 @@
 // What one pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
-// reduction put in (decisions 13). Trainer (stage_runner.h) and simulator consume the same list. Torch-free, pure functions.
+// reduction put in. Trainer (stage_runner.h) and simulator consume the same list. Torch-free, pure functions.
 //
 // - A receive is posted one action ahead of the one that needs it, so that it overlaps with the action in between; a link has
 //   one receive under way at a time.

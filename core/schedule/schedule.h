@@ -1,5 +1,5 @@
-// Pipeline schedules: the order in which each rank runs the forward and backward passes of its stage, as plain data
-// (decisions 13; seed 000 §3.2.4). Torch-free, pure functions.
+// Pipeline schedules: the order in which each rank runs the forward and backward passes of its stage, as plain data (GPipe: Huang
+// et al. 2019; 1F1B: Narayanan et al. 2021). Torch-free, pure functions.
 //
 // Stage s runs on rank s of the group "pp". GPipe runs all forwards, then all backwards, and keeps every microbatch's
 // activations. 1F1B (Narayanan et al. 2019) starts with stages - 1 - s forwards, then alternates one forward and one backward,

@@ -1,7 +1,7 @@
 // Stream numbers, the same in every rank and every Trace. Torch-free.
 //
-// The compute stream is the calling thread; on it run all ATen operators, and collectives that the next operator needs at
-// once (tensor parallel, gradient norm). Side streams run only operators of ours (decisions 6).
+// The compute stream is the calling thread; on it run all ATen operators, and collectives that the next operator needs at once
+// (tensor parallel, gradient norm). Side streams run only operators of ours.
 #pragma once
 
 #include <cstdint>

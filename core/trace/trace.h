@@ -1,4 +1,4 @@
-// The Trace: one training step as a program (shared/design decisions 5; seed 000 §4.2).
+// The Trace: one training step as a program.
 //
 // Columns of plain data without torch. A value is (storage, geometry), never a tensor's identity, so aliases need no rules;
 // what an operator writes follows from its schema, per storage. The recorder (recorder.h) makes a Trace, the executor

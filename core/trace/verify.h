@@ -2,7 +2,7 @@
 // functions. Every recorded Trace passes them in tests, and so does every Trace a pass has rewritten.
 //
 // Happens-before: instructions of one stream are ordered; a wait orders what follows it on its stream after what preceded the
-// event's latest record (decisions 5). Each check gives one line per finding, at most `limit`.
+// event's latest record. Each check gives one line per finding, at most `limit`.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The command line of one `lego` command: what it may say, parsed and checked. Torch-free. Thread-safety: const after parsing.
 //
-// Options are `--name value` or `--name=value`; a key of the recipe, which has a point in it, is `--section.key=value`
-// (cli.md). --output is `-o json`, `-ojson` and `-o=json` too. Errors are FieldErrors of the option, unknown ones with the
+// Options are `--name value` or `--name=value`; a key of the recipe, which has a point in it, is `--section.key=value`.
+// --output is `-o json`, `-ojson` and `-o=json` too. Errors are FieldErrors of the option, unknown ones with the
 // nearest known.
 #pragma once
 

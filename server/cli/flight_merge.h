@@ -1,5 +1,5 @@
-// Dumps of flight recorders, one of each rank, as one table of operations: which rank is how far with which (decisions 26; seed
-// 000 §3.4.2). Torch-free. Thread-safety: pure functions.
+// Dumps of flight recorders, one of each rank, as one table of operations: which rank is how far with which. Torch-free.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The command as a user meets it: the real programs, started as processes; exit codes, messages and the JSON of cli.md.
+// The command as a user meets it: the real programs, started as processes; exit codes, messages and their JSON.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

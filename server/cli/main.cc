@@ -1,4 +1,4 @@
-// `lego`: the command line (cli.md).
+// `lego`: the command line.
 #include <signal.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What commands print: aligned tables for people, numbers with units, and trees as JSON or YAML (cli.md: the result alone goes to
+// What commands print: aligned tables for people, numbers with units, and trees as JSON or YAML (the result alone goes to
 // standard output, everything else to standard error). Torch-free.
 #pragma once
 

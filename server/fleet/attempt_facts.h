@@ -1,4 +1,4 @@
-// What agents report of their leases, written into the store; the fence is here (decisions 20). gRPC-free.
+// What agents report of their leases, written into the store; the fence is here. gRPC-free.
 //
 // Of what an agent says that counts which is about a lease of its own, and can be (lease_binding.h).
 // Whatever does not carry the epoch of the job's latest lease, or comes when the job has no lease any more, changes nothing: a

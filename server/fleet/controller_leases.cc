@@ -150,7 +150,7 @@ scheduler::WaitingJob Controller::AsWaiting(const ActiveJob& job, const Kinds& k
   return waiting;
 }
 
-// What becomes of slots that a job was given and its recipe was not chosen for (decisions 19); nothing: they are its own.
+// What becomes of slots that a job was given and its recipe was not chosen for; nothing: they are its own.
 std::optional<Controller::ToPlan> Controller::PlanAnew(const scheduler::Grant& grant, const Offers& offers) const {
   const auto planned = planned_.find(grant.job);
   const v1::Worker* const worker = offers.Find(grant.worker);

@@ -1,6 +1,6 @@
 // Which worker's slots are leased to which job at this moment, and when each lease was last renewed. It lives in memory: the
-// store has the jobs, and after a restart of the server every lease counts as just renewed (decisions 20). Time is monotonic and
-// given. Not thread-safe: the controller guards it.
+// store has the jobs, and after a restart of the server every lease counts as just renewed. Time is monotonic and given. Not
+// thread-safe: the controller guards it.
 #pragma once
 
 #include <cstdint>

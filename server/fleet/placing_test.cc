@@ -1,5 +1,5 @@
-// A job runs on what it was planned for, or is planned again (decisions 19); in which order jobs are planned; what is started
-// beside a job that waits.
+// A job runs on what it was planned for, or is planned again; in which order jobs are planned; what is started beside a job that
+// waits.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The state machine of a job: which state may follow which (decisions 22). gRPC-free. Thread-safety: pure functions.
+// The state machine of a job: which state may follow which. gRPC-free. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

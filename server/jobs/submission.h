@@ -1,4 +1,4 @@
-// What a submission must be before it becomes a job (decisions 19). gRPC-free. Thread-safety: pure functions.
+// What a submission must be before it becomes a job. gRPC-free. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The one way in which a job is changed (decisions 22). gRPC-free. Thread-safety: functions of the transaction that is given.
+// The one way in which a job is changed. gRPC-free. Thread-safety: functions of the transaction that is given.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The service ControlPlane on gRPC's callback API: calls run on a bounded number of threads, streams have none of their own
-// (decisions 21). Thread-safe.
+// The service ControlPlane on gRPC's callback API: calls run on a bounded number of threads, streams have none of their own.
+// Thread-safe.
 //
 // A call that finds the server full is answered at once: ResourceExhausted with RetryInfo. A watch is woken by the Notifier; it
 // sends what is new when the client has taken what was sent before, so that a slow client holds up nobody and costs one message.

@@ -1,6 +1,6 @@
-// The service WorkerService over gRPC's callback API: one reactor for each agent's stream, no thread for it (decisions 21).
-// Heartbeats are answered as they are read; telemetry and commits, which wait for the disk, go to a pool of threads, one at a
-// time and in order for each stream, as many facts at once as have come meanwhile. Thread-safe.
+// The service WorkerService over gRPC's callback API: one reactor for each agent's stream, no thread for it. Heartbeats are
+// answered as they are read; telemetry and commits, which wait for the disk, go to a pool of threads, one at a time and in order
+// for each stream, as many facts at once as have come meanwhile. Thread-safe.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>

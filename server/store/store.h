@@ -1,5 +1,5 @@
-// Where the service keeps what it must not lose: one contract, to be met by every back end (decisions 18). SQLite is the embedded
-// one (sqlite_store.h); contract_test.h is the suite that each must pass.
+// Where the service keeps what it must not lose: one contract, to be met by every back end. SQLite is the embedded one
+// (sqlite_store.h); contract_test.h is the suite that each must pass.
 //
 // A Store is thread-safe. A transaction is used by the one function that it was given to, on one thread, and not kept.
 // Everything that a write transaction does becomes durable at once, or not at all; when Write() has answered OK it survives the

@@ -1,5 +1,5 @@
 // From a model and a recipe to the Trace of one rank's training step, for any world size, by one process without data: the
-// trainer's own step runs on the fake device with a fake communication runtime (architecture.md, "the one idea").
+// trainer's own step runs on the fake device with a fake communication runtime (docs/architecture.md).
 //
 // One capture at a time in a process. Errors: what TrainStep refuses; Internal for an operator that cannot be captured, by name.
 #pragma once

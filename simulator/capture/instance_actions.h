@@ -1,6 +1,5 @@
 // A pipeline rank's Trace of many microbatches from the Trace of a few: each distinct action is captured, the rest are copies of
-// it with other storages (design simulator.md, MPMD). The result is the Trace that capturing all microbatches gives, index by
-// index; a test compares them.
+// it with other storages. The result is the Trace that capturing all microbatches gives, index by index; a test compares them.
 //
 // Captured are the first microbatches, two steady ones and the last one. The first and the last are special: parameters are
 // gathered, gradients begin to add up, are reduced. The steady ones stand for all in between: they must be alike instruction by

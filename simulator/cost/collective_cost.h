@@ -1,4 +1,4 @@
-// How long collectives and messages take over the tiers of a cluster (seed 000 §4.5), by alpha-beta and step counts.
+// How long collectives and messages take over the tiers of a cluster, by alpha-beta and step counts.
 //
 // Symbols: P ranks in the group, N nodes that they span, m = P / N ranks in a node; l_C, l_T latency of a hop inside and between
 // nodes; B_C, B_T bandwidth of a device's link inside and of a device's network adapter between (data sheet times efficiency);
@@ -8,20 +8,18 @@
 // Where a node has no switch but a link between each two devices (AMD's Infinity Fabric, link type "xgmi3"), B_C is that of the
 // links that a group uses: m - 1 of a device's seven, and one of them for a message.
 //
-// Derived again from step counts, because the expressions of seed 000 Table 4.5 and (4.5)-(4.10) contain slips (P - N - 1 for
-// P - N, B_R for B_T, "intra-node" where inter-node groups are meant) and use S "per processor" in two meanings:
+// By counting the steps and hops of each algorithm (rings and trees: Thakur et al. 2005; double trees: Sanders et al. 2009):
 // - ring all-gather, reduce-scatter: P - 1 steps, in each of which every link carries S / P. A block passes P - 1 consecutive
 //   hops, at worst all but one of the cheapest: T = sum of hop latencies - cheapest + (P - 1)/P S / B, with B the slowest of
-//   B_C and m B_T, since all links work at once. (The seed adds the times of both kinds of links as if they took turns, and
-//   counts the hops of one node only: N l_T + (m - 1) l_C.)
+//   B_C and m B_T, since all links work at once.
 // - ring all-reduce: a reduce-scatter and an all-gather.
 // - tree all-reduce (a double binary tree across nodes, a chain inside): up and down ceil(log2 N) hops between and m - 1 inside;
 //   each tree carries half of S; a node is inner in one tree and a leaf in the other, so it sends (and receives) up S/2 twice and
 //   down to two children S/2: 2 S over m B_T (less for up to four nodes); inside, a link carries S up and S down, less the head's
-//   share: 2 S (m - 1)/m over B_C. Both parts are pipelined: the slower counts. (The seed adds them and counts latency one way.)
+//   share: 2 S (m - 1)/m over B_C. Both parts are pipelined: the slower counts.
 // - all-reduce is the faster of ring and tree, as NCCL chooses; Gloo has the ring only.
-// - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop.
-// Left out: NVLink SHARP, protocol switches at small sizes, stragglers (seed 000 (4.13)).
+// - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop. Left out: NVLink SHARP, protocol
+// switches at small sizes, stragglers.
 //
 // Torch-free. Thread-safety: const after construction. Units: seconds, bytes.
 #pragma once

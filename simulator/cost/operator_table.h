@@ -1,5 +1,5 @@
 // What is known of each operator: its class, what it reads and writes, its arithmetic, its workspace rule. One row per operator,
-// whatever its overload. An operator without a row is an error that names it, never a guess (simulator.md, "Capture").
+// whatever its overload. An operator without a row is an error that names it, never a guess.
 //
 // To add an operator, add a row in operator_table.cc. Torch-free. Thread-safety: const.
 #pragma once

@@ -9,8 +9,8 @@
 // CUDA: the host dispatches instructions one after the other, host_dispatch_seconds each (kCheapDispatch of that for views, sizes
 // and events), and nothing starts before it was dispatched. CPU: the compute stream is the dispatching thread, so dispatch is
 // part of its operators' time, and a side stream's task waits for what that thread did before. The cores of a host are shared by
-// its ranks of all stages, pinned to them in turn as the launcher does it, and by a rank's operators and its communication
-// (decisions 23): costs are those of a core that one thread has for itself, and where more want it they take turns.
+// its ranks of all stages, pinned to them in turn as the launcher does it, and by a rank's operators and its communication: costs
+// are those of a core that one thread has for itself, and where more want it they take turns.
 //
 // Torch-free. Thread-safety: pure functions. Units: seconds.
 #pragma once

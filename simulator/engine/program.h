@@ -1,5 +1,5 @@
 // What the event simulator runs: queues of tasks in order, resources that running tasks share, waits and joint tasks between
-// queues (seed 000 §4.6). It knows no words of devices; simulator/engine/lower_trace.h translates.
+// queues. It knows no words of devices; simulator/engine/lower_trace.h translates.
 //
 // Torch-free. Not thread-safe. Units: seconds.
 #pragma once

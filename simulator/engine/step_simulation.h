@@ -1,4 +1,4 @@
-// How long a training step takes and where the time goes (seed 000 §4.6): Traces, cost models and a cluster in; times out.
+// How long a training step takes and where the time goes: Traces, cost models and a cluster in; times out.
 //
 // A rank's step is split without gaps or overlaps: at every moment either an operator of its compute stream runs (compute, or
 // optimizer), or that stream stands still: for communication of this rank (exposed communication, collectives on the compute

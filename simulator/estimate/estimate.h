@@ -1,5 +1,5 @@
-// One recipe's estimate: captures a rank of every pipeline stage on a fake device, replays memory, simulates time. What
-// `lego simulate` prints and `lego plan` ranks by (cli.md).
+// One recipe's estimate: captures a rank of every pipeline stage on a fake device, replays memory, simulates time. What `lego
+// simulate` prints and `lego plan` ranks by.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// lego-sim: answers SimRequests on a socket until it is closed (decisions 16).
+// lego-sim: answers SimRequests on a socket until it is closed.
 //   lego-sim --socket=FD [--full-trace]
 #include <ATen/Parallel.h>
 #include <malloc.h>

@@ -1,5 +1,5 @@
-// The benchmark mode of the cost models (simulator.md, "Compute cost"): every operator of some captured steps timed on this
-// machine's CPU, while as many cores as a node has ranks do the same, and with it what else a step on CPUs is made of.
+// The benchmark mode of the cost models: every operator of some captured steps timed on this machine's CPU, while as many cores
+// as a node has ranks do the same, and with it what else a step on CPUs is made of.
 //
 // Each stage's step is replayed on every core (step_replay.h); an operator's time is the mean over the places where it stands
 // and over the cores. What that will take is told first, and where it is too long there are fewer replays (replay_plan.h). Forks

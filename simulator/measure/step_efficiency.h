@@ -1,5 +1,5 @@
 // What the operators of a training step reach of this CPU's peaks, by class: the step of a small Llama replayed on every core
-// (operator_benchmark.h), beside the roofline of the same operators with nothing lost (simulator.md, "Compute cost").
+// (operator_benchmark.h), beside the roofline of the same operators with nothing lost.
 //
 // Operators of large matrices alone would promise too much: a step's products have three shapes for each weight, one for each
 // pass, and its results lie in memory that was just allocated. Forks (core_processes.h). Blocking; keeps the cores busy.

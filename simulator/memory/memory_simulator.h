@@ -1,4 +1,4 @@
-// Replays the storages of a Trace: what lives after every instruction, the peak, and what it is made of (seed 000 §4.3).
+// Replays the storages of a Trace: what lives after every instruction, the peak, and what it is made of.
 //
 // External storages live from the start with their bytes at first sight; others from the first instruction that mentions them
 // until they are freed. During an operator its workspace lives too (workspace.h). Torch-free. Thread-safety: pure functions.

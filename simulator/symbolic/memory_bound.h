@@ -1,5 +1,5 @@
-// A lower bound of the peak of requested bytes (cli.md: peak_requested_bytes) of one pipeline stage, in closed form: what is
-// above the device's memory need not be captured. It counts only what must live at the same moment:
+// A lower bound of the peak of requested bytes (`peak_requested_bytes` of lego simulate) of one pipeline stage, in closed form:
+// what is above the device's memory need not be captured. It counts only what must live at the same moment:
 // - always: fp32 masters and two AdamW moments of this rank's shard, the batch;
 // - at the update: the shard's fp32 gradients;
 // - when the last microbatch that is in flight has gone forward: what its blocks and those of the other microbatches saved (all

@@ -113,8 +113,8 @@ TEST(MemoryBoundTest, TheLargestIsThatOfAllStages) {
   }
 }
 
-// Published: TorchTitan's Llama 3.1 8B on 8 GPUs with batch 2 and 8192 tokens peaks at 81.9 GiB with selective checkpointing
-// (seed 000 Table 3.1); a lower bound for full checkpointing, which needs less, must lie below.
+// Published: TorchTitan's Llama 3.1 8B on 8 GPUs with batch 2 and 8192 tokens peaks at 81.9 GiB with selective checkpointing; a
+// lower bound for full checkpointing, which needs less, must lie below.
 TEST(MemoryBoundTest, LiesBelowAPublishedPeak) {
   Job job("llama3-8b");
   job.world = 8;

@@ -1,7 +1,7 @@
-// Rules that hold whatever was killed: over what clients were told (told.h) and what the store holds; for the
-// checkpoints see checkpoint_checker.h. The
-// legal table of states is written here anew from the design (decisions 22), so that a fault of the service's own table is seen.
-// Each function gives the rules that are broken, as sentences that name the job; none: empty. Pure but for ReadStore.
+// Rules that hold whatever was killed: over what clients were told (told.h) and what the store holds; for the checkpoints see
+// checkpoint_checker.h. The legal table of states is written here anew from the design, so that a fault of the service's own
+// table is seen. Each function gives the rules that are broken, as sentences that name the job; none: empty. Pure but for
+// ReadStore.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Saving and loading the parts of tensors that the ranks of a job hold (decisions 14). What is saved does not depend on the
-// layout, and is loaded into any other: each rank reads the rectangles that it holds now.
+// Saving and loading the parts of tensors that the ranks of a job hold. What is saved does not depend on the layout, and is
+// loaded into any other: each rank reads the rectangles that it holds now.
 //
 // Collective: every rank of the current comm::Runtime calls the same function with its own parts. Not thread-safe.
 #pragma once

@@ -1,6 +1,6 @@
 // CUDA and NCCL, in a shared library that is opened at run time: the same binaries start on a machine without a GPU.
 //
-// The plugin brings libtorch_cuda with it, so it is loaded before the first ATen call (decisions 15). It is never unloaded.
+// The plugin brings libtorch_cuda with it, so it is loaded before the first ATen call. It is never unloaded.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // Everything a step does besides ATen, as operators of the dispatcher (library `lego`), so that recording, comparing and
-// executing are one mechanism (decisions 4). Groups, streams and events are integers looked up in the current Runtime.
+// executing are one mechanism. Groups, streams and events are integers looked up in the current Runtime.
 //
 // Errors: c10::Error, like every operator; a failed communication is a StatusError (status_error.h). The trainer turns them into
 // a Status at its boundary. Collectives run on

@@ -1,5 +1,5 @@
 // What the dispatcher operators of ops.h act on: this process's rank, groups, communicators and streams. Real or fake; the
-// trainer's code is the same on both (decisions 4, 6, 7).
+// trainer's code is the same on both.
 //
 // Groups are numbered as Mesh::Groups lists them; every rank has the same numbers. One runtime is current at a
 // time (RuntimeScope). Used from the dispatching thread only.
@@ -67,9 +67,9 @@ class Runtime {
   // Event numbers, in the order of asking.
   int64_t NewEvent() { return next_event_++; }
 
-  // Runs `work` with the group's communicator on the current stream; a fake runtime does not. `storages` are kept alive until
-  // the compute stream dispatches a wait for an event recorded after this call on that stream, directly or through other
-  // streams' waits (decision 7), or until Drain.
+  // Runs `work` with the group's communicator on the current stream; a fake runtime does not. `storages` are kept alive until the
+  // compute stream dispatches a wait for an event recorded after this call on that stream, directly or through other streams'
+  // waits, or until Drain.
   absl::Status Communicate(const CommObserver::Call& call, std::vector<c10::Storage> storages,
                            std::function<absl::Status(Communicator&)> work);
   absl::Status RecordEvent(int64_t stream, int64_t event);

@@ -2,7 +2,7 @@
 //
 // An optimizer step takes global_batch samples in the order of their global index. Accumulation step a of rank r takes rows
 // [first + (a * dp_degree + r) * local_batch, … + local_batch), so which samples a step trains on does not depend on the layout,
-// and the state is one number: the index of the next sample (decisions.md 14). Thread-safety: one thread at a time.
+// and the state is one number: the index of the next sample. Thread-safety: one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Runs a Trace on real tensors, below autograd, in as many processes as it was captured for (decisions 5).
+// Runs a Trace on real tensors, below autograd, in as many processes as it was captured for.
 //
 // Bind() every external storage once, Run() once a step, Output() after a run. Views are not executed: a value is a geometry of
 // a storage that is there. Not thread-safe. Uses the current comm::Runtime for collectives, streams and events.

@@ -10,7 +10,7 @@
 namespace legoai::graph {
 
 // ScalarType, Layout and MemoryFormat are integers in an IValue; a Scalar is a bool, an integer or a double. Generators are
-// refused: randomness is counter-based here (decisions 10).
+// refused: randomness is counter-based here.
 Constant ToConstant(const c10::IValue& value);
 
 // `type` is the argument's type in the schema; `device` takes the place of a DeviceConstant.

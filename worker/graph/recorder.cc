@@ -35,8 +35,8 @@ struct OperatorFacts {
   std::optional<uint32_t> trace_index;
 };
 
-// A composite that arrives whole (autograd excluded, or called by backward) decomposes and its parts come back here. The
-// question is put to the backend's kernel table: silu_backward is composite and has a CPU kernel too (decisions 2).
+// A composite that arrives whole (autograd excluded, or called by backward) decomposes and its parts come back here. The question
+// is put to the backend's kernel table: silu_backward is composite and has a CPU kernel too.
 bool IsLeaf(const c10::OperatorHandle& op, c10::DispatchKey backend) {
   return !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) || op.hasKernelForDispatchKey(backend);
 }

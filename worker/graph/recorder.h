@@ -1,4 +1,4 @@
-// Records every operator below autograd, of a real run or of one on a fake device, as a Trace (seed 000 §4.2; decisions 1-5).
+// Records every operator below autograd, of a real run or of one on a fake device, as a Trace.
 //
 // A boxed fallback on one dispatch key sees each leaf operator: one with a kernel for the target backend. The recorder holds
 // storage ids, never tensors (one more reference would change what autograd does). One recorder at a time in a process; it

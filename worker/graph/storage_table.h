@@ -2,8 +2,8 @@
 //
 // A storage is watched by wrapping the deleter of its memory: when the memory goes, a note says so, and only noted storages are
 // looked at (no sweep over all that live). The wrapper stays on storages that outlive the table and is harmless there. Weak
-// references keep the address of a dead storage from being given to another before its death was taken note of; strong ones
-// are never held (decisions 3).
+// references keep the address of a dead storage from being given to another before its death was taken note of; strong ones are
+// never held.
 //
 // Used from one thread at a time; memory may be released on any thread.
 #pragma once

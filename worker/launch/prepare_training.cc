@@ -25,7 +25,7 @@
 namespace legoai::launch {
 namespace {
 
-// Who sent the job has seen the text, and this host may see another one (decisions 19).
+// Who sent the job has seen the text, and this host may see another one.
 absl::Status CheckText(const v1::Dataset& wished, const v1::Dataset& found) {
   const auto refuse = [&](const char* field, const std::string& wish, const std::string& is) {
     return FieldError(field, wish,

@@ -171,7 +171,7 @@ void PutLeasedAside(const absl::Status& failure, const TrainCallbacks& callbacks
   if (absl::Status status = PutDamagedAside(*damage, "", callbacks); !status.ok()) Warn(callbacks, std::string(status.message()));
 }
 
-// The rings lie in files: what a rank did is read also of one that was stopped or killed (decisions 26).
+// The rings lie in files: what a rank did is read also of one that was stopped or killed.
 void DumpFlightRings(const std::string& run_directory, const std::vector<v1::RankCondition>& ranks, const absl::Status& failure,
                      const TrainCallbacks& callbacks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -1,5 +1,5 @@
 // The values a parameter starts from: a function of (seed, full name, global index), so that every layout of the same model
-// starts from the same weights (decisions 10; meta initialization of seed 000 §3.2.1).
+// starts from the same weights.
 //
 // Element i of the parameter takes word i % 4 of Philox block i / 4 under key `seed`; blocks are told apart by a 64-bit FNV-1a
 // hash of the name. Pairs of words become pairs of normals by Box and Muller, in doubles, rounded to fp32 at the end.

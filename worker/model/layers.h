@@ -14,7 +14,7 @@
 namespace legoai::model {
 
 // x [..., in] -> x * weight^T + bias [..., out]. `weight` of shape [out, in], `bias` [out] or undefined. Differentiable; the
-// gradients of input and weight are computed apart from each other (decisions 13).
+// gradients of input and weight are computed apart from each other.
 at::Tensor LinearFunction(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 // tokens int64 [batch, seq] -> [batch, seq, dim].

@@ -1,5 +1,5 @@
 // Llama 3 (LlamaForCausalLM): RMS norms, rotary positions, grouped-query attention, SwiGLU ("The Llama 3 Herd of Models", 2024,
-// section 3.2; the models of seed 000 §3.5). Names and numbers as in Hugging Face transformers.
+// section 3.2). Names and numbers as in Hugging Face transformers.
 //
 // Layers: "model.embed_tokens"; "model.layers.N" with input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm,
 // mlp.{gate,up,down}_proj; the head (path "head") with "model.norm" and "lm_head". Weights start from a normal distribution of

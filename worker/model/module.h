@@ -1,5 +1,5 @@
 // Layers: named children and parameters, and ordered interceptors around forward. Parallelism comes from outside through
-// interceptors (decisions 8); a model file never asks how it is parallelized.
+// interceptors; a model file never asks how it is parallelized.
 //
 // Ownership: a module owns its children and the parameters it declares; a tied weight is owned by the first to declare it.
 // Not thread-safe. All modules map one tensor to one tensor; activations are [batch, seq, dim] unless a header says otherwise.

@@ -1,5 +1,5 @@
 // Operators of the dispatcher (library `lego`) that models are made of, where ATen has none that runs alike on CPU and GPU, and
-// their differentiable forms (decisions 1, 4, 10):
+// their differentiable forms:
 //
 //   lego::rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor out, Tensor rstd)
 //   lego::rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd) -> (Tensor grad_x, Tensor grad_weight)
@@ -33,9 +33,9 @@ at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at:
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p). Dimension 0 of x (contiguous; fp32 or bf16) is the
 // batch, samples int64 [batch] the global sample index of each, rng int64 [2] seed and step. An element's fate is a function of
-// (seed, step, sample, site, its position within the sample) alone: equal in every layout, for every split into microbatches,
-// and when recomputed (decisions 10). Backward is the same operator on the gradient. Limits: 2^34 elements per sample,
-// 2^32 steps, 2^48 samples, 2^16 sites.
+// (seed, step, sample, site, its position within the sample) alone: equal in every layout, for every split into microbatches, and
+// when recomputed. Backward is the same operator on the gradient. Limits: 2^34 elements per sample, 2^32 steps, 2^48 samples,
+// 2^16 sites.
 at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p);
 
 }  // namespace legoai::model

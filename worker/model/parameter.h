@@ -40,8 +40,8 @@ class Parameter {
   at::Tensor master;
   at::Tensor grad;  // of `master`, fp32, shape spec.sizes: from the reduction of a step's gradients until the update
 
-  // "Gradient ready" (decisions 8): value.grad() of this backward is complete. AccumulateGrad's post hook notifies; a delayed
-  // weight gradient would too. Handlers run in the order of adding.
+  // "Gradient ready": value.grad() of this backward is complete. AccumulateGrad's post hook notifies; a delayed weight gradient
+  // would too. Handlers run in the order of adding.
   void OnGradientReady(std::function<void(Parameter&)> handler) { handlers_.push_back(std::move(handler)); }
   void NotifyGradientReady() {
     for (auto& handler : handlers_) handler(*this);

@@ -1,6 +1,6 @@
-// Philox 4x32-10, a counter-based generator: 128 bits of counter and 64 bits of key give 128 random bits, with no state
-// (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Initialization and dropout draw from it,
-// so that they are equal in every layout (decisions 10). Torch-free; for nvcc as for the host's compiler.
+// Philox 4x32-10, a counter-based generator: 128 bits of counter and 64 bits of key give 128 random bits, with no state (Salmon,
+// Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Initialization and dropout draw from it, so that
+// they are equal in every layout. Torch-free; for nvcc as for the host's compiler.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Activation checkpointing (seed 000 §3.3.1, §3.8.7; decisions 11): a block keeps its input instead of the tensors its backward
-// needs, and computes these again when the first of them is asked for.
+// Activation checkpointing (Chen et al. 2016): a block keeps its input instead of the tensors its backward needs, and computes
+// these again when the first of them is asked for.
 //
 // By saved-tensor hooks, not by a backward inside the backward: the graph is the one of the plain forward. A recomputed tensor
 // lives until the node that saved it has run. Recomputation ends with the last tensor needed, so a block's closing operators,

@@ -1,5 +1,5 @@
 // Data parallelism of every kind over a language model: FSDP (ZeRO-3 per parameter), HSDP, DDP, and mixed precision, which is a
-// gather of its own (seed 000 §3.2.2, §3.8.2, §3.8.3, §3.8.9; decisions 7, 12).
+// gather of its own (Rajbhandari et al. 2020, Zhao et al. 2023).
 //
 // The model's layers become units: each layer one, embedding and head together where they share a weight. The order is static:
 // a unit is gathered before its layer runs, while the layer before it computes; in backward the other way round; gradients are

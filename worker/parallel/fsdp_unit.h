@@ -1,14 +1,14 @@
-// The parameters that data parallelism gathers, reshards and reduces together: one block, the embedding, or the head (seed 000
-// §3.2.2, §3.8.2, §3.8.3). One class for the whole family: FSDP (shard > 1), HSDP (shard and replicate > 1), DDP (shard = 1),
-// one process, each with or without mixed precision.
+// The parameters that data parallelism gathers, reshards and reduces together: one block, the embedding, or the head. One class
+// for the whole family: FSDP (shard > 1), HSDP (shard and replicate > 1), DDP (shard = 1), one process, each with or without
+// mixed precision.
 //
 // Layout: dimension 0 of a parameter is cut into `shard` pieces of ceil(rows / shard) rows. A piece, padded to that many rows,
 // takes Piece::elements of a packed buffer; the concatenation of all pieces in rank order is the tensor followed by padding. So
 // an all-gather of the packed pieces gives [shard, packed], of which columns [offset, offset + elements) are the parameter.
 //
-// Buffers are let go of when the compute stream waits for the collective that used them, never when it happens to finish
-// (decisions 7). Not thread-safe. A unit is used on the comm::Runtime that was current when it was made, and does not own its
-// parameters, which must outlive it.
+// Buffers are let go of when the compute stream waits for the collective that used them, never when it happens to finish. Not
+// thread-safe. A unit is used on the comm::Runtime that was current when it was made, and does not own its parameters, which must
+// outlive it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

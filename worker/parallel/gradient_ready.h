@@ -1,4 +1,4 @@
-// AccumulateGrad as the source of a parameter's "gradient ready" event (decisions 8).
+// AccumulateGrad as the source of a parameter's "gradient ready" event.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Cross entropy over vocabulary shards, without gathering them (loss parallel: seed 000 §3.2.3). Thread-safety: as operators.
+// Cross entropy over vocabulary shards, without gathering them (loss parallel: Shoeybi et al. 2019). Thread-safety: as operators.
 //
 // With x the logits of one token, m their maximum and t its target: loss = log(sum_v exp(x_v - m)) - (x_t - m). Each rank sums
 // its own shard; one all-reduce finds m, another adds up the sums and the one target logit that some rank has.

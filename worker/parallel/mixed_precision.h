@@ -1,4 +1,4 @@
-// Mixed precision (seed 000 §3.3.4, §3.8.9): parameters and compute in one type, gradients reduced in another; the optimizer's
+// Mixed precision (Micikevicius et al. 2018): parameters and compute in one type, gradients reduced in another; the optimizer's
 // copy of a parameter (its master) and its state are always fp32.
 //
 // Activations follow the parameters: a bf16 embedding gives bf16 activations. The loss casts the logits to fp32.

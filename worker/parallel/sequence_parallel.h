@@ -1,5 +1,5 @@
 // The edges between what tensor parallelism splits by heads or columns and what sequence parallelism splits by tokens: all-gather
-// and reduce-scatter as differentiable functions, each the other's backward (Korthikanti et al. 2022; seed 000 §3.2.3).
+// and reduce-scatter as differentiable functions, each the other's backward (Korthikanti et al. 2022).
 //
 // They run on the compute stream, because the next operator needs them at once. `group` is a number of the current
 // comm::Runtime; `tp` below is its size. With batch 1 the collective's layout is the tensor's own; with a larger batch one

@@ -1,4 +1,4 @@
-// Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022; seed 000 §3.2.3, §3.8.4).
+// Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022).
 //
 // Which weight is cut how stands in plan tables here, by module path; a model knows nothing of it. With tp the size of the group
 // "tp", between blocks each rank has [batch, seq / tp, dim]; norms work on that, so their gradients are parts of a sum

@@ -19,8 +19,7 @@ class Meter {
   void Add(absl::Duration step, absl::Duration data);
 
   // Means since the last call: seconds, tokens per second, and MFU = FLOPs per token x tokens per second / (devices x FLOPs per
-  // second) (decisions 23), left out where a device's peak is not known or is below what the device did (fault()). Then begins
-  // anew.
+  // second), left out where a device's peak is not known or is below what the device did (fault()). Then begins anew.
   v1::StepMetrics Take(int64_t step, absl::Time now);
 
   // Why the last figures have no MFU although a peak is given: an error of the catalog. Empty where they have one.

@@ -1,5 +1,5 @@
-// AdamW on the masters, fused, with everything that changes from step to step as tensors (decisions 5): learning rate and step
-// count are 0-dimensional inputs, moments exist before the first step. Gradient clipping by the global norm over all meshes.
+// AdamW on the masters, fused, with everything that changes from step to step as tensors: learning rate and step count are
+// 0-dimensional inputs, moments exist before the first step. Gradient clipping by the global norm over all meshes.
 //
 // Not thread-safe. Formula: decoupled weight decay (Loshchilov and Hutter), as torch.optim.AdamW(fused=True).
 #pragma once

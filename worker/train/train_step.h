@@ -1,4 +1,4 @@
-// One training step: what a worker runs, and what the simulator captures (architecture.md, "the one idea").
+// One training step: what a worker runs, and what the simulator captures (docs/architecture.md).
 //
 // Build() makes the model, applies the recipe (parallel/parallelize.h) and allocates parameters, optimizer state and inputs on
 // the current comm::Runtime; under a recorder with a fake device nothing gets memory. Run() is a pure function of State() and

@@ -1,5 +1,5 @@
 // The fake device: tensors that say they are on the CPU but have no memory, so that a step of any size runs in microseconds per
-// operator (seed 000 §4.2; decisions 1).
+// operator.
 //
 // ATen and autograd branch on device and dispatch keys, so these stay the real ones; only below them, where the recorder hands
 // over a leaf operator, are arguments replaced by twins on the meta device. The Meta kernel (or a rule of shape_rules/) gives

@@ -1,10 +1,10 @@
 // Runs one pipeline rank's lowered list of actions (lowering.h) on its part of the model: a training step's forwards and
-// backwards, with or without a pipeline (seed 000 §3.2.4). One stage is a pipeline too: its microbatches are accumulated.
+// backwards, with or without a pipeline. One stage is a pipeline too: its microbatches are accumulated.
 //
 // Messages: [microbatch, seq, dim] (seq / tp under sequence parallelism) in the compute dtype, on the stream of their link and
 // the group "pp". What is received is a leaf that requires grad; its gradient is what is sent back. Lifetimes are the same in
-// every run (decisions 7): the output of a stage goes when compute waits for its send, and the graph of a microbatch, its input
-// and its received gradient go with its backward. Between them autograd alone holds activations.
+// every run: the output of a stage goes when compute waits for its send, and the graph of a microbatch, its input and its
+// received gradient go with its backward. Between them autograd alone holds activations.
 //
 // Not thread-safe. The model is not owned and must outlive the runner, which uses the comm::Runtime current at construction.
 // Errors: c10::Error.
