@@ -1,5 +1,5 @@
 // The space of recipes: replicate x shard x tensor x pipeline (schedule, microbatch) x local batch x checkpointing x precision
-//. Torch-free, pure.
+// Torch-free, pure.
 #pragma once
 
 #include <cstdint>

@@ -334,7 +334,7 @@ TEST(AnalyzeFlight, OfRanksWithoutADumpWhoIsMissingEverywhereIsToBlame) {
 }
 
 // Rank 1 had started a prefetch before it froze; 0 comes to that only after what it waits in: no circle, rank 1 is to blame.
-TEST(AnalyzeFlight, WhatARankStartedAheadIsNoExcuseForWhatComesBefore) {
+TEST(AnalyzeFlight, WhatARankStartedAheadDoesNotHoldUpWhatComesBefore) {
   FlightWorld world(2);
   const int64_t dp = world.AddGroup("dp", {0, 1}), tp = world.AddGroup("tp", {0, 1});
   world.AddCollective(tp, "all_reduce");

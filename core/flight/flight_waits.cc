@@ -34,16 +34,16 @@ bool FlightWaits::Passed(const Wait& wait, const Wait& earlier) const {
 }
 
 // The waits that keep a blocker from coming.
-std::vector<int64_t> FlightWaits::Excuses(const Wait& wait, const Place& blocker) const {
-  std::vector<int64_t> excuses;
+std::vector<int64_t> FlightWaits::HeldUpBy(const Wait& wait, const Place& blocker) const {
+  std::vector<int64_t> held_up_by;
   const auto found = waits_of_.find(blocker.rank);
-  if (blamed_.count(blocker.rank) > 0 || found == waits_of_.end()) return excuses;
+  if (blamed_.count(blocker.rank) > 0 || found == waits_of_.end()) return held_up_by;
   for (int64_t number : found->second) {
     const Wait& earlier = waits_[number];
     if (&earlier == &wait || earlier.waiters.at(blocker.rank) >= blocker.record || Passed(wait, earlier)) continue;
-    excuses.push_back(number);
+    held_up_by.push_back(number);
   }
-  return excuses;
+  return held_up_by;
 }
 
 // Of waits that all come behind one another: those behind which none of them comes only follow.
@@ -64,15 +64,15 @@ std::set<int64_t> FlightWaits::Circle(std::set<int64_t> waits, const std::vector
 FlightWaits::Causes FlightWaits::Find() const {
   Causes causes;
   causes.of_wait.resize(waits_.size());
-  std::vector<std::set<int64_t>> behind(waits_.size());  // by wait: those that have it as an excuse
-  std::vector<std::map<int64_t, std::vector<int64_t>>> excuses(waits_.size());
+  std::vector<std::set<int64_t>> behind(waits_.size());  // by wait: those that it holds up
+  std::vector<std::map<int64_t, std::vector<int64_t>>> held_up_by(waits_.size());
   std::vector<int64_t> open;  // waits of which a cause is known, and all that come behind them
   std::set<int64_t> rest;
   for (size_t number = 0; number < waits_.size(); ++number) {
     for (const Place& blocker : waits_[number].blockers) {
-      auto& of_blocker = excuses[number][blocker.rank] = Excuses(waits_[number], blocker);
+      auto& of_blocker = held_up_by[number][blocker.rank] = HeldUpBy(waits_[number], blocker);
       if (of_blocker.empty()) causes.of_wait[number].insert(blocker.rank);
-      for (int64_t excuse : of_blocker) behind[excuse].insert(static_cast<int64_t>(number));
+      for (int64_t holder : of_blocker) behind[holder].insert(static_cast<int64_t>(number));
     }
     const bool known = waits_[number].blockers.empty() || !causes.of_wait[number].empty();
     known ? open.push_back(static_cast<int64_t>(number)) : void(rest.insert(static_cast<int64_t>(number)));
@@ -86,7 +86,7 @@ FlightWaits::Causes FlightWaits::Find() const {
   }
   causes.circle = Circle(std::move(rest), behind);
   for (int64_t number : causes.circle) {
-    for (const auto& [rank, of_blocker] : excuses[number]) {
+    for (const auto& [rank, of_blocker] : held_up_by[number]) {
       const bool inside =
           std::any_of(of_blocker.begin(), of_blocker.end(), [&](int64_t w) { return causes.circle.count(w) > 0; });
       if (inside) causes.of_wait[number].insert(rank);

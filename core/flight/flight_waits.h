@@ -1,7 +1,7 @@
 // Which ranks wait for which, and whom it all comes down to. Torch-free. Not thread-safe.
 //
-// A rank that waits in one operation has an excuse for not having come to another: but only if it queued the first before the
-// second, and if those who wait for it in the second did not have to pass the first too, and could.
+// A rank that waits in one operation is held up from another: but only if it queued the first before the second, and if those who
+// wait for it in the second did not have to pass the first too, and could.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ class FlightWaits {
   // does not go on. The number of the wait: 0, 1, ...
   int64_t Add(const std::vector<Place>& waiters, const std::vector<Place>& blockers);
 
-  // What this rank is in will never come to an end by itself: it has no excuse.
+  // What this rank is in will never come to an end by itself: nothing holds it up.
   void Blame(int64_t rank) { blamed_.insert(rank); }
 
   struct Causes {
-    std::set<int64_t> culprits;              // of all waits: blockers without excuse; where ranks wait in a circle, all of it
+    std::set<int64_t> culprits;  // of all waits: blockers that nothing holds up; where ranks wait in a circle, all of it
     std::vector<std::set<int64_t>> of_wait;  // by wait
     std::set<int64_t> circle;                // waits that go round in a circle
     std::set<int64_t> needed;                // waits without known blockers that others wait behind
@@ -43,7 +43,7 @@ class FlightWaits {
     std::vector<Place> blockers;
   };
   bool Passed(const Wait& wait, const Wait& earlier) const;
-  std::vector<int64_t> Excuses(const Wait& wait, const Place& blocker) const;
+  std::vector<int64_t> HeldUpBy(const Wait& wait, const Place& blocker) const;
   static std::set<int64_t> Circle(std::set<int64_t> waits, const std::vector<std::set<int64_t>>& behind);
 
   std::vector<Wait> waits_;

@@ -57,7 +57,7 @@ TEST(FlightWaits, ACircleThatWaitsForAnEndIsNotToBlame) {
   EXPECT_EQ(waits.Find().circle, Ranks());
 }
 
-TEST(FlightWaits, WhoIsBlamedHasNoExcuse) {
+TEST(FlightWaits, WhoIsBlamedIsNotHeldUp) {
   FlightWaits waits;
   waits.Add(At(1, {0}), Absent({1}));
   waits.Add(At(1, {1}), Absent({2}));
@@ -66,7 +66,7 @@ TEST(FlightWaits, WhoIsBlamedHasNoExcuse) {
 }
 
 // Rank 1 queued what 0 waits for before that in which it waits for 0.
-TEST(FlightWaits, WhatWasQueuedLaterIsNoExcuse) {
+TEST(FlightWaits, WhatWasQueuedLaterHoldsNobodyUp) {
   FlightWaits waits;
   waits.Add(At(5, {0}), At(5, {1}));
   waits.Add(At(6, {1}), Absent({0}));
@@ -74,7 +74,7 @@ TEST(FlightWaits, WhatWasQueuedLaterIsNoExcuse) {
 }
 
 // All of 0, 1, 2 are inside the first, 0 and 1 have gone on to the second: 2 could have too.
-TEST(FlightWaits, WhatOthersPassedIsNoExcuse) {
+TEST(FlightWaits, WhatOthersPassedHoldsNobodyUp) {
   FlightWaits waits;
   waits.Add(At(5, {0, 1, 2}), {});
   waits.Add(At(6, {0, 1}), Absent({2}));
@@ -82,7 +82,7 @@ TEST(FlightWaits, WhatOthersPassedIsNoExcuse) {
   EXPECT_EQ(waits.Find().needed, Ranks());
 }
 
-TEST(FlightWaits, WhatNobodyIsKnownToHoldUpIsAnExcuseAndTold) {
+TEST(FlightWaits, WhatHasNoKnownCauseHoldsUpAndIsNamed) {
   FlightWaits waits;
   waits.Add(At(5, {1, 2}), {});
   waits.Add(At(6, {0}), Absent({1}));

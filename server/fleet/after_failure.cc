@@ -34,8 +34,8 @@ int64_t DamagedInARow(const std::vector<v1::Attempt>& attempts) {
 }
 
 // The counted failures since the last new checkpoint. One that is damaged was no progress.
-absl::StatusOr<std::vector<Failure>> FailuresInVain(store::Transaction& transaction, const v1::Job& job,
-                                                    const std::vector<v1::Attempt>& attempts) {
+absl::StatusOr<std::vector<Failure>> FailuresWithoutProgress(store::Transaction& transaction, const v1::Job& job,
+                                                             const std::vector<v1::Attempt>& attempts) {
   ASSIGN_OR_RETURN(const auto checkpoints, transaction.ListKeptCheckpoints(job.name()));
   int64_t last_progress = 0;
   for (const v1::Checkpoint& one : checkpoints) {
@@ -63,9 +63,9 @@ absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, Failure
                           int64_t now_us) {
   if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
   ASSIGN_OR_RETURN(const auto attempts, transaction.ListAttempts(job->name()));
-  ASSIGN_OR_RETURN(const auto in_vain, FailuresInVain(transaction, *job, attempts));
+  ASSIGN_OR_RETURN(const auto without_progress, FailuresWithoutProgress(transaction, *job, attempts));
   const int64_t allowed = job->spec().policy().max_restarts();
-  NextAttempt next = JudgeFailure(cause, error, in_vain, allowed);
+  NextAttempt next = JudgeFailure(cause, error, without_progress, allowed);
   const bool uncounted_damage = cause == FailureCause::kCheckpointDamaged;
   // One bad disk must not use up all checkpoints within seconds.
   if (uncounted_damage) next.wait = BackOff(DamagedInARow(attempts) - 1);
@@ -77,7 +77,8 @@ absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, Failure
   if (next.wait > absl::ZeroDuration()) {
     job->set_not_before_time_us(now_us + absl::ToInt64Microseconds(next.wait));
     absl::StrAppend(&reason, " in ", DurationText(next.wait));
-    if (!uncounted_damage) absl::StrAppend(&reason, " (restart ", in_vain.size(), " of ", allowed, " without a new checkpoint)");
+    if (!uncounted_damage)
+      absl::StrAppend(&reason, " (restart ", without_progress.size(), " of ", allowed, " without a new checkpoint)");
   }
   job->set_restarts(job->restarts() + 1);
   return Move(transaction, job, v1::RESTARTING, reason, now_us);

@@ -116,7 +116,7 @@ void Controller::JobChanged(const std::string& job) {
   Wake();
 }
 
-bool Controller::DescribeWait(v1::Job* job) const { return board_.Describe(job); }
+bool Controller::DescribeWait(v1::Job* job) const { return wait_reasons_.Describe(job); }
 
 void Controller::Step() {
   ExpireLeases();
@@ -132,10 +132,10 @@ void Controller::Step() {
   decided_ = now;
   decide_at_us_ = std::numeric_limits<int64_t>::max();
   Offers offers(Workers());
-  WaitBoard::Waits waits;
+  WaitReasons::Waits waits;
   StartPlanning(ScheduleJobs(workers, &offers, &waits), &offers, &waits);
   decided_workers_ = std::move(workers);
-  notifier_->JobsChanged(board_.Replace(std::move(waits)));
+  notifier_->JobsChanged(wait_reasons_.Replace(std::move(waits)));
 }
 
 LogFields Controller::About(const Lease& lease) {

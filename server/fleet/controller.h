@@ -35,7 +35,7 @@
 #include "server/fleet/lease_book.h"
 #include "server/fleet/offers.h"
 #include "server/fleet/planning.h"
-#include "server/fleet/wait_board.h"
+#include "server/fleet/wait_reasons.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
@@ -163,10 +163,10 @@ class Controller : public Fleet {
   // controller_leases.cc: expiry, grants, stops.
   void ExpireLeases();
   void StopCancelled();
-  std::vector<ToPlan> ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitBoard::Waits* waits);
+  std::vector<ToPlan> ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers, WaitReasons::Waits* waits);
   scheduler::WaitingJob AsWaiting(const ActiveJob& job, const Kinds& kinds) const;
-  std::optional<ToPlan> PlanAnew(const scheduler::Grant& grant, const Offers& offers) const;
-  bool BacksOff(const ActiveJob& job, WaitBoard::Waits* waits) const;
+  std::optional<ToPlan> Replan(const scheduler::Grant& grant, const Offers& offers) const;
+  bool BacksOff(const ActiveJob& job, WaitReasons::Waits* waits) const;
   void GrantLease(const scheduler::Grant& grant);
   void LeaveLease(const Lease& lease);
   std::vector<scheduler::WorkerView> WorkerViews() const;
@@ -174,7 +174,7 @@ class Controller : public Fleet {
   // controller_planning.cc
   void StorePlans();
   absl::Status StorePlan(const std::string& job, const v1::Cluster& cluster, const absl::StatusOr<v1::PlanResult>& result);
-  void StartPlanning(std::vector<ToPlan> to_plan, Offers* offers, WaitBoard::Waits* waits);
+  void StartPlanning(std::vector<ToPlan> to_plan, Offers* offers, WaitReasons::Waits* waits);
   bool PlannerIsBusy();
   bool MayPlanForFewer(const ActiveJob& job, Offers* offers);
   std::string TooLargeText(const ActiveJob& job, Offers* offers) const;
@@ -195,7 +195,7 @@ class Controller : public Fleet {
   std::map<std::string, PlanUnderWay> plans_;  // by job; every job in planning has one
 
   ActiveJobs jobs_;  // all but Changed() is the deciding thread's
-  WaitBoard board_;
+  WaitReasons wait_reasons_;
 
   // Of the deciding thread alone.
   absl::Duration decided_ = -absl::InfiniteDuration();

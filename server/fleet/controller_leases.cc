@@ -68,7 +68,7 @@ void Controller::ExpireLeases() {
     // One late look after the other is the server's own slowness: who is silent is to be noticed all the same.
     const bool stood = pause > kLongestLook, stood_before = std::exchange(stood_before_, stood);
     if (stood && !stood_before) {
-      book_.Excuse(pause);
+      book_.ExtendAll(pause);
       for (auto& [name, worker] : workers_) worker.heard += pause;
     }
     expired = book_.Expired(options_.steady());
@@ -151,7 +151,7 @@ scheduler::WaitingJob Controller::AsWaiting(const ActiveJob& job, const Kinds& k
 }
 
 // What becomes of slots that a job was given and its recipe was not chosen for; nothing: they are its own.
-std::optional<Controller::ToPlan> Controller::PlanAnew(const scheduler::Grant& grant, const Offers& offers) const {
+std::optional<Controller::ToPlan> Controller::Replan(const scheduler::Grant& grant, const Offers& offers) const {
   const auto planned = planned_.find(grant.job);
   const v1::Worker* const worker = offers.Find(grant.worker);
   if (planned == planned_.end() || worker == nullptr) return std::nullopt;
@@ -165,7 +165,7 @@ std::optional<Controller::ToPlan> Controller::PlanAnew(const scheduler::Grant& g
 
 // Gives those that are to be planned again for the slots that they could have.
 std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<scheduler::WorkerView>& workers, Offers* offers,
-                                                         WaitBoard::Waits* waits) {
+                                                         WaitReasons::Waits* waits) {
   const absl::Time now = absl::FromUnixMicros(options_.now_us());
   scheduler::Snapshot snapshot;
   snapshot.workers = workers;
@@ -195,7 +195,7 @@ std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<sched
       decide_at_us_ = std::min(decide_at_us_, job.not_before_us);
       continue;
     }
-    auto move = PlanAnew(grant, *offers);
+    auto move = Replan(grant, *offers);
     if (move) {
       moves.push_back(*std::move(move));
     } else {
@@ -215,7 +215,7 @@ std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<sched
 }
 
 // Its slots are kept for it meanwhile: failures of its trainers cost a job its time, and not its place.
-bool Controller::BacksOff(const ActiveJob& job, WaitBoard::Waits* waits) const {
+bool Controller::BacksOff(const ActiveJob& job, WaitReasons::Waits* waits) const {
   if (BackOffLeft(job.not_before_us, options_.now_us()) == absl::ZeroDuration()) return false;
   const std::string until = absl::FormatTime("%H:%M:%S", absl::FromUnixMicros(job.not_before_us), absl::UTCTimeZone());
   (*waits)[job.name] = {job.version, absl::StrCat(job.reason, "; waits until ", until, " UTC"), 0};

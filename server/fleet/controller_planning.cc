@@ -150,7 +150,7 @@ bool Controller::PlannerIsBusy() {
 }
 
 // `to_plan` comes from ScheduleJobs.
-void Controller::StartPlanning(std::vector<ToPlan> to_plan, Offers* offers, WaitBoard::Waits* waits) {
+void Controller::StartPlanning(std::vector<ToPlan> to_plan, Offers* offers, WaitReasons::Waits* waits) {
   const auto is_over = [this](const auto& entry) { return jobs_.Find(entry.first) == nullptr; };
   std::erase_if(too_large_since_, is_over);
   std::erase_if(refusals_, is_over);

@@ -11,15 +11,16 @@ constexpr absl::Duration kFirstBackOff = absl::Seconds(1);
 constexpr int64_t kGrowth = 4;
 
 // How many of the latest failures are the same as the last one.
-int64_t Repeats(const std::vector<Failure>& in_vain) {
-  const auto other = std::find_if(in_vain.rbegin(), in_vain.rend(), [&](const Failure& one) { return !(one == in_vain.back()); });
-  return other - in_vain.rbegin();
+int64_t Repeats(const std::vector<Failure>& without_progress) {
+  const auto other = std::find_if(without_progress.rbegin(), without_progress.rend(),
+                                  [&](const Failure& one) { return !(one == without_progress.back()); });
+  return other - without_progress.rbegin();
 }
 
 // "fails at step 123 every time: rank 1 died", where the last failures were the same.
-std::string WhatHappened(const absl::Status& error, const std::vector<Failure>& in_vain) {
-  if (Repeats(in_vain) < 2) return std::string(error.message());
-  return absl::StrCat("fails at step ", in_vain.back().last_step, " every time: ", error.message());
+std::string WhatHappened(const absl::Status& error, const std::vector<Failure>& without_progress) {
+  if (Repeats(without_progress) < 2) return std::string(error.message());
+  return absl::StrCat("fails at step ", without_progress.back().last_step, " every time: ", error.message());
 }
 
 }  // namespace
@@ -43,12 +44,12 @@ absl::Duration BackOffLeft(int64_t not_before_us, int64_t now_us) {
   return left > absl::ZeroDuration() && left <= kLongestBackOff ? left : absl::ZeroDuration();
 }
 
-NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const std::vector<Failure>& in_vain,
+NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const std::vector<Failure>& without_progress,
                          int64_t max_restarts) {
   const FailureRule rule = RuleOf(cause, error.code());
   if (!rule.again || !rule.counted) return {rule.again, absl::ZeroDuration(), std::string(error.message())};
-  const int64_t failures = in_vain.size();
-  const std::string what = WhatHappened(error, in_vain);
+  const int64_t failures = without_progress.size();
+  const std::string what = WhatHappened(error, without_progress);
   if (failures > max_restarts || max_restarts == 0) {
     const std::string vain = failures <= 1 ? "an attempt has failed"
                                            : absl::StrCat(failures, " attempts in a row have failed without a new checkpoint");

@@ -64,12 +64,13 @@ struct NextAttempt {
   std::string reason;  // what has happened, in the words that the job is to say it with
 };
 
-// What becomes of a job whose attempt has ended with `error`; with max_restarts = 0 no counted failure is tried again. `in_vain`:
+// What becomes of a job whose attempt has ended with `error`; with max_restarts = 0 no counted failure is tried again.
+// `without_progress`:
 // its counted failures without a new checkpoint since, this one included if it is counted, the latest last.
 //
 // Failures with the same error at the same last step are called so, and change nothing else: a disk that is away fails attempts
 // at the same step too, and how often to try is the job's to say.
-NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const std::vector<Failure>& in_vain,
+NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const std::vector<Failure>& without_progress,
                          int64_t max_restarts);
 
 }  // namespace legoai::server

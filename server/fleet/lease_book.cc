@@ -27,7 +27,7 @@ void LeaseBook::Renew(const std::string& job, int64_t epoch, const std::string& 
   if (lease != nullptr && lease->worker == worker) lease->renewed = now;
 }
 
-void LeaseBook::Excuse(absl::Duration pause) {
+void LeaseBook::ExtendAll(absl::Duration pause) {
   for (auto& [job, lease] : leases_) lease.renewed += pause;
 }
 

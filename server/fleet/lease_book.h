@@ -37,7 +37,7 @@ class LeaseBook {
   void Renew(const std::string& job, int64_t epoch, const std::string& worker, absl::Duration now);
 
   // Nobody could be heard for so long: the server itself did not run.
-  void Excuse(absl::Duration pause);
+  void ExtendAll(absl::Duration pause);
 
   std::vector<Lease> Expired(absl::Duration now) const;
   std::vector<Lease> OfWorker(const std::string& worker) const;

@@ -46,7 +46,7 @@ TEST(LeaseBookTest, EqualsAPlainList) {
         if (same && held->second.worker == worker) held->second.renewed = now;
         break;
       default:
-        book.Excuse(absl::Seconds(1));
+        book.ExtendAll(absl::Seconds(1));
         for (auto& [name, lease] : plain) lease.renewed += absl::Seconds(1);
     }
     std::vector<Lease> of_worker, expired;

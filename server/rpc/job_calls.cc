@@ -34,7 +34,7 @@ absl::StatusOr<v1::Job> Repeat(store::Transaction& transaction, const store::Rea
 }
 
 // The first line of its history.
-v1::Transition Birth(const v1::Job& job) {
+v1::Transition FirstTransition(const v1::Job& job) {
   v1::Transition transition;
   transition.set_job(job.name());
   transition.set_version(job.version());
@@ -48,7 +48,7 @@ absl::Status Insert(store::Transaction& transaction, const v1::Job& job, const s
   absl::Status status = transaction.InsertJob(job, submission);
   // Somebody else was faster with the same request_id: looked up when the whole runs again.
   if (absl::IsAlreadyExists(status) && submission) return absl::AbortedError(status.message());
-  if (status.ok()) status = transaction.AppendTransition(Birth(job));
+  if (status.ok()) status = transaction.AppendTransition(FirstTransition(job));
   // Of what a retry begins with, its log tells as well.
   return status.ok() && !job.retry_of().empty() ? AppendStateLine(transaction, job, job.create_time_us()) : status;
 }

@@ -113,7 +113,7 @@ void Statement::Check(int code) {
 void Statement::FailToParse() {
   if (!status_.ok()) return;
   status_ = DamageError(database_->path(), absl::StrCat("a row of it cannot be read: ", std::string(sql_)));
-  database_->TellOfDamage(status_);
+  database_->ReportDamage(status_);
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, Use use, OnDamage on_damage) {
@@ -168,11 +168,11 @@ absl::Status Database::Error(int code) {
   const int extended = sqlite3_extended_errcode(connection_) == SQLITE_OK ? code : sqlite3_extended_errcode(connection_);
   absl::Status error = FileError(path_, extended, sqlite3_system_errno(connection_), sqlite3_errmsg(connection_));
   if (failure_.ok() && !IsOfTheStatement(extended)) failure_ = error;
-  TellOfDamage(error);
+  ReportDamage(error);
   return error;
 }
 
-void Database::TellOfDamage(const absl::Status& error) {
+void Database::ReportDamage(const absl::Status& error) {
   if (absl::IsDataLoss(error) && on_damage_) on_damage_(error);
 }
 

@@ -120,7 +120,7 @@ class Database {
   Statement Take(std::string_view sql);
   void GiveBack(std::string_view sql, sqlite3_stmt* statement);
   absl::Status Error(int code);
-  void TellOfDamage(const absl::Status& error);
+  void ReportDamage(const absl::Status& error);
 
   const std::string path_;
   sqlite3* const connection_;

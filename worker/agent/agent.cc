@@ -31,31 +31,31 @@ Agent::Agent(AgentOptions options, const JsonLog& log)
       log_(log),
       use_(IndicesOf(options_.worker), kLookInterval),
       slots_(options_.worker.slots(), launch::AllowedCpus(), GpusOf(options_.worker)),
-      telemetry_(options_.telemetry_bytes, [this] { Put([](Mail& mail) { mail.changed = true; }); }),
-      commits_([this] { Put([](Mail& mail) { mail.changed = true; }); }),
+      telemetry_(options_.telemetry_bytes, [this] { Put([](Inbox& inbox) { inbox.changed = true; }); }),
+      commits_([this] { Put([](Inbox& inbox) { inbox.changed = true; }); }),
       backoff_(options_.first_wait, options_.longest_wait, std::random_device()()) {}
 
 Agent::~Agent() = default;
 
-void Agent::Put(const std::function<void(Mail&)>& write) {
+void Agent::Put(const std::function<void(Inbox&)>& write) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    write(mail_);
+    write(inbox_);
   }
   arrived_.notify_one();
 }
 
 void Agent::Stop() {
-  Put([](Mail& mail) { ++mail.stops; });
+  Put([](Inbox& inbox) { ++inbox.stops; });
 }
 
 absl::Status Agent::Run() {
   while (!refused_) {
-    Mail mail = AwaitMail();
-    if (mail.written) writing_ = false;
-    for (v1::ToAgent& message : mail.received) Handle(std::move(message));
-    if (mail.stream_ended) LoseStream(*mail.stream_ended);
-    if (mail.stops > 0) ObeyStop(mail.stops);
+    Inbox inbox = WaitForInbox();
+    if (inbox.written) writing_ = false;
+    for (v1::ToAgent& message : inbox.received) Handle(std::move(message));
+    if (inbox.stream_ended) LoseStream(*inbox.stream_ended);
+    if (inbox.stops > 0) HandleStop(inbox.stops);
     ForgetEnded();
     if (stops_ > 0 && AllEnded() && LeaveSession()) break;
     CheckSession();
@@ -66,12 +66,12 @@ absl::Status Agent::Run() {
   return refused_.value_or(absl::OkStatus());
 }
 
-Agent::Mail Agent::AwaitMail() {
+Agent::Inbox Agent::WaitForInbox() {
   std::unique_lock<std::mutex> lock(mutex_);
   arrived_.wait_until(lock, NextDeadline(), [this] {
-    return !mail_.received.empty() || mail_.written || mail_.stream_ended || mail_.stops > 0 || mail_.changed;
+    return !inbox_.received.empty() || inbox_.written || inbox_.stream_ended || inbox_.stops > 0 || inbox_.changed;
   });
-  return std::exchange(mail_, Mail());
+  return std::exchange(inbox_, Inbox());
 }
 
 // Beyond a minute nothing is waited for in one piece.
@@ -114,7 +114,7 @@ void Agent::Start(v1::StartAttempt start) {
   }
   if (stops_ > 0) return Decline(start);
   const LeaseServices services = {options_, slots_, telemetry_,
-                                  commits_, log_,   [this] { Put([](Mail& mail) { mail.changed = true; }); }};
+                                  commits_, log_,   [this] { Put([](Inbox& inbox) { inbox.changed = true; }); }};
   leases_[{id.job(), id.epoch()}] = std::make_unique<Lease>(std::move(start), services);
 }
 
@@ -148,7 +148,7 @@ void Agent::ForgetEnded() {
   }
 }
 
-void Agent::ObeyStop(int times) {
+void Agent::HandleStop(int times) {
   const bool first = stops_ == 0;
   stops_ += times;
   if (first) {

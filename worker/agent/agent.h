@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "worker/agent/backoff.h"
-#include "worker/agent/commit_desk.h"
+#include "worker/agent/commit_requests.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/lease.h"
 #include "worker/agent/options.h"
@@ -50,7 +50,7 @@ class Agent {
   using Key = std::pair<std::string, int64_t>;  // job and epoch
 
   // What other threads have to say to that of Run().
-  struct Mail {
+  struct Inbox {
     std::vector<v1::ToAgent> received;
     bool written = false;
     std::optional<absl::Status> stream_ended;
@@ -59,8 +59,8 @@ class Agent {
   };
 
   // agent.cc: the loop, and leases.
-  void Put(const std::function<void(Mail&)>& write);
-  Mail AwaitMail();
+  void Put(const std::function<void(Inbox&)>& write);
+  Inbox WaitForInbox();
   Clock::time_point NextDeadline() const;
   void Handle(v1::ToAgent message);
   void Start(v1::StartAttempt start);
@@ -68,7 +68,7 @@ class Agent {
   void Revoke(const v1::LeaseId& id, const std::string& reason);
   Lease* Find(const v1::LeaseId& id);
   void ForgetEnded();
-  void ObeyStop(int times);
+  void HandleStop(int times);
   bool AllEnded() const;
 
   // session.cc: the connection.
@@ -86,13 +86,13 @@ class Agent {
   const JsonLog& log_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  Mail mail_;  // guarded by mutex_
+  Inbox inbox_;  // guarded by mutex_
 
   // What follows belongs to the thread of Run(), or is thread-safe.
   UseWatch use_;
   Slots slots_;
   TelemetryBuffer telemetry_;
-  CommitDesk commits_;
+  CommitRequests commits_;
   std::map<Key, std::unique_ptr<Lease>> leases_;
   int stops_ = 0;
   Clock::time_point kill_at_ = Clock::time_point::max();  // trainers that have not stopped by then

@@ -43,7 +43,7 @@ int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
 Lease::Lease(v1::StartAttempt start, const LeaseServices& services)
     : start_(std::move(start)), services_(services), step_lines_(start_.recipe().training().steps()) {
   directory_ = EpochDirectory(services_.options.runs, id()).value_or("");
-  TellLog("info", BeginText(start_, directory_), std::nullopt, NowUs());
+  ReportLog("info", BeginText(start_, directory_), std::nullopt, NowUs());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -67,10 +67,10 @@ void Lease::Revoke(const std::string& reason) {
 }
 
 void Lease::CollectFlight(const std::string& reason) {
-  Errand([this, reason] { TellFlight(reason); });
+  RunInBackground([this, reason] { ReportFlight(reason); });
 }
 
-void Lease::Errand(std::function<void()> work) {
+void Lease::RunInBackground(std::function<void()> work) {
   ++errands_running_;
   const std::lock_guard<std::mutex> lock(errands_mutex_);
   errands_.emplace_back([this, work = std::move(work)] {
@@ -85,7 +85,7 @@ void Lease::Run() {
   if (!outcome.ok()) AwaitVerdicts();
   if (!outcome.ok() && !revoked_) PutInPlace(launch::CheckpointsPath(directory_), committed_step_);
   for (const auto& [step, question] : questions_) services_.commits.Withdraw(question);
-  TellEnd(outcome);
+  ReportEnd(outcome);
   ended_ = true;
   services_.ended();
 }
@@ -107,7 +107,7 @@ absl::StatusOr<launch::TrainOutcome> Lease::Train() {
   last_step_ = start_.resume_step();
   if (start_.has_resume_step()) {
     PutInPlace(start_.resume_directory(), start_.resume_step());
-    if (IsOfOwnJob(start_.resume_directory(), directory_)) TellKept(start_.resume_directory());
+    if (IsOfOwnJob(start_.resume_directory(), directory_)) ReportKeptCheckpoints(start_.resume_directory());
   }
   auto outcome = launch::RunTraining(request, Callbacks(), &stop_);
   services_.slots.Give(*slots);
@@ -127,7 +127,7 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
     v1::Progress progress;
     progress.set_phase("starting");
     progress.set_waits(why);
-    TellProgress(progress);
+    ReportProgress(progress);
   };
   return launch::DoWhenThereIsRoom([&] { return MakeEpochDirectory(directory); }, waits,
                                    [this] { return stopping_ || revoked_; });
@@ -135,24 +135,24 @@ absl::Status Lease::MakeDirectory(const std::string& directory) {
 
 launch::TrainCallbacks Lease::Callbacks() {
   launch::TrainCallbacks callbacks;
-  callbacks.prepared = [this](const launch::PreparedTraining& prepared) { TellStarted(prepared); };
+  callbacks.prepared = [this](const launch::PreparedTraining& prepared) { ReportStarted(prepared); };
   callbacks.started = [this](int64_t rank, int64_t pid) {
     services_.log.Write("info", absl::StrCat("process ", pid, " is started"),
                         {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt(), .rank = rank});
   };
-  callbacks.progress = [this](const v1::Progress& progress) { TellProgress(progress); };
+  callbacks.progress = [this](const v1::Progress& progress) { ReportProgress(progress); };
   callbacks.metrics = [this](const v1::StepMetrics& metrics) {
     last_step_ = metrics.step();
     v1::Telemetry fact;
     *fact.mutable_metrics() = metrics;
-    Tell(std::move(fact));
-    if (step_lines_.Wants(metrics, NowUs())) TellLog("info", StepText(metrics), 0, NowUs());
+    Report(std::move(fact));
+    if (step_lines_.Wants(metrics, NowUs())) ReportLog("info", StepText(metrics), 0, NowUs());
   };
-  callbacks.log = [this](const std::string& level, const std::string& text) { TellLog(level, text, std::nullopt, NowUs()); };
+  callbacks.log = [this](const std::string& level, const std::string& text) { ReportLog(level, text, std::nullopt, NowUs()); };
   callbacks.rank_log = [this](int64_t rank, const v1::Log& log) {
-    TellLog(log.level(), log.text(), rank, static_cast<int64_t>(log.time_unix_seconds() * 1e6));
+    ReportLog(log.level(), log.text(), rank, static_cast<int64_t>(log.time_unix_seconds() * 1e6));
   };
-  callbacks.flight_dumped = [this](const v1::FlightDump& dump) { TellDump(dump); };
+  callbacks.flight_dumped = [this](const v1::FlightDump& dump) { ReportDump(dump); };
   callbacks.commit = [this](int64_t step, const std::vector<std::string>& digests) { return Commit(step, digests); };
   return callbacks;
 }
@@ -174,13 +174,13 @@ std::optional<absl::Status> Lease::Commit(int64_t step, const std::vector<std::s
   const std::optional<CommitVerdict> verdict = services_.commits.Take(question->second);
   if (!verdict) return std::nullopt;
   questions_.erase(question);
-  return Heed(step, *verdict);
+  return ApplyVerdict(step, *verdict);
 }
 
 // The trainers are gone. What is denied stays on the disk, in nobody's way: the next attempt has a folder of its own.
 void Lease::AwaitVerdicts() {
   if (!questions_.empty() && !revoked_)
-    TellLog("info", absl::StrCat("waits: ", launch::WaitsForVerdict(questions_.begin()->first)), std::nullopt, NowUs());
+    ReportLog("info", absl::StrCat("waits: ", launch::WaitsForVerdict(questions_.begin()->first)), std::nullopt, NowUs());
   while (!questions_.empty() && !revoked_ && killed_because_.empty()) {
     const auto oldest = questions_.begin();
     if (const auto verdict = services_.commits.Take(oldest->second)) {
@@ -200,7 +200,7 @@ void Lease::PutInPlace(const std::string& directory, int64_t committed_step) {
   if (!committed.ok()) Log("warning", absl::StrCat("checkpoints cannot be committed on the disk: ", committed.message()));
 }
 
-std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdict) {
+std::optional<absl::Status> Lease::ApplyVerdict(int64_t step, const CommitVerdict& verdict) {
   if (verdict.commit) {
     Committed(step);
     return absl::OkStatus();
@@ -216,7 +216,7 @@ std::optional<absl::Status> Lease::Heed(int64_t step, const CommitVerdict& verdi
 
 // Once there are as many checkpoints of this epoch as are to be kept, those of earlier ones are in nobody's interest.
 void Lease::Committed(int64_t step) {
-  TellLog("info", absl::StrCat("the checkpoint of step ", step, " is committed"), std::nullopt, NowUs());
+  ReportLog("info", absl::StrCat("the checkpoint of step ", step, " is committed"), std::nullopt, NowUs());
   committed_step_ = step;
   const int64_t keep = start_.recipe().checkpoint().keep_latest_k();
   kept_changes_ = keep > 0;
@@ -227,50 +227,51 @@ void Lease::Committed(int64_t step) {
   // end stands in this agent's log alone.
   v1::Telemetry fact;
   fact.mutable_earlier_removed();
-  Tell(std::move(fact));
-  Errand([this] {
+  Report(std::move(fact));
+  RunInBackground([this] {
     const absl::Status removed = RemoveEarlierCheckpoints(services_.options.runs, id());
     if (!removed.ok())
-      TellLog("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()), std::nullopt,
-              NowUs());
+      ReportLog("warning", absl::StrCat("checkpoints of earlier epochs cannot be removed: ", removed.message()), std::nullopt,
+                NowUs());
   });
 }
 
 // What the folder holds is looked up, not counted: a trainer or an agent that died may have removed more than was told.
-void Lease::TellKept(const std::string& directory) {
+void Lease::ReportKeptCheckpoints(const std::string& directory) {
   const absl::StatusOr<std::vector<int64_t>> steps = checkpoint::ListCheckpoints(directory);
   if (!steps.ok()) return Log("warning", absl::StrCat("what is left of checkpoints is not known: ", steps.status().message()));
   v1::Telemetry fact;
   fact.mutable_directory_kept()->set_directory(directory);
   fact.mutable_directory_kept()->mutable_steps()->Assign(steps->begin(), steps->end());
-  Tell(std::move(fact));
+  Report(std::move(fact));
 }
 
-void Lease::TellStarted(const launch::PreparedTraining& prepared) {
+void Lease::ReportStarted(const launch::PreparedTraining& prepared) {
   v1::Telemetry fact;
   fact.mutable_started()->set_unigram_entropy(prepared.unigram_entropy);
   fact.mutable_started()->set_tokens(prepared.tokens);
-  Tell(std::move(fact));
+  Report(std::move(fact));
 }
 
-void Lease::TellProgress(const v1::Progress& progress) {
+void Lease::ReportProgress(const v1::Progress& progress) {
   last_step_ = std::max(last_step_, progress.step());
   // Rank 0, whose progress this is, removes what is too old while it saves.
-  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false)) TellKept(launch::CheckpointsPath(directory_));
+  if (progress.phase() != "checkpoint" && std::exchange(kept_changes_, false))
+    ReportKeptCheckpoints(launch::CheckpointsPath(directory_));
   const int64_t now = NowUs();
   const bool waits = !progress.waits().empty(), waited = !told_progress_.waits().empty();
   const bool same = progress.phase() == told_progress_.phase() && progress.step() < progress.steps() && waits == waited;
   if (same && now >= told_progress_us_ && now - told_progress_us_ < (waits ? kWaitsEveryUs : kProgressEveryUs)) return;
   if (waits != waited)
-    TellLog(waits ? "warning" : "info", waits ? absl::StrCat("waits: ", progress.waits()) : "goes on", std::nullopt, now);
+    ReportLog(waits ? "warning" : "info", waits ? absl::StrCat("waits: ", progress.waits()) : "goes on", std::nullopt, now);
   told_progress_ = progress;
   told_progress_us_ = now;
   v1::Telemetry fact;
   *fact.mutable_progress() = progress;
-  Tell(std::move(fact));
+  Report(std::move(fact));
 }
 
-void Lease::TellLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us) {
+void Lease::ReportLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us) {
   services_.log.Write(level, text, {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt(), .rank = rank});
   v1::Telemetry fact;
   v1::LogLine& line = *fact.mutable_log();
@@ -280,17 +281,17 @@ void Lease::TellLog(const std::string& level, const std::string& text, std::opti
   line.set_level(level);
   line.set_text(ToUtf8(text.substr(0, kLongestLogText)));  // ranks may write any bytes
   line.set_time_us(time_us);
-  Tell(std::move(fact));
+  Report(std::move(fact));
 }
 
-void Lease::TellFlight(const std::string& reason) {
+void Lease::ReportFlight(const std::string& reason) {
   for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
     auto dump = comm::ReadFlightRing(launch::FlightRingPath(directory_, rank), reason);
-    if (dump.ok()) TellDump(*std::move(dump));  // else it has not come so far; the server sees whose is missing
+    if (dump.ok()) ReportDump(*std::move(dump));  // else it has not come so far; the server sees whose is missing
   }
 }
 
-void Lease::TellDump(v1::FlightDump dump) {
+void Lease::ReportDump(v1::FlightDump dump) {
   // What is oldest says least of a hang.
   while (dump.ByteSizeLong() > kLargestDumpBytes) {
     auto& entries = *dump.mutable_entries();
@@ -298,21 +299,21 @@ void Lease::TellDump(v1::FlightDump dump) {
   }
   v1::Telemetry fact;
   *fact.mutable_flight_dump() = std::move(dump);
-  Tell(std::move(fact));
+  Report(std::move(fact));
 }
 
 // What ranks wrote to stdout and stderr, which is where a crash leaves its reason.
-void Lease::TellLastWords() {
+void Lease::ReportLastLines() {
   for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
     const std::string path = absl::StrCat(launch::LogsPath(directory_), "/rank-", rank, ".log");
-    for (const std::string& line : LastLines(path, kLastLines, kLastBytes)) TellLog("error", line, rank, NowUs());
+    for (const std::string& line : LastLines(path, kLastLines, kLastBytes)) ReportLog("error", line, rank, NowUs());
   }
 }
 
-void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
+void Lease::ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
   if (revoked_) return Log("info", "has ended, revoked");
   // Ranks may have removed older ones since the last commit.
-  if (commits_ > 0) TellKept(launch::CheckpointsPath(directory_));
+  if (commits_ > 0) ReportKeptCheckpoints(launch::CheckpointsPath(directory_));
   const std::string attempt = absl::StrCat("attempt ", start_.attempt());
   v1::Telemetry fact;
   v1::AttemptEnded& ended = *fact.mutable_ended();
@@ -321,21 +322,21 @@ void Lease::TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome) {
     ended.set_last_step(outcome->step);
     if (!outcome->hf_directory.empty()) ended.set_hf_directory(outcome->hf_directory);
     if (ended.has_hf_directory())
-      TellLog("info", absl::StrCat("the weights are exported to ", ended.hf_directory()), std::nullopt, NowUs());
-    TellLog("info", absl::StrCat(attempt, ended.stopped() ? " has stopped" : " has finished", " at step ", outcome->step),
-            std::nullopt, NowUs());
+      ReportLog("info", absl::StrCat("the weights are exported to ", ended.hf_directory()), std::nullopt, NowUs());
+    ReportLog("info", absl::StrCat(attempt, ended.stopped() ? " has stopped" : " has finished", " at step ", outcome->step),
+              std::nullopt, NowUs());
   } else {
     const absl::Status error = killed_because_.empty() ? outcome.status() : absl::AbortedError(killed_because_);
-    TellLastWords();
+    ReportLastLines();
     *ended.mutable_error() = ToRpcStatus(error);
     if (auto damage = checkpoint::GetDamage(error)) *ended.mutable_damage() = *std::move(damage);
     ended.set_last_step(last_step_);
-    TellLog("error", absl::StrCat(attempt, " has failed: ", error.message()), std::nullopt, NowUs());
+    ReportLog("error", absl::StrCat(attempt, " has failed: ", error.message()), std::nullopt, NowUs());
   }
-  ended_fact_ = Tell(std::move(fact));
+  ended_fact_ = Report(std::move(fact));
 }
 
-int64_t Lease::Tell(v1::Telemetry fact) {
+int64_t Lease::Report(v1::Telemetry fact) {
   *fact.mutable_lease() = id();
   return services_.telemetry.Add(std::move(fact));
 }

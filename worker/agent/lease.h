@@ -2,7 +2,7 @@
 // own that lasts as long (a trainer dies with the thread that started it). Torch-free. Thread-safe.
 //
 // What happens goes into the telemetry: that it began, progress, metrics, log lines, at a failure every rank's flight record, and
-// how it ended. Checkpoints are put to the server by way of the commit desk, and the trainers go on while they wait for its word
+// how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers go on while they wait for its word
 // (worker/launch/pending_commits.h). Trainers that fail leave what is pending whole: its verdicts are waited for before the end
 // is told, so that the next attempt goes on from the last that the server commits.
 #pragma once
@@ -21,7 +21,7 @@
 #include "core/process/stop_pipe.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "worker/agent/attempt_log.h"
-#include "worker/agent/commit_desk.h"
+#include "worker/agent/commit_requests.h"
 #include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
 #include "worker/agent/slots.h"
@@ -35,7 +35,7 @@ struct LeaseServices {
   const AgentOptions& options;
   Slots& slots;
   TelemetryBuffer& telemetry;
-  CommitDesk& commits;
+  CommitRequests& commits;
   const JsonLog& log;
   std::function<void()> ended;  // on a thread of the lease, its last act
 };
@@ -68,21 +68,21 @@ class Lease {
   launch::TrainOutcome NothingHadBegun() const;
   launch::TrainCallbacks Callbacks();
   std::optional<absl::Status> Commit(int64_t step, const std::vector<std::string>& digests);
-  std::optional<absl::Status> Heed(int64_t step, const CommitVerdict& verdict);
+  std::optional<absl::Status> ApplyVerdict(int64_t step, const CommitVerdict& verdict);
   void Committed(int64_t step);
   void AwaitVerdicts();
   void PutInPlace(const std::string& directory, int64_t committed_step);
-  void TellKept(const std::string& directory);
-  void TellStarted(const launch::PreparedTraining& prepared);
-  void TellProgress(const v1::Progress& progress);
-  void TellLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
-  void TellFlight(const std::string& reason);
-  void TellDump(v1::FlightDump dump);
-  void TellLastWords();
-  void TellEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
-  int64_t Tell(v1::Telemetry fact);
+  void ReportKeptCheckpoints(const std::string& directory);
+  void ReportStarted(const launch::PreparedTraining& prepared);
+  void ReportProgress(const v1::Progress& progress);
+  void ReportLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
+  void ReportFlight(const std::string& reason);
+  void ReportDump(v1::FlightDump dump);
+  void ReportLastLines();
+  void ReportEnd(const absl::StatusOr<launch::TrainOutcome>& outcome);
+  int64_t Report(v1::Telemetry fact);
   void Log(const std::string& level, const std::string& text) const;
-  void Errand(std::function<void()> work);
+  void RunInBackground(std::function<void()> work);
 
   const v1::StartAttempt start_;
   const LeaseServices services_;
@@ -91,7 +91,7 @@ class Lease {
   std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
   std::atomic<int64_t> ended_fact_{0};
   // Of the lease's thread alone.
-  std::map<int64_t, int64_t> questions_;  // at the commit desk, by step
+  std::map<int64_t, int64_t> questions_;  // in CommitRequests, by step
   int64_t commits_ = 0, committed_step_ = -1, last_step_ = 0;
   bool kept_changes_ = false;   // a checkpoint was committed; its trainers may still be removing older ones
   std::string killed_because_;  // of a reason of its own; empty: it was not

@@ -30,9 +30,9 @@ void Agent::Connect() {
   patience_ = absl::ToChronoNanoseconds(options_.hello_timeout);
   stream_ = Stream::Open(
       options_.server,
-      {.received = [this](v1::ToAgent message) { Put([&](Mail& mail) { mail.received.push_back(std::move(message)); }); },
-       .written = [this] { Put([](Mail& mail) { mail.written = true; }); },
-       .ended = [this](absl::Status status) { Put([&](Mail& mail) { mail.stream_ended = std::move(status); }); }});
+      {.received = [this](v1::ToAgent message) { Put([&](Inbox& inbox) { inbox.received.push_back(std::move(message)); }); },
+       .written = [this] { Put([](Inbox& inbox) { inbox.written = true; }); },
+       .ended = [this](absl::Status status) { Put([&](Inbox& inbox) { inbox.stream_ended = std::move(status); }); }});
 }
 
 void Agent::Welcome(const v1::Welcome& welcome) {
@@ -126,9 +126,9 @@ void Agent::LoseStream(const absl::Status& why) {
   std::vector<v1::ToAgent> last_words;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    last_words.swap(mail_.received);
-    mail_.written = false;
-    mail_.stream_ended.reset();
+    last_words.swap(inbox_.received);
+    inbox_.written = false;
+    inbox_.stream_ended.reset();
   }
   for (v1::ToAgent& message : last_words) Handle(std::move(message));
   if (leaving) return;

@@ -190,8 +190,8 @@ struct Recorder::Impl {
     return instruction;
   }
 
-  void TakeDeaths() {
-    for (uint32_t id : storages.TakeDeaths()) {
+  void TakeFreed() {
+    for (uint32_t id : storages.TakeFreed()) {
       Instruction free = Start(Instruction::Kind::kFree);
       free.immediate = id;
       trace.instructions.push_back(free);
@@ -245,7 +245,7 @@ struct Recorder::Impl {
     std::lock_guard lock(mutex);
     const size_t argument_count = op.schema().arguments().size(), base = stack->size() - argument_count;
     if (!recording) return Run(op, after, stack, base);
-    TakeDeaths();
+    TakeFreed();
     OperatorFacts& operator_facts = Facts(op, keys);
     Instruction instruction = Start(Instruction::Kind::kOperator);
     instruction.stream = comm::CurrentStream();
@@ -283,7 +283,7 @@ struct Recorder::Impl {
     trace.inputs[name] = ValueOf(tensor, true);
   }
 
-  std::string BirthOf(uint32_t id) const {
+  std::string OriginOf(uint32_t id) const {
     if (born_at[id] >= trace.instructions.size()) return "";
     const Instruction& birth = trace.instructions[born_at[id]];
     if (birth.kind != Instruction::Kind::kOperator) return "";
@@ -297,7 +297,7 @@ struct Recorder::Impl {
       const Storage& storage = trace.storages[id];
       if (storage.kind == StorageKind::kInner && !is_output[id] && storages.IsAlive(id)) {
         trace.warnings.push_back(
-            absl::StrCat("storage ", id, " of ", storages.bytes(id), " bytes", BirthOf(id), " outlives the step"));
+            absl::StrCat("storage ", id, " of ", storages.bytes(id), " bytes", OriginOf(id), " outlives the step"));
       }
       if (storage.kind == StorageKind::kExternal && !storages.IsAlive(id)) {
         trace.warnings.push_back(absl::StrCat("input ", storage.name, " died in the step"));
@@ -336,7 +336,7 @@ void Recorder::Input(const std::string& name, const at::Tensor& tensor, Category
 
 void Recorder::Output(const std::string& name, const at::Tensor& tensor) {
   std::lock_guard lock(impl_->mutex);
-  impl_->TakeDeaths();
+  impl_->TakeFreed();
   TORCH_CHECK(impl_->storages.Find(tensor.storage().unsafeGetStorageImpl()), "output ", name, " was not made in the step");
   impl_->trace.outputs[name] = impl_->ValueOf(tensor, true);
 }
@@ -347,7 +347,7 @@ Trace Recorder::Finish() {
   impl_->guard.reset();
   g_recorder = nullptr;
   std::lock_guard lock(impl_->mutex);
-  impl_->TakeDeaths();
+  impl_->TakeFreed();
   impl_->WarnOfLifetimes();
   return std::move(impl_->trace);
 }

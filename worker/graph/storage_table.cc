@@ -63,7 +63,7 @@ void StorageTable::StartWatching(c10::StorageImpl* storage, uint32_t id) {
   memory = c10::DataPtr(data, watch, &Watch::Delete, device);
 }
 
-std::vector<uint32_t> StorageTable::TakeDeaths() {
+std::vector<uint32_t> StorageTable::TakeFreed() {
   std::vector<uint32_t> deaths;
   for (uint32_t id : board_->Take()) {
     Entry& entry = entries_[id];

@@ -31,7 +31,7 @@ class StorageTable {
   // Numbers are given in the order of adding, from 0. Deaths of storages that are not watched are seen by IsAlive() alone.
   uint32_t Add(c10::StorageImpl* storage, bool watch);
   // Watched storages that died since the last call, in ascending order.
-  std::vector<uint32_t> TakeDeaths();
+  std::vector<uint32_t> TakeFreed();
 
   int64_t& bytes(uint32_t id) { return entries_[id].bytes; }  // as last seen
   bool IsAlive(uint32_t id) const { return !entries_[id].reference.expired(); }

@@ -23,11 +23,11 @@ TEST(StorageTableTest, DeathsAreToldOnceInTheOrderOfNumbers) {
     tensors.push_back(Make());
     EXPECT_EQ(table.Add(StorageOf(tensors.back()), true), i);
   }
-  EXPECT_THAT(table.TakeDeaths(), IsEmpty());
+  EXPECT_THAT(table.TakeFreed(), IsEmpty());
   tensors[3].reset();
   tensors[1].reset();
-  EXPECT_THAT(table.TakeDeaths(), ElementsAre(1, 3));
-  EXPECT_THAT(table.TakeDeaths(), IsEmpty());
+  EXPECT_THAT(table.TakeFreed(), ElementsAre(1, 3));
+  EXPECT_THAT(table.TakeFreed(), IsEmpty());
   EXPECT_FALSE(table.IsAlive(1));
   EXPECT_TRUE(table.IsAlive(0));
   EXPECT_EQ(table.Find(StorageOf(tensors[2])), 2);
@@ -49,10 +49,10 @@ TEST(StorageTableTest, AResizedStorageLivesOnAndItsDeathIsSeen) {
     auto* storage = StorageOf(tensor);
     storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
     storage->set_nbytes(bytes);
-    EXPECT_THAT(table.TakeDeaths(), IsEmpty());
+    EXPECT_THAT(table.TakeFreed(), IsEmpty());
     EXPECT_EQ(table.Find(storage), id);
     tensor.reset();
-    EXPECT_THAT(table.TakeDeaths(), ElementsAre(id));
+    EXPECT_THAT(table.TakeFreed(), ElementsAre(id));
   }
 }
 
@@ -61,7 +61,7 @@ TEST(StorageTableTest, ADeathOnAnotherThreadIsSeen) {
   at::Tensor tensor = Make();
   table.Add(StorageOf(tensor), true);
   std::thread([moved = std::move(tensor)]() mutable { moved.reset(); }).join();
-  EXPECT_THAT(table.TakeDeaths(), ElementsAre(0));
+  EXPECT_THAT(table.TakeFreed(), ElementsAre(0));
 }
 
 TEST(StorageTableTest, ANewStorageIsNeverTakenForADeadOne) {
@@ -71,7 +71,7 @@ TEST(StorageTableTest, ANewStorageIsNeverTakenForADeadOne) {
     EXPECT_FALSE(table.Find(StorageOf(tensor)).has_value());
     EXPECT_EQ(table.Add(StorageOf(tensor), i % 2 == 0), i);
   }
-  EXPECT_EQ(table.TakeDeaths().size(), 50);
+  EXPECT_EQ(table.TakeFreed().size(), 50);
   for (uint32_t i = 0; i < 100; ++i) EXPECT_FALSE(table.IsAlive(i));
 }
 
@@ -86,7 +86,7 @@ TEST(StorageTableTest, StoragesMayOutliveTheTable) {
     StorageTable table;
     EXPECT_EQ(table.Add(StorageOf(tensor), true), 0);
     tensor.reset();
-    EXPECT_THAT(table.TakeDeaths(), ElementsAre(0));
+    EXPECT_THAT(table.TakeFreed(), ElementsAre(0));
   }
 }
 

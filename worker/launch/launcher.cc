@@ -117,7 +117,7 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
     }
     return started;
   }
-  if (early) Obey(*early);
+  if (early) HandleStop(*early);
   while (!AllReaped() && phase_ != Phase::kGivenUp) {
     Tick();
     Poll();
@@ -127,7 +127,7 @@ absl::StatusOr<LaunchOutcome> Launcher::Run() {
     Advance();
   }
   if (!killed_ && !discarded_) AskForVerdicts();  // for what the ranks have said last
-  TellTrouble();                                  // if all ended before they could be asked
+  ReportTrouble();                                // if all ended before they could be asked
   return Conclude();
 }
 
@@ -166,7 +166,7 @@ void Launcher::Poll() {
   }
   if (poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(PollTimeout()))) <= 0) return;
   if (fds[0].revents != 0) {
-    if (const std::optional<Stop> stop = stop_->Take()) Obey(*stop);
+    if (const std::optional<Stop> stop = stop_->Take()) HandleStop(*stop);
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (fds[i + 1].revents != 0) Receive(*ranks[i]);
@@ -261,7 +261,7 @@ void Launcher::Arrive(RankProcess& rank, int64_t meeting) {
   meeting_ = meeting;
 }
 
-void Launcher::Obey(Stop stop) {
+void Launcher::HandleStop(Stop stop) {
   asked_to_stop_ = true;
   if (stop == Stop::kKill) {
     killed_ = true;
@@ -311,7 +311,7 @@ void Launcher::Trouble(const absl::Status& reason) {
 }
 
 // All that were asked have answered, or had their time.
-void Launcher::BlameTheSilent() {
+void Launcher::FailSilentRanks() {
   const RankProcess* waiting = nullptr;
   for (const auto& rank : ranks_) {
     if (!rank->waits_in.empty() || (rank->exit && rank->exit->code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded)))
@@ -330,7 +330,7 @@ void Launcher::BlameTheSilent() {
 }
 
 // After the one that is to blame has been found; not where the ranks were killed as asked.
-void Launcher::TellTrouble() {
+void Launcher::ReportTrouble() {
   const RankProcess* culprit = Culprit();
   if (culprit == nullptr || killed_ || discarded_ || std::exchange(told_trouble_, true) || !callbacks_.troubled) return;
   std::vector<v1::RankCondition> conditions;
@@ -355,8 +355,8 @@ void Launcher::Advance() {
       return !rank->reaped() && rank->asked && !rank->answered && ProcessState(rank->pid()) != 'T';
     });
     if (waiting && in_phase < options_.answer_timeout) return;
-    BlameTheSilent();
-    TellTrouble();
+    FailSilentRanks();
+    ReportTrouble();
     SignalAll(SIGTERM);
     EnterPhase(Phase::kTerminating);
   } else if (phase_ == Phase::kTerminating && in_phase > options_.stop_grace) {

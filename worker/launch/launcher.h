@@ -100,12 +100,12 @@ class Launcher {
   void Tick();
   void AskForVerdicts();
   std::optional<int64_t> HeldBy() const;
-  void Obey(Stop stop);
+  void HandleStop(Stop stop);
   void Reap();
   void CheckSilence();
   void Trouble(const absl::Status& reason);
-  void BlameTheSilent();
-  void TellTrouble();
+  void FailSilentRanks();
+  void ReportTrouble();
   const RankProcess* Culprit() const;
   void EnterPhase(Phase phase);
   void Advance();

@@ -45,7 +45,7 @@ void PendingSaves::Work() {
     verdicts_.pop_front();
     changed_.notify_all();
     lock.unlock();
-    ShowLife();
+    ReportAlive();
     lock.lock();
   }
 }
@@ -54,12 +54,12 @@ absl::Status PendingSaves::Apply(int64_t step, const absl::Status& verdict) {
   if (verdict.ok()) return checkpoint::CommitManifest(root_, step);
   const absl::Status told =
       link_.SendLog("warning", absl::StrCat("the checkpoint of step ", step, " was denied: ", verdict.ToString()));
-  const absl::Status removed = checkpoint::AbandonCheckpoint(root_, step, [this](int64_t) { ShowLife(); });
+  const absl::Status removed = checkpoint::AbandonCheckpoint(root_, step, [this](int64_t) { ReportAlive(); });
   return removed.ok() ? told : removed;
 }
 
 // That this thread works says nothing of a rank that is in the midst of a step.
-void PendingSaves::ShowLife() {
+void PendingSaves::ReportAlive() {
   if (awaited_) link_.Advance(0);
 }
 

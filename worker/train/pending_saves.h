@@ -37,7 +37,7 @@ class PendingSaves {
  private:
   void Work();
   absl::Status Apply(int64_t step, const absl::Status& verdict);
-  void ShowLife();
+  void ReportAlive();
 
   launch::TrainerLink& link_;
   const int64_t keep_;

@@ -20,10 +20,10 @@ struct CommitVerdict {
   bool doubtful = false;
 };
 
-class CommitDesk {
+class CommitRequests {
  public:
   // `asked` is called after every new question, on the thread that asks.
-  explicit CommitDesk(std::function<void()> asked) : asked_(std::move(asked)) {}
+  explicit CommitRequests(std::function<void()> asked) : asked_(std::move(asked)) {}
 
   // Puts a question, whose id is filled in; gives the id. `answered` is called when there is a verdict, on another thread.
   int64_t Ask(v1::CommitRequest question, std::function<void()> answered);

@@ -12,7 +12,7 @@
 
 namespace legoai::server {
 
-class WaitBoard {
+class WaitReasons {
  public:
   struct Wait {
     int64_t version = 0;  // of the job, for which it holds

@@ -1,10 +1,10 @@
-#include "worker/agent/commit_desk.h"
+#include "worker/agent/commit_requests.h"
 
 #include <utility>
 
 namespace legoai::agent {
 
-int64_t CommitDesk::Ask(v1::CommitRequest question, std::function<void()> answered) {
+int64_t CommitRequests::Ask(v1::CommitRequest question, std::function<void()> answered) {
   int64_t id = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -18,7 +18,7 @@ int64_t CommitDesk::Ask(v1::CommitRequest question, std::function<void()> answer
   return id;
 }
 
-std::optional<CommitVerdict> CommitDesk::Take(int64_t id) {
+std::optional<CommitVerdict> CommitRequests::Take(int64_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = questions_.find(id);
   if (found == questions_.end() || !found->second.verdict) return std::nullopt;
@@ -27,12 +27,12 @@ std::optional<CommitVerdict> CommitDesk::Take(int64_t id) {
   return verdict;
 }
 
-void CommitDesk::Withdraw(int64_t id) {
+void CommitRequests::Withdraw(int64_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   questions_.erase(id);
 }
 
-std::optional<v1::CommitRequest> CommitDesk::NextToSend() {
+std::optional<v1::CommitRequest> CommitRequests::NextToSend() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [id, question] : questions_) {
     if (question.sent || question.verdict) continue;
@@ -43,12 +43,12 @@ std::optional<v1::CommitRequest> CommitDesk::NextToSend() {
   return std::nullopt;
 }
 
-void CommitDesk::SendAllAgain() {
+void CommitRequests::SendAllAgain() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [id, question] : questions_) question.sent = false;
 }
 
-void CommitDesk::Answer(const v1::CommitAnswer& answer) {
+void CommitRequests::Answer(const v1::CommitAnswer& answer) {
   // Under the lock: after Withdraw() has returned nobody is called any more.
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = questions_.find(answer.id());

@@ -1,10 +1,10 @@
-#include "server/fleet/wait_board.h"
+#include "server/fleet/wait_reasons.h"
 
 #include <utility>
 
 namespace legoai::server {
 
-std::vector<std::string> WaitBoard::Replace(Waits waits) {
+std::vector<std::string> WaitReasons::Replace(Waits waits) {
   std::vector<std::string> changed;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [job, wait] : waits) {
@@ -18,7 +18,7 @@ std::vector<std::string> WaitBoard::Replace(Waits waits) {
   return changed;
 }
 
-bool WaitBoard::Describe(v1::Job* job) const {
+bool WaitReasons::Describe(v1::Job* job) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = waits_.find(job->name());
   if (found == waits_.end() || found->second.version != job->version()) return false;
