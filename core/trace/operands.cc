@@ -1,13 +1,6 @@
 #include "core/trace/operands.h"
 
 namespace legoai::graph {
-namespace {
-
-int64_t IntegerArgument(const Trace& trace, const Instruction& instruction, uint32_t index) {
-  return std::get<int64_t>(trace.constants[trace.arguments[instruction.first_argument + index].index]);
-}
-
-}  // namespace
 
 Operands OperandsOf(const Trace& trace, const Instruction& instruction) {
   Operands operands;
@@ -23,21 +16,6 @@ Operands OperandsOf(const Trace& trace, const Instruction& instruction) {
     ForEachValue(trace, result, [&](uint32_t value) { operands.results.push_back(value); });
   }
   return operands;
-}
-
-std::optional<EventUse> EventOf(const Trace& trace, const Instruction& instruction) {
-  if (instruction.kind != Instruction::Kind::kOperator) return std::nullopt;
-  const std::string& name = trace.OperatorName(instruction);
-  const bool is_record = name == "lego::record_event";
-  if (!is_record && name != "lego::wait_event") return std::nullopt;
-  return EventUse{is_record, IntegerArgument(trace, instruction, 0), IntegerArgument(trace, instruction, 1)};
-}
-
-std::optional<StorageResize> StorageResizeOf(const Trace& trace, const Instruction& instruction) {
-  if (instruction.kind != Instruction::Kind::kOperator) return std::nullopt;
-  if (trace.OperatorName(instruction) != "lego::resize_storage_") return std::nullopt;
-  const Argument& tensor = trace.arguments[instruction.first_argument];
-  return StorageResize{trace.values[tensor.index].storage, IntegerArgument(trace, instruction, 1)};
 }
 
 }  // namespace legoai::graph

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/trace/trace.h"
@@ -26,19 +25,5 @@ void ForEachValue(const Trace& trace, const Argument& argument, Visit visit) {
     if (value >= 0) visit(static_cast<uint32_t>(value));
   }
 }
-
-// lego::record_event and lego::wait_event.
-struct EventUse {
-  bool is_record = false;
-  int64_t stream = 0, event = 0;
-};
-std::optional<EventUse> EventOf(const Trace& trace, const Instruction& instruction);
-
-// lego::resize_storage_.
-struct StorageResize {
-  uint32_t storage = 0;
-  int64_t bytes = 0;
-};
-std::optional<StorageResize> StorageResizeOf(const Trace& trace, const Instruction& instruction);
 
 }  // namespace legoai::graph

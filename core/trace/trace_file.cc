@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/effects.h"
 #include "core/trace/stream_ids.h"
 
 namespace legoai::graph {
@@ -222,24 +223,9 @@ class Reader {
     Require(next_argument_ == trace_.arguments.size() && next_result_ == trace_.results.size(), "operands left over");
   }
 
-  bool IsArgument(const Instruction& instruction, uint32_t place, Argument::Kind kind) const {
-    return place < instruction.argument_count && trace_.arguments[instruction.first_argument + place].kind == kind;
-  }
-  bool IsInteger(const Instruction& instruction, uint32_t place) const {
-    if (!IsArgument(instruction, place, Argument::Kind::kConstant)) return false;
-    const Argument& argument = trace_.arguments[instruction.first_argument + place];
-    return std::holds_alternative<int64_t>(trace_.constants[argument.index]);
-  }
-
-  // What operands.h reads off by their places.
   void CheckEffect(const Instruction& instruction) {
-    const std::string& name = trace_.OperatorName(instruction);
-    if (name == "lego::record_event" || name == "lego::wait_event") {
-      Require(IsInteger(instruction, 0) && IsInteger(instruction, 1), "an event without stream and number");
-    } else if (name == "lego::resize_storage_") {
-      Require(IsArgument(instruction, 0, Argument::Kind::kValue) && IsInteger(instruction, 1),
-              "a resize without storage and size");
-    }
+    const char* const missing = MissingOperand(trace_, instruction);
+    Require(missing == nullptr, missing);
   }
 
   void AddInstruction(int i) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/trace/effects.h"
 #include "core/trace/operands.h"
 
 namespace legoai::graph {

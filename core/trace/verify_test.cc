@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "core/trace/effects.h"
 #include "core/trace/operands.h"
 #include "core/trace/program_test_util.h"
 

@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "core/trace/compare.h"
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "core/trace/verify.h"
-#include "worker/graph/fake/fake_device.h"
-#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/fake/fake_device.h"
+#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/graph/recorder.h"
 
 namespace legoai::sim {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/trace/effects.h"
 #include "core/trace/interner.h"
 #include "proto/status.h"
 #include "simulator/capture/captured_actions.h"
@@ -18,7 +19,6 @@ using graph::Trace;
 using parallel::LoweredAction;
 
 constexpr uint32_t kUnset = UINT32_MAX;
-constexpr uint32_t kPeerArgument = 2;  // lego::send(tensor, group, peer), lego::recv likewise
 
 // Writes the new Trace in the order in which a recorder would have, so that all its indices are the same.
 class Instancer {
@@ -221,9 +221,11 @@ class Instancer {
     }
     to->operator_index = op;
     to->first_argument = out_.arguments.size();
+    const graph::EffectRow* const effect = shift_.stages != 0 ? graph::FindEffect(from_.OperatorName(from)) : nullptr;
+    const int peer = effect != nullptr ? effect->peer : -1;
     for (uint32_t a = 0; a < from.argument_count; ++a) {
       const Argument& argument = from_.arguments[from.first_argument + a];
-      const bool is_peer = a == kPeerArgument && shift_.stages != 0 && SpeaksWithNeighbour(from);
+      const bool is_peer = static_cast<int>(a) == peer;
       out_.arguments.push_back(is_peer ? Peer(argument) : Convert(argument, from_.arguments[before.first_argument + a]));
     }
     to->first_result = out_.results.size();
@@ -234,10 +236,6 @@ class Instancer {
 
   Argument Peer(const Argument& peer) {
     return {peer.kind, interner_.Constant(std::get<int64_t>(from_.constants[peer.index]) + shift_.stages)};
-  }
-  bool SpeaksWithNeighbour(const Instruction& from) const {
-    const std::string& name = from_.OperatorName(from);
-    return name == "lego::send" || name == "lego::recv";
   }
 
   // A recorder notes deaths when the next operator comes, in the order of numbers, and with what is going on then.

@@ -10,22 +10,6 @@
 namespace legoai::sim {
 namespace {
 
-// Operator, kind, place of the tensor whose bytes are S, place of the group, place of the peer.
-struct CollectiveOperator {
-  std::string_view name;
-  CollectiveKind kind;
-  int tensor, group, peer;
-};
-constexpr CollectiveOperator kOperators[] = {
-    {"lego::all_gather_into", CollectiveKind::kAllGather, 0, 2, -1},
-    {"lego::reduce_scatter_into", CollectiveKind::kReduceScatter, 1, 2, -1},
-    {"lego::all_reduce_", CollectiveKind::kAllReduce, 0, 1, -1},
-    {"lego::all_to_all_into", CollectiveKind::kAllToAll, 0, 2, -1},
-    {"lego::broadcast_", CollectiveKind::kBroadcast, 0, 1, -1},
-    {"lego::send", CollectiveKind::kSend, 0, 1, 2},
-    {"lego::recv", CollectiveKind::kRecv, 0, 1, 2},
-};
-
 // What the busiest node sends in a double binary tree of heap shape, in units of S: inner in one tree, leaf in the other.
 double BusiestTreeNode(int64_t nodes) { return nodes <= 2 ? 1.0 : nodes <= 4 ? 1.5 : 2.0; }
 
@@ -41,36 +25,18 @@ double ShareOfMesh(int64_t ranks, int64_t links) {
 }
 
 // What a group of one copies within its device.
-int64_t CopiedBytes(CollectiveKind kind, int64_t bytes) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast ? 0 : bytes;
-}
+int64_t CopiedBytes(Effect kind, int64_t bytes) { return kind == Effect::kAllReduce || kind == Effect::kBroadcast ? 0 : bytes; }
 
 }  // namespace
 
-const char* CollectiveName(CollectiveKind kind) {
-  static const char* const kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send", "recv"};
-  return kNames[static_cast<int>(kind)];
-}
-
 absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op) {
-  for (const auto& known : kOperators) {
-    if (op.name() != known.name) continue;
-    const graph::Value* tensor = op.Input(known.tensor);
-    auto group = op.Constant<int64_t>(known.group);
-    if (tensor == nullptr || !group.has_value() || *group < 0 || *group >= static_cast<int64_t>(op.trace().groups.size())) {
-      return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a tensor or a known group"));
-    }
-    CollectiveCall call{known.kind, DistinctBytes(op.GeometryOf(*tensor)), *group, -1};
-    if (known.peer >= 0) {
-      auto peer = op.Constant<int64_t>(known.peer);
-      if (!peer.has_value() || *peer < 0 || *peer >= op.trace().groups[*group].ranks.size) {
-        return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a peer of its group"));
-      }
-      call.peer = *peer;
-    }
-    return call;
-  }
-  return absl::NotFoundError(absl::StrCat(op.name(), " is no collective"));
+  const graph::EffectRow* const row = graph::FindEffect(op.name());
+  if (row == nullptr || !row->IsCommunication()) return absl::NotFoundError(absl::StrCat(op.name(), " is no collective"));
+  if (const char* const missing = graph::MissingOperand(op.trace(), op.instruction()))
+    return absl::InvalidArgumentError(absl::StrCat(op.name(), " has ", missing));
+  CollectiveCall call{row->effect, DistinctBytes(op.GeometryOf(*op.Input(row->tensor))), *op.Constant<int64_t>(row->group), -1};
+  if (row->IsMessage()) call.peer = *op.Constant<int64_t>(row->peer);
+  return call;
 }
 
 CollectiveCostModel::CollectiveCostModel(const v1::Cluster& cluster)
@@ -182,22 +148,21 @@ double CollectiveCostModel::LocalCopy(int64_t bytes) const {
   return std::max(launch_seconds_, 2 * static_cast<double>(bytes) / memory_bandwidth_);
 }
 
-absl::StatusOr<double> CollectiveCostModel::Time(CollectiveKind kind, int64_t bytes, const mesh::RankLine& ranks,
+absl::StatusOr<double> CollectiveCostModel::Time(Effect kind, int64_t bytes, const mesh::RankLine& ranks,
                                                  AllReduceAlgorithm algorithm) const {
   ASSIGN_OR_RETURN(const auto shape, ShapeOf(ranks));
   if (shape.tier < 0) return LocalCopy(CopiedBytes(kind, bytes));
   const double size = static_cast<double>(bytes), ring = Ring(shape, size);
   switch (kind) {
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kReduceScatter: return launch_seconds_ + ring;
-    case CollectiveKind::kAllReduce:
+    case Effect::kAllGather:
+    case Effect::kReduceScatter: return launch_seconds_ + ring;
+    case Effect::kAllReduce:
       if (algorithm == AllReduceAlgorithm::kTree) return launch_seconds_ + Tree(shape, size);
       if (algorithm == AllReduceAlgorithm::kRing || !has_tree_) return launch_seconds_ + 2 * ring;
       return launch_seconds_ + std::min(2 * ring, Tree(shape, size));
-    case CollectiveKind::kBroadcast: return launch_seconds_ + shape.hop_latencies - shape.cheapest_hop + size / shape.slowest;
-    case CollectiveKind::kAllToAll: return launch_seconds_ + AllToAll(ranks, shape.per_node, size);
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv: break;
+    case Effect::kBroadcast: return launch_seconds_ + shape.hop_latencies - shape.cheapest_hop + size / shape.slowest;
+    case Effect::kAllToAll: return launch_seconds_ + AllToAll(ranks, shape.per_node, size);
+    default: break;
   }
   return absl::InvalidArgumentError("a message takes MessageTime");
 }

@@ -18,8 +18,8 @@
 //   down to two children S/2: 2 S over m B_T (less for up to four nodes); inside, a link carries S up and S down, less the head's
 //   share: 2 S (m - 1)/m over B_C. Both parts are pipelined: the slower counts.
 // - all-reduce is the faster of ring and tree, as NCCL chooses; Gloo has the ring only.
-// - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop. Left out: NVLink SHARP, protocol
-// switches at small sizes, stragglers.
+// - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop.
+// Left out: NVLink SHARP, protocol switches at small sizes, stragglers.
 //
 // Torch-free. Thread-safety: const after construction. Units: seconds, bytes.
 #pragma once
@@ -28,18 +28,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/effects.h"
 #include "core/trace/instruction_view.h"
 #include "proto/legoai/v1/cluster.pb.h"
 
 namespace legoai::sim {
 
-enum class CollectiveKind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kBroadcast, kSend, kRecv };
-const char* CollectiveName(CollectiveKind kind);
+using graph::Effect;
 
 enum class AllReduceAlgorithm : uint8_t { kFastest, kRing, kTree };
 
 struct CollectiveCall {
-  CollectiveKind kind = CollectiveKind::kAllReduce;
+  Effect kind = Effect::kAllReduce;
   int64_t bytes = 0;  // S
   int64_t group = 0;  // index into Trace.groups
   int64_t peer = -1;  // of messages: index in the group
@@ -60,7 +60,7 @@ class CollectiveCostModel {
   // Of a collective over `ranks` (rank r is device r of the cluster). A group of one copies within its device. Costs no more for
   // more ranks where nodes and larger units hold multiples of the stride, but for an all-to-all. Errors: InvalidArgument if a
   // rank is outside the cluster.
-  absl::StatusOr<double> Time(CollectiveKind kind, int64_t bytes, const mesh::RankLine& ranks,
+  absl::StatusOr<double> Time(Effect kind, int64_t bytes, const mesh::RankLine& ranks,
                               AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
   // One message between two ranks.
   absl::StatusOr<double> MessageTime(int64_t bytes, int64_t from, int64_t to) const;

@@ -104,17 +104,16 @@ TEST(CollectiveCostTest, ALineCostsWhatItsRanksDoCountedOneByOne) {
             const mesh::RankLine line = Range(first, size, stride);
             const Counted counted(line.List(), per_node);
             const std::string where = absl::StrCat(per_node, " x ", nodes, ": ", size, " ranks from ", first, " by ", stride);
-            EXPECT_NEAR(*model.Time(CollectiveKind::kAllGather, kBytes, line), counted.Ring(kBytes), 1e-12) << where;
-            EXPECT_NEAR(*model.Time(CollectiveKind::kAllReduce, kBytes, line, AllReduceAlgorithm::kRing),
-                        2 * counted.Ring(kBytes), 1e-12)
+            EXPECT_NEAR(*model.Time(Effect::kAllGather, kBytes, line), counted.Ring(kBytes), 1e-12) << where;
+            EXPECT_NEAR(*model.Time(Effect::kAllReduce, kBytes, line, AllReduceAlgorithm::kRing), 2 * counted.Ring(kBytes), 1e-12)
                 << where;
-            EXPECT_NEAR(*model.Time(CollectiveKind::kBroadcast, kBytes, line), counted.Broadcast(kBytes), 1e-12) << where;
+            EXPECT_NEAR(*model.Time(Effect::kBroadcast, kBytes, line), counted.Broadcast(kBytes), 1e-12) << where;
           }
         }
       }
     }
   }
-  EXPECT_FALSE(CollectiveCostModel(TestCluster(4, 2)).Time(CollectiveKind::kAllGather, 1, {0, 4, 3}).ok());
+  EXPECT_FALSE(CollectiveCostModel(TestCluster(4, 2)).Time(Effect::kAllGather, 1, {0, 4, 3}).ok());
 }
 
 TEST(CollectiveCostTest, RingEqualsTheStepsOfAUniformRing) {
@@ -122,15 +121,15 @@ TEST(CollectiveCostTest, RingEqualsTheStepsOfAUniformRing) {
   for (int64_t ranks : {2, 3, 8}) {
     for (double bytes : {0.0, 1e3, 1e6}) {
       double expected = RingBySteps(RingHops(ranks, 1), bytes / ranks);
-      EXPECT_NEAR(*model.Time(CollectiveKind::kAllGather, bytes, Range(0, ranks)), expected, 1e-9 + 1e-9 * expected);
-      EXPECT_NEAR(*model.Time(CollectiveKind::kReduceScatter, bytes, Range(8, ranks)), expected, 1e-9 + 1e-9 * expected);
-      EXPECT_NEAR(*model.Time(CollectiveKind::kAllReduce, bytes, Range(0, ranks), AllReduceAlgorithm::kRing), 2 * expected,
+      EXPECT_NEAR(*model.Time(Effect::kAllGather, bytes, Range(0, ranks)), expected, 1e-9 + 1e-9 * expected);
+      EXPECT_NEAR(*model.Time(Effect::kReduceScatter, bytes, Range(8, ranks)), expected, 1e-9 + 1e-9 * expected);
+      EXPECT_NEAR(*model.Time(Effect::kAllReduce, bytes, Range(0, ranks), AllReduceAlgorithm::kRing), 2 * expected,
                   1e-9 + 1e-9 * expected);
     }
   }
   // One rank in each node: all hops between nodes.
   double expected = RingBySteps({4, Hop{kLatencyBetween, kBetween}}, 1e6 / 4);
-  EXPECT_NEAR(*model.Time(CollectiveKind::kAllGather, 1000000, Range(3, 4, 8)), expected, 1e-9);
+  EXPECT_NEAR(*model.Time(Effect::kAllGather, 1000000, Range(3, 4, 8)), expected, 1e-9);
 }
 
 TEST(CollectiveCostTest, RingOverNodesBoundsTheStepsClosely) {
@@ -141,7 +140,7 @@ TEST(CollectiveCostTest, RingOverNodesBoundsTheStepsClosely) {
       for (double bytes : {0.0, 1e5, 1e7, 1e9}) {
         SCOPED_TRACE(testing::Message() << per_node << "x" << nodes << ", " << bytes);
         double steps = RingBySteps(RingHops(per_node, nodes), bytes / ranks / per_node);
-        double predicted = *model.Time(CollectiveKind::kAllGather, bytes, Range(0, ranks));
+        double predicted = *model.Time(Effect::kAllGather, bytes, Range(0, ranks));
         EXPECT_GE(predicted, steps * (1 - 1e-9));
         EXPECT_LE(predicted, steps * 1.35 + kLatencyBetween);
         if (bytes == 0 || bytes == 1e9) {
@@ -188,12 +187,12 @@ TEST(CollectiveCostTest, TreeLatencyEqualsTheHopsOfTheTree) {
       for (int64_t at = node; at > 0; at = (at - 1) / 2) ++hops;
       depth = std::max(depth, hops);
     }
-    EXPECT_NEAR(*model.Time(CollectiveKind::kAllReduce, 0, Range(0, nodes), AllReduceAlgorithm::kTree),
+    EXPECT_NEAR(*model.Time(Effect::kAllReduce, 0, Range(0, nodes), AllReduceAlgorithm::kTree),
                 2 * static_cast<double>(depth) * kLatencyBetween, 1e-12)
         << nodes;
   }
   CollectiveCostModel model(TestCluster(8, 4));
-  EXPECT_NEAR(*model.Time(CollectiveKind::kAllReduce, 0, Range(0, 32), AllReduceAlgorithm::kTree),
+  EXPECT_NEAR(*model.Time(Effect::kAllReduce, 0, Range(0, 32), AllReduceAlgorithm::kTree),
               2 * 7 * kLatencyInside + 2 * 2 * kLatencyBetween, 1e-12);
 }
 
@@ -211,8 +210,8 @@ TEST(CollectiveCostTest, TreeBandwidthEqualsTheLoadOfTheBusiestPort) {
     double busiest = 0;
     for (auto [node, load] : sent) busiest = std::max(busiest, load);
     CollectiveCostModel model(TestCluster(1, nodes));
-    double latency = *model.Time(CollectiveKind::kAllReduce, 0, Range(0, nodes), AllReduceAlgorithm::kTree);
-    double total = *model.Time(CollectiveKind::kAllReduce, 200000000, Range(0, nodes), AllReduceAlgorithm::kTree);
+    double latency = *model.Time(Effect::kAllReduce, 0, Range(0, nodes), AllReduceAlgorithm::kTree);
+    double total = *model.Time(Effect::kAllReduce, 200000000, Range(0, nodes), AllReduceAlgorithm::kTree);
     EXPECT_NEAR((total - latency) * kBetween / 2e8, busiest, 1e-9) << nodes;
     EXPECT_LE(total, TreeBySteps(nodes, 2e8, kBetween, kLatencyBetween, 64) * (1 + 1e-9));
   }
@@ -222,18 +221,18 @@ TEST(CollectiveCostTest, AllReduceTakesTheFasterAndGlooTheRing) {
   auto ranks = Range(0, 32);
   CollectiveCostModel model(TestCluster(8, 4)), gloo(TestCluster(8, 4, v1::CPU));
   for (int64_t bytes : {int64_t{8}, int64_t{1000000}, int64_t{1000000000}}) {
-    double ring = *model.Time(CollectiveKind::kAllReduce, bytes, ranks, AllReduceAlgorithm::kRing);
-    double tree = *model.Time(CollectiveKind::kAllReduce, bytes, ranks, AllReduceAlgorithm::kTree);
-    EXPECT_EQ(*model.Time(CollectiveKind::kAllReduce, bytes, ranks), std::min(ring, tree));
-    EXPECT_EQ(*gloo.Time(CollectiveKind::kAllReduce, bytes, ranks), ring);
+    double ring = *model.Time(Effect::kAllReduce, bytes, ranks, AllReduceAlgorithm::kRing);
+    double tree = *model.Time(Effect::kAllReduce, bytes, ranks, AllReduceAlgorithm::kTree);
+    EXPECT_EQ(*model.Time(Effect::kAllReduce, bytes, ranks), std::min(ring, tree));
+    EXPECT_EQ(*gloo.Time(Effect::kAllReduce, bytes, ranks), ring);
   }
-  EXPECT_LT(*model.Time(CollectiveKind::kAllReduce, 8, ranks), *gloo.Time(CollectiveKind::kAllReduce, 8, ranks));
+  EXPECT_LT(*model.Time(Effect::kAllReduce, 8, ranks), *gloo.Time(Effect::kAllReduce, 8, ranks));
 }
 
 TEST(CollectiveCostTest, MoreAdaptersJoinNodesFaster) {
   CollectiveCostModel model(TestCluster(8, 4));
-  double strided = *model.Time(CollectiveKind::kAllGather, 100000000, Range(0, 4, 8));
-  double whole = *model.Time(CollectiveKind::kAllGather, 100000000, Range(0, 32));
+  double strided = *model.Time(Effect::kAllGather, 100000000, Range(0, 4, 8));
+  double whole = *model.Time(Effect::kAllGather, 100000000, Range(0, 32));
   EXPECT_NEAR(strided, 0.75 * 1e8 / kBetween, 0.001 * strided);
   EXPECT_NEAR(whole, 31.0 / 32 * 1e8 / kInside, 0.01 * whole);  // eight adapters are faster than a link inside
 }
@@ -241,13 +240,13 @@ TEST(CollectiveCostTest, MoreAdaptersJoinNodesFaster) {
 TEST(CollectiveCostTest, OtherKinds) {
   CollectiveCostModel model(TestCluster(4, 2));
   double between = kLatencyBetween + 1e6 / kBetween, inside = kLatencyInside + 1e6 / kInside;
-  EXPECT_NEAR(*model.Time(CollectiveKind::kAllToAll, 8000000, Range(0, 8)), 4 * between + 3 * inside, 1e-12);
+  EXPECT_NEAR(*model.Time(Effect::kAllToAll, 8000000, Range(0, 8)), 4 * between + 3 * inside, 1e-12);
   EXPECT_NEAR(*model.MessageTime(1000000, 0, 3), inside, 1e-12);
   EXPECT_NEAR(*model.MessageTime(1000000, 3, 4), between, 1e-12);
-  EXPECT_NEAR(*model.Time(CollectiveKind::kBroadcast, 1000000, Range(0, 4)), 3 * kLatencyInside + 1e6 / kInside, 1e-12);
-  EXPECT_NEAR(*model.Time(CollectiveKind::kAllGather, 1000000, {5, 1, 1}), 2e6 / 1e10, 1e-12);
-  EXPECT_EQ(*model.Time(CollectiveKind::kAllReduce, 1000000, {5, 1, 1}), 0);
-  EXPECT_FALSE(model.Time(CollectiveKind::kAllGather, 1, {0, 8, 2}).ok());
+  EXPECT_NEAR(*model.Time(Effect::kBroadcast, 1000000, Range(0, 4)), 3 * kLatencyInside + 1e6 / kInside, 1e-12);
+  EXPECT_NEAR(*model.Time(Effect::kAllGather, 1000000, {5, 1, 1}), 2e6 / 1e10, 1e-12);
+  EXPECT_EQ(*model.Time(Effect::kAllReduce, 1000000, {5, 1, 1}), 0);
+  EXPECT_FALSE(model.Time(Effect::kAllGather, 1, {0, 8, 2}).ok());
   EXPECT_FALSE(model.MessageTime(1, -1, 2).ok());
   EXPECT_EQ(model.TierOf(0, 1), 0);
   EXPECT_EQ(model.TierOf(0, 4), 1);
@@ -264,11 +263,11 @@ TEST(ParseCollectiveTest, ReadsOperands) {
   auto parse = [&] { return ParseCollective(graph::InstructionView(b.trace(), b.trace().instructions.back())); };
   b.Op("lego::all_gather_into", {big, small, group}, {}, 1);
   EXPECT_EQ(parse()->bytes, 16);
-  EXPECT_EQ(parse()->kind, CollectiveKind::kAllGather);
+  EXPECT_EQ(parse()->kind, Effect::kAllGather);
   b.Op("lego::reduce_scatter_into", {small, big, group}, {}, 1);
   EXPECT_EQ(parse()->bytes, 16);
   b.Op("lego::all_reduce_", {big, group, int64_t{0}}, {}, 1);
-  EXPECT_EQ(parse()->kind, CollectiveKind::kAllReduce);
+  EXPECT_EQ(parse()->kind, Effect::kAllReduce);
   b.Op("lego::send", {big, group, int64_t{1}}, {});
   EXPECT_EQ(parse()->peer, 1);
   b.Op("lego::recv", {big, group, int64_t{2}}, {}, 1);
@@ -290,19 +289,19 @@ TEST(CollectiveCostTest, AMeshHasTheLinksThatAGroupUses) {
     SCOPED_TRACE(ranks);
     const auto parts = static_cast<double>(ranks);
     // Everyone sends its part to each other over a link of its own, all at once.
-    EXPECT_NEAR(*model.Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks)),
+    EXPECT_NEAR(*model.Time(Effect::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks)),
                 (parts - 1) * kLatencyInside + bytes / parts / one_link, 1e-9);
-    EXPECT_NEAR(*model.Time(CollectiveKind::kAllToAll, static_cast<int64_t>(bytes), Range(0, ranks)),
+    EXPECT_NEAR(*model.Time(Effect::kAllToAll, static_cast<int64_t>(bytes), Range(0, ranks)),
                 (parts - 1) * kLatencyInside + bytes / parts / one_link, 1e-9);
     // Ranks that do not lie side by side use as many links.
-    EXPECT_EQ(*model.Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks, 8 / ranks)),
-              *model.Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks)));
+    EXPECT_EQ(*model.Time(Effect::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks, 8 / ranks)),
+              *model.Time(Effect::kAllGather, static_cast<int64_t>(bytes), Range(0, ranks)));
   }
   // Between nodes the adapters are slower than one link.
-  EXPECT_EQ(*model.Time(CollectiveKind::kAllGather, 1 << 20, Range(0, 4, 8)),
-            *CollectiveCostModel(TestCluster(8, 4)).Time(CollectiveKind::kAllGather, 1 << 20, Range(0, 4, 8)));
-  EXPECT_GT(*model.Time(CollectiveKind::kAllReduce, 1 << 28, Range(0, 2), AllReduceAlgorithm::kTree),
-            3 * *model.Time(CollectiveKind::kAllReduce, 1 << 28, Range(0, 8), AllReduceAlgorithm::kTree));
+  EXPECT_EQ(*model.Time(Effect::kAllGather, 1 << 20, Range(0, 4, 8)),
+            *CollectiveCostModel(TestCluster(8, 4)).Time(Effect::kAllGather, 1 << 20, Range(0, 4, 8)));
+  EXPECT_GT(*model.Time(Effect::kAllReduce, 1 << 28, Range(0, 2), AllReduceAlgorithm::kTree),
+            3 * *model.Time(Effect::kAllReduce, 1 << 28, Range(0, 8), AllReduceAlgorithm::kTree));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/effects.h"
 
 namespace legoai::sim {
 namespace {
@@ -68,44 +69,17 @@ void AddViews(std::vector<OperatorRow>& rows) {
 
 void AddElementwise(std::vector<OperatorRow>& rows) {
   AddAll(rows, {.workspace = WorkspaceRule::kCasts},
-         {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::mul", "aten::mul_", "aten::div", "aten::div_",
-          "aten::minimum", "aten::maximum"});
-  AddAll(rows, {},
-         {"aten::neg",
-          "aten::neg_",
-          "aten::abs",
-          "aten::abs_",
-          "aten::sign",
-          "aten::relu",
-          "aten::relu_",
-          "aten::threshold_backward",
-          "aten::clamp",
-          "aten::clamp_",
-          "aten::clamp_min",
-          "aten::clamp_min_",
-          "aten::clamp_max",
-          "aten::clamp_max_",
-          "aten::where",
-          "aten::masked_fill",
-          "aten::masked_fill_",
-          "aten::reciprocal",
-          "aten::reciprocal_",
-          "aten::square",
-          "aten::triu",
-          "aten::tril",
-          "aten::triu_",
-          "aten::tril_",
-          "aten::remainder",
-          "aten::floor_divide",
-          "aten::floor",
-          "aten::round",
-          "aten::_foreach_add_",
-          "aten::_foreach_sub_",
-          "aten::_foreach_mul_",
-          "aten::_foreach_div_",
-          "aten::_foreach_mul",
-          "aten::_foreach_div",
-          "aten::_foreach_add"});
+         {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::mul", "aten::mul_", "aten::div",
+          "aten::div_", "aten::minimum", "aten::maximum"});
+  AddAll(rows, {}, {"aten::neg",           "aten::neg_",          "aten::abs",           "aten::abs_",
+                    "aten::sign",          "aten::relu",          "aten::relu_",         "aten::threshold_backward",
+                    "aten::clamp",         "aten::clamp_",        "aten::clamp_min",     "aten::clamp_min_",
+                    "aten::clamp_max",     "aten::clamp_max_",    "aten::where",         "aten::masked_fill",
+                    "aten::masked_fill_",  "aten::reciprocal",    "aten::reciprocal_",   "aten::square",
+                    "aten::triu",          "aten::tril",          "aten::triu_",         "aten::tril_",
+                    "aten::remainder",     "aten::floor_divide",  "aten::floor",         "aten::round",
+                    "aten::_foreach_add_", "aten::_foreach_sub_", "aten::_foreach_mul_", "aten::_foreach_div_",
+                    "aten::_foreach_mul",  "aten::_foreach_div",  "aten::_foreach_add"});
   AddAll(rows, {.flops_per_element = 2},
          {"aten::addcmul", "aten::addcmul_", "aten::addcdiv", "aten::addcdiv_", "aten::lerp", "aten::lerp_"});
   AddAll(rows, {.flops_per_element = 4}, {"aten::sqrt", "aten::sqrt_", "aten::rsqrt", "aten::rsqrt_", "aten::_foreach_sqrt"});
@@ -119,37 +93,12 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
 }
 
 void AddComparisons(std::vector<OperatorRow>& rows) {
-  AddAll(rows, {},
-         {"aten::eq",
-          "aten::ne",
-          "aten::lt",
-          "aten::le",
-          "aten::gt",
-          "aten::ge",
-          "aten::logical_and",
-          "aten::logical_or",
-          "aten::logical_not",
-          "aten::logical_and_",
-          "aten::logical_or_",
-          "aten::bitwise_and",
-          "aten::bitwise_or",
-          "aten::bitwise_not",
-          "aten::bitwise_xor",
-          "aten::bitwise_and_",
-          "aten::bitwise_or_",
-          "aten::bitwise_xor_",
-          "aten::bitwise_not_",
-          "aten::logical_not_",
-          "aten::logical_xor",
-          "aten::eq_",
-          "aten::ne_",
-          "aten::lt_",
-          "aten::le_",
-          "aten::gt_",
-          "aten::ge_",
-          "aten::isfinite",
-          "aten::isnan",
-          "aten::isinf"});
+  AddAll(rows, {}, {"aten::eq",           "aten::ne",          "aten::lt",           "aten::le",           "aten::gt",
+                    "aten::ge",           "aten::logical_and", "aten::logical_or",   "aten::logical_not",  "aten::logical_and_",
+                    "aten::logical_or_",  "aten::bitwise_and", "aten::bitwise_or",   "aten::bitwise_not",  "aten::bitwise_xor",
+                    "aten::bitwise_and_", "aten::bitwise_or_", "aten::bitwise_xor_", "aten::bitwise_not_", "aten::logical_not_",
+                    "aten::logical_xor",  "aten::eq_",         "aten::ne_",          "aten::lt_",          "aten::le_",
+                    "aten::gt_",          "aten::ge_",         "aten::isfinite",     "aten::isnan",        "aten::isinf"});
 }
 
 void AddReductions(std::vector<OperatorRow>& rows) {
@@ -209,11 +158,8 @@ void AddComputeBound(std::vector<OperatorRow>& rows) {
 void AddRest(std::vector<OperatorRow>& rows) {
   AddAll(rows, {.op_class = kOptimizer, .flops_per_element = 16},
          {"aten::_fused_adamw_", "aten::_fused_adam_", "aten::_fused_sgd_"});
-  AddAll(rows, {.op_class = kCollective, .flops_per_element = 0},
-         {"lego::all_gather_into", "lego::reduce_scatter_into", "lego::all_reduce_", "lego::all_to_all_into", "lego::broadcast_",
-          "lego::send", "lego::recv"});
-  AddAll(rows, {.op_class = kControl, .flops_per_element = 0},
-         {"lego::record_event", "lego::wait_event", "lego::resize_storage_"});
+  for (const graph::EffectRow& row : graph::EffectRows())
+    AddAll(rows, {.op_class = row.IsCommunication() ? kCollective : kControl, .flops_per_element = 0}, {row.name});
 }
 
 std::string_view BaseName(std::string_view name) {

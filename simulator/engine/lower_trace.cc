@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/effects.h"
 #include "core/trace/stream_ids.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -162,23 +163,23 @@ class StageLowering {
   }
 
   absl::Status LowerControl(uint32_t i, const InstructionView& op) {
-    bool record = op.name() == "lego::record_event", wait = op.name() == "lego::wait_event";
-    if (!record && !wait) return absl::OkStatus();
-    auto stream = op.Constant<int64_t>(0), event = op.Constant<int64_t>(1);
-    if (!stream || !event || *stream < 0 || *stream >= static_cast<int64_t>(queues_.size())) {
-      return absl::InvalidArgumentError(absl::StrCat(op.name(), " without a known stream and an event"));
-    }
-    if (record) {
-      FlushWaits(*stream, i);
-      events_[*event] = out_->program.Last(queues_[*stream]);
+    if (const char* const missing = graph::MissingOperand(trace_, op.instruction()))
+      return absl::InvalidArgumentError(absl::StrCat(op.name(), " has ", missing));
+    const auto use = graph::EventOf(trace_, op.instruction());
+    if (!use) return absl::OkStatus();
+    if (use->stream < 0 || use->stream >= static_cast<int64_t>(queues_.size()))
+      return absl::InvalidArgumentError(absl::StrCat(op.name(), " is of unknown stream ", use->stream));
+    if (use->is_record) {
+      FlushWaits(use->stream, i);
+      events_[use->event] = out_->program.Last(queues_[use->stream]);
       return absl::OkStatus();
     }
-    auto found = events_.find(*event);
+    const auto found = events_.find(use->event);
     if (found == events_.end()) {
       return absl::InternalError(
-          absl::StrCat("stream ", comm::StreamName(*stream), " waits for event ", *event, ", never recorded"));
+          absl::StrCat("stream ", comm::StreamName(use->stream), " waits for event ", use->event, ", never recorded"));
     }
-    if (found->second != kNoTask) pending_[*stream].push_back(found->second);
+    if (found->second != kNoTask) pending_[use->stream].push_back(found->second);
     return absl::OkStatus();
   }
 
@@ -222,7 +223,7 @@ class StageLowering {
     Dispatch(OpClass::kCollective);
     int64_t stream = op.instruction().stream;
     AfterPosting(i, stream);
-    bool send = call.kind == CollectiveKind::kSend, receive = call.kind == CollectiveKind::kRecv;
+    bool send = call.kind == Effect::kSend, receive = call.kind == Effect::kRecv;
     if (!send && !receive) {
       ASSIGN_OR_RETURN(auto cost, CollectiveCost(call));
       AddTask(i, stream, cost.seconds, TaskKind::kCommunication);
@@ -252,8 +253,8 @@ class StageLowering {
   std::vector<uint32_t> links_out_, links_in_, queues_;
   std::vector<std::vector<TaskId>> pending_;    // by stream: what its next task waits for
   std::unordered_map<int64_t, TaskId> events_;  // what the latest record of an event stands behind
-  std::map<std::tuple<CollectiveKind, int64_t, int64_t>, TimeAndTier> collective_costs_;  // by kind, group, bytes
-  const char* model_ = nullptr;                                                           // of the last cost
+  std::map<std::tuple<Effect, int64_t, int64_t>, TimeAndTier> collective_costs_;  // by kind, group, bytes
+  const char* model_ = nullptr;                                                   // of the last cost
   double* model_seconds_ = nullptr;
   double host_ = 0, carried_ = 0;
 };

@@ -59,8 +59,8 @@ class SliceArgs {
   std::vector<const OperatorRow*> rows_;     // by operator of the Trace
   std::unique_ptr<RooflineModel> roofline_;  // null: the device lacks what it needs
   std::unique_ptr<CollectiveCostModel> collectives_;
-  std::vector<std::string> shapes_;                                                                // by geometry of the Trace
-  std::map<std::tuple<CollectiveKind, int64_t, int64_t, int64_t>, std::string> collective_texts_;  // by kind, bytes, group, peer
+  std::vector<std::string> shapes_;                                                        // by geometry of the Trace
+  std::map<std::tuple<Effect, int64_t, int64_t, int64_t>, std::string> collective_texts_;  // by kind, bytes, group, peer
 };
 
 }  // namespace legoai::sim

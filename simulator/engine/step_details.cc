@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/engine/slice_args.h"
@@ -136,7 +137,8 @@ std::string KindOnPath(const StageTrace& trace, const TaskInfo& task) {
   const graph::Instruction& instruction = trace.trace->instructions[task.instruction];
   if (task.kind != TaskKind::kCommunication) return graph::PhaseName(instruction.phase);
   const auto call = ParseCollective(graph::InstructionView(*trace.trace, instruction));
-  return call.ok() ? CollectiveName(call->kind) : trace.trace->OperatorName(instruction);
+  return call.ok() ? std::string(graph::FindEffect(trace.trace->OperatorName(instruction))->label)
+                   : trace.trace->OperatorName(instruction);
 }
 
 // What passes between the end of one task of the path and the start of the next is the host's, which had not dispatched it yet.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/memory/result_bytes.h"
 #include "simulator/memory/workspace.h"
@@ -88,7 +89,9 @@ class Replay {
       if (!Unborn(value)) return;
       Resize(trace_.values[value].storage, ResultBytes(op, row, place, RecordedBytes(value), options_.kind));
     });
-    if (row.op_class == OpClass::kControl) ResizeOperator(op);
+    if (row.op_class == OpClass::kControl) {
+      if (const auto resize = graph::StorageResizeOf(trace_, instruction)) Resize(resize->storage, resize->bytes);
+    }
     const int64_t workspace = WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16});
     Peak(index, workspace);
     if (options_.timeline && workspace > 0) {
@@ -97,13 +100,6 @@ class Replay {
       changed_ = true;  // when it is gone
     }
     return absl::OkStatus();
-  }
-
-  // lego::resize_storage_(tensor, bytes)
-  void ResizeOperator(const InstructionView& op) {
-    const graph::Value* target = op.Input(0);
-    auto bytes = op.Constant<int64_t>(1);
-    if (target != nullptr && bytes.has_value()) Resize(target->storage, *bytes);
   }
 
   absl::Status Free(uint32_t id, uint32_t index) {

@@ -34,7 +34,7 @@ TEST(LinkLoad, TheNarrowestLinkGivesTheTimeOfTheRing) {
     const LinkLoad load = NarrowestLink(cluster, line, passed);
     ASSERT_GE(load.tier, 0);
     const double seconds = load.bytes / load.bytes_per_second;
-    const auto expected = CollectiveCostModel(cluster).Time(CollectiveKind::kAllGather, static_cast<int64_t>(bytes), line);
+    const auto expected = CollectiveCostModel(cluster).Time(Effect::kAllGather, static_cast<int64_t>(bytes), line);
     ASSERT_TRUE(expected.ok()) << expected.status();
     EXPECT_NEAR(seconds / *expected, 1, 1e-9) << line.first << " + " << line.stride << " * " << line.size;
   }

@@ -64,12 +64,12 @@ class StageEstimate {
     return seconds.ok() ? *seconds : 0;
   }
   // Of `times` collectives of these bytes in a step, each.
-  double Collective(LinkUse use, double times, CollectiveKind kind, double bytes, const mesh::RankLine& line) {
+  double Collective(LinkUse use, double times, Effect kind, double bytes, const mesh::RankLine& line) {
     if (line.size <= 1) return 0;
     auto seconds = models_.collectives.Time(kind, static_cast<int64_t>(bytes), line);
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
-    const double ranks = static_cast<double>(line.size), passes = kind == CollectiveKind::kAllReduce ? 2 : 1;
+    const double ranks = static_cast<double>(line.size), passes = kind == Effect::kAllReduce ? 2 : 1;
     AddLoad(use, NarrowestLink(cluster_, line, times * passes * (ranks - 1) / ranks * bytes), times * *seconds);
     return *seconds;
   }
@@ -109,7 +109,7 @@ class StageEstimate {
   double TensorParallel() {
     const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
     const double times = recomputes_ ? 12 : 8, of_step = times * static_cast<double>(s_.blocks * s_.microbatches);
-    return times * Collective(LinkUse::kTensor, of_step, CollectiveKind::kAllGather, bytes, tp_);
+    return times * Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
   }
   // The pipeline's messages of a microbatch on the way of the first one.
   double Messages() {
@@ -128,7 +128,7 @@ class StageEstimate {
   double Gather() {
     double times = !resolved_.reshard_after_forward() ? 1 : 2 * static_cast<double>(s_.microbatches);
     const auto gather = [&](double units, const UnitElements& unit) {
-      return units * Collective(LinkUse::kShard, times * units, CollectiveKind::kAllGather,
+      return units * Collective(LinkUse::kShard, times * units, Effect::kAllGather,
                                 static_cast<double>(unit.gathered * s_.param_bytes), shard_);
     };
     double seconds = gather(static_cast<double>(s_.blocks), s_.block);
@@ -139,9 +139,9 @@ class StageEstimate {
   double Reduce() {
     double times = mesh_.pp > 1 ? 1 : static_cast<double>(s_.microbatches);
     double bytes = static_cast<double>(s_.total().gathered * s_.reduce_bytes);
-    double scatter = times * Collective(LinkUse::kShard, times, CollectiveKind::kReduceScatter, bytes, shard_);
+    double scatter = times * Collective(LinkUse::kShard, times, Effect::kReduceScatter, bytes, shard_);
     double replicated = bytes / static_cast<double>(mesh_.dp_shard);
-    return scatter + Collective(LinkUse::kReplicate, 1, CollectiveKind::kAllReduce, replicated, replicate_);
+    return scatter + Collective(LinkUse::kReplicate, 1, Effect::kAllReduce, replicated, replicate_);
   }
 
   const v1::Model& model_;
