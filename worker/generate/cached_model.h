@@ -1,8 +1,8 @@
 // A model that goes on with one sequence token by token: each block keeps the keys and values of the tokens it has seen, so that
 // a further token costs one pass over the weights and one look at the cache.
 //
-// The layers are those that train. Interceptors stand in for the forward of each attention (and of GPT-2's embedding, whose
-// positions do not begin at 0 any more), and use the projections below; no operator of training changes.
+// The layers are those that train: a cache stands in for the core of each attention, and the step's context says where the tokens
+// that are fed stand.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,11 +19,6 @@ namespace legoai::generate {
 // Keys and values of a cache of `capacity` tokens, in bytes.
 int64_t CacheBytes(const v1::Model& config, int64_t capacity, int64_t bytes_per_element);
 
-// Of the token that is fed next; all layers read it.
-struct Position {
-  int64_t next = 0;
-};
-
 // Not thread-safe. Errors: c10::Error.
 class CachedModel {
  public:
@@ -37,12 +32,11 @@ class CachedModel {
   at::Tensor Feed(std::span<const int64_t> tokens);
 
   // Tokens fed so far.
-  int64_t length() const { return position_->next; }
+  int64_t length() const;
   int64_t capacity() const { return capacity_; }
 
  private:
   int64_t capacity_;
-  std::shared_ptr<Position> position_;
   std::unique_ptr<model::LanguageModel> model_;
 };
 

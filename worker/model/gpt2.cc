@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "worker/model/attention.h"
 #include "worker/model/layers.h"
 #include "worker/model/ops.h"
 
@@ -43,7 +44,8 @@ class Gpt2Embedding : public Module {
 
  protected:
   at::Tensor Forward(const at::Tensor& input) override {
-    const at::Tensor positions = at::arange(input.size(1), input.options());
+    const int64_t first = context_->first_position, seq = input.size(1);
+    const at::Tensor positions = first == 0 ? at::arange(seq, input.options()) : at::arange(first, first + seq, input.options());
     return MaybeDrop(at::add((*wte_)(input), (*wpe_)(positions)), *context_, 0, dropout_);
   }
 
@@ -53,10 +55,10 @@ class Gpt2Embedding : public Module {
   Embedding *wte_, *wpe_;
 };
 
-class Gpt2Attention : public Module {
+class Gpt2Attention : public SelfAttention {
  public:
   Gpt2Attention(const v1::Model& config, int64_t layer, std::shared_ptr<StepContext> context)
-      : head_dim_(config.head_dim()),
+      : SelfAttention(config.head_dim(), [this](const auto& q, const auto& k, const auto& v) { return Core(q, k, v); }),
         site_(1 + 3 * layer),
         attention_dropout_(config.attn_pdrop()),
         residual_dropout_(config.resid_pdrop()),
@@ -77,29 +79,30 @@ class Gpt2Attention : public Module {
  private:
   // [batch, seq, dim] -> [batch, seq, dim]
   at::Tensor Attend(const at::Tensor& input) {
-    const int64_t batch = input.size(0), seq = input.size(1);
-    const auto heads = [&](Linear& projection) { return projection(input).view({batch, seq, -1, head_dim_}).transpose(1, 2); };
+    const auto heads = [&](Linear& projection) { return Heads(projection(input)).transpose(1, 2); };
     const at::Tensor q = heads(*q_proj_), k = heads(*k_proj_), v = heads(*v_proj_);
-    const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    const bool drop = context_->training && attention_dropout_ > 0;
-    const at::Tensor out = drop ? AttendWithDropout(q, k, v, scale) : AttentionFunction(q, k, v, /*causal=*/true, scale);
-    return out.transpose(1, 2).reshape({batch, seq, -1});
+    return Mix(q, k, v);
+  }
+
+  at::Tensor Core(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+    return context_->training && attention_dropout_ > 0 ? CoreWithDropout(q, k, v) : LocalAttention(q, k, v);
   }
 
   // Each [batch, heads, seq, head_dim].
-  at::Tensor AttendWithDropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale) {
+  at::Tensor CoreWithDropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+    const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim()));
     const int64_t batch = q.size(0), heads = q.size(1), seq = q.size(2);
     TORCH_CHECK(context_->causal_mask.defined() && context_->causal_mask.size(0) >= seq,
                 "the causal mask does not cover a sequence of ", seq);
     const at::Tensor mask = context_->causal_mask.narrow(0, 0, seq).narrow(1, 0, seq);
-    const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, seq, head_dim_}); };
+    const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, seq, head_dim()}); };
     const at::Tensor scores = at::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1.0, scale);
     const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({batch, heads, seq, seq});
     const at::Tensor kept = DropoutFunction(probabilities, context_->rng, context_->samples, site_, attention_dropout_);
-    return at::bmm(kept.view({batch * heads, seq, seq}), flat(v)).view({batch, heads, seq, head_dim_});
+    return at::bmm(kept.view({batch * heads, seq, seq}), flat(v)).view({batch, heads, seq, head_dim()});
   }
 
-  int64_t head_dim_, site_;
+  int64_t site_;
   double attention_dropout_, residual_dropout_;
   std::shared_ptr<StepContext> context_;
   Linear *q_proj_, *k_proj_, *v_proj_, *c_proj_;

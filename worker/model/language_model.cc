@@ -16,6 +16,16 @@ at::Tensor LanguageModel::operator()(const at::Tensor& input) {
   return hidden;
 }
 
+std::vector<SelfAttention*> LanguageModel::Attentions() const {
+  std::vector<SelfAttention*> all;
+  for (const Layer& layer : layers_) {
+    for (const auto& [_, child] : layer.module->children()) {
+      if (auto* attention = dynamic_cast<SelfAttention*>(child.get())) all.push_back(attention);
+    }
+  }
+  return all;
+}
+
 std::vector<Parameter*> LanguageModel::Parameters() const {
   std::vector<Parameter*> all;
   for (const Layer& layer : layers_) {

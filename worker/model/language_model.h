@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/model.pb.h"
+#include "worker/model/attention.h"
 #include "worker/model/layer.h"
 #include "worker/model/module.h"
 
@@ -29,6 +30,8 @@ class LanguageModel {
   std::vector<Layer>& layers() { return layers_; }
   StepContext& context() { return *context_; }
   at::Tensor operator()(const at::Tensor& input);
+  // Of the blocks, in their order.
+  std::vector<SelfAttention*> Attentions() const;
   // In the order of layers; tied weights once.
   std::vector<Parameter*> Parameters() const;
 

@@ -105,7 +105,7 @@ TEST_F(LanguageModelTest, RopeTurnsPairsByTheAngleOfThePosition) {
   StepContext context;
   MakeRopeTables(config, at::kCPU, at::kFloat, 16, &context);
   at::Tensor x = at::randn({1, 16, 1, 8});
-  at::Tensor y = ApplyRope(x, context.rope_cos, context.rope_sin);
+  at::Tensor y = ApplyRope(x, context.rope_cos, context.rope_sin, /*first=*/0);
   const float *xs = x.const_data_ptr<float>(), *ys = y.const_data_ptr<float>();
   for (int t = 0; t < 16; ++t) {
     for (int i = 0; i < 4; ++i) {

@@ -16,6 +16,7 @@ struct StepContext {
   at::Tensor rng;      // int64 [2]: seed, step. For counter-based dropout.
   at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
   bool training = true;
+  int64_t first_position = 0;  // of the tokens that are given, in their sequence
 
   // Tables made once by LanguageModel::CreateBuffers, in the compute dtype; undefined where a model has none.
   at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama.h

@@ -21,8 +21,8 @@
 #include <string>
 #include <utility>
 
+#include "worker/model/attention.h"
 #include "worker/model/layers.h"
-#include "worker/model/ops.h"
 
 namespace legoai::model {
 namespace {
@@ -33,12 +33,12 @@ double ResidualStd(const v1::Model& config) {
   return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
 }
 
-class LlamaAttention : public Module {
+class LlamaAttention : public SelfAttention {
  public:
   LlamaAttention(const v1::Model& config, std::shared_ptr<StepContext> context)
-      : head_dim_(config.head_dim()), context_(std::move(context)) {
-    const int64_t dim = config.hidden_size(), width = config.num_attention_heads() * head_dim_;
-    const int64_t kv_width = config.num_key_value_heads() * head_dim_;
+      : SelfAttention(config.head_dim(), LocalAttention), context_(std::move(context)) {
+    const int64_t dim = config.hidden_size(), width = config.num_attention_heads() * head_dim();
+    const int64_t kv_width = config.num_key_value_heads() * head_dim();
     const InitRule init = Normal(config.initializer_range());
     q_proj_ = AddChild("q_proj", std::make_unique<Linear>(dim, width, false, init));
     k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, kv_width, false, init));
@@ -52,16 +52,13 @@ class LlamaAttention : public Module {
  private:
   // [batch, seq, dim] -> [batch, seq, heads * head_dim]
   at::Tensor Attend(const at::Tensor& input) {
-    const int64_t batch = input.size(0), seq = input.size(1);
-    const auto heads = [&](Linear& projection) { return projection(input).view({batch, seq, -1, head_dim_}); };
-    const at::Tensor q = ApplyRope(heads(*q_proj_), context_->rope_cos, context_->rope_sin).transpose(1, 2);
-    const at::Tensor k = ApplyRope(heads(*k_proj_), context_->rope_cos, context_->rope_sin).transpose(1, 2);
-    const at::Tensor v = heads(*v_proj_).transpose(1, 2);
-    const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    return AttentionFunction(q, k, v, /*causal=*/true, scale).transpose(1, 2).reshape({batch, seq, -1});
+    const auto rotated = [&](const at::Tensor& x) {
+      return ApplyRope(x, context_->rope_cos, context_->rope_sin, context_->first_position).transpose(1, 2);
+    };
+    const at::Tensor q = rotated(Heads((*q_proj_)(input))), k = rotated(Heads((*k_proj_)(input)));
+    return Mix(q, k, Heads((*v_proj_)(input)).transpose(1, 2));
   }
 
-  int64_t head_dim_;
   std::shared_ptr<StepContext> context_;
   Linear *q_proj_, *k_proj_, *v_proj_, *o_proj_;
 };
@@ -161,11 +158,11 @@ void MakeRopeTables(const v1::Model& config, c10::Device device, at::ScalarType 
   context->rope_sin = at::cat({at::neg(sin), sin}, 1).to(dtype);
 }
 
-at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int64_t first) {
   const int64_t seq = x.size(1), dim = x.size(3);
-  TORCH_CHECK(cos.defined() && cos.size(0) >= seq && cos.size(1) == dim, "rotary tables for ", cos.defined() ? cos.size(0) : 0,
-              " positions do not cover a sequence of ", seq);
-  const at::Tensor c = cos.narrow(0, 0, seq).unsqueeze(1), s = sin.narrow(0, 0, seq).unsqueeze(1);
+  TORCH_CHECK(cos.defined() && cos.size(0) >= first + seq && cos.size(1) == dim, "rotary tables for ",
+              cos.defined() ? cos.size(0) : 0, " positions do not cover positions ", first, " to ", first + seq);
+  const at::Tensor c = cos.narrow(0, first, seq).unsqueeze(1), s = sin.narrow(0, first, seq).unsqueeze(1);
   return at::addcmul(at::mul(x, c), at::roll(x, {dim / 2}, {3}), s);
 }
 

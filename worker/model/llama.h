@@ -30,7 +30,7 @@ std::vector<double> RopeFrequencies(const v1::Model& config);
 // rotated = x * cos + roll(x, head_dim / 2) * sin.
 void MakeRopeTables(const v1::Model& config, c10::Device device, at::ScalarType dtype, int64_t seq, StepContext* context);
 
-// x [batch, seq, heads, head_dim] rotated by the tables' first seq rows.
-at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+// x [batch, seq, heads, head_dim] rotated by the tables' rows [first, first + seq).
+at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int64_t first);
 
 }  // namespace legoai::model
