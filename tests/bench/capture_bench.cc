@@ -1,120 +1,127 @@
-// How long it takes to capture a training step and to simulate it, memory and time, and the memory of its Trace: models of the
-// catalog, FSDP over many H100s, all by this one process. Asserts nothing about time.
+// How long it takes to capture a training step and to simulate it, memory and time, and what its Traces hold: models of the
+// catalog on many H100s, all by this one process. Asserts nothing about time.
 //
-// Usage: capture_bench [--json] [model world]...  (default: llama3-8b 8, llama3-70b 128)
+// Usage: capture_bench [--json]
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/status.h"
-#include "simulator/capture/capture.h"
+#include "simulator/capture/capture_stages.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
+#include "tests/bench/bench_main.h"
 
-namespace legoai::sim {
+namespace legoai::integration {
 namespace {
 
 constexpr int kRepeats = 5;
 
-v1::Recipe FsdpRecipe(int64_t world) {
+struct Job {
+  const char* model;
+  int64_t world, tp = 1, pp = 1, microbatches = 1;
+};
+
+v1::Recipe RecipeOf(const Job& job) {
   v1::Recipe recipe = parallel::DefaultRecipe();
-  recipe.mutable_parallelism()->set_data_parallel_shard_degree(world);
+  auto* parallelism = recipe.mutable_parallelism();
+  const int64_t dp = job.world / job.tp / job.pp;
+  parallelism->set_data_parallel_shard_degree(dp);
+  parallelism->set_tensor_parallel_degree(job.tp);
+  parallelism->set_pipeline_parallel_degree(job.pp);
   auto* training = recipe.mutable_training();
-  training->set_local_batch_size(1);
-  training->set_global_batch_size(world);
+  training->set_local_batch_size(job.microbatches);
+  training->set_global_batch_size(dp * job.microbatches);
   training->set_seq_len(8192);
   training->set_mixed_precision_param(v1::BFLOAT16);
   return recipe;
 }
 
-absl::StatusOr<v1::Cluster> ClusterOf(int64_t world) {
-  constexpr int64_t kPerNode = 8;
-  ASSIGN_OR_RETURN(const auto device, FindDevice("h100-sxm-80"));
-  return MakeCluster(device, std::min(world, kPerNode), std::max<int64_t>(1, world / kPerNode));
+template <class T>
+T Value(absl::StatusOr<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().ToString());
+  return *std::move(result);
 }
 
-// Gives the seconds that it took.
-absl::StatusOr<double> Simulate(const graph::Trace& trace, const v1::Cluster& cluster) {
+struct Seconds {
+  double capture = 0, memory = 0, time = 0;
+};
+
+// One capture and simulation; `rows` gets what is the same every time.
+struct Outcome {
+  Seconds seconds;
+  int64_t operators = 0, instructions = 0, bytes = 0, tasks = 0;
+};
+
+Outcome Run(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster) {
+  Outcome outcome;
   const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(const auto memory, SimulateMemory(trace, MemoryOptionsOf(cluster.device())));
-  ASSIGN_OR_RETURN(const auto roofline, RooflineModel::Create(cluster.device()));
-  const std::vector<StageTrace> stages = {{&trace, 0, 0}};
-  ASSIGN_OR_RETURN(const auto step, SimulateStep(stages, cluster, *roofline, CollectiveCostModel(cluster)));
-  return absl::ToDoubleSeconds(absl::Now() - start);
+  const auto captured = Value(sim::CaptureStages(resolved));
+  const absl::Time held = absl::Now();
+  std::vector<sim::StageTrace> stages;
+  for (size_t i = 0; i < captured.size(); ++i) {
+    const graph::Trace& trace = captured[i].trace;
+    stages.push_back({&trace, static_cast<int64_t>(i), captured[i].rank});
+    outcome.operators += trace.OperatorCount();
+    outcome.instructions += static_cast<int64_t>(trace.instructions.size());
+    outcome.bytes += trace.ResidentBytes();
+    (void)Value(sim::SimulateMemory(trace, sim::MemoryOptionsOf(cluster.device())));
+  }
+  const absl::Time remembered = absl::Now();
+  const auto roofline = Value(sim::RooflineModel::Create(cluster.device()));
+  const auto step = Value(sim::SimulateStep(stages, cluster, *roofline, sim::CollectiveCostModel(cluster)));
+  outcome.tasks = static_cast<int64_t>(step.lowered.tasks.size());
+  outcome.seconds = {absl::ToDoubleSeconds(held - start), absl::ToDoubleSeconds(remembered - held),
+                     absl::ToDoubleSeconds(absl::Now() - remembered)};
+  return outcome;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-absl::Status Measure(const std::string& name, int64_t world, const char* separator, bool json) {
-  auto model = model::ResolveModel(name);
-  if (!model.ok()) return model.status();
-  const v1::Recipe recipe = FsdpRecipe(world);
-  ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(recipe, *model, world));
-  ASSIGN_OR_RETURN(const auto cluster, ClusterOf(world));
-  std::vector<double> build, capture, simulate, both;
-  int64_t operators = 0, instructions = 0, bytes = 0;
+void Measure(const Job& job, Rows& rows) {
+  const auto resolved = Value(parallel::ResolvedRecipe::Create(RecipeOf(job), Value(model::ResolveModel(job.model)), job.world));
+  const v1::Cluster cluster = Value(sim::ParseCluster(
+      absl::StrFormat("h100-sxm-80:%dx%d", std::min<int64_t>(job.world, 8), std::max<int64_t>(1, job.world / 8))));
+  std::vector<double> capture, memory, time;
+  Outcome last;
   for (int i = 0; i < kRepeats; ++i) {
-    ASSIGN_OR_RETURN(auto result, CaptureStep(resolved, /*rank=*/0));
-    build.push_back(result.build_seconds);
-    capture.push_back(result.capture_seconds);
-    ASSIGN_OR_RETURN(const auto simulated, Simulate(result.trace, cluster));
-    simulate.push_back(simulated);
-    both.push_back(capture.back() + simulate.back());
-    operators = result.trace.OperatorCount();
-    instructions = result.trace.instructions.size();
-    bytes = result.trace.ResidentBytes();
+    last = Run(resolved, cluster);
+    capture.push_back(last.seconds.capture);
+    memory.push_back(last.seconds.memory);
+    time.push_back(last.seconds.time);
   }
-  const double seconds = Median(capture), per_operator = seconds / operators * 1e6;
-  const double per_instruction = static_cast<double>(bytes) / instructions;
-  if (json) {
-    std::printf(
-        "%s{\"model\": \"%s\", \"world_size\": %lld, \"build_seconds\": %.6f, \"capture_seconds\": %.6f, "
-        "\"simulate_seconds\": %.6f, \"capture_and_simulate_seconds\": %.6f, \"operators\": %lld, "
-        "\"microseconds_per_operator\": %.3f, \"bytes_per_instruction\": %.1f}",
-        separator, name.c_str(), static_cast<long long>(world), Median(build), seconds, Median(simulate), Median(both),
-        static_cast<long long>(operators), per_operator, per_instruction);
-  } else {
-    std::printf(
-        "%-12s world %4lld  build %.3f s  capture %.3f s + simulate %.3f s = %.3f s  %lld operators, %.2f us each to capture; "
-        "%.0f bytes per instruction\n",
-        name.c_str(), static_cast<long long>(world), Median(build), seconds, Median(simulate), Median(both),
-        static_cast<long long>(operators), per_operator, per_instruction);
-  }
-  return absl::OkStatus();
+  const double captured = Median(capture), simulated = Median(memory) + Median(time);
+  rows.Add(
+      absl::StrFormat("\"model\": \"%s\", \"world_size\": %d, \"tp\": %d, \"pp\": %d, \"microbatches\": %d, "
+                      "\"capture_seconds\": %.4f, \"memory_seconds\": %.4f, \"time_seconds\": %.4f, \"operators\": %d, "
+                      "\"instructions\": %d, \"bytes\": %d, \"tasks\": %d, \"tasks_per_second\": %.0f",
+                      job.model, job.world, job.tp, job.pp, job.microbatches, captured, Median(memory), Median(time),
+                      last.operators, last.instructions, last.bytes, last.tasks, static_cast<double>(last.tasks) / Median(time)),
+      absl::StrFormat("%-11s %5d GPUs  TP %d PP %2d  %2d microbatches  capture %6.3f s + simulate %6.3f s  %8d operators, "
+                      "%.2f us each to capture  %8d instructions held, %6.1f MB  %.2f M tasks/s",
+                      job.model, job.world, job.tp, job.pp, job.microbatches, captured, simulated, last.operators,
+                      1e6 * captured / static_cast<double>(last.operators), last.instructions,
+                      static_cast<double>(last.bytes) / 1e6, static_cast<double>(last.tasks) / Median(time) / 1e6));
 }
 
-int Main(std::vector<std::string> arguments) {
+void RunAll(Rows& rows) {
   at::set_num_threads(1);
-  const bool json = !arguments.empty() && arguments[0] == "--json";
-  if (json) arguments.erase(arguments.begin());
-  if (arguments.empty()) arguments = {"llama3-8b", "8", "llama3-70b", "128"};
-  if (json) std::printf("{\"rows\": [");
-  for (size_t i = 0; i + 1 < arguments.size(); i += 2) {
-    const absl::Status status = Measure(arguments[i], std::atoll(arguments[i + 1].c_str()), i == 0 ? "" : ", ", json);
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-      return 1;
-    }
+  for (const Job& job : {Job{"llama3-8b", 8}, Job{"llama3-70b", 128}, Job{"llama3-405b", 16'384, 8, 16, 4},
+                         Job{"llama3-405b", 16'384, 8, 16, 16}, Job{"llama3-405b", 16'384, 8, 16, 64}}) {
+    Measure(job, rows);
   }
-  if (json) std::printf("]}\n");
-  return 0;
 }
 
 }  // namespace
-}  // namespace legoai::sim
+}  // namespace legoai::integration
 
-int main(int argc, char** argv) { return legoai::sim::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  using namespace legoai::integration;
+  return AddRows(argv[0], argc > 1 && std::strcmp(argv[1], "--json") == 0, RunAll);
+}
