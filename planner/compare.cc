@@ -143,8 +143,7 @@ std::string LinkText(const v1::Cluster& cluster, sim::LinkUse use, const sim::Li
                                 ? absl::StrFormat("beside %.3g s of compute that can hide it", compute_seconds)
                                 : "which nothing hides";
   return absl::StrCat(UseName(use), " puts ", DecimalBytes(load.bytes), " a step on each device's ", name, " (",
-                      DecimalBytes(load.bytes_per_second),
-                      "/s reached): ", absl::StrFormat("%.3g s", load.seconds), ", ", hides);
+                      DecimalBytes(load.bytes_per_second), "/s reached): ", absl::StrFormat("%.3g s", load.seconds), ", ", hides);
 }
 
 std::string BubbleText(const v1::Recipe& recipe) {

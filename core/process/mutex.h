@@ -40,8 +40,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Something that holders of a mutex wait for. They look again after every return, in a loop: `while (!ready_) changed_.Wait(lock);`
-// (a predicate would be a function of its own to the checker, which does not know that it holds the mutex).
+// Something that holders of a mutex wait for. They look again after every return, in a loop: `while (!ready_)
+// changed_.Wait(lock);` (a predicate would be a function of its own to the checker, which does not know that it holds the mutex).
 class Condition {
  public:
   void Wait(MutexLock& lock) { condition_.wait(lock.lock_); }

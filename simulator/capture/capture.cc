@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "proto/status.h"
-#include "worker/graph/fake/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
+#include "worker/graph/fake/fake_device.h"
 
 namespace legoai::sim {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/trace/instruction_view.h"
-#include "worker/graph/fake/testing/capture_recorder.h"
 #include "simulator/memory/memory_simulator.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
 #include "worker/model/ops.h"
 
 namespace legoai::sim {

@@ -10,10 +10,10 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "worker/graph/fake/fake_device.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/fake/fake_device.h"
 #include "worker/graph/recorder.h"
 #include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"

@@ -10,11 +10,11 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "worker/graph/fake/testing/capture_recorder.h"
-#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
+#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/model/init.h"
 #include "worker/model/language_model.h"
 

@@ -12,10 +12,10 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "worker/graph/fake/testing/capture_recorder.h"
-#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
+#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/pipeline/stage_runner.h"
 #include "worker/parallel/tensor_parallel.h"

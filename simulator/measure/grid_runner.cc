@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/graph/fake/fake_device.h"
 #include "worker/comm/status_error.h"
+#include "worker/graph/fake/fake_device.h"
 #include "worker/graph/ivalue_constant.h"
 #include "worker/graph/recorder.h"
 

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "simulator/measure/grid_point.h"
 #include "simulator/cost/op_facts.h"
+#include "simulator/measure/grid_point.h"
 
 namespace legoai::sim {
 

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "proto/status.h"
+#include "simulator/cost/op_facts.h"
 #include "simulator/measure/core_processes.h"
 #include "simulator/measure/core_speed.h"
 #include "simulator/measure/eager_overhead.h"
 #include "simulator/measure/replay_plan.h"
 #include "simulator/measure/step_replay.h"
-#include "simulator/cost/op_facts.h"
 
 namespace legoai::sim {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/dtype.pb.h"
 #include "proto/legoai/v1/sim.pb.h"
+#include "simulator/engine/lower_trace.h"
 #include "simulator/measure/core_speed.h"
 #include "simulator/measure/step_replay.h"
-#include "simulator/engine/lower_trace.h"
 
 namespace legoai::sim {
 

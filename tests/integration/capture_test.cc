@@ -8,10 +8,10 @@
 
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
-#include "worker/graph/fake/testing/same_bits.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/fake/testing/same_bits.h"
 
 namespace legoai::integration {
 namespace {

@@ -259,7 +259,8 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts,
                          ::testing::Values(Mesh{}, Mesh{.dp_replicate = 2}, Mesh{.dp_shard = 2}, Mesh{.dp_shard = 3},
                                            Mesh{.dp_shard = 4}, Mesh{.dp_replicate = 2, .dp_shard = 2}),
                          [](const auto& info) {
-                           return "replicate" + std::to_string(info.param.dp_replicate) + "shard" + std::to_string(info.param.dp_shard);
+                           return "replicate" + std::to_string(info.param.dp_replicate) + "shard" +
+                                  std::to_string(info.param.dp_shard);
                          });
 
 TEST(DataParallel, PartialGradientsAreSummedFirst) {

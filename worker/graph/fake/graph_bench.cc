@@ -14,8 +14,8 @@
 #include <cstring>
 #include <functional>
 
-#include "worker/graph/fake/fake_device.h"
 #include "worker/graph/executor.h"
+#include "worker/graph/fake/fake_device.h"
 #include "worker/graph/recorder.h"
 
 namespace legoai::sim {
