@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "worker/model/module.h"
 
@@ -17,6 +18,9 @@ struct StepContext {
   at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
   bool training = true;
   int64_t first_position = 0;  // of the tokens that are given, in their sequence
+  // What layers add to the loss beside what they pass on, fp32 [] each. Whoever runs the forward takes them and begins the
+  // backward at them too; they are no part of the loss that is told.
+  std::vector<at::Tensor> auxiliary_losses;
 
   // Tables made once by LanguageModel::CreateBuffers, in the compute dtype; undefined where a model has none.
   at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama.h

@@ -41,7 +41,9 @@ class Frame {
         context_(context),
         context_then_(context),
         dispatch_keys_(c10::impl::tls_local_dispatch_key_set()),
-        module_(module) {}
+        module_(module) {
+    context_then_.auxiliary_losses.clear();  // they hold graphs, and recomputation adds them once more
+  }
 
   std::shared_ptr<Slot> NewSlot() {
     auto slot = std::make_shared<Slot>();

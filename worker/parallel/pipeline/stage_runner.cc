@@ -95,6 +95,7 @@ void StageRunner::Forward(int64_t microbatch) {
   // What checkpointing runs again in backward keeps this context (activation_checkpoint.cc).
   model_->context().rng = inputs_->rng;
   model_->context().samples = Rows(inputs_->samples, microbatch, options_.microbatches);
+  model_->context().auxiliary_losses.clear();
   Microbatch& current = microbatches_[microbatch];
   Tensor output = (*model_)(first() ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
   if (last()) {
@@ -104,6 +105,10 @@ void StageRunner::Forward(int64_t microbatch) {
   }
   if (at::GradMode::is_enabled()) {
     current.root = torch::autograd::impl::gradient_edge(output);
+    for (const Tensor& loss : std::exchange(model_->context().auxiliary_losses, {})) {
+      TORCH_CHECK(loss.dim() == 0 && loss.scalar_type() == at::kFloat, "an auxiliary loss is ", loss.dtype(), " ", loss.sizes());
+      current.auxiliary_roots.push_back(torch::autograd::impl::gradient_edge(loss));
+    }
   } else {
     current.input.reset();
   }
@@ -115,8 +120,15 @@ void StageRunner::Backward(const LoweredAction& action) {
   Microbatch& current = microbatches_[action.microbatch];
   Tensor gradient = last() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
   // The edge, not the output, is the root, so the output could go once it was sent. No graph is kept.
-  torch::autograd::Engine::get_default_engine().execute({std::move(current.root)}, {std::move(gradient)}, /*keep_graph=*/false,
-                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  torch::autograd::edge_list roots = {std::move(current.root)};
+  std::vector<Tensor> gradients = {std::move(gradient)};
+  for (torch::autograd::Edge& auxiliary : current.auxiliary_roots) {
+    roots.push_back(std::move(auxiliary));
+    gradients.push_back(at::ones({}, loss_sum_.options()));
+  }
+  torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true);
+  current.auxiliary_roots.clear();
   if (action.reduce_gradients && hooks_.after_last_backward) hooks_.after_last_backward();
 }
 

@@ -59,9 +59,10 @@ class StageRunner {
 
  private:
   struct Microbatch {
-    at::Tensor input, output;      // at the open ends
-    at::Tensor received_gradient;  // of the output
-    torch::autograd::Edge root;    // where its backward begins
+    at::Tensor input, output;                            // at the open ends
+    at::Tensor received_gradient;                        // of the output
+    torch::autograd::Edge root;                          // where its backward begins
+    std::vector<torch::autograd::Edge> auxiliary_roots;  // and of StepContext::auxiliary_losses
   };
 
   at::Tensor Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs);

@@ -2,12 +2,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "core/trace/annotation.h"
 #include "worker/comm/testing/process_group_test_util.h"
@@ -153,6 +158,44 @@ TEST(PipelineHooks, SayWhichBackwardReducesAndWhatRunsNow) {
     stage.runner->Run(stage.inputs);
     EXPECT_EQ(calls, (std::vector<std::string>{"B0", "B1", "B2!", "end"}));
     EXPECT_EQ(graph::CurrentAnnotation().action, -1);
+    return std::string();
+  });
+}
+
+// Each block adds the mean square of what it gives, as a router would.
+void AddAuxiliaryLosses(model::LanguageModel* model) {
+  for (model::Layer& layer : model->layers()) {
+    if (layer.kind != model::Layer::Kind::kBlock) continue;
+    layer.module->Intercept([model](const Tensor& input, const model::ForwardFunction& next) {
+      const Tensor output = next(input);
+      model->context().auxiliary_losses.push_back(at::mul(at::mul(output, output).mean(), 0.01));
+      return output;
+    });
+  }
+}
+
+TEST(PipelineAuxiliaryLosses, HaveTheirGradientsOnEveryStage) {
+  const Case c{2, 3, v1::ONE_F_ONE_B};
+  RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
+    Stage plain({1, c.microbatches, c.schedule}, 0), whole({1, c.microbatches, c.schedule}, 0), part(c, rank);
+    AddAuxiliaryLosses(whole.model.get());
+    AddAuxiliaryLosses(part.model.get());
+    plain.runner->Run(plain.inputs);
+    const Tensor loss = whole.runner->Run(whole.inputs);
+    const Tensor of_part = part.runner->Run(part.inputs);
+    if (rank + 1 == c.stages) {
+      EXPECT_EQ(of_part.item<float>(), loss.item<float>()) << "what is told has no auxiliary loss";
+    }
+    std::map<std::string, Tensor> expected, without;
+    for (model::Parameter* parameter : whole.model->Parameters()) expected[parameter->name()] = parameter->value.grad();
+    for (model::Parameter* parameter : plain.model->Parameters()) without[parameter->name()] = parameter->value.grad();
+    for (model::Parameter* parameter : part.model->Parameters()) {
+      const Tensor& gradient = parameter->value.grad();
+      EXPECT_TRUE(at::allclose(gradient, expected.at(parameter->name()), 1e-5, 1e-7)) << parameter->name();
+      const bool behind = parameter->name() == "model.norm.weight" || parameter->name() == "lm_head.weight";
+      EXPECT_EQ(at::equal(gradient, without.at(parameter->name())), behind) << parameter->name();
+    }
+    EXPECT_TRUE(part.model->context().auxiliary_losses.empty());
     return std::string();
   });
 }
