@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/recipe/chunks.h"
 #include "planner/order.h"
 
 namespace legoai::planner {
@@ -83,9 +84,12 @@ std::string FasterLink(const v1::PlanRequest& request, const SimulatedRecipe& wi
                       " they would be equal");
 }
 
-// GPipe keeps all microbatches in memory: a larger batch is no way out for it.
+// GPipe and looped BFS keep all microbatches in memory: a larger batch is no way out for them.
 std::string LargerBatch(const v1::PlanRequest& request, const SimulatedRecipe& winner, const SimulatedRecipe& other) {
-  if (other.survivor->recipe.parallelism().pipeline_parallel_schedule() == v1::GPIPE) return "";
+  if (other.survivor->recipe.parallelism().pipeline_parallel_schedule() == v1::GPIPE ||
+      other.survivor->recipe.parallelism().pipeline_parallel_schedule() == v1::LOOPED_BFS) {
+    return "";
+  }
   for (int64_t times = 2; times <= kLargestBatch; times *= 2) {
     const auto ratio = RatioAfter(request, winner, other, [times](v1::PlanRequest* changed, v1::Recipe* recipe) {
       changed->set_global_batch(times * changed->global_batch());
@@ -113,7 +117,7 @@ std::string CommunicationCause(const v1::PlanRequest& request, const SimulatedRe
 }
 
 std::string BubbleCause(const v1::PlanRequest& request, const SimulatedRecipe& winner, const SimulatedRecipe& other) {
-  const std::string bubble = BubbleText(other.estimate->recipe());
+  const std::string bubble = BubbleText(other.estimate->recipe(), request.model().num_hidden_layers());
   return bubble.empty() ? "" : absl::StrCat(": ", bubble, LargerBatch(request, winner, other));
 }
 
@@ -146,11 +150,15 @@ std::string LinkText(const v1::Cluster& cluster, sim::LinkUse use, const sim::Li
                       DecimalBytes(load.bytes_per_second), "/s reached): ", absl::StrFormat("%.3g s", load.seconds), ", ", hides);
 }
 
-std::string BubbleText(const v1::Recipe& recipe) {
+std::string BubbleText(const v1::Recipe& recipe, int64_t layers) {
   const int64_t stages = recipe.parallelism().pipeline_parallel_degree(), microbatches = Microbatches(recipe);
   if (stages <= 1 || microbatches < 1) return "";
-  const double share = static_cast<double>(stages - 1) / static_cast<double>(microbatches);
-  return absl::StrCat("(p - 1) / m = ", stages - 1, " / ", microbatches, ", ", PercentText(share), " of a stage's work");
+  const int64_t locals = parallel::ChunkCount(recipe.parallelism(), layers) / stages;
+  const std::string share = PercentText(static_cast<double>(stages - 1) / static_cast<double>(locals * microbatches));
+  if (locals > 1) {
+    return absl::StrCat("(p - 1) / (v m) = ", stages - 1, " / (", locals, " x ", microbatches, "), ", share, " of a stage's work");
+  }
+  return absl::StrCat("(p - 1) / m = ", stages - 1, " / ", microbatches, ", ", share, " of a stage's work");
 }
 
 std::string CauseText(const v1::PlanRequest& request, const SimulatedRecipe& winner, const SimulatedRecipe& other) {

@@ -15,8 +15,9 @@ std::string StepTimeText(double ratio);
 // "sharding puts 112 GB a step on each device's nvlink4 (360 GB/s): 0.311 s, beside 6.2 s of compute that can hide it"
 std::string LinkText(const v1::Cluster& cluster, sim::LinkUse use, const sim::LinkLoad& load, double compute_seconds);
 
-// "(p - 1) / m = 7 / 64, 11 % of the stages' work"; empty without a pipeline.
-std::string BubbleText(const v1::Recipe& recipe);
+// "(p - 1) / m = 7 / 64, 11 % of a stage's work"; "(p - 1) / (v m) = 7 / (2 x 64), ..." with v chunks a rank; empty without a
+// pipeline. `layers`: the model's.
+std::string BubbleText(const v1::Recipe& recipe, int64_t layers);
 
 // The part of the step that makes most of the difference, its cause, and what would have to change for `other` to be as fast:
 // ", mostly exposed communication (+0.5 s): ...". Empty where the two are near ties, or no part is longer.

@@ -42,9 +42,13 @@ TEST(StepTimeText, NoRatioGivesZeroOrHundredsOfPercent) {
 }
 
 TEST(BubbleText, IsStagesLessOneOverMicrobatches) {
-  EXPECT_EQ(BubbleText(MakePipeline(4)), "(p - 1) / m = 3 / 16, 19 % of a stage's work");
-  EXPECT_EQ(BubbleText(MakePipeline(2)), "(p - 1) / m = 1 / 8, 12 % of a stage's work");
-  EXPECT_EQ(BubbleText(MakeRecipe(1, v1::AC_NONE)), "");
+  EXPECT_EQ(BubbleText(MakePipeline(4), 32), "(p - 1) / m = 3 / 16, 19 % of a stage's work");
+  EXPECT_EQ(BubbleText(MakePipeline(2), 32), "(p - 1) / m = 1 / 8, 12 % of a stage's work");
+  EXPECT_EQ(BubbleText(MakeRecipe(1, v1::AC_NONE), 32), "");
+  v1::Recipe looped = MakePipeline(4);
+  looped.mutable_parallelism()->set_pipeline_parallel_schedule(v1::INTERLEAVED_1F1B);
+  looped.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(2);
+  EXPECT_EQ(BubbleText(looped, 32), "(p - 1) / (v m) = 3 / (4 x 16), 5 % of a stage's work");
 }
 
 TEST(CauseText, NamesTheLinkItsBytesAndWhatHidesThem) {

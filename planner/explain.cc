@@ -13,6 +13,7 @@
 #include "planner/explain_none.h"
 #include "planner/headroom.h"
 #include "planner/order.h"
+#include "proto/enum_text.h"
 #include "proto/quantity_text.h"
 
 namespace legoai::planner {
@@ -98,7 +99,7 @@ class Explainer {
                                winner_.estimate->breakdown().compute_seconds()));
     }
     if (!text.empty()) text += ".";
-    const std::string bubble = BubbleText(winner_.estimate->recipe());
+    const std::string bubble = BubbleText(winner_.estimate->recipe(), facts_.request->model().num_hidden_layers());
     return bubble.empty() ? text : absl::StrCat(text, "\n- Its bubble: ", bubble, ".");
   }
 
@@ -297,9 +298,11 @@ std::string Summarize(const v1::Recipe& recipe) {
   degree("shard", p.data_parallel_shard_degree());
   degree("tp", p.tensor_parallel_degree());
   if (p.pipeline_parallel_degree() > 1) {
-    parts.push_back(absl::StrCat(p.pipeline_parallel_schedule() == v1::GPIPE ? "GPipe" : "1F1B", " over ",
-                                 p.pipeline_parallel_degree(), " stages with microbatches of ",
-                                 p.pipeline_parallel_microbatch_size()));
+    const std::string chunks = p.has_pipeline_parallel_layers_per_stage()
+                                   ? absl::StrCat(", ", p.pipeline_parallel_layers_per_stage(), " layers a chunk,")
+                                   : "";
+    parts.push_back(absl::StrCat(EnumText(p.pipeline_parallel_schedule()), " over ", p.pipeline_parallel_degree(), " stages",
+                                 chunks, " with microbatches of ", p.pipeline_parallel_microbatch_size()));
   }
   const int64_t per_pass =
       recipe.training().local_batch_size() * p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();

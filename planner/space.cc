@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "core/recipe/chunks.h"
+
 namespace legoai::planner {
 namespace {
+
+constexpr int64_t kMostChunks = 8;  // of a rank
 
 // Ascending.
 std::vector<int64_t> Divisors(int64_t number) {
@@ -17,8 +21,39 @@ std::vector<int64_t> Divisors(int64_t number) {
   return divisors;
 }
 
+struct Order {
+  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  int64_t layers_per_chunk = 0;  // 0: not said
+};
+
+// The schedules of a pipeline of so many ranks. Chunks are said by their layers, so not every number of them can be; where the base
+// says these, they are the same for all.
+std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
+  v1::Parallelism p = request.base().parallelism();
+  const int64_t given = p.pipeline_parallel_layers_per_stage();
+  std::vector<Order> orders = {{v1::ONE_F_ONE_B, given}};
+  if (ranks == 1) return orders;
+  orders.push_back({v1::GPIPE, given});
+  if (given > 0) {
+    orders.insert(orders.end(), {{v1::INTERLEAVED_1F1B, given}, {v1::LOOPED_BFS, given}});
+    return orders;
+  }
+  p.set_pipeline_parallel_degree(ranks);
+  const int64_t layers = request.model().num_hidden_layers();
+  const int64_t even = layers + p.pipeline_parallel_first_stage_less_layers() + p.pipeline_parallel_last_stage_less_layers();
+  for (int64_t locals = 2; locals <= kMostChunks && ranks <= even / locals; ++locals) {
+    p.set_pipeline_parallel_layers_per_stage((even + ranks * locals - 1) / (ranks * locals));
+    if (parallel::ChunkCount(p, layers) != ranks * locals) continue;
+    for (const auto schedule : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS}) {
+      orders.push_back({schedule, p.pipeline_parallel_layers_per_stage()});
+    }
+  }
+  return orders;
+}
+
 // Local batch and microbatch of each degree split; shares that do not come out even are left to the legality rules.
-void AppendBatches(const v1::PlanRequest& request, Candidate candidate, std::vector<Candidate>* out) {
+void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& orders, Candidate candidate,
+                   std::vector<Candidate>* out) {
   const int64_t ranks = candidate.replicate * candidate.shard;
   const int64_t share = std::max<int64_t>(request.global_batch() / ranks, 1);
   for (int64_t size : Divisors(share)) {
@@ -28,11 +63,11 @@ void AppendBatches(const v1::PlanRequest& request, Candidate candidate, std::vec
       for (auto precision : {v1::BFLOAT16, v1::FLOAT32}) {
         candidate.checkpointing = checkpointing;
         candidate.precision = precision;
-        candidate.schedule = v1::ONE_F_ONE_B;
-        out->push_back(candidate);
-        if (candidate.pipeline == 1) continue;
-        candidate.schedule = v1::GPIPE;
-        out->push_back(candidate);
+        for (const Order& order : orders) {
+          candidate.schedule = order.schedule;
+          candidate.layers_per_chunk = order.layers_per_chunk;
+          out->push_back(candidate);
+        }
       }
     }
   }
@@ -43,6 +78,7 @@ void AppendBatches(const v1::PlanRequest& request, Candidate candidate, std::vec
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size) {
   std::vector<Candidate> candidates;
   for (int64_t pipeline : Divisors(world_size)) {
+    const std::vector<Order> orders = Orders(request, pipeline);
     for (int64_t tensor : Divisors(world_size / pipeline)) {
       for (int64_t shard : Divisors(world_size / pipeline / tensor)) {
         Candidate candidate;
@@ -50,7 +86,7 @@ std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_s
         candidate.tensor = tensor;
         candidate.shard = shard;
         candidate.replicate = world_size / pipeline / tensor / shard;
-        AppendBatches(request, candidate, &candidates);
+        AppendBatches(request, orders, candidate, &candidates);
       }
     }
   }
@@ -71,6 +107,8 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->set_pipeline_parallel_degree(candidate.pipeline);
   parallelism->set_pipeline_parallel_microbatch_size(candidate.pipeline > 1 ? candidate.microbatch : 1);
   parallelism->set_pipeline_parallel_schedule(candidate.schedule);
+  parallelism->clear_pipeline_parallel_layers_per_stage();
+  if (candidate.layers_per_chunk > 0) parallelism->set_pipeline_parallel_layers_per_stage(candidate.layers_per_chunk);
   recipe.mutable_activation_checkpoint()->set_mode(candidate.checkpointing);
   return recipe;
 }

@@ -1,4 +1,4 @@
-// The space of recipes: replicate x shard x tensor x pipeline (schedule, microbatch) x local batch x checkpointing x precision
+// The space of recipes: replicate x shard x tensor x pipeline (schedule, chunks, microbatch) x local batch x checkpointing x precision
 // Torch-free, pure.
 #pragma once
 
@@ -14,13 +14,15 @@ namespace legoai::planner {
 struct Candidate {
   int64_t replicate = 1, shard = 1, tensor = 1, pipeline = 1;
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  int64_t layers_per_chunk = 0;  // 0: not said
   int64_t local_batch = 1, microbatch = 1;
   v1::ActivationCheckpointMode checkpointing = v1::AC_NONE;
   v1::DType precision = v1::BFLOAT16;
 };
 
 // Every combination of divisors of the world, in a fixed order. Without a pipeline the local batch runs over the divisors of a
-// rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches.
+// rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches, and schedules that loop
+// have 2 to 8 chunks a rank, as many as the model's layers can be cut into.
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size);
 
 // The base recipe with the candidate's decisions set.

@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/recipe/chunks.h"
 #include "core/recipe/recipe.h"
+#include "core/schedule/schedule.h"
+#include "proto/enum_text.h"
 #include "proto/errors.h"
 
 namespace legoai::parallel {
@@ -126,13 +129,63 @@ Broken SequenceWithinPositions(const Candidate& c) {
 Broken PpAtMostLayers(const Candidate& c) {
   if (c.layout.mesh.pp <= c.model.num_hidden_layers()) return {};
   return Fault(kPp, c.layout.mesh.pp,
-               absl::StrCat("must be at most the model's ", c.model.num_hidden_layers(), " layers: each stage has one at least"));
+               absl::StrCat("must be at most the model's ", c.model.num_hidden_layers(), " layers: each rank has one at least"));
 }
 
 Broken PpWithUntiedEmbeddings(const Candidate& c) {
   if (c.layout.mesh.pp == 1 || !c.model.tie_word_embeddings()) return {};
   return Fault(kPp, c.layout.mesh.pp,
                "must be 1: the model ties its embedding to its head, which would lie on the first and the last stage");
+}
+
+// What a rule of chunks would say with another value of its key; the values that break none.
+using SetKey = void (v1::Parallelism::*)(int64_t);
+std::vector<int64_t> ValuesThatFit(const Candidate& c, SetKey set, int64_t from, int64_t to) {
+  std::vector<int64_t> values;
+  v1::Parallelism p = c.recipe.parallelism();
+  for (int64_t value = from; value <= to; ++value) {
+    (p.*set)(value);
+    const int64_t layers = c.model.num_hidden_layers();
+    if (SchedulePlaces(p, ChunkCount(p, layers)) && EveryChunkHasLayers(p, layers)) values.push_back(value);
+  }
+  return values;
+}
+
+std::string ScheduleText(const Candidate& c) { return EnumText(c.recipe.parallelism().pipeline_parallel_schedule()); }
+
+Broken PpSchedulePlacesChunks(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  const int64_t layers = c.model.num_hidden_layers(), chunks = ChunkCount(p, layers);
+  if (SchedulePlaces(p, chunks)) return {};
+  const std::vector<int64_t> fit = ValuesThatFit(c, &v1::Parallelism::set_pipeline_parallel_layers_per_stage, 1, layers);
+  const std::string needs = Loops(p.pipeline_parallel_schedule()) ? "several chunks on each" : "one chunk on each";
+  return Fault("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(),
+               absl::StrCat("cuts the model's ", layers, " layers into ", chunks, chunks == 1 ? " chunk" : " chunks", ", and ",
+                            ScheduleText(c), " needs ", needs, " of the ", c.layout.mesh.pp, " pipeline ranks: ",
+                            fit.empty() ? "leave it out" : absl::StrCat("use one of ", absl::StrJoin(fit, ", "))));
+}
+
+Broken PpChunksHaveLayers(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  const int64_t layers = c.model.num_hidden_layers(), chunks = ChunkCount(p, layers);
+  if (EveryChunkHasLayers(p, layers)) return {};
+  if (layers + p.pipeline_parallel_first_stage_less_layers() + p.pipeline_parallel_last_stage_less_layers() < chunks) {
+    return Fault(kPp, c.layout.mesh.pp,
+                 absl::StrCat("makes ", chunks, " chunks with ", ScheduleText(c), ", and the model has ", layers,
+                              " layers, one for each at least: use ", std::max<int64_t>(1, layers / (chunks / c.layout.mesh.pp)),
+                              " or less"));
+  }
+  const auto [first, last] = LayersOfChunk(p, layers, 0);
+  const bool at_first = last <= first;
+  const int64_t value = at_first ? p.pipeline_parallel_first_stage_less_layers() : p.pipeline_parallel_last_stage_less_layers();
+  const SetKey set = at_first ? &v1::Parallelism::set_pipeline_parallel_first_stage_less_layers
+                              : &v1::Parallelism::set_pipeline_parallel_last_stage_less_layers;
+  const std::vector<int64_t> fit = ValuesThatFit(c, set, 0, std::min(value, layers));
+  return Fault(at_first ? "parallelism.pipeline_parallel_first_stage_less_layers"
+                        : "parallelism.pipeline_parallel_last_stage_less_layers",
+               value,
+               absl::StrCat("leaves the ", at_first ? "first" : "last", " of ", chunks, " chunks no layer: use ",
+                            fit.empty() ? "0, and fewer for the other end" : absl::StrCat(fit.back(), " or less")));
 }
 
 // A microbatch would gather each stage's parameters anew.
@@ -170,6 +223,8 @@ const std::vector<Rule>& Rules() {
       {"sequence_within_positions", SequenceWithinPositions},
       {"pp_with_untied_embeddings", PpWithUntiedEmbeddings},
       {"pp_at_most_layers", PpAtMostLayers},
+      {"pp_schedule_places_chunks", PpSchedulePlacesChunks},
+      {"pp_chunks_have_layers", PpChunksHaveLayers},
       {"pp_without_reshard", PpWithoutReshard},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},

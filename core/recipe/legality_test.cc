@@ -171,6 +171,58 @@ TEST(FirstViolation, PpAtMostLayers) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 1, 6), SmallLlama(), 6), "legal");
 }
 
+v1::Recipe Looped(int64_t ranks, int64_t layers_per_stage = 0) {
+  v1::Recipe recipe = Degrees(1, 1, 1, ranks);
+  recipe.mutable_parallelism()->set_pipeline_parallel_schedule(v1::INTERLEAVED_1F1B);
+  if (layers_per_stage > 0) recipe.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(layers_per_stage);
+  return recipe;
+}
+
+// SmallLlama has six layers.
+TEST(FirstViolation, PpSchedulePlacesChunks) {
+  EXPECT_EQ(Verdict(Looped(2), SmallLlama(), 2), "legal");
+  EXPECT_EQ(Verdict(Looped(2, 1), SmallLlama(), 2), "legal");
+  const auto two = BrokenRule(Looped(2, 2), SmallLlama(), 2);
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->rule, "pp_schedule_places_chunks");
+  EXPECT_EQ(two->field, "parallelism.pipeline_parallel_layers_per_stage");
+  EXPECT_EQ(two->remedy,
+            "cuts the model's 6 layers into 3 chunks, and Interleaved1F1B needs several chunks on each of the 2 pipeline ranks: use "
+            "one of 1");
+  v1::Recipe one = Degrees(1, 1, 1, 2);
+  one.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(2);
+  const auto broken = BrokenRule(one, SmallLlama(), 2);
+  ASSERT_TRUE(broken);
+  EXPECT_EQ(broken->remedy,
+            "cuts the model's 6 layers into 3 chunks, and 1F1B needs one chunk on each of the 2 pipeline ranks: use one of 3, 4, 5");
+  one.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(0);
+  EXPECT_EQ(Verdict(one, SmallLlama(), 2), "keys_in_range: parallelism.pipeline_parallel_layers_per_stage = 0");
+}
+
+TEST(FirstViolation, PpChunksHaveLayers) {
+  const auto looped = BrokenRule(Looped(4), SmallLlama(), 4);
+  ASSERT_TRUE(looped);
+  EXPECT_EQ(looped->rule, "pp_chunks_have_layers");
+  EXPECT_EQ(looped->field, "parallelism.pipeline_parallel_degree");
+  EXPECT_EQ(looped->remedy,
+            "makes 8 chunks with Interleaved1F1B, and the model has 6 layers, one for each at least: use 3 or less");
+  v1::Recipe recipe = Degrees(1, 1, 1, 2);
+  recipe.mutable_parallelism()->set_pipeline_parallel_first_stage_less_layers(6);
+  const auto first = BrokenRule(recipe, SmallLlama(), 2);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->field, "parallelism.pipeline_parallel_first_stage_less_layers");
+  EXPECT_EQ(first->remedy, "leaves the first of 2 chunks no layer: use 5 or less");
+  recipe.mutable_parallelism()->set_pipeline_parallel_first_stage_less_layers(5);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+  recipe.mutable_parallelism()->set_pipeline_parallel_first_stage_less_layers(-1);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "keys_in_range: parallelism.pipeline_parallel_first_stage_less_layers = -1");
+  recipe = Looped(2);
+  recipe.mutable_parallelism()->set_pipeline_parallel_last_stage_less_layers(1000);
+  const auto last = BrokenRule(recipe, SmallLlama(), 2);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->field, "parallelism.pipeline_parallel_last_stage_less_layers");
+}
+
 TEST(FirstViolation, PpWithUntiedEmbeddings) {
   v1::Model model = SmallLlama();
   model.set_tie_word_embeddings(true);

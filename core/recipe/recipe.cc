@@ -104,6 +104,11 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->Whole("parallelism.tensor_parallel_degree", p.tensor_parallel_degree(), 1);
   check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);
   check->Whole("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size(), 1);
+  if (p.has_pipeline_parallel_layers_per_stage()) {
+    check->Whole("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(), 1);
+  }
+  check->Whole("parallelism.pipeline_parallel_first_stage_less_layers", p.pipeline_parallel_first_stage_less_layers(), 0);
+  check->Whole("parallelism.pipeline_parallel_last_stage_less_layers", p.pipeline_parallel_last_stage_less_layers(), 0);
 }
 
 void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Checker* check) {

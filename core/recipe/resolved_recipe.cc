@@ -1,7 +1,6 @@
 #include "core/recipe/resolved_recipe.h"
 
-#include <algorithm>
-
+#include "core/recipe/chunks.h"
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
 
@@ -22,6 +21,7 @@ absl::StatusOr<ResolvedRecipe> ResolvedRecipe::Create(v1::Recipe recipe, const v
   resolved.recipe_ = std::move(recipe);
   resolved.model_ = model;
   resolved.mesh_ = layout.mesh;
+  resolved.chunks_ = ChunkCount(resolved.recipe_.parallelism(), model.num_hidden_layers());
   return resolved;
 }
 
@@ -36,10 +36,8 @@ bool ResolvedRecipe::reshard_after_forward() const {
   return policy == v1::RESHARD_ALWAYS || (policy == v1::RESHARD_DEFAULT && mesh_.pp == 1);
 }
 
-std::pair<int64_t, int64_t> ResolvedRecipe::LayersOf(int64_t stage) const {
-  const int64_t layers = model_.num_hidden_layers(), each = layers / mesh_.pp, more = layers % mesh_.pp;
-  const auto first = [&](int64_t s) { return s * each + std::min(s, more); };
-  return {first(stage), first(stage + 1)};
+std::pair<int64_t, int64_t> ResolvedRecipe::LayersOf(int64_t chunk) const {
+  return LayersOfChunk(recipe_.parallelism(), model_.num_hidden_layers(), chunk);
 }
 
 }  // namespace legoai::parallel

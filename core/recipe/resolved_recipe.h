@@ -41,15 +41,17 @@ class ResolvedRecipe {
   bool loss_parallel() const;  // the loss is computed on shards of the vocabulary
   // Parameters are freed between forward and backward. Policy "default": without a pipeline. Matters where dp_shard is above 1.
   bool reshard_after_forward() const;
-  // The blocks [first, last) of a pipeline stage. Counts differ by one at most; the first stages get one more, as the last one
-  // has the head.
-  std::pair<int64_t, int64_t> LayersOf(int64_t stage) const;
+  // Of the pipeline (core/schedule/schedule.h): one without a pipeline.
+  int64_t chunks() const { return chunks_; }
+  // The blocks [first, last) of a chunk.
+  std::pair<int64_t, int64_t> LayersOf(int64_t chunk) const;
 
  private:
   ResolvedRecipe() = default;
   v1::Recipe recipe_;
   v1::Model model_;
   mesh::Mesh mesh_;
+  int64_t chunks_ = 1;
 };
 
 }  // namespace legoai::parallel

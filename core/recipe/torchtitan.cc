@@ -11,7 +11,8 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kEvenStages[] = "remove it: the layers are dealt out evenly to the stages";
+constexpr char kEvenStages[] =
+    "remove it: the layers are dealt out evenly, parallelism.pipeline_parallel_layers_per_stage says how many a chunk has";
 constexpr char kSelective[] = "remove it: selective checkpointing is not supported yet, mode is \"none\" or \"full\"";
 constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
@@ -44,11 +45,8 @@ constexpr TorchTitanKey kKeys[] = {
     {"lr_scheduler.total_steps", "remove it: the rate decays until training.steps"},
     {"parallelism.enable_compiled_autograd", kNothingCompiled},
     {"parallelism.pipeline_parallel_split_points", kEvenStages},
-    {"parallelism.pipeline_parallel_layers_per_stage", kEvenStages},
-    {"parallelism.pipeline_parallel_first_stage_less_layers", kEvenStages},
-    {"parallelism.pipeline_parallel_last_stage_less_layers", kEvenStages},
     {"parallelism.module_fqns_per_model_part", kEvenStages},
-    {"parallelism.pipeline_parallel_schedule_csv", "remove it: parallelism.pipeline_parallel_schedule is GPipe or 1F1B"},
+    {"parallelism.pipeline_parallel_schedule_csv", "remove it: parallelism.pipeline_parallel_schedule names one of the known schedules"},
     {"parallelism.context_parallel_rotate_method", kContext},
     {"parallelism.context_parallel_load_balancer", kContext},
     {"parallelism.expert_tensor_parallel_degree", kExpert},

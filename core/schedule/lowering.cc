@@ -1,9 +1,14 @@
 #include "core/schedule/lowering.h"
 
+#include <algorithm>
 #include <array>
+#include <compare>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,53 +19,127 @@ namespace {
 
 using Kind = LoweredAction::Kind;
 
-// Appends lowered actions of one rank.
-class Lowering {
+bool IsForward(const Action& action) { return action.kind == Action::Kind::kForward; }
+Link ReceiveLink(bool forward) { return forward ? Link::kReceivePrevious : Link::kReceiveNext; }
+Link SendLink(bool forward) { return forward ? Link::kSendNext : Link::kSendPrevious; }
+
+// The channel of activations is 0, that of their gradients 1. kSendNext meets the neighbour's kReceivePrevious on one, kSendPrevious
+// and kReceiveNext on the other.
+int ChannelOf(bool forward) { return forward ? 0 : 1; }
+int ChannelOf(Link link) { return link == Link::kSendNext || link == Link::kReceivePrevious ? 0 : 1; }
+
+// Where a message stands in the order of all. It is named by the action that makes it.
+struct Place {
+  int64_t time = 0;
+  int channel = 0;
+  int64_t downstream = 0;  // how far along its direction
+  int32_t microbatch = 0;
+  auto operator<=>(const Place&) const = default;
+};
+
+Place PlaceOf(const Action& action, int64_t time) {
+  return {time, ChannelOf(IsForward(action)), IsForward(action) ? action.chunk : -int64_t{action.chunk}, action.microbatch};
+}
+
+// One message that a rank receives: the chunk of this rank that it is for.
+struct Incoming {
+  Place place;
+  int32_t chunk = 0, microbatch = 0;
+};
+
+// Lowers the actions of one rank.
+class RankLowering {
  public:
-  Lowering(const std::vector<Action>& actions, int64_t rank, int64_t ranks)
-      : actions_(actions), first_(rank == 0), last_(rank + 1 == ranks) {}
+  RankLowering(const Schedule& schedule, const std::vector<std::vector<int64_t>>& times, int64_t rank)
+      : schedule_(schedule), actions_(schedule.ranks[rank]), times_(times[rank]) {
+    for (size_t i = 0; i < actions_.size(); ++i) {
+      if (!IsForward(actions_[i])) last_backward_[actions_[i].chunk] = i;
+    }
+    const int64_t ranks = schedule.ranks.size();
+    if (ranks == 1) return;
+    for (const bool forward : {true, false}) {
+      const int64_t source = (rank + (forward ? ranks - 1 : 1)) % ranks;
+      for (size_t i = 0; i < schedule.ranks[source].size(); ++i) {
+        const Action& action = schedule.ranks[source][i];
+        if (IsForward(action) != forward || !Sends(action)) continue;
+        const Incoming message{PlaceOf(action, times[source][i]), action.chunk + (forward ? 1 : -1), action.microbatch};
+        incoming_[ChannelOf(forward)].push_back(message);
+        operands_[{ChannelOf(forward), message.chunk, message.microbatch}] = message.place;
+      }
+    }
+  }
 
   std::vector<LoweredAction> Run() {
-    if (!actions_.empty()) PostReceive(actions_[0]);
     for (size_t i = 0; i < actions_.size(); ++i) {
-      if (Receives(actions_[i])) Add(Kind::kWait, actions_[i], ReceiveLink(actions_[i]));
-      if (i + 1 < actions_.size()) PostReceive(actions_[i + 1]);
-      // The last action of a training step is a backward: every forward has one after it.
-      Compute(actions_[i], i + 1 == actions_.size());
+      const Action& action = actions_[i];
+      if (Receives(action)) {
+        const Place operand = OperandOf(action);
+        PostBefore(operand);
+        PostThrough(operand);
+        Add(Kind::kWait, action.chunk, action.microbatch, ReceiveLink(IsForward(action)));
+      }
+      const Place made = PlaceOf(action, times_[i]);
+      PostBefore(made);
+      if (i + 1 < actions_.size()) PostAhead(actions_[i + 1], action, made);
+      Compute(i);
     }
-    for (Link link : {Link::kSendNext, Link::kSendPrevious}) WaitForSend(link);
+    for (const Link link : {Link::kSendNext, Link::kSendPrevious}) WaitForSend(link);
     return std::move(lowered_);
   }
 
  private:
-  static bool IsForward(const Action& action) { return action.kind == Action::Kind::kForward; }
-  bool Receives(const Action& action) const { return IsForward(action) ? !first_ : !last_; }
-  bool Sends(const Action& action) const { return IsForward(action) ? !last_ : !first_; }
-  static Link ReceiveLink(const Action& action) { return IsForward(action) ? Link::kReceivePrevious : Link::kReceiveNext; }
-  static Link SendLink(const Action& action) { return IsForward(action) ? Link::kSendNext : Link::kSendPrevious; }
+  bool Receives(const Action& action) const { return IsForward(action) ? action.chunk > 0 : action.chunk + 1 < schedule_.chunks; }
+  bool Sends(const Action& action) const { return IsForward(action) ? action.chunk + 1 < schedule_.chunks : action.chunk > 0; }
 
-  void Add(Kind kind, const Action& action, Link link) {
-    lowered_.push_back({kind, action.stage, action.microbatch, link, false});
+  const Place& OperandOf(const Action& action) const {
+    return operands_.at({ChannelOf(IsForward(action)), action.chunk, action.microbatch});
   }
-  void PostReceive(const Action& action) {
-    if (Receives(action)) Add(Kind::kPostReceive, action, ReceiveLink(action));
+
+  void Add(Kind kind, int32_t chunk, int32_t microbatch, Link link) { lowered_.push_back({kind, chunk, microbatch, link, false}); }
+  void PostNext(int channel) {
+    const Incoming& message = incoming_[channel][posted_[channel]++];
+    Add(Kind::kPostReceive, message.chunk, message.microbatch, ReceiveLink(channel == 0));
+  }
+  // The receives of both channels that come before a place.
+  void PostBefore(const Place& place) {
+    for (const int channel : {0, 1}) {
+      while (posted_[channel] < incoming_[channel].size() && incoming_[channel][posted_[channel]].place < place) PostNext(channel);
+    }
+  }
+  // Those of its channel up to a place.
+  void PostThrough(const Place& place) {
+    const auto& incoming = incoming_[place.channel];
+    while (posted_[place.channel] < incoming.size() && incoming[posted_[place.channel]].place <= place) PostNext(place.channel);
+  }
+  // What `next` needs, while `action` computes; not past the message that `action` makes for the same channel.
+  void PostAhead(const Action& next, const Action& action, const Place& made) {
+    if (!Receives(next)) return;
+    const Place operand = OperandOf(next);
+    if (!Sends(action) || made.channel != operand.channel || operand < made) PostThrough(operand);
   }
   void WaitForSend(Link link) {
     std::optional<Action>& under_way = under_way_[static_cast<int>(link)];
-    if (under_way) Add(Kind::kWait, *under_way, link);
+    if (under_way) Add(Kind::kWait, under_way->chunk, under_way->microbatch, link);
     under_way.reset();
   }
-  void Compute(const Action& action, bool is_last) {
-    Add(IsForward(action) ? Kind::kForward : Kind::kBackward, action, Link::kSendNext);
-    lowered_.back().reduce_gradients = is_last && !IsForward(action);
+  void Compute(size_t i) {
+    const Action& action = actions_[i];
+    Add(IsForward(action) ? Kind::kForward : Kind::kBackward, action.chunk, action.microbatch, Link::kSendNext);
+    lowered_.back().reduce_gradients = !IsForward(action) && last_backward_.at(action.chunk) == i;
     if (!Sends(action)) return;
-    WaitForSend(SendLink(action));
-    Add(Kind::kPostSend, action, SendLink(action));
-    under_way_[static_cast<int>(SendLink(action))] = action;
+    const Link link = SendLink(IsForward(action));
+    WaitForSend(link);
+    Add(Kind::kPostSend, action.chunk, action.microbatch, link);
+    under_way_[static_cast<int>(link)] = action;
   }
 
+  const Schedule& schedule_;
   const std::vector<Action>& actions_;
-  const bool first_, last_;
+  const std::vector<int64_t>& times_;
+  std::map<int32_t, size_t> last_backward_;                    // by chunk, its index
+  std::array<std::vector<Incoming>, 2> incoming_;              // by channel, in the order of all messages
+  std::map<std::tuple<int, int32_t, int32_t>, Place> operands_;  // by channel, chunk and microbatch
+  std::array<size_t, 2> posted_ = {0, 0};          // of incoming_
   std::array<std::optional<Action>, kLinkCount> under_way_;
   std::vector<LoweredAction> lowered_;
 };
@@ -68,7 +147,8 @@ class Lowering {
 // The ranks of a pipeline as little machines: a program counter and two channels, each with its messages in the order of posting.
 class Machine {
  public:
-  explicit Machine(const std::vector<std::vector<LoweredAction>>& ranks) : ranks_(ranks), states_(ranks.size()) {}
+  explicit Machine(const LoweredSchedule& lowered)
+      : lowered_(lowered), ranks_(lowered.ranks), loops_(lowered.chunks > Ranks()), states_(ranks_.size()) {}
 
   absl::Status Run() {
     for (bool moved = true; moved && error_.ok();) {
@@ -82,37 +162,42 @@ class Machine {
   }
 
  private:
+  using Piece = std::pair<int32_t, int32_t>;  // chunk and microbatch
   struct Message {
     Link link;
-    int32_t microbatch;
+    Piece piece;
   };
   struct State {
     size_t position = 0;
     std::array<std::deque<Message>, 2> channels;
-    std::array<std::set<int32_t>, kLinkCount> done, waited;
-    std::set<int32_t> forwards, backwards;
+    std::array<std::set<Piece>, kLinkCount> done, waited;
+    std::set<Piece> forwards, backwards;
   };
-  // kSendNext meets the neighbour's kReceivePrevious on one channel, kSendPrevious and kReceiveNext on the other.
-  static int ChannelOf(Link link) { return link == Link::kSendNext || link == Link::kReceivePrevious ? 0 : 1; }
-
-  absl::Status Failed(size_t rank, const LoweredAction& action, const char* why) const {
-    return absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", \"", Print(action), "\": ", why));
-  }
   struct End {
     size_t rank;
     Link link;
   };
-  // The other end of a link.
-  std::optional<End> Peer(size_t rank, Link link) const {
+
+  int64_t Ranks() const { return lowered_.ranks.size(); }
+  absl::Status Failed(size_t rank, const LoweredAction& action, const char* why) const {
+    return absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", \"", Print(action, loops_), "\": ", why));
+  }
+  // The chunk at the other end of a message, which may be none.
+  static int32_t Partner(Link link, int32_t chunk) {
+    return link == Link::kSendNext || link == Link::kReceiveNext ? chunk + 1 : chunk - 1;
+  }
+  bool HasPartner(Link link, int32_t chunk) const {
+    return Partner(link, chunk) >= 0 && Partner(link, chunk) < lowered_.chunks;
+  }
+  End Peer(size_t rank, Link link) const {
+    const size_t next = (rank + 1) % ranks_.size(), previous = (rank + ranks_.size() - 1) % ranks_.size();
     switch (link) {
-      case Link::kSendNext:
-        return rank + 1 < ranks_.size() ? std::optional<End>({rank + 1, Link::kReceivePrevious}) : std::nullopt;
-      case Link::kReceiveNext:
-        return rank + 1 < ranks_.size() ? std::optional<End>({rank + 1, Link::kSendPrevious}) : std::nullopt;
-      case Link::kSendPrevious: return rank > 0 ? std::optional<End>({rank - 1, Link::kReceiveNext}) : std::nullopt;
-      case Link::kReceivePrevious: return rank > 0 ? std::optional<End>({rank - 1, Link::kSendNext}) : std::nullopt;
+      case Link::kSendNext: return {next, Link::kReceivePrevious};
+      case Link::kReceiveNext: return {next, Link::kSendPrevious};
+      case Link::kSendPrevious: return {previous, Link::kReceiveNext};
+      case Link::kReceivePrevious: break;
     }
-    return std::nullopt;
+    return {previous, Link::kSendNext};
   }
   // Runs the action at the rank's counter; false if it has to wait, is wrong, or there is none.
   bool Step(size_t rank) {
@@ -133,47 +218,44 @@ class Machine {
   void Compute(size_t rank, const LoweredAction& action) {
     State& state = states_[rank];
     const bool forward = action.kind == Kind::kForward;
-    const bool receives = forward ? rank > 0 : rank + 1 < ranks_.size();
-    const auto& arrived = state.waited[static_cast<int>(forward ? Link::kReceivePrevious : Link::kReceiveNext)];
-    if (receives && !arrived.count(action.microbatch)) error_ = Failed(rank, action, "its operand was not waited for");
-    if (!forward && !state.forwards.count(action.microbatch)) error_ = Failed(rank, action, "before its forward");
-    if (!(forward ? state.forwards : state.backwards).insert(action.microbatch).second) error_ = Failed(rank, action, "twice");
+    const Piece piece{action.chunk, action.microbatch};
+    const Link link = ReceiveLink(forward);
+    const bool arrived = !HasPartner(link, action.chunk) || state.waited[static_cast<int>(link)].count(piece) != 0;
+    if (!arrived) error_ = Failed(rank, action, "its operand was not waited for");
+    if (!forward && !state.forwards.count(piece)) error_ = Failed(rank, action, "before its forward");
+    if (!(forward ? state.forwards : state.backwards).insert(piece).second) error_ = Failed(rank, action, "twice");
   }
   void Post(size_t rank, const LoweredAction& action) {
     State& state = states_[rank];
-    if (!Peer(rank, action.link)) {
+    const Piece piece{action.chunk, action.microbatch};
+    if (!HasPartner(action.link, action.chunk)) {
       error_ = Failed(rank, action, "there is no such neighbour");
     } else if (action.kind == Kind::kPostSend &&
-               !(action.link == Link::kSendNext ? state.forwards : state.backwards).count(action.microbatch)) {
+               !(action.link == Link::kSendNext ? state.forwards : state.backwards).count(piece)) {
       error_ = Failed(rank, action, "it was not computed yet");
     } else {
-      state.channels[ChannelOf(action.link)].push_back({action.link, action.microbatch});
+      state.channels[ChannelOf(action.link)].push_back({action.link, piece});
     }
   }
   bool Wait(size_t rank, const LoweredAction& action) {
     const int link = static_cast<int>(action.link);
-    if (!states_[rank].done[link].count(action.microbatch)) return false;
-    states_[rank].waited[link].insert(action.microbatch);
+    const Piece piece{action.chunk, action.microbatch};
+    if (!states_[rank].done[link].count(piece)) return false;
+    states_[rank].waited[link].insert(piece);
     return true;
   }
   // Lets one message through: both ends have it at the head of their channel. False if there is none.
   bool Deliver() {
     for (size_t rank = 0; rank < ranks_.size() && error_.ok(); ++rank) {
-      for (int channel : {0, 1}) {
+      for (const int channel : {0, 1}) {
         auto& mine = states_[rank].channels[channel];
-        const std::optional<End> end = mine.empty() ? std::nullopt : Peer(rank, mine.front().link);
-        if (!end) continue;
-        auto& theirs = states_[end->rank].channels[channel];
-        if (theirs.empty() || theirs.front().link != end->link) continue;
-        const int32_t microbatch = mine.front().microbatch;
-        if (microbatch != theirs.front().microbatch) {
-          error_ = absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", ",
-                                                              comm::StreamName(StreamOfLink(mine.front().link)), ": microbatch ",
-                                                              microbatch, " meets microbatch ", theirs.front().microbatch));
-          return false;
-        }
-        states_[rank].done[static_cast<int>(mine.front().link)].insert(microbatch);
-        states_[end->rank].done[static_cast<int>(end->link)].insert(microbatch);
+        if (mine.empty()) continue;
+        const End end = Peer(rank, mine.front().link);
+        auto& theirs = states_[end.rank].channels[channel];
+        if (theirs.empty() || theirs.front().link != end.link) continue;
+        if (!Meet(rank, mine.front(), theirs.front())) return false;
+        states_[rank].done[static_cast<int>(mine.front().link)].insert(mine.front().piece);
+        states_[end.rank].done[static_cast<int>(end.link)].insert(theirs.front().piece);
         mine.pop_front();
         theirs.pop_front();
         return true;
@@ -181,13 +263,25 @@ class Machine {
     }
     return false;
   }
+  // Whether two messages are the two ends of one.
+  bool Meet(size_t rank, const Message& mine, const Message& theirs) {
+    const Piece met{Partner(mine.link, mine.piece.first), mine.piece.second};
+    if (met == theirs.piece) return true;
+    const auto name = [&](const Piece& piece) {
+      return loops_ ? absl::StrCat(piece.second, " of chunk ", piece.first) : absl::StrCat(piece.second);
+    };
+    error_ = absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", ",
+                                                        comm::StreamName(StreamOfLink(mine.link)), ": microbatch ",
+                                                        name(met), " meets microbatch ", name(theirs.piece)));
+    return false;
+  }
   absl::Status AllDone() const {
     std::string blocked;
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const State& state = states_[rank];
       if (state.position < ranks_[rank].size()) {
-        absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " at \"", Print(ranks_[rank][state.position]),
-                        "\"");
+        absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " at \"",
+                        Print(ranks_[rank][state.position], loops_), "\"");
       } else if (!state.channels[0].empty() || !state.channels[1].empty()) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " ends with a message under way");
       } else if (!state.backwards.empty() && state.forwards != state.backwards) {
@@ -198,7 +292,9 @@ class Machine {
     return absl::FailedPreconditionError(absl::StrCat("pipeline does not end: ", blocked));
   }
 
+  const LoweredSchedule& lowered_;
   const std::vector<std::vector<LoweredAction>>& ranks_;
+  const bool loops_;
   std::vector<State> states_;
   absl::Status error_;
 };
@@ -210,26 +306,34 @@ int64_t StreamOfLink(Link link) {
   return kStreams[static_cast<int>(link)];
 }
 
-std::vector<LoweredAction> Lower(const Schedule& schedule, int64_t rank) {
-  return Lowering(schedule[rank], rank, schedule.size()).Run();
+LoweredSchedule Lower(const Schedule& schedule) {
+  const std::vector<std::vector<int64_t>> times = CompletionTimes(schedule);
+  LoweredSchedule lowered{schedule.chunks, {}};
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    lowered.ranks.push_back(RankLowering(schedule, times, rank).Run());
+  }
+  return lowered;
 }
 
-absl::Status CheckLowered(const std::vector<std::vector<LoweredAction>>& ranks) { return Machine(ranks).Run(); }
+absl::Status CheckLowered(const LoweredSchedule& lowered) { return Machine(lowered).Run(); }
 
-std::string Print(const LoweredAction& action) {
+std::string Print(const LoweredAction& action, bool with_chunk) {
+  const std::string chunk = with_chunk ? absl::StrCat(action.chunk) : "";
+  const std::string message = with_chunk ? absl::StrCat(chunk, ":", action.microbatch) : absl::StrCat(action.microbatch);
   const char* const link = comm::StreamName(StreamOfLink(action.link));
   switch (action.kind) {
     case Kind::kPostReceive:
-    case Kind::kPostSend: return absl::StrCat(link, " ", action.microbatch);
-    case Kind::kWait: return absl::StrCat("wait ", link, " ", action.microbatch);
-    case Kind::kForward: return absl::StrCat("F", action.microbatch);
-    case Kind::kBackward: return absl::StrCat("B", action.microbatch, action.reduce_gradients ? "!" : "");
+    case Kind::kPostSend: return absl::StrCat(link, " ", message);
+    case Kind::kWait: return absl::StrCat("wait ", link, " ", message);
+    case Kind::kForward: return absl::StrCat(chunk, "F", action.microbatch);
+    case Kind::kBackward: return absl::StrCat(chunk, "B", action.microbatch, action.reduce_gradients ? "!" : "");
   }
   return "unknown";
 }
 
 std::string Print(const std::vector<LoweredAction>& actions) {
-  return absl::StrJoin(actions, "\n", [](std::string* out, const LoweredAction& action) { absl::StrAppend(out, Print(action)); });
+  const bool loops = std::any_of(actions.begin(), actions.end(), [&](const auto& a) { return a.chunk != actions[0].chunk; });
+  return absl::StrJoin(actions, "\n", [&](std::string* out, const LoweredAction& action) { *out += Print(action, loops); });
 }
 
 }  // namespace legoai::parallel

@@ -1,11 +1,13 @@
-// What one pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
-// reduction put in. Trainer (stage_runner.h) and simulator consume the same list. Torch-free, pure functions.
+// What each pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
+// reduction put in. Trainer (stage_runner.h) and simulator consume the same lists. Torch-free, pure functions.
 //
-// - A receive is posted one action ahead of the one that needs it, so that it overlaps with the action in between; a link has
-//   one receive under way at a time.
-// - A link also has one send under way: before the next one, compute waits for the last one, which lets go of its memory. In
-//   GPipe and 1F1B the peer has posted that receive long before.
-// - Messages of a direction travel in microbatch order on a stream of their own (stream_ids.h), so they match without tags.
+// - All messages of a step have one total order, that of CompletionTimes(); ties go by direction, then downstream. On each channel
+//   (activations, or their gradients) every rank posts its sends and receives in this order, and before it waits for a message it
+//   has posted all receives that come before it on either channel. So the first message that is not through yet can always go, and
+//   no choice of communicators makes ranks block each other. A receive that the next action needs may be posted earlier, as far as
+//   its own channel's order allows, to overlap with the action in between.
+// - Receives are posted in the sender's order, not in that of their use; several may be under way.
+// - A link has one send under way: before the next one, compute waits for the last one, which lets go of its memory.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,8 @@
 
 namespace legoai::parallel {
 
-// One of the four kinds of messages of a stage; each has a stream.
+// One of the four kinds of messages of a rank; each has a stream. The next rank is the one of the next chunk; with two ranks it
+// also is the previous one.
 enum class Link : uint8_t { kSendNext, kReceivePrevious, kSendPrevious, kReceiveNext };
 inline constexpr int kLinkCount = 4;
 
@@ -33,24 +36,30 @@ struct LoweredAction {
     kPostSend,  // enqueues the send of the output (kSendNext) or of the input's gradient (kSendPrevious) on `link`
   };
   Kind kind = Kind::kForward;
-  int32_t stage = 0;
+  int32_t chunk = 0;  // of this rank: the one that computes, sends or receives
   int32_t microbatch = 0;
   Link link = Link::kSendNext;    // of messages and waits
-  bool reduce_gradients = false;  // of the last backward of the step: data-parallel reduction starts in it
+  bool reduce_gradients = false;  // of the last backward of a chunk: its data-parallel reduction starts in it
   bool operator==(const LoweredAction&) const = default;
 };
 
-// `rank`'s part of a schedule made by schedule.h, with all waits: nothing is under way when the list ends.
-std::vector<LoweredAction> Lower(const Schedule& schedule, int64_t rank);
+struct LoweredSchedule {
+  int64_t chunks = 1;                             // of all ranks together
+  std::vector<std::vector<LoweredAction>> ranks;  // what each rank does, in order
+};
+
+// A schedule made by schedule.h with all waits: nothing is under way when a list ends.
+LoweredSchedule Lower(const Schedule& schedule);
 
 // Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,
-// and a channel (activations, or their gradients) carries a rank's messages to and from both neighbours one after the other, in
-// the order of posting, as one NCCL communicator would. FailedPrecondition if a message meets one of another microbatch, if
-// something is computed before its operand arrived, if ranks block each other, or if something is left over.
-absl::Status CheckLowered(const std::vector<std::vector<LoweredAction>>& ranks);
+// and a channel carries a rank's messages to and from both neighbours one after the other, in the order of posting, as one NCCL
+// communicator would. FailedPrecondition if a message meets another one, if something is computed before its operand arrived, if
+// ranks block each other, or if something is left over.
+absl::Status CheckLowered(const LoweredSchedule& lowered);
 
-// "F3", "B3!" (reduces), "recv_previous 3", "wait recv_previous 3", "send_next 3"; one line per action.
-std::string Print(const LoweredAction& action);
+// "F3", "B3!" (reduces), "recv_previous 3", "wait recv_previous 3", "send_next 3"; of a list with several chunks "2F3",
+// "recv_previous 2:3"; one line per action.
+std::string Print(const LoweredAction& action, bool with_chunk = false);
 std::string Print(const std::vector<LoweredAction>& actions);
 
 }  // namespace legoai::parallel

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "core/trace/stream_ids.h"
 
@@ -10,33 +14,53 @@ namespace legoai::parallel {
 namespace {
 
 using Kind = LoweredAction::Kind;
-using Ranks = std::vector<std::vector<LoweredAction>>;
 
-Ranks LowerAll(v1::PipelineSchedule kind, int64_t stages, int64_t microbatches) {
-  const Schedule schedule = *MakeSchedule(kind, stages, microbatches);
-  Ranks ranks;
-  for (int64_t rank = 0; rank < stages; ++rank) ranks.push_back(Lower(schedule, rank));
-  return ranks;
-}
+struct Size {
+  v1::PipelineSchedule kind = v1::ONE_F_ONE_B;
+  int64_t ranks = 1, chunks = 1, microbatches = 1;
 
-std::vector<int32_t> Messages(const std::vector<LoweredAction>& actions, Kind kind, Link link) {
-  std::vector<int32_t> microbatches;
-  for (const LoweredAction& action : actions) {
-    if (action.kind == kind && action.link == link) microbatches.push_back(action.microbatch);
+  friend std::ostream& operator<<(std::ostream& out, const Size& s) {
+    return out << v1::PipelineSchedule_Name(s.kind) << ": " << s.ranks << " ranks, " << s.chunks << " chunks, " << s.microbatches
+               << " microbatches";
   }
-  return microbatches;
+};
+
+LoweredSchedule LowerAll(const Size& size) { return Lower(*MakeSchedule(size.kind, size.ranks, size.chunks, size.microbatches)); }
+
+// Every schedule on up to `most_ranks` ranks with up to `most_microbatches` microbatches and `most_locals` chunks a rank.
+std::vector<Size> Sizes(int64_t most_ranks, int64_t most_microbatches, int64_t most_locals) {
+  std::vector<Size> sizes;
+  for (int64_t ranks = 1; ranks <= most_ranks; ++ranks) {
+    for (int64_t m = 1; m <= most_microbatches; ++m) {
+      for (const v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) sizes.push_back({kind, ranks, ranks, m});
+      for (int64_t locals = 2; ranks > 1 && locals <= most_locals; ++locals) {
+        for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS}) {
+          sizes.push_back({kind, ranks, locals * ranks, m});
+        }
+      }
+    }
+  }
+  return sizes;
 }
 
-TEST(Lowering, OneStageHasNoMessages) { EXPECT_EQ(Print(LowerAll(v1::ONE_F_ONE_B, 1, 2)[0]), "F0\nB0\nF1\nB1!"); }
+TEST(Lowering, OneStageHasNoMessages) { EXPECT_EQ(Print(LowerAll({v1::ONE_F_ONE_B, 1, 1, 2}).ranks[0]), "F0\nB0\nF1\nB1!"); }
 
 TEST(Lowering, LiteralCase) {
-  const Ranks ranks = LowerAll(v1::ONE_F_ONE_B, 2, 2);
-  EXPECT_EQ(Print(ranks[0]),
+  const LoweredSchedule lowered = LowerAll({v1::ONE_F_ONE_B, 2, 2, 2});
+  EXPECT_EQ(Print(lowered.ranks[0]),
             "F0\nsend_next 0\nrecv_next 0\nF1\nwait send_next 0\nsend_next 1\n"
             "wait recv_next 0\nrecv_next 1\nB0\nwait recv_next 1\nB1!\nwait send_next 1");
-  EXPECT_EQ(Print(ranks[1]),
-            "recv_previous 0\nwait recv_previous 0\nF0\nrecv_previous 1\nB0\nsend_previous 0\n"
+  EXPECT_EQ(Print(lowered.ranks[1]),
+            "recv_previous 0\nwait recv_previous 0\nrecv_previous 1\nF0\nB0\nsend_previous 0\n"
             "wait recv_previous 1\nF1\nB1!\nwait send_previous 0\nsend_previous 1\nwait send_previous 1");
+}
+
+// Of two ranks the next one is the previous one, too.
+TEST(Lowering, LiteralCaseOfSeveralChunks) {
+  EXPECT_EQ(Print(LowerAll({v1::LOOPED_BFS, 2, 4, 1}).ranks[0]),
+            "0F0\nsend_next 0:0\nrecv_previous 2:0\nwait recv_previous 2:0\nrecv_next 2:0\n2F0\nwait send_next 0:0\n"
+            "send_next 2:0\nwait recv_next 2:0\n2B0!\nsend_previous 2:0\nrecv_next 0:0\nwait recv_next 0:0\n0B0!\n"
+            "wait send_next 2:0\nwait send_previous 2:0");
 }
 
 TEST(Lowering, StreamsAreThoseOfTheMessages) {
@@ -47,110 +71,155 @@ TEST(Lowering, StreamsAreThoseOfTheMessages) {
 }
 
 TEST(Lowering, LargePipelinesEnd) {
-  for (v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
-    for (int64_t stages : {8, 13, 32}) {
-      for (int64_t microbatches : {int64_t{1}, stages - 1, stages, 4 * stages + 1}) {
-        EXPECT_TRUE(CheckLowered(LowerAll(kind, stages, microbatches)).ok()) << kind << " " << stages << " " << microbatches;
+  for (const int64_t ranks : {8, 13, 32}) {
+    for (const int64_t microbatches : {int64_t{1}, ranks - 1, ranks, 4 * ranks + 1}) {
+      for (const Size& size :
+           {Size{v1::GPIPE, ranks, ranks, microbatches}, Size{v1::ONE_F_ONE_B, ranks, ranks, microbatches},
+            Size{v1::INTERLEAVED_1F1B, ranks, 4 * ranks, microbatches}, Size{v1::LOOPED_BFS, ranks, 3 * ranks, microbatches}}) {
+        const absl::Status status = CheckLowered(LowerAll(size));
+        EXPECT_TRUE(status.ok()) << size << ": " << status;
       }
     }
   }
+}
+
+// What is received on a channel, in the order in which it is posted; or what is sent.
+std::vector<std::pair<int32_t, int32_t>> Messages(const std::vector<LoweredAction>& actions, Kind kind, Link link, int32_t shift) {
+  std::vector<std::pair<int32_t, int32_t>> messages;
+  for (const LoweredAction& action : actions) {
+    if (action.kind == kind && action.link == link) messages.emplace_back(action.chunk + shift, action.microbatch);
+  }
+  return messages;
 }
 
 TEST(Lowering, PropertiesOfManySizes) {
-  for (v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
-    for (int64_t stages = 1; stages <= 7; ++stages) {
-      for (int64_t microbatches = 1; microbatches <= 16; ++microbatches) {
-        SCOPED_TRACE(testing::Message() << kind << ": " << stages << " stages, " << microbatches << " microbatches");
-        const Schedule schedule = *MakeSchedule(kind, stages, microbatches);
-        const Ranks ranks = LowerAll(kind, stages, microbatches);
-        EXPECT_TRUE(CheckLowered(ranks).ok()) << CheckLowered(ranks);
-        for (int64_t rank = 0; rank < stages; ++rank) {
-          std::vector<Action> computed;
-          int64_t reducing = 0;
-          for (const LoweredAction& action : ranks[rank]) {
-            if (action.kind != Kind::kForward && action.kind != Kind::kBackward) continue;
-            computed.push_back({action.kind == Kind::kForward ? Action::Kind::kForward : Action::Kind::kBackward, action.stage,
-                                action.microbatch});
-            if (!action.reduce_gradients) continue;
-            ++reducing;
-            EXPECT_EQ(action.kind, Kind::kBackward);
-            EXPECT_EQ(action.microbatch, microbatches - 1);
-          }
-          EXPECT_EQ(computed, schedule[rank]);
-          EXPECT_EQ(reducing, 1);
-          if (rank + 1 == stages) continue;
-          EXPECT_EQ(Messages(ranks[rank], Kind::kPostSend, Link::kSendNext),
-                    Messages(ranks[rank + 1], Kind::kPostReceive, Link::kReceivePrevious));
-          EXPECT_EQ(Messages(ranks[rank + 1], Kind::kPostSend, Link::kSendPrevious),
-                    Messages(ranks[rank], Kind::kPostReceive, Link::kReceiveNext));
-          EXPECT_EQ(Messages(ranks[rank], Kind::kPostSend, Link::kSendNext).size(), microbatches);
-        }
+  for (const Size& size : Sizes(7, 16, 4)) {
+    SCOPED_TRACE(testing::Message() << size);
+    const Schedule schedule = *MakeSchedule(size.kind, size.ranks, size.chunks, size.microbatches);
+    const LoweredSchedule lowered = Lower(schedule);
+    EXPECT_TRUE(CheckLowered(lowered).ok()) << CheckLowered(lowered);
+    for (int64_t rank = 0; rank < size.ranks; ++rank) {
+      std::vector<Action> computed;
+      std::set<int32_t> reduced;
+      for (const LoweredAction& action : lowered.ranks[rank]) {
+        if (action.kind != Kind::kForward && action.kind != Kind::kBackward) continue;
+        computed.push_back({action.kind == Kind::kForward ? Action::Kind::kForward : Action::Kind::kBackward, action.chunk,
+                            action.microbatch});
+        if (!action.reduce_gradients) continue;
+        EXPECT_TRUE(reduced.insert(action.chunk).second);
+        EXPECT_EQ(action.kind, Kind::kBackward);
+        EXPECT_EQ(action.microbatch, size.microbatches - 1);
       }
+      EXPECT_EQ(computed, schedule.ranks[rank]);
+      EXPECT_EQ(reduced.size(), size.chunks / size.ranks);
+      const auto& next = lowered.ranks[(rank + 1) % size.ranks];
+      EXPECT_EQ(Messages(lowered.ranks[rank], Kind::kPostSend, Link::kSendNext, 1),
+                Messages(next, Kind::kPostReceive, Link::kReceivePrevious, 0));
+      EXPECT_EQ(Messages(next, Kind::kPostSend, Link::kSendPrevious, -1),
+                Messages(lowered.ranks[rank], Kind::kPostReceive, Link::kReceiveNext, 0));
     }
   }
 }
 
-// A wait refers to the last message posted on its link, so one event per link is enough; and receives overlap: between the
-// posting of a receive and its wait there is a computation, except for the first of a rank.
-TEST(Lowering, OneMessagePerLinkUnderWayAndReceivesOverlap) {
-  for (v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
-    for (const auto& actions : LowerAll(kind, 4, 9)) {
-      int64_t computed = 0;
-      int64_t under_way[kLinkCount] = {0, 0, 0, 0}, posted_at[kLinkCount] = {0, 0, 0, 0};
-      for (const LoweredAction& action : actions) {
-        const int link = static_cast<int>(action.link);
-        if (action.kind == Kind::kForward || action.kind == Kind::kBackward) {
-          ++computed;
-        } else if (action.kind == Kind::kWait) {
-          EXPECT_EQ(--under_way[link], 0);
-          if (action.link == Link::kReceivePrevious || action.link == Link::kReceiveNext) {
-            EXPECT_EQ(computed - posted_at[link], computed == 0 ? 0 : 1);
-          }
-        } else {
-          EXPECT_EQ(++under_way[link], 1);
-          posted_at[link] = computed;
-        }
+// No message is made before its receive is posted, if all goes as in CompletionTimes; and a link has one send under way.
+TEST(Lowering, ReceivesAreThereFirstAndSendsOneByOne) {
+  for (const Size& size : Sizes(5, 9, 3)) {
+    SCOPED_TRACE(testing::Message() << size);
+    const Schedule schedule = *MakeSchedule(size.kind, size.ranks, size.chunks, size.microbatches);
+    const auto times = CompletionTimes(schedule);
+    std::map<std::tuple<Action::Kind, int32_t, int32_t>, int64_t> made;
+    for (int64_t rank = 0; rank < size.ranks; ++rank) {
+      for (size_t i = 0; i < times[rank].size(); ++i) {
+        const Action& action = schedule.ranks[rank][i];
+        made[{action.kind, action.chunk, action.microbatch}] = times[rank][i];
       }
-      for (int64_t left : under_way) EXPECT_EQ(left, 0);
+    }
+    const LoweredSchedule lowered = Lower(schedule);
+    for (int64_t rank = 0; rank < size.ranks; ++rank) {
+      size_t computed = 0;
+      int64_t sends[kLinkCount] = {0, 0, 0, 0};
+      for (const LoweredAction& action : lowered.ranks[rank]) {
+        const int link = static_cast<int>(action.link);
+        const bool forward = action.link == Link::kReceivePrevious;
+        if (action.kind == Kind::kForward || action.kind == Kind::kBackward) ++computed;
+        if (action.kind == Kind::kPostSend) EXPECT_EQ(++sends[link], 1);
+        if (action.kind == Kind::kWait && !forward && action.link != Link::kReceiveNext) EXPECT_EQ(--sends[link], 0);
+        if (action.kind != Kind::kPostReceive || computed == 0) continue;
+        const auto kind = forward ? Action::Kind::kForward : Action::Kind::kBackward;
+        EXPECT_LE(times[rank][computed - 1], made.at({kind, action.chunk + (forward ? -1 : 1), action.microbatch}));
+      }
+      for (const int64_t left : sends) EXPECT_EQ(left, 0);
     }
   }
 }
 
 TEST(Lowering, EvaluationRunsForwardsOnly) {
-  for (int64_t stages = 1; stages <= 5; ++stages) {
-    const Schedule schedule = *MakeForwardSchedule(stages, 6);
-    Ranks ranks;
-    for (int64_t rank = 0; rank < stages; ++rank) ranks.push_back(Lower(schedule, rank));
-    EXPECT_TRUE(CheckLowered(ranks).ok()) << CheckLowered(ranks);
-    for (const auto& actions : ranks) {
-      for (const LoweredAction& action : actions) {
-        EXPECT_NE(action.kind, Kind::kBackward);
-        EXPECT_FALSE(action.reduce_gradients);
+  for (int64_t ranks = 1; ranks <= 5; ++ranks) {
+    for (int64_t locals = 1; locals <= (ranks > 1 ? 3 : 1); ++locals) {
+      const LoweredSchedule lowered = Lower(*MakeForwardSchedule(ranks, ranks * locals, 6));
+      EXPECT_TRUE(CheckLowered(lowered).ok()) << CheckLowered(lowered);
+      for (const auto& actions : lowered.ranks) {
+        for (const LoweredAction& action : actions) {
+          EXPECT_NE(action.kind, Kind::kBackward);
+          EXPECT_FALSE(action.reduce_gradients);
+        }
       }
     }
   }
-  EXPECT_EQ(MakeForwardSchedule(2, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeForwardSchedule(2, 2, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The rule that does for one chunk a rank, not for several: each receive one action ahead, in the order of use.
+LoweredSchedule OneAhead(LoweredSchedule lowered) {
+  for (auto& actions : lowered.ranks) {
+    std::vector<LoweredAction> receives;
+    for (const LoweredAction& action : actions) {
+      const bool wait = action.kind == Kind::kWait && (action.link == Link::kReceivePrevious || action.link == Link::kReceiveNext);
+      if (wait) receives.push_back(action), receives.back().kind = Kind::kPostReceive;
+    }
+    std::erase_if(actions, [](const LoweredAction& action) { return action.kind == Kind::kPostReceive; });
+    std::vector<LoweredAction> moved;
+    size_t posted = 0, waited = 0;
+    for (const LoweredAction& action : actions) {
+      const bool wait = action.kind == Kind::kWait && (action.link == Link::kReceivePrevious || action.link == Link::kReceiveNext);
+      if (wait && posted == waited) moved.push_back(receives[posted++]);
+      moved.push_back(action);
+      waited += wait;
+      if (wait && posted < receives.size()) moved.push_back(receives[posted++]);
+    }
+    actions = moved;
+  }
+  return lowered;
+}
+
+TEST(Lowering, CheckRefusesReceivesInTheOrderOfUse) {
+  for (const Size& size : {Size{v1::INTERLEAVED_1F1B, 2, 4, 4}, Size{v1::INTERLEAVED_1F1B, 4, 8, 8}, Size{v1::LOOPED_BFS, 3, 6, 4}}) {
+    ASSERT_TRUE(CheckLowered(LowerAll(size)).ok()) << size;
+    EXPECT_FALSE(CheckLowered(OneAhead(LowerAll(size))).ok()) << size;
+  }
 }
 
 TEST(Lowering, CheckFindsEveryDroppedAction) {
-  const Ranks good = LowerAll(v1::ONE_F_ONE_B, 3, 4);
-  ASSERT_TRUE(CheckLowered(good).ok());
-  for (size_t rank = 0; rank < good.size(); ++rank) {
-    for (size_t i = 0; i < good[rank].size(); ++i) {
-      Ranks bad = good;
-      bad[rank].erase(bad[rank].begin() + i);
-      const LoweredAction& dropped = good[rank][i];
-      const bool send = dropped.link == Link::kSendNext || dropped.link == Link::kSendPrevious;
-      if (dropped.kind == Kind::kWait && send) continue;  // memory rests on these, not order
-      EXPECT_FALSE(CheckLowered(bad).ok()) << "rank " << rank << " without " << Print(dropped);
+  for (const Size& size : {Size{v1::ONE_F_ONE_B, 3, 3, 4}, Size{v1::INTERLEAVED_1F1B, 2, 4, 3}}) {
+    const LoweredSchedule good = LowerAll(size);
+    ASSERT_TRUE(CheckLowered(good).ok());
+    for (size_t rank = 0; rank < good.ranks.size(); ++rank) {
+      for (size_t i = 0; i < good.ranks[rank].size(); ++i) {
+        LoweredSchedule bad = good;
+        bad.ranks[rank].erase(bad.ranks[rank].begin() + i);
+        const LoweredAction& dropped = good.ranks[rank][i];
+        const bool send = dropped.link == Link::kSendNext || dropped.link == Link::kSendPrevious;
+        if (dropped.kind == Kind::kWait && send) continue;  // memory rests on these, not order
+        EXPECT_FALSE(CheckLowered(bad).ok()) << size << ": rank " << rank << " without " << Print(dropped, true);
+      }
     }
   }
 }
 
 // Each rank has what the other needs, behind something that the other cannot give yet.
 TEST(Lowering, CheckFindsRanksThatBlockEachOther) {
-  Ranks bad = LowerAll(v1::ONE_F_ONE_B, 2, 2);
-  auto& first = bad[0];
+  LoweredSchedule bad = LowerAll({v1::ONE_F_ONE_B, 2, 2, 2});
+  auto& first = bad.ranks[0];
   const auto receive =
       std::find_if(first.begin(), first.end(), [](const LoweredAction& a) { return a.link == Link::kReceiveNext; });
   const auto wait = std::find_if(first.begin(), first.end(),
@@ -164,8 +233,8 @@ TEST(Lowering, CheckFindsRanksThatBlockEachOther) {
 }
 
 TEST(Lowering, CheckFindsMessagesInTheWrongOrder) {
-  Ranks bad = LowerAll(v1::GPIPE, 2, 2);
-  for (LoweredAction& action : bad[1]) {
+  LoweredSchedule bad = LowerAll({v1::GPIPE, 2, 2, 2});
+  for (LoweredAction& action : bad.ranks[1]) {
     if (action.link == Link::kReceivePrevious) action.microbatch = 1 - action.microbatch;
   }
   EXPECT_NE(CheckLowered(bad).message().find("meets microbatch"), std::string::npos) << CheckLowered(bad);

@@ -1,9 +1,14 @@
-// Pipeline schedules: the order in which each rank runs the forward and backward passes of its stage, as plain data (GPipe: Huang
-// et al. 2019; 1F1B: Narayanan et al. 2021). Torch-free, pure functions.
+// Pipeline schedules: the order in which each rank runs the forward and backward passes of its chunks, as plain data. Torch-free,
+// pure functions.
 //
-// Stage s runs on rank s of the group "pp". GPipe runs all forwards, then all backwards, and keeps every microbatch's
-// activations. 1F1B (Narayanan et al. 2019) starts with stages - 1 - s forwards, then alternates one forward and one backward,
-// so that stage s never keeps more than stages - s microbatches.
+// A chunk, or virtual stage, is a run of the model's layers; chunk c lies on rank c mod ranks of the group "pp" (Narayanan et al.
+// 2021, section 2.2), so a microbatch that goes through the chunks goes around the ranks.
+//   GPipe (Huang et al. 2019): one chunk a rank; all forwards, then all backwards; keeps every microbatch's activations.
+//   1F1B (Narayanan et al. 2019): one chunk a rank; stage s starts with stages - 1 - s forwards, then alternates one forward and
+//     one backward, so it never keeps more than stages - s microbatches.
+//   Interleaved 1F1B (Narayanan et al. 2021): several chunks a rank, which take turns by rounds of about as many microbatches as
+//     there are ranks; the bubble shrinks by the number of chunks a rank.
+//   Looped BFS (Lamy-Poirier 2022): GPipe with several chunks a rank: all microbatches of a chunk, then of the next one.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +24,43 @@ namespace legoai::parallel {
 struct Action {
   enum class Kind : uint8_t { kForward, kBackward };  // kBackward: gradients of inputs and weights
   Kind kind = Kind::kForward;
-  int32_t stage = 0;
+  int32_t chunk = 0;
   int32_t microbatch = 0;
   bool operator==(const Action&) const = default;
 };
 
-// What each rank does, in order.
-using Schedule = std::vector<std::vector<Action>>;
+struct Schedule {
+  int64_t chunks = 1;                      // of all ranks together: a multiple of theirs
+  std::vector<std::vector<Action>> ranks;  // what each rank does, in order
 
-// With one stage every schedule is F0 B0 F1 B1 ...: gradient accumulation.
-// Errors: InvalidArgument for a schedule that is not known or counts below 1.
-absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t stages, int64_t microbatches);
+  int64_t RankOf(int64_t chunk) const { return chunk % static_cast<int64_t>(ranks.size()); }
+};
 
-// F0 F1 ... on every rank: evaluation.
-absl::StatusOr<Schedule> MakeForwardSchedule(int64_t stages, int64_t microbatches);
+// Whether the schedule gives a rank several chunks.
+bool Loops(v1::PipelineSchedule kind);
 
-// Holds for every training schedule: each rank runs each microbatch of its stage forward once and backward once, in microbatch
+// Whether the schedule can place so many chunks: one a rank, or several of those that loop.
+bool PlacesChunks(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks);
+
+// With one rank every schedule is F0 B0 F1 B1 ...: gradient accumulation; it has one chunk.
+// Errors: InvalidArgument for a schedule that is not known, counts below 1, or chunks that the schedule cannot place.
+absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches);
+
+// Forwards alone, in the order of interleaved 1F1B: evaluation.
+absl::StatusOr<Schedule> MakeForwardSchedule(int64_t ranks, int64_t chunks, int64_t microbatches);
+
+// How many forwards, chunk by chunk, `rank` has begun before its first backward is done: the most of which it keeps activations.
+int64_t MostInFlight(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank);
+
+// Holds for every training schedule: each rank runs each microbatch of its chunks forward once and backward once, in microbatch
 // order of either kind, and the dependencies across ranks have no cycle. FailedPrecondition says what is wrong, and where each
 // rank stands if they block each other.
 absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches);
 
-// "F0 F1 B0 B1"
+// By rank and action: when it is done if a forward takes 1, a backward 2 and a message nothing. `schedule` is sound.
+std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule);
+
+// "F0 F1 B0 B1"; with several chunks a rank "0F0 2F0 2B0 0B0", the chunk first.
 std::string Print(const std::vector<Action>& actions);
 
 }  // namespace legoai::parallel

@@ -3,48 +3,87 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 namespace legoai::parallel {
 namespace {
 
 using Kind = Action::Kind;
 
+constexpr v1::PipelineSchedule kAll[] = {v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS};
+
 TEST(Schedule, LiteralCases) {
-  const Schedule gpipe = *MakeSchedule(v1::GPIPE, 2, 3);
-  EXPECT_EQ(Print(gpipe[0]), "F0 F1 F2 B0 B1 B2");
-  EXPECT_EQ(Print(gpipe[1]), "F0 F1 F2 B0 B1 B2");
-  const Schedule one = *MakeSchedule(v1::ONE_F_ONE_B, 3, 4);
-  EXPECT_EQ(Print(one[0]), "F0 F1 F2 B0 F3 B1 B2 B3");
-  EXPECT_EQ(Print(one[1]), "F0 F1 B0 F2 B1 F3 B2 B3");
-  EXPECT_EQ(Print(one[2]), "F0 B0 F1 B1 F2 B2 F3 B3");
-  EXPECT_EQ(Print((*MakeSchedule(v1::ONE_F_ONE_B, 4, 2))[0]), "F0 F1 B0 B1");
+  const Schedule gpipe = *MakeSchedule(v1::GPIPE, 2, 2, 3);
+  EXPECT_EQ(Print(gpipe.ranks[0]), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(Print(gpipe.ranks[1]), "F0 F1 F2 B0 B1 B2");
+  const Schedule one = *MakeSchedule(v1::ONE_F_ONE_B, 3, 3, 4);
+  EXPECT_EQ(Print(one.ranks[0]), "F0 F1 F2 B0 F3 B1 B2 B3");
+  EXPECT_EQ(Print(one.ranks[1]), "F0 F1 B0 F2 B1 F3 B2 B3");
+  EXPECT_EQ(Print(one.ranks[2]), "F0 B0 F1 B1 F2 B2 F3 B3");
+  EXPECT_EQ(Print(MakeSchedule(v1::ONE_F_ONE_B, 4, 4, 2)->ranks[0]), "F0 F1 B0 B1");
+}
+
+// Narayanan et al. 2021, figure 4: the first rank of two with two chunks each starts with 2 x (2 - 1) + 2 forwards.
+TEST(Schedule, LiteralCasesOfSeveralChunks) {
+  const Schedule interleaved = *MakeSchedule(v1::INTERLEAVED_1F1B, 2, 4, 4);
+  EXPECT_EQ(Print(interleaved.ranks[0]), "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3");
+  EXPECT_EQ(Print(interleaved.ranks[1]), "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3");
+  const Schedule looped = *MakeSchedule(v1::LOOPED_BFS, 2, 4, 2);
+  EXPECT_EQ(Print(looped.ranks[1]), "1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1");
+}
+
+// Five microbatches on two ranks: a round of three, then one of two.
+TEST(Schedule, RoundsMayBeUneven) {
+  const Schedule uneven = *MakeSchedule(v1::INTERLEAVED_1F1B, 2, 4, 5);
+  EXPECT_EQ(Print(MakeForwardSchedule(2, 4, 5)->ranks[0]), "0F0 0F1 0F2 2F0 2F1 2F2 0F3 0F4 2F3 2F4");
+  EXPECT_TRUE(CheckSchedule(uneven, 5).ok()) << CheckSchedule(uneven, 5);
 }
 
 TEST(Schedule, OneStageIsGradientAccumulation) {
-  for (v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
-    EXPECT_EQ(Print((*MakeSchedule(kind, 1, 3))[0]), "F0 B0 F1 B1 F2 B2");
+  for (const v1::PipelineSchedule kind : kAll) {
+    EXPECT_EQ(Print(MakeSchedule(kind, 1, 1, 3)->ranks[0]), "F0 B0 F1 B1 F2 B2");
   }
 }
 
-// The most microbatches of which a rank holds activations.
-int64_t MostInFlight(const std::vector<Action>& actions) {
+// The most forwards of which a rank holds activations.
+int64_t CountedInFlight(const std::vector<Action>& actions) {
   int64_t now = 0, most = 0;
   for (const Action& action : actions) most = std::max(most, now += action.kind == Kind::kForward ? 1 : -1);
   return most;
 }
 
 TEST(Schedule, PropertiesOfManySizes) {
-  for (int64_t stages = 1; stages <= 9; ++stages) {
+  for (int64_t ranks = 1; ranks <= 9; ++ranks) {
     for (int64_t microbatches = 1; microbatches <= 20; ++microbatches) {
-      SCOPED_TRACE(testing::Message() << stages << " stages, " << microbatches << " microbatches");
-      const Schedule gpipe = *MakeSchedule(v1::GPIPE, stages, microbatches);
-      const Schedule one = *MakeSchedule(v1::ONE_F_ONE_B, stages, microbatches);
-      ASSERT_EQ(gpipe.size(), stages);
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << microbatches << " microbatches");
+      const Schedule gpipe = *MakeSchedule(v1::GPIPE, ranks, ranks, microbatches);
+      const Schedule one = *MakeSchedule(v1::ONE_F_ONE_B, ranks, ranks, microbatches);
+      ASSERT_EQ(gpipe.ranks.size(), ranks);
       EXPECT_TRUE(CheckSchedule(gpipe, microbatches).ok()) << CheckSchedule(gpipe, microbatches);
       EXPECT_TRUE(CheckSchedule(one, microbatches).ok()) << CheckSchedule(one, microbatches);
-      for (int64_t rank = 0; rank < stages; ++rank) {
-        EXPECT_EQ(MostInFlight(one[rank]), std::min(microbatches, stages - rank));
-        EXPECT_EQ(MostInFlight(gpipe[rank]), stages == 1 ? 1 : microbatches);
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(CountedInFlight(one.ranks[rank]), std::min(microbatches, ranks - rank));
+        EXPECT_EQ(CountedInFlight(gpipe.ranks[rank]), ranks == 1 ? 1 : microbatches);
+        EXPECT_EQ(MostInFlight(v1::GPIPE, ranks, ranks, microbatches, rank), CountedInFlight(gpipe.ranks[rank]));
+        EXPECT_EQ(MostInFlight(v1::ONE_F_ONE_B, ranks, ranks, microbatches, rank), CountedInFlight(one.ranks[rank]));
+      }
+    }
+  }
+}
+
+TEST(Schedule, PropertiesOfSeveralChunks) {
+  for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS}) {
+    for (int64_t ranks = 2; ranks <= 9; ++ranks) {
+      for (int64_t chunks = 2 * ranks; chunks <= 5 * ranks; chunks += ranks) {
+        for (int64_t microbatches = 1; microbatches <= 20; ++microbatches) {
+          SCOPED_TRACE(testing::Message() << kind << ": " << ranks << " ranks, " << chunks << " chunks, " << microbatches);
+          const Schedule schedule = *MakeSchedule(kind, ranks, chunks, microbatches);
+          EXPECT_TRUE(CheckSchedule(schedule, microbatches).ok()) << CheckSchedule(schedule, microbatches);
+          for (int64_t rank = 0; rank < ranks; ++rank) {
+            EXPECT_EQ(MostInFlight(kind, ranks, chunks, microbatches, rank), CountedInFlight(schedule.ranks[rank]));
+          }
+        }
       }
     }
   }
@@ -53,29 +92,26 @@ TEST(Schedule, PropertiesOfManySizes) {
 // Time until all ranks are done when a forward takes 1 and a backward 2, by brute force over time: an oracle that shares no code
 // with CheckSchedule.
 int64_t Makespan(const Schedule& schedule) {
-  const int64_t ranks = schedule.size();
+  const int64_t ranks = schedule.ranks.size();
   std::vector<size_t> next(ranks, 0);
   std::vector<int64_t> free_at(ranks, 0);
-  std::vector<std::vector<std::pair<Action, int64_t>>> ends(ranks);
-  const auto end_of = [&](int64_t rank, Kind kind, int64_t microbatch) -> int64_t {
-    for (const auto& [action, end] : ends[rank]) {
-      if (action.kind == kind && action.microbatch == microbatch) return end;
-    }
-    return INT64_MAX;
+  std::map<std::tuple<Kind, int64_t, int64_t>, int64_t> ends;
+  const auto done = [&](Kind kind, int64_t chunk, int64_t microbatch, int64_t now) {
+    const auto found = ends.find({kind, chunk, microbatch});
+    return found != ends.end() && found->second <= now;
   };
   for (int64_t now = 0; now < 10000; ++now) {
     bool all = true;
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      if (next[rank] == schedule[rank].size()) continue;
+      if (next[rank] == schedule.ranks[rank].size()) continue;
       all = false;
-      const Action& action = schedule[rank][next[rank]];
+      const Action& action = schedule.ranks[rank][next[rank]];
       const bool forward = action.kind == Kind::kForward;
-      const int64_t source = forward ? rank - 1 : rank + 1;
-      const bool arrived = source < 0 || source == ranks || end_of(source, action.kind, action.microbatch) <= now;
-      const bool own = forward || end_of(rank, Kind::kForward, action.microbatch) <= now;
+      const int64_t source = forward ? action.chunk - 1 : action.chunk + 1;
+      const bool arrived = source < 0 || source == schedule.chunks || done(action.kind, source, action.microbatch, now);
+      const bool own = forward || done(Kind::kForward, action.chunk, action.microbatch, now);
       if (free_at[rank] > now || !arrived || !own) continue;
-      free_at[rank] = now + (forward ? 1 : 2);
-      ends[rank].push_back({action, free_at[rank]});
+      ends[{action.kind, action.chunk, action.microbatch}] = free_at[rank] = now + (forward ? 1 : 2);
       ++next[rank];
     }
     if (all) return *std::max_element(free_at.begin(), free_at.end());
@@ -83,42 +119,72 @@ int64_t Makespan(const Schedule& schedule) {
   return -1;
 }
 
+int64_t LastCompletion(const Schedule& schedule) {
+  int64_t last = 0;
+  for (const auto& times : CompletionTimes(schedule)) last = std::max(last, times.back());
+  return last;
+}
+
 TEST(Schedule, BothTakeTheIdealTimeAndTheBubble) {
   for (int64_t stages = 1; stages <= 6; ++stages) {
     for (int64_t microbatches = 1; microbatches <= 12; ++microbatches) {
       SCOPED_TRACE(testing::Message() << stages << " stages, " << microbatches << " microbatches");
       const int64_t ideal = 3 * (microbatches + stages - 1);
-      EXPECT_EQ(Makespan(*MakeSchedule(v1::GPIPE, stages, microbatches)), ideal);
-      EXPECT_EQ(Makespan(*MakeSchedule(v1::ONE_F_ONE_B, stages, microbatches)), ideal);
+      for (const v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) {
+        const Schedule schedule = *MakeSchedule(kind, stages, stages, microbatches);
+        EXPECT_EQ(Makespan(schedule), ideal);
+        EXPECT_EQ(LastCompletion(schedule), ideal);
+      }
+    }
+  }
+}
+
+// The bubble is (p - 1) / v of a microbatch's whole work on a rank, where microbatches make whole rounds (Narayanan et al. 2021).
+TEST(Schedule, SeveralChunksDivideTheBubble) {
+  for (int64_t ranks = 2; ranks <= 5; ++ranks) {
+    for (int64_t locals = 2; locals <= 4; ++locals) {
+      for (int64_t rounds = 1; rounds <= 4; ++rounds) {
+        const int64_t microbatches = rounds * ranks;
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, " << locals << " chunks each, " << microbatches << " microbatches");
+        for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS}) {
+          const Schedule schedule = *MakeSchedule(kind, ranks, ranks * locals, microbatches);
+          EXPECT_EQ(Makespan(schedule), 3 * (locals * microbatches + ranks - 1)) << kind;
+          EXPECT_EQ(LastCompletion(schedule), Makespan(schedule));
+        }
+      }
     }
   }
 }
 
 TEST(Schedule, ChecksFindWhatIsWrong) {
-  const Schedule good = *MakeSchedule(v1::ONE_F_ONE_B, 2, 2);  // F0 F1 B0 B1 | F0 B0 F1 B1
+  const Schedule good = *MakeSchedule(v1::ONE_F_ONE_B, 2, 2, 2);  // F0 F1 B0 B1 | F0 B0 F1 B1
   Schedule bad = good;
-  bad[0].pop_back();
+  bad.ranks[0].pop_back();
   EXPECT_FALSE(CheckSchedule(bad, 2).ok());
   bad = good;
-  std::swap(bad[1][0], bad[1][1]);
+  std::swap(bad.ranks[1][0], bad.ranks[1][1]);
   EXPECT_EQ(CheckSchedule(bad, 2).message(), "pipeline rank 1: B0 before its forward");
   bad = good;
-  bad[0][0].microbatch = 1;
+  bad.ranks[0][0].microbatch = 1;
   EXPECT_FALSE(CheckSchedule(bad, 2).ok());
   bad = good;
-  bad[1][0].stage = 0;
+  bad.ranks[1][0].chunk = 0;
   EXPECT_FALSE(CheckSchedule(bad, 2).ok());
   // Rank 0 wants B0 before it gives F1; rank 1 wants F1 before it gives B0.
   bad = good;
-  std::swap(bad[0][1], bad[0][2]);
-  std::swap(bad[1][1], bad[1][2]);
+  std::swap(bad.ranks[0][1], bad.ranks[0][2]);
+  std::swap(bad.ranks[1][1], bad.ranks[1][2]);
   EXPECT_EQ(CheckSchedule(bad, 2).message(), "pipeline ranks wait for each other: rank 0 at B0, rank 1 at F1");
 }
 
 TEST(Schedule, RefusesWhatIsNotKnown) {
-  EXPECT_EQ(MakeSchedule(v1::PIPELINE_SCHEDULE_UNSPECIFIED, 2, 2).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeSchedule(v1::GPIPE, 0, 2).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeSchedule(v1::GPIPE, 2, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto code = [](auto... counts) { return MakeSchedule(counts...).status().code(); };
+  EXPECT_EQ(code(v1::PIPELINE_SCHEDULE_UNSPECIFIED, 2, 2, 2), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::GPIPE, 0, 1, 2), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::GPIPE, 2, 2, 0), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::GPIPE, 2, 4, 2), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::INTERLEAVED_1F1B, 2, 2, 2), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::INTERLEAVED_1F1B, 2, 5, 2), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

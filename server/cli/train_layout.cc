@@ -43,6 +43,7 @@ constexpr Key kPlanned[] = {{"training", "local_batch_size"},
                             {"parallelism", "tensor_parallel_degree"},
                             {"parallelism", "pipeline_parallel_degree"},
                             {"parallelism", "pipeline_parallel_schedule", true},
+                            {"parallelism", "pipeline_parallel_layers_per_stage", true},
                             {"parallelism", "pipeline_parallel_microbatch_size", true},
                             {"activation_checkpoint", "mode"}};
 
@@ -99,7 +100,8 @@ std::optional<v1::Recipe> AsBefore(const LayoutRequest& request, const v1::Recip
   v1::Recipe open = WithDefaults(request.spec.recipe());
   for (const Key& key : kPlanned) {
     if (!IsOpen(request.spec.recipe(), key)) continue;
-    if (!ApplyOverride(&open, PathOf(key), ValueOf(kept, key)).ok()) return std::nullopt;
+    const std::string value = ValueOf(kept, key);
+    if (!value.empty() && !ApplyOverride(&open, PathOf(key), value).ok()) return std::nullopt;
   }
   const auto recipe = Constrained(request.spec, std::move(open));
   if (!recipe) return std::nullopt;

@@ -1,7 +1,6 @@
 #include "simulator/capture/capture_stages.h"
 
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "proto/status.h"
@@ -17,18 +16,19 @@ class Stages {
 
   absl::StatusOr<std::vector<CapturedStage>> Run() {
     ASSIGN_OR_RETURN(auto schedule, parallel::MakeSchedule(resolved_.recipe().parallelism().pipeline_parallel_schedule(),
-                                                           mesh_.pp, resolved_.microbatches()));
+                                                           mesh_.pp, resolved_.chunks(), resolved_.microbatches()));
+    lowered_ = parallel::Lower(schedule);
     for (int64_t stage = 0; stage < mesh_.pp; ++stage) ++stages_of_[KindOf(stage)];
     std::vector<CapturedStage> stages;
     for (int64_t stage = 0; stage < mesh_.pp; ++stage) {
-      ASSIGN_OR_RETURN(auto captured, CaptureStage(schedule, stage));
+      ASSIGN_OR_RETURN(auto captured, CaptureStage(stage));
       stages.push_back(std::move(captured));
     }
     return stages;
   }
 
  private:
-  using Kind = std::tuple<bool, bool, int64_t>;  // first, last, layers
+  using Kind = std::vector<int64_t>;
   struct Part {
     int64_t stage = 0;
     std::vector<parallel::LoweredAction> actions;
@@ -36,17 +36,21 @@ class Stages {
   };
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
+  // Whether it is the first or the last one, and where the layers of its chunks are, counted from the first of them.
   Kind KindOf(int64_t stage) const {
-    const auto [first, last] = resolved_.LayersOf(stage);
-    return {stage == 0, stage + 1 == mesh_.pp, last - first};
+    Kind kind = {stage == 0, stage + 1 == mesh_.pp};
+    for (int64_t chunk = stage; chunk < resolved_.chunks(); chunk += mesh_.pp) {
+      const auto [first, last] = resolved_.LayersOf(chunk);
+      kind.insert(kind.end(), {first - FirstLayer(stage), last - FirstLayer(stage)});
+    }
+    return kind;
   }
 
-  absl::StatusOr<CapturedStage> CaptureStage(const parallel::Schedule& schedule, int64_t stage) {
+  absl::StatusOr<CapturedStage> CaptureStage(int64_t stage) {
     if (resolved_.microbatches() <= CapturedMicrobatches(mesh_.pp) && stages_of_[KindOf(stage)] == 1) return CaptureAll(stage);
     ASSIGN_OR_RETURN(auto part, PartOf(stage));
     const StageShift shift{stage - part->stage, FirstLayer(stage) - FirstLayer(part->stage)};
-    auto trace =
-        InstanceActions(part->trace, part->actions, parallel::Lower(schedule, stage), mesh_.pp, resolved_.microbatches(), shift);
+    auto trace = InstanceActions(part->trace, part->actions, lowered_.ranks[stage], mesh_.pp, resolved_.microbatches(), shift);
     if (absl::IsFailedPrecondition(trace.status())) return CaptureAll(stage);
     if (!trace.ok()) return trace.status();
     trace->groups = mesh_.Groups(mesh_.FirstRankOfStage(stage));
@@ -64,7 +68,7 @@ class Stages {
     Part& part = found->second;
     if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(part.trace))) return &part;
     part.stage = stage;
-    part.actions = ActionsToCapture(mesh_.pp, stage, resolved_.microbatches());
+    part.actions = ActionsToCapture(mesh_.pp, resolved_.chunks(), stage, resolved_.microbatches());
     ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved_, mesh_.FirstRankOfStage(stage), part.actions));
     part.trace = std::move(captured.trace);
     return &part;
@@ -72,6 +76,7 @@ class Stages {
 
   const parallel::ResolvedRecipe& resolved_;
   const mesh::Mesh& mesh_;
+  parallel::LoweredSchedule lowered_;
   std::map<Kind, int64_t> stages_of_;
   std::map<Kind, Part> parts_;
 };

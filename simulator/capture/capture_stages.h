@@ -1,6 +1,6 @@
-// The Traces of a whole pipeline: of one rank of every stage, as the ranks of a stage do the same. What is alike is captured once
-// (instance_actions.h): stages in the middle with as many layers and no dropout, and microbatches; the Traces are those of
-// CaptureStep.
+// The Traces of a whole pipeline: of one rank of every stage, that is of every rank of the group "pp", as those beside it do the
+// same. What is alike is captured once (instance_actions.h): stages in the middle whose chunks have as many layers and no dropout,
+// and microbatches; the Traces are those of CaptureStep.
 //
 // One capture at a time in a process.
 #pragma once

@@ -33,6 +33,7 @@ struct Case {
   bool checkpointing = false, bf16 = false, tied = false, gpt2 = false;
   int64_t replicate = 1;
   v1::ReshardPolicy reshard = v1::RESHARD_DEFAULT;
+  int64_t layers_per_stage = 0;  // 0: not said
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -58,6 +59,7 @@ v1::Recipe RecipeOf(const Case& c) {
   parallelism->set_pipeline_parallel_schedule(c.schedule);
   parallelism->set_pipeline_parallel_microbatch_size(c.pp > 1 ? c.rows : 1);
   parallelism->set_fsdp_reshard_after_forward(c.reshard);
+  if (c.layers_per_stage > 0) parallelism->set_pipeline_parallel_layers_per_stage(c.layers_per_stage);
   recipe.mutable_activation_checkpoint()->set_mode(c.checkpointing ? v1::AC_FULL : v1::AC_NONE);
   return recipe;
 }
@@ -185,8 +187,28 @@ std::vector<Case> Cases() {
       {.name = "accumulate_tied", .shard = 2, .microbatches = 8, .tied = true},
       {.name = "accumulate_gpt2", .shard = 2, .microbatches = 8, .tied = true, .gpt2 = true},
       {.name = "accumulate_gpt2_ac", .microbatches = 8, .checkpointing = true, .tied = true, .gpt2 = true},
+      {.name = "pp2_interleaved", .pp = 2, .schedule = v1::INTERLEAVED_1F1B},
+      {.name = "pp2_interleaved_odd", .pp = 2, .schedule = v1::INTERLEAVED_1F1B, .microbatches = 11, .layers = 7},
+      {.name = "pp3_interleaved_few", .pp = 3, .schedule = v1::INTERLEAVED_1F1B, .microbatches = 3, .layers = 6},
+      {.name = "pp4_interleaved_deep",
+       .pp = 4,
+       .schedule = v1::INTERLEAVED_1F1B,
+       .microbatches = 9,
+       .layers = 16,
+       .layers_per_stage = 1},
+      {.name = "pp2_looped", .pp = 2, .schedule = v1::LOOPED_BFS},
+      {.name = "pp4_looped_uneven_ac", .pp = 4, .schedule = v1::LOOPED_BFS, .layers = 11, .checkpointing = true},
+      {.name = "fsdp2_tp2_pp4_interleaved_bf16",
+       .shard = 2,
+       .tp = 2,
+       .pp = 4,
+       .schedule = v1::INTERLEAVED_1F1B,
+       .layers = 8,
+       .bf16 = true},
+      {.name = "hsdp2x2_pp2_looped", .shard = 2, .pp = 2, .schedule = v1::LOOPED_BFS, .replicate = 2},
       // With dropout: its sites differ between the stages in the middle.
       {.name = "pp4_gpt2", .pp = 4, .layers = 8, .gpt2 = true},
+      {.name = "pp4_gpt2_interleaved", .pp = 4, .schedule = v1::INTERLEAVED_1F1B, .layers = 8, .gpt2 = true},
       {.name = "pp4_gpt2_few_ac", .pp = 4, .microbatches = 4, .layers = 8, .checkpointing = true, .gpt2 = true},
   };
 }

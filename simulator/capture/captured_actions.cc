@@ -38,6 +38,7 @@ absl::Status CapturedActions::Split(const std::vector<LoweredAction>& actions) {
   const uint32_t count = instructions.size();
   for (const LoweredAction& action : actions) {
     parts_.push_back({action, labels_.Of(action.microbatch), {}});
+    if (action.chunk >= chunks()) counts_.resize(action.chunk + 1, std::vector<uint32_t>(labels_.last + 1, 0));
   }
   // Of the prologue, the actions and the epilogue: where the first operator is.
   std::vector<uint32_t> begins(actions.size() + 2, count);
@@ -63,22 +64,24 @@ absl::Status CapturedActions::FindHomes() {
     initial_storages_ = std::max(initial_storages_, trace_->values[value].storage + 1);
   }
   homes_.assign(initial_storages_, kNoMicrobatch);
+  chunks_.assign(initial_storages_, 0);
   locals_.assign(initial_storages_, 0);
-  absl::Status status = Settle(prologue_, kNoMicrobatch);
-  for (const ActionPart& part : parts_) status.Update(Settle(part.part, part.label));
-  status.Update(Settle(epilogue_, kNoMicrobatch));
+  absl::Status status = Settle(prologue_, 0, kNoMicrobatch);
+  for (const ActionPart& part : parts_) status.Update(Settle(part.part, part.action.chunk, part.label));
+  status.Update(Settle(epilogue_, 0, kNoMicrobatch));
   if (status.ok() && homes_.size() != trace_->storages.size()) return Cannot("a storage is never mentioned");
   return status;
 }
 
-absl::Status CapturedActions::Settle(Part part, int label) {
+absl::Status CapturedActions::Settle(Part part, int32_t chunk, int label) {
   bool in_order = true;
   const auto mention = [&](int, uint32_t value) {
     const uint32_t storage = trace_->values[value].storage;
     if (storage < homes_.size()) return;
     in_order = in_order && storage == homes_.size();
     homes_.push_back(static_cast<int8_t>(label));
-    locals_.push_back(label == kNoMicrobatch ? 0 : counts_[label]++);
+    chunks_.push_back(chunk);
+    locals_.push_back(label == kNoMicrobatch ? 0 : counts_[chunk][label]++);
   };
   for (uint32_t i = part.begin; i < part.end; ++i) {
     if (trace_->instructions[i].kind != Instruction::Kind::kOperator) continue;
@@ -92,7 +95,7 @@ absl::Status CapturedActions::Settle(Part part, int label) {
 std::optional<CapturedActions::Part> CapturedActions::Find(const LoweredAction& action, int label) const {
   for (const ActionPart& part : parts_) {
     const LoweredAction& it = part.action;
-    if (part.label != label || it.kind != action.kind || it.link != action.link) continue;
+    if (part.label != label || it.kind != action.kind || it.chunk != action.chunk || it.link != action.link) continue;
     if (it.reduce_gradients != action.reduce_gradients) return std::nullopt;
     return part.part;
   }
@@ -179,7 +182,8 @@ bool CapturedActions::AlikeStorages(uint32_t before, uint32_t after) const {
   const graph::Storage &a = trace_->storages[before], &b = trace_->storages[after];
   const bool same_kind =
       a.bytes == b.bytes && a.kind == b.kind && a.category == b.category && b.kind == graph::StorageKind::kInner;
-  return same_kind && Home(before) == home - 1 && (home == labels_.steady || Local(before) == Local(after));
+  const bool same_place = ChunkOf(before) == ChunkOf(after) && Local(before) == Local(after);
+  return same_kind && Home(before) == home - 1 && (home == labels_.steady || same_place);
 }
 
 }  // namespace legoai::sim

@@ -1,5 +1,5 @@
 // The parts of a Trace of a few microbatches (instance_actions.h): which instructions belong to which action, to which microbatch
-// each storage belongs, and whether the two that stand for all others are alike. Torch-free. Not thread-safe.
+// of which chunk each storage belongs, and whether the two that stand for all others are alike. Torch-free. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Labels {
   int steady = 0, next = 0, last = 0;
 
   // Without a pipeline a gradient's reduction ends in the next microbatch, so the second one is special too.
-  Labels(int64_t stages, int64_t all) : microbatches(all), steady(stages > 1 ? 1 : 2), next(steady + 1), last(steady + 2) {}
+  Labels(int64_t ranks, int64_t all) : microbatches(all), steady(ranks > 1 ? 1 : 2), next(steady + 1), last(steady + 2) {}
   bool AllCaptured() const { return microbatches <= last + 1; }
   // The label of what a microbatch is a copy of, or is.
   int Of(int64_t microbatch) const;
@@ -47,16 +47,18 @@ class CapturedActions {
   uint32_t initial_storages() const { return initial_storages_; }  // inputs, bound before the step; they come first
   // The microbatch in whose part a storage is mentioned first; kNoMicrobatch: outside, or an input.
   int Home(uint32_t storage) const { return homes_[storage]; }
-  // Its number among the storages of its microbatch.
+  // The chunk in whose action that is; 0 outside.
+  int32_t ChunkOf(uint32_t storage) const { return chunks_[storage]; }
+  // Its number among the storages of its chunk's microbatch.
   uint32_t Local(uint32_t storage) const { return locals_[storage]; }
-  uint32_t StoragesOf(int label) const { return counts_[label]; }
+  uint32_t StoragesOf(int32_t chunk, int label) const { return counts_[chunk][label]; }
+  int32_t chunks() const { return static_cast<int32_t>(counts_.size()); }  // above every chunk's number
 
  private:
-  CapturedActions(const graph::Trace& trace, const Labels& labels)
-      : trace_(&trace), labels_(labels), counts_(labels.last + 1, 0) {}
+  CapturedActions(const graph::Trace& trace, const Labels& labels) : trace_(&trace), labels_(labels) {}
   absl::Status Split(const std::vector<parallel::LoweredAction>& actions);
   absl::Status FindHomes();
-  absl::Status Settle(Part part, int label);
+  absl::Status Settle(Part part, int32_t chunk, int label);
   absl::Status Align();
   bool Alike(const graph::Instruction& before, const graph::Instruction& after) const;
   bool Alike(const graph::Argument& before, const graph::Argument& after) const;
@@ -74,8 +76,9 @@ class CapturedActions {
   };
   std::vector<ActionPart> parts_;  // in captured order
   std::vector<int8_t> homes_;
+  std::vector<int32_t> chunks_;
   std::vector<uint32_t> locals_;
-  std::vector<uint32_t> counts_;  // by label
+  std::vector<std::vector<uint32_t>> counts_;  // by chunk and label
   uint32_t initial_storages_ = 0;
 };
 

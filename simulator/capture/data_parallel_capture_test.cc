@@ -38,7 +38,7 @@ class Step {
     runner_ = std::make_unique<parallel::StageRunner>(
         parallelized_.model.get(), train::MakeCrossEntropy(1.0 / (kGlobalBatch * kSeq)),
         parallel::testing::StageOptionsOf(resolved_, parallelized_, rank),
-        parallel::StageHooks{[data_parallel](bool last) { data_parallel->BeginBackward(last); }, {}});
+        parallel::StageHooks{[data_parallel](size_t chunk, bool last) { data_parallel->BeginBackward(last, chunk); }, {}});
     const int64_t rows = kGlobalBatch / resolved_.mesh().dp();
     const auto integers = at::TensorOptions().dtype(at::kLong);
     inputs_ = {at::zeros({rows, kSeq}, integers), at::zeros({rows, kSeq}, integers), at::zeros({rows}, integers),

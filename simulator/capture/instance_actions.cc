@@ -34,7 +34,12 @@ class Instancer {
         constants_(trace.constants.size(), kUnset),
         modules_(trace.modules.size(), kUnset),
         global_(trace.storages.size(), kUnset) {
-    for (int64_t m = 0; m < labels.microbatches; ++m) slots_.emplace_back(parts.StoragesOf(labels.Of(m)), kUnset);
+    slots_.resize(parts.chunks());
+    for (int32_t chunk = 0; chunk < parts.chunks(); ++chunk) {
+      for (int64_t m = 0; m < labels.microbatches; ++m) {
+        slots_[chunk].emplace_back(parts.StoragesOf(chunk, labels.Of(m)), kUnset);
+      }
+    }
   }
 
   absl::StatusOr<Trace> Run(const std::vector<LoweredAction>& all) {
@@ -118,7 +123,7 @@ class Instancer {
       of = labels_.microbatches - 1;
     }
     if (of < 0) return nullptr;
-    return &slots_[of][parts_.Local(storage)];
+    return &slots_[parts_.ChunkOf(storage)][of][parts_.Local(storage)];
   }
 
   uint32_t StorageOf(uint32_t storage) {
@@ -221,7 +226,7 @@ class Instancer {
     }
     to->operator_index = op;
     to->first_argument = out_.arguments.size();
-    const graph::EffectRow* const effect = shift_.stages != 0 ? graph::FindEffect(from_.OperatorName(from)) : nullptr;
+    const graph::EffectRow* const effect = shift_.ranks != 0 ? graph::FindEffect(from_.OperatorName(from)) : nullptr;
     const int peer = effect != nullptr ? effect->peer : -1;
     for (uint32_t a = 0; a < from.argument_count; ++a) {
       const Argument& argument = from_.arguments[from.first_argument + a];
@@ -235,7 +240,7 @@ class Instancer {
   }
 
   Argument Peer(const Argument& peer) {
-    return {peer.kind, interner_.Constant(std::get<int64_t>(from_.constants[peer.index]) + shift_.stages)};
+    return {peer.kind, interner_.Constant(std::get<int64_t>(from_.constants[peer.index]) + shift_.ranks)};
   }
 
   // A recorder notes deaths when the next operator comes, in the order of numbers, and with what is going on then.
@@ -265,8 +270,8 @@ class Instancer {
   graph::Interner interner_;
   // Captured number -> new number; kUnset before its first use.
   std::vector<uint32_t> operators_, geometries_, constants_, modules_, global_;
-  std::vector<std::vector<uint32_t>> slots_;  // by microbatch, by storage of its own
-  std::vector<uint32_t> frees_;               // since the last instruction
+  std::vector<std::vector<std::vector<uint32_t>>> slots_;  // by chunk and microbatch, by storage of its own
+  std::vector<uint32_t> frees_;                            // since the last instruction
   absl::Status error_;
   // Of the part that is being written:
   int label_ = kNoMicrobatch;
@@ -276,13 +281,13 @@ class Instancer {
 
 }  // namespace
 
-int64_t CapturedMicrobatches(int64_t stages) { return Labels(stages, 1).last + 1; }
+int64_t CapturedMicrobatches(int64_t ranks) { return Labels(ranks, 1).last + 1; }
 
-std::vector<LoweredAction> ActionsToCapture(int64_t stages, int64_t stage, int64_t microbatches) {
-  const int64_t captured = std::min(microbatches, CapturedMicrobatches(stages));
-  const auto schedule = parallel::MakeSchedule(v1::GPIPE, stages, captured);
+std::vector<LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches) {
+  const int64_t captured = std::min(microbatches, CapturedMicrobatches(ranks));
+  const auto schedule = parallel::MakeSchedule(chunks > ranks ? v1::LOOPED_BFS : v1::GPIPE, ranks, chunks, captured);
   if (!schedule.ok()) return {};
-  std::vector<LoweredAction> actions = parallel::Lower(*schedule, stage);
+  std::vector<LoweredAction> actions = parallel::Lower(*schedule).ranks[rank];
   for (LoweredAction& action : actions) {
     if (action.microbatch + 1 == captured) action.microbatch = static_cast<int32_t>(microbatches - 1);
   }
@@ -295,12 +300,12 @@ bool ServesOtherLayers(const Trace& captured) {
 }
 
 absl::StatusOr<Trace> InstanceActions(const Trace& captured, const std::vector<LoweredAction>& captured_actions,
-                                      const std::vector<LoweredAction>& all, int64_t stages, int64_t microbatches,
+                                      const std::vector<LoweredAction>& all, int64_t ranks, int64_t microbatches,
                                       const StageShift& shift) {
   if (shift.layers != 0 && !ServesOtherLayers(captured)) {
     return absl::FailedPreconditionError("dropout's sites are those of the captured layers");
   }
-  const Labels labels(stages, microbatches);
+  const Labels labels(ranks, microbatches);
   ASSIGN_OR_RETURN(auto parts, CapturedActions::Read(captured, captured_actions, labels));
   return Instancer(captured, parts, labels, shift).Run(all);
 }

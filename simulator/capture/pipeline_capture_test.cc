@@ -50,7 +50,7 @@ Capture CaptureOf(const Case& c, bool real) {
   const v1::Model config = parallel::testing::TinyLlama();
   auto model = parallel::testing::Build(config, c.dtype);
   const int64_t blocks = config.num_hidden_layers();
-  model->KeepLayers(stage == 0, blocks * stage / c.pp, blocks * (stage + 1) / c.pp, stage + 1 == c.pp);
+  model->KeepLayers({{stage == 0, blocks * stage / c.pp, blocks * (stage + 1) / c.pp, stage + 1 == c.pp}});
   v1::Recipe recipe;
   recipe.mutable_parallelism()->set_disable_loss_parallel(c.gather_logits);
   TORCH_CHECK(parallel::ApplyTensorParallel(model.get(), recipe).ok());

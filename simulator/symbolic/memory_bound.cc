@@ -27,8 +27,8 @@ int64_t KeptGradients(const StageSizes& s, const parallel::ResolvedRecipe& resol
   return reduced_each ? s.reduce_bytes * s.total().held : 4 * s.total().gathered;
 }
 
-int64_t Saved(const StageSizes& s, int64_t in_flight) {
-  return in_flight * (s.blocks * s.saved_block_bytes + (s.has_head ? s.saved_head_bytes : 0));
+int64_t Saved(const StageSizes& s, int64_t in_flight, int64_t heads) {
+  return in_flight * s.chunk_blocks * s.saved_block_bytes + (s.has_head ? heads * s.saved_head_bytes : 0);
 }
 
 }  // namespace
@@ -39,14 +39,18 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   const int64_t rows = resolved.accumulation() * resolved.local_batch();
   MemoryBound bound;
   bound.always_bytes = 12 * total.held + rows * (16 * resolved.seq_len() + 8);
-  bound.activation_bytes = Saved(s, s.in_flight) + LossTemporaries(s);
+  bound.activation_bytes = Saved(s, s.in_flight, s.heads_in_flight) + LossTemporaries(s);
   const int64_t values = GatheredValues(s, resolved);
   int64_t forward = bound.activation_bytes + values;
-  if (s.microbatches > s.in_flight) {
+  if (s.chunks > 1) {
+    // One more goes forward when each chunk has had a backward; it need not be the head's.
+    const bool more = s.microbatches * s.chunks - s.in_flight >= s.backwards_of_each;
+    if (more) forward = std::max(forward, Saved(s, s.in_flight, 0) + values + KeptGradients(s, resolved));
+  } else if (s.microbatches > s.in_flight) {
     // One more goes forward when the first is through.
     forward += KeptGradients(s, resolved);
   } else if (s.microbatches > 1) {
-    forward = std::max(forward, Saved(s, s.in_flight - 1) + values + KeptGradients(s, resolved));
+    forward = std::max(forward, Saved(s, s.in_flight - 1, s.in_flight - 1) + values + KeptGradients(s, resolved));
   }
   bound.peak_requested_bytes = bound.always_bytes + std::max(forward, 4 * total.held);
   return bound;

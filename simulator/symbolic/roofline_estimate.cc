@@ -119,10 +119,9 @@ class StageEstimate {
     auto seconds = models_.collectives.MessageTime(bytes, 0, pair.stride);
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
-    const double microbatches = static_cast<double>(s_.microbatches);
-    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, microbatches * static_cast<double>(bytes)),
-            2 * microbatches * *seconds);
-    return 2 * *seconds;
+    const double messages = static_cast<double>(s_.microbatches * s_.chunks);
+    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, messages * static_cast<double>(bytes)), 2 * messages * *seconds);
+    return 2 * static_cast<double>(s_.chunks) * *seconds;
   }
   // Gathers of all units in a step.
   double Gather() {
@@ -188,7 +187,10 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const parallel::ResolvedRecipe& re
   const double turns = RanksPerCore(cluster), others = (turns - 1) * microbatches;
   estimate.compute_seconds = turns * microbatches * (slowest - blocking);
   estimate.communication_seconds = turns * (microbatches * blocking + exposed);
-  estimate.bubble_seconds = std::max(0.0, static_cast<double>(resolved.mesh().pp - 1) - others) * slowest;
+  // Chunks divide the bubble (Narayanan et al. 2021, section 2.2).
+  const double bubble = static_cast<double>(resolved.mesh().pp - 1) * static_cast<double>(resolved.mesh().pp) /
+                        static_cast<double>(resolved.chunks());
+  estimate.bubble_seconds = std::max(0.0, bubble - others) * slowest;
   estimate.optimizer_seconds *= turns;
   for (LinkLoad& load : estimate.loads) load.seconds *= turns;
   estimate.step_seconds =

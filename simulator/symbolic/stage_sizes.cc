@@ -4,8 +4,10 @@
 #include <initializer_list>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "core/mesh/shard_spec.h"
+#include "core/schedule/schedule.h"
 
 namespace legoai::sim {
 namespace {
@@ -100,6 +102,17 @@ int64_t SavedBlock(const ResolvedRecipe& resolved, const StageSizes& s) {
   return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len()) : LlamaSaved(m, s, resolved.mesh().tp);
 }
 
+// The blocks of a rank's chunks, and of the smallest of these.
+std::pair<int64_t, int64_t> BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
+  int64_t blocks = 0, least = resolved.model().num_hidden_layers();
+  for (int64_t chunk = stage; chunk < resolved.chunks(); chunk += resolved.mesh().pp) {
+    const auto [first, last] = resolved.LayersOf(chunk);
+    blocks += last - first;
+    least = std::min(least, last - first);
+  }
+  return {blocks, least};
+}
+
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
 
 }  // namespace
@@ -112,12 +125,13 @@ UnitElements StageSizes::total() const {
 }
 
 std::vector<int64_t> DistinctStages(const ResolvedRecipe& resolved, int64_t unit) {
-  std::set<std::tuple<bool, bool, int64_t, int64_t>> seen;
+  std::set<std::tuple<bool, bool, int64_t, int64_t, int64_t>> seen;
   std::vector<int64_t> stages;
   for (int64_t stage = 0; stage < resolved.mesh().pp; ++stage) {
     const int64_t rank = resolved.mesh().FirstRankOfStage(stage);
-    const auto [first, last] = resolved.LayersOf(stage);
-    const bool fresh = seen.emplace(stage == 0, stage + 1 == resolved.mesh().pp, last - first, unit > 0 ? rank % unit : 0).second;
+    const auto [blocks, least] = BlocksOf(resolved, stage);
+    const bool fresh =
+        seen.emplace(stage == 0, stage + 1 == resolved.mesh().pp, blocks, least, unit > 0 ? rank % unit : 0).second;
     if (fresh) stages.push_back(stage);
   }
   return stages;
@@ -128,10 +142,9 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   const v1::Model& model = resolved.model();
   const mesh::Mesh& mesh = resolved.mesh();
   const int64_t stage = mesh.IndexOf(Dim::kPp, rank);
-  const auto [first, last] = resolved.LayersOf(stage);
   s.has_embedding = stage == 0;
   s.has_head = stage + 1 == mesh.pp;
-  s.blocks = last - first;
+  std::tie(s.blocks, s.chunk_blocks) = BlocksOf(resolved, stage);
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
@@ -144,8 +157,14 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.vocab_is_split = resolved.loss_parallel() && mesh.tp > 1;
   s.vocab = s.vocab_is_split ? model.vocab_size() / mesh.tp : model.vocab_size();
   s.microbatches = resolved.microbatches();
-  const bool gpipe = resolved.recipe().parallelism().pipeline_parallel_schedule() == v1::GPIPE;
-  if (mesh.pp > 1) s.in_flight = gpipe ? s.microbatches : std::min(s.microbatches, mesh.pp - stage);
+  const v1::PipelineSchedule schedule = resolved.recipe().parallelism().pipeline_parallel_schedule();
+  const auto most = [&](int64_t of) {
+    return parallel::MostInFlight(schedule, mesh.pp, resolved.chunks(), s.microbatches, of);
+  };
+  s.chunks = resolved.chunks() / mesh.pp;
+  s.in_flight = most(stage);
+  s.heads_in_flight = schedule == v1::LOOPED_BFS || s.chunks == 1 ? s.in_flight / s.chunks : 1;
+  s.backwards_of_each = s.chunks == 1 ? 1 : most(mesh.pp - 1);
   s.saved_block_bytes = SavedBlock(resolved, s);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;

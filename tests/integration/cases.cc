@@ -13,6 +13,8 @@ struct Layout {
   int64_t replicate = 1, shard = 1, tp = 1, pp = 1;
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
   bool loss_parallel = true;
+  int64_t layers_per_stage = 0, first_less = 0, last_less = 0;  // 0: not said
+  int64_t microbatch = 1;
   int64_t world() const { return replicate * shard * tp * pp; }
 };
 
@@ -36,7 +38,10 @@ Case Make(const Layout& layout, const v1::Model& model) {
   parallelism->set_tensor_parallel_degree(layout.tp);
   parallelism->set_pipeline_parallel_degree(layout.pp);
   parallelism->set_pipeline_parallel_schedule(layout.schedule);
-  parallelism->set_pipeline_parallel_microbatch_size(1);
+  parallelism->set_pipeline_parallel_microbatch_size(layout.microbatch);
+  if (layout.layers_per_stage > 0) parallelism->set_pipeline_parallel_layers_per_stage(layout.layers_per_stage);
+  parallelism->set_pipeline_parallel_first_stage_less_layers(layout.first_less);
+  parallelism->set_pipeline_parallel_last_stage_less_layers(layout.last_less);
   parallelism->set_disable_loss_parallel(!layout.loss_parallel);
   return result;
 }
@@ -94,6 +99,13 @@ v1::Model TinyGpt2() {
   return model;
 }
 
+v1::Model DeepLlama() {
+  v1::Model model = TinyLlama();
+  model.set_name("tiny-llama-deep");
+  model.set_num_hidden_layers(6);
+  return model;
+}
+
 v1::Model UntiedGpt2() {
   v1::Model model = TinyGpt2();
   model.set_name("tiny-gpt2-untied");
@@ -117,6 +129,44 @@ Case Reference(const Case& test_case) {
   reference.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_NONE);
   return reference;
 }
+
+namespace {
+
+// Six layers: four chunks of one or two layers, or six.
+void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
+  const v1::PipelineSchedule interleaved = v1::INTERLEAVED_1F1B, looped = v1::LOOPED_BFS;
+  const std::vector<Layout> layouts = {
+      {.name = "pp2_interleaved", .pp = 2, .schedule = interleaved},
+      {.name = "pp2_looped", .pp = 2, .schedule = looped},
+      {.name = "fsdp2_pp2_interleaved", .shard = 2, .pp = 2, .schedule = interleaved},
+      {.name = "tp2_pp2_interleaved", .tp = 2, .pp = 2, .schedule = interleaved},
+      {.name = "fsdp2_tp2_pp2_interleaved", .shard = 2, .tp = 2, .pp = 2, .schedule = interleaved},
+      {.name = "fsdp2_tp2_pp2_looped", .shard = 2, .tp = 2, .pp = 2, .schedule = looped},
+  };
+  for (const Layout& layout : layouts) {
+    cases->push_back(Make(layout, DeepLlama()));
+    cases->push_back(Checkpointed(cases->back()));
+  }
+  for (size_t index : {2, 4}) cases->push_back(Bf16(Make(layouts[index], DeepLlama())));
+  const std::vector<Layout> others = {
+      {.name = "pp2_interleaved_3_chunks", .pp = 2, .schedule = interleaved, .layers_per_stage = 1},
+      {.name = "pp3_interleaved_uneven_rounds", .pp = 3, .schedule = interleaved},
+      {.name = "pp3_interleaved_fewer_microbatches_than_ranks", .pp = 3, .schedule = interleaved, .microbatch = 4},
+      {.name = "pp2_interleaved_shorter_ends", .pp = 2, .schedule = interleaved, .first_less = 1, .last_less = 1},
+      {.name = "pp4_1f1b_shorter_ends", .pp = 4, .first_less = 1, .last_less = 1},
+      {.name = "hsdp2x2_pp2_interleaved", .replicate = 2, .shard = 2, .pp = 2, .schedule = interleaved},
+      {.name = "ddp2_pp2_looped", .replicate = 2, .pp = 2, .schedule = looped},
+      {.name = "pp3_looped", .pp = 3, .schedule = looped},
+  };
+  for (const Layout& layout : others) cases->push_back(Make(layout, DeepLlama()));
+  cases->push_back(Accumulated(Make({.name = "fsdp2_pp2_looped", .shard = 2, .pp = 2, .schedule = looped}, DeepLlama())));
+  cases->push_back(Accumulated(Make(layouts[2], DeepLlama())));
+  v1::Model gpt2 = UntiedGpt2();
+  gpt2.set_num_hidden_layers(6);
+  cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
+}
+
+}  // namespace
 
 std::vector<Case> ParityCases() {
   const std::vector<Layout> layouts = {
@@ -149,6 +199,7 @@ std::vector<Case> ParityCases() {
     cases.push_back(test_case);
     cases.push_back(Checkpointed(test_case));
   }
+  AddPipelinesOfSeveralChunks(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

@@ -22,6 +22,7 @@ struct Case {
 // Small models of the real architectures, with sizes that no degree divides evenly where that is legal.
 v1::Model TinyLlama();
 v1::Model TinyGpt2();
+v1::Model DeepLlama();  // six layers
 v1::Model UntiedGpt2();
 
 // The same training on one process: what a case is compared with.

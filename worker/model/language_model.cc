@@ -12,7 +12,13 @@ namespace legoai::model {
 
 at::Tensor LanguageModel::operator()(const at::Tensor& input) {
   at::Tensor hidden = input;
-  for (Layer& layer : layers_) hidden = (*layer.module)(hidden);
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) hidden = RunChunk(chunk, hidden);
+  return hidden;
+}
+
+at::Tensor LanguageModel::RunChunk(size_t chunk, const at::Tensor& input) {
+  at::Tensor hidden = input;
+  for (size_t i = chunks_.at(chunk).begin; i < chunks_[chunk].end; ++i) hidden = (*layers_[i].module)(hidden);
   return hidden;
 }
 
@@ -34,14 +40,22 @@ std::vector<Parameter*> LanguageModel::Parameters() const {
   return all;
 }
 
-void LanguageModel::KeepLayers(bool embedding, int64_t first, int64_t last, bool head) {
-  TORCH_CHECK(!config_.tie_word_embeddings() || embedding == head,
-              "embedding and head share a weight (tie_word_embeddings), so they cannot be on different pipeline stages");
-  std::erase_if(layers_, [&](const Layer& layer) {
-    if (layer.kind == Layer::Kind::kEmbedding) return !embedding;
-    if (layer.kind == Layer::Kind::kHead) return !head;
-    return layer.index < first || layer.index >= last;
-  });
+void LanguageModel::KeepLayers(const std::vector<ChunkLayers>& chunks) {
+  std::vector<Layer> kept;
+  chunks_.clear();
+  for (const ChunkLayers& chunk : chunks) {
+    TORCH_CHECK(!config_.tie_word_embeddings() || chunk.embedding == chunk.head,
+                "embedding and head share a weight (tie_word_embeddings), so they cannot be on different pipeline stages");
+    const size_t begin = kept.size();
+    for (Layer& layer : layers_) {
+      const bool is_block = layer.kind == Layer::Kind::kBlock, is_embedding = layer.kind == Layer::Kind::kEmbedding;
+      const bool keeps = is_block ? chunk.first <= layer.index && layer.index < chunk.last
+                                  : (is_embedding ? chunk.embedding : chunk.head);
+      if (keeps && layer.module != nullptr) kept.push_back(std::move(layer));
+    }
+    chunks_.push_back({begin, kept.size()});
+  }
+  layers_ = std::move(kept);
 }
 
 void LanguageModel::CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq) {

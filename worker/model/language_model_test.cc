@@ -171,8 +171,8 @@ TEST_F(LanguageModelTest, DropoutIsEqualForEverySplitIntoMicrobatches) {
 TEST_F(LanguageModelTest, StagesInARowAreTheModel) {
   v1::Model config = Tiny(v1::LLAMA);
   auto whole = Build(config), first = Build(config), second = Build(config);
-  first->KeepLayers(true, 0, 1, false);
-  second->KeepLayers(false, 1, 2, true);
+  first->KeepLayers({{true, 0, 1, false}});
+  second->KeepLayers({{false, 1, 2, true}});
   EXPECT_EQ(first->layers().size(), 2);
   ASSERT_EQ(second->layers().size(), 2);
   EXPECT_EQ(second->layers()[0].module->path(), "model.layers.1");
@@ -186,7 +186,7 @@ TEST_F(LanguageModelTest, TiedWeightsStayTogether) {
   config.set_tie_word_embeddings(true);
   auto model = Build(config);
   for (Parameter* p : model->Parameters()) EXPECT_NE(p->name(), "lm_head.weight");
-  EXPECT_THROW(model->KeepLayers(true, 0, 1, false), c10::Error);
+  EXPECT_THROW(model->KeepLayers({{true, 0, 1, false}}), c10::Error);
 }
 
 TEST_F(LanguageModelTest, RefusesConfigsThatDoNotFit) {

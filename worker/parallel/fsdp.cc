@@ -93,9 +93,12 @@ void DataParallel::CheckGradientsCame() const {
   }
 }
 
-void DataParallel::BeginBackward(bool last) {
+void DataParallel::BeginBackward(bool last, size_t chunk) {
   CheckGradientsCame();
-  for (auto& unit : units_) unit->ExpectGradients();
+  const auto [begin, end] = model_.chunks().at(chunk);
+  for (size_t layer = begin; layer < end; ++layer) {
+    if (layers_[layer].unit != nullptr) layers_[layer].unit->ExpectGradients();
+  }
   last_ = last;
   reduce_ = last || (mesh_.shard_size > 1 && options_.reduce_each_microbatch);
 }

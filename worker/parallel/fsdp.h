@@ -5,7 +5,7 @@
 // a unit is gathered before its layer runs, while the layer before it computes; in backward the other way round; gradients are
 // reduced when the unit's last one is ready, one reduction behind the computation.
 //
-// Use, per step: forward and backward of each microbatch with BeginBackward before its backward; FinishBackward after the last;
+// Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the last;
 // ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own it;
 // works on the comm::Runtime that was current when it was made.
 #pragma once
@@ -50,8 +50,8 @@ class DataParallel {
   // Makes Parameter::value of every parameter; masters must be there. See Materialize() in parallelize.h.
   void AllocateValues(c10::Device device);
 
-  // Before each microbatch's backward. `last`: this backward completes the step's gradients.
-  void BeginBackward(bool last);
+  // Before each microbatch's backward of a chunk. `last`: this backward completes the gradients of the chunk's layers.
+  void BeginBackward(bool last, size_t chunk = 0);
   // After the backward of the last microbatch: waits for all reductions; then every Parameter::grad is valid. Fails by name if
   // a parameter got no gradient.
   void FinishBackward();

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <utility>
+#include <vector>
 
 #include "core/trace/annotation.h"
 #include "proto/status.h"
@@ -15,11 +16,14 @@
 namespace legoai::parallel {
 namespace {
 
-void KeepStage(model::LanguageModel& model, const ResolvedRecipe& resolved, int64_t rank) {
+void KeepChunks(model::LanguageModel& model, const ResolvedRecipe& resolved, int64_t rank) {
   if (resolved.mesh().pp == 1) return;
-  const int64_t stage = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
-  const auto [first, last] = resolved.LayersOf(stage);
-  model.KeepLayers(stage == 0, first, last, stage + 1 == resolved.mesh().pp);
+  std::vector<model::ChunkLayers> chunks;
+  for (int64_t chunk = resolved.mesh().IndexOf(mesh::Dim::kPp, rank); chunk < resolved.chunks(); chunk += resolved.mesh().pp) {
+    const auto [first, last] = resolved.LayersOf(chunk);
+    chunks.push_back({chunk == 0, first, last, chunk + 1 == resolved.chunks()});
+  }
+  model.KeepLayers(chunks);
 }
 
 // Initialization writes host memory.
@@ -40,8 +44,8 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   result.precision = precision;
   result.seq_len = resolved.seq_len();
 
-  // 1. Pipeline: only this stage's layers remain.
-  KeepStage(*result.model, resolved, comm::CurrentRuntime().rank());
+  // 1. Pipeline: only this rank's chunks of layers remain.
+  KeepChunks(*result.model, resolved, comm::CurrentRuntime().rank());
   // 2. Tensor parallelism cuts weights in any dimension and changes layouts inside the blocks.
   RETURN_IF_ERROR(ApplyTensorParallel(result.model.get(), recipe));
   // 3. Checkpointing: what it recomputes includes the collectives of 2, and not the gathers of 4.

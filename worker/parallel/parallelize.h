@@ -17,7 +17,7 @@
 namespace legoai::parallel {
 
 struct ParallelizedModel {
-  std::unique_ptr<model::LanguageModel> model;  // the layers of this rank's pipeline stage
+  std::unique_ptr<model::LanguageModel> model;  // the layers of this pipeline rank's chunks
   std::unique_ptr<DataParallel> data_parallel;
   Precision precision;
   int64_t seq_len = 0;

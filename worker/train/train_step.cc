@@ -76,8 +76,8 @@ struct TrainStep::Impl {
 
   void MakeRunner(const parallel::ResolvedRecipe& resolved, c10::Device device) {
     parallel::StageOptions options;
-    options.stage = resolved.mesh().IndexOf(mesh::Dim::kPp, runtime.rank());
-    options.stages = resolved.mesh().pp;
+    options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, runtime.rank());
+    options.ranks = resolved.mesh().pp;
     options.schedule = recipe.parallelism().pipeline_parallel_schedule();
     options.microbatches = resolved.microbatches();
     options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
@@ -85,7 +85,7 @@ struct TrainStep::Impl {
     options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
     parallel::DataParallel* data_parallel = parallelized.data_parallel.get();
     parallel::StageHooks hooks;
-    hooks.before_backward = [data_parallel](bool last) { data_parallel->BeginBackward(last); };
+    hooks.before_backward = [data_parallel](size_t chunk, bool last) { data_parallel->BeginBackward(last, chunk); };
     runner = std::make_unique<parallel::StageRunner>(parallelized.model.get(), MakeLoss(resolved), options, hooks);
   }
 

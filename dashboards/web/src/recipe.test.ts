@@ -15,6 +15,9 @@ test('a recipe has the words of the command line', () => {
     { pipeline_parallel_degree: 2, pipeline_parallel_schedule: 'GPipe', pipeline_parallel_microbatch_size: 4 },
     { local_batch_size: 16, global_batch_size: 16, mixed_precision_param: 'float32' }, 'none');
   assert.equal(recipeText(stages), 'GPipe over 2 stages with microbatches of 4, local batch 16, no checkpointing, float32');
+  const looped = recipe(
+    { pipeline_parallel_degree: 2, pipeline_parallel_schedule: 'Interleaved1F1B', pipeline_parallel_layers_per_stage: 4 }, {});
+  assert.equal(parallelismText(looped), 'Interleaved1F1B over 2 stages, 4 layers a chunk, with microbatches of 1');
   assert.equal(parallelismText(null), 'one device');
   assert.equal(parallelismText(recipe({ data_parallel_shard_degree: -1 }, {})), 'one device');
 });

@@ -13,7 +13,8 @@ export function parallelismText(recipe: Recipe | null | undefined): string {
   degree('shard', p?.data_parallel_shard_degree);
   degree('tp', p?.tensor_parallel_degree);
   if (p && (p.pipeline_parallel_degree ?? 1) > 1) {
-    parts.push(`${p.pipeline_parallel_schedule ?? '1F1B'} over ${p.pipeline_parallel_degree} stages with microbatches of ${
+    const chunks = p.pipeline_parallel_layers_per_stage ? `, ${p.pipeline_parallel_layers_per_stage} layers a chunk,` : '';
+    parts.push(`${p.pipeline_parallel_schedule ?? '1F1B'} over ${p.pipeline_parallel_degree} stages${chunks} with microbatches of ${
       p.pipeline_parallel_microbatch_size ?? 1}`);
   }
   return parts.length ? parts.join(', ') : 'one device';

@@ -20,7 +20,7 @@ export function decidedConstraints(recipe: Recipe | null): Constraint[] {
   const flat = flatten(recipe);
   const stages = Number(flat.get('parallelism.pipeline_parallel_degree') ?? 1);
   return Object.keys(DECIDED)
-    .filter((key) => flat.has(key) && (stages > 1 || !/pipeline_parallel_(schedule|microbatch)/.test(key)))
+    .filter((key) => flat.has(key) && (stages > 1 || !/pipeline_parallel_(schedule|layers|microbatch)/.test(key)))
     .map((key) => ({ key, value: flat.get(key)! }));
 }
 

@@ -46,6 +46,7 @@ export interface Recipe {
     tensor_parallel_degree: number | null;
     pipeline_parallel_degree: number | null;
     pipeline_parallel_schedule: string | null;
+    pipeline_parallel_layers_per_stage?: number | null;
     pipeline_parallel_microbatch_size: number | null;
   } | null;
   activation_checkpoint: { mode: string | null } | null;

@@ -39,17 +39,18 @@ Tensor Rows(const Tensor& tensor, int64_t microbatch, int64_t microbatches) {
 
 StageRunner::StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks)
     : model_(model), loss_(std::move(loss)), options_(std::move(options)), hooks_(std::move(hooks)) {
-  const auto training = MakeSchedule(options_.schedule, options_.stages, options_.microbatches);
-  const auto evaluation = MakeForwardSchedule(options_.stages, options_.microbatches);
+  const auto training = MakeSchedule(options_.schedule, options_.ranks, Chunks(), options_.microbatches);
+  const auto evaluation = MakeForwardSchedule(options_.ranks, Chunks(), options_.microbatches);
   TORCH_CHECK(training.ok(), std::string(training.status().message()));
   TORCH_CHECK(evaluation.ok(), std::string(evaluation.status().message()));
-  training_ = Lower(*training, options_.stage);
-  evaluation_ = Lower(*evaluation, options_.stage);
+  training_ = Lower(*training).ranks[options_.rank];
+  evaluation_ = Lower(*evaluation).ranks[options_.rank];
   comm::Runtime& runtime = comm::CurrentRuntime();
   group_ = runtime.GroupId(mesh::Dim::kPp);
   for (int link = 0; link < kLinkCount; ++link) {
     fork_[link] = runtime.NewEvent();
-    done_[link] = runtime.NewEvent();
+    first_done_[link] = runtime.NewEvent();
+    for (size_t i = 1; i < model_->chunks().size() * options_.microbatches; ++i) runtime.NewEvent();
   }
 }
 
@@ -68,7 +69,7 @@ Tensor StageRunner::Execute(const std::vector<LoweredAction>& actions, const Sta
   TORCH_CHECK(inputs.tokens.size(0) % options_.microbatches == 0, "a batch of ", inputs.tokens.size(0),
               " sequences is no multiple of ", options_.microbatches, " microbatches");
   inputs_ = &inputs;
-  microbatches_.assign(options_.microbatches, {});
+  microbatches_.assign(model_->chunks().size() * options_.microbatches, {});
   loss_sum_ = at::zeros({}, options_.activation.dtype(at::kFloat));
   for (size_t i = 0; i < actions.size(); ++i) {
     graph::AnnotationScope<int32_t> index(&graph::Annotation::action, static_cast<int32_t>(i));
@@ -84,21 +85,24 @@ Tensor StageRunner::Execute(const std::vector<LoweredAction>& actions, const Sta
 void StageRunner::Perform(const LoweredAction& action) {
   switch (action.kind) {
     case Kind::kPostReceive: return PostReceive(action);
-    case Kind::kWait: return comm::WaitEvent(comm::kCompute, done_[static_cast<int>(action.link)]);
-    case Kind::kForward: return Forward(action.microbatch);
+    case Kind::kWait: return comm::WaitEvent(comm::kCompute, DoneEvent(action));
+    case Kind::kForward: return Forward(action);
     case Kind::kBackward: return Backward(action);
     case Kind::kPostSend: return PostSend(action);
   }
 }
 
-void StageRunner::Forward(int64_t microbatch) {
+void StageRunner::Forward(const LoweredAction& action) {
+  const bool first = action.chunk == 0, last = action.chunk + 1 == Chunks();
+  const int64_t microbatch = action.microbatch;
   // What checkpointing runs again in backward keeps this context (activation_checkpoint.cc).
   model_->context().rng = inputs_->rng;
   model_->context().samples = Rows(inputs_->samples, microbatch, options_.microbatches);
   model_->context().auxiliary_losses.clear();
-  Microbatch& current = microbatches_[microbatch];
-  Tensor output = (*model_)(first() ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
-  if (last()) {
+  Microbatch& current = At(action);
+  Tensor output = model_->RunChunk(Local(action.chunk),
+                                   first ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
+  if (last) {
     const Tensor logits = std::move(output);
     output = loss_(logits, Rows(inputs_->targets, microbatch, options_.microbatches));
     loss_sum_.add_(output.detach());
@@ -112,13 +116,13 @@ void StageRunner::Forward(int64_t microbatch) {
   } else {
     current.input.reset();
   }
-  if (!last()) current.output = std::move(output);
+  if (!last) current.output = std::move(output);
 }
 
 void StageRunner::Backward(const LoweredAction& action) {
-  if (hooks_.before_backward) hooks_.before_backward(action.reduce_gradients);
-  Microbatch& current = microbatches_[action.microbatch];
-  Tensor gradient = last() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
+  if (hooks_.before_backward) hooks_.before_backward(Local(action.chunk), action.reduce_gradients);
+  Microbatch& current = At(action);
+  Tensor gradient = action.chunk + 1 == Chunks() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
   // The edge, not the output, is the root, so the output could go once it was sent. No graph is kept.
   torch::autograd::edge_list roots = {std::move(current.root)};
   std::vector<Tensor> gradients = {std::move(gradient)};
@@ -142,8 +146,8 @@ void StageRunner::PostReceive(const LoweredAction& action) {
     comm::StreamScope scope(stream);
     comm::Recv(buffer, group_, Peer(action.link));
   }
-  comm::RecordEvent(stream, done_[link]);
-  Microbatch& current = microbatches_[action.microbatch];
+  comm::RecordEvent(stream, DoneEvent(action));
+  Microbatch& current = At(action);
   if (action.link == Link::kReceivePrevious) {
     current.input = buffer.set_requires_grad(at::GradMode::is_enabled());
   } else {
@@ -154,11 +158,11 @@ void StageRunner::PostReceive(const LoweredAction& action) {
 void StageRunner::PostSend(const LoweredAction& action) {
   const int link = static_cast<int>(action.link);
   const int64_t stream = StreamOfLink(action.link);
-  Microbatch& current = microbatches_[action.microbatch];
+  Microbatch& current = At(action);
   const bool forward = action.link == Link::kSendNext;
   const Tensor message = forward ? current.output.detach().contiguous() : current.input.grad().contiguous();
   TORCH_CHECK(message.sizes() == at::IntArrayRef(options_.activation_sizes) && message.dtype() == options_.activation.dtype(),
-              "stage ", options_.stage, " gives ", message.dtype(), " ", message.sizes(), " where its neighbour expects ",
+              "chunk ", action.chunk, " gives ", message.dtype(), " ", message.sizes(), " where its neighbour expects ",
               options_.activation.dtype(), " ", at::IntArrayRef(options_.activation_sizes));
   comm::RecordEvent(comm::kCompute, fork_[link]);
   comm::WaitEvent(stream, fork_[link]);
@@ -166,14 +170,20 @@ void StageRunner::PostSend(const LoweredAction& action) {
     comm::StreamScope scope(stream);
     comm::Send(message, group_, Peer(action.link));
   }
-  comm::RecordEvent(stream, done_[link]);
+  comm::RecordEvent(stream, DoneEvent(action));
   // From here on the runtime holds the message, until the wait.
   (forward ? current.output : current.input).reset();
 }
 
+// The ranks stand in a ring: the chunk after one of the last rank's is the first rank's.
 int64_t StageRunner::Peer(Link link) const {
   const bool next = link == Link::kSendNext || link == Link::kReceiveNext;
-  return options_.stage + (next ? 1 : -1);
+  return (options_.rank + (next ? 1 : options_.ranks - 1)) % options_.ranks;
+}
+
+int64_t StageRunner::DoneEvent(const LoweredAction& action) const {
+  const int64_t message = static_cast<int64_t>(Local(action.chunk)) * options_.microbatches + action.microbatch;
+  return first_done_[static_cast<int>(action.link)] + message;
 }
 
 }  // namespace legoai::parallel

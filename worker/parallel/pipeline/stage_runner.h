@@ -1,9 +1,9 @@
-// Runs one pipeline rank's lowered list of actions (lowering.h) on its part of the model: a training step's forwards and
-// backwards, with or without a pipeline. One stage is a pipeline too: its microbatches are accumulated.
+// Runs one pipeline rank's lowered list of actions (lowering.h) on its chunks of the model: a training step's forwards and
+// backwards, with or without a pipeline. One rank is a pipeline too: its microbatches are accumulated.
 //
 // Messages: [microbatch, seq, dim] (seq / tp under sequence parallelism) in the compute dtype, on the stream of their link and
 // the group "pp". What is received is a leaf that requires grad; its gradient is what is sent back. Lifetimes are the same in
-// every run: the output of a stage goes when compute waits for its send, and the graph of a microbatch, its input and its
+// every run: the output of a chunk goes when compute waits for its send, and the graph of a microbatch, its input and its
 // received gradient go with its backward. Between them autograd alone holds activations.
 //
 // Not thread-safe. The model is not owned and must outlive the runner, which uses the comm::Runtime current at construction.
@@ -25,7 +25,7 @@
 namespace legoai::parallel {
 
 struct StageOptions {
-  int64_t stage = 0, stages = 1;
+  int64_t rank = 0, ranks = 1;  // of the group "pp"
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
   int64_t microbatches = 1;               // of a step
   std::vector<int64_t> activation_sizes;  // of one microbatch at the open ends: [microbatch, seq, dim]
@@ -34,8 +34,9 @@ struct StageOptions {
 
 // Told to data parallelism, which reduces gradients once a step. Either may be empty.
 struct StageHooks {
-  std::function<void(bool reduce_gradients)> before_backward;  // true: in this backward gradients get their last part
-  std::function<void()> after_last_backward;
+  // Of one of the rank's chunks; true: in this backward its gradients get their last part.
+  std::function<void(size_t chunk, bool reduce_gradients)> before_backward;
+  std::function<void()> after_last_backward;  // of each chunk
 };
 
 // A step's microbatches in a row; rows [m * microbatch, (m + 1) * microbatch) are microbatch m.
@@ -50,7 +51,7 @@ class StageRunner {
   StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks);
 
   // Forward and backward of all microbatches; gradients end up where the parameters' hooks put them. Gives the sum of the
-  // losses, fp32 [], on the last stage and zero elsewhere. Nothing is under way when it returns, except what hooks started.
+  // losses, fp32 [], on the rank of the last chunk and zero elsewhere. Nothing is under way when it returns, except what hooks started.
   at::Tensor Run(const StageInputs& inputs);
   // Run() then performs these instead of the schedule's, a part of a step: what a capture needs to see of it.
   void PerformOnly(std::vector<LoweredAction> actions) { training_ = std::move(actions); }
@@ -67,13 +68,16 @@ class StageRunner {
 
   at::Tensor Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs);
   void Perform(const LoweredAction& action);
-  void Forward(int64_t microbatch);
+  void Forward(const LoweredAction& action);
   void Backward(const LoweredAction& action);
   void PostReceive(const LoweredAction& action);
   void PostSend(const LoweredAction& action);
   int64_t Peer(Link link) const;
-  bool first() const { return options_.stage == 0; }
-  bool last() const { return options_.stage + 1 == options_.stages; }
+  int64_t Chunks() const { return options_.ranks * static_cast<int64_t>(model_->chunks().size()); }
+  // Which of the rank's chunks.
+  size_t Local(int64_t chunk) const { return chunk / options_.ranks; }
+  Microbatch& At(const LoweredAction& action) { return microbatches_[Local(action.chunk) * options_.microbatches + action.microbatch]; }
+  int64_t DoneEvent(const LoweredAction& action) const;
 
   model::LanguageModel* model_;
   LossFunction loss_;
@@ -81,11 +85,12 @@ class StageRunner {
   StageHooks hooks_;
   std::vector<LoweredAction> training_, evaluation_;
   int64_t group_ = 0;
-  std::array<int64_t, kLinkCount> fork_, done_;  // events: compute has got there; the message is through
+  std::array<int64_t, kLinkCount> fork_;       // events: compute has got there
+  std::array<int64_t, kLinkCount> first_done_;  // events: a message is through; one each, by chunk and microbatch
 
   // Of the step that runs.
   const StageInputs* inputs_ = nullptr;
-  std::vector<Microbatch> microbatches_;
+  std::vector<Microbatch> microbatches_;  // of each chunk
   at::Tensor loss_sum_;
 };
 

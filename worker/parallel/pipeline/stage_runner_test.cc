@@ -32,14 +32,22 @@ struct Case {
   int64_t stages, microbatches;
   v1::PipelineSchedule schedule;
   at::ScalarType dtype = at::kFloat;
+  int64_t locals = 1;  // chunks of a rank
+
+  int64_t chunks() const { return stages * locals; }
 };
 
 // One rank's stage of TinyLlama and everything that a step reads.
 struct Stage {
   Stage(const Case& c, int64_t rank, StageHooks hooks = {}) : config(testing::TinyLlama()) {
+    if (c.locals > 1) config.set_num_hidden_layers(2 * c.chunks() - 1);
     model = testing::Build(config, c.dtype);
     const int64_t blocks = config.num_hidden_layers();
-    model->KeepLayers(rank == 0, blocks * rank / c.stages, blocks * (rank + 1) / c.stages, rank + 1 == c.stages);
+    std::vector<model::ChunkLayers> chunks;
+    for (int64_t chunk = rank; chunk < c.chunks(); chunk += c.stages) {
+      chunks.push_back({chunk == 0, blocks * chunk / c.chunks(), blocks * (chunk + 1) / c.chunks(), chunk + 1 == c.chunks()});
+    }
+    model->KeepLayers(chunks);
     testing::Fill(model.get(), c.dtype);
     const int64_t rows = kRows * c.microbatches;
     inputs = {testing::Tokens(rows, config.vocab_size(), 1), testing::Tokens(rows, config.vocab_size(), 2), at::arange(rows),
@@ -100,10 +108,15 @@ TEST_P(Pipeline, EvaluatesWithoutGradients) {
 INSTANTIATE_TEST_SUITE_P(Cases, Pipeline,
                          ::testing::Values(Case{1, 3, v1::ONE_F_ONE_B}, Case{2, 1, v1::GPIPE}, Case{2, 4, v1::GPIPE},
                                            Case{2, 4, v1::ONE_F_ONE_B}, Case{3, 5, v1::GPIPE}, Case{3, 5, v1::ONE_F_ONE_B},
-                                           Case{3, 2, v1::ONE_F_ONE_B}, Case{2, 3, v1::ONE_F_ONE_B, at::kBFloat16}),
+                                           Case{3, 2, v1::ONE_F_ONE_B}, Case{2, 3, v1::ONE_F_ONE_B, at::kBFloat16},
+                                           Case{2, 4, v1::INTERLEAVED_1F1B, at::kFloat, 2},
+                                           Case{2, 5, v1::INTERLEAVED_1F1B, at::kFloat, 3},
+                                           Case{3, 1, v1::INTERLEAVED_1F1B, at::kFloat, 2},
+                                           Case{3, 7, v1::INTERLEAVED_1F1B, at::kBFloat16, 2},
+                                           Case{2, 4, v1::LOOPED_BFS, at::kFloat, 2}, Case{3, 5, v1::LOOPED_BFS, at::kFloat, 3}),
                          [](const auto& info) {
-                           return std::string(info.param.schedule == v1::GPIPE ? "GPipe" : "OneFOneB") + "_" +
-                                  std::to_string(info.param.stages) + "_stages_" + std::to_string(info.param.microbatches) +
+                           return v1::PipelineSchedule_Name(info.param.schedule) + "_" + std::to_string(info.param.stages) +
+                                  "_stages_" + std::to_string(info.param.microbatches) +
                                   (info.param.dtype == at::kFloat ? "_fp32" : "_bf16");
                          });
 
@@ -139,7 +152,7 @@ TEST(PipelineHooks, SayWhichBackwardReducesAndWhatRunsNow) {
   RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
     std::vector<std::string> calls;
     StageHooks hooks;
-    hooks.before_backward = [&](bool reduce) {
+    hooks.before_backward = [&](size_t, bool reduce) {
       const graph::Annotation& now = graph::CurrentAnnotation();
       EXPECT_EQ(now.phase, graph::Phase::kBackward);
       EXPECT_GE(now.action, 0);
@@ -196,6 +209,21 @@ TEST(PipelineAuxiliaryLosses, HaveTheirGradientsOnEveryStage) {
       EXPECT_EQ(at::equal(gradient, without.at(parameter->name())), behind) << parameter->name();
     }
     EXPECT_TRUE(part.model->context().auxiliary_losses.empty());
+    return std::string();
+  });
+}
+
+TEST(PipelineHooks, SayWhichChunkRunsAndEndEachOfThem) {
+  const Case c{2, 2, v1::INTERLEAVED_1F1B, at::kFloat, 2};
+  RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
+    std::vector<std::string> calls;
+    StageHooks hooks;
+    hooks.before_backward = [&](size_t chunk, bool reduce) { calls.push_back(std::to_string(chunk) + (reduce ? "!" : "")); };
+    hooks.after_last_backward = [&] { calls.push_back("end"); };
+    Stage stage(c, rank, hooks);
+    EXPECT_EQ(stage.model->chunks().size(), 2);
+    stage.runner->Run(stage.inputs);
+    EXPECT_EQ(calls, (std::vector<std::string>{"1", "1!", "end", "0", "0!", "end"}));
     return std::string();
   });
 }

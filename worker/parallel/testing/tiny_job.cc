@@ -36,8 +36,8 @@ v1::Recipe RecipeOf(const TinyJob& job) {
 
 StageOptions StageOptionsOf(const ResolvedRecipe& resolved, const ParallelizedModel& parallelized, int64_t rank) {
   StageOptions options;
-  options.stage = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
-  options.stages = resolved.mesh().pp;
+  options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
+  options.ranks = resolved.mesh().pp;
   options.microbatches = resolved.microbatches();
   options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
                               parallelized.model->config().hidden_size()};

@@ -28,7 +28,7 @@ struct TinyJob {
 // Microbatches of 2 sequences in a pipeline; the loss of whole logits.
 v1::Recipe RecipeOf(const TinyJob& job);
 
-// Of `rank`'s stage.
+// Of `rank`'s chunks.
 StageOptions StageOptionsOf(const ResolvedRecipe& resolved, const ParallelizedModel& parallelized, int64_t rank);
 
 }  // namespace legoai::parallel::testing
