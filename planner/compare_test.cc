@@ -48,7 +48,7 @@ TEST(BubbleText, IsStagesLessOneOverMicrobatches) {
   v1::Recipe looped = MakePipeline(4);
   looped.mutable_parallelism()->set_pipeline_parallel_schedule(v1::INTERLEAVED_1F1B);
   looped.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(2);
-  EXPECT_EQ(BubbleText(looped, 32), "(p - 1) / (v m) = 3 / (4 x 16), 5 % of a stage's work");
+  EXPECT_EQ(BubbleText(looped, 32), "(p - 1) / (v m) = 3 / (4 x 16), 4.7 % of a stage's work");
 }
 
 TEST(CauseText, NamesTheLinkItsBytesAndWhatHidesThem) {

@@ -50,7 +50,9 @@ class Instancer {
       microbatch_ = all[i].microbatch;
       action_ = static_cast<int32_t>(i);
       label_ = labels_.Of(microbatch_);
-      const auto segment = parts_.Find(all[i], label_);
+      LoweredAction captured = all[i];
+      captured.chunk -= static_cast<int32_t>(shift_.ranks);
+      const auto segment = parts_.Find(captured, label_);
       if (!segment) return absl::FailedPreconditionError(absl::StrCat("no captured action is like ", parallel::Print(all[i])));
       Emit(*segment, microbatch_ > labels_.next && label_ == labels_.next && !labels_.AllCaptured());
     }
