@@ -57,14 +57,14 @@ void ActiveJobs::Begin(const std::vector<v1::Job>& jobs) {
 }
 
 void ActiveJobs::Changed(const std::string& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   changed_.insert(job);
 }
 
 absl::StatusOr<bool> ActiveJobs::Refresh() {
   std::set<std::string> names;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     names.swap(changed_);
   }
   bool moved = std::exchange(begun_anew_, false);
@@ -79,7 +79,7 @@ absl::StatusOr<bool> ActiveJobs::Refresh() {
   });
   if (!read.ok()) {
     begun_anew_ = moved;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     changed_.merge(names);
     return read;
   }

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/job.pb.h"
 #include "server/store/store.h"
 
@@ -69,8 +69,8 @@ class ActiveJobs {
   Map jobs_;
   bool begun_anew_ = false;  // since the last Refresh()
   absl::Duration longest_start_;
-  std::mutex mutex_;
-  std::set<std::string> changed_;  // guarded by mutex_
+  Mutex mutex_;
+  std::set<std::string> changed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::server

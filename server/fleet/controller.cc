@@ -23,11 +23,11 @@ Controller::Controller(ControllerOptions options, store::Store* store, Notifier*
 
 Controller::~Controller() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
     for (const auto& [job, plan] : plans_) *plan.cancelled = true;
   }
-  woken_.notify_all();
+  woken_.NotifyAll();
   if (thread_.joinable()) thread_.join();
   planning_.reset();  // its callbacks use the rest
 }
@@ -54,7 +54,7 @@ absl::Status Controller::Begin() {
   if (!status.ok()) return status;
   const absl::Duration now = options_.steady();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const v1::Worker& worker : workers) workers_[worker.name()] = {.facts = worker, .heard = now};
     for (const auto& [job, attempt] : attempts) {
       const v1::Placement& placement = attempt.placements(0);
@@ -89,26 +89,30 @@ absl::Status Controller::Begin() {
 // At most half of the time it looks: however often it is woken, the rest of the server has a core for itself.
 void Controller::Work() {
   auto took = std::chrono::steady_clock::duration::zero();
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    woken_.wait_for(lock, std::min<std::chrono::steady_clock::duration>(took, kLookInterval), [this] { return ending_; });
-    woken_.wait_for(lock, kLookInterval, [this] { return wake_ || ending_; });
+    const auto rested = std::chrono::steady_clock::now() + std::min<std::chrono::steady_clock::duration>(took, kLookInterval);
+    while (!ending_ && woken_.WaitUntil(lock, rested)) {
+    }
+    const auto look = std::chrono::steady_clock::now() + kLookInterval;
+    while (!wake_ && !ending_ && woken_.WaitUntil(lock, look)) {
+    }
     if (ending_) return;
     wake_ = false;
-    lock.unlock();
+    lock.Unlock();
     const auto begun = std::chrono::steady_clock::now();
     Step();
     took = std::chrono::steady_clock::now() - begun;
-    lock.lock();
+    lock.Lock();
   }
 }
 
 void Controller::Wake() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     wake_ = true;
   }
-  woken_.notify_all();
+  woken_.NotifyAll();
 }
 
 void Controller::JobChanged(const std::string& job) {
@@ -157,7 +161,7 @@ void Controller::Apply(const Effects& effects) {
   for (int64_t i = 0; i < effects.lost_attempts && options_.metrics != nullptr; ++i) options_.metrics->AttemptLost();
   if (!effects.ended_leases.empty()) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const v1::LeaseId& lease : effects.ended_leases) {
         // Before its slots count as free: what was left to others shall not be given to it again.
         const Lease* const held = book_.Find(lease.job(), lease.epoch());

@@ -8,13 +8,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/process/mutex.h"
 #include "planner/plan.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "scheduler/scheduler.h"
@@ -148,17 +147,18 @@ class Controller : public Fleet {
   // controller_agents.cc: sessions.
   absl::Status CheckHello(const v1::Hello& hello) const;
   absl::StatusOr<v1::Worker> NewFacts(const v1::Hello& hello) const;
-  void Welcome(uint64_t session, int64_t acknowledged);
   std::vector<v1::LeaseId> Revoked(const std::string& worker, const std::string& instance,
-                                   const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases);
-  bool Speaks(uint64_t session) const;                                 // for its worker, which no later one does; holds mutex_
-  bool Holds(uint64_t session, const v1::LeaseId& lease);              // holds mutex_
-  void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker of `about`
+                                   const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Speaks(uint64_t session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for its worker, which no later one does
+  bool Holds(uint64_t session, const v1::LeaseId& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogRefusal(const std::string& reason, const LogFields& about);                            // of the worker of `about`
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
-  std::vector<std::string> LongLost() const;                                 // names of workers
-  void SendToWorker(const std::string& worker, const v1::ToAgent& message);  // holds mutex_
-  v1::Worker Facts(const WorkerEntry& entry) const;                          // holds mutex_
+  std::vector<std::string> LongLost() const;  // names of workers
+  void SendToWorker(const std::string& worker, const v1::ToAgent& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::Worker Facts(const WorkerEntry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // controller_leases.cc: expiry, grants, stops.
   void ExpireLeases();
@@ -184,15 +184,15 @@ class Controller : public Fleet {
   store::Store* const store_;
   Notifier* const notifier_;
 
-  std::mutex facts_mutex_;  // held while a worker's facts are read, stored and taken over; before mutex_
-  mutable std::mutex mutex_;
-  std::condition_variable woken_;
-  bool wake_ = false, ending_ = false;
-  uint64_t next_session_ = 1;
-  std::map<uint64_t, Session> sessions_;
-  std::map<std::string, WorkerEntry> workers_;  // by name
-  LeaseBook book_;
-  std::map<std::string, PlanUnderWay> plans_;  // by job; every job in planning has one
+  Mutex facts_mutex_;  // held while a worker's facts are read, stored and taken over; before mutex_
+  mutable Mutex mutex_;
+  Condition woken_;
+  bool wake_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t next_session_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Session> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, WorkerEntry> workers_ ABSL_GUARDED_BY(mutex_);  // by name
+  LeaseBook book_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, PlanUnderWay> plans_ ABSL_GUARDED_BY(mutex_);  // by job; every job in planning has one
 
   ActiveJobs jobs_;  // all but Changed() is the deciding thread's
   WaitReasons wait_reasons_;

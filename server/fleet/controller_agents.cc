@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/process/build_version.h"
+#include "core/process/mutex.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "server/fleet/controller.h"
@@ -89,7 +90,7 @@ absl::StatusOr<v1::Worker> Controller::NewFacts(const v1::Hello& hello) const {
   facts.set_state(v1::READY);
   facts.set_last_seen_time_us(options_.now_us());
   facts.set_first_seen_time_us(facts.last_seen_time_us());
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [name, entry] : workers_) {
     // Its facts would be taken for those that the other has told, or still has to.
     if (name == facts.name() || entry.facts.instance() != facts.instance()) continue;
@@ -112,13 +113,13 @@ absl::StatusOr<v1::Worker> Controller::NewFacts(const v1::Hello& hello) const {
 
 absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* link) {
   RETURN_IF_ERROR(CheckHello(hello));
-  std::unique_lock<std::mutex> facts_lock(facts_mutex_);
+  MutexLock facts_lock(facts_mutex_);
   const absl::StatusOr<v1::Worker> found = NewFacts(hello);
   if (!found.ok()) return found.status();
   const v1::Worker& facts = *found;
   {
     // It lives and trains, even where that cannot be stored: a full disk ends no attempt.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     Revoked(facts.name(), facts.instance(), hello.leases());
   }
   int64_t acknowledged = 0;
@@ -130,7 +131,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   if (!kept.ok()) return kept;
   uint64_t id = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     id = next_session_++;
     WorkerEntry& entry = workers_[facts.name()];
     if (entry.session != 0) {
@@ -160,7 +161,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
       link->Send(drain);
     }
   }
-  facts_lock.unlock();
+  facts_lock.Unlock();
   LogInfo(absl::StrCat(facts.name(), " has connected: ", facts.slots(), " slots of ", facts.device().type(), ", pool ",
                        facts.pool(), ", ", hello.leases_size(), " leases"),
           {.worker = facts.name()});
@@ -170,7 +171,7 @@ absl::StatusOr<uint64_t> Controller::Connect(const v1::Hello& hello, AgentLink* 
   return id;
 }
 
-// Those that are not this process's any more; the others are renewed. Holds mutex_.
+// Those that are not this process's any more; the others are renewed.
 std::vector<v1::LeaseId> Controller::Revoked(const std::string& worker, const std::string& instance,
                                              const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases) {
   std::vector<v1::LeaseId> revoked;
@@ -187,7 +188,7 @@ std::vector<v1::LeaseId> Controller::Revoked(const std::string& worker, const st
 
 void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
   const absl::Duration begun = options_.steady();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   WorkerEntry& entry = workers_[found->second.worker];
@@ -224,7 +225,7 @@ bool Controller::Holds(uint64_t session, const v1::LeaseId& lease) {
 void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
   int64_t count = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto worker = workers_.find(std::string(about.worker));
     if (worker != workers_.end()) count = ++worker->second.refused;
   }
@@ -236,7 +237,7 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   std::string worker;
   bool speaks = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || found->second.broken || facts.empty()) return;
     sender.instance = found->second.instance, worker = found->second.worker;
@@ -258,7 +259,7 @@ void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& f
   if (taken.fenced > 0) LogRefusal(absl::StrCat(taken.fenced, " facts of leases that are over"), {.worker = worker});
   if (taken.refused > 0) LogRefusal(absl::StrCat(taken.refused, " facts: ", taken.refusal), {.worker = worker});
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) return;
     if (!written.ok()) {
@@ -280,7 +281,7 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
   bool speaks = false, holds = false;
   absl::StatusOr<std::string> directory;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || found->second.broken) return;
     asked.worker = found->second.worker;
@@ -297,7 +298,7 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
   if (status.ok()) LogInfo(absl::StrCat("step ", request.step(), " is committed"), about);
   if (!status.ok()) LogRefusal(absl::StrCat("step ", request.step(), " is not committed: ", status.message()), about);
   if (status.ok() && options_.metrics != nullptr) options_.metrics->CheckpointCommitted();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   if (!status.ok() && !absl::IsFailedPrecondition(status)) {
@@ -318,7 +319,7 @@ void Controller::CommitRequest(uint64_t session, const v1::CommitRequest& reques
 void Controller::JudgeLeases(uint64_t session, int64_t durable) {
   std::vector<Lease> lost;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || found->second.judged || durable < found->second.judge_after) return;
     found->second.judged = true;
@@ -340,7 +341,7 @@ void Controller::JudgeLeases(uint64_t session, int64_t durable) {
 void Controller::Goodbye(uint64_t session) {
   std::vector<Lease> left;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end() || workers_[found->second.worker].session != session) return;
     workers_[found->second.worker].leaves = true;  // a grant that is under way sees it
@@ -352,7 +353,7 @@ void Controller::Goodbye(uint64_t session) {
 void Controller::Disconnected(uint64_t session) {
   std::string worker;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) return;
     worker = found->second.worker;
@@ -366,7 +367,7 @@ void Controller::Disconnected(uint64_t session) {
 }
 
 std::vector<std::string> Controller::LongLost() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::string> lost;
   for (const auto& [name, entry] : workers_) {
     const bool silent = entry.session == 0 && options_.steady() - entry.heard > options_.forget_workers;
@@ -380,7 +381,7 @@ void Controller::ForgetWorkers() {
   if (options_.steady() < forget_after_) return;
   forget_after_ = options_.steady() + kForgetInterval;
   if (LongLost().empty()) return;
-  const std::lock_guard<std::mutex> facts_lock(facts_mutex_);  // none of them connects meanwhile
+  const MutexLock facts_lock(facts_mutex_);  // none of them connects meanwhile
   const std::vector<std::string> lost = LongLost();
   const absl::Status forgotten = store_->Write([&](store::Transaction& transaction) {
     absl::Status status;
@@ -389,7 +390,7 @@ void Controller::ForgetWorkers() {
   });
   if (!forgotten.ok()) return LogError(absl::StrCat("lost workers are listed on: ", forgotten.message()));
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const std::string& name : lost) workers_.erase(name);
   }
   for (const std::string& name : lost) LogInfo(absl::StrCat(name, " is forgotten: it was lost for long"), {.worker = name});
@@ -413,17 +414,17 @@ v1::Worker Controller::Facts(const WorkerEntry& entry) const {
 }
 
 std::vector<v1::Worker> Controller::Workers() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<v1::Worker> workers;
   for (const auto& [name, entry] : workers_) workers.push_back(Facts(entry));
   return workers;
 }
 
 absl::StatusOr<v1::Worker> Controller::Drain(const std::string& name, bool undo) {
-  const std::lock_guard<std::mutex> facts_lock(facts_mutex_);
+  const MutexLock facts_lock(facts_mutex_);
   v1::Worker facts;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = workers_.find(name);
     if (found == workers_.end())
       return FieldError("name", name, "is no worker that the server knows: `lego workers` lists them",
@@ -434,7 +435,7 @@ absl::StatusOr<v1::Worker> Controller::Drain(const std::string& name, bool undo)
   const absl::Status kept = store_->Write([&](store::Transaction& transaction) { return transaction.PutWorker(facts); });
   if (!kept.ok()) return kept;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     WorkerEntry& entry = workers_[name];
     entry.facts.set_state(facts.state());
     v1::ToAgent drain;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
 #include "planner/explain.h"
 #include "proto/quantity_text.h"
 #include "proto/status.h"
@@ -61,7 +62,7 @@ void Describe(const v1::Job& job, const v1::Attempt& attempt, v1::StartAttempt* 
 void Controller::ExpireLeases() {
   std::vector<Lease> expired;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     // A server that was stopped, or whose machine slept, has heard nobody meanwhile.
     const auto now = std::chrono::steady_clock::now();
     const absl::Duration pause = absl::FromChrono(now - std::exchange(looked_, now));
@@ -84,7 +85,7 @@ void Controller::ExpireLeases() {
 }
 
 void Controller::StopCancelled() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [name, lease] : book_.all()) {
     const ActiveJob* const job = jobs_.Find(name);
     if (job == nullptr || job->state != v1::CANCELLING || job->epoch != lease.epoch) continue;
@@ -102,7 +103,7 @@ void Controller::StopCancelled() {
 
 // An agent that missed two heartbeats is not given anything; whether it lives is seen before its leases expire.
 std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const absl::Duration now = options_.steady();
   std::map<std::string, int64_t> kept;  // for jobs that are being planned for them
   for (const auto& [job, plan] : plans_) {
@@ -179,7 +180,7 @@ std::vector<Controller::ToPlan> Controller::ScheduleJobs(const std::vector<sched
   }
   if (snapshot.waiting.empty()) return {};
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [name, lease] : book_.all()) {
       scheduler::RunningJob running{.name = name, .slots = {{lease.worker, lease.slots}}};
       const ActiveJob* const job = jobs_.Find(name);
@@ -227,7 +228,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
   const auto planned = planned_.find(grant.job);
   {
     // Since the decision, an agent of other facts may have connected under the worker's name.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (planned != planned_.end() && SlotKind(workers_.at(grant.worker).facts) != planned->second.kind) return;
   }
   v1::Job job;
@@ -272,7 +273,7 @@ void Controller::GrantLease(const scheduler::Grant& grant) {
               .attempt = attempt.attempt()};
   LogInfo(absl::StrCat("leased: ", job.reason()), About(lease));
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const WorkerEntry& worker = workers_.at(grant.worker);
     lease.told_session = worker.session;
     lease.instance = worker.facts.instance();

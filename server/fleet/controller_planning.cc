@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/process/mutex.h"
 #include "planner/explain.h"
 #include "planner/ranking.h"
 #include "proto/rpc_status.h"
@@ -70,7 +71,7 @@ void Controller::StorePlans() {
   if (options_.steady() < store_plans_after_) return;
   std::map<std::string, PlanUnderWay> ended;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [job, plan] : plans_) {
       if (plan.result) ended[job] = plan;
     }
@@ -83,7 +84,7 @@ void Controller::StorePlans() {
       continue;
     }
     LogInfo("planned", {.job = job});
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     plans_.erase(job);
   }
 }
@@ -139,7 +140,7 @@ absl::Status Controller::StorePlan(const std::string& name, const v1::Cluster& c
 // One job at a time is with the planner, so that the next is always the first of those that wait then; users' own plans take
 // turns with them.
 bool Controller::PlannerIsBusy() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   bool busy = false;
   for (auto& [name, plan] : plans_) {
     const ActiveJob* const job = jobs_.Find(name);
@@ -234,7 +235,7 @@ bool Controller::PlanJob(const ToPlan& next) {
   if (!moved.ok() || !*moved) return false;
   std::shared_ptr<std::atomic<bool>> cancelled;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     PlanUnderWay& plan = plans_[name] = PlanUnderWay();
     plan.cluster = *cluster;
     if (next.moves) plan.keeps = next.worker->name();
@@ -249,7 +250,7 @@ bool Controller::PlanJob(const ToPlan& next) {
       [this, name](absl::StatusOr<v1::PlanResult> result) {
         notifier_->ClearPlanning(name);
         {
-          const std::lock_guard<std::mutex> lock(mutex_);
+          const MutexLock lock(mutex_);
           if (ending_) return;  // given up for that, which is no fault of the job: the next server plans it anew
           plans_[name].result = std::move(result);
         }

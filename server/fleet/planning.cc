@@ -12,21 +12,21 @@ Planning::Planning(std::function<std::unique_ptr<planner::Estimator>()> make)
 
 Planning::~Planning() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 bool Planning::ending() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return ending_;
 }
 
 absl::Status Planning::Enqueue(Task task, bool always) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ending_) return absl::CancelledError("the server is ending");
     if (!always && static_cast<int64_t>(tasks_.size()) >= kMostWaiting) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -34,7 +34,7 @@ absl::Status Planning::Enqueue(Task task, bool always) {
     }
     tasks_.push_back(std::move(task));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -44,8 +44,8 @@ void Planning::Work() {
   while (true) {
     Task task;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
+      MutexLock lock(mutex_);
+      while (!ending_ && tasks_.empty()) changed_.Wait(lock);
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -2,15 +2,14 @@
 // same lego-sim processes. One at a time, as each takes all of the processes. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "core/process/mutex.h"
 #include "planner/estimator.h"
 #include "planner/plan.h"
 #include "proto/legoai/v1/plan.pb.h"
@@ -45,10 +44,10 @@ class Planning {
   bool ending() const;
 
   const std::function<std::unique_ptr<planner::Estimator>()> make_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> tasks_;
-  bool ending_ = false;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the rest
 };
 

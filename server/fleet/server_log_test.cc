@@ -1,10 +1,10 @@
 // What the server says on standard error of a job: whoever follows one attempt, or one worker, finds all of it by the fields.
 #include <gmock/gmock.h>
 
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "nlohmann/json.hpp"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/metrics/log.h"
@@ -18,7 +18,7 @@ class ServerLogTest : public FleetTest {
  protected:
   void SetUp() override {
     SetLogSink([this](std::string_view line) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       lines_.push_back(Json::parse(line));
     });
     FleetTest::SetUp();
@@ -29,7 +29,7 @@ class ServerLogTest : public FleetTest {
   }
   // The first line that has this in its message; null: none.
   Json Line(const std::string& part) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Json& line : lines_) {
       if (line["message"].get<std::string>().find(part) != std::string::npos) return line;
     }
@@ -44,8 +44,8 @@ class ServerLogTest : public FleetTest {
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<Json> lines_;
+  Mutex mutex_;
+  std::vector<Json> lines_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST_F(ServerLogTest, LinesOfAnAttemptSayItsJobNumberEpochAndWorker) {

@@ -6,7 +6,7 @@ namespace legoai::server {
 
 std::vector<std::string> WaitReasons::Replace(Waits waits) {
   std::vector<std::string> changed;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [job, wait] : waits) {
     const auto before = waits_.find(job);
     if (before == waits_.end() || before->second != wait) changed.push_back(job);
@@ -19,7 +19,7 @@ std::vector<std::string> WaitReasons::Replace(Waits waits) {
 }
 
 bool WaitReasons::Describe(v1::Job* job) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = waits_.find(job->name());
   if (found == waits_.end() || found->second.version != job->version()) return false;
   job->set_reason(found->second.reason);

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/job.pb.h"
 
 namespace legoai::server {
@@ -30,8 +30,8 @@ class WaitReasons {
   bool Describe(v1::Job* job) const;
 
  private:
-  mutable std::mutex mutex_;
-  Waits waits_;
+  mutable Mutex mutex_;
+  Waits waits_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::server

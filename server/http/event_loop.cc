@@ -45,7 +45,7 @@ void EventLoop::Stop() {
 }
 
 void EventLoop::Post(std::function<void()> task) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
   event_active(wake_, 0, 0);
 }
@@ -55,7 +55,7 @@ void EventLoop::OnWake(evutil_socket_t, short, void* self) { static_cast<EventLo
 void EventLoop::RunTasks() {
   std::deque<std::function<void()>> tasks;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     tasks.swap(tasks_);
   }
   for (const auto& task : tasks) task();

@@ -5,8 +5,9 @@
 
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "core/process/mutex.h"
 
 namespace legoai::server {
 
@@ -33,8 +34,8 @@ class EventLoop {
   event_base* base_;
   event* wake_;
   std::thread thread_;
-  std::mutex mutex_;
-  std::deque<std::function<void()>> tasks_;
+  Mutex mutex_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::server

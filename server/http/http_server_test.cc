@@ -1,14 +1,13 @@
 #include "server/http/http_server.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <list>
-#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/errors.h"
@@ -31,6 +30,7 @@ class HttpServerTest : public testing::Test {
  protected:
   void SetUp() override {
     SetLogSink([](std::string_view) {});
+    const MutexLock lock(mutex_);
     job_.set_name(kJob);
     job_.set_version(1);
     job_.set_state(v1::RUNNING);
@@ -67,7 +67,7 @@ class HttpServerTest : public testing::Test {
       v1::PlanResponse response;
       response.mutable_progress()->set_captured(3);
       send(response);
-      if (wait_) return WaitForEnd(cancelled);
+      if (Waits()) return WaitForEnd(cancelled);
       response.mutable_result()->set_explanation("best");
       send(response);
       return absl::OkStatus();
@@ -78,13 +78,13 @@ class HttpServerTest : public testing::Test {
   }
 
   absl::Status GetJob(const google::protobuf::Message& request, google::protobuf::Message* response) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (static_cast<const v1::GetJobRequest&>(request).name() != kJob) return absl::NotFoundError("there is no such job");
     response->CopyFrom(job_);
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (request.name() != kJob) return absl::NotFoundError("there is no such job");
     // As the service does it: a final job always is an answer.
     if (job_.version() <= request.after_version() && job_.state() == v1::RUNNING) return std::nullopt;
@@ -94,19 +94,32 @@ class HttpServerTest : public testing::Test {
   }
   absl::Status WaitForEnd(const Handlers::Cancelled& cancelled) {
     while (!cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ++cancelled_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return !hold_; });
+    changed_.NotifyAll();
+    while (hold_) changed_.Wait(lock);
     return absl::CancelledError("the client has left");
   }
+  // Work waits until it is cancelled; with `hold` for longer.
+  void MakeWorkWait(bool hold = false) {
+    const MutexLock lock(mutex_);
+    wait_ = true;
+    hold_ = hold;
+  }
+  bool Waits() {
+    const MutexLock lock(mutex_);
+    return wait_;
+  }
   void WaitForCancelled(int calls) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return cancelled_ >= calls; }));
+    MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (cancelled_ < calls && changed_.WaitUntil(lock, deadline)) {
+    }
+    EXPECT_GE(cancelled_, calls);
   }
   void SetJob(int64_t version, v1::JobState state) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       job_.set_version(version);
       job_.set_state(state);
     }
@@ -126,11 +139,11 @@ class HttpServerTest : public testing::Test {
     return Parse(Ask(Request("POST", path, body, absl::StrCat("Connection: close\r\nContent-Type: ", type, "\r\n"))));
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  v1::Job job_;
-  bool wait_ = false, hold_ = false;
-  int cancelled_ = 0;
+  Mutex mutex_;
+  Condition changed_;
+  v1::Job job_ ABSL_GUARDED_BY(mutex_);
+  bool wait_ ABSL_GUARDED_BY(mutex_) = false, hold_ ABSL_GUARDED_BY(mutex_) = false;
+  int cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
   Notifier notifier_;
   Metrics metrics_;
   std::unique_ptr<HttpServer> server_;
@@ -148,11 +161,11 @@ TEST_F(HttpServerTest, AnswersMethodsAsJson) {
 }
 
 TEST_F(HttpServerTest, WhoChangesSomethingIsInTheLog) {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::string> calls;  // all before the server's end
   SetLogSink([&](std::string_view line) {
     const json parsed = json::parse(line);
-    const std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock lock(mutex);
     if (parsed["message"] == "call")
       calls.push_back(absl::StrCat(parsed["method"].get<std::string>(), " ", parsed["way"].get<std::string>(), " ",
                                    parsed["resource"].get<std::string>()));
@@ -270,7 +283,7 @@ TEST_F(HttpServerTest, PlanIsAStream) {
 }
 
 TEST_F(HttpServerTest, WhoLeavesEndsTheWork) {
-  wait_ = true;
+  MakeWorkWait();
   Start();
   {
     Client plan(server_->port()), simulate(server_->port());
@@ -282,7 +295,7 @@ TEST_F(HttpServerTest, WhoLeavesEndsTheWork) {
 }
 
 TEST_F(HttpServerTest, TheEndOfTheServerEndsTheWork) {
-  wait_ = true;
+  MakeWorkWait();
   Start();
   Client plan(server_->port()), watch(server_->port());
   plan.Send(Request("POST", "/v1/plan", "{}", "Content-Type: application/json\r\n"));
@@ -297,7 +310,7 @@ TEST_F(HttpServerTest, TheEndOfTheServerEndsTheWork) {
 
 // Work that takes its time keeps the server from its end; meanwhile others may ask.
 TEST_F(HttpServerTest, WhoAsksWhileItEndsIsRefused) {
-  wait_ = hold_ = true;
+  MakeWorkWait(/*hold=*/true);
   Start();
   Client plan(server_->port()), simulate(server_->port());
   plan.Send(Request("POST", "/v1/plan", "{}", "Content-Type: application/json\r\n"));
@@ -309,10 +322,10 @@ TEST_F(HttpServerTest, WhoAsksWhileItEndsIsRefused) {
   simulate.Send(Request("POST", "/v1/simulate", "{}", "Connection: close\r\nContent-Type: application/json\r\n"));
   pause();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     hold_ = false;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   end.join();
   const std::string answer = simulate.ReadAll();
   if (!answer.empty()) {

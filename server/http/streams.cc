@@ -97,7 +97,7 @@ void ChangesStream::Start(Notifier* notifier) {
   exchange_->StartEvents();
   exchange_->SendComment();
   subscription_ = notifier->SubscribeToNames([changes = changes_](const std::string& job) {
-    const std::lock_guard<std::mutex> lock(changes->mutex);
+    const MutexLock lock(changes->mutex);
     if (job.empty()) {
       changes->workers = true;
     } else if (changes->jobs.size() <= kMaxNames) {
@@ -111,7 +111,7 @@ void ChangesStream::Tick() {
   std::set<std::string> jobs;
   bool workers = false;
   {
-    const std::lock_guard<std::mutex> lock(changes_->mutex);
+    const MutexLock lock(changes_->mutex);
     jobs.swap(changes_->jobs);
     workers = std::exchange(changes_->workers, false);
   }

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "core/process/mutex.h"
 #include "server/http/event_loop.h"
 #include "server/http/exchange.h"
 #include "server/http/handlers.h"
@@ -87,9 +87,9 @@ class ChangesStream : public EventStream {
 
  private:
   struct Changes {
-    std::mutex mutex;
-    std::set<std::string> jobs;
-    bool workers = false;
+    Mutex mutex;
+    std::set<std::string> jobs ABSL_GUARDED_BY(mutex);
+    bool workers ABSL_GUARDED_BY(mutex) = false;
   };
   static constexpr size_t kMaxNames = 200;
 

@@ -13,36 +13,36 @@ WorkerPool::~WorkerPool() { Stop(); }
 void WorkerPool::Stop() {
   std::deque<std::function<void()>> dropped;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     dropped.swap(waiting_);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 bool WorkerPool::Submit(std::function<void()> work) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_ || waiting_.size() >= max_waiting_) return false;
     waiting_.push_back(std::move(work));
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   return true;
 }
 
 void WorkerPool::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    while (!stopping_ && waiting_.empty()) changed_.Wait(lock);
     if (stopping_) return;
     std::function<void()> work = std::move(waiting_.front());
     waiting_.pop_front();
-    lock.unlock();
+    lock.Unlock();
     work();
     work = nullptr;  // what it holds is given back without the lock
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -1,13 +1,13 @@
 // A few threads that run what may block, with a bounded queue before them. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/process/mutex.h"
 
 namespace legoai::server {
 
@@ -27,10 +27,10 @@ class WorkerPool {
   void Run();
 
   const size_t max_waiting_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

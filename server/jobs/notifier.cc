@@ -5,7 +5,7 @@
 namespace legoai::server {
 
 Notifier::Subscription::~Subscription() {
-  const std::lock_guard<std::mutex> lock(notifier_->mutex_);
+  const MutexLock lock(notifier_->mutex_);
   const auto of_job = notifier_->subscriptions_.find(job_);
   of_job->second.erase(id_);
   if (of_job->second.empty()) notifier_->subscriptions_.erase(of_job);
@@ -20,7 +20,7 @@ std::unique_ptr<Notifier::Subscription> Notifier::SubscribeToNames(std::function
 }
 
 std::unique_ptr<Notifier::Subscription> Notifier::Add(const std::string& job, Callback callback) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   subscriptions_[job][id] = std::move(callback);
   return std::unique_ptr<Subscription>(new Subscription(this, job, id));
@@ -39,34 +39,34 @@ void Notifier::Notify(const std::string& job) {
 }
 
 void Notifier::JobChanged(const std::string& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   Notify(job);
 }
 
 void Notifier::JobsChanged(const std::vector<std::string>& jobs) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::string& job : jobs) Notify(job);
 }
 
 void Notifier::WorkersChanged() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   Notify("");
 }
 
 void Notifier::SetPlanning(const std::string& job, const v1::PlanningProgress& progress) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   planning_[job] = progress;
   Notify(job);
 }
 
 void Notifier::ClearPlanning(const std::string& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   planning_.erase(job);
   Notify(job);
 }
 
 std::optional<v1::PlanningProgress> Notifier::Planning(const std::string& job) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = planning_.find(job);
   return found == planning_.end() ? std::nullopt : std::optional(found->second);
 }

@@ -7,11 +7,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 
 namespace legoai::server {
@@ -51,13 +51,13 @@ class Notifier {
  private:
   using Callback = std::function<void(const std::string&)>;
   std::unique_ptr<Subscription> Add(const std::string& job, Callback callback);
-  void Call(const std::string& subscribed, const std::string& job);
-  void Notify(const std::string& job);
+  void Call(const std::string& subscribed, const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Notify(const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  uint64_t next_id_ = 1;
-  std::map<std::string, std::map<uint64_t, Callback>> subscriptions_;  // by job, "" for all
-  std::map<std::string, v1::PlanningProgress> planning_;
+  mutable Mutex mutex_;
+  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<std::string, std::map<uint64_t, Callback>> subscriptions_ ABSL_GUARDED_BY(mutex_);  // by job, "" for all
+  std::map<std::string, v1::PlanningProgress> planning_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::server

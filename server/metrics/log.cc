@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <chrono>
-#include <mutex>
 
 #include "absl/time/time.h"
+#include "core/process/mutex.h"
 #include "nlohmann/json.hpp"
 
 namespace legoai::server {
@@ -15,8 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Sink {
-  std::mutex mutex;
-  std::function<void(std::string_view)> write;
+  Mutex mutex;
+  std::function<void(std::string_view)> write ABSL_GUARDED_BY(mutex);
 };
 
 Sink& TheSink() {
@@ -67,14 +67,14 @@ std::string LogTime(int64_t time_us) {
 void Log(LogLevel level, std::string_view message, const LogFields& fields, LogExtra extra) {
   std::string line = Line(level, message, fields, extra);
   Sink& sink = TheSink();
-  std::lock_guard<std::mutex> lock(sink.mutex);
+  const MutexLock lock(sink.mutex);
   if (sink.write) return sink.write(line);
   line += '\n';
   WriteToStderr(line);
 }
 
 void SetLogSink(std::function<void(std::string_view)> sink) {
-  std::lock_guard<std::mutex> lock(TheSink().mutex);
+  const MutexLock lock(TheSink().mutex);
   TheSink().write = std::move(sink);
 }
 

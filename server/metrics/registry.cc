@@ -11,9 +11,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <set>
 #include <utility>
+
+#include "core/process/mutex.h"
 
 namespace legoai::server {
 namespace {
@@ -100,8 +101,8 @@ struct Metrics::Families {
       Gauges(registry, "legoai_worker_gpu_temperature_celsius", "Temperature of a worker's GPU, by NVML's index.");
   prometheus::Family<prometheus::Gauge>& gpu_power =
       Gauges(registry, "legoai_worker_gpu_power_watts", "Power that a worker's GPU draws, by NVML's index.");
-  std::mutex use_mutex;
-  std::set<Series> use;  // guarded by use_mutex
+  Mutex use_mutex;
+  std::set<Series> use ABSL_GUARDED_BY(use_mutex);
   prometheus::Gauge& agents = OneGauge(registry, "legoai_agents_connected", "Agents whose stream is open.");
   prometheus::Family<prometheus::Counter>& http =
       Counters(registry, "legoai_http_requests_total", "HTTP requests by method and code of the answer.");
@@ -145,7 +146,7 @@ void Metrics::SetConnectedAgents(int64_t agents) { families_->agents.Set(static_
 
 void Metrics::SetUse(const std::vector<v1::Worker>& workers) {
   Families& all = *families_;
-  const std::lock_guard<std::mutex> lock(all.use_mutex);
+  const MutexLock lock(all.use_mutex);
   std::set<Series> now;
   for (const v1::Worker& worker : workers) {
     if (!worker.connected() || !worker.has_use()) continue;

@@ -28,7 +28,7 @@ std::string ClientOf(std::string_view peer) {
 }
 
 ClientQuota::Answer ClientQuota::Take(const std::string& client) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (taken_ >= most_) return Answer::kFull;
   const auto of = of_.find(client);
   if (of != of_.end() && of->second >= most_per_client_) return Answer::kClientIsFull;
@@ -38,7 +38,7 @@ ClientQuota::Answer ClientQuota::Take(const std::string& client) {
 }
 
 void ClientQuota::GiveBack(const std::string& client) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   --taken_;
   const auto of = of_.find(client);
   if (--of->second == 0) of_.erase(of);

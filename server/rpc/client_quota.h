@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "core/process/mutex.h"
 
 namespace legoai::server {
 
@@ -29,9 +30,9 @@ class ClientQuota {
 
  private:
   const size_t most_, most_per_client_;
-  std::mutex mutex_;
-  size_t taken_ = 0;                  // guarded by mutex_
-  std::map<std::string, size_t> of_;  // guarded by mutex_; clients that have some
+  Mutex mutex_;
+  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, size_t> of_ ABSL_GUARDED_BY(mutex_);  // clients that have some
 };
 
 }  // namespace legoai::server

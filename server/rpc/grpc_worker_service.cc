@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 #include "server/fleet/controller.h"
 #include "server/metrics/log.h"
@@ -41,7 +41,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
   void Send(const v1::ToAgent& message) override {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (finished_ || cut_off_) return;
       if (outgoing_.size() < kMostOutgoing) {
         outgoing_.push_back(message);
@@ -56,12 +56,12 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   }
 
   void Close(const absl::Status& status) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     FinishOnce(status);
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     outgoing_.pop_front();
     if (!ok) return FinishOnce(absl::CancelledError("the agent has left"));
     if (!outgoing_.empty() && !finished_) StartWrite(&outgoing_.front());
@@ -69,7 +69,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       return FinishOnce(said_goodbye_
                             ? absl::OkStatus()
                             : absl::InvalidArgumentError("the stream ended without a goodbye, or with bytes that are no "
@@ -78,19 +78,19 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
     said_goodbye_ = said_goodbye_ || incoming_.has_goodbye();
     Take(std::move(incoming_));
     incoming_ = v1::FromAgent();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
   }
 
   void OnCancel() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     FinishOnce(absl::CancelledError("the stream was broken off"));
   }
 
   void OnDone() override {
     // After everything that waits to be written: then nothing uses the session any more.
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       finished_ = done_ = true;
     }
     Schedule();
@@ -98,8 +98,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   }
 
  private:
-  // Holds mutex_.
-  void FinishOnce(const absl::Status& status) {
+  void FinishOnce(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (std::exchange(finished_, true)) return;
     Finish(ToGrpcStatus(status));
   }
@@ -107,7 +106,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   void Take(v1::FromAgent message) {
     if (message.has_heartbeat() && session_ != 0) return controller_->Heartbeat(session_, message.heartbeat());
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (waiting_.size() >= kMostWaiting)
         return FinishOnce(absl::ResourceExhaustedError(absl::StrCat(waiting_.size(), " messages wait to be written")));
       waiting_.push_back(std::move(message));
@@ -117,14 +116,14 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
   void Schedule() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (std::exchange(scheduled_, true)) return;
     }
     writers_->Post([stream = shared_from_this()] { stream->Drain(); });
   }
 
   // What waits: a run of telemetry, or one other message.
-  std::vector<v1::FromAgent> NextMessages() {
+  std::vector<v1::FromAgent> NextMessages() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<v1::FromAgent> messages;
     while (!waiting_.empty() && messages.size() < kMostAtOnce) {
       if (!messages.empty() && (!waiting_.front().has_telemetry() || !messages.back().has_telemetry())) break;
@@ -139,7 +138,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
     std::vector<v1::FromAgent> messages;
     bool over = false;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       messages = NextMessages();
       over = messages.empty() && done_;
       if (messages.empty()) scheduled_ = false;
@@ -184,10 +183,11 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   bool said_goodbye_ = false;  // where it is read
   bool refused_ = false;       // where it is handled: nothing that it sends counts any more
   std::atomic<uint64_t> session_{0};
-  std::mutex mutex_;
-  std::deque<v1::ToAgent> outgoing_;  // the first one is being written
-  std::deque<v1::FromAgent> waiting_;
-  bool scheduled_ = false, cut_off_ = false, finished_ = false, done_ = false;
+  Mutex mutex_;
+  std::deque<v1::ToAgent> outgoing_ ABSL_GUARDED_BY(mutex_);  // the first one is being written
+  std::deque<v1::FromAgent> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool scheduled_ ABSL_GUARDED_BY(mutex_) = false, cut_off_ ABSL_GUARDED_BY(mutex_) = false,
+                  finished_ ABSL_GUARDED_BY(mutex_) = false, done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {

@@ -19,7 +19,7 @@ void PlanReactor::Run() {
 
 bool PlanReactor::Send(const v1::PlanResponse& response) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (cancelled_) return false;
     if (writing_ && response.has_result()) result_ = response;
     if (writing_) return true;
@@ -32,7 +32,7 @@ bool PlanReactor::Send(const v1::PlanResponse& response) {
 
 void PlanReactor::End(const absl::Status& status) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     end_ = status;
     if (writing_) return;
   }
@@ -47,7 +47,7 @@ void PlanReactor::Finish(const absl::Status& status) {
 void PlanReactor::OnWriteDone(bool ok) {
   std::optional<absl::Status> end;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!ok) cancelled_ = true;
     if (cancelled_) result_.reset();
     writing_ = result_.has_value();
@@ -64,12 +64,12 @@ void PlanReactor::OnWriteDone(bool ok) {
 }
 
 void PlanReactor::OnCancel() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   cancelled_ = true;
 }
 
 bool PlanReactor::cancelled() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return cancelled_;
 }
 

@@ -5,11 +5,11 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/thread_pool.h"
@@ -44,11 +44,11 @@ class PlanReactor : public grpc::ServerWriteReactor<v1::PlanResponse> {
   const std::function<void(absl::StatusCode)> ended_;
   v1::PlanResponse response_;  // of the write under way
 
-  std::mutex mutex_;
-  bool writing_ = false;
-  bool cancelled_ = false;
-  std::optional<v1::PlanResponse> result_;  // waits for the write under way
-  std::optional<absl::Status> end_;
+  Mutex mutex_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::PlanResponse> result_ ABSL_GUARDED_BY(mutex_);  // waits for the write under way
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::server

@@ -2,11 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 
 #include "absl/time/clock.h"
+#include "core/process/mutex.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/rpc/control_plane.h"
 
@@ -19,9 +18,9 @@ class Watch {
   Watch(ControlPlane* control, const std::string& job) : control_(control) {
     request_.set_name(job);
     subscription_ = control->notifier().Subscribe(job, [this] {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       woken_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
     });
   }
   // The next answer for which `wanted` holds; fails the test after a minute.
@@ -35,8 +34,10 @@ class Watch {
         if (wanted(**news)) return **news;
         continue;
       }
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (!news.ok() || !changed_.wait_until(lock, deadline, [this] { return woken_; })) {
+      MutexLock lock(mutex_);
+      while (!woken_ && changed_.WaitUntil(lock, deadline)) {
+      }
+      if (!news.ok() || !woken_) {
         ADD_FAILURE() << "the watch is not told of it";
         return v1::WatchJobResponse();
       }
@@ -48,9 +49,9 @@ class Watch {
   ControlPlane* const control_;
   v1::WatchJobRequest request_;
   LiveSeen seen_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool woken_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Notifier::Subscription> subscription_;  // last: it uses the rest
 };
 

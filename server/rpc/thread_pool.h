@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/process/mutex.h"
 
 namespace legoai::server {
 
@@ -30,10 +30,11 @@ class ThreadPool {
   void Run();
 
   const size_t most_waiting_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::multimap<Clock::time_point, std::function<void()>> waiting_;  // by when it is due; what is due at once in its order
-  bool ending_ = false;
+  Mutex mutex_;
+  Condition arrived_;
+  std::multimap<Clock::time_point, std::function<void()>> waiting_
+      ABSL_GUARDED_BY(mutex_);  // by when it is due; what is due at once in its order
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -16,7 +16,7 @@ absl::Status Stopping() { return absl::UnavailableError("the server stops; watch
 }  // namespace
 
 absl::Status WatchSet::Add(WatchReactor* watch) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ended_) return Stopping();
   switch (quota_.Take(watch->client())) {
     case ClientQuota::Answer::kTaken: break;
@@ -32,12 +32,12 @@ absl::Status WatchSet::Add(WatchReactor* watch) {
 }
 
 void WatchSet::Remove(WatchReactor* watch) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (watches_.erase(watch) > 0) quota_.GiveBack(watch->client());
 }
 
 void WatchSet::EndAll() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   ended_ = true;
   for (WatchReactor* watch : watches_) watch->End();
 }
@@ -55,7 +55,7 @@ WatchReactor::WatchReactor(ControlPlane* control, ThreadPool* pool, WatchSet* wa
 void WatchReactor::Begin(const absl::Status& admitted) {
   {
     // Held back until all is set up: a stream that ended now would be deleted under our hands.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     busy_ = woken_ = true;
   }
   const absl::Status status = admitted.ok() ? watches_->Add(this) : admitted;
@@ -70,7 +70,7 @@ void WatchReactor::Begin(const absl::Status& admitted) {
 
 void WatchReactor::Wake() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     woken_ = true;
     if (busy_ || finished_) return;
     busy_ = true;
@@ -86,7 +86,7 @@ void WatchReactor::PostLook() {
 void WatchReactor::Look() {
   bool closing = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     woken_ = false;
     closing = !closing_.ok();
   }
@@ -104,7 +104,7 @@ void WatchReactor::OnWriteDone(bool ok) {
   if (!ok) Close(absl::CancelledError("the client has left"));
   if (ok && IsFinal(response_.job().state())) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       finished_ = true;
     }
     return Finish(absl::OkStatus());
@@ -115,7 +115,7 @@ void WatchReactor::OnWriteDone(bool ok) {
 void WatchReactor::Rest() {
   absl::Status end;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closing_.ok()) {
       busy_ = woken_;
       if (!busy_) return;
@@ -135,7 +135,7 @@ void WatchReactor::Finish(const absl::Status& status) {
 }
 
 void WatchReactor::Close(const absl::Status& status) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closing_.ok()) closing_ = status;
 }
 

@@ -7,11 +7,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "server/jobs/notifier.h"
 #include "server/rpc/client_quota.h"
@@ -34,9 +34,9 @@ class WatchSet {
  private:
   const size_t most_, most_per_client_;
   ClientQuota quota_;
-  std::mutex mutex_;
-  bool ended_ = false;
-  std::set<WatchReactor*> watches_;
+  Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<WatchReactor*> watches_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Belongs to gRPC from Begin() on, and deletes itself when the stream is over.
@@ -81,11 +81,11 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   bool registered_ = false;                               // of Begin and OnDone
   std::unique_ptr<Notifier::Subscription> subscription_;  // the same
 
-  std::mutex mutex_;
-  bool busy_ = false;      // a look or a write is under way
-  bool woken_ = false;     // since the look under way began
-  bool finished_ = false;  // Finish was called
-  absl::Status closing_;   // not OK: ends the stream as soon as nothing is under way
+  Mutex mutex_;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;      // a look or a write is under way
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;     // since the look under way began
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // Finish was called
+  absl::Status closing_ ABSL_GUARDED_BY(mutex_);   // not OK: ends the stream as soon as nothing is under way
 };
 
 }  // namespace legoai::server

@@ -11,35 +11,35 @@ GroupWriter::GroupWriter(Database& database) : database_(database), thread_([thi
 
 GroupWriter::~GroupWriter() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     end_ = true;
-    wake_.notify_one();
+    wake_.NotifyOne();
   }
   thread_.join();
 }
 
 absl::Status GroupWriter::Write(const Work& work) {
   Request request(work);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   waiting_.push_back(&request);
-  wake_.notify_one();
-  request.answered.wait(lock, [&] { return request.done; });
+  wake_.NotifyOne();
+  while (!request.done) request.answered.Wait(lock);
   return std::move(request.status);
 }
 
 void GroupWriter::Loop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return end_ || !waiting_.empty(); });
+    while (!end_ && waiting_.empty()) wake_.Wait(lock);
     if (waiting_.empty()) return;
     const Group group = std::exchange(waiting_, {});
-    lock.unlock();
+    lock.Unlock();
     RunGroup(group);
-    lock.lock();
+    lock.Lock();
     // Under the lock: once it is free the requests are gone.
     for (Request* request : group) {
       request->done = true;
-      request->answered.notify_one();
+      request->answered.NotifyOne();
     }
   }
 }

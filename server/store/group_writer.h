@@ -6,13 +6,12 @@
 // Thread-safe. Torch-free.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/process/mutex.h"
 #include "server/store/database.h"
 #include "server/store/store.h"
 
@@ -39,7 +38,7 @@ class GroupWriter {
     const Work& work;
     absl::Status status;
     bool done = false;
-    std::condition_variable answered;
+    Condition answered;
   };
   using Group = std::vector<Request*>;
 
@@ -53,10 +52,10 @@ class GroupWriter {
   void Rollback();
 
   Database& database_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  Group waiting_;     // guarded by mutex_
-  bool end_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  Condition wake_;
+  Group waiting_ ABSL_GUARDED_BY(mutex_);
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -30,8 +30,8 @@ absl::Status ReaderPool::Read(const std::function<absl::Status(ReadTransaction&)
 
 absl::StatusOr<std::unique_ptr<Database>> ReaderPool::Take() {
   {
-    std::unique_lock lock(mutex_);
-    freed_.wait(lock, [this] { return !idle_.empty() || unopened_ > 0; });
+    MutexLock lock(mutex_);
+    while (!(!idle_.empty() || unopened_ > 0)) freed_.Wait(lock);
     if (!idle_.empty()) {
       std::unique_ptr<Database> database = std::move(idle_.back());
       idle_.pop_back();
@@ -46,13 +46,13 @@ absl::StatusOr<std::unique_ptr<Database>> ReaderPool::Take() {
 
 // Null: one more may be opened.
 void ReaderPool::GiveBack(std::unique_ptr<Database> database) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (database == nullptr) {
     ++unopened_;
   } else {
     idle_.push_back(std::move(database));
   }
-  freed_.notify_one();
+  freed_.NotifyOne();
 }
 
 }  // namespace legoai::store

@@ -2,15 +2,14 @@
 // written meanwhile (WAL). Thread-safe. Torch-free.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/process/mutex.h"
 #include "server/store/database.h"
 #include "server/store/store.h"
 
@@ -32,10 +31,10 @@ class ReaderPool {
 
   const std::string path_;
   const Database::OnDamage on_damage_;
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  int unopened_;                                 // guarded by mutex_
-  std::vector<std::unique_ptr<Database>> idle_;  // guarded by mutex_
+  Mutex mutex_;
+  Condition freed_;
+  int unopened_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Database>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::store

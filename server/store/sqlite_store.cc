@@ -1,8 +1,8 @@
 #include "server/store/sqlite_store.h"
 
-#include <mutex>
 #include <utility>
 
+#include "core/process/mutex.h"
 #include "proto/status.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
@@ -40,21 +40,21 @@ class DamageLatch {
 
   void Set(const absl::Status& damage) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!damage_.ok()) return;
       damage_ = damage;
     }
     if (tell_) tell_(damage);
   }
   absl::Status Get() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return damage_;
   }
 
  private:
   const std::function<void(const absl::Status&)> tell_;
-  std::mutex mutex_;
-  absl::Status damage_;  // guarded by mutex_
+  Mutex mutex_;
+  absl::Status damage_ ABSL_GUARDED_BY(mutex_);
 };
 
 class SqliteStore final : public Store {

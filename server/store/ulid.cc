@@ -22,7 +22,7 @@ std::string Encode(uint64_t milliseconds, uint64_t high, uint64_t low) {
 }  // namespace
 
 std::string UlidSource::Next() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const int64_t now = std::clamp<int64_t>(clock_us_() / 1000, 0, kMaxMilliseconds);
   const bool counts_on = now <= milliseconds_ && (high_ < kMaxHigh || low_ < UINT64_MAX);
   if (counts_on) {

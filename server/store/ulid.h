@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "core/process/mutex.h"
 
 namespace legoai::store {
 
@@ -22,10 +23,10 @@ class UlidSource {
  private:
   const std::function<int64_t()> clock_us_;
   const std::function<uint64_t()> random_;
-  std::mutex mutex_;
-  int64_t milliseconds_ = -1;  // of the id before
-  uint64_t high_ = 0;          // its random bits, the upper 16
-  uint64_t low_ = 0;           // and the lower 64
+  Mutex mutex_;
+  int64_t milliseconds_ ABSL_GUARDED_BY(mutex_) = -1;  // of the id before
+  uint64_t high_ ABSL_GUARDED_BY(mutex_) = 0;          // its random bits, the upper 16
+  uint64_t low_ ABSL_GUARDED_BY(mutex_) = 0;           // and the lower 64
 };
 
 // 64 bits of the operating system's random source. Thread-safe.

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -25,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "core/hardware/catalog.h"
 #include "core/process/build_version.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/ulid.h"
@@ -63,7 +62,7 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
 
   void Beat() {
     v1::FromAgent beat, telemetry;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     beat.mutable_heartbeat()->set_sequence(++beats_);
     *beat.mutable_heartbeat()->add_leases() = lease_;
     sent_[beats_] = Clock::now();
@@ -78,14 +77,14 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     outgoing_.pop_front();
     if (ok && !outgoing_.empty()) StartWrite(&outgoing_.front());
   }
   void OnReadDone(bool ok) override {
     if (!ok) return;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (incoming_.has_heartbeat()) TakeAnswer(incoming_.heartbeat());
       if (incoming_.has_telemetry_ack()) acknowledged_ = incoming_.telemetry_ack().sequence();
       if (incoming_.has_welcome()) welcome_ = true;
@@ -93,48 +92,61 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
     StartRead(&incoming_);
   }
   void OnDone(const grpc::Status& status) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     done_ = true, error_ = status.error_message();
-    ended_.notify_all();
+    ended_.NotifyAll();
   }
   void End() {
     context_.TryCancel();
-    std::unique_lock<std::mutex> lock(mutex_);
-    ended_.wait(lock, [this] { return done_; });
+    MutexLock lock(mutex_);
+    while (!done_) ended_.Wait(lock);
   }
 
-  bool welcome() { return Locked(welcome_); }
-  int64_t beats() { return Locked(beats_); }
-  int64_t facts() { return Locked(facts_); }
-  int64_t acknowledged() { return Locked(acknowledged_); }
-  int64_t revoked() { return Locked(revoked_); }
+  bool welcome() {
+    const MutexLock lock(mutex_);
+    return welcome_;
+  }
+  int64_t beats() {
+    const MutexLock lock(mutex_);
+    return beats_;
+  }
+  int64_t facts() {
+    const MutexLock lock(mutex_);
+    return facts_;
+  }
+  int64_t acknowledged() {
+    const MutexLock lock(mutex_);
+    return acknowledged_;
+  }
+  int64_t revoked() {
+    const MutexLock lock(mutex_);
+    return revoked_;
+  }
   // From each heartbeat to its answer; one that has none by now has waited so far.
   std::vector<double> seconds() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<double> seconds = seconds_;
     for (const auto& [sequence, sent] : sent_) seconds.push_back(Since(sent));
     return seconds;
   }
   int64_t unanswered() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return static_cast<int64_t>(sent_.size());
   }
-  std::string error() { return Locked(error_); }
+  std::string error() {
+    const MutexLock lock(mutex_);
+    return error_;
+  }
 
  private:
-  template <typename T>
-  T Locked(const T& value) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return value;
-  }
-  void TakeAnswer(const v1::HeartbeatAnswer& answer) {
+  void TakeAnswer(const v1::HeartbeatAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     revoked_ += answer.revoked_size();
     const auto sent = sent_.find(answer.sequence());
     if (sent == sent_.end()) return;  // to the hello
     seconds_.push_back(Since(sent->second));
     sent_.erase(sent);
   }
-  void Send(const v1::FromAgent& message) {
+  void Send(const v1::FromAgent& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (done_) return;
     outgoing_.push_back(message);
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
@@ -143,14 +155,15 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
   const v1::LeaseId lease_;
   grpc::ClientContext context_;
   v1::ToAgent incoming_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::deque<v1::FromAgent> outgoing_;
-  std::map<int64_t, Clock::time_point> sent_;  // heartbeats without answer, by sequence
-  int64_t beats_ = 0, facts_ = 0, acknowledged_ = 0, revoked_ = 0;
-  std::vector<double> seconds_;
-  bool welcome_ = false, done_ = false;
-  std::string error_;
+  Mutex mutex_;
+  Condition ended_;
+  std::deque<v1::FromAgent> outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, Clock::time_point> sent_ ABSL_GUARDED_BY(mutex_);  // heartbeats without answer, by sequence
+  int64_t beats_ ABSL_GUARDED_BY(mutex_) = 0, facts_ ABSL_GUARDED_BY(mutex_) = 0,
+                 acknowledged_ ABSL_GUARDED_BY(mutex_) = 0, revoked_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<double> seconds_ ABSL_GUARDED_BY(mutex_);
+  bool welcome_ ABSL_GUARDED_BY(mutex_) = false, done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string error_ ABSL_GUARDED_BY(mutex_);
 };
 
 class Load {

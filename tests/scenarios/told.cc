@@ -29,13 +29,13 @@ Asked AskedOf(const v1::JobSpec& spec) {
 }
 
 void Told::Sent(const std::string& request_id, const v1::JobSpec* spec) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   requests_.insert(request_id);
   if (spec != nullptr) asked_.emplace(request_id, AskedOf(*spec));
 }
 
 void Told::Accepted(const std::string& request_id, const v1::Job& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto [known, fresh] = acknowledged_.emplace(request_id, job.name());
   if (!fresh && known->second != job.name()) {
     broken_.push_back(absl::StrCat("one job per request_id: ", request_id, " was answered with ", known->second,
@@ -44,12 +44,12 @@ void Told::Accepted(const std::string& request_id, const v1::Job& job) {
 }
 
 std::map<std::string, ToldJob> Told::Known() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return jobs_;
 }
 
 void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto old = before.find(job.name()); old != before.end()) {
     const ToldJob& known = old->second;
     if (job.version() < known.version) {
@@ -81,32 +81,32 @@ void Told::Heard(const std::map<std::string, ToldJob>& before, const v1::Job& jo
 }
 
 void Told::CancelAcknowledged(const std::string& job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   jobs_[job].cancelled = true;
 }
 
 void Told::Break(const std::string& rule) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   broken_.push_back(rule);
 }
 
 std::set<std::string> Told::Requests() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return requests_;
 }
 
 std::map<std::string, std::string> Told::Acknowledged() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return acknowledged_;
 }
 
 std::map<std::string, Asked> Told::AskedFor() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return asked_;
 }
 
 std::vector<std::string> Told::Broken() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return broken_;
 }
 

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/job.pb.h"
 
 namespace legoai::scenarios {
@@ -57,12 +57,12 @@ class Told {
   std::vector<std::string> Broken() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::set<std::string> requests_;
-  std::map<std::string, Asked> asked_;
-  std::map<std::string, std::string> acknowledged_;
-  std::map<std::string, ToldJob> jobs_;
-  std::vector<std::string> broken_;
+  mutable Mutex mutex_;
+  std::set<std::string> requests_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Asked> asked_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> acknowledged_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, ToldJob> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> broken_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::scenarios

@@ -39,10 +39,10 @@ Agent::~Agent() = default;
 
 void Agent::Put(const std::function<void(Inbox&)>& write) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     write(inbox_);
   }
-  arrived_.notify_one();
+  arrived_.NotifyOne();
 }
 
 void Agent::Stop() {
@@ -67,10 +67,10 @@ absl::Status Agent::Run() {
 }
 
 Agent::Inbox Agent::WaitForInbox() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  arrived_.wait_until(lock, NextDeadline(), [this] {
-    return !inbox_.received.empty() || inbox_.written || inbox_.stream_ended || inbox_.stops > 0 || inbox_.changed;
-  });
+  MutexLock lock(mutex_);
+  const Clock::time_point deadline = NextDeadline();
+  while (inbox_.empty() && arrived_.WaitUntil(lock, deadline)) {
+  }
   return std::exchange(inbox_, Inbox());
 }
 

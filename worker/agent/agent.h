@@ -7,17 +7,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/process/mutex.h"
 #include "worker/agent/backoff.h"
 #include "worker/agent/commit_requests.h"
 #include "worker/agent/json_log.h"
@@ -56,6 +55,8 @@ class Agent {
     std::optional<absl::Status> stream_ended;
     int stops = 0;
     bool changed = false;  // a lease, its telemetry or its questions
+
+    bool empty() const { return received.empty() && !written && !stream_ended && stops == 0 && !changed; }
   };
 
   // agent.cc: the loop, and leases.
@@ -84,9 +85,9 @@ class Agent {
 
   const AgentOptions options_;
   const JsonLog& log_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  Inbox inbox_;  // guarded by mutex_
+  Mutex mutex_;
+  Condition arrived_;
+  Inbox inbox_ ABSL_GUARDED_BY(mutex_);
 
   // What follows belongs to the thread of Run(), or is thread-safe.
   UseWatch use_;

@@ -7,7 +7,7 @@ namespace legoai::agent {
 int64_t CommitRequests::Ask(v1::CommitRequest question, std::function<void()> answered) {
   int64_t id = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     id = ++last_id_;
     question.set_id(id);
     Question& kept = questions_[id];
@@ -19,7 +19,7 @@ int64_t CommitRequests::Ask(v1::CommitRequest question, std::function<void()> an
 }
 
 std::optional<CommitVerdict> CommitRequests::Take(int64_t id) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = questions_.find(id);
   if (found == questions_.end() || !found->second.verdict) return std::nullopt;
   CommitVerdict verdict = *std::move(found->second.verdict);
@@ -28,12 +28,12 @@ std::optional<CommitVerdict> CommitRequests::Take(int64_t id) {
 }
 
 void CommitRequests::Withdraw(int64_t id) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   questions_.erase(id);
 }
 
 std::optional<v1::CommitRequest> CommitRequests::NextToSend() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [id, question] : questions_) {
     if (question.sent || question.verdict) continue;
     question.sent = true;
@@ -44,13 +44,13 @@ std::optional<v1::CommitRequest> CommitRequests::NextToSend() {
 }
 
 void CommitRequests::SendAllAgain() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [id, question] : questions_) question.sent = false;
 }
 
 void CommitRequests::Answer(const v1::CommitAnswer& answer) {
   // Under the lock: after Withdraw() has returned nobody is called any more.
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = questions_.find(answer.id());
   if (found == questions_.end()) return;
   Question& question = found->second;

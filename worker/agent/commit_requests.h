@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 
 namespace legoai::agent {
@@ -49,9 +49,9 @@ class CommitRequests {
   };
 
   const std::function<void()> asked_;
-  std::mutex mutex_;
-  std::map<int64_t, Question> questions_;  // by id
-  int64_t last_id_ = 0;
+  Mutex mutex_;
+  std::map<int64_t, Question> questions_ ABSL_GUARDED_BY(mutex_);  // by id
+  int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace legoai::agent

@@ -72,7 +72,7 @@ void Lease::CollectFlight(const std::string& reason) {
 
 void Lease::RunInBackground(std::function<void()> work) {
   ++errands_running_;
-  const std::lock_guard<std::mutex> lock(errands_mutex_);
+  const MutexLock lock(errands_mutex_);
   errands_.emplace_back([this, work = std::move(work)] {
     work();
     --errands_running_;

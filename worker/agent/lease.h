@@ -11,13 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/process/mutex.h"
 #include "core/process/stop_pipe.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "worker/agent/attempt_log.h"
@@ -99,8 +99,8 @@ class Lease {
   v1::Progress told_progress_;
   int64_t told_progress_us_ = 0;
   std::atomic<int> errands_running_{0};
-  std::mutex errands_mutex_;
-  std::vector<std::jthread> errands_;
+  Mutex errands_mutex_;
+  std::vector<std::jthread> errands_ ABSL_GUARDED_BY(errands_mutex_);
   std::thread thread_;
 };
 

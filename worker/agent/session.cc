@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
 #include "worker/agent/agent.h"
 
 namespace legoai::agent {
@@ -125,7 +126,7 @@ void Agent::LoseStream(const absl::Status& why) {
   writing_ = false;
   std::vector<v1::ToAgent> last_words;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     last_words.swap(inbox_.received);
     inbox_.written = false;
     inbox_.stream_ended.reset();

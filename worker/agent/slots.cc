@@ -9,14 +9,14 @@
 namespace legoai::agent {
 
 Slots::Slots(int64_t count, std::vector<int> processors, std::vector<std::string> gpus)
-    : processors_(std::move(processors)), gpus_(std::move(gpus)), taken_(count, false) {}
+    : count_(count), processors_(std::move(processors)), gpus_(std::move(gpus)), taken_(count, false) {}
 
 absl::StatusOr<std::vector<int64_t>> Slots::Take(int64_t count, const std::function<bool()>& given_up) {
   if (count < 1 || count > this->count()) {
     return FieldError("placement.slots", absl::StrCat(count), absl::StrCat("this worker has ", this->count(), " slots"));
   }
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return given_up() || FreeLocked() >= count; });
+  MutexLock lock(mutex_);
+  while (!(given_up() || FreeLocked() >= count)) changed_.Wait(lock);
   if (given_up()) return absl::CancelledError("given up while it waited for slots");
   std::vector<int64_t> slots;
   for (int64_t slot = 0; static_cast<int64_t>(slots.size()) < count; ++slot) {
@@ -29,15 +29,15 @@ absl::StatusOr<std::vector<int64_t>> Slots::Take(int64_t count, const std::funct
 
 void Slots::Give(const std::vector<int64_t>& slots) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const int64_t slot : slots) taken_[slot] = false;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Slots::AskWaiting() {
-  { const std::lock_guard<std::mutex> lock(mutex_); }  // nobody is between asking and waiting
-  changed_.notify_all();
+  { const MutexLock lock(mutex_); }  // nobody is between asking and waiting
+  changed_.NotifyAll();
 }
 
 std::vector<int> Slots::ProcessorsOf(const std::vector<int64_t>& slots) const {
@@ -54,7 +54,7 @@ std::vector<std::string> Slots::GpusOf(const std::vector<int64_t>& slots) const 
 }
 
 int64_t Slots::free() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return FreeLocked();
 }
 

@@ -2,14 +2,13 @@
 // the worker has GPUs. Torch-free. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/process/mutex.h"
 
 namespace legoai::agent {
 
@@ -30,17 +29,18 @@ class Slots {
   std::vector<int> ProcessorsOf(const std::vector<int64_t>& slots) const;
   // On which GPUs: UUIDs; none where the worker has none.
   std::vector<std::string> GpusOf(const std::vector<int64_t>& slots) const;
-  int64_t count() const { return static_cast<int64_t>(taken_.size()); }
+  int64_t count() const { return count_; }
   int64_t free() const;
 
  private:
-  int64_t FreeLocked() const;
+  int64_t FreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const int64_t count_;
   const std::vector<int> processors_;
   const std::vector<std::string> gpus_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<bool> taken_;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::vector<bool> taken_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace legoai::agent

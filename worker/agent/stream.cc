@@ -2,10 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "core/process/mutex.h"
 #include "google/rpc/status.pb.h"
 #include "proto/keepalive.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
@@ -43,19 +42,19 @@ class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent,
 
   ~GrpcStream() override {
     context_.TryCancel();
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
+    MutexLock lock(mutex_);
+    while (!done_) changed_.Wait(lock);
   }
 
   void Write(v1::FromAgent message) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     outgoing_ = std::move(message);
     StartWrite(&outgoing_);
   }
 
   void Finish() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!closed_) StartWritesDone();
   }
 
@@ -68,7 +67,7 @@ class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent,
       return;
     }
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
     }
     RemoveHold();
@@ -81,9 +80,9 @@ class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent,
   void OnDone(const grpc::Status& status) override {
     callbacks_.ended(FromGrpc(status));
     // Under the lock: who waits destroys this object as soon as it has it.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     done_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   const Callbacks callbacks_;
@@ -91,10 +90,10 @@ class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent,
   const std::unique_ptr<v1::WorkerService::Stub> stub_;
   v1::ToAgent incoming_;
   v1::FromAgent outgoing_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool closed_ = false;  // the server's side has ended: nothing may be written
-  bool done_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // the server's side has ended: nothing may be written
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

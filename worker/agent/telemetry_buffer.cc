@@ -16,7 +16,7 @@ TelemetryBuffer::TelemetryBuffer(int64_t limit_bytes, std::function<void()> adde
 int64_t TelemetryBuffer::Add(v1::Telemetry fact) {
   int64_t sequence = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     sequence = ++last_;
     fact.set_sequence(sequence);
     const int64_t bytes = static_cast<int64_t>(fact.ByteSizeLong());
@@ -46,7 +46,7 @@ void TelemetryBuffer::DropOldest() {
 }
 
 std::optional<v1::Telemetry> TelemetryBuffer::Next() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (under_way_facts_ >= kWindowFacts || under_way_bytes_ >= kWindowBytes) return std::nullopt;
   const auto next = entries_.upper_bound(given_);
   if (next == entries_.end()) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<v1::Telemetry> TelemetryBuffer::Next() {
 }
 
 void TelemetryBuffer::Acknowledge(int64_t sequence) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   // What was never sent cannot be durable.
   sequence = std::min(sequence, given_);
   acknowledged_ = std::max(acknowledged_, sequence);
@@ -73,28 +73,28 @@ void TelemetryBuffer::Acknowledge(int64_t sequence) {
 
 void TelemetryBuffer::ReplayAfter(int64_t sequence) {
   Acknowledge(sequence);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   given_ = acknowledged_;
   under_way_facts_ = under_way_bytes_ = 0;
 }
 
 int64_t TelemetryBuffer::last() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return last_;
 }
 
 int64_t TelemetryBuffer::acknowledged() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return acknowledged_;
 }
 
 bool TelemetryBuffer::empty() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return entries_.empty();
 }
 
 int64_t TelemetryBuffer::dropped() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return dropped_;
 }
 

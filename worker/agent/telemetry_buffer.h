@@ -9,9 +9,9 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 
 namespace legoai::agent {
@@ -46,16 +46,18 @@ class TelemetryBuffer {
     v1::Telemetry fact;
     int64_t bytes = 0;
   };
-  void DropOldest();
+  void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t limit_bytes_;
   const std::function<void()> added_;
-  mutable std::mutex mutex_;
-  std::map<int64_t, Entry> entries_;  // by number
-  std::deque<int64_t> droppable_;     // numbers, ascending; some may be gone
-  int64_t droppable_bytes_ = 0;
-  int64_t last_ = 0, given_ = 0, acknowledged_ = 0, dropped_ = 0;
-  int64_t under_way_facts_ = 0, under_way_bytes_ = 0;  // given and not acknowledged
+  mutable Mutex mutex_;
+  std::map<int64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by number
+  std::deque<int64_t> droppable_ ABSL_GUARDED_BY(mutex_);     // numbers, ascending; some may be gone
+  int64_t droppable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0, given_ ABSL_GUARDED_BY(mutex_) = 0,
+                acknowledged_ ABSL_GUARDED_BY(mutex_) = 0, dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t under_way_facts_ ABSL_GUARDED_BY(mutex_) = 0, under_way_bytes_
+                                                        ABSL_GUARDED_BY(mutex_) = 0;  // given and not acknowledged
 };
 
 }  // namespace legoai::agent

@@ -40,17 +40,17 @@ UseWatch::UseWatch(std::vector<int> gpus, absl::Duration interval)
 
 UseWatch::~UseWatch() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
-  ended_.notify_all();
+  ended_.NotifyAll();
   thread_.join();
 }
 
 std::optional<v1::WorkerUse> UseWatch::Latest() const {
   constexpr int kMissedLooks = 10;
   constexpr std::chrono::seconds kAtLeast{20};
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto longest = kMissedLooks * absl::ToChronoNanoseconds(interval_) + kAtLeast;
   if (std::chrono::steady_clock::now() - looked_ > longest) return std::nullopt;
   return latest_;
@@ -66,10 +66,13 @@ void UseWatch::Work() {
       if (opened.ok()) reader = *std::move(opened);
     }
     if (reader) AddGpus(*reader, &use);
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     latest_ = std::move(use);
     looked_ = std::chrono::steady_clock::now();
-    if (ended_.wait_for(lock, absl::ToChronoNanoseconds(interval_), [this] { return ending_; })) return;
+    const auto next = looked_ + absl::ToChronoNanoseconds(interval_);
+    while (!ending_ && ended_.WaitUntil(lock, next)) {
+    }
+    if (ending_) return;
   }
 }
 

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker.pb.h"
 
 namespace legoai::agent {
@@ -31,12 +30,12 @@ class UseWatch {
 
   const std::vector<int> gpus_;
   const absl::Duration interval_;
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  bool ending_ = false;                           // guarded by mutex_
-  std::optional<v1::WorkerUse> latest_;           // guarded by mutex_
-  std::chrono::steady_clock::time_point looked_;  // guarded by mutex_
-  std::thread thread_;                            // last: it uses the rest
+  mutable Mutex mutex_;
+  Condition ended_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::WorkerUse> latest_ ABSL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point looked_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses the rest
 };
 
 }  // namespace legoai::agent

@@ -10,29 +10,29 @@ MarkWatch::MarkWatch(uint64_t most_records, std::function<void(const Moment&)> p
 
 MarkWatch::~MarkWatch() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
   Poll();
 }
 
 void MarkWatch::Add(int64_t stream, const Moment& moment, std::unique_ptr<StreamMark> mark) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (interval_ && !thread_.joinable()) thread_ = std::thread([this] { Watch(); });
-  if (streams_.empty()) changed_.notify_all();
+  if (streams_.empty()) changed_.NotifyAll();
   streams_[stream].push_back({moment, std::move(mark)});
   Forget(moment.record);
 }
 
 void MarkWatch::Poll() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PollLocked();
 }
 
 size_t MarkWatch::pending() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t count = 0;
   for (const auto& [stream, marks] : streams_) count += marks.size();
   return count;
@@ -59,10 +59,12 @@ void MarkWatch::Forget(uint64_t newest) {
 }
 
 void MarkWatch::Watch() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stop_) {
-    changed_.wait(lock, [this] { return stop_ || !streams_.empty(); });
-    changed_.wait_for(lock, *interval_, [this] { return stop_; });
+    while (!stop_ && streams_.empty()) changed_.Wait(lock);
+    const auto next = std::chrono::steady_clock::now() + *interval_;
+    while (!stop_ && changed_.WaitUntil(lock, next)) {
+    }
     PollLocked();
   }
 }

@@ -6,17 +6,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "core/process/mutex.h"
 #include "worker/comm/streams.h"
 
 namespace legoai::comm {
@@ -47,17 +46,17 @@ class MarkWatch {
     Moment moment;
     std::unique_ptr<StreamMark> mark;
   };
-  void PollLocked();
-  void Forget(uint64_t newest);
+  void PollLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(uint64_t newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Watch();
 
   const uint64_t most_records_;
   const std::function<void(const Moment&)> passed_;
   const std::optional<std::chrono::milliseconds> interval_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int64_t, std::deque<Pending>> streams_;  // with a mark pending
-  bool stop_ = false;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::map<int64_t, std::deque<Pending>> streams_ ABSL_GUARDED_BY(mutex_);  // with a mark pending
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // begins with the first mark
 };
 

@@ -1,12 +1,11 @@
 #include "worker/comm/streams.h"
 
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "core/process/mutex.h"
 #include "core/trace/stream_ids.h"
 
 namespace legoai::comm {
@@ -18,46 +17,46 @@ class WorkerThread {
   WorkerThread() : thread_([this] { Run(); }) {}
   ~WorkerThread() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     thread_.join();
   }
   void Post(std::function<void()> work) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       queue_.push_back(std::move(work));
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void Drain() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+    MutexLock lock(mutex_);
+    while (!(queue_.empty() && !busy_)) changed_.Wait(lock);
   }
 
  private:
   void Run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      while (!stop_ && queue_.empty()) changed_.Wait(lock);
       if (queue_.empty()) return;
       std::function<void()> work = std::move(queue_.front());
       queue_.pop_front();
       busy_ = true;
-      lock.unlock();
+      lock.Unlock();
       work();
       work = nullptr;  // what it held goes before the next piece of work runs
-      lock.lock();
+      lock.Lock();
       busy_ = false;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
-  bool stop_ = false, busy_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false, busy_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
@@ -75,15 +74,15 @@ class ThreadStreams : public Streams {
   absl::Status Record(int64_t stream, int64_t event) override {
     uint64_t generation;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       generation = ++events_[event].recorded;
     }
     auto done = [this, event, generation] {
       {
-        std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         events_[event].done = generation;
       }
-      changed_.notify_all();
+      changed_.NotifyAll();
     };
     if (stream == kCompute) {
       done();
@@ -96,25 +95,25 @@ class ThreadStreams : public Streams {
   absl::Status Wait(int64_t stream, int64_t event) override {
     uint64_t generation;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       generation = events_[event].recorded;
     }
     auto wait = [this, event, generation] {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return events_[event].done >= generation; });
+      MutexLock lock(mutex_);
+      while (!(events_[event].done >= generation)) changed_.Wait(lock);
     };
     if (stream != kCompute) {
       Thread(stream).Post(wait);
       return absl::OkStatus();
     }
     wait();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return failure_;
   }
 
   absl::Status Drain() override {
     for (auto& [_, thread] : threads_) thread->Drain();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return failure_;
   }
 
@@ -128,18 +127,18 @@ class ThreadStreams : public Streams {
     return *thread;
   }
   bool Failed() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return !failure_.ok();
   }
   void Fail(absl::Status status) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (failure_.ok()) failure_ = std::move(status);
   }
 
-  std::mutex mutex_;  // events_, failure_
-  std::condition_variable changed_;
-  std::map<int64_t, Event> events_;
-  absl::Status failure_;
+  Mutex mutex_;
+  Condition changed_;
+  std::map<int64_t, Event> events_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::unique_ptr<WorkerThread>> threads_;  // last: joined before the rest goes
 };
 

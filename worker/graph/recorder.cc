@@ -6,13 +6,13 @@
 #include <torch/library.h>
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
 #include "core/trace/interner.h"
 #include "worker/comm/runtime.h"
 #include "worker/graph/ivalue_constant.h"
@@ -87,35 +87,36 @@ struct Recorder::Impl {
   explicit Impl(OperatorRunner* runner) : runner(runner), interner(&trace), modules(&interner) {}
 
   OperatorRunner* runner;
-  std::mutex mutex;
-  Trace trace;
-  Interner interner;
-  ModuleAttribution modules;
-  StorageTable storages;
-  std::vector<uint32_t> born_at;  // by storage: the instruction
-  absl::flat_hash_map<const c10::OperatorName*, OperatorFacts> facts;
-  std::vector<c10::StorageImpl*> written;  // by the operator being recorded
-  bool recording = true;
+  Mutex mutex;
+  Trace trace ABSL_GUARDED_BY(mutex);
+  Interner interner ABSL_GUARDED_BY(mutex);
+  ModuleAttribution modules ABSL_GUARDED_BY(mutex);
+  StorageTable storages ABSL_GUARDED_BY(mutex);
+  std::vector<uint32_t> born_at ABSL_GUARDED_BY(mutex);  // by storage: the instruction
+  absl::flat_hash_map<const c10::OperatorName*, OperatorFacts> facts ABSL_GUARDED_BY(mutex);
+  std::vector<c10::StorageImpl*> written ABSL_GUARDED_BY(mutex);  // by the operator being recorded
+  std::atomic<bool> recording{true};
   std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> guard;
 
-  OperatorFacts& Facts(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  OperatorFacts& Facts(const c10::OperatorHandle& op, c10::DispatchKeySet keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto [it, fresh] = facts.try_emplace(&op.operator_name());
     if (fresh) it->second = FactsOf(op, keys);
     return it->second;
   }
   bool Decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return !Facts(op, keys).is_leaf;
   }
 
-  uint32_t AddStorage(c10::StorageImpl* storage, StorageKind kind, Category category, std::string name) {
+  uint32_t AddStorage(c10::StorageImpl* storage, StorageKind kind, Category category, std::string name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     trace.storages.push_back({static_cast<int64_t>(storage->nbytes()), kind, category, std::move(name), ""});
     born_at.push_back(trace.instructions.size());
     return storages.Add(storage, kind != StorageKind::kExternal);
   }
 
   // A tensor made outside the step that nobody bound: its contents are kept, or nobody but the user can know them.
-  uint32_t AddUnbound(c10::StorageImpl* storage, const at::Tensor& tensor) {
+  uint32_t AddUnbound(c10::StorageImpl* storage, const at::Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const bool keep = storage->data() != nullptr && storage->nbytes() <= kMaxConstantBytes;
     const uint32_t id = AddStorage(storage, StorageKind::kConstant, Category::kOther, absl::StrCat("?", storages.size()));
     Storage& record = trace.storages[id];
@@ -128,7 +129,7 @@ struct Recorder::Impl {
     return id;
   }
 
-  uint32_t StorageOf(const at::Tensor& tensor, bool is_result) {
+  uint32_t StorageOf(const at::Tensor& tensor, bool is_result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
     if (const auto id = storages.Find(storage)) return *id;
     if (!is_result) return AddUnbound(storage, tensor);
@@ -136,7 +137,7 @@ struct Recorder::Impl {
     return AddStorage(storage, StorageKind::kInner, now.category.value_or(DefaultCategory(now.phase)), "");
   }
 
-  uint32_t ValueOf(const at::Tensor& tensor, bool is_result) {
+  uint32_t ValueOf(const at::Tensor& tensor, bool is_result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     TORCH_CHECK(tensor.has_storage(), "a tensor without storage (sparse, opaque) is not supported in a Trace");
     TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), "a conjugate or negative view is not supported in a Trace");
     const auto sizes = tensor.sizes(), strides = tensor.strides();
@@ -147,7 +148,7 @@ struct Recorder::Impl {
                                                       {strides.data(), strides.size()}}));
   }
 
-  Argument Convert(const c10::IValue& value, bool is_result) {
+  Argument Convert(const c10::IValue& value, bool is_result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (value.isTensor()) {
       const at::Tensor& tensor = value.toTensor();
       if (!tensor.defined()) return {Argument::Kind::kUndefined, 0};
@@ -161,7 +162,7 @@ struct Recorder::Impl {
     if (IsTensorListOfOptionals(value)) return ConvertList(value, Argument::Kind::kOptionalList, is_result);
     return {Argument::Kind::kConstant, interner.Constant(ToConstant(value))};
   }
-  Argument ConvertList(const c10::IValue& value, Argument::Kind kind, bool is_result) {
+  Argument ConvertList(const c10::IValue& value, Argument::Kind kind, bool is_result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::vector<int64_t> list;
     for (const c10::IValue& element : value.toListRef()) {
       if (element.isNone()) {
@@ -190,7 +191,7 @@ struct Recorder::Impl {
     return instruction;
   }
 
-  void TakeFreed() {
+  void TakeFreed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     for (uint32_t id : storages.TakeFreed()) {
       Instruction free = Start(Instruction::Kind::kFree);
       free.immediate = id;
@@ -198,9 +199,10 @@ struct Recorder::Impl {
     }
   }
 
-  void CollectWritten(const OperatorFacts& facts, const torch::jit::Stack& stack, size_t base) {
+  void CollectWritten(const OperatorFacts& facts, const torch::jit::Stack& stack, size_t base)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     written.clear();
-    auto add = [&](const at::Tensor& tensor) {
+    auto add = [&](const at::Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
       if (tensor.defined() && tensor.has_storage()) written.push_back(tensor.storage().unsafeGetStorageImpl());
     };
     for (uint16_t place : facts.written) {
@@ -212,7 +214,7 @@ struct Recorder::Impl {
   }
 
   // Did a kernel give a written storage other memory? Weak references keep the addresses valid.
-  void RecordResizes(const OperatorFacts& facts) {
+  void RecordResizes(const OperatorFacts& facts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     for (c10::StorageImpl* storage : written) {
       const auto id = storages.Find(storage);
       if (!id || storages.bytes(*id) == static_cast<int64_t>(storage->nbytes())) continue;
@@ -230,7 +232,7 @@ struct Recorder::Impl {
     op.redispatchBoxed(after, stack);
   }
 
-  uint32_t OperatorIndex(const c10::OperatorHandle& op, OperatorFacts& facts) {
+  uint32_t OperatorIndex(const c10::OperatorHandle& op, OperatorFacts& facts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!facts.trace_index) {
       uint64_t writes = 0;
       for (uint16_t place : facts.written) writes |= uint64_t{1} << place;
@@ -242,7 +244,7 @@ struct Recorder::Impl {
 
   void OnOperator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::DispatchKeySet after, torch::jit::Stack* stack) {
     c10::impl::ExcludeDispatchKeyGuard exclude(kKey);  // what the recorder and the kernel call is not the program's
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     const size_t argument_count = op.schema().arguments().size(), base = stack->size() - argument_count;
     if (!recording) return Run(op, after, stack, base);
     TakeFreed();
@@ -272,7 +274,7 @@ struct Recorder::Impl {
     RecordResizes(operator_facts);
   }
 
-  void Bind(const std::string& name, const at::Tensor& tensor, Category category) {
+  void Bind(const std::string& name, const at::Tensor& tensor, Category category) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
     const auto known = storages.Find(storage);
     const uint32_t id = known ? *known : AddStorage(storage, StorageKind::kExternal, category, name);
@@ -283,14 +285,14 @@ struct Recorder::Impl {
     trace.inputs[name] = ValueOf(tensor, true);
   }
 
-  std::string OriginOf(uint32_t id) const {
+  std::string OriginOf(uint32_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (born_at[id] >= trace.instructions.size()) return "";
     const Instruction& birth = trace.instructions[born_at[id]];
     if (birth.kind != Instruction::Kind::kOperator) return "";
     return absl::StrCat(", made by ", trace.OperatorName(birth), " in '", trace.modules[birth.module], "',");
   }
 
-  void WarnOfLifetimes() {
+  void WarnOfLifetimes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::vector<bool> is_output(storages.size());
     for (const auto& [_, value] : trace.outputs) is_output[trace.values[value].storage] = true;
     for (uint32_t id = 0; id < storages.size(); ++id) {
@@ -330,12 +332,12 @@ Recorder::~Recorder() {
 }
 
 void Recorder::Input(const std::string& name, const at::Tensor& tensor, Category category) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->Bind(name, tensor, category);
 }
 
 void Recorder::Output(const std::string& name, const at::Tensor& tensor) {
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->TakeFreed();
   TORCH_CHECK(impl_->storages.Find(tensor.storage().unsafeGetStorageImpl()), "output ", name, " was not made in the step");
   impl_->trace.outputs[name] = impl_->ValueOf(tensor, true);
@@ -346,7 +348,7 @@ void Recorder::SetRecording(bool on) { impl_->recording = on; }
 Trace Recorder::Finish() {
   impl_->guard.reset();
   g_recorder = nullptr;
-  std::lock_guard lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->TakeFreed();
   impl_->WarnOfLifetimes();
   return std::move(impl_->trace);
@@ -355,7 +357,7 @@ Trace Recorder::Finish() {
 void TagStorage(const at::Tensor& tensor, Category category) {
   Recorder::Impl* recorder = g_recorder.load(std::memory_order_relaxed);
   if (recorder == nullptr || !tensor.defined() || !tensor.has_storage()) return;
-  std::lock_guard lock(recorder->mutex);
+  const MutexLock lock(recorder->mutex);
   if (const auto id = recorder->storages.Find(tensor.storage().unsafeGetStorageImpl())) {
     recorder->trace.storages[*id].category = category;
   }

@@ -2,24 +2,25 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <utility>
+
+#include "core/process/mutex.h"
 
 namespace legoai::graph {
 
 struct StorageTable::NoteBoard {
   std::atomic<bool> has_notes{false};
-  std::mutex mutex;
-  std::vector<uint32_t> notes;
+  Mutex mutex;
+  std::vector<uint32_t> notes ABSL_GUARDED_BY(mutex);
 
   void Post(uint32_t id) {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     notes.push_back(id);
     has_notes = true;
   }
   std::vector<uint32_t> Take() {
     if (!has_notes) return {};
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     has_notes = false;
     return std::exchange(notes, {});
   }

@@ -87,24 +87,24 @@ void TrainerLink::Handle(const v1::ToTrainer& message) {
   if (message.has_flight_question()) AnswerFlightQuestion();
   if (message.has_commit()) TakeVerdict(message.commit().step(), absl::OkStatus());
   if (message.has_deny()) TakeVerdict(message.deny().step(), absl::AbortedError(message.deny().reason()));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (message.has_met()) met_ = message.met().meeting();
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 // Who is told that all verdicts are there finds them heard.
 void TrainerLink::TakeVerdict(int64_t step, const absl::Status& verdict) {
   {
-    const std::lock_guard<std::mutex> lock(hear_mutex_);
+    const MutexLock lock(hear_mutex_);
     if (hear_verdict_) hear_verdict_(step, verdict);
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!offered_.empty() && offered_.front() <= step) offered_.pop_front();
   verdict_ = verdict;
 }
 
 void TrainerLink::SetHearVerdict(HearVerdict hear) {
-  const std::lock_guard<std::mutex> lock(hear_mutex_);
+  const MutexLock lock(hear_mutex_);
   hear_verdict_ = std::move(hear);
 }
 
@@ -112,7 +112,7 @@ void TrainerLink::AnswerFlightQuestion() {
   std::function<std::string()> waits_in;
   std::string waits_for;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     waits_in = waits_in_;
     waits_for = waits_for_;
   }
@@ -123,7 +123,7 @@ void TrainerLink::AnswerFlightQuestion() {
 }
 
 void TrainerLink::SetWaitsIn(std::function<std::string()> waits_in) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   waits_in_ = std::move(waits_in);
 }
 
@@ -139,7 +139,7 @@ void TrainerLink::RequestStop(bool save) {
 absl::Status TrainerLink::Send(v1::FromTrainer message) {
   message.set_rank(start_.rank());
   message.set_epoch(start_.epoch());
-  const std::lock_guard<std::mutex> lock(send_mutex_);
+  const MutexLock lock(send_mutex_);
   return WriteMessage(fd_, message);
 }
 
@@ -151,7 +151,7 @@ absl::Status TrainerLink::SendProgress(std::string_view phase, int64_t step, int
   progress.set_steps(steps);
   progress.set_total(total);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     progress_ = progress;
     told_ = absl::Now();
   }
@@ -161,7 +161,7 @@ absl::Status TrainerLink::SendProgress(std::string_view phase, int64_t step, int
 void TrainerLink::Advance(int64_t done) {
   v1::FromTrainer message;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     progress_.set_done(progress_.done() + done);
     const absl::Time now = absl::Now();
     // A clock that was set back must not silence this.
@@ -175,7 +175,7 @@ void TrainerLink::Advance(int64_t done) {
 absl::Status TrainerLink::SendWaits(const std::string& waits) {
   v1::FromTrainer message;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     progress_.set_waits(waits);
     told_ = absl::Now();
     *message.mutable_progress() = progress_;
@@ -198,31 +198,30 @@ absl::Status TrainerLink::SendExit(v1::Exit::Cause cause, int64_t step, const ab
 // `waits`: what Progress says of it, if that is known here.
 absl::Status TrainerLink::Await(const char* what, const std::function<bool()>& answered,
                                 const std::function<std::string()>& waits) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   waits_for_ = what;
-  bool told = false;
-  const auto tell = [&](const std::string& waits_for) {
+  for (bool told = false;; told = true) {
+    const auto next = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kBeat);
+    while (!answered() && changed_.WaitUntil(lock, next)) {
+    }
+    const bool done = answered();
+    if (done) waits_for_ = "";
+    if (done && !told) return absl::OkStatus();
     v1::FromTrainer beat;
     *beat.mutable_progress() = progress_;
-    beat.mutable_progress()->set_waits(waits_for);
-    told = true;
-    lock.unlock();
+    beat.mutable_progress()->set_waits(!done && waits ? waits() : "");
+    lock.Unlock();
     const absl::Status sent = Send(std::move(beat));
-    lock.lock();
-    return sent;
-  };
-  while (!changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), answered)) {
-    RETURN_IF_ERROR(tell(waits ? waits() : ""));
+    if (done || !sent.ok()) return sent;
+    lock.Lock();
   }
-  waits_for_ = "";
-  return told ? tell("") : absl::OkStatus();
 }
 
 absl::Status TrainerLink::Meet() {
   v1::FromTrainer message;
   message.mutable_arrived()->set_meeting(++arrived_);
   RETURN_IF_ERROR(Send(std::move(message)));
-  return Await("a meeting of all ranks", [this] { return met_ >= arrived_; });
+  return Await("a meeting of all ranks", [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return met_ >= arrived_; });
 }
 
 absl::Status TrainerLink::Offer(int64_t step, const std::string& digest) {
@@ -231,7 +230,7 @@ absl::Status TrainerLink::Offer(int64_t step, const std::string& digest) {
   message.mutable_checkpoint_ready()->set_digest(digest);
   message.mutable_checkpoint_ready()->set_epoch(start_.epoch());
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     offered_.push_back(step);
   }
   const absl::Status sent = Send(std::move(message));
@@ -241,10 +240,11 @@ absl::Status TrainerLink::Offer(int64_t step, const std::string& digest) {
 absl::Status TrainerLink::AwaitVerdicts() {
   const auto discards = [this] { return stop_request() == StopRequest::kDiscard; };
   const absl::Status waited = Await(
-      "the launcher's verdict on a checkpoint", [&] { return offered_.empty() || discards(); },
-      [this] { return WaitsForVerdict(offered_.front()); });
+      "the launcher's verdict on a checkpoint",
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return offered_.empty() || discards(); },
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return WaitsForVerdict(offered_.front()); });
   if (!waited.ok()) return waited;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return offered_.empty() ? verdict_ : absl::CancelledError("asked to stop and discard");
 }
 

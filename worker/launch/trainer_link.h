@@ -11,12 +11,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -25,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/process/framing.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/launch.pb.h"
 
 namespace legoai::launch {
@@ -91,18 +90,19 @@ class TrainerLink {
   MessageReader reader_;
   std::atomic<StopRequest> stop_{StopRequest::kNone};
   std::atomic<bool> closing_{false};
-  std::mutex send_mutex_;
-  std::mutex hear_mutex_;  // guards the next one, also while it is called
-  HearVerdict hear_verdict_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::deque<int64_t> offered_;    // steps without verdict
-  absl::Status verdict_;           // the last
-  int64_t arrived_ = 0, met_ = 0;  // meetings that this rank has come to, and those that all have
-  v1::Progress progress_;          // as it was told last, and what was done since
-  absl::Time told_;                // when
-  const char* waits_for_ = "";
-  std::function<std::string()> waits_in_;
+  int64_t arrived_ = 0;  // meetings that this rank has come to; of its own thread
+  Mutex send_mutex_;
+  Mutex hear_mutex_;  // held while hear_verdict_ is called, too
+  HearVerdict hear_verdict_ ABSL_GUARDED_BY(hear_mutex_);
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<int64_t> offered_ ABSL_GUARDED_BY(mutex_);  // steps without verdict
+  absl::Status verdict_ ABSL_GUARDED_BY(mutex_);         // the last
+  int64_t met_ ABSL_GUARDED_BY(mutex_) = 0;              // meetings that all have come to
+  v1::Progress progress_ ABSL_GUARDED_BY(mutex_);        // as it was told last, and what was done since
+  absl::Time told_ ABSL_GUARDED_BY(mutex_);              // when
+  const char* waits_for_ ABSL_GUARDED_BY(mutex_) = "";
+  std::function<std::string()> waits_in_ ABSL_GUARDED_BY(mutex_);
   std::thread listener_;
 };
 

@@ -14,9 +14,9 @@ PendingSaves::PendingSaves(launch::TrainerLink& link, int64_t keep)
   if (link_.start().rank() != 0) return;
   thread_ = std::thread([this] { Work(); });
   link_.SetHearVerdict([this](int64_t step, const absl::Status& verdict) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     verdicts_.emplace_back(step, verdict);
-    changed_.notify_all();
+    changed_.NotifyAll();
   });
 }
 
@@ -24,29 +24,29 @@ PendingSaves::~PendingSaves() {
   if (!thread_.joinable()) return;
   link_.SetHearVerdict(nullptr);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   thread_.join();
 }
 
 void PendingSaves::Work() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ends_ || !verdicts_.empty(); });
+    while (!ends_ && verdicts_.empty()) changed_.Wait(lock);
     if (verdicts_.empty()) return;
     const auto [step, verdict] = verdicts_.front();
-    lock.unlock();
+    lock.Unlock();
     const absl::Status applied = Apply(step, verdict);
-    lock.lock();
+    lock.Lock();
     failure_.Update(applied);
     committed_ = committed_ || (verdict.ok() && applied.ok());
     verdicts_.pop_front();
-    changed_.notify_all();
-    lock.unlock();
+    changed_.NotifyAll();
+    lock.Unlock();
     ReportAlive();
-    lock.lock();
+    lock.Lock();
   }
 }
 
@@ -67,8 +67,8 @@ absl::Status PendingSaves::Settle() {
   if (!thread_.joinable()) return absl::OkStatus();
   awaited_ = true;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return verdicts_.empty(); });
+    MutexLock lock(mutex_);
+    while (!verdicts_.empty()) changed_.Wait(lock);
     awaited_ = false;
     if (!failure_.ok()) return failure_;
     if (!std::exchange(committed_, false)) return absl::OkStatus();

@@ -6,15 +6,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "core/process/mutex.h"
 #include "worker/launch/trainer_link.h"
 
 namespace legoai::train {
@@ -43,12 +42,12 @@ class PendingSaves {
   const int64_t keep_;
   const std::string root_;
   std::atomic<bool> awaited_{false};  // the rank does nothing but wait for the thread
-  std::mutex mutex_;                  // guards what follows
-  std::condition_variable changed_;
-  std::deque<std::pair<int64_t, absl::Status>> verdicts_;  // the first is being worked on
-  absl::Status failure_;                                   // the first
-  bool committed_ = false;                                 // since older ones were removed
-  bool ends_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::pair<int64_t, absl::Status>> verdicts_ ABSL_GUARDED_BY(mutex_);  // the first is being worked on
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);                                   // the first
+  bool committed_ ABSL_GUARDED_BY(mutex_) = false;                                 // since older ones were removed
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // on rank 0
 };
 

@@ -79,24 +79,24 @@ T MustRead(store::Store& store, const std::function<absl::StatusOr<T>(store::Rea
 
 void RecordingLink::Send(const v1::ToAgent& message) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     messages_.push_back(message);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void RecordingLink::Close(const absl::Status& status) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!closed_) closed_ = status;
 }
 
 std::optional<absl::Status> RecordingLink::closed() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return closed_;
 }
 
 v1::ToAgent RecordingLink::Next(const std::function<bool(const v1::ToAgent&)>& wanted) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (true) {
     while (!messages_.empty()) {
@@ -104,7 +104,7 @@ v1::ToAgent RecordingLink::Next(const std::function<bool(const v1::ToAgent&)>& w
       messages_.pop_front();
       if (wanted(message)) return message;
     }
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+    if (!changed_.WaitUntil(lock, deadline)) {
       ADD_FAILURE() << "the server did not send what was expected";
       return v1::ToAgent();
     }
@@ -112,7 +112,7 @@ v1::ToAgent RecordingLink::Next(const std::function<bool(const v1::ToAgent&)>& w
 }
 
 bool RecordingLink::Has(const std::function<bool(const v1::ToAgent&)>& wanted) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::any_of(messages_.begin(), messages_.end(), wanted);
 }
 

@@ -6,16 +6,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "server/fleet/controller.h"
 #include "server/jobs/testing/legal_transitions.h"
 #include "server/store/store.h"
@@ -35,10 +34,10 @@ class RecordingLink : public AgentLink {
   std::optional<absl::Status> closed() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<v1::ToAgent> messages_;
-  std::optional<absl::Status> closed_;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<v1::ToAgent> messages_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 // An agent as the server sees it. Its connection ends with it: nothing is sent to a link that is gone.

@@ -24,18 +24,18 @@ int64_t NowMicroseconds() { return absl::GetCurrentTimeNanos() / 1000; }
 }  // namespace
 
 std::vector<v1::Worker> ScriptedFleet::Workers() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return workers_;
 }
 
 void ScriptedFleet::SetWorkers(std::vector<v1::Worker> workers) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   workers_ = std::move(workers);
   std::sort(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) { return a.name() < b.name(); });
 }
 
 absl::StatusOr<v1::Worker> ScriptedFleet::Drain(const std::string& worker, bool undo) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   for (v1::Worker& known : workers_) {
     if (known.name() != worker) continue;
     known.set_state(undo ? v1::READY : v1::DRAINING);

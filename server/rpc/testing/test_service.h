@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "proto/keepalive.h"
 #include "server/fleet/fleet.h"
 #include "server/jobs/notifier.h"
@@ -47,8 +47,8 @@ class ScriptedFleet : public Fleet {
   std::function<absl::StatusOr<v1::Estimate>(const v1::SimRequest&, const std::function<bool()>&)> simulate;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<v1::Worker> workers_;
+  mutable Mutex mutex_;
+  std::vector<v1::Worker> workers_ ABSL_GUARDED_BY(mutex_);
 };
 
 class TestService {

@@ -50,22 +50,25 @@ void ScriptedServer::GoAway() {
 }
 
 void ScriptedServer::Send(v1::ToAgent message) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (pipe_ != nullptr) pipe_->Write(message);
 }
 
 void ScriptedServer::Change(const std::function<void(State&)>& change) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   change(state_);
 }
 
 bool ScriptedServer::Await(const std::function<bool(const State&)>& condition) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::minutes(3), [&] { return condition(state_); });
+  MutexLock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  while (!condition(state_) && changed_.WaitUntil(lock, deadline)) {
+  }
+  return condition(state_);
 }
 
 ScriptedServer::State ScriptedServer::Get() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return state_;
 }
 
@@ -73,9 +76,9 @@ grpc::Status ScriptedServer::Connect(grpc::ServerContext*, Pipe* pipe) {
   v1::FromAgent message;
   if (!pipe->Read(&message) || !message.has_hello()) return {grpc::StatusCode::INVALID_ARGUMENT, "the first message is no hello"};
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     state_.hellos.push_back(message.hello());
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (!state_.refusal.ok()) return state_.refusal;
     v1::ToAgent answer;
     const bool knows = state_.acknowledges && !state_.telemetry.empty();
@@ -87,15 +90,15 @@ grpc::Status ScriptedServer::Connect(grpc::ServerContext*, Pipe* pipe) {
     ++state_.connections;
   }
   while (pipe->Read(&message)) Hear(message, pipe);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (pipe_ == pipe) pipe_ = nullptr;
   --state_.connections;
-  changed_.notify_all();
+  changed_.NotifyAll();
   return grpc::Status::OK;
 }
 
 void ScriptedServer::Hear(const v1::FromAgent& message, Pipe* pipe) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   v1::ToAgent answer;
   if (message.has_heartbeat()) {
     state_.heartbeats.push_back(message.heartbeat());
@@ -114,7 +117,7 @@ void ScriptedServer::Hear(const v1::FromAgent& message, Pipe* pipe) {
   } else if (message.has_goodbye()) {
     ++state_.goodbyes;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ScriptedServer::Answer(const v1::CommitRequest& request, Pipe* pipe) {

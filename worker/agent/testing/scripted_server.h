@@ -4,16 +4,15 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
 
 namespace legoai::agent::testing {
@@ -61,12 +60,12 @@ class ScriptedServer : private v1::WorkerService::Service {
   using Pipe = grpc::ServerReaderWriter<v1::ToAgent, v1::FromAgent>;
   grpc::Status Connect(grpc::ServerContext* context, Pipe* pipe) override;
   void Hear(const v1::FromAgent& message, Pipe* pipe);
-  void Answer(const v1::CommitRequest& request, Pipe* pipe);
+  void Answer(const v1::CommitRequest& request, Pipe* pipe) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  State state_;
-  Pipe* pipe_ = nullptr;  // of the open connection
+  Mutex mutex_;
+  Condition changed_;
+  State state_ ABSL_GUARDED_BY(mutex_);
+  Pipe* pipe_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the open connection
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

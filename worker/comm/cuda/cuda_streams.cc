@@ -6,12 +6,12 @@
 
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/process/mutex.h"
 #include "core/trace/stream_ids.h"
 #include "proto/status.h"
 
@@ -32,7 +32,7 @@ class CudaMarks::Pool {
   }
   // Null if there is none to be had.
   cudaEvent_t Take() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cudaEvent_t event = nullptr;
     if (free_.empty()) return cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess ? event : nullptr;
     event = free_.back();
@@ -40,13 +40,13 @@ class CudaMarks::Pool {
     return event;
   }
   void Give(cudaEvent_t event) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(event);
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> free_;
+  Mutex mutex_;
+  std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Of a device that failed it is never passed.

@@ -3,27 +3,28 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <string>
 #include <utility>
+
+#include "core/process/mutex.h"
 
 namespace legoai::comm::testing {
 
 struct FaultClock::State {
-  std::mutex mutex;
-  Moment now{0, 0};
+  Mutex mutex;
+  Moment now ABSL_GUARDED_BY(mutex){0, 0};
 };
 
 FaultClock::FaultClock() : state_(std::make_unique<State>()) {}
 FaultClock::~FaultClock() = default;
 
 void FaultClock::BeginStep(int64_t step) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->now = {step, 0};
 }
 
 FaultClock::Moment FaultClock::Next() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   Moment moment = state_->now;
   ++state_->now.sequence;
   return moment;
