@@ -156,7 +156,8 @@ std::string BubbleText(const v1::Recipe& recipe, int64_t layers) {
   const int64_t locals = parallel::ChunkCount(recipe.parallelism(), layers) / stages;
   const std::string share = PercentText(static_cast<double>(stages - 1) / static_cast<double>(locals * microbatches));
   if (locals > 1) {
-    return absl::StrCat("(p - 1) / (v m) = ", stages - 1, " / (", locals, " x ", microbatches, "), ", share, " of a stage's work");
+    return absl::StrCat("(p - 1) / (v m) = ", stages - 1, " / (", locals, " x ", microbatches, "), ", share,
+                        " of a stage's work");
   }
   return absl::StrCat("(p - 1) / m = ", stages - 1, " / ", microbatches, ", ", share, " of a stage's work");
 }

@@ -26,8 +26,8 @@ struct Order {
   int64_t layers_per_chunk = 0;  // 0: not said
 };
 
-// The schedules of a pipeline of so many ranks. Chunks are said by their layers, so not every number of them can be; where the base
-// says these, they are the same for all.
+// The schedules of a pipeline of so many ranks. Chunks are said by their layers, so not every number of them can be; where the
+// base says these, they are the same for all.
 std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   v1::Parallelism p = request.base().parallelism();
   const int64_t given = p.pipeline_parallel_layers_per_stage();

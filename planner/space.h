@@ -1,5 +1,5 @@
-// The space of recipes: replicate x shard x tensor x pipeline (schedule, chunks, microbatch) x local batch x checkpointing x precision
-// Torch-free, pure.
+// The space of recipes: replicate x shard x tensor x pipeline (schedule, chunks, microbatch) x local batch x checkpointing x
+// precision Torch-free, pure.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Candidate {
 };
 
 // Every combination of divisors of the world, in a fixed order. Without a pipeline the local batch runs over the divisors of a
-// rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches, and schedules that loop
-// have 2 to 8 chunks a rank, as many as the model's layers can be cut into.
+// rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches, and schedules that
+// loop have 2 to 8 chunks a rank, as many as the model's layers can be cut into.
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size);
 
 // The base recipe with the candidate's decisions set.

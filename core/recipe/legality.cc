@@ -181,11 +181,11 @@ Broken PpChunksHaveLayers(const Candidate& c) {
   const SetKey set = at_first ? &v1::Parallelism::set_pipeline_parallel_first_stage_less_layers
                               : &v1::Parallelism::set_pipeline_parallel_last_stage_less_layers;
   const std::vector<int64_t> fit = ValuesThatFit(c, set, 0, std::min(value, layers));
-  return Fault(at_first ? "parallelism.pipeline_parallel_first_stage_less_layers"
-                        : "parallelism.pipeline_parallel_last_stage_less_layers",
-               value,
-               absl::StrCat("leaves the ", at_first ? "first" : "last", " of ", chunks, " chunks no layer: use ",
-                            fit.empty() ? "0, and fewer for the other end" : absl::StrCat(fit.back(), " or less")));
+  return Fault(
+      at_first ? "parallelism.pipeline_parallel_first_stage_less_layers" : "parallelism.pipeline_parallel_last_stage_less_layers",
+      value,
+      absl::StrCat("leaves the ", at_first ? "first" : "last", " of ", chunks, " chunks no layer: use ",
+                   fit.empty() ? "0, and fewer for the other end" : absl::StrCat(fit.back(), " or less")));
 }
 
 // A microbatch would gather each stage's parameters anew.

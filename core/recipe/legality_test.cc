@@ -186,15 +186,17 @@ TEST(FirstViolation, PpSchedulePlacesChunks) {
   ASSERT_TRUE(two);
   EXPECT_EQ(two->rule, "pp_schedule_places_chunks");
   EXPECT_EQ(two->field, "parallelism.pipeline_parallel_layers_per_stage");
-  EXPECT_EQ(two->remedy,
-            "cuts the model's 6 layers into 3 chunks, and Interleaved1F1B needs several chunks on each of the 2 pipeline ranks: use "
-            "one of 1");
+  EXPECT_EQ(
+      two->remedy,
+      "cuts the model's 6 layers into 3 chunks, and Interleaved1F1B needs several chunks on each of the 2 pipeline ranks: use "
+      "one of 1");
   v1::Recipe one = Degrees(1, 1, 1, 2);
   one.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(2);
   const auto broken = BrokenRule(one, SmallLlama(), 2);
   ASSERT_TRUE(broken);
-  EXPECT_EQ(broken->remedy,
-            "cuts the model's 6 layers into 3 chunks, and 1F1B needs one chunk on each of the 2 pipeline ranks: use one of 3, 4, 5");
+  EXPECT_EQ(
+      broken->remedy,
+      "cuts the model's 6 layers into 3 chunks, and 1F1B needs one chunk on each of the 2 pipeline ranks: use one of 3, 4, 5");
   one.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(0);
   EXPECT_EQ(Verdict(one, SmallLlama(), 2), "keys_in_range: parallelism.pipeline_parallel_layers_per_stage = 0");
 }

@@ -23,8 +23,8 @@ bool IsForward(const Action& action) { return action.kind == Action::Kind::kForw
 Link ReceiveLink(bool forward) { return forward ? Link::kReceivePrevious : Link::kReceiveNext; }
 Link SendLink(bool forward) { return forward ? Link::kSendNext : Link::kSendPrevious; }
 
-// The channel of activations is 0, that of their gradients 1. kSendNext meets the neighbour's kReceivePrevious on one, kSendPrevious
-// and kReceiveNext on the other.
+// The channel of activations is 0, that of their gradients 1. kSendNext meets the neighbour's kReceivePrevious on one,
+// kSendPrevious and kReceiveNext on the other.
 int ChannelOf(bool forward) { return forward ? 0 : 1; }
 int ChannelOf(Link link) { return link == Link::kSendNext || link == Link::kReceivePrevious ? 0 : 1; }
 
@@ -95,7 +95,9 @@ class RankLowering {
     return operands_.at({ChannelOf(IsForward(action)), action.chunk, action.microbatch});
   }
 
-  void Add(Kind kind, int32_t chunk, int32_t microbatch, Link link) { lowered_.push_back({kind, chunk, microbatch, link, false}); }
+  void Add(Kind kind, int32_t chunk, int32_t microbatch, Link link) {
+    lowered_.push_back({kind, chunk, microbatch, link, false});
+  }
   void PostNext(int channel) {
     const Incoming& message = incoming_[channel][posted_[channel]++];
     Add(Kind::kPostReceive, message.chunk, message.microbatch, ReceiveLink(channel == 0));
@@ -103,7 +105,8 @@ class RankLowering {
   // The receives of both channels that come before a place.
   void PostBefore(const Place& place) {
     for (const int channel : {0, 1}) {
-      while (posted_[channel] < incoming_[channel].size() && incoming_[channel][posted_[channel]].place < place) PostNext(channel);
+      while (posted_[channel] < incoming_[channel].size() && incoming_[channel][posted_[channel]].place < place)
+        PostNext(channel);
     }
   }
   // Those of its channel up to a place.
@@ -136,10 +139,10 @@ class RankLowering {
   const Schedule& schedule_;
   const std::vector<Action>& actions_;
   const std::vector<int64_t>& times_;
-  std::map<int32_t, size_t> last_backward_;                    // by chunk, its index
-  std::array<std::vector<Incoming>, 2> incoming_;              // by channel, in the order of all messages
+  std::map<int32_t, size_t> last_backward_;                      // by chunk, its index
+  std::array<std::vector<Incoming>, 2> incoming_;                // by channel, in the order of all messages
   std::map<std::tuple<int, int32_t, int32_t>, Place> operands_;  // by channel, chunk and microbatch
-  std::array<size_t, 2> posted_ = {0, 0};          // of incoming_
+  std::array<size_t, 2> posted_ = {0, 0};                        // of incoming_
   std::array<std::optional<Action>, kLinkCount> under_way_;
   std::vector<LoweredAction> lowered_;
 };
@@ -186,9 +189,7 @@ class Machine {
   static int32_t Partner(Link link, int32_t chunk) {
     return link == Link::kSendNext || link == Link::kReceiveNext ? chunk + 1 : chunk - 1;
   }
-  bool HasPartner(Link link, int32_t chunk) const {
-    return Partner(link, chunk) >= 0 && Partner(link, chunk) < lowered_.chunks;
-  }
+  bool HasPartner(Link link, int32_t chunk) const { return Partner(link, chunk) >= 0 && Partner(link, chunk) < lowered_.chunks; }
   End Peer(size_t rank, Link link) const {
     const size_t next = (rank + 1) % ranks_.size(), previous = (rank + ranks_.size() - 1) % ranks_.size();
     switch (link) {
@@ -270,9 +271,8 @@ class Machine {
     const auto name = [&](const Piece& piece) {
       return loops_ ? absl::StrCat(piece.second, " of chunk ", piece.first) : absl::StrCat(piece.second);
     };
-    error_ = absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", ",
-                                                        comm::StreamName(StreamOfLink(mine.link)), ": microbatch ",
-                                                        name(met), " meets microbatch ", name(theirs.piece)));
+    error_ = absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", ", comm::StreamName(StreamOfLink(mine.link)),
+                                                        ": microbatch ", name(met), " meets microbatch ", name(theirs.piece)));
     return false;
   }
   absl::Status AllDone() const {

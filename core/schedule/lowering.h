@@ -1,11 +1,12 @@
 // What each pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
 // reduction put in. Trainer (stage_runner.h) and simulator consume the same lists. Torch-free, pure functions.
 //
-// - All messages of a step have one total order, that of CompletionTimes(); ties go by direction, then downstream. On each channel
+// - All messages of a step have one total order, that of CompletionTimes(); ties go by direction, then downstream. On each
+// channel
 //   (activations, or their gradients) every rank posts its sends and receives in this order, and before it waits for a message it
-//   has posted all receives that come before it on either channel. So the first message that is not through yet can always go, and
-//   no choice of communicators makes ranks block each other. A receive that the next action needs may be posted earlier, as far as
-//   its own channel's order allows, to overlap with the action in between.
+//   has posted all receives that come before it on either channel. So the first message that is not through yet can always go,
+//   and no choice of communicators makes ranks block each other. A receive that the next action needs may be posted earlier, as
+//   far as its own channel's order allows, to overlap with the action in between.
 // - Receives are posted in the sender's order, not in that of their use; several may be under way.
 // - A link has one send under way: before the next one, compute waits for the last one, which lets go of its memory.
 #pragma once

@@ -79,7 +79,8 @@ absl::Status CheckOneRank(const Schedule& schedule, size_t rank, int64_t microba
     }
     int64_t& next = (action.kind == Kind::kForward ? forwards : backwards)[action.chunk];
     if (action.microbatch != next) return wrong(Name(action, loops), " where microbatch ", next, " is due");
-    if (action.kind == Kind::kBackward && next >= forwards[action.chunk]) return wrong(Name(action, loops), " before its forward");
+    if (action.kind == Kind::kBackward && next >= forwards[action.chunk])
+      return wrong(Name(action, loops), " before its forward");
     ++next;
   }
   for (int64_t chunk = rank; chunk < schedule.chunks; chunk += schedule.ranks.size()) {
@@ -210,8 +211,7 @@ std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule) {
 
 std::string Print(const std::vector<Action>& actions) {
   const bool loops = std::any_of(actions.begin(), actions.end(), [&](const Action& a) { return a.chunk != actions[0].chunk; });
-  return absl::StrJoin(actions, " ",
-                       [&](std::string* out, const Action& action) { absl::StrAppend(out, Name(action, loops)); });
+  return absl::StrJoin(actions, " ", [&](std::string* out, const Action& action) { absl::StrAppend(out, Name(action, loops)); });
 }
 
 }  // namespace legoai::parallel

@@ -169,7 +169,8 @@ std::string KeysText(const v1::Recipe& given, const v1::Recipe& chosen) {
   std::string text;
   for (const Key& key : kPlanned) {
     if (!IsOpen(given, key) || (key.of_pipeline && chosen.parallelism().pipeline_parallel_degree() <= 1)) continue;
-    absl::StrAppend(&text, "\n  ", PathOf(key), " = ", ValueOf(chosen, key));
+    const std::string value = ValueOf(chosen, key);
+    if (!value.empty()) absl::StrAppend(&text, "\n  ", PathOf(key), " = ", value);
   }
   return text;
 }

@@ -150,10 +150,9 @@ class Controller : public Fleet {
   std::vector<v1::LeaseId> Revoked(const std::string& worker, const std::string& instance,
                                    const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Speaks(uint64_t session) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for its worker, which no later one does
+  bool Speaks(uint64_t session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // for its worker, which no later one does
   bool Holds(uint64_t session, const v1::LeaseId& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LogRefusal(const std::string& reason, const LogFields& about);                            // of the worker of `about`
+  void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker of `about`
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
   std::vector<std::string> LongLost() const;  // names of workers

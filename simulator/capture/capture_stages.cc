@@ -32,7 +32,7 @@ class Stages {
   struct Part {
     int64_t stage = 0;
     std::vector<parallel::LoweredAction> actions;
-    graph::Trace trace;
+    std::shared_ptr<const graph::Trace> trace;
   };
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
@@ -49,28 +49,29 @@ class Stages {
   absl::StatusOr<CapturedStage> CaptureStage(int64_t stage) {
     if (resolved_.microbatches() <= CapturedMicrobatches(mesh_.pp) && stages_of_[KindOf(stage)] == 1) return CaptureAll(stage);
     ASSIGN_OR_RETURN(auto part, PartOf(stage));
-    const StageShift shift{stage - part->stage, FirstLayer(stage) - FirstLayer(part->stage)};
-    auto trace = InstanceActions(part->trace, part->actions, lowered_.ranks[stage], mesh_.pp, resolved_.microbatches(), shift);
-    if (absl::IsFailedPrecondition(trace.status())) return CaptureAll(stage);
-    if (!trace.ok()) return trace.status();
-    trace->groups = mesh_.Groups(mesh_.FirstRankOfStage(stage));
-    return CapturedStage{mesh_.FirstRankOfStage(stage), *std::move(trace), true};
+    auto instances = InstanceActions(*part->trace, part->actions, lowered_.ranks[stage], mesh_.pp, resolved_.microbatches(),
+                                     stage - part->stage);
+    if (absl::IsFailedPrecondition(instances.status())) return CaptureAll(stage);
+    if (!instances.ok()) return instances.status();
+    instances->layer_shift = FirstLayer(stage) - FirstLayer(part->stage);
+    instances->groups = mesh_.Groups(mesh_.FirstRankOfStage(stage));
+    return CapturedStage{mesh_.FirstRankOfStage(stage), part->trace, *std::move(instances)};
   }
 
   absl::StatusOr<CapturedStage> CaptureAll(int64_t stage) const {
     ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved_, mesh_.FirstRankOfStage(stage)));
-    return CapturedStage{mesh_.FirstRankOfStage(stage), std::move(captured.trace), false};
+    return CapturedStage{mesh_.FirstRankOfStage(stage), std::make_shared<const graph::Trace>(std::move(captured.trace))};
   }
 
   // What was captured of the first stage of this one's kind, or of this stage where another's does not serve.
   absl::StatusOr<const Part*> PartOf(int64_t stage) {
     auto [found, fresh] = parts_.try_emplace(KindOf(stage));
     Part& part = found->second;
-    if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(part.trace))) return &part;
+    if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(*part.trace))) return &part;
     part.stage = stage;
     part.actions = ActionsToCapture(mesh_.pp, resolved_.chunks(), stage, resolved_.microbatches());
     ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved_, mesh_.FirstRankOfStage(stage), part.actions));
-    part.trace = std::move(captured.trace);
+    part.trace = std::make_shared<const graph::Trace>(std::move(captured.trace));
     return &part;
   }
 

@@ -22,6 +22,16 @@ int Labels::Of(int64_t microbatch) const {
   return microbatch + 1 == microbatches ? last : static_cast<int>(std::min<int64_t>(microbatch, next));
 }
 
+int64_t Labels::MicrobatchOf(int label, int64_t microbatch) const {
+  const bool outside = microbatch == microbatches;
+  const int own = outside ? kNoMicrobatch : Of(microbatch);
+  if (label == own) return microbatch;
+  if (label < steady || AllCaptured()) return label < microbatches ? label : -1;  // the same for all
+  if (label == steady && own == next) return microbatch - 1;
+  if (label == next && (own == last || outside)) return microbatches - 2;
+  return label == last && outside ? microbatches - 1 : -1;
+}
+
 absl::StatusOr<CapturedActions> CapturedActions::Read(const graph::Trace& trace, const std::vector<LoweredAction>& actions,
                                                       const Labels& labels) {
   if (!trace.warnings.empty()) return Cannot(absl::StrCat("the capture warns: ", trace.warnings[0]));

@@ -24,6 +24,9 @@ struct Labels {
   bool AllCaptured() const { return microbatches <= last + 1; }
   // The label of what a microbatch is a copy of, or is.
   int Of(int64_t microbatch) const;
+  // The microbatch whose storages are meant where `microbatch` (as many as there are: outside of all) uses those of a label; -1:
+  // it must not.
+  int64_t MicrobatchOf(int label, int64_t microbatch) const;
 };
 inline constexpr int kNoMicrobatch = -1;
 

@@ -1,5 +1,6 @@
-// A pipeline rank's Trace of many microbatches from the Trace of a few: each distinct action of each chunk is captured, the rest are
-// copies of it with other storages. The result is the Trace that capturing all microbatches gives, index by index; a test compares them.
+// A pipeline rank's step of many microbatches as instances of the Trace of a few (core/trace/instances.h): each distinct action
+// of each chunk is captured, the rest are instances of it with other storages. Flattened, they are the Trace that capturing all
+// microbatches gives, index by index; a test compares them.
 //
 // Captured are the first microbatches, two steady ones and the last one. The first and the last are special: parameters are
 // gathered, gradients begin to add up, are reduced. The steady ones stand for all in between: they must be alike instruction by
@@ -8,8 +9,8 @@
 // must not depend on the actions around it, which is how StageRunner and comm::Runtime work, so the captured order does not
 // matter where there is a pipeline: the order differs between ranks and schedules, actions do not.
 //
-// Ranks in the middle of a pipeline whose chunks have as many layers differ in the numbers of their layers, their neighbours and the
-// order of actions, so one's capture serves for all; not with dropout, whose site is a number that counts layers.
+// Ranks in the middle of a pipeline whose chunks have as many layers differ in the numbers of their layers, their neighbours and
+// the order of actions, so one's capture serves for all; not with dropout, whose site is a number that counts layers.
 //
 // Torch-free. Thread-safety: pure functions.
 #pragma once
@@ -19,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/schedule/lowering.h"
+#include "core/trace/instances.h"
 #include "core/trace/trace.h"
 
 namespace legoai::sim {
@@ -29,20 +31,15 @@ int64_t CapturedMicrobatches(int64_t ranks);
 // What to capture of a rank with so many microbatches, where the ranks have so many chunks together.
 std::vector<parallel::LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches);
 
-// From the rank of the pipeline that was captured to the one that is wanted.
-struct StageShift {
-  int64_t ranks = 0;   // in the pipeline
-  int64_t layers = 0;  // of the numbers of layers in names
-};
-
 // Whether a rank's capture serves for ranks with other layers.
 bool ServesOtherLayers(const graph::Trace& captured);
 
-// `captured`: the Trace of a step of the actions `captured_actions`, made by ActionsToCapture; `all`: what a step really does.
-// The Trace's groups are those of `captured`. FailedPrecondition: what says that microbatches or ranks are not alike.
-absl::StatusOr<graph::Trace> InstanceActions(const graph::Trace& captured,
-                                             const std::vector<parallel::LoweredAction>& captured_actions,
-                                             const std::vector<parallel::LoweredAction>& all, int64_t ranks,
-                                             int64_t microbatches, const StageShift& shift = {});
+// `captured`: the Trace of a step of the actions `captured_actions`, made by ActionsToCapture; `all`: what a step really does, of
+// the rank that comes `rank_shift` after the captured one. The instances' groups are those of `captured`, and their layers too.
+// FailedPrecondition: what says that microbatches or ranks are not alike.
+absl::StatusOr<graph::Instances> InstanceActions(const graph::Trace& captured,
+                                                 const std::vector<parallel::LoweredAction>& captured_actions,
+                                                 const std::vector<parallel::LoweredAction>& all, int64_t ranks,
+                                                 int64_t microbatches, int64_t rank_shift = 0);
 
 }  // namespace legoai::sim

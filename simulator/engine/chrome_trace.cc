@@ -184,14 +184,14 @@ class Writer {
           ThreadOf(info.stage, kFirstStreamTrack + info.stream), info.stage, Start(id));
     Duration(Finish(id) - Start(id));
     absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(instruction.phase), "\"");
-    if (const std::string& module = trace.modules[instruction.module]; !module.empty())
+    if (const std::string module = source_.stages[info.stage].Module(instruction.module); !module.empty())
       absl::StrAppend(&text_, ",\"module\":", Quoted(module));
-    if (instruction.microbatch >= 0) absl::StrAppend(&text_, ",\"microbatch\":", instruction.microbatch);
+    if (info.microbatch >= 0) absl::StrAppend(&text_, ",\"microbatch\":", info.microbatch);
     const double alone = step_.program.tasks()[id].seconds, took = schedule_.finish[id] - schedule_.start[id];
     args_[info.stage].Append(info, alone, &text_);
     if (alone > 0 && took > 1.01 * alone) absl::StrAppend(&text_, ",\"slowdown\":", absl::StrFormat("%.2f", took / alone));
     if (critical_[id]) absl::StrAppend(&text_, ",\"critical\":true");
-    absl::StrAppend(&text_, ",\"instruction\":", info.instruction, "}");
+    absl::StrAppend(&text_, ",\"instruction\":", info.position, "}");
     End();
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -18,6 +19,8 @@
 namespace legoai::sim {
 namespace {
 
+using graph::Instance;
+using graph::Instances;
 using graph::Instruction;
 using graph::InstructionView;
 
@@ -81,6 +84,7 @@ class StageLowering {
         device_(cluster.device()),
         on_cpu_(cluster.device().kind() == v1::CPU),
         costs_(trace_, compute),
+        known_costs_(trace_.instructions.size()),
         collectives_(collectives),
         messages_(messages),
         out_(out) {
@@ -95,16 +99,15 @@ class StageLowering {
     pending_.resize(queues_.size());
   }
 
-  absl::Status Run(const std::vector<const OperatorRow*>& rows) {
-    for (uint32_t i = 0; i < trace_.instructions.size(); ++i) {
-      const Instruction& instruction = trace_.instructions[i];
-      if (instruction.kind != Instruction::Kind::kOperator) continue;
-      if (instruction.stream >= queues_.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("instruction ", i, " is on unknown stream ", instruction.stream));
+  absl::Status Run(const Instances& instances, const std::vector<const OperatorRow*>& rows) {
+    for (const Instance& instance : instances.list) {
+      now_ = &instance;
+      for (uint32_t i = instance.begin; i < instance.end; ++i) {
+        const Instruction& instruction = trace_.instructions[i];
+        if (instruction.kind != Instruction::Kind::kOperator) continue;
+        absl::Status status = Lower(i, instruction, *rows[instruction.operator_index]);
+        if (!status.ok()) return Annotate(status, absl::StrCat("stage ", stage_.stage, ", instruction ", instance.PositionOf(i)));
       }
-      ++out_->operators;
-      absl::Status status = Lower(i, instruction, *rows[instruction.operator_index]);
-      if (!status.ok()) return Annotate(status, absl::StrCat("stage ", stage_.stage, ", instruction ", i));
     }
     FlushWaits(comm::kCompute, static_cast<uint32_t>(trace_.instructions.size()) - 1);
     return absl::OkStatus();
@@ -112,6 +115,10 @@ class StageLowering {
 
  private:
   absl::Status Lower(uint32_t i, const Instruction& instruction, const OperatorRow& row) {
+    if (instruction.stream >= queues_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("is on unknown stream ", instruction.stream));
+    }
+    ++out_->operators;
     InstructionView op(trace_, instruction);
     switch (row.op_class) {
       case OpClass::kView: Dispatch(row.op_class); return absl::OkStatus();
@@ -131,12 +138,14 @@ class StageLowering {
 
   TaskId AddTask(uint32_t i, int64_t stream, double seconds, TaskKind kind) {
     TaskId id = out_->program.AddTaskWith(queues_[stream], seconds, ReleaseTime());
-    out_->tasks.push_back({index_, i, static_cast<uint16_t>(stream), kind, 0});
+    out_->tasks.push_back({index_, i, now_->PositionOf(i), MicrobatchOf(i), static_cast<uint16_t>(stream), kind, 0});
     if (stream == comm::kCompute) out_->compute[index_].push_back(id);
     for (TaskId on : pending_[stream]) out_->program.AddWait(id, on);
     pending_[stream].clear();
     return id;
   }
+
+  int32_t MicrobatchOf(uint32_t i) const { return now_->microbatch >= 0 ? now_->microbatch : trace_.instructions[i].microbatch; }
 
   // A task of no length that takes up what a stream waits for.
   void FlushWaits(int64_t stream, uint32_t i) {
@@ -144,7 +153,10 @@ class StageLowering {
   }
 
   absl::Status LowerCompute(uint32_t i, const Instruction& instruction) {
-    ASSIGN_OR_RETURN(auto cost, costs_.Time(instruction));
+    if (!known_costs_[i]) {
+      ASSIGN_OR_RETURN(known_costs_[i], costs_.Time(instruction));
+    }
+    const Cost& cost = *known_costs_[i];
     if (model_ != cost.model) {
       model_ = cost.model;
       model_seconds_ = &out_->model_seconds[model_];
@@ -165,8 +177,12 @@ class StageLowering {
   absl::Status LowerControl(uint32_t i, const InstructionView& op) {
     if (const char* const missing = graph::MissingOperand(trace_, op.instruction()))
       return absl::InvalidArgumentError(absl::StrCat(op.name(), " has ", missing));
-    const auto use = graph::EventOf(trace_, op.instruction());
+    auto use = graph::EventOf(trace_, op.instruction());
     if (!use) return absl::OkStatus();
+    if (now_->steps != 0) {
+      const auto before = graph::EventOf(trace_, trace_.instructions[now_->Before(i)]);
+      if (before) use->event = now_->Grown(use->event, before->event);
+    }
     if (use->stream < 0 || use->stream >= static_cast<int64_t>(queues_.size()))
       return absl::InvalidArgumentError(absl::StrCat(op.name(), " is of unknown stream ", use->stream));
     if (use->is_record) {
@@ -199,7 +215,7 @@ class StageLowering {
   absl::StatusOr<TimeAndTier> CollectiveCost(const CollectiveCall& call) {
     auto [found, added] = collective_costs_.try_emplace({call.kind, call.group, call.bytes}, TimeAndTier{0, -1});
     if (added) {
-      const mesh::RankLine& ranks = trace_.groups[call.group].ranks;
+      const mesh::RankLine& ranks = stage_.groups()[call.group].ranks;
       ASSIGN_OR_RETURN(auto seconds, collectives_.Time(call.kind, call.bytes, ranks));
       found->second = {seconds, collectives_.TierOf(ranks)};
     }
@@ -219,7 +235,7 @@ class StageLowering {
   }
 
   absl::Status LowerCollective(uint32_t i, const InstructionView& op) {
-    ASSIGN_OR_RETURN(auto call, ParseCollective(op));
+    ASSIGN_OR_RETURN(auto call, stage_.CallOf(op));
     Dispatch(OpClass::kCollective);
     int64_t stream = op.instruction().stream;
     AfterPosting(i, stream);
@@ -230,7 +246,7 @@ class StageLowering {
       AddCommunicationDemands(cost.tier, true, true);
       return absl::OkStatus();
     }
-    int64_t peer = trace_.groups[call.group].ranks[call.peer];
+    int64_t peer = stage_.groups()[call.group].ranks[call.peer];
     ASSIGN_OR_RETURN(auto seconds, collectives_.MessageTime(call.bytes, stage_.rank, peer));
     TaskId id = AddTask(i, stream, seconds, TaskKind::kCommunication);
     AddCommunicationDemands(collectives_.TierOf(stage_.rank, peer), send, receive);
@@ -247,6 +263,7 @@ class StageLowering {
   const v1::Device& device_;
   const bool on_cpu_;
   CostCache costs_;
+  std::vector<std::optional<Cost>> known_costs_;  // by instruction
   const CollectiveCostModel& collectives_;
   std::map<MessageKey, Messages>* messages_;
   LoweredStep* out_;
@@ -257,6 +274,7 @@ class StageLowering {
   const char* model_ = nullptr;                                                   // of the last cost
   double* model_seconds_ = nullptr;
   double host_ = 0, carried_ = 0;
+  const Instance* now_ = nullptr;  // what is being lowered
 };
 
 absl::Status JoinMessages(const std::map<MessageKey, Messages>& messages, Program* program) {
@@ -274,6 +292,12 @@ absl::Status JoinMessages(const std::map<MessageKey, Messages>& messages, Progra
 
 }  // namespace
 
+absl::StatusOr<CollectiveCall> StageTrace::CallOf(const InstructionView& op) const {
+  ASSIGN_OR_RETURN(auto call, ParseCollective(op));
+  if (call.peer >= 0 && instances != nullptr) call.peer += instances->rank_shift;
+  return call;
+}
+
 absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
                                         const ComputeCostModel& compute, const CollectiveCostModel& collectives) {
   LoweredStep step;
@@ -283,8 +307,7 @@ absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, c
   for (uint32_t i = 0; i < stages.size(); ++i) {
     ASSIGN_OR_RETURN(auto rows, ResolveOperators(*stages[i].trace));
     StageLowering lowering(i, stages[i], std::move(threads[i]), cluster, compute, collectives, &messages, &step);
-    absl::Status status = lowering.Run(rows);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(lowering.Run(stages[i].instances != nullptr ? *stages[i].instances : graph::WholeOf(*stages[i].trace), rows));
   }
   absl::Status status = JoinMessages(messages, &step.program);
   if (!status.ok()) return status;
@@ -297,9 +320,9 @@ std::string DescribeTask(const std::vector<StageTrace>& stages, const LoweredSte
   std::string where = absl::StrCat("stage ", stages[info.stage].stage, ", ", comm::StreamName(info.stream), ": ");
   if (info.kind == TaskKind::kMarker || info.instruction >= trace.instructions.size()) return where + "waits";
   const Instruction& instruction = trace.instructions[info.instruction];
-  const std::string& module = trace.modules[instruction.module];
+  const std::string module = stages[info.stage].Module(instruction.module);
   return absl::StrCat(where, trace.OperatorName(instruction), module.empty() ? "" : " in ", module, ", ",
-                      graph::PhaseName(instruction.phase), " (instruction ", info.instruction, ")");
+                      graph::PhaseName(instruction.phase), " (instruction ", info.position, ")");
 }
 
 }  // namespace legoai::sim

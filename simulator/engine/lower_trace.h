@@ -1,7 +1,7 @@
 // From Traces to a Program: streams become queues; operators, collectives and messages become tasks with a duration; events
 // become waits; the two ends of a message become joint tasks.
 //
-// One Trace for each pipeline stage (of one rank of it: the ranks of a stage do the same). Of each rank:
+// One step for each pipeline stage (of one rank of it: the ranks of a stage do the same). Of each rank:
 // - compute is a resource of capacity 1 on a GPU; operators ask for all of it, running communication for the device's
 //   communication_compute_share, so operators slow down while communication runs beside them;
 // - each tier's link has a direction out and one in: a collective asks for both, at the outermost tier that its group spans; a
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/instances.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "simulator/cost/collective_cost.h"
@@ -34,10 +35,20 @@ constexpr double DispatchShare(OpClass op_class) {
   return op_class == OpClass::kView || op_class == OpClass::kControl ? kCheapDispatch : 1;
 }
 
+// One rank's step. What it points to is not owned and must outlive what is made of it.
 struct StageTrace {
-  const graph::Trace* trace = nullptr;  // not owned; must outlive what is made of it
+  const graph::Trace* trace = nullptr;
   int64_t stage = 0;
-  int64_t rank = 0;  // global rank that it was captured for
+  int64_t rank = 0;                             // global rank whose step it is
+  const graph::Instances* instances = nullptr;  // null: the step is all of the Trace, once
+
+  const std::vector<mesh::Group>& groups() const { return instances != nullptr ? instances->groups : trace->groups; }
+  // Full path of a module, with this rank's numbers of layers.
+  std::string Module(uint32_t module) const {
+    return graph::ShiftLayer(trace->modules[module], instances != nullptr ? instances->layer_shift : 0);
+  }
+  // What ParseCollective says, with this rank's peers.
+  absl::StatusOr<CollectiveCall> CallOf(const graph::InstructionView& op) const;
 };
 
 enum class TaskKind : uint8_t { kCompute, kCommunication, kMarker };
@@ -45,6 +56,8 @@ enum class TaskKind : uint8_t { kCompute, kCommunication, kMarker };
 struct TaskInfo {
   uint32_t stage = 0;        // index into the list of stages
   uint32_t instruction = 0;  // of that stage's Trace
+  uint32_t position = 0;     // of that instruction in the stage's step (core/trace/instances.h)
+  int32_t microbatch = -1;   // -1 outside
   uint16_t stream = 0;
   TaskKind kind = TaskKind::kCompute;
   float dispatch_seconds = 0;  // part of a compute task's time in which the host dispatches (CPU)

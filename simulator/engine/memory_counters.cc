@@ -25,9 +25,9 @@ class PointClock {
       : tasks_(simulation.lowered.tasks), schedule_(simulation.schedule), compute_(simulation.lowered.compute[stage]) {}
 
   // A second point of one instruction is at its end.
-  int64_t Next(uint32_t instruction) {
-    while (next_ < compute_.size() && Before(tasks_[compute_[next_]], instruction)) Pass();
-    const bool runs = next_ < compute_.size() && tasks_[compute_[next_]].instruction == instruction;
+  int64_t Next(uint32_t position) {
+    while (next_ < compute_.size() && Before(tasks_[compute_[next_]], position)) Pass();
+    const bool runs = next_ < compute_.size() && tasks_[compute_[next_]].position == position;
     if (runs && started_) {
       Pass();
     } else if (runs) {
@@ -38,8 +38,8 @@ class PointClock {
   }
 
  private:
-  static bool Before(const TaskInfo& info, uint32_t instruction) {
-    return info.instruction < instruction || (info.instruction == instruction && info.kind == TaskKind::kMarker);
+  static bool Before(const TaskInfo& info, uint32_t position) {
+    return info.position < position || (info.position == position && info.kind == TaskKind::kMarker);
   }
   void Pass() {
     now_ = std::max(now_, Nanoseconds(schedule_.finish[compute_[next_++]]));
@@ -66,7 +66,7 @@ std::vector<MemoryCounter> MemoryCounters(uint32_t stage, const StepSimulation& 
   for (size_t c = 0; c < std::size(kCategoryNames); ++c) counters[1 + c].name = absl::StrCat(kAll, ": ", kCategoryNames[c]);
   PointClock clock(stage, simulation);
   for (const TimelinePoint& point : profile.timeline) {
-    const int64_t now = clock.Next(point.instruction);
+    const int64_t now = clock.Next(point.position);
     AddPoint(now, std::accumulate(point.bytes.begin(), point.bytes.end(), int64_t{0}), &counters[0].points);
     for (size_t c = 0; c < point.bytes.size(); ++c) AddPoint(now, point.bytes[c], &counters[1 + c].points);
   }

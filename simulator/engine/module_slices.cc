@@ -47,7 +47,7 @@ class Nesting {
 std::vector<ModuleSlice> ModuleSlices(uint32_t stage, const StageTrace& trace, const StepSimulation& simulation,
                                       const TraceSpans& spans) {
   std::vector<std::vector<std::string>> paths;
-  for (const std::string& module : trace.trace->modules) paths.push_back(PathsTo(module));
+  for (uint32_t module = 0; module < trace.trace->modules.size(); ++module) paths.push_back(PathsTo(trace.Module(module)));
   Nesting nesting;
   std::vector<ModuleSlice> path;
   for (TaskId id : simulation.lowered.compute[stage]) {

@@ -76,7 +76,7 @@ SliceFacts SliceArgs::Of(const TaskInfo& task, double seconds) {
     result.flops = facts.flops;
     result.bytes = static_cast<double>(facts.bytes());
     bound = BoundOf(task, facts, seconds);
-  } else if (const auto call = ParseCollective(op); call.ok()) {
+  } else if (const auto call = stage_.CallOf(op); call.ok()) {
     result.bytes = static_cast<double>(call->bytes);
     bound = BoundOf(*call, TierOf(*call));
   }
@@ -88,7 +88,7 @@ void SliceArgs::Append(const TaskInfo& task, double seconds, std::string* text) 
   const InstructionView op(*stage_.trace, stage_.trace->instructions[task.instruction]);
   absl::StrAppend(text, ",\"shapes\":\"", ShapesOf(op), "\"");
   if (task.kind == TaskKind::kCompute) return AppendOperator(task, seconds, text);
-  const auto call = ParseCollective(op);
+  const auto call = stage_.CallOf(op);
   if (!call.ok()) return;  // lowering has refused such a Trace
   std::string& known = collective_texts_[{call->kind, call->bytes, call->group, call->peer}];
   if (known.empty()) known = CollectiveText(*call);
@@ -131,13 +131,13 @@ const char* SliceArgs::BoundOf(const OpFacts& facts) const {
 }
 
 int SliceArgs::TierOf(const CollectiveCall& call) const {
-  const mesh::RankLine& ranks = stage_.trace->groups[call.group].ranks;
+  const mesh::RankLine& ranks = stage_.groups()[call.group].ranks;
   return call.peer >= 0 ? collectives_->TierOf(stage_.rank, ranks[call.peer]) : collectives_->TierOf(ranks);
 }
 
 const char* SliceArgs::BoundOf(const CollectiveCall& call, int tier) const {
   if (tier < 0) return "memory bandwidth";  // a copy within the device
-  const mesh::RankLine& ranks = stage_.trace->groups[call.group].ranks;
+  const mesh::RankLine& ranks = stage_.groups()[call.group].ranks;
   const auto seconds_of = [&](int64_t bytes) {
     return call.peer < 0 ? collectives_->Time(call.kind, bytes, ranks)
                          : collectives_->MessageTime(bytes, stage_.rank, ranks[call.peer]);
@@ -148,7 +148,7 @@ const char* SliceArgs::BoundOf(const CollectiveCall& call, int tier) const {
 }
 
 std::string SliceArgs::CollectiveText(const CollectiveCall& call) const {
-  const mesh::Group& group = stage_.trace->groups[call.group];
+  const mesh::Group& group = stage_.groups()[call.group];
   std::string text = absl::StrCat(",\"bytes\":", call.bytes, ",\"group\":", Quoted(mesh::NameOf(group.dim)));
   const bool message = call.peer >= 0;
   absl::StrAppend(&text, message ? ",\"peer\":" : ",\"ranks\":", message ? group.ranks[call.peer] : group.ranks.size);

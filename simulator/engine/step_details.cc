@@ -32,7 +32,8 @@ size_t BusiestStage(const StepSimulation& step) {
 // communication the group and the peer, which decide over which link it goes.
 using CallKind = std::tuple<uint32_t, graph::Phase, std::vector<uint32_t>, int64_t, int64_t>;
 
-CallKind KindOf(const graph::Trace& trace, const TaskInfo& task) {
+CallKind KindOf(const StageTrace& stage, const TaskInfo& task) {
+  const graph::Trace& trace = *stage.trace;
   const graph::Instruction& instruction = trace.instructions[task.instruction];
   const graph::InstructionView op(trace, instruction);
   std::vector<uint32_t> geometries;
@@ -44,7 +45,7 @@ CallKind KindOf(const graph::Trace& trace, const TaskInfo& task) {
   geometries.push_back(UINT32_MAX);  // from here on results
   op.ForEachResult(add);
   int64_t group = -1, peer = -1;
-  if (const auto call = task.kind == TaskKind::kCommunication ? ParseCollective(op) : absl::NotFoundError(""); call.ok())
+  if (const auto call = task.kind == TaskKind::kCommunication ? stage.CallOf(op) : absl::NotFoundError(""); call.ok())
     group = call->group, peer = call->peer;
   return {instruction.operator_index, instruction.phase, std::move(geometries), group, peer};
 }
@@ -71,7 +72,7 @@ absl::Status AddOperators(size_t stage, const StageTrace& trace, const v1::Clust
   for (const TaskId id : step.lowered.compute[stage]) {
     const TaskInfo& task = step.lowered.tasks[id];
     if (task.kind == TaskKind::kMarker) continue;
-    Calls& calls = kinds[KindOf(*trace.trace, task)];
+    Calls& calls = kinds[KindOf(trace, task)];
     if (calls.count++ == 0) calls.first = id;
     calls.seconds += step.lowered.program.tasks()[id].seconds;
   }

@@ -109,7 +109,7 @@ void AddModuleSeconds(const std::vector<StageTrace>& stages, StepSimulation* res
   }
   for (size_t s = 0; s < stages.size(); ++s) {
     for (size_t m = 0; m < seconds[s].size(); ++m) {
-      if (seconds[s][m] > 0) result->module_compute_seconds[stages[s].trace->modules[m]] += seconds[s][m];
+      if (seconds[s][m] > 0) result->module_compute_seconds[stages[s].Module(m)] += seconds[s][m];
     }
   }
 }

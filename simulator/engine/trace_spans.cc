@@ -53,8 +53,8 @@ TraceSpans FindSpans(const std::vector<StageTrace>& stages, const LoweredStep& s
     const graph::Instruction& instruction = stages[info.stage].trace->instructions[info.instruction];
     const Phase phase = SpanPhase(instruction.phase);
     const bool same = !found.spans.empty() && found.spans.back().stage == info.stage && found.spans.back().phase == phase &&
-                      found.spans.back().microbatch == instruction.microbatch;
-    if (!same) found.spans.push_back({info.stage, phase, instruction.microbatch});
+                      found.spans.back().microbatch == info.microbatch;
+    if (!same) found.spans.push_back({info.stage, phase, info.microbatch});
     ++found.spans.back().tasks;
     found.of[id] = static_cast<uint32_t>(found.spans.size() - 1);
   }

@@ -39,7 +39,9 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
   options.onednn_bfloat16 = comm::OneDnnComputesBfloat16();
   bool fits = true;
   for (size_t i = 0; i < stages.size(); ++i) {
-    ASSIGN_OR_RETURN(auto profile, SimulateMemory(stages[i].trace, options));
+    const CapturedStage& captured = stages[i];
+    ASSIGN_OR_RETURN(auto profile, captured.instances ? SimulateMemory(*captured.trace, *captured.instances, options)
+                                                      : SimulateMemory(*captured.trace, options));
     auto* stage = estimate->add_stages();
     stage->set_stage(static_cast<int64_t>(i));
     stage->set_rank(stages[i].rank);
@@ -60,12 +62,20 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
 absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
   double flops = 0;
   for (const CapturedStage& stage : stages) {
-    ASSIGN_OR_RETURN(auto rows, ResolveOperators(stage.trace));
-    for (const graph::Instruction& instruction : stage.trace.instructions) {
+    const graph::Trace& trace = *stage.trace;
+    ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
+    const graph::Instances step = stage.instances ? *stage.instances : graph::WholeOf(trace);
+    std::vector<int64_t> times(trace.instructions.size(), 0);
+    for (const graph::Instance& instance : step.list) {
+      for (uint32_t i = instance.begin; i < instance.end; ++i) ++times[i];
+    }
+    for (size_t i = 0; i < times.size(); ++i) {
+      const graph::Instruction& instruction = trace.instructions[i];
       const bool counts =
           instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
       if (!counts) continue;
-      flops += ConventionalFlops(graph::InstructionView(stage.trace, instruction), *rows[instruction.operator_index]);
+      flops += static_cast<double>(times[i]) *
+               ConventionalFlops(graph::InstructionView(trace, instruction), *rows[instruction.operator_index]);
     }
   }
   return flops * static_cast<double>(ranks_per_stage);
@@ -73,8 +83,15 @@ absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages,
 
 std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
   std::vector<StageTrace> traces;
-  for (size_t i = 0; i < stages.size(); ++i) traces.push_back({&stages[i].trace, static_cast<int64_t>(i), stages[i].rank});
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const CapturedStage& stage = stages[i];
+    traces.push_back({stage.trace.get(), static_cast<int64_t>(i), stage.rank, stage.instances ? &*stage.instances : nullptr});
+  }
   return traces;
+}
+
+void Flatten(std::vector<CapturedStage>* stages) {
+  for (CapturedStage& stage : *stages) stage = {stage.rank, std::make_shared<const graph::Trace>(stage.Flat())};
 }
 
 // Steps are replayed on this machine: it must be one like it.
@@ -182,6 +199,8 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   estimate.set_world_size(world);
   absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved));
+  // A benchmark runs the whole step.
+  if (request.cost_mode() == v1::COST_BENCHMARK) Flatten(&stages);
   estimate.set_capture_seconds(SecondsSince(start));
   start = absl::Now();
   const bool files = !request.chrome_trace_path().empty() || !request.memory_timeline_path().empty();

@@ -51,7 +51,7 @@ absl::StatusOr<graph::Trace> CaptureIn(v1::DType dtype) {
   const v1::Recipe recipe = RecipeIn(dtype);
   ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(recipe, model, /*world_size=*/1));
   ASSIGN_OR_RETURN(auto stages, CaptureStages(resolved));
-  return std::move(stages.front().trace);
+  return stages.front().Flat();
 }
 
 void SetFraction(OpClass op_class, v1::DType dtype, double fraction, const std::string& source, v1::Device* device) {

@@ -12,6 +12,8 @@
 namespace legoai::sim {
 namespace {
 
+using graph::Instance;
+using graph::Instances;
 using graph::Instruction;
 using graph::InstructionView;
 using graph::StorageKind;
@@ -19,25 +21,23 @@ using graph::Trace;
 
 class Replay {
  public:
-  Replay(const Trace& trace, const MemoryOptions& options, std::vector<const OperatorRow*> rows)
-      : trace_(trace), options_(options), rows_(std::move(rows)), bytes_(trace.storages.size(), kUnborn) {}
+  Replay(const Trace& trace, const Instances& instances, const MemoryOptions& options, std::vector<const OperatorRow*> rows)
+      : trace_(trace), instances_(instances), options_(options), rows_(std::move(rows)), bytes_(instances.storages, kUnborn) {}
 
   absl::StatusOr<MemoryProfile> Run() {
     for (uint32_t id = 0; id < trace_.storages.size(); ++id) {
-      if (trace_.storages[id].kind == StorageKind::kExternal) Resize(id, trace_.storages[id].bytes);
+      if (trace_.storages[id].kind == StorageKind::kExternal) Resize(id, id, trace_.storages[id].bytes);
     }
     profile_.start_bytes = live_;
+    if (!trace_.instructions.empty()) peak_ = &trace_.instructions.front();
     Peak(0, 0);
-    profile_.live_bytes.reserve(trace_.instructions.size());
-    for (uint32_t i = 0; i < trace_.instructions.size(); ++i) {
-      absl::Status status = Step(i);
-      if (!status.ok()) return status;
-      profile_.live_bytes.push_back(live_);
-      if (options_.timeline && changed_) profile_.timeline.push_back({i, categories_});
-      changed_ = false;
+    profile_.live_bytes.reserve(instances_.positions());
+    for (const Instance& instance : instances_.list) {
+      now_ = &instance;
+      for (uint32_t i = instance.begin; i < instance.end; ++i) RETURN_IF_ERROR(Step(i));
     }
     profile_.categories = ToProto(peak_categories_);
-    if (!trace_.instructions.empty()) profile_.peak_at = Place(trace_.instructions[profile_.peak_instruction]);
+    if (peak_ != nullptr) profile_.peak_at = Place(*peak_);
     return std::move(profile_);
   }
 
@@ -48,35 +48,47 @@ class Replay {
     return (bytes + options_.rounding_bytes - 1) / options_.rounding_bytes * options_.rounding_bytes;
   }
 
-  void Resize(uint32_t id, int64_t bytes) {
+  // `id`: of the step; `storage`: of the Trace, what it is an instance of.
+  void Resize(uint32_t id, uint32_t storage, int64_t bytes) {
     int64_t before = std::max<int64_t>(bytes_[id], 0), after = std::max<int64_t>(bytes, 0);
     bytes_[id] = bytes;
     if (before == after) return;
     live_ += after - before;
     allocated_ += Rounded(after) - Rounded(before);
-    categories_[static_cast<int>(trace_.storages[id].category)] += after - before;
+    categories_[static_cast<int>(trace_.storages[storage].category)] += after - before;
     changed_ = true;
   }
 
-  void Peak(uint32_t instruction, int64_t workspace) {
+  void Resize(uint32_t storage, int64_t bytes) { Resize(instances_.StorageOf(*now_, storage), storage, bytes); }
+
+  void Peak(uint32_t position, int64_t workspace) {
     profile_.peak_allocated_bytes = std::max(profile_.peak_allocated_bytes, allocated_ + Rounded(workspace));
     if (live_ + workspace <= profile_.peak_requested_bytes) return;
     profile_.peak_requested_bytes = live_ + workspace;
-    profile_.peak_instruction = instruction;
+    profile_.peak_position = position;
+    if (now_ != nullptr) peak_ = &trace_.instructions[now_->begin + (position - now_->position)];
     peak_categories_ = categories_;
     peak_categories_.back() = workspace;
   }
 
-  bool Unborn(uint32_t value) const { return bytes_[trace_.values[value].storage] == kUnborn; }
+  bool Unborn(uint32_t value) const { return bytes_[instances_.StorageOf(*now_, trace_.values[value].storage)] == kUnborn; }
   int64_t RecordedBytes(uint32_t value) const { return trace_.storages[trace_.values[value].storage].bytes; }
 
   absl::Status Step(uint32_t index) {
-    const Instruction& instruction = trace_.instructions[index];
+    const uint32_t position = now_->PositionOf(index);
+    RETURN_IF_ERROR(Run(trace_.instructions[index], position));
+    profile_.live_bytes.push_back(live_);
+    if (options_.timeline && changed_) profile_.timeline.push_back({position, categories_});
+    changed_ = false;
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const Instruction& instruction, uint32_t position) {
     switch (instruction.kind) {
-      case Instruction::Kind::kFree: return Free(static_cast<uint32_t>(instruction.immediate), index);
+      case Instruction::Kind::kFree: return Free(static_cast<uint32_t>(instruction.immediate), position);
       case Instruction::Kind::kResize:
         Resize(instruction.operator_index, instruction.immediate);
-        Peak(index, 0);
+        Peak(position, 0);
         return absl::OkStatus();
       case Instruction::Kind::kOperator: break;
     }
@@ -93,33 +105,37 @@ class Replay {
       if (const auto resize = graph::StorageResizeOf(trace_, instruction)) Resize(resize->storage, resize->bytes);
     }
     const int64_t workspace = WorkspaceBytes(op, row, {options_.kind, options_.threads, options_.onednn_bfloat16});
-    Peak(index, workspace);
+    Peak(position, workspace);
     if (options_.timeline && workspace > 0) {
-      profile_.timeline.push_back({index, categories_});
+      profile_.timeline.push_back({position, categories_});
       profile_.timeline.back().bytes.back() = workspace;
       changed_ = true;  // when it is gone
     }
     return absl::OkStatus();
   }
 
-  absl::Status Free(uint32_t id, uint32_t index) {
+  absl::Status Free(uint32_t storage, uint32_t position) {
+    const uint32_t id = instances_.StorageOf(*now_, storage);
     if (bytes_[id] < 0) {
-      return absl::InternalError(absl::StrCat("instruction ", index, " frees storage ", id, ", which does not live"));
+      return absl::InternalError(absl::StrCat("instruction ", position, " frees storage ", id, ", which does not live"));
     }
-    Resize(id, 0);
+    Resize(id, storage, 0);
     bytes_[id] = kDead;
     return absl::OkStatus();
   }
 
   std::string Place(const Instruction& instruction) const {
-    const std::string& module = trace_.modules[instruction.module];
+    const std::string module = graph::ShiftLayer(trace_.modules[instruction.module], instances_.layer_shift);
     return absl::StrCat(module.empty() ? "step" : module, ", ", graph::PhaseName(instruction.phase));
   }
 
   const Trace& trace_;
+  const Instances& instances_;
   const MemoryOptions& options_;
   std::vector<const OperatorRow*> rows_;
-  std::vector<int64_t> bytes_;  // of each storage now
+  std::vector<int64_t> bytes_;  // of each storage of the step now
+  const Instance* now_ = nullptr;
+  const Instruction* peak_ = nullptr;
   int64_t live_ = 0, allocated_ = 0;
   bool changed_ = false;
   CategoryBytes categories_{}, peak_categories_{};
@@ -136,8 +152,12 @@ MemoryOptions MemoryOptionsOf(const v1::Device& device) {
 }
 
 absl::StatusOr<MemoryProfile> SimulateMemory(const Trace& trace, const MemoryOptions& options) {
+  return SimulateMemory(trace, graph::WholeOf(trace), options);
+}
+
+absl::StatusOr<MemoryProfile> SimulateMemory(const Trace& trace, const Instances& instances, const MemoryOptions& options) {
   ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
-  return Replay(trace, options, std::move(rows)).Run();
+  return Replay(trace, instances, options, std::move(rows)).Run();
 }
 
 v1::MemoryByCategory ToProto(const CategoryBytes& bytes) {

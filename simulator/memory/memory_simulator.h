@@ -2,7 +2,7 @@
 //
 // External storages live from the start with their bytes at first sight; others from the first instruction that mentions them
 // until they are freed. During an operator its workspace lives too (workspace.h). Torch-free. Thread-safety: pure functions.
-// One pass, constant time for each operand.
+// One pass over what runs, constant time for each operand.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/instances.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
@@ -30,7 +31,7 @@ inline constexpr int kCategoryCount = static_cast<int>(graph::Category::kReduceS
 using CategoryBytes = std::array<int64_t, kCategoryCount + 1>;
 
 struct TimelinePoint {
-  uint32_t instruction = 0;  // after this one; during it where there is workspace
+  uint32_t position = 0;  // after the instruction there (core/trace/instances.h); during it where there is workspace
   CategoryBytes bytes{};
 };
 
@@ -39,9 +40,9 @@ struct MemoryProfile {
   int64_t peak_requested_bytes = 0;  // largest sum of live storages and workspace, unrounded
   int64_t peak_allocated_bytes = 0;  // the same with every storage rounded up; may be at another instruction
   v1::MemoryByCategory categories;   // at the requested peak; they add up to it
-  uint32_t peak_instruction = 0;
+  uint32_t peak_position = 0;
   std::string peak_at;                  // "model.layers.3.mlp, backward"
-  std::vector<int64_t> live_bytes;      // after each instruction, without workspace
+  std::vector<int64_t> live_bytes;      // by position: after the instruction there, without workspace
   std::vector<TimelinePoint> timeline;  // where it changed, if asked for
 };
 
@@ -50,6 +51,9 @@ MemoryOptions MemoryOptionsOf(const v1::Device& device);
 
 // Errors: NotFound for an operator without a row (operator_table.h); Internal where the Trace frees what does not live.
 absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const MemoryOptions& options);
+// Of a Trace of two levels.
+absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const graph::Instances& instances,
+                                             const MemoryOptions& options);
 
 v1::MemoryByCategory ToProto(const CategoryBytes& bytes);
 int64_t Sum(const v1::MemoryByCategory& categories);

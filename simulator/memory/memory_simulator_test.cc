@@ -39,7 +39,7 @@ TEST(MemorySimulatorTest, BirthsFreesResizesAndThePlaceOfThePeak) {
   EXPECT_EQ(profile.start_bytes, 400);
   EXPECT_EQ(profile.live_bytes, (std::vector<int64_t>{1200, 2000, 2020, 1220, 420, 460}));
   EXPECT_EQ(profile.peak_requested_bytes, 2020);
-  EXPECT_EQ(profile.peak_instruction, 2u);
+  EXPECT_EQ(profile.peak_position, 2u);
   EXPECT_EQ(profile.peak_at, "model.layers.3.mlp, backward");
   EXPECT_EQ(profile.peak_allocated_bytes, 512 + 1024 + 1024 + 512);
   EXPECT_EQ(profile.categories.sharded_parameter(), 400);
@@ -118,7 +118,7 @@ TEST(MemorySimulatorTest, RandomTracesAgreeWithASumOverEverything) {
     for (const auto& point : profile.timeline) {
       int64_t total = 0;
       for (int64_t bytes : point.bytes) total += bytes;
-      EXPECT_EQ(total, expected[point.instruction]);
+      EXPECT_EQ(total, expected[point.position]);
     }
   }
 }

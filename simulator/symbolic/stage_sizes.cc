@@ -158,9 +158,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.vocab = s.vocab_is_split ? model.vocab_size() / mesh.tp : model.vocab_size();
   s.microbatches = resolved.microbatches();
   const v1::PipelineSchedule schedule = resolved.recipe().parallelism().pipeline_parallel_schedule();
-  const auto most = [&](int64_t of) {
-    return parallel::MostInFlight(schedule, mesh.pp, resolved.chunks(), s.microbatches, of);
-  };
+  const auto most = [&](int64_t of) { return parallel::MostInFlight(schedule, mesh.pp, resolved.chunks(), s.microbatches, of); };
   s.chunks = resolved.chunks() / mesh.pp;
   s.in_flight = most(stage);
   s.heads_in_flight = schedule == v1::LOOPED_BFS || s.chunks == 1 ? s.in_flight / s.chunks : 1;

@@ -32,11 +32,11 @@ struct StageSizes {
   bool vocab_is_split = false;
 
   int64_t microbatches = 1;
-  int64_t chunks = 1;              // of this rank
-  int64_t chunk_blocks = 0;        // of the smallest one
-  int64_t in_flight = 1;           // most microbatches between their forward and their backward, those of each chunk counted
-  int64_t heads_in_flight = 1;     // how many of these are the head's
-  int64_t backwards_of_each = 1;   // backwards until every chunk has had one
+  int64_t chunks = 1;             // of this rank
+  int64_t chunk_blocks = 0;       // of the smallest one
+  int64_t in_flight = 1;          // most microbatches between their forward and their backward, those of each chunk counted
+  int64_t heads_in_flight = 1;    // how many of these are the head's
+  int64_t backwards_of_each = 1;  // backwards until every chunk has had one
 
   // Bytes of a microbatch that stay until its backward:
   int64_t saved_block_bytes = 0;  // of one block, as checkpointing leaves it

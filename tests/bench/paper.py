@@ -104,8 +104,11 @@ def settings(row, assumed):
         raise NotExpressible("selective checkpointing")
     if (number(row, "cp") or 1) > 1 or (number(row, "ep") or 1) > 1:
         raise NotExpressible("context or expert parallel")
-    if (number(row, "vpp") or 1) > 1 or row.get("schedule", "") not in ("", "1F1B", "GPipe"):
-        raise NotExpressible("interleaved schedule")
+    chunks, schedule = number(row, "vpp") or 1, row.get("schedule", "")
+    if schedule.lower().startswith("interleaved") or (chunks > 1 and not schedule):
+        schedule = "Interleaved1F1B"
+    if schedule not in ("", "1F1B", "GPipe", "Interleaved1F1B"):
+        raise NotExpressible("schedule " + schedule)
     if row.get("async_tp") == "true":
         raise NotExpressible("asynchronous tensor parallel")
     if row["precision"] == "HP":
@@ -130,10 +133,15 @@ def settings(row, assumed):
     if local is None:
         raise NotExpressible("batch is not printed")
     if pp > 1:
-        assumed.append("microbatches of 1" + ("" if row.get("schedule") else ", 1F1B"))
+        assumed.append("microbatches of 1" + ("" if schedule else ", 1F1B"))
+    if schedule == "Interleaved1F1B" and chunks == 1:
+        assumed.append("two chunks a rank")
     if row["model"] == "HF GPT-2":
         assumed.append("dropout of 0.1, as released")
-    return {"training.local_batch_size": local,
+    pipeline = {"parallelism.pipeline_parallel_schedule": schedule} if schedule else {}
+    if chunks > 1:
+        pipeline["parallelism.pipeline_parallel_layers_per_stage"] = -(-number(row, "layers") // (pp * chunks))
+    return {**pipeline, "training.local_batch_size": local,
             "training.global_batch_size": global_batch(row, local * shard * replicate, assumed),
             "training.seq_len": sequence or 8192,
             "training.mixed_precision_param": "float32" if row["precision"] == "FP" else "bfloat16",

@@ -49,8 +49,8 @@ void LanguageModel::KeepLayers(const std::vector<ChunkLayers>& chunks) {
     const size_t begin = kept.size();
     for (Layer& layer : layers_) {
       const bool is_block = layer.kind == Layer::Kind::kBlock, is_embedding = layer.kind == Layer::Kind::kEmbedding;
-      const bool keeps = is_block ? chunk.first <= layer.index && layer.index < chunk.last
-                                  : (is_embedding ? chunk.embedding : chunk.head);
+      const bool keeps =
+          is_block ? chunk.first <= layer.index && layer.index < chunk.last : (is_embedding ? chunk.embedding : chunk.head);
       if (keeps && layer.module != nullptr) kept.push_back(std::move(layer));
     }
     chunks_.push_back({begin, kept.size()});

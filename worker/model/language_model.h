@@ -1,8 +1,8 @@
 // A decoder-only language model as an ordered list of layers: embedding, blocks, head. A pipeline splits this list; FSDP
 // prefetches along it; checkpointing recomputes its blocks.
 //
-// Forward: tokens [batch, seq] int64 -> logits [batch, seq, vocab] (compute dtype). On a pipeline rank: its chunks, runs of layers
-// with [batch, seq, dim] at their open ends.
+// Forward: tokens [batch, seq] int64 -> logits [batch, seq, vocab] (compute dtype). On a pipeline rank: its chunks, runs of
+// layers with [batch, seq, dim] at their open ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>

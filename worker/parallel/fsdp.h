@@ -5,9 +5,9 @@
 // a unit is gathered before its layer runs, while the layer before it computes; in backward the other way round; gradients are
 // reduced when the unit's last one is ready, one reduction behind the computation.
 //
-// Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the last;
-// ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own it;
-// works on the comm::Runtime that was current when it was made.
+// Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the
+// last; ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own
+// it; works on the comm::Runtime that was current when it was made.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -100,8 +100,8 @@ void StageRunner::Forward(const LoweredAction& action) {
   model_->context().samples = Rows(inputs_->samples, microbatch, options_.microbatches);
   model_->context().auxiliary_losses.clear();
   Microbatch& current = At(action);
-  Tensor output = model_->RunChunk(Local(action.chunk),
-                                   first ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
+  Tensor output =
+      model_->RunChunk(Local(action.chunk), first ? Rows(inputs_->tokens, microbatch, options_.microbatches) : current.input);
   if (last) {
     const Tensor logits = std::move(output);
     output = loss_(logits, Rows(inputs_->targets, microbatch, options_.microbatches));

@@ -51,7 +51,8 @@ class StageRunner {
   StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks);
 
   // Forward and backward of all microbatches; gradients end up where the parameters' hooks put them. Gives the sum of the
-  // losses, fp32 [], on the rank of the last chunk and zero elsewhere. Nothing is under way when it returns, except what hooks started.
+  // losses, fp32 [], on the rank of the last chunk and zero elsewhere. Nothing is under way when it returns, except what hooks
+  // started.
   at::Tensor Run(const StageInputs& inputs);
   // Run() then performs these instead of the schedule's, a part of a step: what a capture needs to see of it.
   void PerformOnly(std::vector<LoweredAction> actions) { training_ = std::move(actions); }
@@ -76,7 +77,9 @@ class StageRunner {
   int64_t Chunks() const { return options_.ranks * static_cast<int64_t>(model_->chunks().size()); }
   // Which of the rank's chunks.
   size_t Local(int64_t chunk) const { return chunk / options_.ranks; }
-  Microbatch& At(const LoweredAction& action) { return microbatches_[Local(action.chunk) * options_.microbatches + action.microbatch]; }
+  Microbatch& At(const LoweredAction& action) {
+    return microbatches_[Local(action.chunk) * options_.microbatches + action.microbatch];
+  }
   int64_t DoneEvent(const LoweredAction& action) const;
 
   model::LanguageModel* model_;
@@ -85,7 +88,7 @@ class StageRunner {
   StageHooks hooks_;
   std::vector<LoweredAction> training_, evaluation_;
   int64_t group_ = 0;
-  std::array<int64_t, kLinkCount> fork_;       // events: compute has got there
+  std::array<int64_t, kLinkCount> fork_;        // events: compute has got there
   std::array<int64_t, kLinkCount> first_done_;  // events: a message is through; one each, by chunk and microbatch
 
   // Of the step that runs.

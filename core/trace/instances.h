@@ -1,0 +1,60 @@
+// The second level of a Trace. Its instructions are templates: the parts of a step that differ, each once. A step is a list of
+// instances of them: which part, for which microbatch, with which storages. Memory simulator and engine walk instances, so
+// nothing is copied for each microbatch or stage; Flatten (flatten.h) makes the Trace of one level that says the same.
+//
+// Plain values; const access is thread-safe. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/trace/trace.h"
+
+namespace legoai::graph {
+
+// Instructions [begin, end) of the Trace, run once. A "position" is an instruction's place among all that a step runs.
+struct Instance {
+  uint32_t begin = 0, end = 0;
+  uint32_t position = 0;                 // of the first one
+  uint32_t binding = 0;                  // index into Instances::bindings
+  int32_t action = -1, microbatch = -1;  // as in Instruction
+  // Integers and offsets grow with the microbatch: by `steps` times what they have grown since the part that begins at `before`.
+  uint32_t before = 0;
+  int32_t steps = 0;
+
+  int64_t Grown(int64_t at, int64_t at_before) const { return at + steps * (at - at_before); }
+  uint32_t Before(uint32_t instruction) const { return steps == 0 ? instruction : before + (instruction - begin); }
+  uint32_t PositionOf(uint32_t instruction) const { return position + (instruction - begin); }
+};
+
+inline constexpr int32_t kSharedPiece = -1;  // the same storage in every instance
+inline constexpr int64_t kUnbound = -1;
+
+struct Instances {
+  std::vector<Instance> list;
+  // By storage of the Trace: the piece that it belongs to, and its number there. An instance binds each piece that it uses to
+  // consecutive storages of the step.
+  std::vector<int32_t> pieces;
+  std::vector<uint32_t> places;
+  std::vector<std::vector<int64_t>> bindings;  // by piece: the first of its storages; kUnbound: not used
+  uint32_t storages = 0;                       // of the step; the first ones are those of the Trace
+  // From the pipeline rank that was captured to this one: what is added to the numbers of layers in names, and to peers.
+  int64_t layer_shift = 0, rank_shift = 0;
+  std::vector<mesh::Group> groups;  // of this rank
+
+  uint32_t StorageOf(const Instance& instance, uint32_t storage) const {
+    const int32_t piece = pieces[storage];
+    return piece == kSharedPiece ? storage : static_cast<uint32_t>(bindings[instance.binding][piece]) + places[storage];
+  }
+  uint32_t positions() const { return list.empty() ? 0 : list.back().position + (list.back().end - list.back().begin); }
+  int64_t ResidentBytes() const;  // memory that this takes
+};
+
+// A Trace that is all of a step, once.
+Instances WholeOf(const Trace& trace);
+
+// "model.layers.3.mlp" by 4: "model.layers.7.mlp".
+std::string ShiftLayer(const std::string& name, int64_t layers);
+
+}  // namespace legoai::graph
