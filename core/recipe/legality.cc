@@ -46,17 +46,22 @@ Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size) {
           .seq_len = t.seq_len()};
 }
 
+// Loss parallel takes parts of the vocabulary that differ in size; whole logits are gathered from equal ones.
+bool CutsVocabularyEvenly(const Candidate& c) { return c.recipe.parallelism().disable_loss_parallel(); }
+
+bool EachRankHasTokens(int64_t vocab, int64_t tp) { return (vocab + tp - 1) / tp * (tp - 1) < vocab; }
+
 // The tensor parallel degrees that the model and the sequence allow, ascending: they divide all that is cut.
 std::vector<int64_t> DegreesOfModel(const Candidate& c) {
   constexpr int64_t kMostRanks = 1 << 16;
   int64_t common = c.layout.seq_len;
-  for (const int64_t number :
-       {c.model.num_attention_heads(), c.model.num_key_value_heads(), c.model.intermediate_size(), c.model.vocab_size()}) {
+  for (const int64_t number : {c.model.num_attention_heads(), c.model.num_key_value_heads(), c.model.intermediate_size()}) {
     common = std::gcd(common, number);
   }
+  if (CutsVocabularyEvenly(c)) common = std::gcd(common, c.model.vocab_size());
   std::vector<int64_t> degrees;
   for (int64_t d = 1; d <= std::min(common, kMostRanks); ++d) {
-    if (common % d == 0) degrees.push_back(d);
+    if (common % d == 0 && EachRankHasTokens(c.model.vocab_size(), d)) degrees.push_back(d);
   }
   return degrees;
 }
@@ -94,11 +99,6 @@ Broken DegreesMatchWorldSize(const Candidate& c) {
                                 ": data_parallel_shard_degree = -1 derives the shard degree if the others divide it")};
 }
 
-Broken TpSupportsArchitecture(const Candidate& c) {
-  if (c.layout.mesh.tp == 1 || c.model.architecture() != v1::GPT2) return {};
-  return Fault(kTp, c.layout.mesh.tp, "tensor parallel of gpt2 is not supported yet: use 1");
-}
-
 // The rule that tp divides something of the model.
 Broken TpDivides(const Candidate& c, int64_t number, const char* what) {
   if (number % c.layout.mesh.tp == 0) return {};
@@ -109,7 +109,13 @@ Broken TpDividesKvHeads(const Candidate& c) { return TpDivides(c, c.model.num_ke
 Broken TpDividesIntermediate(const Candidate& c) {
   return TpDivides(c, c.model.intermediate_size(), "feed-forward channels (intermediate_size)");
 }
-Broken TpDividesVocab(const Candidate& c) { return TpDivides(c, c.model.vocab_size(), "tokens of vocabulary"); }
+Broken TpDividesVocab(const Candidate& c) {
+  const int64_t vocab = c.model.vocab_size(), tp = c.layout.mesh.tp;
+  if (CutsVocabularyEvenly(c))
+    return TpDivides(c, vocab, "tokens of vocabulary, since disable_loss_parallel gathers whole logits");
+  if (EachRankHasTokens(vocab, tp)) return {};
+  return Fault(kTp, tp, absl::StrCat("leaves ranks without any of the model's ", vocab, " tokens of vocabulary: ", OfferTp(c)));
+}
 
 // Sequence parallel cuts the sequence between the blocks.
 Broken TpDividesSequence(const Candidate& c) {
@@ -214,7 +220,6 @@ Broken LocalBatchesMakeGlobalBatch(const Candidate& c) {
 const std::vector<Rule>& Rules() {
   static const auto* const rules = new std::vector<Rule>{
       {"degrees_match_world_size", DegreesMatchWorldSize},
-      {"tp_supports_architecture", TpSupportsArchitecture},
       {"tp_divides_heads", TpDividesHeads},
       {"tp_divides_kv_heads", TpDividesKvHeads},
       {"tp_divides_intermediate", TpDividesIntermediate},

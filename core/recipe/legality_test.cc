@@ -64,9 +64,9 @@ TEST(FirstViolation, DegreesMatchWorldSize) {
   EXPECT_NE(Verdict(Degrees(1'000'000'000, 1'000'000'000, 1'000'000'000, 1), SmallLlama(), 8), "legal");
 }
 
-TEST(FirstViolation, TpSupportsArchitecture) {
-  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), SmallGpt2(), 2), "tp_supports_architecture: parallelism.tensor_parallel_degree = 2");
-  EXPECT_EQ(Verdict(Degrees(2, 1, 1, 1), SmallGpt2(), 2), "legal");
+TEST(FirstViolation, TpOfEveryArchitecture) {
+  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), SmallGpt2(), 2), "legal");
+  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), SmallLlama(), 2), "legal");
 }
 
 TEST(FirstViolation, TpDividesHeads) {
@@ -146,10 +146,16 @@ TEST(FirstViolation, TpDividesIntermediate) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), model, 2), "tp_divides_intermediate: parallelism.tensor_parallel_degree = 2");
 }
 
+// Loss parallel takes uneven parts, but not none.
 TEST(FirstViolation, TpDividesVocab) {
   v1::Model model = SmallLlama();
   model.set_vocab_size(255);
-  EXPECT_EQ(Verdict(Degrees(1, 1, 2, 1), model, 2), "tp_divides_vocab: parallelism.tensor_parallel_degree = 2");
+  v1::Recipe recipe = Degrees(1, 1, 2, 1);
+  EXPECT_EQ(Verdict(recipe, model, 2), "legal");
+  recipe.mutable_parallelism()->set_disable_loss_parallel(true);
+  EXPECT_EQ(Verdict(recipe, model, 2), "tp_divides_vocab: parallelism.tensor_parallel_degree = 2");
+  model.set_vocab_size(4);
+  EXPECT_EQ(Verdict(Degrees(1, 1, 3, 1), model, 3), "tp_divides_vocab: parallelism.tensor_parallel_degree = 3");
 }
 
 TEST(FirstViolation, TpDividesSequence) {
@@ -243,7 +249,8 @@ TEST(FirstViolation, ModelsThatTakeNotEveryTechnique) {
   };
   for (const char* name : {"gpt2", "gpt2-xl"}) {
     EXPECT_EQ(verdict(name, 1, 1), "legal");
-    EXPECT_EQ(verdict(name, 2, 1), "tp_supports_architecture: parallelism.tensor_parallel_degree = 2");
+    const bool divides = std::string(name) == "gpt2";  // gpt2-xl has 25 heads
+    EXPECT_EQ(verdict(name, 2, 1), divides ? "legal" : "tp_divides_heads: parallelism.tensor_parallel_degree = 2");
     EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
     EXPECT_EQ(verdict(name, 1, 1, 1025), "sequence_within_positions: training.seq_len = 1025");
   }

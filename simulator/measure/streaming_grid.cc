@@ -58,7 +58,9 @@ void AddRope(v1::DType dtype, int64_t batch, int64_t seq, int64_t heads, int64_t
 
 void AddDropout(v1::DType dtype, int64_t batch, int64_t seq, int64_t width, std::vector<GridPoint>* points) {
   Add(dtype, {{"batch", batch}, {"seq", seq}, {"dim", width}}, 2,
-      {"lego::dropout", "", {Tensor(dtype, {batch, seq, width}), Ids({2}, 1 << 20), Ids({batch}, 1 << 20), Whole(3), Real(0.1)}},
+      {"lego::dropout",
+       "",
+       {Tensor(dtype, {batch, seq, width}), Ids({2}, 1 << 20), Ids({batch}, 1 << 20), Whole(3), Real(0.1), Whole(0)}},
       points);
 }
 

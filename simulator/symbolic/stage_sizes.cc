@@ -54,10 +54,12 @@ UnitElements LlamaBlock(const v1::Model& m, UnitCounter unit) {
 UnitElements Gpt2Block(const v1::Model& m, UnitCounter unit) {
   const int64_t h = m.hidden_size(), inner = m.intermediate_size();
   for (int norm = 0; norm < 4; ++norm) unit.Add({h});
-  for (int projection = 0; projection < 4; ++projection) unit.Add({h, h}), unit.Add({h});
-  unit.Add({inner, h});
-  unit.Add({inner});
-  unit.Add({h, inner});
+  for (int projection = 0; projection < 3; ++projection) unit.Add({h, h}, 0), unit.Add({h}, 0);
+  unit.Add({h, h}, 1);
+  unit.Add({h});
+  unit.Add({inner, h}, 0);
+  unit.Add({inner}, 0);
+  unit.Add({h, inner}, 1);
   unit.Add({h});
   return unit.Take();
 }
@@ -85,13 +87,14 @@ int64_t LlamaSaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
 
 // A GPT-2 block: layer norms their input, mean and rstd; projections their input; attention q, k, v and its output, and with
 // dropout of probabilities these twice (before and after); GELU its input and the projection its output.
-int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq) {
-  const int64_t h = m.hidden_size();
-  int64_t elements = s.tokens * (4 * h + 4 * h + 2 * m.intermediate_size()), fp32 = 4 * s.tokens;
+int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t tp) {
+  const int64_t h = m.hidden_size(), heads = m.num_attention_heads() / tp;
+  int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 4 * h / tp + 2 * m.intermediate_size() / tp);
+  int64_t fp32 = 4 * s.local_tokens;
   if (m.attn_pdrop() > 0) {
-    elements += 2 * s.tokens * seq * m.num_attention_heads();
+    elements += 2 * s.tokens * seq * heads;
   } else {
-    fp32 += s.tokens * m.num_attention_heads();
+    fp32 += s.tokens * heads;
   }
   return s.param_bytes * elements + 4 * fp32;
 }
@@ -99,7 +102,8 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq) {
 int64_t SavedBlock(const ResolvedRecipe& resolved, const StageSizes& s) {
   const v1::Model& m = resolved.model();
   if (resolved.recipe().activation_checkpoint().mode() == v1::AC_FULL) return s.param_bytes * s.local_tokens * m.hidden_size();
-  return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len()) : LlamaSaved(m, s, resolved.mesh().tp);
+  return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
+                                      : LlamaSaved(m, s, resolved.mesh().tp);
 }
 
 // The blocks of a rank's chunks, and of the smallest of these.

@@ -166,6 +166,19 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
 }
 
+// With dropout, and 61 tokens of vocabulary, which no degree divides.
+void AddTensorParallelOfGpt2(std::vector<Case>* cases) {
+  for (const Layout& layout : {Layout{.name = "gpt2_tp2", .tp = 2}, Layout{.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}}) {
+    cases->push_back(Make(layout, TinyGpt2()));
+    cases->push_back(Checkpointed(cases->back()));
+  }
+  cases->push_back(Bf16(Make({.name = "gpt2_fsdp2_tp2", .shard = 2, .tp = 2}, TinyGpt2())));
+  cases->push_back(Make({.name = "gpt2_untied_tp2_pp2", .tp = 2, .pp = 2}, UntiedGpt2()));
+  v1::Model even = TinyGpt2();
+  even.set_vocab_size(62);
+  cases->push_back(Make({.name = "gpt2_tp2_gathered_loss", .tp = 2, .loss_parallel = false}, even));
+}
+
 }  // namespace
 
 std::vector<Case> ParityCases() {
@@ -200,6 +213,7 @@ std::vector<Case> ParityCases() {
     cases.push_back(Checkpointed(test_case));
   }
   AddPipelinesOfSeveralChunks(&cases);
+  AddTensorParallelOfGpt2(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

@@ -8,7 +8,8 @@
 namespace legoai::model {
 
 // Errors: c10::Error that names the argument.
-inline void CheckDropoutArguments(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p) {
+inline void CheckDropoutArguments(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
+                                  int64_t first) {
   TORCH_CHECK(x.dim() >= 1 && samples.dim() == 1 && samples.size(0) == x.size(0), "dropout: ", samples.sizes(), " samples for x ",
               x.sizes());
   TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16, "dropout: dtype ", x.scalar_type(),
@@ -19,6 +20,7 @@ inline void CheckDropoutArguments(const at::Tensor& x, const at::Tensor& rng, co
               samples.device(), ", x on ", x.device());
   TORCH_CHECK(x.is_contiguous() && rng.is_contiguous() && samples.is_contiguous(), "dropout: arguments must be contiguous");
   TORCH_CHECK(p >= 0 && p < 1, "dropout: probability ", p, " is not in [0, 1)");
+  TORCH_CHECK(first >= 0, "dropout: the first position is ", first);
   TORCH_CHECK(site >= 0 && site < 65536, "dropout: site ", site, " is not in [0, 65536)");
 }
 

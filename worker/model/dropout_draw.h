@@ -58,8 +58,11 @@ struct DropoutCall {
   const int64_t* samples = nullptr;        // [batch]
   int64_t batch = 0, size = 0, site = 0;
   DropoutFactor factor;
+  int64_t first = 0;  // position of each row's first element
 
-  LEGOAI_HOST_DEVICE int64_t BlocksOfRow() const { return (size + 3) / 4; }
+  // Draws come in blocks of four positions, of which a row may begin and end within one.
+  LEGOAI_HOST_DEVICE int64_t Lead() const { return first % 4; }
+  LEGOAI_HOST_DEVICE int64_t BlocksOfRow() const { return (Lead() + size + 3) / 4; }
   LEGOAI_HOST_DEVICE int64_t Blocks() const { return batch * BlocksOfRow(); }
 };
 
@@ -68,9 +71,10 @@ template <class T>
 LEGOAI_HOST_DEVICE inline void DropBlock(const DropoutCall<T>& call, int64_t block) {
   const int64_t row = block / call.BlocksOfRow(), in_row = block % call.BlocksOfRow();
   PhiloxLanes<1> words;
-  DrawBlocks(DrawOf(call.seed_and_step[0], call.seed_and_step[1], call.samples[row], call.site), in_row, &words);
-  for (int word = 0; word < 4 && 4 * in_row + word < call.size; ++word) {
-    const int64_t at = row * call.size + 4 * in_row + word;
+  DrawBlocks(DrawOf(call.seed_and_step[0], call.seed_and_step[1], call.samples[row], call.site), call.first / 4 + in_row, &words);
+  for (int word = 0; word < 4; ++word) {
+    const int64_t i = 4 * in_row + word - call.Lead(), at = row * call.size + i;
+    if (i < 0 || i >= call.size) continue;
     call.out[at] = static_cast<T>(static_cast<float>(call.x[at]) * call.factor.Of(words.word[word][0]));
   }
 }

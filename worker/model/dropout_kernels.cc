@@ -16,47 +16,53 @@ constexpr int kLanes = 16;
 constexpr int64_t kChunk = 4 * kLanes;  // positions drawn at a time
 constexpr int64_t kGrain = 32768;       // positions worth a thread
 
+// A row whose first element has position `first`. Chunks begin where a block of four draws does, so the first one may lie before
+// it.
 template <class T>
-void DropChunks(const T* x, T* out, int64_t size, const DropoutDraw& draw, const DropoutFactor& factor, int64_t begin,
-                int64_t end) {
+void DropChunks(const T* x, T* out, int64_t size, int64_t first, const DropoutDraw& draw, const DropoutFactor& factor,
+                int64_t begin, int64_t end) {
   PhiloxLanes<kLanes> words;
   uint32_t random[kChunk];
   for (int64_t chunk = begin; chunk < end; ++chunk) {
-    const int64_t first = chunk * kChunk, n = std::min(kChunk, size - first);
-    DrawBlocks(draw, first / 4, &words);
+    const int64_t start = chunk * kChunk - first % 4;  // of the row
+    DrawBlocks(draw, first / 4 + chunk * kLanes, &words);
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int word = 0; word < 4; ++word) random[4 * lane + word] = words.word[word][lane];
     }
-    for (int64_t i = 0; i < n; ++i) {
-      out[first + i] = static_cast<T>(static_cast<float>(x[first + i]) * factor.Of(random[i]));
+    for (int64_t i = std::max<int64_t>(0, start); i < std::min(size, start + kChunk); ++i) {
+      out[i] = static_cast<T>(static_cast<float>(x[i]) * factor.Of(random[i - start]));
     }
   }
 }
 
 template <class T>
-void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p, const at::Tensor& out) {
-  const int64_t batch = x.size(0), size = batch == 0 ? 0 : x.numel() / batch, chunks = (size + kChunk - 1) / kChunk;
+void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p, int64_t first,
+         const at::Tensor& out) {
+  const int64_t batch = x.size(0), size = batch == 0 ? 0 : x.numel() / batch, chunks = (first % 4 + size + kChunk - 1) / kChunk;
   const int64_t* seed_and_step = rng.const_data_ptr<int64_t>();
   const DropoutFactor factor = FactorOf(p);
   for (int64_t row = 0; row < batch; ++row) {
     const DropoutDraw draw = DrawOf(seed_and_step[0], seed_and_step[1], samples.const_data_ptr<int64_t>()[row], site);
     at::parallel_for(0, chunks, kGrain / kChunk, [&](int64_t begin, int64_t end) {
-      DropChunks(x.const_data_ptr<T>() + row * size, out.mutable_data_ptr<T>() + row * size, size, draw, factor, begin, end);
+      DropChunks(x.const_data_ptr<T>() + row * size, out.mutable_data_ptr<T>() + row * size, size, first, draw, factor, begin,
+                 end);
     });
   }
 }
 
-at::Tensor DropoutMeta(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p) {
-  CheckDropoutArguments(x, rng, samples, site, p);
+at::Tensor DropoutMeta(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
+                       int64_t first) {
+  CheckDropoutArguments(x, rng, samples, site, p, first);
   return at::empty_like(x);
 }
 
-at::Tensor DropoutCpu(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p) {
-  at::Tensor out = DropoutMeta(x, rng, samples, site, p);
+at::Tensor DropoutCpu(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
+                      int64_t first) {
+  at::Tensor out = DropoutMeta(x, rng, samples, site, p, first);
   if (x.scalar_type() == at::kFloat) {
-    Run<float>(x, rng, samples, site, p, out);
+    Run<float>(x, rng, samples, site, p, first, out);
   } else {
-    Run<at::BFloat16>(x, rng, samples, site, p, out);
+    Run<at::BFloat16>(x, rng, samples, site, p, first, out);
   }
   return out;
 }

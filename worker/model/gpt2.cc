@@ -28,8 +28,13 @@ double ResidualStd(const v1::Model& config) {
   return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
 }
 
+// x is this rank's part of each sample, so its positions in the sample follow from its size.
+at::Tensor Drop(const at::Tensor& x, const StepContext& context, int64_t site, double p) {
+  const int64_t size = x.size(0) == 0 ? 0 : x.numel() / x.size(0);
+  return DropoutFunction(x, context.rng, context.samples, site, p, context.part * size);
+}
 at::Tensor MaybeDrop(const at::Tensor& x, const StepContext& context, int64_t site, double p) {
-  return context.training && p > 0 ? DropoutFunction(x, context.rng, context.samples, site, p) : x;
+  return context.training && p > 0 ? Drop(x, context, site, p) : x;
 }
 
 class Gpt2Embedding : public Module {
@@ -44,9 +49,10 @@ class Gpt2Embedding : public Module {
 
  protected:
   at::Tensor Forward(const at::Tensor& input) override {
-    const int64_t first = context_->first_position, seq = input.size(1);
+    const at::Tensor tokens = (*wte_)(input);
+    const int64_t seq = tokens.size(1), first = context_->first_position + context_->part * seq;
     const at::Tensor positions = first == 0 ? at::arange(seq, input.options()) : at::arange(first, first + seq, input.options());
-    return MaybeDrop(at::add((*wte_)(input), (*wpe_)(positions)), *context_, 0, dropout_);
+    return MaybeDrop(at::add(tokens, (*wpe_)(positions)), *context_, 0, dropout_);
   }
 
  private:
@@ -98,7 +104,7 @@ class Gpt2Attention : public SelfAttention {
     const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, seq, head_dim()}); };
     const at::Tensor scores = at::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1.0, scale);
     const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({batch, heads, seq, seq});
-    const at::Tensor kept = DropoutFunction(probabilities, context_->rng, context_->samples, site_, attention_dropout_);
+    const at::Tensor kept = Drop(probabilities, *context_, site_, attention_dropout_);
     return at::bmm(kept.view({batch * heads, seq, seq}), flat(v)).view({batch, heads, seq, head_dim()});
   }
 

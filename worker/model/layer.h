@@ -18,6 +18,9 @@ struct StepContext {
   at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
   bool training = true;
   int64_t first_position = 0;  // of the tokens that are given, in their sequence
+  // Which of equal consecutive parts of each sample this rank has, of its tokens between the blocks and of the heads in
+  // attention.
+  int64_t part = 0;
   // What layers add to the loss beside what they pass on, fp32 [] each. Whoever runs the forward takes them and begins the
   // backward at them too; they are no part of the loss that is told.
   std::vector<at::Tensor> auxiliary_losses;

@@ -108,7 +108,7 @@ Linear::Linear(int64_t in, int64_t out, bool bias, InitRule init) : weight_(AddP
   if (bias) bias_ = AddParameter("bias", {out}, {InitRule::Kind::kZeros});
 }
 at::Tensor Linear::Forward(const at::Tensor& input) {
-  return LinearFunction(input, weight_->value, bias_ ? bias_->value : at::Tensor());
+  return LinearFunction(input, weight_->value, bias_ != nullptr && adds_bias_ ? bias_->value : at::Tensor());
 }
 
 RmsNorm::RmsNorm(int64_t dim, double eps) : weight_(AddParameter("weight", {dim}, {InitRule::Kind::kOnes})), eps_(eps) {}

@@ -38,6 +38,8 @@ class Linear : public Module {
   Parameter* weight() const { return weight_; }
   Parameter* bias() const { return bias_; }  // null if there is none
   bool tied() const { return tied_; }
+  // Forward does not add the bias: whoever cuts the weight by its inputs adds it once, to the sum of the parts.
+  void LeaveBiasOut() { adds_bias_ = false; }
 
  protected:
   at::Tensor Forward(const at::Tensor& input) override;
@@ -45,7 +47,7 @@ class Linear : public Module {
  private:
   Parameter* weight_;
   Parameter* bias_ = nullptr;
-  bool tied_ = false;
+  bool tied_ = false, adds_bias_ = true;
 };
 
 // x / sqrt(mean(x^2) + eps) * weight over the last dimension, in fp32 inside (operator lego::rms_norm).

@@ -66,29 +66,36 @@ struct AttentionAutograd : torch::autograd::Function<AttentionAutograd> {
   }
 };
 
-at::Tensor CallDropout(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p) {
+at::Tensor CallDropout(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
+                       int64_t first) {
   static const auto op =
-      FindOperator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double)>("lego::dropout");
+      FindOperator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double, int64_t)>(
+          "lego::dropout");
   at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(x.contiguous(), rng, samples, site, p);
+  return op.call(x.contiguous(), rng, samples, site, p, first);
 }
 
 // Nothing of x is saved: the mask is drawn again.
 struct DropoutAutograd : torch::autograd::Function<DropoutAutograd> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples,
-                            int64_t site, double p) {
+                            int64_t site, double p, int64_t first) {
     context->saved_data["rng"] = rng;
     context->saved_data["samples"] = samples;
     context->saved_data["site"] = site;
     context->saved_data["p"] = p;
-    return CallDropout(x, rng, samples, site, p);
+    context->saved_data["first"] = first;
+    return CallDropout(x, rng, samples, site, p, first);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     auto& saved = context->saved_data;
-    return {
-        CallDropout(grads[0], saved["rng"].toTensor(), saved["samples"].toTensor(), saved["site"].toInt(), saved["p"].toDouble()),
-        at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {CallDropout(grads[0], saved["rng"].toTensor(), saved["samples"].toTensor(), saved["site"].toInt(),
+                        saved["p"].toDouble(), saved["first"].toInt()),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor()};
   }
 };
 
@@ -102,8 +109,9 @@ at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at:
   return AttentionAutograd::apply(q, k, v, causal, scale);
 }
 
-at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p) {
-  return DropoutAutograd::apply(x, rng, samples, site, p);
+at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
+                           int64_t first) {
+  return DropoutAutograd::apply(x, rng, samples, site, p, first);
 }
 
 }  // namespace legoai::model
@@ -115,7 +123,7 @@ TORCH_LIBRARY_FRAGMENT(lego, m) {
   m.def(
       "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale) -> "
       "(Tensor grad_q, Tensor grad_k, Tensor grad_v)");
-  m.def("dropout(Tensor x, Tensor rng, Tensor samples, int site, float p) -> Tensor");
+  m.def("dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(lego, Autograd, m) {

@@ -140,7 +140,7 @@ TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
     at::Tensor x = Random({2, 5, 12}, dtype), w = Random({12}, dtype);
     CompareMeta("lego::rms_norm", {x, w, 1e-5});
     CompareMeta("lego::rms_norm_backward", {x, x, w, Random({2, 5})});
-    CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5});
+    CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5, 0});
     at::Tensor q = Random({2, 7, 4, 8}, dtype).transpose(1, 2), k = Random({2, 7, 2, 8}, dtype).transpose(1, 2);
     CompareMeta("lego::attention", {q, k, k, true, 0.3});
     auto forward = Call("lego::attention", {q, k, k, true, 0.3});
@@ -172,6 +172,13 @@ TEST_F(OpsTest, DropoutIsAFunctionOfSamplePositionAndSite) {
   // Split into microbatches, and in another order.
   EXPECT_TRUE(at::equal(DropoutFunction(x.narrow(0, 1, 2), rng, samples.narrow(0, 1, 2), 2, 0.5), whole.narrow(0, 1, 2)));
   EXPECT_TRUE(at::equal(DropoutFunction(x.flip(0), rng, samples.flip(0), 2, 0.5), whole.flip(0)));
+  // In consecutive parts of each sample.
+  const at::Tensor rows = x.view({4, 31 * 7});
+  for (const auto& [first, size] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {1, 64}, {6, 70}, {63, 154}, {216, 1}}) {
+    EXPECT_TRUE(at::equal(DropoutFunction(rows.narrow(1, first, size), rng, samples, 2, 0.5, first),
+                          whole.view({4, 31 * 7}).narrow(1, first, size)))
+        << first << " " << size;
+  }
   // Whatever else changes, the mask does: seed, step, sample, sample's high bits, site.
   auto differs = [&](at::Tensor r, at::Tensor s, int64_t site) { return !at::equal(DropoutFunction(x, r, s, site, 0.5), whole); };
   EXPECT_TRUE(differs(Longs({6, 9}), samples, 2));
@@ -194,16 +201,19 @@ template <class T>
 void ExpectDropoutOfAGpusThreads(at::ScalarType dtype) {
   const at::Tensor x = Random({3, 37, 11}, dtype), rng = Longs({5, 9}), samples = Longs({7, (int64_t{3} << 32) + 1, 9});
   at::Tensor out = at::empty_like(x);
-  const DropoutCall<T> call{x.const_data_ptr<T>(),
-                            out.mutable_data_ptr<T>(),
-                            rng.const_data_ptr<int64_t>(),
-                            samples.const_data_ptr<int64_t>(),
-                            3,
-                            37 * 11,
-                            6,
-                            FactorOf(0.3)};
-  for (int64_t block = 0; block < call.Blocks(); ++block) DropBlock(call, block);
-  EXPECT_TRUE(at::equal(out, DropoutFunction(x, rng, samples, 6, 0.3))) << dtype;
+  DropoutCall<T> call{x.const_data_ptr<T>(),
+                      out.mutable_data_ptr<T>(),
+                      rng.const_data_ptr<int64_t>(),
+                      samples.const_data_ptr<int64_t>(),
+                      3,
+                      37 * 11,
+                      6,
+                      FactorOf(0.3)};
+  for (const int64_t first : {0, 3, 64, 1001}) {
+    call.first = first;
+    for (int64_t block = 0; block < call.Blocks(); ++block) DropBlock(call, block);
+    EXPECT_TRUE(at::equal(out, DropoutFunction(x, rng, samples, 6, 0.3, first))) << dtype << " " << first;
+  }
 }
 
 // What each thread of the CUDA kernel computes, run here: the same bits.

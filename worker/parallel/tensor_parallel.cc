@@ -1,5 +1,6 @@
 #include "worker/parallel/tensor_parallel.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/masked_fill.h>
 
 #include <string>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "worker/comm/runtime.h"
+#include "worker/model/layers.h"
 #include "worker/parallel/sequence_parallel.h"
 
 namespace legoai::parallel {
@@ -26,9 +28,11 @@ struct WeightRule {
 };
 // How a family's layers are parallelized.
 struct Plan {
+  const char* embedding_table;      // path in the embedding
+  const char* embedding_positions;  // learned ones work on this rank's tokens; null: none
   std::vector<WeightRule> block_weights;
   std::vector<const char*> block_norms;    // work on this rank's tokens
-  std::vector<const char*> block_regions;  // work on all tokens, and end in a partial sum
+  std::vector<const char*> block_regions;  // work on all tokens until their row-wise product, which ends in a partial sum
   const char* head_norm;
   const char* head_logits;
 };
@@ -36,6 +40,8 @@ struct Plan {
 // Null for a family without a plan.
 const Plan* PlanOf(v1::Architecture architecture) {
   static const Plan* const kLlama = new Plan{
+      .embedding_table = "",
+      .embedding_positions = nullptr,
       .block_weights = {{"self_attn.q_proj", kColumnWise},
                         {"self_attn.k_proj", kColumnWise},
                         {"self_attn.v_proj", kColumnWise},
@@ -48,7 +54,25 @@ const Plan* PlanOf(v1::Architecture architecture) {
       .head_norm = "norm",
       .head_logits = "lm_head",
   };
-  return architecture == v1::LLAMA ? kLlama : nullptr;
+  static const Plan* const kGpt2 = new Plan{
+      .embedding_table = "wte",
+      .embedding_positions = "wpe",
+      .block_weights = {{"attn.q_proj", kColumnWise},
+                        {"attn.k_proj", kColumnWise},
+                        {"attn.v_proj", kColumnWise},
+                        {"attn.c_proj", kRowWise},
+                        {"mlp.c_fc", kColumnWise},
+                        {"mlp.c_proj", kRowWise}},
+      .block_norms = {"ln_1", "ln_2"},
+      .block_regions = {"attn", "mlp"},
+      .head_norm = "norm",
+      .head_logits = "lm_head",
+  };
+  switch (architecture) {
+    case v1::LLAMA: return kLlama;
+    case v1::GPT2: return kGpt2;
+    default: return nullptr;
+  }
 }
 
 // This rank's place.
@@ -56,15 +80,35 @@ struct Place {
   int64_t group, size, index;
 };
 
-void CutWeight(Module* module, int64_t dim, const Place& place) {
-  model::Parameter* weight = module->parameter("weight");
-  if (weight == nullptr) return;  // tied: its owner cuts it, along the same dimension
-  Cut(&weight->spec, dim, place.size, place.index, mesh::Dim::kTp);
-  weight->local_shape = weight->spec.sizes;
+void CutParameter(model::Parameter* parameter, int64_t dim, const Place& place) {
+  Cut(&parameter->spec, dim, place.size, place.index, mesh::Dim::kTp);
+  parameter->local_shape = parameter->spec.sizes;
 }
 
-void SumGradientsOverTokens(Module* norm) {
-  for (model::Parameter* parameter : norm->Parameters()) parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp);
+// A bias of what is cut by columns is cut with them.
+void CutWeight(Module* module, int64_t dim, const Place& place) {
+  model::Parameter* const weight = module->parameter("weight");
+  if (weight != nullptr) CutParameter(weight, dim, place);  // null: tied; its owner cuts it, along the same dimension
+  model::Parameter* const bias = module->parameter("bias");
+  if (bias != nullptr && dim == kColumnWise) CutParameter(bias, 0, place);
+}
+
+void SumGradientOverTokens(model::Parameter* parameter) { parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp); }
+void SumGradientsOverTokens(Module* module) {
+  for (model::Parameter* parameter : module->Parameters()) SumGradientOverTokens(parameter);
+}
+
+// The product's parts are summed, each rank keeps its tokens, and adds the bias to them.
+void ReduceAfter(Module* product, const Place& place) {
+  model::Parameter* const bias = product->parameter("bias");
+  if (bias != nullptr) {
+    static_cast<model::Linear*>(product)->LeaveBiasOut();
+    SumGradientOverTokens(bias);
+  }
+  product->Intercept([bias, group = place.group](const Tensor& input, const ForwardFunction& next) {
+    const Tensor sum = ReduceScatterSequence(next(input), group);
+    return bias == nullptr ? sum : at::add(sum, bias->value);
+  });
 }
 
 // tokens int64 [batch, seq] -> [batch, seq / tp, dim]. The layer has rows [first, first + rows) of the table.
@@ -74,22 +118,24 @@ Tensor LookUp(const Tensor& tokens, const ForwardFunction& next, int64_t first, 
   return ReduceScatterSequence(found.masked_fill_(elsewhere.unsqueeze(-1), 0), group);
 }
 
-void ApplyToEmbedding(Module* embedding, const Place& place) {
-  CutWeight(embedding, 0, place);
-  const ShardSpec& spec = embedding->parameter("weight")->spec;
-  embedding->Intercept(
-      [first = spec.offsets[0], rows = spec.sizes[0], group = place.group](const Tensor& tokens, const ForwardFunction& next) {
-        return LookUp(tokens, next, first, rows, group);
-      });
+void ApplyToEmbedding(Module* embedding, const Plan& plan, const Place& place) {
+  if (plan.embedding_positions != nullptr) SumGradientsOverTokens(embedding->Find(plan.embedding_positions));
+  Module* const table = *plan.embedding_table == '\0' ? embedding : embedding->Find(plan.embedding_table);
+  CutWeight(table, 0, place);
+  const ShardSpec& spec = table->parameter("weight")->spec;
+  table->Intercept([first = spec.offsets[0], rows = spec.sizes[0], group = place.group](
+                       const Tensor& tokens, const ForwardFunction& next) { return LookUp(tokens, next, first, rows, group); });
 }
 
 void ApplyToBlock(Module* block, const Plan& plan, const Place& place) {
-  for (const WeightRule& rule : plan.block_weights) CutWeight(block->Find(rule.module), rule.split, place);
+  for (const WeightRule& rule : plan.block_weights) {
+    CutWeight(block->Find(rule.module), rule.split, place);
+    if (rule.split == kRowWise) ReduceAfter(block->Find(rule.module), place);
+  }
   for (const char* norm : plan.block_norms) SumGradientsOverTokens(block->Find(norm));
   for (const char* region : plan.block_regions) {
-    block->Find(region)->Intercept([group = place.group](const Tensor& input, const ForwardFunction& next) {
-      return ReduceScatterSequence(next(GatherSequence(input, group)), group);
-    });
+    block->Find(region)->Intercept(
+        [group = place.group](const Tensor& input, const ForwardFunction& next) { return next(GatherSequence(input, group)); });
   }
 }
 
@@ -118,9 +164,10 @@ absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& 
                                    v1::Architecture_Name(config.architecture()), "; use degree 1"));
   }
   const bool gather_logits = recipe.parallelism().disable_loss_parallel();
+  model->context().part = place.index;
   for (model::Layer& layer : model->layers()) {
     switch (layer.kind) {
-      case model::Layer::Kind::kEmbedding: ApplyToEmbedding(layer.module.get(), place); break;
+      case model::Layer::Kind::kEmbedding: ApplyToEmbedding(layer.module.get(), *plan, place); break;
       case model::Layer::Kind::kBlock: ApplyToBlock(layer.module.get(), *plan, place); break;
       case model::Layer::Kind::kHead: ApplyToHead(layer.module.get(), *plan, gather_logits, place); break;
     }

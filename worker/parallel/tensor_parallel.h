@@ -2,9 +2,11 @@
 //
 // Which weight is cut how stands in plan tables here, by module path; a model knows nothing of it. With tp the size of the group
 // "tp", between blocks each rank has [batch, seq / tp, dim]; norms work on that, so their gradients are parts of a sum
-// (ShardSpec::gradient_partial_over). Attention and feed-forward gather the sequence when they begin, work on their heads or
-// columns, and reduce-scatter their partial sums when they end. The embedding is cut over the vocabulary: each rank looks up
-// the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel (loss_parallel.h), or gathers.
+// (ShardSpec::gradient_partial_over); so are those of learned positions and of biases that are added to sums of parts. Attention
+// and feed-forward gather the sequence when they begin, work on their heads or columns, and reduce-scatter the partial sums of
+// their last product; what comes after it, a bias or dropout, works on this rank's tokens. The embedding is cut over the
+// vocabulary: each rank looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel
+// (loss_parallel.h), or gathers.
 #pragma once
 
 #include "absl/status/status.h"
@@ -16,8 +18,8 @@ namespace legoai::parallel {
 // Cuts the specs and local shapes of the model's parameters, which have no memory yet, and adds the interceptors; group, size
 // and rank are those of "tp" in the current comm::Runtime. Does nothing if its size is 1. `model` may have lost layers to other
 // pipeline stages. To be applied before checkpointing and data parallelism, once, with a recipe that a ResolvedRecipe was made
-// of: that the degree divides heads, vocabulary and sequence is checked there. Errors: InvalidArgument naming the field for an
-// architecture without a plan.
+// of: that the degree divides heads and sequence is checked there. Errors: InvalidArgument naming the field for an architecture
+// without a plan.
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe);
 
 // Where `index`'s columns of the logits begin under loss parallel.
