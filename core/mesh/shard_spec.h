@@ -21,6 +21,9 @@ struct ShardSpec {
   // Dimensions over which each rank computes only a part of the gradient, to be summed before data-parallel reduction (kTp for
   // norms under sequence parallelism).
   std::vector<mesh::Dim> gradient_partial_over;
+  // So many neighbouring ranks of kTp hold the same part, each with a part of its gradient: key-value heads of which there are
+  // fewer than ranks. The first of them counts.
+  int64_t copies_over_tp = 1;
 
   int64_t Elements() const;  // of this rank's part
   int64_t GlobalElements() const;

@@ -49,19 +49,22 @@ Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size) {
 // Loss parallel takes parts of the vocabulary that differ in size; whole logits are gathered from equal ones.
 bool CutsVocabularyEvenly(const Candidate& c) { return c.recipe.parallelism().disable_loss_parallel(); }
 
+// Ranks have whole key-value heads each, or several have the same one.
+bool SharesKvHeads(int64_t kv_heads, int64_t tp) { return kv_heads % tp == 0 || tp % kv_heads == 0; }
 bool EachRankHasTokens(int64_t vocab, int64_t tp) { return (vocab + tp - 1) / tp * (tp - 1) < vocab; }
 
 // The tensor parallel degrees that the model and the sequence allow, ascending: they divide all that is cut.
 std::vector<int64_t> DegreesOfModel(const Candidate& c) {
   constexpr int64_t kMostRanks = 1 << 16;
   int64_t common = c.layout.seq_len;
-  for (const int64_t number : {c.model.num_attention_heads(), c.model.num_key_value_heads(), c.model.intermediate_size()}) {
+  for (const int64_t number : {c.model.num_attention_heads(), c.model.intermediate_size()}) {
     common = std::gcd(common, number);
   }
   if (CutsVocabularyEvenly(c)) common = std::gcd(common, c.model.vocab_size());
   std::vector<int64_t> degrees;
   for (int64_t d = 1; d <= std::min(common, kMostRanks); ++d) {
-    if (common % d == 0 && EachRankHasTokens(c.model.vocab_size(), d)) degrees.push_back(d);
+    const bool fits = SharesKvHeads(c.model.num_key_value_heads(), d) && EachRankHasTokens(c.model.vocab_size(), d);
+    if (common % d == 0 && fits) degrees.push_back(d);
   }
   return degrees;
 }
@@ -105,7 +108,12 @@ Broken TpDivides(const Candidate& c, int64_t number, const char* what) {
   return Fault(kTp, c.layout.mesh.tp, absl::StrCat("must divide the model's ", number, " ", what, ": ", OfferTp(c)));
 }
 Broken TpDividesHeads(const Candidate& c) { return TpDivides(c, c.model.num_attention_heads(), "attention heads"); }
-Broken TpDividesKvHeads(const Candidate& c) { return TpDivides(c, c.model.num_key_value_heads(), "key-value heads"); }
+Broken TpDividesKvHeads(const Candidate& c) {
+  const int64_t kv_heads = c.model.num_key_value_heads(), tp = c.layout.mesh.tp;
+  if (SharesKvHeads(kv_heads, tp)) return {};
+  return Fault(kTp, tp,
+               absl::StrCat("must divide the model's ", kv_heads, " key-value heads, or be a multiple of them: ", OfferTp(c)));
+}
 Broken TpDividesIntermediate(const Candidate& c) {
   return TpDivides(c, c.model.intermediate_size(), "feed-forward channels (intermediate_size)");
 }

@@ -77,6 +77,7 @@ TEST(FirstViolation, TpDividesHeads) {
 
 TEST(FirstViolation, TpDividesKvHeads) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 4, 1), SmallLlama(), 4), "tp_divides_kv_heads: parallelism.tensor_parallel_degree = 4");
+  EXPECT_EQ(Verdict(Degrees(1, 1, 12, 1), SmallLlama(), 12), "legal") << "two ranks share each of the six";
   const auto violation = BrokenRule(Degrees(1, 1, 4, 1), SmallLlama(), 4);
   EXPECT_EQ(violation->remedy,
             "must divide the model's 6 key-value heads: use one of 1, 2, with other degrees, batches or ranks");

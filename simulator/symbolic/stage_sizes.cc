@@ -21,20 +21,18 @@ constexpr int kNoCut = -1;
 class UnitCounter {
  public:
   UnitCounter(const mesh::Mesh& mesh, int64_t rank) : mesh_(mesh), rank_(rank) {}
-  void Add(std::initializer_list<int64_t> shape, int tp_dim = kNoCut) {
+  // `parts`: there are no more; ranks of tensor parallelism share them.
+  void Add(std::initializer_list<int64_t> shape, int tp_dim = kNoCut, int64_t parts = INT64_MAX) {
     parallel::ShardSpec spec = parallel::Unsharded("", shape);
-    if (tp_dim != kNoCut) Cut(&spec, tp_dim, Dim::kTp);
+    const int64_t copies = std::max<int64_t>(1, mesh_.tp / parts);
+    if (tp_dim != kNoCut) parallel::Cut(&spec, tp_dim, mesh_.tp / copies, mesh_.IndexOf(Dim::kTp, rank_) / copies, Dim::kTp);
     unit_.gathered += spec.Elements();
-    Cut(&spec, 0, Dim::kDpShard);
+    parallel::Cut(&spec, 0, mesh_.dp_shard, mesh_.IndexOf(Dim::kDpShard, rank_), Dim::kDpShard);
     unit_.held += spec.Elements();
   }
   UnitElements Take() const { return unit_; }
 
  private:
-  void Cut(parallel::ShardSpec* spec, int64_t tensor_dim, Dim dim) const {
-    parallel::Cut(spec, tensor_dim, mesh_.Size(dim), mesh_.IndexOf(dim, rank_), dim);
-  }
-
   const mesh::Mesh& mesh_;
   int64_t rank_;
   UnitElements unit_;
@@ -44,7 +42,7 @@ UnitElements LlamaBlock(const v1::Model& m, UnitCounter unit) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim(), kv = m.num_key_value_heads() * m.head_dim();
   for (int norm = 0; norm < 2; ++norm) unit.Add({h});
   unit.Add({q, h}, 0);
-  for (int projection = 0; projection < 2; ++projection) unit.Add({kv, h}, 0);
+  for (int projection = 0; projection < 2; ++projection) unit.Add({kv, h}, 0, m.num_key_value_heads());
   unit.Add({h, q}, 1);
   for (int projection = 0; projection < 2; ++projection) unit.Add({m.intermediate_size(), h}, 0);
   unit.Add({h, m.intermediate_size()}, 1);
@@ -80,7 +78,7 @@ UnitElements Head(const v1::Model& m, UnitCounter unit) {
 // output and lse; silu, the product and the down projection four tensors of the inner width.
 int64_t LlamaSaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim() / tp;
-  const int64_t kv = m.num_key_value_heads() * m.head_dim() / tp, inner = m.intermediate_size() / tp;
+  const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim(), inner = m.intermediate_size() / tp;
   const int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 2 * q + 2 * kv + 4 * inner);
   return s.param_bytes * elements + 4 * (2 * s.local_tokens + s.tokens * m.num_attention_heads() / tp);
 }

@@ -166,6 +166,15 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
 }
 
+// Two key-value heads on four ranks.
+void AddSharedKeyValueHeads(std::vector<Case>* cases) {
+  v1::Model model = TinyLlama();
+  model.set_intermediate_size(56);
+  cases->push_back(Make({.name = "tp4_kv2", .tp = 4}, model));
+  cases->push_back(Checkpointed(cases->back()));
+  cases->push_back(Make({.name = "fsdp2_tp4_kv2", .shard = 2, .tp = 4}, model));
+}
+
 // With dropout, and 61 tokens of vocabulary, which no degree divides.
 void AddTensorParallelOfGpt2(std::vector<Case>* cases) {
   for (const Layout& layout : {Layout{.name = "gpt2_tp2", .tp = 2}, Layout{.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}}) {
@@ -214,6 +223,7 @@ std::vector<Case> ParityCases() {
   }
   AddPipelinesOfSeveralChunks(&cases);
   AddTensorParallelOfGpt2(&cases);
+  AddSharedKeyValueHeads(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

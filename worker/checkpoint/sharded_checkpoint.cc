@@ -34,6 +34,7 @@ bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
   for (const mesh::Dim dim : {mesh::Dim::kDpReplicate, mesh::Dim::kDpShard, mesh::Dim::kTp}) {
     if (!part.spec.IsShardedOver(dim) && runtime.GroupRank(runtime.GroupId(dim)) != 0) return false;
   }
+  if (runtime.GroupRank(runtime.GroupId(mesh::Dim::kTp)) % part.spec.copies_over_tp != 0) return false;
   return !part.on_all_stages || runtime.GroupRank(runtime.GroupId(mesh::Dim::kPp)) == 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -177,6 +178,19 @@ void FsdpUnit::KeepGradients() {
   }
 }
 
+// The sum over neighbouring ranks of "tp" that hold copies of one part. Zeros stand for the other parts, so that no group of its
+// own is needed; a sum with them is exact.
+Tensor SumOverCopies(const Tensor& gradient, int64_t copies, c10::ScalarType dtype) {
+  const comm::Runtime& runtime = comm::CurrentRuntime();
+  const int64_t group = runtime.GroupId(mesh::Dim::kTp), part = runtime.GroupRank(group) / copies;
+  std::vector<int64_t> sizes = gradient.sizes().vec();
+  sizes.insert(sizes.begin(), runtime.GroupSize(group) / copies);
+  const Tensor parts = at::zeros(sizes, gradient.options().dtype(dtype));
+  parts.select(0, part).copy_(gradient);
+  comm::AllReduce(parts, group);
+  return parts.select(0, part).clone();
+}
+
 // The gradient of all microbatches since the last reduction, whole over the groups it was partial over.
 Tensor FsdpUnit::TakeGradient(size_t i) {
   model::Parameter& p = *parameters_[i];
@@ -189,6 +203,7 @@ Tensor FsdpUnit::TakeGradient(size_t i) {
     gradient = gradient.to(precision_.reduce).contiguous();
     comm::AllReduce(gradient, comm::CurrentRuntime().GroupId(dim));
   }
+  if (p.spec.copies_over_tp > 1) gradient = SumOverCopies(gradient, p.spec.copies_over_tp, precision_.reduce);
   return gradient;
 }
 

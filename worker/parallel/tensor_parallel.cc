@@ -3,6 +3,8 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/masked_fill.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,7 @@ enum Split : int64_t { kColumnWise = 0, kRowWise = 1 };
 struct WeightRule {
   const char* module;  // path in the layer; "" is the layer itself
   Split split;
+  bool by_kv_heads = false;  // there are no more parts than key-value heads
 };
 // How a family's layers are parallelized.
 struct Plan {
@@ -43,8 +46,8 @@ const Plan* PlanOf(v1::Architecture architecture) {
       .embedding_table = "",
       .embedding_positions = nullptr,
       .block_weights = {{"self_attn.q_proj", kColumnWise},
-                        {"self_attn.k_proj", kColumnWise},
-                        {"self_attn.v_proj", kColumnWise},
+                        {"self_attn.k_proj", kColumnWise, /*by_kv_heads=*/true},
+                        {"self_attn.v_proj", kColumnWise, /*by_kv_heads=*/true},
                         {"self_attn.o_proj", kRowWise},
                         {"mlp.gate_proj", kColumnWise},
                         {"mlp.up_proj", kColumnWise},
@@ -58,8 +61,8 @@ const Plan* PlanOf(v1::Architecture architecture) {
       .embedding_table = "wte",
       .embedding_positions = "wpe",
       .block_weights = {{"attn.q_proj", kColumnWise},
-                        {"attn.k_proj", kColumnWise},
-                        {"attn.v_proj", kColumnWise},
+                        {"attn.k_proj", kColumnWise, /*by_kv_heads=*/true},
+                        {"attn.v_proj", kColumnWise, /*by_kv_heads=*/true},
                         {"attn.c_proj", kRowWise},
                         {"mlp.c_fc", kColumnWise},
                         {"mlp.c_proj", kRowWise}},
@@ -80,17 +83,20 @@ struct Place {
   int64_t group, size, index;
 };
 
-void CutParameter(model::Parameter* parameter, int64_t dim, const Place& place) {
-  Cut(&parameter->spec, dim, place.size, place.index, mesh::Dim::kTp);
+// With more ranks than parts, neighbouring ranks have copies of one part.
+void CutParameter(model::Parameter* parameter, int64_t dim, const Place& place, int64_t parts) {
+  const int64_t copies = std::max<int64_t>(1, place.size / parts);
+  Cut(&parameter->spec, dim, place.size / copies, place.index / copies, mesh::Dim::kTp);
+  parameter->spec.copies_over_tp = copies;
   parameter->local_shape = parameter->spec.sizes;
 }
 
-// A bias of what is cut by columns is cut with them.
-void CutWeight(Module* module, int64_t dim, const Place& place) {
+// A bias of what is cut by columns is cut with them. `parts`: there are no more.
+void CutWeight(Module* module, int64_t dim, const Place& place, int64_t parts = std::numeric_limits<int64_t>::max()) {
   model::Parameter* const weight = module->parameter("weight");
-  if (weight != nullptr) CutParameter(weight, dim, place);  // null: tied; its owner cuts it, along the same dimension
+  if (weight != nullptr) CutParameter(weight, dim, place, parts);  // null: tied; its owner cuts it, along the same dimension
   model::Parameter* const bias = module->parameter("bias");
-  if (bias != nullptr && dim == kColumnWise) CutParameter(bias, 0, place);
+  if (bias != nullptr && dim == kColumnWise) CutParameter(bias, 0, place, parts);
 }
 
 void SumGradientOverTokens(model::Parameter* parameter) { parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp); }
@@ -127,9 +133,9 @@ void ApplyToEmbedding(Module* embedding, const Plan& plan, const Place& place) {
                        const Tensor& tokens, const ForwardFunction& next) { return LookUp(tokens, next, first, rows, group); });
 }
 
-void ApplyToBlock(Module* block, const Plan& plan, const Place& place) {
+void ApplyToBlock(Module* block, const Plan& plan, int64_t kv_heads, const Place& place) {
   for (const WeightRule& rule : plan.block_weights) {
-    CutWeight(block->Find(rule.module), rule.split, place);
+    CutWeight(block->Find(rule.module), rule.split, place, rule.by_kv_heads ? kv_heads : std::numeric_limits<int64_t>::max());
     if (rule.split == kRowWise) ReduceAfter(block->Find(rule.module), place);
   }
   for (const char* norm : plan.block_norms) SumGradientsOverTokens(block->Find(norm));
@@ -168,7 +174,7 @@ absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& 
   for (model::Layer& layer : model->layers()) {
     switch (layer.kind) {
       case model::Layer::Kind::kEmbedding: ApplyToEmbedding(layer.module.get(), *plan, place); break;
-      case model::Layer::Kind::kBlock: ApplyToBlock(layer.module.get(), *plan, place); break;
+      case model::Layer::Kind::kBlock: ApplyToBlock(layer.module.get(), *plan, config.num_key_value_heads(), place); break;
       case model::Layer::Kind::kHead: ApplyToHead(layer.module.get(), *plan, gather_logits, place); break;
     }
   }

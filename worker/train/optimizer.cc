@@ -45,7 +45,8 @@ at::Tensor AdamW::GradientNorm(comm::Runtime& runtime) const {
   std::array<std::array<std::vector<at::Tensor>, 2>, 2> gradients;  // [cut by tp][cut by dp_shard]
   for (const auto& state : state_) {
     const auto& spec = state.parameter->spec;
-    if (spec.Elements() == 0) continue;
+    const bool is_copy = spec.copies_over_tp > 1 && runtime.GroupRank(runtime.GroupId(Dim::kTp)) % spec.copies_over_tp != 0;
+    if (spec.Elements() == 0 || is_copy) continue;
     gradients[spec.IsShardedOver(Dim::kTp)][spec.IsShardedOver(Dim::kDpShard)].push_back(state.parameter->grad);
   }
   const c10::Device device = state_.front().parameter->master.device();
