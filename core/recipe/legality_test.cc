@@ -80,9 +80,10 @@ TEST(FirstViolation, TpDividesKvHeads) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 12, 1), SmallLlama(), 12), "legal") << "two ranks share each of the six";
   const auto violation = BrokenRule(Degrees(1, 1, 4, 1), SmallLlama(), 4);
   EXPECT_EQ(violation->remedy,
-            "must divide the model's 6 key-value heads: use one of 1, 2, with other degrees, batches or ranks");
+            "must divide the model's 6 key-value heads, or be a multiple of them: use one of 1, 2, 3, 6, 12, with other degrees, "
+            "batches or ranks");
   EXPECT_EQ(BrokenRule(Degrees(1, -1, 4, 1), SmallLlama(), 4)->remedy,
-            "must divide the model's 6 key-value heads: use one of 1, 2");
+            "must divide the model's 6 key-value heads, or be a multiple of them: use one of 1, 2");
 }
 
 // The degrees that a remedy offers: "...: use one of 1, 2", and whether all else may stay as it is.
@@ -311,7 +312,7 @@ TEST(FirstViolation, AgreesWithADirectStatement) {
     for (int64_t shard = 1; shard <= world; ++shard) {
       if (r * shard * tp * pp != world || (s != -1 && s != shard)) continue;
       const bool tp_fits =
-          tp == 1 || (model.architecture() == v1::LLAMA && 6 % tp == 0 && 240 % tp == 0 && 256 % tp == 0 && seq % tp == 0);
+          12 % tp == 0 && (model.num_key_value_heads() % tp == 0 || tp % model.num_key_value_heads() == 0) && seq % tp == 0;
       const bool pp_fits = pp == 1 || (pp <= 6 && !model.tie_word_embeddings() && batch % micro == 0);
       const bool batch_fits = global == -1 || global % (r * shard * batch) == 0;
       const bool positions_fit = model.architecture() == v1::LLAMA || seq <= 64;

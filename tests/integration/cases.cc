@@ -162,6 +162,7 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   cases->push_back(Accumulated(Make({.name = "fsdp2_pp2_looped", .shard = 2, .pp = 2, .schedule = looped}, DeepLlama())));
   cases->push_back(Accumulated(Make(layouts[2], DeepLlama())));
   v1::Model gpt2 = UntiedGpt2();
+  gpt2.set_name("tiny-gpt2-untied-deep");
   gpt2.set_num_hidden_layers(6);
   cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
 }
@@ -169,6 +170,7 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
 // Two key-value heads on four ranks.
 void AddSharedKeyValueHeads(std::vector<Case>* cases) {
   v1::Model model = TinyLlama();
+  model.set_name("tiny-llama-56");
   model.set_intermediate_size(56);
   cases->push_back(Make({.name = "tp4_kv2", .tp = 4}, model));
   cases->push_back(Checkpointed(cases->back()));
@@ -184,6 +186,7 @@ void AddTensorParallelOfGpt2(std::vector<Case>* cases) {
   cases->push_back(Bf16(Make({.name = "gpt2_fsdp2_tp2", .shard = 2, .tp = 2}, TinyGpt2())));
   cases->push_back(Make({.name = "gpt2_untied_tp2_pp2", .tp = 2, .pp = 2}, UntiedGpt2()));
   v1::Model even = TinyGpt2();
+  even.set_name("tiny-gpt2-even");
   even.set_vocab_size(62);
   cases->push_back(Make({.name = "gpt2_tp2_gathered_loss", .tp = 2, .loss_parallel = false}, even));
 }
