@@ -200,7 +200,7 @@ TEST(Submission, JobsThatNoRecipeCanTrainAreRefused) {
 
 TEST(Submission, ConstraintsThatNoRecipeMeetsAreRefused) {
   const std::string first = "spec.planning.constraints[0]";
-  ExpectFault(Constrained({"parallelism.tensor_parallel_degree=3"}), first, "use one of 1, 2, with other");
+  ExpectFault(Constrained({"parallelism.tensor_parallel_degree=3"}), first, "use one of 1, 2, 4, with other");
   ExpectFault(Constrained({"parallelism.pipeline_parallel_degree=3"}), first, "2 layers");
   ExpectFault(Constrained({"parallelism.data_parallel_shard_degree=-1"}), first, "give a number");
   ExpectFault(Constrained({"activation_checkpoint.mode=selective"}), first, "not supported");
