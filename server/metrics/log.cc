@@ -53,7 +53,8 @@ std::string Line(LogLevel level, std::string_view message, const LogFields& fiel
   if (fields.epoch) line["epoch"] = *fields.epoch;
   if (!fields.worker.empty()) line["worker"] = fields.worker;
   for (const auto& [key, value] : extra) {
-    std::visit([&line, &key](const auto& v) { line[std::string(key)] = v; }, value);
+    Json& field = line[std::string(key)];  // clang 14 lets no lambda capture `key`
+    std::visit([&field](const auto& v) { field = v; }, value);
   }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
