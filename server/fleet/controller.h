@@ -146,7 +146,7 @@ class Controller : public Fleet {
 
   // controller_agents.cc: sessions.
   absl::Status CheckHello(const v1::Hello& hello) const;
-  absl::StatusOr<v1::Worker> NewFacts(const v1::Hello& hello) const;
+  absl::StatusOr<v1::Worker> NewFacts(const v1::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(facts_mutex_);
   std::vector<v1::LeaseId> Revoked(const std::string& worker, const std::string& instance,
                                    const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

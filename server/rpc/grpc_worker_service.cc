@@ -186,8 +186,10 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   Mutex mutex_;
   std::deque<v1::ToAgent> outgoing_ ABSL_GUARDED_BY(mutex_);  // the first one is being written
   std::deque<v1::FromAgent> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool scheduled_ ABSL_GUARDED_BY(mutex_) = false, cut_off_ ABSL_GUARDED_BY(mutex_) = false,
-                  finished_ ABSL_GUARDED_BY(mutex_) = false, done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool scheduled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {

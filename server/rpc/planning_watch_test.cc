@@ -35,7 +35,7 @@ class Watch {
         continue;
       }
       MutexLock lock(mutex_);
-      while (!woken_ && changed_.WaitUntil(lock, deadline)) {
+      while (news.ok() && !woken_ && changed_.WaitUntil(lock, deadline)) {
       }
       if (!news.ok() || !woken_) {
         ADD_FAILURE() << "the watch is not told of it";

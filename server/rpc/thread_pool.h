@@ -32,8 +32,8 @@ class ThreadPool {
   const size_t most_waiting_;
   Mutex mutex_;
   Condition arrived_;
-  std::multimap<Clock::time_point, std::function<void()>> waiting_
-      ABSL_GUARDED_BY(mutex_);  // by when it is due; what is due at once in its order
+  // By when it is due; what is due at once in its order.
+  std::multimap<Clock::time_point, std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

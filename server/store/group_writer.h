@@ -37,7 +37,7 @@ class GroupWriter {
     explicit Request(const Work& its_work) : work(its_work) {}
     const Work& work;
     absl::Status status;
-    bool done = false;
+    bool done = false;  // guarded by the writer's mutex_
     Condition answered;
   };
   using Group = std::vector<Request*>;

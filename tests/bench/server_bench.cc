@@ -159,8 +159,10 @@ class SimulatedAgent : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent
   Condition ended_;
   std::deque<v1::FromAgent> outgoing_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, Clock::time_point> sent_ ABSL_GUARDED_BY(mutex_);  // heartbeats without answer, by sequence
-  int64_t beats_ ABSL_GUARDED_BY(mutex_) = 0, facts_ ABSL_GUARDED_BY(mutex_) = 0,
-                 acknowledged_ ABSL_GUARDED_BY(mutex_) = 0, revoked_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t beats_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t facts_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t revoked_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<double> seconds_ ABSL_GUARDED_BY(mutex_);
   bool welcome_ ABSL_GUARDED_BY(mutex_) = false, done_ ABSL_GUARDED_BY(mutex_) = false;
   std::string error_ ABSL_GUARDED_BY(mutex_);

@@ -54,10 +54,12 @@ class TelemetryBuffer {
   std::map<int64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by number
   std::deque<int64_t> droppable_ ABSL_GUARDED_BY(mutex_);     // numbers, ascending; some may be gone
   int64_t droppable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0, given_ ABSL_GUARDED_BY(mutex_) = 0,
-                acknowledged_ ABSL_GUARDED_BY(mutex_) = 0, dropped_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t under_way_facts_ ABSL_GUARDED_BY(mutex_) = 0, under_way_bytes_
-                                                        ABSL_GUARDED_BY(mutex_) = 0;  // given and not acknowledged
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t under_way_facts_ ABSL_GUARDED_BY(mutex_) = 0;  // given and not acknowledged
+  int64_t under_way_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of those
 };
 
 }  // namespace legoai::agent
