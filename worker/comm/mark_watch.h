@@ -57,7 +57,7 @@ class MarkWatch {
   Condition changed_;
   std::map<int64_t, std::deque<Pending>> streams_ ABSL_GUARDED_BY(mutex_);  // with a mark pending
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // begins with the first mark
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);  // begins with the first mark; joined when nobody adds any more
 };
 
 }  // namespace legoai::comm
