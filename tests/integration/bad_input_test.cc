@@ -67,7 +67,7 @@ TEST_F(BadInput, UnknownKeysAndValuesOfARecipe) {
 
 TEST_F(BadInput, ImpossibleDegrees) {
   ExpectTrainRefuses({"--nproc=2", "--parallelism.tensor_parallel_degree=3"}, {"parallelism", "tensor_parallel_degree 3", "2"});
-  ExpectTrainRefuses({"--parallelism.tensor_parallel_degree=4"}, {"parallelism.tensor_parallel_degree = 4", "2 key-value heads"});
+  ExpectTrainRefuses({"--parallelism.tensor_parallel_degree=8"}, {"parallelism.tensor_parallel_degree = 8", "4 attention heads"});
   ExpectTrainRefuses({"--parallelism.pipeline_parallel_degree=3"}, {"parallelism.pipeline_parallel_degree = 3", "2 layers"});
   ExpectTrainRefuses({"--nproc=3"}, {"training.global_batch_size = 4"});
   ExpectTrainRefuses({"--nproc=0"}, {"--nproc = 0", "at least 1"});
