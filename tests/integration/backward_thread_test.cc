@@ -66,7 +66,8 @@ std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Case& test_case : ParityCases()) {
     for (const char* name :
-         {"fsdp2_ac", "gpt2_ddp2", "gpt2_fsdp2_ac", "fsdp2_bf16", "pp2_1f1b_ac", "tp2_ac", "fsdp2_accumulate2"}) {
+         {"fsdp2_ac", "gpt2_ddp2", "gpt2_fsdp2_ac", "fsdp2_bf16", "pp2_1f1b_ac", "tp2_ac", "fsdp2_accumulate2", "gpt2_tp2_ac",
+          "kv2_tp4_ac"}) {
       if (test_case.name == name) cases.push_back(test_case);
     }
   }
@@ -96,7 +97,7 @@ TEST_P(BackwardThreadTest, ABackwardOnAnotherThreadIsRecordedAlike) {
   });
 }
 
-TEST(BackwardThreadTest, HasAllItsCases) { EXPECT_EQ(Cases().size(), 7u); }
+TEST(BackwardThreadTest, HasAllItsCases) { EXPECT_EQ(Cases().size(), 9u); }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, BackwardThreadTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });

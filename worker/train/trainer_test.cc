@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/directory.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/rectangle.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/process/run_directory.h"
@@ -196,6 +197,55 @@ TEST_F(TrainerTest, GoesOnInAnyLayout) {
   const std::vector<float> a = Tensor("whole", 30, "model.layers.1.mlp.up_proj.weight", {32, 16});
   const std::vector<float> b = Tensor("pieces", 30, "model.layers.1.mlp.up_proj.weight", {32, 16});
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
+}
+
+// Two ranks hold each key-value head: the checkpoint has it once, in its place, and any layout goes on from it.
+TEST_F(TrainerTest, GoesOnFromKeyValueHeadsThatRanksShare) {
+  recipe().mutable_training()->set_steps(20);
+  recipe().mutable_checkpoint()->set_interval(2);
+  ASSERT_TRUE(Train("whole", 1).ok());
+  stop_at_ = 1;
+  recipe().mutable_parallelism()->set_tensor_parallel_degree(4);
+  const auto first = Train("pieces", 4);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->cause, v1::Exit::STOPPED);
+  SignalRank1(SIGTERM, first->step + 1);
+  recipe().mutable_parallelism()->set_tensor_parallel_degree(2);
+  const auto second = Train("pieces", 4);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->resumed_from, first->step);
+  callbacks_.metrics = nullptr;
+  recipe().mutable_parallelism()->set_tensor_parallel_degree(4);
+  const auto third = Train("pieces", 4);
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->resumed_from, second->step);
+  const auto whole = Losses("whole"), pieces = Losses("pieces");
+  ASSERT_EQ(pieces.size(), 20u);
+  for (const auto& [step, loss] : whole) EXPECT_NEAR(pieces.at(step), loss, 1e-4 * loss) << "step " << step;
+  const std::vector<float> a = Tensor("whole", 20, "model.layers.1.self_attn.k_proj.weight", {8, 16});
+  const std::vector<float> b = Tensor("pieces", 20, "model.layers.1.self_attn.k_proj.weight", {8, 16});
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
+}
+
+// A folder of GPT-2 read into shards and written from them has the same bytes: q, k and v are parted and joined again.
+TEST_F(TrainerTest, Gpt2GoesThroughTensorParallelToTheByte) {
+  v1::Model& model = request_.model;
+  model.set_architecture(v1::GPT2);
+  model.set_num_key_value_heads(model.num_attention_heads());
+  model.set_vocab_size(257);
+  model.set_tie_word_embeddings(true);
+  model.set_resid_pdrop(0.1);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  const auto trained = Train("trained", 1);
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  recipe().mutable_model()->set_initial_load_path(trained->hf_directory);
+  recipe().mutable_optimizer()->set_lr(1e-30);  // a step that leaves the weights as they are
+  recipe().mutable_training()->set_steps(1);
+  recipe().mutable_parallelism()->set_tensor_parallel_degree(2);
+  const auto through = Train("through", 2);
+  ASSERT_TRUE(through.ok()) << through.status();
+  const auto bytes = [](const std::string& folder) { return checkpoint::ReadFile(folder + "/model.safetensors").value(); };
+  EXPECT_EQ(bytes(through->hf_directory), bytes(trained->hf_directory));
 }
 
 TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
