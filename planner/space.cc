@@ -31,10 +31,11 @@ struct Order {
 std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   v1::Parallelism p = request.base().parallelism();
   const int64_t given = p.pipeline_parallel_layers_per_stage();
+  const bool is_cut = given > 0 || p.module_fqns_per_model_part_size() > 0;
   std::vector<Order> orders = {{v1::ONE_F_ONE_B, given}};
   if (ranks == 1) return orders;
   orders.push_back({v1::GPIPE, given});
-  if (given > 0) {
+  if (is_cut) {
     orders.insert(orders.end(), {{v1::INTERLEAVED_1F1B, given}, {v1::LOOPED_BFS, given}});
     return orders;
   }

@@ -1,11 +1,21 @@
 #include "core/recipe/chunks.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "core/schedule/schedule.h"
 
 namespace legoai::parallel {
 namespace {
+
+constexpr std::string_view kLayer = "layers.";
+
+int64_t LayersOfPart(const v1::ModelPart& part) {
+  return std::count_if(part.modules().begin(), part.modules().end(),
+                       [](const std::string& name) { return absl::StartsWith(name, kLayer); });
+}
 
 // The blocks that there would be if the first and the last chunk were as long as the others.
 int64_t EvenLayers(const v1::Parallelism& p, int64_t layers) {
@@ -15,15 +25,35 @@ int64_t EvenLayers(const v1::Parallelism& p, int64_t layers) {
 
 }  // namespace
 
+std::vector<std::string> ModuleNames(int64_t layers) {
+  std::vector<std::string> names = {"tok_embeddings"};
+  for (int64_t layer = 0; layer < layers; ++layer) names.push_back(absl::StrCat(kLayer, layer));
+  names.insert(names.end(), {"norm", "output"});
+  return names;
+}
+
+bool IsModuleName(const std::string& name) {
+  if (!absl::StartsWith(name, kLayer)) return name == "tok_embeddings" || name == "norm" || name == "output";
+  const std::string_view number = std::string_view(name).substr(kLayer.size());
+  const bool digits = !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits && (number == "0" || number[0] != '0');
+}
+
 int64_t ChunkCount(const v1::Parallelism& p, int64_t layers) {
   const int64_t ranks = p.pipeline_parallel_degree();
   if (ranks == 1) return 1;
+  if (p.module_fqns_per_model_part_size() > 0) return p.module_fqns_per_model_part_size();
   if (!p.has_pipeline_parallel_layers_per_stage()) return Loops(p.pipeline_parallel_schedule()) ? 2 * ranks : ranks;
   const int64_t each = p.pipeline_parallel_layers_per_stage();
   return (EvenLayers(p, layers) + each - 1) / each;
 }
 
 std::pair<int64_t, int64_t> LayersOfChunk(const v1::Parallelism& p, int64_t layers, int64_t chunk) {
+  if (p.pipeline_parallel_degree() > 1 && p.module_fqns_per_model_part_size() > 0) {
+    int64_t first = 0;
+    for (int64_t before = 0; before < chunk; ++before) first += LayersOfPart(p.module_fqns_per_model_part(before));
+    return {first, first + LayersOfPart(p.module_fqns_per_model_part(chunk))};
+  }
   const int64_t chunks = ChunkCount(p, layers), even = EvenLayers(p, layers);
   const int64_t each = even / chunks, more = even % chunks;
   const auto first = [&](int64_t c) {

@@ -1,18 +1,26 @@
 // How the chunks of a pipeline (core/schedule/schedule.h) share a model's blocks, by TorchTitan's keys: counts differ by one at
 // most, the first chunks get one more; then the first and the last chunk, which have the embedding and the head too, give up what
-// pipeline_parallel_first_stage_less_layers and ..._last_stage_less_layers say. Torch-free, pure functions; the recipe has its
-// defaults.
+// pipeline_parallel_first_stage_less_layers and ..._last_stage_less_layers say. Or module_fqns_per_model_part lists the modules
+// of each chunk. Torch-free, pure functions; the recipe has its defaults.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/legoai/v1/recipe.pb.h"
 
 namespace legoai::parallel {
 
-// One without a pipeline. As many as pipeline_parallel_layers_per_stage makes of `layers`, whatever the schedule says of it;
-// where it is not set, one a rank, or two of schedules that loop.
+// TorchTitan's names of a model's modules, in order: tok_embeddings, layers.0, ..., norm, output.
+std::vector<std::string> ModuleNames(int64_t layers);
+
+// Whether it is a name of ModuleNames() of some model.
+bool IsModuleName(const std::string& name);
+
+// One without a pipeline. As many as module_fqns_per_model_part lists, or as pipeline_parallel_layers_per_stage makes of
+// `layers`, whatever the schedule says of it; where neither is set, one a rank, or two of schedules that loop.
 int64_t ChunkCount(const v1::Parallelism& parallelism, int64_t layers);
 
 // The blocks [first, last) of a chunk; an empty or backward range where a chunk cannot have any.

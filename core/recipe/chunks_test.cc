@@ -51,6 +51,25 @@ TEST(Chunks, EndsGiveUpLayers) {
   EXPECT_EQ(llama.back(), 3);
 }
 
+TEST(Chunks, FollowTheModulesOfEachPart) {
+  v1::Parallelism p = Pipeline(2, v1::ONE_F_ONE_B);
+  for (const auto& names :
+       {std::vector<const char*>{"tok_embeddings", "layers.0", "layers.1", "layers.2"}, {"layers.3", "norm", "output"}}) {
+    v1::ModelPart& part = *p.add_module_fqns_per_model_part();
+    for (const char* name : names) part.add_modules(name);
+  }
+  EXPECT_EQ(Counts(p, 4), (Layers{3, 1}));
+  p.set_pipeline_parallel_degree(1);
+  EXPECT_EQ(Counts(p, 4), (Layers{4})) << "no pipeline, no parts";
+}
+
+TEST(Chunks, KnowTheNamesOfModules) {
+  EXPECT_EQ(ModuleNames(2), (std::vector<std::string>{"tok_embeddings", "layers.0", "layers.1", "norm", "output"}));
+  for (const std::string& name : ModuleNames(12)) EXPECT_TRUE(IsModuleName(name)) << name;
+  for (const char* name : {"", "layers", "layers.", "layers.-1", "layers.01", "layers.1.attention", "embedding", "Norm"})
+    EXPECT_FALSE(IsModuleName(name)) << name;
+}
+
 TEST(Chunks, SaysWhetherEachHasLayers) {
   EXPECT_TRUE(EveryChunkHasLayers(Pipeline(4, v1::ONE_F_ONE_B, 0, 1, 1), 6));
   EXPECT_FALSE(EveryChunkHasLayers(Pipeline(4, v1::ONE_F_ONE_B, 0, 2, 0), 6));

@@ -18,6 +18,7 @@ namespace {
 using Broken = std::optional<Violation>;
 
 constexpr char kTp[] = "parallelism.tensor_parallel_degree";
+constexpr char kParts[] = "parallelism.module_fqns_per_model_part";
 constexpr char kPp[] = "parallelism.pipeline_parallel_degree";
 
 Violation Fault(const char* field, int64_t value, std::string remedy) {
@@ -167,21 +168,87 @@ std::vector<int64_t> ValuesThatFit(const Candidate& c, SetKey set, int64_t from,
 
 std::string ScheduleText(const Candidate& c) { return EnumText(c.recipe.parallelism().pipeline_parallel_schedule()); }
 
+// Where the parts list the modules, they say all that the other keys would.
+bool ListsParts(const Candidate& c) {
+  return c.layout.mesh.pp > 1 && c.recipe.parallelism().module_fqns_per_model_part_size() > 0;
+}
+
+Broken PpPartsAloneCutTheModel(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  constexpr char kRemedy[] = "cannot go with module_fqns_per_model_part, which lists what each chunk has: leave one of them out";
+  if (!ListsParts(c)) return {};
+  if (p.has_pipeline_parallel_layers_per_stage())
+    return Fault("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(), kRemedy);
+  if (const int64_t less = p.pipeline_parallel_first_stage_less_layers(); less > 0)
+    return Fault("parallelism.pipeline_parallel_first_stage_less_layers", less, kRemedy);
+  if (const int64_t less = p.pipeline_parallel_last_stage_less_layers(); less > 0)
+    return Fault("parallelism.pipeline_parallel_last_stage_less_layers", less, kRemedy);
+  return {};
+}
+
+// "module_fqns_per_model_part[1][0]" as people write it.
+std::string PlaceInParts(int part, int module) { return absl::StrCat(kParts, "[", part, "][", module, "]"); }
+
+Broken PpPartsHoldTheModel(const Candidate& c) {
+  if (!ListsParts(c)) return {};
+  const auto& parts = c.recipe.parallelism().module_fqns_per_model_part();
+  const std::vector<std::string> names = ModuleNames(c.model.num_hidden_layers());
+  const std::string all = absl::StrCat("the parts list the modules of the model in their order, tok_embeddings, layers.0 to ",
+                                       names[names.size() - 3], ", norm and output, each once");
+  size_t next = 0;
+  for (int part = 0; part < parts.size(); ++part) {
+    for (int i = 0; i < parts[part].modules_size(); ++i, ++next) {
+      const std::string& name = parts[part].modules(i);
+      if (next == names.size()) return Violation{"", PlaceInParts(part, i), name, absl::StrCat("comes after output: ", all)};
+      if (name != names[next])
+        return Violation{"", PlaceInParts(part, i), name, absl::StrCat("must be ", names[next], ": ", all)};
+    }
+  }
+  if (next == names.size()) return {};
+  const std::string last = next == 0 ? "" : names[next - 1];
+  return Violation{"", kParts, last, absl::StrCat("is the last module, and ", names[next], " must follow: ", all)};
+}
+
+std::string ScheduleNeeds(const Candidate& c) {
+  return absl::StrCat(ScheduleText(c), " needs ",
+                      Loops(c.recipe.parallelism().pipeline_parallel_schedule()) ? "several chunks" : "one chunk",
+                      " on each of the ", c.layout.mesh.pp, " pipeline ranks");
+}
+
+Broken PpSchedulePlacesParts(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  const int64_t parts = p.module_fqns_per_model_part_size(), ranks = c.layout.mesh.pp;
+  if (!ListsParts(c) || SchedulePlaces(p, parts)) return {};
+  const int64_t near = Loops(p.pipeline_parallel_schedule()) ? std::max<int64_t>(2, (parts + ranks / 2) / ranks) * ranks : ranks;
+  return Violation{"", kParts, absl::StrCat(parts, parts == 1 ? " part" : " parts"),
+                   absl::StrCat("does not fit: ", ScheduleNeeds(c), ": list ", near, " parts")};
+}
+
 Broken PpSchedulePlacesChunks(const Candidate& c) {
   const v1::Parallelism& p = c.recipe.parallelism();
   const int64_t layers = c.model.num_hidden_layers(), chunks = ChunkCount(p, layers);
-  if (SchedulePlaces(p, chunks)) return {};
+  if (ListsParts(c) || SchedulePlaces(p, chunks)) return {};
   const std::vector<int64_t> fit = ValuesThatFit(c, &v1::Parallelism::set_pipeline_parallel_layers_per_stage, 1, layers);
-  const std::string needs = Loops(p.pipeline_parallel_schedule()) ? "several chunks on each" : "one chunk on each";
-  return Fault("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(),
-               absl::StrCat("cuts the model's ", layers, " layers into ", chunks, chunks == 1 ? " chunk" : " chunks", ", and ",
-                            ScheduleText(c), " needs ", needs, " of the ", c.layout.mesh.pp, " pipeline ranks: ",
-                            fit.empty() ? "leave it out" : absl::StrCat("use one of ", absl::StrJoin(fit, ", "))));
+  return Fault(
+      "parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(),
+      absl::StrCat("cuts the model's ", layers, " layers into ", chunks, chunks == 1 ? " chunk" : " chunks", ", and ",
+                   ScheduleNeeds(c), ": ", fit.empty() ? "leave it out" : absl::StrCat("use one of ", absl::StrJoin(fit, ", "))));
+}
+
+Broken PpPartsHaveLayers(const v1::Parallelism& p) {
+  for (int part = 0; part < p.module_fqns_per_model_part_size(); ++part) {
+    const auto [first, last] = LayersOfChunk(p, 0, part);
+    if (last > first) continue;
+    return Violation{"", absl::StrCat(kParts, "[", part, "]"), absl::StrJoin(p.module_fqns_per_model_part(part).modules(), ", "),
+                     "has none of the layers: each part needs one at least"};
+  }
+  return {};
 }
 
 Broken PpChunksHaveLayers(const Candidate& c) {
   const v1::Parallelism& p = c.recipe.parallelism();
   const int64_t layers = c.model.num_hidden_layers(), chunks = ChunkCount(p, layers);
+  if (ListsParts(c)) return PpPartsHaveLayers(p);
   if (EveryChunkHasLayers(p, layers)) return {};
   if (layers + p.pipeline_parallel_first_stage_less_layers() + p.pipeline_parallel_last_stage_less_layers() < chunks) {
     return Fault(kPp, c.layout.mesh.pp,
@@ -236,6 +303,9 @@ const std::vector<Rule>& Rules() {
       {"sequence_within_positions", SequenceWithinPositions},
       {"pp_with_untied_embeddings", PpWithUntiedEmbeddings},
       {"pp_at_most_layers", PpAtMostLayers},
+      {"pp_parts_alone_cut_the_model", PpPartsAloneCutTheModel},
+      {"pp_parts_hold_the_model", PpPartsHoldTheModel},
+      {"pp_schedule_places_parts", PpSchedulePlacesParts},
       {"pp_schedule_places_chunks", PpSchedulePlacesChunks},
       {"pp_chunks_have_layers", PpChunksHaveLayers},
       {"pp_without_reshard", PpWithoutReshard},

@@ -233,6 +233,76 @@ TEST(FirstViolation, PpChunksHaveLayers) {
   EXPECT_EQ(last->field, "parallelism.pipeline_parallel_last_stage_less_layers");
 }
 
+using Parts = std::vector<std::vector<std::string>>;
+
+v1::Recipe WithParts(const Parts& parts, v1::PipelineSchedule schedule = v1::ONE_F_ONE_B) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 2);
+  recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
+  for (const auto& names : parts) {
+    *recipe.mutable_parallelism()->add_module_fqns_per_model_part()->mutable_modules() = {names.begin(), names.end()};
+  }
+  return recipe;
+}
+
+const Parts kOfSmallLlama = {{"tok_embeddings", "layers.0"},
+                             {"layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "norm", "output"}};
+
+TEST(FirstViolation, PpPartsHoldTheModel) {
+  constexpr char kAll[] =
+      ": the parts list the modules of the model in their order, tok_embeddings, layers.0 to layers.5, norm and output, each "
+      "once";
+  EXPECT_EQ(Verdict(WithParts(kOfSmallLlama), SmallLlama(), 2), "legal");
+  const auto broken = [&](auto change) {
+    Parts parts = kOfSmallLlama;
+    change(&parts);
+    const auto violation = BrokenRule(WithParts(parts), SmallLlama(), 2);
+    EXPECT_TRUE(violation && violation->rule == "pp_parts_hold_the_model");
+    return violation.value_or(Violation{});
+  };
+  const Violation twice = broken([](Parts* parts) { parts->at(1)[0] = "layers.0"; });
+  EXPECT_EQ(twice.field, "parallelism.module_fqns_per_model_part[1][0]");
+  EXPECT_EQ(twice.value, "layers.0");
+  EXPECT_EQ(twice.remedy, std::string("must be layers.1") + kAll);
+  const Violation open = broken([](Parts* parts) { parts->at(1).pop_back(); });
+  EXPECT_EQ(open.field, "parallelism.module_fqns_per_model_part");
+  EXPECT_EQ(open.remedy, std::string("is the last module, and output must follow") + kAll);
+  const Violation after = broken([](Parts* parts) { parts->at(1).push_back("layers.6"); });
+  EXPECT_EQ(after.field, "parallelism.module_fqns_per_model_part[1][7]");
+  EXPECT_EQ(after.remedy, std::string("comes after output") + kAll);
+}
+
+TEST(FirstViolation, PpPartsFitTheScheduleAndHaveLayers) {
+  const auto interleaved = BrokenRule(WithParts(kOfSmallLlama, v1::INTERLEAVED_1F1B), SmallLlama(), 2);
+  ASSERT_TRUE(interleaved);
+  EXPECT_EQ(interleaved->rule, "pp_schedule_places_parts");
+  EXPECT_EQ(interleaved->value, "2 parts");
+  EXPECT_EQ(interleaved->remedy,
+            "does not fit: Interleaved1F1B needs several chunks on each of the 2 pipeline ranks: list 4 parts");
+  Parts ends = kOfSmallLlama;
+  ends[1].insert(ends[1].begin(), "layers.0");
+  ends[0].pop_back();
+  const auto empty = BrokenRule(WithParts(ends), SmallLlama(), 2);
+  ASSERT_TRUE(empty);
+  EXPECT_EQ(empty->field, "parallelism.module_fqns_per_model_part[0]");
+  EXPECT_EQ(empty->value, "tok_embeddings");
+  EXPECT_EQ(empty->remedy, "has none of the layers: each part needs one at least");
+  Parts four = {
+      {"tok_embeddings", "layers.0"}, {"layers.1", "layers.2", "layers.3"}, {"layers.4"}, {"layers.5", "norm", "output"}};
+  EXPECT_EQ(Verdict(WithParts(four, v1::LOOPED_BFS), SmallLlama(), 2), "legal");
+}
+
+TEST(FirstViolation, PpPartsAloneCutTheModel) {
+  v1::Recipe recipe = WithParts(kOfSmallLlama);
+  recipe.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(3);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "pp_parts_alone_cut_the_model: parallelism.pipeline_parallel_layers_per_stage = 3");
+  recipe = WithParts(kOfSmallLlama);
+  recipe.mutable_parallelism()->set_pipeline_parallel_last_stage_less_layers(1);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2),
+            "pp_parts_alone_cut_the_model: parallelism.pipeline_parallel_last_stage_less_layers = 1");
+  recipe = WithParts({{"embedding"}});
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "keys_in_range: parallelism.module_fqns_per_model_part = embedding");
+}
+
 TEST(FirstViolation, PpWithUntiedEmbeddings) {
   v1::Model model = SmallLlama();
   model.set_tie_word_embeddings(true);

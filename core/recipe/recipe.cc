@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "core/recipe/chunks.h"
 #include "core/recipe/torchtitan.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
@@ -109,6 +110,13 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   }
   check->Whole("parallelism.pipeline_parallel_first_stage_less_layers", p.pipeline_parallel_first_stage_less_layers(), 0);
   check->Whole("parallelism.pipeline_parallel_last_stage_less_layers", p.pipeline_parallel_last_stage_less_layers(), 0);
+  for (const v1::ModelPart& part : p.module_fqns_per_model_part()) {
+    for (const std::string& name : part.modules()) {
+      if (IsModuleName(name)) continue;
+      check->Fail("parallelism.module_fqns_per_model_part", CutText(name),
+                  "is no module's name: they are tok_embeddings, layers.0, layers.1 and so on, norm, output");
+    }
+  }
 }
 
 void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Checker* check) {

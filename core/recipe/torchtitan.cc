@@ -11,8 +11,6 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kEvenStages[] =
-    "remove it: the layers are dealt out evenly, parallelism.pipeline_parallel_layers_per_stage says how many a chunk has";
 constexpr char kSelective[] = "remove it: selective checkpointing is not supported yet, mode is \"none\" or \"full\"";
 constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
@@ -44,8 +42,8 @@ constexpr TorchTitanKey kKeys[] = {
     {"lr_scheduler.decay_ratio", "remove it: the rate decays from the end of the warm-up to the last step"},
     {"lr_scheduler.total_steps", "remove it: the rate decays until training.steps"},
     {"parallelism.enable_compiled_autograd", kNothingCompiled},
-    {"parallelism.pipeline_parallel_split_points", kEvenStages},
-    {"parallelism.module_fqns_per_model_part", kEvenStages},
+    {"parallelism.pipeline_parallel_split_points",
+     "list the modules of each part instead: parallelism.module_fqns_per_model_part = [[\"tok_embeddings\", \"layers.0\"], ...]"},
     {"parallelism.pipeline_parallel_schedule_csv",
      "remove it: parallelism.pipeline_parallel_schedule names one of the known schedules"},
     {"parallelism.context_parallel_rotate_method", kContext},

@@ -13,6 +13,7 @@
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/faults.h"
+#include "proto/legoai/v1/options.pb.h"
 #include "proto/nearest.h"
 #include "proto/utf8.h"
 
@@ -50,6 +51,11 @@ std::optional<bool> NegativeBeyondIntegers(const Tree& value) {
   uint64_t natural;
   const bool fits = absl::SimpleAtoi(text, &integer) || absl::SimpleAtoi(text, &natural);
   return IsWholeNumber(text) && !fits ? std::optional(text[0] == '-') : std::nullopt;
+}
+
+// The only field of messages that are written as a list; null of others.
+const FieldDescriptor* OnlyList(const Descriptor* type) {
+  return type != nullptr && type->options().GetExtension(v1::written_as_list) ? type->field(0) : nullptr;
 }
 
 // ---- Messages to trees ----
@@ -246,6 +252,7 @@ absl::Status UnknownKey(const std::string& key, const std::string& path, const T
 
 absl::Status MergeAt(const Tree& tree, const std::string& path, const Descriptor* root, Message* message, Faults* faults) {
   const Descriptor* type = message->GetDescriptor();
+  if (const auto* list = OnlyList(type)) return MergeList(tree, list, path, root, message);
   if (!tree.is_object()) return FieldError(path.empty() ? type->name() : path, Shown(tree), "must be a table of keys and values");
   for (const auto& [key, value] : tree.items()) {
     const FieldDescriptor* field = type->FindFieldByName(key);
@@ -283,8 +290,11 @@ Tree ScalarFromText(const std::string& text, const FieldDescriptor* field) {
 
 Tree FromText(const std::string& text, const FieldDescriptor* field) {
   if (!field->is_repeated()) return ScalarFromText(text, field);
+  const FieldDescriptor* const inner = OnlyList(field->message_type());
   Tree list = Tree::array();
-  for (const auto part : absl::StrSplit(text, ',', absl::SkipEmpty())) list.push_back(ScalarFromText(std::string(part), field));
+  for (const auto part : absl::StrSplit(text, inner == nullptr ? ',' : ';', absl::SkipEmpty())) {
+    list.push_back(inner == nullptr ? ScalarFromText(std::string(part), field) : FromText(std::string(part), inner));
+  }
   return list;
 }
 
@@ -301,8 +311,9 @@ Tree ToTree(const Message& message, const FieldDescriptor* field) {
 }
 
 Tree ToTree(const Message& message) {
-  Tree tree = Tree::object();
   const Descriptor* type = message.GetDescriptor();
+  if (const FieldDescriptor* const list = OnlyList(type)) return ToTree(message, list);
+  Tree tree = Tree::object();
   for (int i = 0; i < type->field_count(); ++i) tree[type->field(i)->name()] = ToTree(message, type->field(i));
   return tree;
 }
@@ -329,7 +340,8 @@ absl::Status MergeText(const std::string& path, const std::string& text, Message
     const bool is_section = field->message_type() && !field->is_repeated();
     const bool is_last = i + 1 == keys.size();
     if (!is_last && !is_section) return FieldError(path, text, done + " has no keys below it");
-    if (is_last && field->message_type()) return FieldError(path, text, "is a section: set one of its keys");
+    if (is_last && field->message_type() && OnlyList(field->message_type()) == nullptr)
+      return FieldError(path, text, "is a section: set one of its keys");
     if (is_last) return MergeField(FromText(text, field), field, path, root, message);
     message = message->GetReflection()->MutableMessage(message, field);
   }

@@ -2,7 +2,8 @@
 // what may be written, and what is refused, is decided here once.
 //
 // A message is an object with its keys in the order of the proto file, unset fields that know absence are null, zeros are there;
-// enum values are their `(text)` (null for X_UNSPECIFIED without one), bytes are base64, maps are objects with sorted keys.
+// enum values are their `(text)` (null for X_UNSPECIFIED without one), bytes are base64, maps are objects with sorted keys;
+// messages with `(written_as_list)` are the list that is their only field.
 // Thread-safety: pure functions. Torch-free.
 #pragma once
 
@@ -37,7 +38,7 @@ absl::Status MergeTree(const Tree& tree, google::protobuf::Message* message);
 std::vector<absl::Status> MergeTreeApartFromFaults(const Tree& tree, google::protobuf::Message* message);
 
 // Sets the one field that the dotted `path` names from text as it would be written after `--path=`: text without quotes, lists
-// with commas.
+// with commas, lists of lists with semicolons between them.
 absl::Status MergeText(const std::string& path, const std::string& text, google::protobuf::Message* message);
 
 // Whether `text` is written as a whole number, of whatever size.

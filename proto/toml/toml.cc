@@ -53,7 +53,8 @@ std::string Value(const Tree& tree) {
 
 void Append(const Tree& table, const std::string& path, std::string* out) {
   for (const auto& [key, value] : table.items()) {
-    if (!value.is_null() && !IsTable(value) && !IsTables(value)) *out += Key(key) + " = " + Value(value) + "\n";
+    const bool unset = value.is_null() || (value.is_array() && value.empty());
+    if (!unset && !IsTable(value) && !IsTables(value)) *out += Key(key) + " = " + Value(value) + "\n";
   }
   for (const auto& [key, value] : table.items()) {
     const std::string header = path + Key(key);

@@ -65,6 +65,27 @@ TEST(Toml, RoundTripsWhateverAMessageHolds) {
   ExpectRoundTrips<v1::Estimate>(seed, print, ParseToml);
 }
 
+TEST(Toml, WritesListsOfLists) {
+  v1::Recipe recipe;
+  const std::string text = "[parallelism]\nmodule_fqns_per_model_part = [[\"tok_embeddings\", \"layers.0\"], [], [\"norm\"]]\n";
+  ASSERT_TRUE(ParseToml(text, &recipe).ok());
+  const auto& parts = recipe.parallelism().module_fqns_per_model_part();
+  ASSERT_EQ(parts.size(), 3);
+  EXPECT_EQ(parts[0].modules(1), "layers.0");
+  EXPECT_EQ(parts[1].modules_size(), 0);
+  EXPECT_EQ(ToToml(recipe), text);
+  v1::Recipe other;
+  const std::string path = "parallelism.module_fqns_per_model_part";
+  ASSERT_TRUE(ApplyOverride(&other, path, "tok_embeddings,layers.0;layers.1;norm,output").ok());
+  EXPECT_EQ(ToToml(other),
+            "[parallelism]\nmodule_fqns_per_model_part = [[\"tok_embeddings\", \"layers.0\"], [\"layers.1\"], "
+            "[\"norm\", \"output\"]]\n");
+  const absl::Status flat = ParseToml("[parallelism]\nmodule_fqns_per_model_part = [\"norm\"]\n", &recipe);
+  EXPECT_EQ(flat.message(), path + "[0] = norm: must be a list");
+  const absl::Status number = ParseToml("[parallelism]\nmodule_fqns_per_model_part = [[1]]\n", &recipe);
+  EXPECT_EQ(number.message(), path + "[0][0] = 1: must be text, in quotes");
+}
+
 absl::Status Parse(const std::string& text, v1::Recipe* recipe) { return ParseToml(text, recipe); }
 
 TEST(ParseToml, ReadsWhatPeopleWrite) {
@@ -222,7 +243,8 @@ TEST(ApplyOverride, RefusesWithoutATrace) {
   EXPECT_EQ(refused("training", "1"), "is a section: set one of its keys");
   EXPECT_EQ(refused("model.name", "caf\xe9"), "must be text in UTF-8");
   EXPECT_EQ(refused("training.steps.more", "1"), "training.steps has no keys below it");
-  EXPECT_EQ(refused("parallelism.pipeline_parallel_schedule", ""), "must be one of \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\"");
+  EXPECT_EQ(refused("parallelism.pipeline_parallel_schedule", ""),
+            "must be one of \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\"");
 }
 
 // Each key at fault with its remedy, after all of them what the others say.

@@ -65,9 +65,8 @@ class OtherThreadEngine : public Engine {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Case& test_case : ParityCases()) {
-    for (const char* name :
-         {"fsdp2_ac", "gpt2_ddp2", "gpt2_fsdp2_ac", "fsdp2_bf16", "pp2_1f1b_ac", "tp2_ac", "fsdp2_accumulate2", "gpt2_tp2_ac",
-          "kv2_tp4_ac"}) {
+    for (const char* name : {"fsdp2_ac", "gpt2_ddp2", "gpt2_fsdp2_ac", "fsdp2_bf16", "pp2_1f1b_ac", "tp2_ac", "fsdp2_accumulate2",
+                             "gpt2_tp2_ac", "tp4_kv2_ac"}) {
       if (test_case.name == name) cases.push_back(test_case);
     }
   }

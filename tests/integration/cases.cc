@@ -1,5 +1,10 @@
 #include "tests/integration/cases.h"
 
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/recipe/chunks.h"
 #include "core/recipe/recipe.h"
 
 namespace legoai::integration {
@@ -132,6 +137,18 @@ Case Reference(const Case& test_case) {
 
 namespace {
 
+// Parts of the model that end before the layers of `cuts`, and the last one.
+void ListParts(const std::vector<int64_t>& cuts, Case* test_case) {
+  auto* parallelism = test_case->recipe.mutable_parallelism();
+  v1::ModelPart* part = parallelism->add_module_fqns_per_model_part();
+  for (const std::string& name : parallel::ModuleNames(test_case->model.num_hidden_layers())) {
+    for (const int64_t cut : cuts) {
+      if (name == "layers." + std::to_string(cut)) part = parallelism->add_module_fqns_per_model_part();
+    }
+    part->add_modules(name);
+  }
+}
+
 // Six layers: four chunks of one or two layers, or six.
 void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   const v1::PipelineSchedule interleaved = v1::INTERLEAVED_1F1B, looped = v1::LOOPED_BFS;
@@ -161,6 +178,12 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   for (const Layout& layout : others) cases->push_back(Make(layout, DeepLlama()));
   cases->push_back(Accumulated(Make({.name = "fsdp2_pp2_looped", .shard = 2, .pp = 2, .schedule = looped}, DeepLlama())));
   cases->push_back(Accumulated(Make(layouts[2], DeepLlama())));
+  for (const auto& [name, schedule, cuts] :
+       {std::tuple<const char*, v1::PipelineSchedule, std::vector<int64_t>>{"pp2_parts", v1::ONE_F_ONE_B, {4}},
+        {"pp2_looped_parts", looped, {1, 4, 5}}}) {
+    cases->push_back(Make({.name = name, .pp = 2, .schedule = schedule}, DeepLlama()));
+    ListParts(cuts, &cases->back());
+  }
   v1::Model gpt2 = UntiedGpt2();
   gpt2.set_name("tiny-gpt2-untied-deep");
   gpt2.set_num_hidden_layers(6);

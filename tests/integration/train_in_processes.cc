@@ -3,7 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <numeric>
 
@@ -87,10 +89,12 @@ void WriteTensors(Writer& out, model::LanguageModel& model, at::Tensor model::Pa
   }
 }
 
-// Copies a rectangle into the whole, row by row of the last dimension.
-void Place(const std::vector<float>& part, const std::vector<int64_t>& shape, const std::vector<int64_t>& offsets,
-           const std::vector<int64_t>& sizes, std::vector<float>* whole) {
+// Copies a rectangle into the whole, whose values are NaN until a rank has told them. Gives how many another rank has told
+// otherwise: what several ranks hold must be equal bit by bit.
+int64_t Place(const std::vector<float>& part, const std::vector<int64_t>& shape, const std::vector<int64_t>& offsets,
+              const std::vector<int64_t>& sizes, std::vector<float>* whole) {
   const int64_t count = Product(sizes);
+  int64_t different = 0;
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, index = 0, stride = 1;
     for (size_t d = shape.size(); d-- > 0;) {
@@ -98,8 +102,11 @@ void Place(const std::vector<float>& part, const std::vector<int64_t>& shape, co
       rest /= sizes[d];
       stride *= shape[d];
     }
-    (*whole)[index] = part[i];
+    float& value = (*whole)[index];
+    different += !std::isnan(value) && std::memcmp(&value, &part[i], sizeof value) != 0;
+    value = part[i];
   }
+  return different;
 }
 
 void ReadTensors(Reader& in, Tensors* tensors) {
@@ -108,8 +115,8 @@ void ReadTensors(Reader& in, Tensors* tensors) {
     const auto shape = in.Numbers(), offsets = in.Numbers(), sizes = in.Numbers();
     const auto part = in.Floats();
     auto& whole = (*tensors)[name];
-    whole.resize(Product(shape));
-    Place(part, shape, offsets, sizes, &whole);
+    whole.resize(Product(shape), std::numeric_limits<float>::quiet_NaN());
+    EXPECT_EQ(Place(part, shape, offsets, sizes, &whole), 0) << "values of " << name << " differ on the ranks that hold them";
   }
 }
 
