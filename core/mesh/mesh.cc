@@ -10,6 +10,7 @@ const char* NameOf(Dim dim) {
     case Dim::kDpShard: return "dp_shard";
     case Dim::kTp: return "tp";
     case Dim::kDp: return "dp";
+    case Dim::kPpEnds: return "pp_ends";
   }
   return "";
 }
@@ -42,6 +43,7 @@ int64_t Mesh::Size(Dim dim) const {
     case Dim::kDpShard: return dp_shard;
     case Dim::kTp: return tp;
     case Dim::kDp: return dp();
+    case Dim::kPpEnds: return ends_talk && pp > 1 ? 2 : 1;
   }
   return 1;
 }
@@ -54,14 +56,16 @@ int64_t Mesh::Stride(Dim dim) const {
     case Dim::kDpShard: return tp;
     case Dim::kTp: return 1;
     case Dim::kDp: return tp;
+    case Dim::kPpEnds: return (pp - 1) * dp() * tp;
   }
   return 1;
 }
 
-int64_t Mesh::IndexOf(Dim dim, int64_t rank) const { return rank / Stride(dim) % Size(dim); }
+int64_t Mesh::IndexOf(Dim dim, int64_t rank) const { return Size(dim) == 1 ? 0 : rank / Stride(dim) % Size(dim); }
 
 RankLine Mesh::LineOf(Dim dim, int64_t rank) const {
-  const int64_t stride = Stride(dim);
+  const int64_t stage = IndexOf(Dim::kPp, rank), stride = Stride(dim);
+  if (dim == Dim::kPpEnds && (Size(dim) == 1 || (stage != 0 && stage != pp - 1))) return {rank, 1, 1};
   return {rank - IndexOf(dim, rank) * stride, stride, Size(dim)};
 }
 

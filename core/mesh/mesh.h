@@ -14,9 +14,10 @@
 
 namespace legoai::mesh {
 
-// A dimension, or several neighbouring ones as one. In the order of Mesh::Groups, which numbers a rank's groups.
-enum class Dim : uint8_t { kWorld, kPp, kDpReplicate, kDpShard, kTp, kDp };  // kDp: dp_replicate x dp_shard
-inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp, Dim::kDpReplicate, Dim::kDpShard, Dim::kTp, Dim::kDp};
+// A dimension, several neighbouring ones as one (kDp: dp_replicate x dp_shard), or the two ends of one (kPpEnds). In the order of
+// Mesh::Groups, which numbers a rank's groups.
+enum class Dim : uint8_t { kWorld, kPp, kDpReplicate, kDpShard, kTp, kDp, kPpEnds };
+inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp, Dim::kDpReplicate, Dim::kDpShard, Dim::kTp, Dim::kDp, Dim::kPpEnds};
 
 // "dp_shard": what files, flight records and people call it.
 const char* NameOf(Dim dim);
@@ -43,14 +44,16 @@ struct Group {
 // Degrees, each at least 1.
 struct Mesh {
   int64_t pp = 1, dp_replicate = 1, dp_shard = 1, tp = 1;
+  bool ends_talk = false;  // the first and the last rank of a pipeline, which hold a tied embedding both
 
   int64_t dp() const { return dp_replicate * dp_shard; }
   int64_t world() const { return pp * dp() * tp; }
 
   int64_t Size(Dim dim) const;
-  int64_t Stride(Dim dim) const;                  // from a rank to its neighbour along `dim`
-  int64_t IndexOf(Dim dim, int64_t rank) const;   // where the rank stands along `dim`
-  RankLine LineOf(Dim dim, int64_t rank) const;   // the ranks that differ from `rank` along `dim` alone, it among them
+  int64_t Stride(Dim dim) const;                 // from a rank to its neighbour along `dim`
+  int64_t IndexOf(Dim dim, int64_t rank) const;  // where the rank stands along `dim`
+  // The ranks that differ from `rank` along `dim` alone, it among them; of kPpEnds it alone, but for ends that talk.
+  RankLine LineOf(Dim dim, int64_t rank) const;
   std::vector<Group> Groups(int64_t rank) const;  // of every dimension, those of one rank too
   int64_t FirstRankOfStage(int64_t stage) const { return stage * Stride(Dim::kPp); }
 

@@ -20,12 +20,27 @@ TEST(Mesh, GroupsOfOneRank) {
       {"dp_replicate", {9, 13}},
       {"dp_shard", {13, 15}},
       {"tp", {12, 13}},
-      {"dp", {9, 11, 13, 15}}};
+      {"dp", {9, 11, 13, 15}},
+      {"pp_ends", {13}}};
   ASSERT_EQ(groups.size(), expected.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     EXPECT_EQ(NameOf(groups[i].dim), expected[i].first);
     EXPECT_EQ(groups[i].ranks.List(), expected[i].second) << expected[i].first;
   }
+}
+
+TEST(Mesh, EndsOfAPipelineTalkWhereTheyShall) {
+  const Mesh mesh{.pp = 3, .dp_shard = 2, .tp = 2, .ends_talk = true};
+  std::vector<std::vector<int64_t>> lines;
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+    const RankLine line = mesh.LineOf(Dim::kPpEnds, rank);
+    EXPECT_EQ(line[line.IndexOf(rank)], rank);
+    lines.push_back(line.List());
+  }
+  EXPECT_EQ(lines, (std::vector<std::vector<int64_t>>{
+                       {0, 8}, {1, 9}, {2, 10}, {3, 11}, {4}, {5}, {6}, {7}, {0, 8}, {1, 9}, {2, 10}, {3, 11}}));
+  const Mesh one{.dp_shard = 2, .ends_talk = true};
+  EXPECT_EQ(one.LineOf(Dim::kPpEnds, 1).List(), std::vector<int64_t>{1});
 }
 
 // For every mesh of up to 36 ranks: each group holds its rank once, at the index that the mesh says, all members agree about the

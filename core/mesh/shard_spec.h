@@ -24,6 +24,9 @@ struct ShardSpec {
   // So many neighbouring ranks of kTp hold the same part, each with a part of its gradient: key-value heads of which there are
   // fewer than ranks. The first of them counts.
   int64_t copies_over_tp = 1;
+  // The first and the last pipeline rank both hold it, each with a part of its gradient, to be summed after data-parallel
+  // reduction: an embedding that is the head, too. The first of them counts.
+  bool on_both_ends = false;
 
   int64_t Elements() const;  // of this rank's part
   int64_t GlobalElements() const;

@@ -1,7 +1,6 @@
 #include "core/recipe/chunks.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,7 +9,7 @@
 namespace legoai::parallel {
 namespace {
 
-constexpr std::string_view kLayer = "layers.";
+constexpr char kLayer[] = "layers.";
 
 int64_t LayersOfPart(const v1::ModelPart& part) {
   return std::count_if(part.modules().begin(), part.modules().end(),
@@ -34,8 +33,8 @@ std::vector<std::string> ModuleNames(int64_t layers) {
 
 bool IsModuleName(const std::string& name) {
   if (!absl::StartsWith(name, kLayer)) return name == "tok_embeddings" || name == "norm" || name == "output";
-  const std::string_view number = std::string_view(name).substr(kLayer.size());
-  const bool digits = !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+  const std::string number = name.substr(sizeof kLayer - 1);
+  const bool digits = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
   return digits && (number == "0" || number[0] != '0');
 }
 

@@ -26,13 +26,14 @@ Violation Fault(const char* field, int64_t value, std::string remedy) {
 }
 
 // Degrees and batches of -1 derived from the others; what cannot be derived is 1 and breaks a rule.
-Layout DeriveLayout(const v1::Recipe& recipe, int64_t world_size) {
+Layout DeriveLayout(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size) {
   const v1::Parallelism& p = recipe.parallelism();
   const v1::Training& t = recipe.training();
   mesh::Mesh mesh{.pp = p.pipeline_parallel_degree(),
                   .dp_replicate = p.data_parallel_replicate_degree(),
                   .dp_shard = p.data_parallel_shard_degree(),
-                  .tp = p.tensor_parallel_degree()};
+                  .tp = p.tensor_parallel_degree(),
+                  .ends_talk = p.pipeline_parallel_degree() > 1 && model.tie_word_embeddings()};
   // One division at a time: the product of arbitrary degrees may not fit.
   if (mesh.dp_shard == -1) mesh.dp_shard = std::max<int64_t>(1, world_size / mesh.dp_replicate / mesh.tp / mesh.pp);
   const int64_t local_batch = t.local_batch_size();
@@ -74,7 +75,7 @@ std::vector<int64_t> DegreesOfModel(const Candidate& c) {
 bool IsLegalWithTp(const Candidate& c, int64_t degree) {
   v1::Recipe recipe = c.recipe;
   recipe.mutable_parallelism()->set_tensor_parallel_degree(degree);
-  const Candidate other{recipe, c.model, DeriveLayout(recipe, c.layout.world_size)};
+  const Candidate other{recipe, c.model, DeriveLayout(recipe, c.model, c.layout.world_size)};
   return std::none_of(Rules().begin(), Rules().end(), [&](const Rule& rule) { return rule.check(other).has_value(); });
 }
 
@@ -145,12 +146,6 @@ Broken PpAtMostLayers(const Candidate& c) {
   if (c.layout.mesh.pp <= c.model.num_hidden_layers()) return {};
   return Fault(kPp, c.layout.mesh.pp,
                absl::StrCat("must be at most the model's ", c.model.num_hidden_layers(), " layers: each rank has one at least"));
-}
-
-Broken PpWithUntiedEmbeddings(const Candidate& c) {
-  if (c.layout.mesh.pp == 1 || !c.model.tie_word_embeddings()) return {};
-  return Fault(kPp, c.layout.mesh.pp,
-               "must be 1: the model ties its embedding to its head, which would lie on the first and the last stage");
 }
 
 // What a rule of chunks would say with another value of its key; the values that break none.
@@ -301,7 +296,6 @@ const std::vector<Rule>& Rules() {
       {"tp_divides_vocab", TpDividesVocab},
       {"tp_divides_sequence", TpDividesSequence},
       {"sequence_within_positions", SequenceWithinPositions},
-      {"pp_with_untied_embeddings", PpWithUntiedEmbeddings},
       {"pp_at_most_layers", PpAtMostLayers},
       {"pp_parts_alone_cut_the_model", PpPartsAloneCutTheModel},
       {"pp_parts_hold_the_model", PpPartsHoldTheModel},
@@ -320,7 +314,7 @@ std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Mode
     const v1::FieldViolation fault = GetFieldViolation(faults.front()).value_or(v1::FieldViolation());
     return Violation{"keys_in_range", fault.field(), fault.value(), fault.remedy()};
   }
-  *layout = DeriveLayout(recipe, world_size);
+  *layout = DeriveLayout(recipe, model, world_size);
   for (const Rule& rule : Rules()) {
     if (std::optional<Violation> violation = rule.check({recipe, model, *layout})) {
       violation->rule = rule.name;

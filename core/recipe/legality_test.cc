@@ -136,10 +136,11 @@ TEST(FirstViolation, OffersTensorParallelDegreesThatAreLegal) {
   EXPECT_GT(as_is, 100);
 }
 
-TEST(FirstViolation, OfTiedEmbeddingsOnePipelineStageIsAskedFor) {
+TEST(FirstViolation, TiedEmbeddingsTakeAPipeline) {
   v1::Model model = SmallLlama();
   model.set_tie_word_embeddings(true);
-  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 7), model, 7), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 7");
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 6), model, 6), "legal");
+  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 7), model, 7), "pp_at_most_layers: parallelism.pipeline_parallel_degree = 7");
 }
 
 TEST(FirstViolation, TpDividesIntermediate) {
@@ -303,11 +304,20 @@ TEST(FirstViolation, PpPartsAloneCutTheModel) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "keys_in_range: parallelism.module_fqns_per_model_part = embedding");
 }
 
-TEST(FirstViolation, PpWithUntiedEmbeddings) {
+// Ends that hold the same weight have a group.
+TEST(FirstViolation, EndsOfAPipelineTalkAboutATiedEmbedding) {
   v1::Model model = SmallLlama();
+  const auto ends_talk = [&](int64_t pp) {
+    Layout layout;
+    v1::Recipe recipe = Degrees(1, 1, 1, pp);
+    FillDefaults(&recipe);
+    EXPECT_FALSE(FirstViolation(recipe, model, pp, &layout));
+    return layout.mesh.ends_talk;
+  };
+  EXPECT_FALSE(ends_talk(2));
   model.set_tie_word_embeddings(true);
-  EXPECT_EQ(Verdict(Degrees(1, 1, 1, 2), model, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
-  EXPECT_EQ(Verdict(Degrees(1, 2, 1, 1), model, 2), "legal");
+  EXPECT_TRUE(ends_talk(2));
+  EXPECT_FALSE(ends_talk(1));
 }
 
 // What README.md and docs/recipe.md say of them.
@@ -323,12 +333,12 @@ TEST(FirstViolation, ModelsThatTakeNotEveryTechnique) {
     EXPECT_EQ(verdict(name, 1, 1), "legal");
     const bool divides = std::string(name) == "gpt2";  // gpt2-xl has 25 heads
     EXPECT_EQ(verdict(name, 2, 1), divides ? "legal" : "tp_divides_heads: parallelism.tensor_parallel_degree = 2");
-    EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+    EXPECT_EQ(verdict(name, 1, 2), "legal");
     EXPECT_EQ(verdict(name, 1, 1, 1025), "sequence_within_positions: training.seq_len = 1025");
   }
   for (const char* name : {"llama3-1b", "llama3-3b"}) {
     EXPECT_EQ(verdict(name, 2, 1), "legal");
-    EXPECT_EQ(verdict(name, 1, 2), "pp_with_untied_embeddings: parallelism.pipeline_parallel_degree = 2");
+    EXPECT_EQ(verdict(name, 1, 2), "legal");
   }
   EXPECT_EQ(verdict("llama3-8b", 2, 2), "legal");
 }
@@ -383,7 +393,7 @@ TEST(FirstViolation, AgreesWithADirectStatement) {
       if (r * shard * tp * pp != world || (s != -1 && s != shard)) continue;
       const bool tp_fits =
           12 % tp == 0 && (model.num_key_value_heads() % tp == 0 || tp % model.num_key_value_heads() == 0) && seq % tp == 0;
-      const bool pp_fits = pp == 1 || (pp <= 6 && !model.tie_word_embeddings() && batch % micro == 0);
+      const bool pp_fits = pp == 1 || (pp <= 6 && batch % micro == 0);
       const bool batch_fits = global == -1 || global % (r * shard * batch) == 0;
       const bool positions_fit = model.architecture() == v1::LLAMA || seq <= 64;
       legal = tp_fits && pp_fits && batch_fits && positions_fit;

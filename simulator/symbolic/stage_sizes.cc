@@ -68,9 +68,10 @@ UnitElements Embedding(const v1::Model& m, UnitCounter unit) {
   return unit.Take();
 }
 
-UnitElements Head(const v1::Model& m, UnitCounter unit) {
+// The last rank of a pipeline has a tied embedding as well as the first.
+UnitElements Head(const v1::Model& m, bool is_pipeline, UnitCounter unit) {
   for (int norm = 0; norm < (m.architecture() == v1::GPT2 ? 2 : 1); ++norm) unit.Add({m.hidden_size()});
-  if (!m.tie_word_embeddings()) unit.Add({m.vocab_size(), m.hidden_size()}, 0);
+  if (is_pipeline || !m.tie_word_embeddings()) unit.Add({m.vocab_size(), m.hidden_size()}, 0);
   return unit.Take();
 }
 
@@ -150,7 +151,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
-  s.head = Head(model, unit);
+  s.head = Head(model, mesh.pp > 1, unit);
   s.tokens = resolved.microbatch_size() * resolved.seq_len();
   s.local_tokens = s.tokens / mesh.tp;
   const v1::Training& training = resolved.recipe().training();

@@ -178,7 +178,7 @@ TEST(NcclRank, DISABLED_Trains) {
   const int rank = RankOfSelf();
   const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
   auto runtime =
-      Connect(Plugin(rank), {resolved.mesh().pp, resolved.mesh().dp_replicate, resolved.mesh().dp_shard, resolved.mesh().tp});
+      Connect(Plugin(rank), resolved.mesh());
   comm::RuntimeScope scope(runtime.get());
   auto step = Must(train::TrainStep::Build(resolved, c10::Device(c10::kCUDA, rank), true));
   std::vector<float> losses;

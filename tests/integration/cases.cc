@@ -200,6 +200,28 @@ void AddSharedKeyValueHeads(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "fsdp2_tp4_kv2", .shard = 2, .tp = 4}, model));
 }
 
+// The embedding is on the first rank and, as the head, on the last.
+void AddPipelinesOfTiedModels(std::vector<Case>* cases) {
+  v1::Model llama = DeepLlama();
+  llama.set_name("tiny-llama-deep-tied");
+  llama.set_tie_word_embeddings(true);
+  for (const Layout& layout :
+       {Layout{.name = "tied_pp2", .pp = 2}, Layout{.name = "tied_fsdp2_tp2_pp2", .shard = 2, .tp = 2, .pp = 2}}) {
+    cases->push_back(Make(layout, llama));
+    cases->push_back(Checkpointed(cases->back()));
+  }
+  const std::vector<Layout> others = {
+      {.name = "tied_pp3_gpipe", .pp = 3, .schedule = v1::GPIPE},
+      {.name = "tied_fsdp2_pp3_interleaved", .shard = 2, .pp = 3, .schedule = v1::INTERLEAVED_1F1B},
+      {.name = "tied_hsdp2x2_pp2_looped", .replicate = 2, .shard = 2, .pp = 2, .schedule = v1::LOOPED_BFS},
+  };
+  for (const Layout& layout : others) cases->push_back(Make(layout, llama));
+  cases->push_back(Bf16(Make({.name = "tied_fsdp2_pp2", .shard = 2, .pp = 2}, llama)));
+  cases->push_back(Accumulated(Make({.name = "tied_ddp2_pp2", .replicate = 2, .pp = 2}, llama)));
+  cases->push_back(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2()));
+  cases->push_back(Checkpointed(Make({.name = "gpt2_fsdp2_pp3", .shard = 2, .pp = 3}, TinyGpt2())));
+}
+
 // With dropout, and 61 tokens of vocabulary, which no degree divides.
 void AddTensorParallelOfGpt2(std::vector<Case>* cases) {
   for (const Layout& layout : {Layout{.name = "gpt2_tp2", .tp = 2}, Layout{.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}}) {
@@ -248,6 +270,7 @@ std::vector<Case> ParityCases() {
     cases.push_back(Checkpointed(test_case));
   }
   AddPipelinesOfSeveralChunks(&cases);
+  AddPipelinesOfTiedModels(&cases);
   AddTensorParallelOfGpt2(&cases);
   AddSharedKeyValueHeads(&cases);
   // Not on the list, but legal.

@@ -175,8 +175,7 @@ void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel
 
 std::vector<std::string> RunCase(const Case& test_case, const RankBody& body) {
   const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
-  const mesh::Mesh mesh{resolved.mesh().pp, resolved.mesh().dp_replicate, resolved.mesh().dp_shard, resolved.mesh().tp};
-  return comm::testing::RunRanks(mesh, [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, resolved); });
+  return comm::testing::RunRanks(resolved.mesh(), [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, resolved); });
 }
 
 Training Train(const Case& test_case, int64_t steps) {

@@ -35,6 +35,7 @@ bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
     if (!part.spec.IsShardedOver(dim) && runtime.GroupRank(runtime.GroupId(dim)) != 0) return false;
   }
   if (runtime.GroupRank(runtime.GroupId(mesh::Dim::kTp)) % part.spec.copies_over_tp != 0) return false;
+  if (part.spec.on_both_ends && runtime.GroupRank(runtime.GroupId(mesh::Dim::kPpEnds)) != 0) return false;
   return !part.on_all_stages || runtime.GroupRank(runtime.GroupId(mesh::Dim::kPp)) == 0;
 }
 

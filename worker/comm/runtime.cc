@@ -25,7 +25,8 @@ std::vector<int64_t> ChannelsOf(mesh::Dim dim) {
     case mesh::Dim::kPp: return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
     case mesh::Dim::kWorld:
     case mesh::Dim::kTp:
-    case mesh::Dim::kDp: break;
+    case mesh::Dim::kDp:
+    case mesh::Dim::kPpEnds: break;
   }
   return {kCompute};
 }

@@ -6,6 +6,7 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/model/gpt2.h"
+#include "worker/model/layers.h"
 #include "worker/model/llama.h"
 
 namespace legoai::model {
@@ -40,12 +41,21 @@ std::vector<Parameter*> LanguageModel::Parameters() const {
   return all;
 }
 
+void LanguageModel::PartTiedEnds(bool keeps_head) {
+  auto* const head = dynamic_cast<OutputHead*>(layers_.back().module.get());
+  TORCH_CHECK(head != nullptr && head->lm_head()->tied(), "the head does not hold the tied weight");
+  Parameter* const shared = head->lm_head()->weight();
+  if (keeps_head) head->lm_head()->OwnWeight();
+  (keeps_head ? head->lm_head()->weight() : shared)->spec.on_both_ends = true;
+}
+
 void LanguageModel::KeepLayers(const std::vector<ChunkLayers>& chunks) {
+  const bool keeps_embedding = std::any_of(chunks.begin(), chunks.end(), [](const auto& chunk) { return chunk.embedding; });
+  const bool keeps_head = std::any_of(chunks.begin(), chunks.end(), [](const auto& chunk) { return chunk.head; });
+  if (config_.tie_word_embeddings() && keeps_embedding != keeps_head) PartTiedEnds(keeps_head);
   std::vector<Layer> kept;
   chunks_.clear();
   for (const ChunkLayers& chunk : chunks) {
-    TORCH_CHECK(!config_.tie_word_embeddings() || chunk.embedding == chunk.head,
-                "embedding and head share a weight (tie_word_embeddings), so they cannot be on different pipeline stages");
     const size_t begin = kept.size();
     for (Layer& layer : layers_) {
       const bool is_block = layer.kind == Layer::Kind::kBlock, is_embedding = layer.kind == Layer::Kind::kEmbedding;

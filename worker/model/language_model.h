@@ -48,8 +48,8 @@ class LanguageModel {
   // In the order of layers; tied weights once.
   std::vector<Parameter*> Parameters() const;
 
-  // Keeps these chunks, given in the order of layers, once. Names do not change. Throws c10::Error if a tied model would lose one
-  // of embedding and head.
+  // Keeps these chunks, given in the order of layers, once. Names do not change. Where only one of a tied model's embedding and
+  // head is kept, it has the weight alone (ShardSpec::on_both_ends). Throws c10::Error where a head does not know how.
   void KeepLayers(const std::vector<ChunkLayers>& chunks);
 
   // Makes the tables that the layers read (rotary angles, causal mask) for sequences of up to `seq` tokens. Once, before the
@@ -59,6 +59,8 @@ class LanguageModel {
   std::vector<std::pair<std::string, at::Tensor>> Buffers() const;
 
  private:
+  void PartTiedEnds(bool keeps_head);
+
   v1::Model config_;
   std::vector<Layer> layers_;
   std::shared_ptr<StepContext> context_;

@@ -36,9 +36,11 @@ v1::Model Tiny(v1::Architecture architecture) {
   return config;
 }
 
-std::unique_ptr<LanguageModel> Build(const v1::Model& config) {
+// Of a pipeline rank with these chunks; of none, the whole.
+std::unique_ptr<LanguageModel> Build(const v1::Model& config, const std::vector<ChunkLayers>& chunks = {}) {
   auto model = BuildModel(config);
   EXPECT_TRUE(model.ok()) << model.status();
+  if (!chunks.empty()) (*model)->KeepLayers(chunks);
   for (Parameter* p : (*model)->Parameters()) {
     p->value = at::empty(p->local_shape, at::kFloat);
     FillParameter(p->spec, p->init, 1, p->value);
@@ -169,24 +171,42 @@ TEST_F(LanguageModelTest, DropoutIsEqualForEverySplitIntoMicrobatches) {
 }
 
 TEST_F(LanguageModelTest, StagesInARowAreTheModel) {
-  v1::Model config = Tiny(v1::LLAMA);
-  auto whole = Build(config), first = Build(config), second = Build(config);
-  first->KeepLayers({{true, 0, 1, false}});
-  second->KeepLayers({{false, 1, 2, true}});
-  EXPECT_EQ(first->layers().size(), 2);
-  ASSERT_EQ(second->layers().size(), 2);
-  EXPECT_EQ(second->layers()[0].module->path(), "model.layers.1");
-  EXPECT_EQ(first->Parameters().size() + second->Parameters().size(), whole->Parameters().size());
-  at::Tensor tokens = Tokens(2, 8);
-  EXPECT_TRUE(at::equal((*second)((*first)(tokens)), (*whole)(tokens)));
+  for (const bool tied : {false, true}) {
+    v1::Model config = Tiny(v1::LLAMA);
+    config.set_tie_word_embeddings(tied);
+    auto whole = Build(config), first = Build(config, {{true, 0, 1, false}}), second = Build(config, {{false, 1, 2, true}});
+    EXPECT_EQ(first->layers().size(), 2);
+    ASSERT_EQ(second->layers().size(), 2);
+    EXPECT_EQ(second->layers()[0].module->path(), "model.layers.1");
+    EXPECT_EQ(first->Parameters().size() + second->Parameters().size(), whole->Parameters().size() + tied);
+    at::Tensor tokens = Tokens(2, 8);
+    EXPECT_TRUE(at::equal((*second)((*first)(tokens)), (*whole)(tokens)));
+  }
 }
 
-TEST_F(LanguageModelTest, TiedWeightsStayTogether) {
-  v1::Model config = Tiny(v1::LLAMA);
-  config.set_tie_word_embeddings(true);
-  auto model = Build(config);
-  for (Parameter* p : model->Parameters()) EXPECT_NE(p->name(), "lm_head.weight");
-  EXPECT_THROW(model->KeepLayers({{true, 0, 1, false}}), c10::Error);
+// Each end of a pipeline has the tied weight under its one name; where both stay, it is there once.
+TEST_F(LanguageModelTest, EndsOfATiedModelHaveTheWeightEach) {
+  for (const v1::Architecture architecture : {v1::LLAMA, v1::GPT2}) {
+    v1::Model config = Tiny(architecture);
+    config.set_tie_word_embeddings(true);
+    const std::string name = architecture == v1::LLAMA ? "model.embed_tokens.weight" : "transformer.wte.weight";
+    const auto shared = [&](const std::vector<ChunkLayers>& chunks) {
+      auto model = BuildModel(config).value();
+      model->KeepLayers(chunks);
+      std::vector<std::pair<bool, std::vector<int64_t>>> found;
+      for (const Parameter* p : model->Parameters()) {
+        EXPECT_NE(p->name(), "lm_head.weight");
+        if (p->name() == name) found.emplace_back(p->spec.on_both_ends, p->local_shape);
+      }
+      return found;
+    };
+    using Found = std::vector<std::pair<bool, std::vector<int64_t>>>;
+    const std::vector<int64_t> shape = {config.vocab_size(), config.hidden_size()};
+    EXPECT_EQ(shared({{true, 0, 1, false}}), (Found{{true, shape}}));
+    EXPECT_EQ(shared({{false, 1, 2, true}}), (Found{{true, shape}}));
+    EXPECT_EQ(shared({{false, 1, 2, false}}), Found{});
+    EXPECT_EQ(shared({{true, 0, 1, false}, {false, 1, 2, true}}), (Found{{false, shape}}));
+  }
 }
 
 TEST_F(LanguageModelTest, RefusesConfigsThatDoNotFit) {

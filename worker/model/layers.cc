@@ -107,6 +107,14 @@ at::Tensor Embedding::Forward(const at::Tensor& input) { return at::embedding(we
 Linear::Linear(int64_t in, int64_t out, bool bias, InitRule init) : weight_(AddParameter("weight", {out, in}, init)) {
   if (bias) bias_ = AddParameter("bias", {out}, {InitRule::Kind::kZeros});
 }
+void Linear::OwnWeight() {
+  TORCH_CHECK(tied_, "weight ", weight_->name(), " is owned already");
+  const Parameter& shared = *weight_;
+  weight_ = AddParameter("weight", shared.spec.global_shape, shared.init);
+  weight_->spec.name = shared.name();
+  tied_ = false;
+}
+
 at::Tensor Linear::Forward(const at::Tensor& input) {
   return LinearFunction(input, weight_->value, bias_ != nullptr && adds_bias_ ? bias_->value : at::Tensor());
 }

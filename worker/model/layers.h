@@ -38,6 +38,8 @@ class Linear : public Module {
   Parameter* weight() const { return weight_; }
   Parameter* bias() const { return bias_; }  // null if there is none
   bool tied() const { return tied_; }
+  // Takes the place of the owner of a tied weight, which goes: a parameter of the same name, shape and initial values.
+  void OwnWeight();
   // Forward does not add the bias: whoever cuts the weight by its inputs adds it once, to the sum of the parts.
   void LeaveBiasOut() { adds_bias_ = false; }
 

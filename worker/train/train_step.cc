@@ -34,7 +34,16 @@ struct TrainStep::Impl {
     c10::NoGradGuard no_grad;
     graph::PhaseScope phase(graph::Phase::kBackward);
     parallelized.data_parallel->FinishBackward();
+    SumTiedGradients();
     return SumOverRanks(std::move(loss));
+  }
+
+  // The head's part of the gradient is on the last pipeline rank, the embedding's on the first.
+  void SumTiedGradients() {
+    for (model::Parameter* parameter : parallelized.model->Parameters()) {
+      const parallel::ShardSpec& spec = parameter->spec;
+      if (spec.on_both_ends && spec.Elements() > 0) comm::AllReduce(parameter->grad, runtime.GroupId(mesh::Dim::kPpEnds));
+    }
   }
 
   // Every data-parallel rank holds its part of the mean, and only the last stage holds any.

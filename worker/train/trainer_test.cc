@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -227,8 +228,39 @@ TEST_F(TrainerTest, GoesOnFromKeyValueHeadsThatRanksShare) {
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
 }
 
-// A folder of GPT-2 read into shards and written from them has the same bytes: q, k and v are parted and joined again.
-TEST_F(TrainerTest, Gpt2GoesThroughTensorParallelToTheByte) {
+// Both ends of the pipeline hold the embedding: the checkpoint has it once, and any layout goes on from it.
+TEST_F(TrainerTest, GoesOnFromATiedEmbeddingOnBothEndsOfAPipeline) {
+  request_.model.set_tie_word_embeddings(true);
+  recipe().mutable_training()->set_steps(20);
+  recipe().mutable_checkpoint()->set_interval(2);
+  ASSERT_TRUE(Train("whole", 1).ok());
+  stop_at_ = 1;
+  recipe().mutable_parallelism()->set_pipeline_parallel_degree(2);
+  const auto first = Train("pieces", 4);  // FSDP 2
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->cause, v1::Exit::STOPPED);
+  SignalRank1(SIGTERM, first->step + 1);
+  recipe().mutable_parallelism()->set_pipeline_parallel_degree(1);
+  const auto second = Train("pieces", 2);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->resumed_from, first->step);
+  callbacks_.metrics = nullptr;
+  recipe().mutable_parallelism()->set_pipeline_parallel_degree(2);
+  const auto third = Train("pieces", 2);
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->resumed_from, second->step);
+  const auto whole = Losses("whole"), pieces = Losses("pieces");
+  ASSERT_EQ(pieces.size(), 20u);
+  for (const auto& [step, loss] : whole) EXPECT_NEAR(pieces.at(step), loss, 1e-4 * loss) << "step " << step;
+  const std::vector<int64_t> shape = {request_.model.vocab_size(), request_.model.hidden_size()};
+  const std::vector<float> a = Tensor("whole", 20, "model.embed_tokens.weight", shape);
+  const std::vector<float> b = Tensor("pieces", 20, "model.embed_tokens.weight", shape);
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
+}
+
+// A folder of GPT-2 read into shards and stages and written from them has the same bytes: q, k and v are parted and joined again,
+// and the head is the embedding.
+TEST_F(TrainerTest, Gpt2GoesThroughLayoutsToTheByte) {
   v1::Model& model = request_.model;
   model.set_architecture(v1::GPT2);
   model.set_num_key_value_heads(model.num_attention_heads());
@@ -241,11 +273,14 @@ TEST_F(TrainerTest, Gpt2GoesThroughTensorParallelToTheByte) {
   recipe().mutable_model()->set_initial_load_path(trained->hf_directory);
   recipe().mutable_optimizer()->set_lr(1e-30);  // a step that leaves the weights as they are
   recipe().mutable_training()->set_steps(1);
-  recipe().mutable_parallelism()->set_tensor_parallel_degree(2);
-  const auto through = Train("through", 2);
-  ASSERT_TRUE(through.ok()) << through.status();
   const auto bytes = [](const std::string& folder) { return checkpoint::ReadFile(folder + "/model.safetensors").value(); };
-  EXPECT_EQ(bytes(through->hf_directory), bytes(trained->hf_directory));
+  for (const auto& [name, tp, pp] : {std::tuple("shards", 2, 1), std::tuple("stages", 1, 2)}) {
+    recipe().mutable_parallelism()->set_tensor_parallel_degree(tp);
+    recipe().mutable_parallelism()->set_pipeline_parallel_degree(pp);
+    const auto through = Train(name, 2);
+    ASSERT_TRUE(through.ok()) << through.status();
+    EXPECT_EQ(bytes(through->hf_directory), bytes(trained->hf_directory)) << name;
+  }
 }
 
 TEST_F(TrainerTest, StopsWithTheReasonWhenTheLossIsNotFinite) {
