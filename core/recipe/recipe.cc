@@ -127,7 +127,9 @@ void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Che
   check->Real("optimizer.eps", o.eps(), o.eps() > 0, "must be above 0");
   check->Real("optimizer.weight_decay", o.weight_decay(), o.weight_decay() >= 0, "must be at least 0");
   check->Whole("lr_scheduler.warmup_steps", s.warmup_steps(), 0);
-  check->OneOf("lr_scheduler.decay_type", s.decay_type(), {"cosine", "linear", "none"});
+  check->OneOf("lr_scheduler.decay_type", s.decay_type(), {"cosine", "linear", "sqrt", "none"});
+  check->Real("lr_scheduler.decay_ratio", s.decay_ratio(), s.decay_ratio() >= 0 && s.decay_ratio() <= 1,
+              "must lie between 0 and 1");
   check->Real("lr_scheduler.min_lr_factor", s.min_lr_factor(), s.min_lr_factor() >= 0 && s.min_lr_factor() <= 1,
               "must lie between 0 and 1");
 }

@@ -39,7 +39,6 @@ constexpr TorchTitanKey kKeys[] = {
     {"optimizer.implementation", "remove it: AdamW is always the fused one"},
     {"optimizer.early_step_in_backward", "remove it: the optimizer steps after the whole backward"},
     {"lr_scheduler.lr_min", "is lr_scheduler.min_lr_factor here"},
-    {"lr_scheduler.decay_ratio", "remove it: the rate decays from the end of the warm-up to the last step"},
     {"lr_scheduler.total_steps", "remove it: the rate decays until training.steps"},
     {"parallelism.enable_compiled_autograd", kNothingCompiled},
     {"parallelism.pipeline_parallel_split_points",

@@ -66,7 +66,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
       "[job]\ndump_folder = \"./outputs\"\n[profiling]\nenable_profiling = true\nprofile_freq = 100\n"
       "[metrics]\nlog_freq = 10\nsave_tb_folder = \"tb\"\n"
       "[model]\nname = \"llama3\"\nflavor = \"8B\"\ntokenizer_path = \"tokenizer.model\"\n"
-      "[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 200\ndecay_type = \"sqrt\"\n"
+      "[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 200\ndecay_type = \"exponential\"\n"
       "[training]\nbatch_size = 1\nseq_len = 8192\ncompile = false\ndataset = \"c4\"\nstepz = 3\n"
       "[checkpoint]\nfolder = \"checkpoint\"\nasync_mode = \"disabled\"\n"
       "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n",
@@ -87,7 +87,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  training.stepz = 3: unknown key; the nearest known one is training.steps\n"
             "  training.gc_freq = 50: remove it: there is no Python in the training\n"
             "  parallelism.context_parallel_degree = 2: is not supported yet: leave it at 1\n"
-            "  lr_scheduler.decay_type = sqrt: must be one of \"cosine\", \"linear\", \"none\"\n"
+            "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
             "  activation_checkpoint.mode = selective: is not supported yet: use \"none\" or \"full\"");
   EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "activation_checkpoint.selective_ac_option");
 }

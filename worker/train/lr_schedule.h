@@ -1,4 +1,5 @@
-// The learning rate of every step: linear warm-up, then decay to min_lr_factor of the peak. Torch-free. Pure functions.
+// The learning rate of every step: linear warm-up, then decay to min_lr_factor of the peak; with decay_ratio it stays at the peak
+// in between (warmup-stable-decay, Hu et al. 2024, section 4). Torch-free. Pure functions.
 // Which values a recipe may have is parallel/recipe.h's to check.
 #pragma once
 
@@ -8,10 +9,11 @@
 
 namespace legoai::train {
 
-// What the peak learning rate is multiplied with in step `step` of `steps`, counted from 1, as TorchTitan does: step/warmup
-// during the warm-up (which at most fills the run); then, with p = (step - warmup - 1) / (steps - warmup), 1 - p for "linear",
-// (1 + cos(pi p)) / 2 for "cosine", 1 for "none", the range [0, 1] mapped to [min_lr_factor, 1]. So the first step after the
-// warm-up has the peak, and the last one is not yet at the minimum.
+// What the peak learning rate is multiplied with in step `step` of `steps`, counted from 1, as TorchTitan does: step / warmup
+// during the warm-up, which at most fills the run. The last d steps decay: round(decay_ratio x steps), at most all after the
+// warm-up, which is also what an unset ratio says. With p = (step - (steps - d) - 1) / d the factor is 1 - p for "linear",
+// 1 - sqrt(p) for "sqrt", (1 + cos(pi p)) / 2 for "cosine", 1 for "none", the range [0, 1] mapped to [min_lr_factor, 1]. So the
+// first step of the decay has the peak, and the last one is not yet at the minimum.
 double LrFactor(const v1::LrScheduler& scheduler, int64_t step, int64_t steps);
 
 }  // namespace legoai::train

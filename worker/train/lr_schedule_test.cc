@@ -38,6 +38,22 @@ TEST(LrFactor, DecaysByCosineToTheMinimum) {
   EXPECT_GT(LrFactor(scheduler, 100, 100), 0.1);
 }
 
+// Two of ten steps warm up, round(0.4 x 10) decay, and the peak lies in between, one step longer for the decay begins at it.
+TEST(LrFactor, StaysAtThePeakBeforeTheShareThatDecays) {
+  v1::LrScheduler scheduler = Scheduler("linear", 2, 0);
+  scheduler.set_decay_ratio(0.4);
+  const double linear[] = {0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25};
+  for (int step = 1; step <= 10; ++step) EXPECT_NEAR(LrFactor(scheduler, step, 10), linear[step - 1], 1e-12) << step;
+  scheduler.set_decay_type("sqrt");
+  scheduler.set_min_lr_factor(0.2);
+  EXPECT_NEAR(LrFactor(scheduler, 8, 10), 0.2 + 0.8 * 0.5, 1e-12);
+  scheduler.set_decay_ratio(1);
+  EXPECT_DOUBLE_EQ(LrFactor(scheduler, 3, 10), 1) << "no decay reaches into the warm-up";
+  EXPECT_LT(LrFactor(scheduler, 4, 10), 1);
+  scheduler.set_decay_ratio(0);
+  EXPECT_DOUBLE_EQ(LrFactor(scheduler, 10, 10), 1) << "nothing decays";
+}
+
 TEST(LrFactor, NoneStaysAtThePeak) { EXPECT_DOUBLE_EQ(LrFactor(Scheduler("none", 2, 0.1), 77, 100), 1); }
 
 }  // namespace
