@@ -11,11 +11,6 @@ namespace {
 
 using Kind = Action::Kind;
 
-std::string Name(const Action& action, bool with_chunk) {
-  const char* const kind = action.kind == Kind::kForward ? "F" : "B";
-  return with_chunk ? absl::StrCat(action.chunk, kind, action.microbatch) : absl::StrCat(kind, action.microbatch);
-}
-
 // The forwards of a rank in the order of interleaved 1F1B, and its backwards, which take the chunks from behind. Each round has
 // about as many microbatches as there are ranks; rounds differ by one microbatch at most.
 std::vector<Action> InRounds(Kind kind, int64_t rank, int64_t ranks, int64_t chunks, int64_t microbatches) {
@@ -75,12 +70,12 @@ absl::Status CheckOneRank(const Schedule& schedule, size_t rank, int64_t microba
   };
   for (const Action& action : schedule.ranks[rank]) {
     if (action.chunk < 0 || action.chunk >= schedule.chunks || schedule.RankOf(action.chunk) != static_cast<int64_t>(rank)) {
-      return wrong(Name(action, loops), " of chunk ", action.chunk, ", which is not its own");
+      return wrong(Print(action, loops), " of chunk ", action.chunk, ", which is not its own");
     }
     int64_t& next = (action.kind == Kind::kForward ? forwards : backwards)[action.chunk];
-    if (action.microbatch != next) return wrong(Name(action, loops), " where microbatch ", next, " is due");
+    if (action.microbatch != next) return wrong(Print(action, loops), " where microbatch ", next, " is due");
     if (action.kind == Kind::kBackward && next >= forwards[action.chunk])
-      return wrong(Name(action, loops), " before its forward");
+      return wrong(Print(action, loops), " before its forward");
     ++next;
   }
   for (int64_t chunk = rank; chunk < schedule.chunks; chunk += schedule.ranks.size()) {
@@ -142,7 +137,7 @@ class Progress {
       if (action.microbatch >= static_cast<int64_t>(arrived.size())) return false;
       start = std::max(start, arrived[action.microbatch]);
     }
-    free_at_[rank] = start + (forward ? 1 : 2);
+    free_at_[rank] = start + CostOf(action);
     (forward ? forward_ends_ : backward_ends_)[action.chunk].push_back(free_at_[rank]);
     ends_[rank].push_back(free_at_[rank]);
     ++position_[rank];
@@ -198,10 +193,12 @@ absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches) {
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     const size_t at = progress.position()[rank];
     if (at == schedule.ranks[rank].size()) continue;
-    absl::StrAppend(&blocked, blocked.empty() ? "" : ", ", "rank ", rank, " at ", Name(schedule.ranks[rank][at], loops));
+    absl::StrAppend(&blocked, blocked.empty() ? "" : ", ", "rank ", rank, " at ", Print(schedule.ranks[rank][at], loops));
   }
   return absl::FailedPreconditionError(absl::StrCat("pipeline ranks wait for each other: ", blocked));
 }
+
+int64_t CostOf(const Action& action) { return action.kind == Kind::kForward ? 1 : 2; }
 
 std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule) {
   Progress progress(schedule);
@@ -209,9 +206,14 @@ std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule) {
   return progress.TakeEnds();
 }
 
+std::string Print(const Action& action, bool with_chunk) {
+  const char* const kind = action.kind == Kind::kForward ? "F" : "B";
+  return with_chunk ? absl::StrCat(action.chunk, kind, action.microbatch) : absl::StrCat(kind, action.microbatch);
+}
+
 std::string Print(const std::vector<Action>& actions) {
   const bool loops = std::any_of(actions.begin(), actions.end(), [&](const Action& a) { return a.chunk != actions[0].chunk; });
-  return absl::StrJoin(actions, " ", [&](std::string* out, const Action& action) { absl::StrAppend(out, Name(action, loops)); });
+  return absl::StrJoin(actions, " ", [&](std::string* out, const Action& action) { absl::StrAppend(out, Print(action, loops)); });
 }
 
 }  // namespace legoai::parallel

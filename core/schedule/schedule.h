@@ -57,9 +57,14 @@ int64_t MostInFlight(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, i
 // rank stands if they block each other.
 absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches);
 
-// By rank and action: when it is done if a forward takes 1, a backward 2 and a message nothing. `schedule` is sound.
+// A forward takes 1, a backward 2.
+int64_t CostOf(const Action& action);
+
+// By rank and action: when it is done by CostOf, if messages take no time. `schedule` is sound.
 std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule);
 
+// "F0"; with the chunk before it "2F0".
+std::string Print(const Action& action, bool with_chunk);
 // "F0 F1 B0 B1"; with several chunks a rank "0F0 2F0 2B0 0B0", the chunk first.
 std::string Print(const std::vector<Action>& actions);
 

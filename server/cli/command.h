@@ -37,6 +37,7 @@ Command PlanCommand();
 Command SimulateCommand();
 Command CompareCommand();
 Command SweepCommand();
+Command ScheduleCommand();  // of a pipeline
 
 // This machine, without a server.
 Command TrainCommand();

@@ -10,42 +10,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "server/cli/output.h"
+#include "server/cli/whatif/svg.h"
 
 namespace legoai::cli {
 namespace {
 
-// As the page's curves, light scheme (dashboards/web/src/style.css).
-const char* const kColors[] = {"#2f6fed", "#c2410c", "#2a9d78", "#8a5cd0", "#9a6a00", "#c94f7c", "#1d7f94", "#6b7280"};
-constexpr char kInk[] = "#1a2029", kSoft[] = "#4c5666", kGrid[] = "#dfe3e9", kBad[] = "#b3261e";
+using svg::Box, svg::Document, svg::Escaped, svg::kBad, svg::kColors, svg::kGrid, svg::kInk, svg::kSoft, svg::Line, svg::TextAt;
+
 constexpr double kWidth = 330, kHeight = 220, kLeft = 64, kTop = 64, kGap = 28, kBottom = 56, kLegendLine = 18;
 constexpr double kLogFrom = 8;  // the span of values from which they stand on a logarithmic axis
-
-std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
-std::string TextAt(double x, double y, const std::string& text, const char* anchor = "start", const char* color = kSoft,
-                   const char* more = "") {
-  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\"%s>%s</text>\n", x, y, anchor, color, more,
-                         Escaped(text));
-}
-
-std::string Line(double x1, double y1, double x2, double y2, const char* color, const char* more = "") {
-  return absl::StrFormat("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"%s/>\n", x1, y1, x2, y2, color,
-                         more);
-}
-
-std::string Document(double width, double height, const std::string& title, const std::string& body) {
-  return absl::StrCat(
-      absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-                      "viewBox=\"0 0 %.0f %.0f\" role=\"img\" font-family=\"system-ui, 'DejaVu Sans', sans-serif\" "
-                      "font-size=\"12\">\n",
-                      width, height, width, height),
-      "<title>", Escaped(title), "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-      TextAt(16, 24, title, "start", kInk, " font-weight=\"600\" font-size=\"13\""), body, "</svg>\n");
-}
 
 // Where the values of the first variation stand, from 0 to 1.
 std::vector<double> Places(const std::vector<std::string>& values) {
@@ -233,8 +207,7 @@ std::string SensitivitiesSvg(const Sensitivities& sensitivities, const std::stri
     for (const auto& [seconds, color] : bars) {
       if (seconds == 0) continue;
       const double change = seconds / now - 1, width = std::abs(change) / most * kHalf;
-      body += absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"16\" fill=\"%s\"/>\n",
-                              change < 0 ? middle - width : middle, y, width, color);
+      body += Box(change < 0 ? middle - width : middle, y, width, 16, color);
       if (std::abs(change) >= 5e-4)
         body += TextAt(change < 0 ? middle - width - 6 : middle + width + 6, y + 13, absl::StrFormat("%+.1f %%", 100 * change),
                        change < 0 ? "end" : "start");

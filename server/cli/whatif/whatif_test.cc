@@ -1,4 +1,5 @@
-// `lego compare` and `lego sweep` as a user meets them: real processes, a tiny model, this machine as the cluster.
+// `lego compare`, `lego sweep` and `lego schedule` as a user meets them: real processes, a tiny model, this machine as the
+// cluster.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -152,6 +153,27 @@ TEST_F(WhatIf, SensitivitiesAreSweepsOfOneFigure) {
     EXPECT_GT(row["less_step_time_seconds"], row["more_step_time_seconds"]);
   }
   EXPECT_LT(before, INFINITY);
+}
+
+// Two chunks on each of two ranks, four microbatches: (p - 1) / (v m + p - 1) = 1 / 9 is bubble.
+TEST_F(WhatIf, AScheduleIsDrawn) {
+  const Json json = Ask({"schedule", "Interleaved1F1B", "--pp", "2", "--microbatches", "4", "--svg", Path("schedule.svg")});
+  EXPECT_EQ(json["chunks"], 4);
+  EXPECT_DOUBLE_EQ(json["bubble_share"], 1.0 / 9);
+  EXPECT_EQ(json["in_flight"], Json({5, 3}));
+  ASSERT_EQ(json["actions"].size(), 2u);
+  EXPECT_EQ(json["actions"][1][0], Json({{"action", "1F0"}, {"chunk", 1}, {"microbatch", 0}, {"begin", 1}, {"end", 2}}));
+  const std::string svg = ReadAll(Path("schedule.svg"));
+  EXPECT_EQ(svg.substr(0, 4), "<svg");
+  EXPECT_NE(svg.find("backward of microbatch 3, chunk 2"), std::string::npos);
+  const Result table = Run({"schedule", "1F1B", "--pp", "2", "--microbatches", "3"});
+  EXPECT_EQ(table.out.substr(0, 38), "rank 0  F0 F1 .  B0    F2 B1    .  B2\n") << table.out;
+  EXPECT_NE(table.out.find("the ranks wait 25.0 % of the time"), std::string::npos) << table.out;
+  ExpectError({"schedule", "1F1b", "--pp", "2", "--microbatches", "3"}, 2, {"NAME", "1F1b", "Interleaved1F1B"});
+  ExpectError({"schedule", "1F1B", "--pp", "2"}, 2, {"--microbatches"});
+  ExpectError({"schedule", "1F1B", "--pp", "0", "--microbatches", "3"}, 2, {"--pp"});
+  ExpectError({"schedule", "1F1B", "--pp", "2", "--microbatches", "3", "--chunks", "2"}, 2, {"--chunks", "must be 1"});
+  ExpectError({"schedule", "LoopedBFS", "--pp", "2", "--microbatches", "3", "--chunks", "1"}, 2, {"--chunks", "2 or more"});
 }
 
 }  // namespace

@@ -1,0 +1,146 @@
+// `lego schedule`: a pipeline schedule, drawn.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/checkpoint/files.h"
+#include "core/schedule/timeline.h"
+#include "proto/enum_text.h"
+#include "proto/errors.h"
+#include "proto/legoai/v1/recipe.pb.h"
+#include "proto/status.h"
+#include "server/cli/command.h"
+#include "server/cli/job.h"
+#include "server/cli/output.h"
+#include "server/cli/whatif/svg.h"
+
+namespace legoai::cli {
+namespace {
+
+using parallel::Action;
+using parallel::Timeline;
+
+constexpr int64_t kMostRanks = 1024, kMostMicrobatches = 4096, kMostChunks = 64;
+
+// The name of an action's colour: forwards blue and backwards green, lighter from chunk to chunk of a rank.
+std::string Shade(const Action& action, int64_t ranks) {
+  const int base[2][3] = {{0x2f, 0x6f, 0xed}, {0x2a, 0x9d, 0x78}};
+  const int* const color = base[action.kind == Action::Kind::kForward ? 0 : 1];
+  const double white = std::min(0.75, 0.25 * static_cast<double>(action.chunk / ranks));
+  const auto mixed = [&](int part) { return static_cast<int>(part + (255 - part) * white); };
+  return absl::StrFormat("#%02x%02x%02x", mixed(color[0]), mixed(color[1]), mixed(color[2]));
+}
+
+std::string Waiting(const Timeline& timeline) {
+  return absl::StrFormat("the ranks wait %.1f %% of the time", 100 * timeline.bubble_share);
+}
+
+std::string Svg(const Timeline& timeline, const std::string& title) {
+  constexpr double kLeft = 72, kTop = 64, kRow = 30, kUnit = 22;
+  const auto ranks = static_cast<int64_t>(timeline.ranks.size());
+  std::string body =
+      svg::TextAt(16, 44, Waiting(timeline) + "; blue: forwards, green: backwards, lighter: later chunks of a rank");
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const double y = kTop + kRow * static_cast<double>(rank);
+    body += svg::TextAt(16, y + 18, absl::StrCat("rank ", rank), "start", svg::kInk);
+    body += svg::Box(kLeft, y, kUnit * static_cast<double>(timeline.length), kRow - 4, svg::kGrid);
+    for (const Timeline::Span& span : timeline.ranks[rank]) {
+      const double x = kLeft + kUnit * static_cast<double>(span.begin),
+                   width = kUnit * static_cast<double>(span.end - span.begin);
+      const bool forward = span.action.kind == Action::Kind::kForward;
+      body += svg::Box(x + 0.5, y, width - 1, kRow - 4, Shade(span.action, ranks).c_str(),
+                       absl::StrCat(forward ? "forward" : "backward", " of microbatch ", span.action.microbatch, ", chunk ",
+                                    span.action.chunk));
+      body += svg::TextAt(x + width / 2, y + 17, absl::StrCat(span.action.microbatch), "middle", "#ffffff",
+                          " pointer-events=\"none\"");
+    }
+  }
+  return svg::Document(kLeft + kUnit * static_cast<double>(timeline.length) + 16, kTop + kRow * static_cast<double>(ranks) + 12,
+                       title, body);
+}
+
+Tree TreeOf(const Timeline& timeline, const parallel::Schedule& schedule, const std::string& name, int64_t microbatches) {
+  Tree tree = {{"schedule", name},
+               {"ranks", schedule.ranks.size()},
+               {"chunks", schedule.chunks},
+               {"microbatches", microbatches},
+               {"length", timeline.length},
+               {"bubble_share", timeline.bubble_share},
+               {"in_flight", timeline.in_flight}};
+  tree["actions"] = Tree::array();
+  for (const auto& spans : timeline.ranks) {
+    Tree row = Tree::array();
+    for (const Timeline::Span& span : spans) {
+      row.push_back({{"action", Print(span.action, schedule.chunks > static_cast<int64_t>(schedule.ranks.size()))},
+                     {"chunk", span.action.chunk},
+                     {"microbatch", span.action.microbatch},
+                     {"begin", span.begin},
+                     {"end", span.end}});
+    }
+    tree["actions"].push_back(std::move(row));
+  }
+  return tree;
+}
+
+absl::StatusOr<v1::PipelineSchedule> KindOf(const std::string& name) {
+  if (const auto kind = EnumFromText<v1::PipelineSchedule>(name)) return *kind;
+  return FieldError("NAME", name,
+                    absl::StrCat("must be one of ", absl::StrJoin(EnumTexts(v1::PipelineSchedule_descriptor()), ", ")));
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const std::string& name = arguments.positional()[0];
+  ASSIGN_OR_RETURN(const auto kind, KindOf(name));
+  ASSIGN_OR_RETURN(const auto ranks, arguments.Integer("pp", 1, kMostRanks));
+  ASSIGN_OR_RETURN(const auto microbatches, arguments.Integer("microbatches", 1, kMostMicrobatches));
+  ASSIGN_OR_RETURN(const auto chunks, arguments.Integer("chunks", 1, kMostChunks));
+  ASSIGN_OR_RETURN(const auto path, OutputPath(arguments, "svg"));
+  const int64_t each = chunks.value_or(*ranks > 1 && parallel::Loops(kind) ? 2 : 1);
+  if (!parallel::PlacesChunks(kind, *ranks, each * *ranks)) {
+    return FieldError("--chunks", absl::StrCat(each),
+                      *ranks > 1 && parallel::Loops(kind)
+                          ? absl::StrCat("of each rank, must be 2 or more: ", name, " needs several")
+                          : absl::StrCat("of each rank, must be 1 here: ", name, " has one"));
+  }
+  ASSIGN_OR_RETURN(const auto schedule, parallel::MakeSchedule(kind, *ranks, each * *ranks, *microbatches));
+  const Timeline timeline = parallel::TimelineOf(schedule);
+  const std::string title =
+      absl::StrCat(name, ": ", *ranks, " ranks, ", schedule.chunks, " chunks, ", *microbatches, " microbatches");
+  if (arguments.format() == Format::kTable) {
+    Print(absl::StrCat(TimelineText(timeline), "\n", title, "; ", Waiting(timeline), "\n",
+                       "most microbatches in flight, by rank: ", absl::StrJoin(timeline.in_flight, ", "),
+                       schedule.chunks > *ranks ? " (chunk by chunk)" : "", "\n",
+                       "F forward, B backward of a microbatch, which takes twice as long",
+                       schedule.chunks > *ranks ? "; before it the chunk" : "", "; a dot: waits\n"));
+  } else {
+    Print(TreeText(arguments.format(), TreeOf(timeline, schedule, name, *microbatches)));
+  }
+  if (path.empty()) return kDone;
+  RETURN_IF_ERROR(checkpoint::WriteFile(path, Svg(timeline, title)));
+  std::fprintf(stderr, "wrote %s\n", path.c_str());
+  return kDone;
+}
+
+}  // namespace
+
+Command ScheduleCommand() {
+  CommandSpec spec;
+  spec.name = "schedule";
+  spec.summary = "Draws a pipeline schedule: what each rank does when, how long it waits, how many microbatches it holds.";
+  spec.positional = "NAME";
+  spec.least_positional = spec.most_positional = 1;
+  spec.options = {{"pp", "P", "ranks of the pipeline", false, /*required=*/true},
+                  {"microbatches", "M", "microbatches of a step", false, /*required=*/true},
+                  {"chunks", "N", "of each rank (1, or 2 of schedules that loop)"},
+                  {"svg", "FILE", "draws it"}};
+  spec.details =
+      "NAME is a value of parallelism.pipeline_parallel_schedule. Times are those of equal chunks, messages take none.";
+  spec.example = "lego schedule Interleaved1F1B --pp 4 --microbatches 8 --svg schedule.svg";
+  return {spec, Run};
+}
+
+}  // namespace legoai::cli
