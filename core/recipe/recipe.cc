@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/torchtitan.h"
+#include "core/schedule/schedule.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/faults.h"
@@ -104,6 +105,10 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->WholeOrDerived("parallelism.data_parallel_shard_degree", p.data_parallel_shard_degree(), "what the other degrees leave");
   check->Whole("parallelism.tensor_parallel_degree", p.tensor_parallel_degree(), 1);
   check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);
+  if (const auto schedule = p.pipeline_parallel_schedule(); !IsSupported(schedule)) {
+    check->Fail("parallelism.pipeline_parallel_schedule", EnumText(schedule),
+                "is not supported yet: use \"GPipe\", \"1F1B\", \"Interleaved1F1B\" or \"LoopedBFS\"");
+  }
   check->Whole("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size(), 1);
   if (p.has_pipeline_parallel_layers_per_stage()) {
     check->Whole("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(), 1);

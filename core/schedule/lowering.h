@@ -49,7 +49,7 @@ struct LoweredSchedule {
   std::vector<std::vector<LoweredAction>> ranks;  // what each rank does, in order
 };
 
-// A schedule made by schedule.h with all waits: nothing is under way when a list ends.
+// A supported schedule made by schedule.h with all waits: nothing is under way when a list ends.
 LoweredSchedule Lower(const Schedule& schedule);
 
 // Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,

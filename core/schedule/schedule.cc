@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/schedule/zero_bubble.h"
 #include "proto/status.h"
 
 namespace legoai::parallel {
@@ -40,6 +41,8 @@ std::vector<Action> ByChunk(Kind kind, int64_t rank, int64_t ranks, int64_t chun
   return actions;
 }
 
+bool LiesInV(v1::PipelineSchedule kind) { return kind == v1::ZBV_ZERO_BUBBLE || kind == v1::DUALPIPE_V; }
+
 // Forwards that run before forwards and backwards alternate, which they do until forwards run out.
 int64_t Ahead(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank) {
   const int64_t locals = chunks / ranks;
@@ -48,7 +51,7 @@ int64_t Ahead(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t 
   if (locals == 1) return ranks - 1 - rank;
   const int64_t rounds = std::max<int64_t>(1, microbatches / ranks);
   const int64_t largest = (microbatches + rounds - 1) / rounds;
-  return (locals - 1) * largest + 2 * (ranks - 1 - rank);
+  return (locals - 1) * largest + (kind == v1::INTERLEAVED_ZERO_BUBBLE ? 1 : 2) * (ranks - 1 - rank);
 }
 
 std::vector<Action> Alternate(const std::vector<Action>& forwards, const std::vector<Action>& backwards, int64_t ahead) {
@@ -62,9 +65,30 @@ std::vector<Action> Alternate(const std::vector<Action>& forwards, const std::ve
   return actions;
 }
 
+bool HasInput(const Action& action) { return action.kind == Kind::kBackward || action.kind == Kind::kInputGradient; }
+bool HasWeights(const Action& action) { return action.kind == Kind::kBackward || action.kind == Kind::kWeightGradient; }
+
+// How far a chunk's microbatches are.
+struct Done {
+  int64_t forwards = 0, inputs = 0, weights = 0;
+
+  // What is wrong with doing this next; empty: nothing.
+  std::string Add(const Action& action) {
+    const int64_t due = action.kind == Kind::kForward ? forwards : HasInput(action) ? inputs : weights;
+    if (action.microbatch != due) return absl::StrCat(" where microbatch ", due, " is due");
+    if (HasInput(action) && inputs >= forwards) return " before its forward";
+    if (action.kind == Kind::kWeightGradient && weights >= inputs) return " before the gradient of its input";
+    if (HasWeights(action) && weights != action.microbatch) return absl::StrCat(" before the weight gradients of ", weights);
+    forwards += action.kind == Kind::kForward;
+    inputs += HasInput(action);
+    weights += HasWeights(action);
+    return "";
+  }
+};
+
 absl::Status CheckOneRank(const Schedule& schedule, size_t rank, int64_t microbatches) {
   const bool loops = schedule.chunks > static_cast<int64_t>(schedule.ranks.size());
-  std::vector<int64_t> forwards(schedule.chunks, 0), backwards(schedule.chunks, 0);
+  std::vector<Done> done(schedule.chunks);
   const auto wrong = [&](const auto&... why) {
     return absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ": ", why...));
   };
@@ -72,16 +96,14 @@ absl::Status CheckOneRank(const Schedule& schedule, size_t rank, int64_t microba
     if (action.chunk < 0 || action.chunk >= schedule.chunks || schedule.RankOf(action.chunk) != static_cast<int64_t>(rank)) {
       return wrong(Print(action, loops), " of chunk ", action.chunk, ", which is not its own");
     }
-    int64_t& next = (action.kind == Kind::kForward ? forwards : backwards)[action.chunk];
-    if (action.microbatch != next) return wrong(Print(action, loops), " where microbatch ", next, " is due");
-    if (action.kind == Kind::kBackward && next >= forwards[action.chunk])
-      return wrong(Print(action, loops), " before its forward");
-    ++next;
+    if (const std::string fault = done[action.chunk].Add(action); !fault.empty()) return wrong(Print(action, loops), fault);
   }
-  for (int64_t chunk = rank; chunk < schedule.chunks; chunk += schedule.ranks.size()) {
-    if (forwards[chunk] == microbatches && backwards[chunk] == microbatches) continue;
-    return wrong(forwards[chunk], " forwards and ", backwards[chunk], " backwards of chunk ", chunk, " for ", microbatches,
-                 " microbatches");
+  for (int64_t chunk = 0; chunk < schedule.chunks; ++chunk) {
+    if (schedule.RankOf(chunk) != static_cast<int64_t>(rank)) continue;
+    const Done& of = done[chunk];
+    if (of.forwards == microbatches && of.inputs == microbatches && of.weights == microbatches) continue;
+    return wrong(of.forwards, " forwards and ", std::min(of.inputs, of.weights), " backwards of chunk ", chunk, " for ",
+                 microbatches, " microbatches");
   }
   return absl::OkStatus();
 }
@@ -94,12 +116,16 @@ absl::Status CheckCounts(v1::PipelineSchedule kind, int64_t ranks, int64_t chunk
   if (!v1::PipelineSchedule_IsValid(kind) || kind == v1::PIPELINE_SCHEDULE_UNSPECIFIED) {
     return absl::InvalidArgumentError(absl::StrCat("unknown pipeline schedule ", static_cast<int>(kind)));
   }
+  if (const int64_t least = LeastMicrobatches(kind, ranks); microbatches < least) {
+    return absl::InvalidArgumentError(absl::StrCat("pipeline schedule ", v1::PipelineSchedule_Name(kind), " on ", ranks,
+                                                   " ranks needs at least ", least, " microbatches, not ", microbatches));
+  }
   if (PlacesChunks(kind, ranks, chunks)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("pipeline schedule ", v1::PipelineSchedule_Name(kind), " cannot place ", chunks,
                                                  " chunks on ", ranks, " ranks"));
 }
 
-// Runs the ranks against each other, each as far as it gets. Counts are enough because both kinds run in microbatch order.
+// Runs the ranks against each other, each as far as it gets. Counts are enough because every kind runs in microbatch order.
 class Progress {
  public:
   explicit Progress(const Schedule& schedule)
@@ -129,16 +155,16 @@ class Progress {
  private:
   bool Step(size_t rank) {
     const Action& action = schedule_.ranks[rank][position_[rank]];
-    const bool forward = action.kind == Kind::kForward;
+    const bool forward = action.kind == Kind::kForward, needs_nothing = action.kind == Kind::kWeightGradient;
     const int64_t source = action.chunk + (forward ? -1 : 1);
     int64_t start = free_at_[rank];
-    if (source >= 0 && source < schedule_.chunks) {
+    if (source >= 0 && source < schedule_.chunks && !needs_nothing) {
       const std::vector<int64_t>& arrived = (forward ? forward_ends_ : backward_ends_)[source];
       if (action.microbatch >= static_cast<int64_t>(arrived.size())) return false;
       start = std::max(start, arrived[action.microbatch]);
     }
     free_at_[rank] = start + CostOf(action);
-    (forward ? forward_ends_ : backward_ends_)[action.chunk].push_back(free_at_[rank]);
+    if (!needs_nothing) (forward ? forward_ends_ : backward_ends_)[action.chunk].push_back(free_at_[rank]);
     ends_[rank].push_back(free_at_[rank]);
     ++position_[rank];
     return true;
@@ -153,20 +179,37 @@ class Progress {
 
 }  // namespace
 
-bool Loops(v1::PipelineSchedule kind) { return kind == v1::INTERLEAVED_1F1B || kind == v1::LOOPED_BFS; }
+bool IsSupported(v1::PipelineSchedule kind) {
+  return kind == v1::GPIPE || kind == v1::ONE_F_ONE_B || kind == v1::INTERLEAVED_1F1B || kind == v1::LOOPED_BFS;
+}
+
+bool Loops(v1::PipelineSchedule kind) { return kind != v1::GPIPE && kind != v1::ONE_F_ONE_B; }
 
 bool PlacesChunks(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks) {
-  return ranks > 1 && Loops(kind) ? chunks % ranks == 0 && chunks >= 2 * ranks : chunks == ranks;
+  if (ranks == 1 || !Loops(kind)) return chunks == ranks;
+  if (LiesInV(kind)) return chunks == 2 * ranks;
+  return chunks % ranks == 0 && chunks >= (kind == v1::INTERLEAVED_ZERO_BUBBLE ? 1 : 2) * ranks;
+}
+
+int64_t LeastMicrobatches(v1::PipelineSchedule kind, int64_t ranks) {
+  return kind == v1::DUALPIPE_V && ranks > 1 ? 2 * ranks : 1;
 }
 
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches) {
   RETURN_IF_ERROR(CheckCounts(kind, ranks, chunks, microbatches));
-  Schedule schedule{chunks, {}};
+  Schedule schedule{chunks, {}, ranks > 1 && LiesInV(kind)};
   const auto order = kind == v1::LOOPED_BFS ? ByChunk : InRounds;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    schedule.ranks.push_back(Alternate(order(Kind::kForward, rank, ranks, chunks, microbatches),
-                                       order(Kind::kBackward, rank, ranks, chunks, microbatches),
-                                       Ahead(kind, ranks, chunks, microbatches, rank)));
+    if (schedule.in_v) {
+      schedule.ranks.push_back((kind == v1::DUALPIPE_V ? DualPipeV : ZbvZeroBubble)(ranks, microbatches, rank));
+      continue;
+    }
+    const std::vector<Action> forwards = order(Kind::kForward, rank, ranks, chunks, microbatches);
+    const std::vector<Action> backwards = order(Kind::kBackward, rank, ranks, chunks, microbatches);
+    const int64_t ahead = Ahead(kind, ranks, chunks, microbatches, rank);
+    const bool parts = ranks > 1 && kind == v1::INTERLEAVED_ZERO_BUBBLE;
+    schedule.ranks.push_back(parts ? InterleavedZeroBubble(forwards, backwards, ahead, rank)
+                                   : Alternate(forwards, backwards, ahead));
   }
   return schedule;
 }
@@ -198,7 +241,7 @@ absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches) {
   return absl::FailedPreconditionError(absl::StrCat("pipeline ranks wait for each other: ", blocked));
 }
 
-int64_t CostOf(const Action& action) { return action.kind == Kind::kForward ? 1 : 2; }
+int64_t CostOf(const Action& action) { return action.kind == Kind::kBackward ? 2 : 1; }
 
 std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule) {
   Progress progress(schedule);
@@ -207,7 +250,8 @@ std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule) {
 }
 
 std::string Print(const Action& action, bool with_chunk) {
-  const char* const kind = action.kind == Kind::kForward ? "F" : "B";
+  static constexpr const char* kNames[] = {"F", "B", "I", "W"};
+  const char* const kind = kNames[static_cast<int>(action.kind)];
   return with_chunk ? absl::StrCat(action.chunk, kind, action.microbatch) : absl::StrCat(kind, action.microbatch);
 }
 

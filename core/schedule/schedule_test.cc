@@ -11,7 +11,9 @@ namespace {
 
 using Kind = Action::Kind;
 
-constexpr v1::PipelineSchedule kAll[] = {v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS};
+constexpr v1::PipelineSchedule kAll[] = {
+    v1::GPIPE,           v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE,
+    v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V};
 
 TEST(Schedule, LiteralCases) {
   const Schedule gpipe = *MakeSchedule(v1::GPIPE, 2, 2, 3);
@@ -89,8 +91,19 @@ TEST(Schedule, PropertiesOfSeveralChunks) {
   }
 }
 
-// Time until all ranks are done when a forward takes 1 and a backward 2, by brute force over time: an oracle that shares no code
-// with CheckSchedule.
+// Qi et al. 2024, figure 3: the second rank's weight gradients lag behind by one microbatch.
+TEST(Schedule, LiteralCasesOfZeroBubbles) {
+  const Schedule h1 = *MakeSchedule(v1::INTERLEAVED_ZERO_BUBBLE, 2, 2, 3);
+  EXPECT_EQ(Print(h1.ranks[0]), "F0 F1 I0 W0 F2 I1 W1 I2 W2");
+  EXPECT_EQ(Print(h1.ranks[1]), "F0 I0 F1 I1 W0 F2 I2 W1 W2");
+  const Schedule zbv = *MakeSchedule(v1::ZBV_ZERO_BUBBLE, 2, 4, 3);
+  EXPECT_EQ(Print(zbv.ranks[1]), "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2");
+  EXPECT_EQ(zbv.RankOf(2), 1);
+  EXPECT_EQ(zbv.RankOf(3), 0);
+}
+
+// Time until all ranks are done when a forward and each gradient of a backward takes 1, by brute force over time: an oracle that
+// shares no code with CheckSchedule.
 int64_t Makespan(const Schedule& schedule) {
   const int64_t ranks = schedule.ranks.size();
   std::vector<size_t> next(ranks, 0);
@@ -106,12 +119,15 @@ int64_t Makespan(const Schedule& schedule) {
       if (next[rank] == schedule.ranks[rank].size()) continue;
       all = false;
       const Action& action = schedule.ranks[rank][next[rank]];
-      const bool forward = action.kind == Kind::kForward;
+      const bool forward = action.kind == Kind::kForward, weights = action.kind == Kind::kWeightGradient;
       const int64_t source = forward ? action.chunk - 1 : action.chunk + 1;
-      const bool arrived = source < 0 || source == schedule.chunks || done(action.kind, source, action.microbatch, now);
-      const bool own = forward || done(Kind::kForward, action.chunk, action.microbatch, now);
+      const Kind made = forward ? Kind::kForward : Kind::kInputGradient;  // what the source sends
+      const bool arrived = weights || source < 0 || source == schedule.chunks || done(made, source, action.microbatch, now);
+      const Kind before = weights ? Kind::kInputGradient : Kind::kForward;
+      const bool own = forward || done(before, action.chunk, action.microbatch, now);
       if (free_at[rank] > now || !arrived || !own) continue;
-      ends[{action.kind, action.chunk, action.microbatch}] = free_at[rank] = now + (forward ? 1 : 2);
+      free_at[rank] = now + (action.kind == Kind::kBackward ? 2 : 1);
+      ends[{weights ? Kind::kWeightGradient : made, action.chunk, action.microbatch}] = free_at[rank];
       ++next[rank];
     }
     if (all) return *std::max_element(free_at.begin(), free_at.end());
@@ -123,6 +139,24 @@ int64_t LastCompletion(const Schedule& schedule) {
   int64_t last = 0;
   for (const auto& times : CompletionTimes(schedule)) last = std::max(last, times.back());
   return last;
+}
+
+// Every chunk's microbatches in order, whatever the sizes; the last weight gradients may lag behind.
+TEST(Schedule, PropertiesOfZeroBubbles) {
+  for (int64_t ranks = 2; ranks <= 9; ++ranks) {
+    for (int64_t microbatches = 1; microbatches <= 40; ++microbatches) {
+      for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_ZERO_BUBBLE, v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}) {
+        if (microbatches < LeastMicrobatches(kind, ranks)) continue;
+        for (int64_t chunks = ranks; chunks <= 4 * ranks; chunks += ranks) {
+          if (!PlacesChunks(kind, ranks, chunks)) continue;
+          SCOPED_TRACE(testing::Message() << kind << ": " << ranks << " ranks, " << chunks << " chunks, " << microbatches);
+          const Schedule schedule = *MakeSchedule(kind, ranks, chunks, microbatches);
+          ASSERT_TRUE(CheckSchedule(schedule, microbatches).ok()) << CheckSchedule(schedule, microbatches);
+          EXPECT_EQ(LastCompletion(schedule), Makespan(schedule));
+        }
+      }
+    }
+  }
 }
 
 TEST(Schedule, BothTakeTheIdealTimeAndTheBubble) {
@@ -167,6 +201,12 @@ TEST(Schedule, ChecksFindWhatIsWrong) {
   bad = good;
   bad.ranks[0][0].microbatch = 1;
   EXPECT_FALSE(CheckSchedule(bad, 2).ok());
+  bad = *MakeSchedule(v1::INTERLEAVED_ZERO_BUBBLE, 2, 2, 2);  // F0 F1 I0 W0 I1 W1 | F0 I0 F1 I1 W0 W1
+  std::swap(bad.ranks[0][2], bad.ranks[0][3]);
+  EXPECT_EQ(CheckSchedule(bad, 2).message(), "pipeline rank 0: W0 before the gradient of its input");
+  std::swap(bad.ranks[0][2], bad.ranks[0][3]);
+  bad.ranks[0].pop_back();
+  EXPECT_EQ(CheckSchedule(bad, 2).message(), "pipeline rank 0: 2 forwards and 1 backwards of chunk 0 for 2 microbatches");
   bad = good;
   bad.ranks[1][0].chunk = 0;
   EXPECT_FALSE(CheckSchedule(bad, 2).ok());
@@ -185,6 +225,8 @@ TEST(Schedule, RefusesWhatIsNotKnown) {
   EXPECT_EQ(code(v1::GPIPE, 2, 4, 2), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(v1::INTERLEAVED_1F1B, 2, 2, 2), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(v1::INTERLEAVED_1F1B, 2, 5, 2), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::ZBV_ZERO_BUBBLE, 2, 6, 2), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(v1::DUALPIPE_V, 2, 4, 3), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

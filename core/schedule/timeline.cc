@@ -7,7 +7,14 @@
 namespace legoai::parallel {
 namespace {
 
-bool IsForward(const Action& action) { return action.kind == Action::Kind::kForward; }
+// How it changes the number of microbatches whose activations are kept: for the weight gradients until the last of them.
+int64_t Keeps(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kForward: return 1;
+    case Action::Kind::kInputGradient: return 0;
+    default: return -1;
+  }
+}
 
 std::vector<Timeline::Span> SpansOf(const std::vector<Action>& actions, const std::vector<int64_t>& ends) {
   std::vector<Timeline::Span> spans;
@@ -18,7 +25,7 @@ std::vector<Timeline::Span> SpansOf(const std::vector<Action>& actions, const st
 int64_t MostInFlight(const std::vector<Timeline::Span>& spans) {
   int64_t now = 0, most = 0;
   for (const Timeline::Span& span : spans) {
-    now += IsForward(span.action) ? 1 : -1;
+    now += Keeps(span.action);
     most = std::max(most, now);
   }
   return most;
@@ -44,8 +51,8 @@ Timeline TimelineOf(const Schedule& schedule) {
       timeline.length = std::max(timeline.length, span.end);
     }
   }
-  const auto all = static_cast<double>(timeline.length * static_cast<int64_t>(schedule.ranks.size()));
-  timeline.bubble_share = 1 - static_cast<double>(busy) / all;
+  const int64_t all = timeline.length * static_cast<int64_t>(schedule.ranks.size());
+  timeline.bubble_share = static_cast<double>(all - busy) / static_cast<double>(all);
   return timeline;
 }
 

@@ -105,7 +105,8 @@ TEST(ParseJson, RefusesValuesOfOtherTypes) {
   EXPECT_EQ(Refused(R"({"model":{"name":1}})", &recipe).remedy(), "must be text, in quotes");
   EXPECT_EQ(Refused(R"({"training":3})", &recipe).field(), "training");
   EXPECT_EQ(Refused(R"({"parallelism":{"pipeline_parallel_schedule":"1f1b"}})", &recipe).remedy(),
-            "must be one of \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\"");
+            "must be one of \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\", \"InterleavedZeroBubble\", "
+            "\"ZBVZeroBubble\", \"DualPipeV\"");
 }
 
 TEST(ParseJson, RefusesTwoMembersOfAOneof) {

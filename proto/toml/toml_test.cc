@@ -244,7 +244,8 @@ TEST(ApplyOverride, RefusesWithoutATrace) {
   EXPECT_EQ(refused("model.name", "caf\xe9"), "must be text in UTF-8");
   EXPECT_EQ(refused("training.steps.more", "1"), "training.steps has no keys below it");
   EXPECT_EQ(refused("parallelism.pipeline_parallel_schedule", ""),
-            "must be one of \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\"");
+            "must be one of \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\", \"InterleavedZeroBubble\", "
+            "\"ZBVZeroBubble\", \"DualPipeV\"");
 }
 
 // Each key at fault with its remedy, after all of them what the others say.

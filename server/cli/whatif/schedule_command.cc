@@ -26,10 +26,20 @@ using parallel::Timeline;
 
 constexpr int64_t kMostRanks = 1024, kMostMicrobatches = 4096, kMostChunks = 64;
 
-// The name of an action's colour: forwards blue and backwards green, lighter from chunk to chunk of a rank.
+const char* NameOf(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::kForward: return "forward";
+    case Action::Kind::kBackward: return "backward";
+    case Action::Kind::kInputGradient: return "gradient of the input";
+    case Action::Kind::kWeightGradient: return "gradients of the weights";
+  }
+  return "";
+}
+
+// Forwards blue, backwards and gradients of inputs green, those of weights violet; lighter from chunk to chunk of a rank.
 std::string Shade(const Action& action, int64_t ranks) {
-  const int base[2][3] = {{0x2f, 0x6f, 0xed}, {0x2a, 0x9d, 0x78}};
-  const int* const color = base[action.kind == Action::Kind::kForward ? 0 : 1];
+  constexpr int kBase[4][3] = {{0x2f, 0x6f, 0xed}, {0x2a, 0x9d, 0x78}, {0x2a, 0x9d, 0x78}, {0x8a, 0x5c, 0xd0}};
+  const int* const color = kBase[static_cast<int>(action.kind)];
   const double white = std::min(0.75, 0.25 * static_cast<double>(action.chunk / ranks));
   const auto mixed = [&](int part) { return static_cast<int>(part + (255 - part) * white); };
   return absl::StrFormat("#%02x%02x%02x", mixed(color[0]), mixed(color[1]), mixed(color[2]));
@@ -42,8 +52,8 @@ std::string Waiting(const Timeline& timeline) {
 std::string Svg(const Timeline& timeline, const std::string& title) {
   constexpr double kLeft = 72, kTop = 64, kRow = 30, kUnit = 22;
   const auto ranks = static_cast<int64_t>(timeline.ranks.size());
-  std::string body =
-      svg::TextAt(16, 44, Waiting(timeline) + "; blue: forwards, green: backwards, lighter: later chunks of a rank");
+  std::string body = svg::TextAt(
+      16, 44, Waiting(timeline) + "; blue: forwards, green: backwards, violet: weight gradients apart; lighter: later chunks");
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const double y = kTop + kRow * static_cast<double>(rank);
     body += svg::TextAt(16, y + 18, absl::StrCat("rank ", rank), "start", svg::kInk);
@@ -51,10 +61,9 @@ std::string Svg(const Timeline& timeline, const std::string& title) {
     for (const Timeline::Span& span : timeline.ranks[rank]) {
       const double x = kLeft + kUnit * static_cast<double>(span.begin),
                    width = kUnit * static_cast<double>(span.end - span.begin);
-      const bool forward = span.action.kind == Action::Kind::kForward;
-      body += svg::Box(x + 0.5, y, width - 1, kRow - 4, Shade(span.action, ranks).c_str(),
-                       absl::StrCat(forward ? "forward" : "backward", " of microbatch ", span.action.microbatch, ", chunk ",
-                                    span.action.chunk));
+      body += svg::Box(
+          x + 0.5, y, width - 1, kRow - 4, Shade(span.action, ranks).c_str(),
+          absl::StrCat(NameOf(span.action.kind), " of microbatch ", span.action.microbatch, ", chunk ", span.action.chunk));
       body += svg::TextAt(x + width / 2, y + 17, absl::StrCat(span.action.microbatch), "middle", "#ffffff",
                           " pointer-events=\"none\"");
     }
@@ -92,6 +101,20 @@ absl::StatusOr<v1::PipelineSchedule> KindOf(const std::string& name) {
                     absl::StrCat("must be one of ", absl::StrJoin(EnumTexts(v1::PipelineSchedule_descriptor()), ", ")));
 }
 
+absl::Status CheckCounts(v1::PipelineSchedule kind, const std::string& name, int64_t ranks, int64_t each, int64_t microbatches) {
+  if (const int64_t least = parallel::LeastMicrobatches(kind, ranks); microbatches < least)
+    return FieldError("--microbatches", absl::StrCat(microbatches),
+                      absl::StrCat("must be ", least, " or more: two for each rank"));
+  if (parallel::PlacesChunks(kind, ranks, each * ranks)) return absl::OkStatus();
+  for (const int64_t fits : {1, 2}) {
+    if (!parallel::PlacesChunks(kind, ranks, fits * ranks)) continue;
+    const bool more = parallel::PlacesChunks(kind, ranks, (fits + 1) * ranks);
+    return FieldError("--chunks", absl::StrCat(each),
+                      absl::StrCat("of each rank, must be ", fits, more ? " or more" : "", " for ", name));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const std::string& name = arguments.positional()[0];
   ASSIGN_OR_RETURN(const auto kind, KindOf(name));
@@ -100,21 +123,19 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto chunks, arguments.Integer("chunks", 1, kMostChunks));
   ASSIGN_OR_RETURN(const auto path, OutputPath(arguments, "svg"));
   const int64_t each = chunks.value_or(*ranks > 1 && parallel::Loops(kind) ? 2 : 1);
-  if (!parallel::PlacesChunks(kind, *ranks, each * *ranks)) {
-    return FieldError("--chunks", absl::StrCat(each),
-                      *ranks > 1 && parallel::Loops(kind)
-                          ? absl::StrCat("of each rank, must be 2 or more: ", name, " needs several")
-                          : absl::StrCat("of each rank, must be 1 here: ", name, " has one"));
-  }
+  RETURN_IF_ERROR(CheckCounts(kind, name, *ranks, each, *microbatches));
   ASSIGN_OR_RETURN(const auto schedule, parallel::MakeSchedule(kind, *ranks, each * *ranks, *microbatches));
   const Timeline timeline = parallel::TimelineOf(schedule);
   const std::string title =
       absl::StrCat(name, ": ", *ranks, " ranks, ", schedule.chunks, " chunks, ", *microbatches, " microbatches");
+  const bool parts = std::any_of(schedule.ranks[0].begin(), schedule.ranks[0].end(),
+                                 [](const Action& action) { return action.kind == Action::Kind::kInputGradient; });
   if (arguments.format() == Format::kTable) {
     Print(absl::StrCat(TimelineText(timeline), "\n", title, "; ", Waiting(timeline), "\n",
                        "most microbatches in flight, by rank: ", absl::StrJoin(timeline.in_flight, ", "),
                        schedule.chunks > *ranks ? " (chunk by chunk)" : "", "\n",
                        "F forward, B backward of a microbatch, which takes twice as long",
+                       parts ? "; I and W: the gradients of its input and of the weights apart" : "",
                        schedule.chunks > *ranks ? "; before it the chunk" : "", "; a dot: waits\n"));
   } else {
     Print(TreeText(arguments.format(), TreeOf(timeline, schedule, name, *microbatches)));

@@ -167,13 +167,19 @@ TEST_F(WhatIf, AScheduleIsDrawn) {
   EXPECT_EQ(svg.substr(0, 4), "<svg");
   EXPECT_NE(svg.find("backward of microbatch 3, chunk 2"), std::string::npos);
   const Result table = Run({"schedule", "1F1B", "--pp", "2", "--microbatches", "3"});
-  EXPECT_EQ(table.out.substr(0, 38), "rank 0  F0 F1 .  B0    F2 B1    .  B2\n") << table.out;
+  EXPECT_EQ(table.out.substr(0, 41), "rank 0  F0 F1 .  .  B0    F2 B1    .  B2\n") << table.out;
   EXPECT_NE(table.out.find("the ranks wait 25.0 % of the time"), std::string::npos) << table.out;
   ExpectError({"schedule", "1F1b", "--pp", "2", "--microbatches", "3"}, 2, {"NAME", "1F1b", "Interleaved1F1B"});
   ExpectError({"schedule", "1F1B", "--pp", "2"}, 2, {"--microbatches"});
   ExpectError({"schedule", "1F1B", "--pp", "0", "--microbatches", "3"}, 2, {"--pp"});
-  ExpectError({"schedule", "1F1B", "--pp", "2", "--microbatches", "3", "--chunks", "2"}, 2, {"--chunks", "must be 1"});
+  ExpectError({"schedule", "1F1B", "--pp", "2", "--microbatches", "3", "--chunks", "2"}, 2, {"--chunks", "must be 1 for 1F1B"});
   ExpectError({"schedule", "LoopedBFS", "--pp", "2", "--microbatches", "3", "--chunks", "1"}, 2, {"--chunks", "2 or more"});
+  const Json h1 = Ask({"schedule", "InterleavedZeroBubble", "--pp", "2", "--microbatches", "3", "--chunks", "1"});
+  EXPECT_DOUBLE_EQ(h1["bubble_share"], 0.1);
+  EXPECT_EQ(h1["actions"][0][2]["action"], "I0");
+  ExpectError({"schedule", "DualPipeV", "--pp", "2", "--microbatches", "3"}, 2, {"--microbatches", "must be 4 or more"});
+  ExpectError({"schedule", "ZBVZeroBubble", "--pp", "2", "--microbatches", "4", "--chunks", "3"}, 2,
+              {"--chunks", "must be 2 for"});
 }
 
 }  // namespace
