@@ -123,7 +123,9 @@ std::string BubbleCause(const v1::PlanRequest& request, const SimulatedRecipe& w
 
 std::string ComputeCause(const SimulatedRecipe& winner, const SimulatedRecipe& other) {
   const auto mode = [](const SimulatedRecipe& one) { return one.estimate->recipe().activation_checkpoint().mode(); };
-  return mode(other) == v1::AC_FULL && mode(winner) != v1::AC_FULL ? ": checkpointing runs each block's forward twice" : "";
+  if (mode(other) == mode(winner) || mode(other) == v1::AC_NONE || mode(winner) == v1::AC_FULL) return "";
+  return absl::StrCat(": checkpointing runs ", mode(other) == v1::AC_FULL ? "each block's forward" : "the forward of some blocks",
+                      " twice");
 }
 
 std::string LaunchCause(const SimulatedRecipe& winner, const SimulatedRecipe& other) {

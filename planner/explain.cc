@@ -286,6 +286,14 @@ std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
                       "not fit.");
 }
 
+std::string CheckpointingText(const v1::ActivationCheckpoint& section) {
+  switch (section.mode()) {
+    case v1::AC_FULL: return "full checkpointing";
+    case v1::AC_SELECTIVE: return absl::StrCat("checkpointing of every ", section.selective_ac_option(), ". block");
+    default: return "no checkpointing";
+  }
+}
+
 }  // namespace
 
 std::string Summarize(const v1::Recipe& recipe) {
@@ -309,7 +317,7 @@ std::string Summarize(const v1::Recipe& recipe) {
   const int64_t passes = per_pass > 0 ? recipe.training().global_batch_size() / per_pass : 1;
   parts.push_back(absl::StrCat("local batch ", recipe.training().local_batch_size(),
                                passes > 1 ? absl::StrCat(" accumulated ", passes, " times") : ""));
-  parts.push_back(recipe.activation_checkpoint().mode() == v1::AC_FULL ? "full checkpointing" : "no checkpointing");
+  parts.push_back(CheckpointingText(recipe.activation_checkpoint()));
   parts.push_back(recipe.training().mixed_precision_param() == v1::BFLOAT16 ? "bfloat16" : "float32");
   return absl::StrJoin(parts, ", ");
 }

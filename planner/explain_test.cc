@@ -26,6 +26,7 @@ int Count(const std::string& text, const std::string& part) {
 }
 
 TEST(Summarize, SaysWhatARecipeDecides) {
+  EXPECT_NE(Summarize(MakeRecipe(2, v1::AC_SELECTIVE)).find("checkpointing of every 2. block"), std::string::npos);
   EXPECT_EQ(Summarize(MakeRecipe(2, v1::AC_FULL)),
             "shard 2, tp 2, local batch 2 accumulated 4 times, full checkpointing, bfloat16");
   v1::Recipe recipe = MakeRecipe(1, v1::AC_NONE);

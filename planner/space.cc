@@ -60,7 +60,7 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
   for (int64_t size : Divisors(share)) {
     candidate.local_batch = candidate.pipeline > 1 ? share : size;
     candidate.microbatch = size;
-    for (auto checkpointing : {v1::AC_NONE, v1::AC_FULL}) {
+    for (auto checkpointing : {v1::AC_NONE, v1::AC_SELECTIVE, v1::AC_FULL}) {
       for (auto precision : {v1::BFLOAT16, v1::FLOAT32}) {
         candidate.checkpointing = checkpointing;
         candidate.precision = precision;

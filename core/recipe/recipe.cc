@@ -3,8 +3,10 @@
 #include <google/protobuf/descriptor.h>
 
 #include <cmath>
+#include <optional>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/torchtitan.h"
@@ -139,14 +141,26 @@ void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Che
               "must lie between 0 and 1");
 }
 
+// Every how many blocks are computed again.
+std::optional<int64_t> EveryKth(const v1::ActivationCheckpoint& section) {
+  int64_t k = 0;
+  return absl::SimpleAtoi(section.selective_ac_option(), &k) && k >= 1 && k <= kMost ? std::optional(k) : std::nullopt;
+}
+
+void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
+  const std::string& option = section.selective_ac_option();
+  if (EveryKth(section)) return;
+  check->Fail("activation_checkpoint.selective_ac_option", CutText(option),
+              option == "op" ? "is not supported yet: use a number k, for every k-th block"
+                             : "must be a number k of at least 1, for every k-th block");
+}
+
 void CheckRest(const v1::Recipe& recipe, Checker* check) {
   if (recipe.job().dump_folder().empty()) check->Fail("job.dump_folder", "", "must name a folder");
   if (recipe.model().tokenizer_path().empty()) {
     check->Fail("model.tokenizer_path", "", "must be \"byte\" or the path of a tiktoken file");
   }
-  if (recipe.activation_checkpoint().mode() == v1::AC_SELECTIVE) {
-    check->Fail("activation_checkpoint.mode", "selective", "is not supported yet: use \"none\" or \"full\"");
-  }
+  CheckSelective(recipe.activation_checkpoint(), check);
   check->Whole("checkpoint.interval", recipe.checkpoint().interval(), 1);
   check->Whole("checkpoint.keep_latest_k", recipe.checkpoint().keep_latest_k(), 0);
   check->Whole("checkpoint.max_pending_commits", recipe.checkpoint().max_pending_commits(), 0);
@@ -225,6 +239,17 @@ absl::Status CheckRecipe(v1::Recipe recipe) {
   FillDefaults(&recipe);
   const std::vector<absl::Status> faults = RecipeFaults(recipe);
   return faults.empty() ? absl::OkStatus() : faults.front();
+}
+
+int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first, int64_t last) {
+  switch (section.mode()) {
+    case v1::AC_FULL: return last - first;
+    case v1::AC_SELECTIVE: {
+      const int64_t k = EveryKth(section).value_or(1);
+      return last / k - first / k;
+    }
+    default: return 0;
+  }
 }
 
 std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Overrides& overrides,

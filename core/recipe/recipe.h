@@ -2,6 +2,7 @@
 // those of proto/legoai/v1/recipe.proto. Torch-free. Thread-safety: safe to call from several threads.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,10 @@ void FillDefaults(v1::Recipe* recipe);
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe);
 // The first of them. Unset keys count as their defaults.
 absl::Status CheckRecipe(v1::Recipe recipe);
+
+// How many of the blocks [first, last), counted from 0 over the whole model, are computed again in backward. `section` is checked
+// and has its defaults.
+int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first, int64_t last);
 
 // Reads a file with a recipe's sections into `message`, a Recipe or what has more sections, and sets the keys of the command
 // line. Gives all that cannot be read (proto/toml/toml.h), of TorchTitan's keys with what becomes of them here.

@@ -80,10 +80,27 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
             "parallelism.expert_parallel_degree|4|is not supported yet: leave it at 1");
   EXPECT_EQ(Refusal("[parallelism]\nenable_async_tensor_parallel = true"),
             "parallelism.enable_async_tensor_parallel|true|is not supported yet: leave it at false");
-  EXPECT_EQ(Refusal("[activation_checkpoint]\nmode = \"selective\""),
-            "activation_checkpoint.mode|selective|is not supported yet: use \"none\" or \"full\"");
+  EXPECT_EQ(Refusal("[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\""),
+            "activation_checkpoint.selective_ac_option|op|is not supported yet: use a number k, for every k-th block");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),
             "training.mixed_precision_reduce|bfloat16|is not supported yet: gradients are reduced in float32");
+}
+
+TEST(RecomputedBlocks, AreEveryKthOfTheModel) {
+  v1::ActivationCheckpoint section = DefaultRecipe().activation_checkpoint();
+  EXPECT_EQ(RecomputedBlocks(section, 0, 7), 0);
+  section.set_mode(v1::AC_FULL);
+  EXPECT_EQ(RecomputedBlocks(section, 3, 7), 4);
+  section.set_mode(v1::AC_SELECTIVE);
+  EXPECT_EQ(RecomputedBlocks(section, 0, 7), 3) << "blocks 1, 3 and 5";
+  section.set_selective_ac_option("3");
+  for (int64_t first = 0; first < 9; ++first) {
+    int64_t counted = 0;
+    for (int64_t last = first; last < 12; ++last) {
+      EXPECT_EQ(RecomputedBlocks(section, first, last), counted) << first << " " << last;
+      counted += (last + 1) % 3 == 0;
+    }
+  }
 }
 
 TEST(CheckRecipe, EveryUnsupportedKeyHasADefault) {
@@ -136,6 +153,8 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"lr_scheduler", "decay_type", "\"exponential\"", "\"sqrt\""},
            {"lr_scheduler", "decay_ratio", "1.5", "0.2"},
            {"lr_scheduler", "min_lr_factor", "1.5", "1"},
+           {"activation_checkpoint", "selective_ac_option", "\"0\"", "\"1\""},
+           {"activation_checkpoint", "selective_ac_option", "\"every\"", "\"3\""},
            {"checkpoint", "interval", "0", "1"},
            {"checkpoint", "keep_latest_k", "-1", "0"},
            {"checkpoint", "max_pending_commits", "-1", "0"},

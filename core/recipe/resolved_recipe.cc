@@ -36,6 +36,10 @@ bool ResolvedRecipe::reshard_after_forward() const {
   return policy == v1::RESHARD_ALWAYS || (policy == v1::RESHARD_DEFAULT && mesh_.pp == 1);
 }
 
+int64_t ResolvedRecipe::RecomputedBlocks(int64_t first, int64_t last) const {
+  return parallel::RecomputedBlocks(recipe_.activation_checkpoint(), first, last);
+}
+
 std::pair<int64_t, int64_t> ResolvedRecipe::LayersOf(int64_t chunk) const {
   return LayersOfChunk(recipe_.parallelism(), model_.num_hidden_layers(), chunk);
 }

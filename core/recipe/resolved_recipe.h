@@ -43,6 +43,7 @@ class ResolvedRecipe {
   bool reshard_after_forward() const;
   // Of the pipeline (core/schedule/schedule.h): one without a pipeline.
   int64_t chunks() const { return chunks_; }
+  int64_t RecomputedBlocks(int64_t first, int64_t last) const;  // of the blocks [first, last), those computed again in backward
   // The blocks [first, last) of a chunk.
   std::pair<int64_t, int64_t> LayersOf(int64_t chunk) const;
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kSelective[] = "remove it: selective checkpointing is not supported yet, mode is \"none\" or \"full\"";
+constexpr char kSelective[] = "remove it: operators cannot be selected yet, selective_ac_option is a number";
 constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
 constexpr char kFloat8[] = "remove the section: float8 is not supported yet, training.mixed_precision_param says what computes";
@@ -49,7 +49,6 @@ constexpr TorchTitanKey kKeys[] = {
     {"parallelism.context_parallel_load_balancer", kContext},
     {"parallelism.expert_tensor_parallel_degree", kExpert},
     {"parallelism.expert_parallel_comm_backend", kExpert},
-    {"activation_checkpoint.selective_ac_option", kSelective},
     {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", kSelective},
     {"activation_checkpoint.early_stop", "remove it: backward repeats the forward of whole blocks"},
     {"activation_checkpoint.preserve_rng_state", "remove it: dropout is always repeated as it was"},

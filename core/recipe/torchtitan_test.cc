@@ -73,9 +73,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
       {{"training.gc_freq", "50"}, {"parallelism.context_parallel_degree", "2"}});
   ASSERT_FALSE(recipe.ok());
   EXPECT_EQ(recipe.status().message(),
-            "14 faults:\n"
-            "  activation_checkpoint.selective_ac_option = op: remove it: selective checkpointing is not supported yet, mode is "
-            "\"none\" or \"full\"\n"
+            "13 faults:\n"
             "  checkpoint.async_mode = disabled: remove it: checkpoints are written by the ranks between two steps\n"
             "  checkpoint.folder = checkpoint: remove it: checkpoints are in checkpoints/ of job.dump_folder\n"
             "  metrics.save_tb_folder = tb: remove it: event files are in tensorboard/ of job.dump_folder\n"
@@ -88,8 +86,8 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  training.gc_freq = 50: remove it: there is no Python in the training\n"
             "  parallelism.context_parallel_degree = 2: is not supported yet: leave it at 1\n"
             "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
-            "  activation_checkpoint.mode = selective: is not supported yet: use \"none\" or \"full\"");
-  EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "activation_checkpoint.selective_ac_option");
+            "  activation_checkpoint.selective_ac_option = op: is not supported yet: use a number k, for every k-th block");
+  EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "checkpoint.async_mode");
 }
 
 TEST(KnowingTorchTitan, LeavesOtherErrorsAsTheyAre) {

@@ -24,6 +24,7 @@ inline v1::Recipe MakeRecipe(int64_t tp, v1::ActivationCheckpointMode mode) {
   parallelism->set_tensor_parallel_degree(tp);
   parallelism->set_pipeline_parallel_degree(1);
   recipe.mutable_activation_checkpoint()->set_mode(mode);
+  recipe.mutable_activation_checkpoint()->set_selective_ac_option("2");
   return recipe;
 }
 

@@ -36,12 +36,14 @@ class Stages {
   };
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
-  // Whether it is the first or the last one, and where the layers of its chunks are, counted from the first of them.
+  // Whether it is the first or the last one, where the layers of its chunks are, counted from the first of them, and which of
+  // them are computed again.
   Kind KindOf(int64_t stage) const {
     Kind kind = {stage == 0, stage + 1 == mesh_.pp};
     for (int64_t chunk = stage; chunk < resolved_.chunks(); chunk += mesh_.pp) {
       const auto [first, last] = resolved_.LayersOf(chunk);
       kind.insert(kind.end(), {first - FirstLayer(stage), last - FirstLayer(stage)});
+      for (int64_t layer = first; layer < last; ++layer) kind.push_back(resolved_.RecomputedBlocks(layer, layer + 1));
     }
     return kind;
   }

@@ -28,7 +28,7 @@ int64_t KeptGradients(const StageSizes& s, const parallel::ResolvedRecipe& resol
 }
 
 int64_t Saved(const StageSizes& s, int64_t in_flight, int64_t heads) {
-  return in_flight * s.chunk_blocks * s.saved_block_bytes + (s.has_head ? heads * s.saved_head_bytes : 0);
+  return in_flight * s.saved_chunk_bytes + (s.has_head ? heads * s.saved_head_bytes : 0);
 }
 
 }  // namespace

@@ -73,7 +73,9 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   training->set_seq_len(random.Pick({16, 32, 64}));
   training->set_mixed_precision_param(random.Pick({0, 1}) == 1 ? v1::BFLOAT16 : v1::FLOAT32);
   training->set_mixed_precision_reduce(random.Pick({0, 0, 1}) == 1 ? v1::BFLOAT16 : v1::FLOAT32);
-  recipe.mutable_activation_checkpoint()->set_mode(random.Pick({0, 1}) == 1 ? v1::AC_FULL : v1::AC_NONE);
+  auto* checkpointing = recipe.mutable_activation_checkpoint();
+  checkpointing->set_mode(static_cast<v1::ActivationCheckpointMode>(random.Pick({v1::AC_NONE, v1::AC_FULL, v1::AC_SELECTIVE})));
+  checkpointing->set_selective_ac_option(std::to_string(random.Pick({2, 3})));
   return recipe;
 }
 

@@ -30,7 +30,7 @@ class StageEstimate {
         device_(cluster.device()),
         models_(models) {
     s_ = SizesOfStage(resolved, rank);
-    recomputes_ = resolved.recipe().activation_checkpoint().mode() == v1::AC_FULL;
+    again_ = static_cast<double>(s_.recomputed_blocks);
     tp_ = mesh_.LineOf(mesh::Dim::kTp, rank);
     shard_ = mesh_.LineOf(mesh::Dim::kDpShard, rank);
     replicate_ = mesh_.LineOf(mesh::Dim::kDpReplicate, rank);
@@ -38,10 +38,10 @@ class StageEstimate {
 
   absl::Status Run() {
     const double blocks = static_cast<double>(s_.blocks), block = BlockForward(), head = s_.has_head ? Head() : 0;
-    const double compute = blocks * (recomputes_ ? 4.1 : 3.1) * block + 3 * head;
+    const double compute = (3.1 * blocks + again_) * block + 3 * head;
     // On a GPU the host runs ahead; on a CPU it is the one that computes.
     microbatch_ = device_.kind() == v1::CPU ? compute + Dispatch() : std::max(compute, Dispatch());
-    blocking_ = blocks * TensorParallel() + Messages();
+    blocking_ = TensorParallel() + Messages();
     // Gathers and reductions run beside the computation, all but the ends.
     exposed_ = std::max(0.0, Gather() + Reduce() - 0.9 * static_cast<double>(s_.microbatches) * microbatch_);
     optimizer_ = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, 16 * s_.total().held, 12 * s_.total().held});
@@ -101,14 +101,16 @@ class StageEstimate {
     return Seconds(product) + Seconds(loss);
   }
   double Dispatch() const {
-    double operators = static_cast<double>(s_.blocks) * (kForwardOperators * (recomputes_ ? 2 : 1) + kBackwardOperators);
+    const double blocks = static_cast<double>(s_.blocks);
+    const double operators = (blocks + again_) * kForwardOperators + blocks * kBackwardOperators;
     return operators * device_.host_dispatch_seconds();
   }
 
-  // Two gathers and two scatters forward, as many backward; recomputation repeats the forward's.
+  // Of a microbatch: two gathers and two scatters of a block forward, as many backward; recomputation repeats the forward's.
   double TensorParallel() {
     const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
-    const double times = recomputes_ ? 12 : 8, of_step = times * static_cast<double>(s_.blocks * s_.microbatches);
+    const double times = 8 * static_cast<double>(s_.blocks) + 4 * again_;
+    const double of_step = times * static_cast<double>(s_.microbatches);
     return times * Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
   }
   // The pipeline's messages of a microbatch on the way of the first one.
@@ -150,7 +152,7 @@ class StageEstimate {
   const v1::Device& device_;
   const Models& models_;
   StageSizes s_;
-  bool recomputes_ = false;
+  double again_ = 0;  // blocks that are computed again
   mesh::RankLine tp_, shard_, replicate_;
   double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
   LinkLoads loads_;

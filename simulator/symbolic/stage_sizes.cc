@@ -1,6 +1,8 @@
 #include "simulator/symbolic/stage_sizes.h"
 
 #include <algorithm>
+#include <compare>
+#include <cstdint>
 #include <initializer_list>
 #include <set>
 #include <tuple>
@@ -98,22 +100,32 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t 
   return s.param_bytes * elements + 4 * fp32;
 }
 
-int64_t SavedBlock(const ResolvedRecipe& resolved, const StageSizes& s) {
-  const v1::Model& m = resolved.model();
-  if (resolved.recipe().activation_checkpoint().mode() == v1::AC_FULL) return s.param_bytes * s.local_tokens * m.hidden_size();
-  return m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
-                                      : LlamaSaved(m, s, resolved.mesh().tp);
-}
+// The blocks of a rank's chunks: all and those computed again, and of the chunk that saves least as many of either.
+struct Blocks {
+  int64_t all = 0, recomputed = 0, least_kept = INT64_MAX, least_recomputed = INT64_MAX;
+  auto operator<=>(const Blocks&) const = default;
+};
 
-// The blocks of a rank's chunks, and of the smallest of these.
-std::pair<int64_t, int64_t> BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
-  int64_t blocks = 0, least = resolved.model().num_hidden_layers();
+// A block that is computed again saves its input alone, so the fewest kept blocks save least.
+Blocks BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
+  Blocks blocks;
   for (int64_t chunk = stage; chunk < resolved.chunks(); chunk += resolved.mesh().pp) {
     const auto [first, last] = resolved.LayersOf(chunk);
-    blocks += last - first;
-    least = std::min(least, last - first);
+    const int64_t recomputed = resolved.RecomputedBlocks(first, last);
+    blocks.all += last - first;
+    blocks.recomputed += recomputed;
+    const std::pair least(blocks.least_kept, blocks.least_recomputed);
+    std::tie(blocks.least_kept, blocks.least_recomputed) = std::min(least, std::pair(last - first - recomputed, recomputed));
   }
-  return {blocks, least};
+  return blocks;
+}
+
+int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Blocks& blocks) {
+  const v1::Model& m = resolved.model();
+  const int64_t kept = m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
+                                                    : LlamaSaved(m, s, resolved.mesh().tp);
+  const int64_t input = s.param_bytes * s.local_tokens * m.hidden_size();
+  return blocks.least_kept * kept + blocks.least_recomputed * input;
 }
 
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
@@ -128,14 +140,13 @@ UnitElements StageSizes::total() const {
 }
 
 std::vector<int64_t> DistinctStages(const ResolvedRecipe& resolved, int64_t unit) {
-  std::set<std::tuple<bool, bool, int64_t, int64_t, int64_t>> seen;
+  std::set<std::tuple<bool, bool, Blocks, int64_t>> seen;
   std::vector<int64_t> stages;
   for (int64_t stage = 0; stage < resolved.mesh().pp; ++stage) {
     const int64_t rank = resolved.mesh().FirstRankOfStage(stage);
-    const auto [blocks, least] = BlocksOf(resolved, stage);
-    const bool fresh =
-        seen.emplace(stage == 0, stage + 1 == resolved.mesh().pp, blocks, least, unit > 0 ? rank % unit : 0).second;
-    if (fresh) stages.push_back(stage);
+    const int64_t place = unit > 0 ? rank % unit : 0;
+    if (seen.emplace(stage == 0, stage + 1 == resolved.mesh().pp, BlocksOf(resolved, stage), place).second)
+      stages.push_back(stage);
   }
   return stages;
 }
@@ -147,7 +158,8 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   const int64_t stage = mesh.IndexOf(Dim::kPp, rank);
   s.has_embedding = stage == 0;
   s.has_head = stage + 1 == mesh.pp;
-  std::tie(s.blocks, s.chunk_blocks) = BlocksOf(resolved, stage);
+  const Blocks blocks = BlocksOf(resolved, stage);
+  s.blocks = blocks.all, s.recomputed_blocks = blocks.recomputed;
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
@@ -166,7 +178,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.in_flight = most(stage);
   s.heads_in_flight = schedule == v1::LOOPED_BFS || s.chunks == 1 ? s.in_flight / s.chunks : 1;
   s.backwards_of_each = s.chunks == 1 ? 1 : most(mesh.pp - 1);
-  s.saved_block_bytes = SavedBlock(resolved, s);
+  s.saved_chunk_bytes = SavedChunk(resolved, s, blocks);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;
   return s;

@@ -21,7 +21,7 @@ struct UnitElements {
 
 struct StageSizes {
   bool has_embedding = false, has_head = false;
-  int64_t blocks = 0;
+  int64_t blocks = 0, recomputed_blocks = 0;
   UnitElements embedding, block, head;  // head: the final norm and the output weight (none if it is the embedding's)
 
   int64_t tokens = 0;        // of a microbatch
@@ -33,21 +33,20 @@ struct StageSizes {
 
   int64_t microbatches = 1;
   int64_t chunks = 1;             // of this rank
-  int64_t chunk_blocks = 0;       // of the smallest one
   int64_t in_flight = 1;          // most microbatches between their forward and their backward, those of each chunk counted
   int64_t heads_in_flight = 1;    // how many of these are the head's
   int64_t backwards_of_each = 1;  // backwards until every chunk has had one
 
   // Bytes of a microbatch that stay until its backward:
-  int64_t saved_block_bytes = 0;  // of one block, as checkpointing leaves it
+  int64_t saved_chunk_bytes = 0;  // of the blocks of the chunk with the least, as checkpointing leaves them
   int64_t saved_head_bytes = 0;   // of the head and the loss
 
   UnitElements total() const;  // of the stage
 };
 
-// Of the stages that are alike the first: the same ends and as many layers, and with `unit` > 0 the same place of their first
-// rank in units of so many neighbours. Ascending. All others have the sizes of one of these but for the microbatches in flight,
-// of which the first of a kind has most.
+// Of the stages that are alike the first: the same ends, as many layers and as many of them computed again, and with `unit` > 0
+// the same place of their first rank in units of so many neighbours. Ascending. All others have the sizes of one of these but for
+// the microbatches in flight, of which the first of a kind has most.
 std::vector<int64_t> DistinctStages(const parallel::ResolvedRecipe& resolved, int64_t unit = 0);
 
 // Of the stage that `rank` runs.

@@ -100,8 +100,8 @@ def settings(row, assumed):
         raise NotExpressible("float8")
     if row.get("compile") in ("true", "yes"):
         raise NotExpressible("torch.compile")
-    if row["ac"].startswith("selective"):
-        raise NotExpressible("selective checkpointing")
+    if row["ac"].startswith("selective") and row["ac"] != "selective (layer)":
+        raise NotExpressible("selective checkpointing of operators")
     if (number(row, "cp") or 1) > 1 or (number(row, "ep") or 1) > 1:
         raise NotExpressible("context or expert parallel")
     chunks, schedule = number(row, "vpp") or 1, row.get("schedule", "")
@@ -117,6 +117,8 @@ def settings(row, assumed):
         assumed.append("bf16 mixed precision")
     if row["precision"] == "FP":
         assumed.append("fp32 without TF32")
+    if row["ac"] == "selective (layer)":
+        assumed.append("every second block checkpointed")
     if row["ac"] in ("yes", ""):
         assumed.append("full checkpointing" if row["ac"] else "no checkpointing")
     if row.get("compile", "") == "" and "compile" in row:
@@ -147,7 +149,7 @@ def settings(row, assumed):
             "training.mixed_precision_param": "float32" if row["precision"] == "FP" else "bfloat16",
             "parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
             "parallelism.tensor_parallel_degree": tp, "parallelism.pipeline_parallel_degree": pp,
-            "activation_checkpoint.mode": "full" if row["ac"] in ("full", "yes") else "none"}
+            "activation_checkpoint.mode": {"full": "full", "yes": "full", "selective (layer)": "selective"}.get(row["ac"], "none")}
 
 
 def predicted(row, estimate):

@@ -57,6 +57,12 @@ Case Checkpointed(Case test_case) {
   return test_case;
 }
 
+Case EverySecondCheckpointed(Case test_case) {
+  test_case.name += "_ac2";
+  test_case.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_SELECTIVE);
+  return test_case;
+}
+
 Case Accumulated(Case test_case) {
   test_case.name += "_accumulate2";
   auto* training = test_case.recipe.mutable_training();
@@ -273,6 +279,12 @@ std::vector<Case> ParityCases() {
   AddPipelinesOfTiedModels(&cases);
   AddTensorParallelOfGpt2(&cases);
   AddSharedKeyValueHeads(&cases);
+  for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
+    cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));
+  }
+  cases.push_back(
+      EverySecondCheckpointed(Make({.name = "pp2_interleaved", .pp = 2, .schedule = v1::INTERLEAVED_1F1B}, DeepLlama())));
+  cases.push_back(EverySecondCheckpointed(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/recipe/recipe.h"
 #include "core/trace/annotation.h"
-#include "proto/errors.h"
 #include "worker/parallel/saved_tensor_hooks.h"
 
 namespace legoai::parallel {
@@ -141,16 +141,11 @@ void Checkpoint(model::Module& module, StepContext& context) {
   });
 }
 
-absl::Status ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
-  const v1::ActivationCheckpointMode mode = recipe.has_mode() ? recipe.mode() : v1::AC_NONE;
-  if (mode == v1::AC_NONE) return absl::OkStatus();
-  if (mode != v1::AC_FULL) {
-    return FieldError("activation_checkpoint.mode", v1::ActivationCheckpointMode_Name(mode), "choose \"none\" or \"full\"");
-  }
+void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
   for (model::Layer& layer : model.layers()) {
-    if (layer.kind == model::Layer::Kind::kBlock) Checkpoint(*layer.module, model.context());
+    const bool is_block = layer.kind == model::Layer::Kind::kBlock;
+    if (is_block && RecomputedBlocks(recipe, layer.index, layer.index + 1) > 0) Checkpoint(*layer.module, model.context());
   }
-  return absl::OkStatus();
 }
 
 }  // namespace legoai::parallel

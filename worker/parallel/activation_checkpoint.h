@@ -10,14 +10,13 @@
 // values when a block's backward begins.
 #pragma once
 
-#include "absl/status/status.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/model/language_model.h"
 
 namespace legoai::parallel {
 
-// Full: every block. None: nothing. Errors: InvalidArgument for another mode, by field.
-absl::Status ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe);
+// Every block that the recipe, checked and with its defaults, says (core/recipe/recipe.h).
+void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe);
 
 // Makes `module` recompute. `context` is what its forward reads besides the input; not owned, it must outlive the module's use.
 void Checkpoint(model::Module& module, model::StepContext& context);

@@ -10,8 +10,9 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "core/trace/annotation.h"
-#include "proto/errors.h"
 #include "worker/comm/cpu_memory.h"
 #include "worker/graph/recorder.h"
 #include "worker/model/layers.h"
@@ -37,7 +38,7 @@ std::unique_ptr<model::LanguageModel> Make(bool checkpoint, testing::TinyOptions
   auto model = MakeTinyModel(options);
   testing::FillMasters(*model);
   for (model::Parameter* p : model->Parameters()) p->value = p->master.variable_data().set_requires_grad(true);
-  EXPECT_TRUE(ApplyActivationCheckpoint(*model, Mode(checkpoint ? v1::AC_FULL : v1::AC_NONE)).ok());
+  ApplyActivationCheckpoint(*model, Mode(checkpoint ? v1::AC_FULL : v1::AC_NONE));
   return model;
 }
 
@@ -219,11 +220,22 @@ TEST(ActivationCheckpoint, AnInputChangedInPlaceIsRefused) {
   EXPECT_THROW(loss.backward(), c10::Error);
 }
 
-TEST(ActivationCheckpoint, OtherModesAreRefusedByField) {
-  auto model = MakeTinyModel({});
-  const absl::Status status = ApplyActivationCheckpoint(*model, Mode(v1::AC_SELECTIVE));
-  ASSERT_TRUE(GetFieldViolation(status).has_value());
-  EXPECT_EQ(GetFieldViolation(status)->field(), "activation_checkpoint.mode");
+// Every second block runs twice, the others once.
+TEST(ActivationCheckpoint, SelectiveComputesEveryKthBlockAgain) {
+  auto model = Make(false, {.blocks = 5});
+  v1::ActivationCheckpoint section = Mode(v1::AC_SELECTIVE);
+  section.set_selective_ac_option("2");
+  std::map<int64_t, int> forwards;
+  for (model::Layer& layer : model->layers()) {
+    if (layer.kind != model::Layer::Kind::kBlock) continue;
+    layer.module->Intercept([&forwards, index = layer.index](const Tensor& input, const model::ForwardFunction& next) {
+      ++forwards[index];
+      return next(input);
+    });
+  }
+  ApplyActivationCheckpoint(*model, section);
+  Forward(*model, 0).sum().backward();
+  EXPECT_EQ(forwards, (std::map<int64_t, int>{{0, 1}, {1, 2}, {2, 1}, {3, 2}, {4, 1}}));
 }
 
 }  // namespace

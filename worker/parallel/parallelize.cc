@@ -49,7 +49,7 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   // 2. Tensor parallelism cuts weights in any dimension and changes layouts inside the blocks.
   RETURN_IF_ERROR(ApplyTensorParallel(result.model.get(), recipe));
   // 3. Checkpointing: what it recomputes includes the collectives of 2, and not the gathers of 4.
-  RETURN_IF_ERROR(ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint()));
+  ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint());
   // 4. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
   DataParallelOptions options;
   options.precision = precision;
