@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/recipe/chunks.h"
+#include "core/schedule/schedule.h"
 #include "planner/order.h"
 
 namespace legoai::planner {
@@ -156,12 +157,14 @@ std::string BubbleText(const v1::Recipe& recipe, int64_t layers) {
   const int64_t stages = recipe.parallelism().pipeline_parallel_degree(), microbatches = Microbatches(recipe);
   if (stages <= 1 || microbatches < 1) return "";
   const int64_t locals = parallel::ChunkCount(recipe.parallelism(), layers) / stages;
-  const std::string share = PercentText(static_cast<double>(stages - 1) / static_cast<double>(locals * microbatches));
-  if (locals > 1) {
-    return absl::StrCat("(p - 1) / (v m) = ", stages - 1, " / (", locals, " x ", microbatches, "), ", share,
-                        " of a stage's work");
-  }
-  return absl::StrCat("(p - 1) / m = ", stages - 1, " / ", microbatches, ", ", share, " of a stage's work");
+  const bool parts = parallel::PartsBackward(recipe.parallelism().pipeline_parallel_schedule());
+  const int64_t divisor = locals * microbatches * (parts ? 3 : 1);
+  const std::string share = PercentText(static_cast<double>(stages - 1) / static_cast<double>(divisor));
+  const std::string factors = absl::StrCat(parts ? "3 x " : "", locals > 1 ? absl::StrCat(locals, " x ") : "", microbatches);
+  const char* const formula = parts ? (locals > 1 ? "(3 v m)" : "(3 m)") : (locals > 1 ? "(v m)" : "m");
+  const bool product = parts || locals > 1;
+  return absl::StrCat("(p - 1) / ", formula, " = ", stages - 1, " / ", product ? "(" : "", factors, product ? ")" : "", ", ",
+                      share, " of a stage's work");
 }
 
 std::string CauseText(const v1::PlanRequest& request, const SimulatedRecipe& winner, const SimulatedRecipe& other) {

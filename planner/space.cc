@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/recipe/chunks.h"
+#include "core/schedule/schedule.h"
 
 namespace legoai::planner {
 namespace {
@@ -36,17 +37,18 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   if (ranks == 1) return orders;
   orders.push_back({v1::GPIPE, given});
   if (is_cut) {
-    orders.insert(orders.end(), {{v1::INTERLEAVED_1F1B, given}, {v1::LOOPED_BFS, given}});
+    orders.insert(orders.end(), {{v1::INTERLEAVED_1F1B, given}, {v1::LOOPED_BFS, given}, {v1::INTERLEAVED_ZERO_BUBBLE, given}});
     return orders;
   }
   p.set_pipeline_parallel_degree(ranks);
   const int64_t layers = request.model().num_hidden_layers();
   const int64_t even = layers + p.pipeline_parallel_first_stage_less_layers() + p.pipeline_parallel_last_stage_less_layers();
-  for (int64_t locals = 2; locals <= kMostChunks && ranks <= even / locals; ++locals) {
+  for (int64_t locals = 1; locals <= kMostChunks && ranks <= even / locals; ++locals) {
     p.set_pipeline_parallel_layers_per_stage((even + ranks * locals - 1) / (ranks * locals));
     if (parallel::ChunkCount(p, layers) != ranks * locals) continue;
-    for (const auto schedule : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS}) {
-      orders.push_back({schedule, p.pipeline_parallel_layers_per_stage()});
+    for (const auto schedule : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE}) {
+      if (parallel::PlacesChunks(schedule, ranks, ranks * locals))
+        orders.push_back({schedule, p.pipeline_parallel_layers_per_stage()});
     }
   }
   return orders;

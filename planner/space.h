@@ -22,7 +22,7 @@ struct Candidate {
 
 // Every combination of divisors of the world, in a fixed order. Without a pipeline the local batch runs over the divisors of a
 // rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches, and schedules that
-// loop have 2 to 8 chunks a rank, as many as the model's layers can be cut into.
+// loop have 2 to 8 chunks a rank, interleaved zero bubble 1 to 8, as many as the model's layers can be cut into.
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size);
 
 // The base recipe with the candidate's decisions set.

@@ -205,8 +205,11 @@ Broken PpPartsHoldTheModel(const Candidate& c) {
 }
 
 std::string ScheduleNeeds(const Candidate& c) {
+  const v1::PipelineSchedule schedule = c.recipe.parallelism().pipeline_parallel_schedule();
   return absl::StrCat(ScheduleText(c), " needs ",
-                      Loops(c.recipe.parallelism().pipeline_parallel_schedule()) ? "several chunks" : "one chunk",
+                      !Loops(schedule)                          ? "one chunk"
+                      : schedule == v1::INTERLEAVED_ZERO_BUBBLE ? "as many chunks"
+                                                                : "several chunks",
                       " on each of the ", c.layout.mesh.pp, " pipeline ranks");
 }
 

@@ -109,7 +109,7 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);
   if (const auto schedule = p.pipeline_parallel_schedule(); !IsSupported(schedule)) {
     check->Fail("parallelism.pipeline_parallel_schedule", EnumText(schedule),
-                "is not supported yet: use \"GPipe\", \"1F1B\", \"Interleaved1F1B\" or \"LoopedBFS\"");
+                "is not supported yet: use \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\" or \"InterleavedZeroBubble\"");
   }
   check->Whole("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size(), 1);
   if (p.has_pipeline_parallel_layers_per_stage()) {

@@ -139,7 +139,7 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"parallelism", "tensor_parallel_degree", "0", "2"},
            {"parallelism", "pipeline_parallel_degree", "-3", "2"},
            {"parallelism", "pipeline_parallel_microbatch_size", "0", "1"},
-           {"parallelism", "pipeline_parallel_schedule", "\"InterleavedZeroBubble\"", "\"Interleaved1F1B\""},
+           {"parallelism", "pipeline_parallel_schedule", "\"DualPipeV\"", "\"InterleavedZeroBubble\""},
            {"parallelism", "pipeline_parallel_schedule", "\"ZBVZeroBubble\"", "\"LoopedBFS\""},
            {"optimizer", "name", "\"SGD\"", "\"AdamW\""},
            {"optimizer", "lr", "0", "1e-3"},

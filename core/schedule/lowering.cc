@@ -20,6 +20,17 @@ namespace {
 using Kind = LoweredAction::Kind;
 
 bool IsForward(const Action& action) { return action.kind == Action::Kind::kForward; }
+bool NeedsNobody(const Action& action) { return action.kind == Action::Kind::kWeightGradient; }  // and nobody needs it
+
+Kind KindOf(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kForward: return Kind::kForward;
+    case Action::Kind::kBackward: return Kind::kBackward;
+    case Action::Kind::kInputGradient: return Kind::kInputGradient;
+    case Action::Kind::kWeightGradient: break;
+  }
+  return Kind::kWeightGradient;
+}
 Link ReceiveLink(bool forward) { return forward ? Link::kReceivePrevious : Link::kReceiveNext; }
 Link SendLink(bool forward) { return forward ? Link::kSendNext : Link::kSendPrevious; }
 
@@ -53,7 +64,7 @@ class RankLowering {
   RankLowering(const Schedule& schedule, const std::vector<std::vector<int64_t>>& times, int64_t rank)
       : schedule_(schedule), actions_(schedule.ranks[rank]), times_(times[rank]) {
     for (size_t i = 0; i < actions_.size(); ++i) {
-      if (!IsForward(actions_[i])) last_backward_[actions_[i].chunk] = i;
+      last_[{actions_[i].kind, actions_[i].chunk}] = i;
     }
     const int64_t ranks = schedule.ranks.size();
     if (ranks == 1) return;
@@ -88,8 +99,12 @@ class RankLowering {
   }
 
  private:
-  bool Receives(const Action& action) const { return IsForward(action) ? action.chunk > 0 : action.chunk + 1 < schedule_.chunks; }
-  bool Sends(const Action& action) const { return IsForward(action) ? action.chunk + 1 < schedule_.chunks : action.chunk > 0; }
+  bool Receives(const Action& action) const {
+    return !NeedsNobody(action) && (IsForward(action) ? action.chunk > 0 : action.chunk + 1 < schedule_.chunks);
+  }
+  bool Sends(const Action& action) const {
+    return !NeedsNobody(action) && (IsForward(action) ? action.chunk + 1 < schedule_.chunks : action.chunk > 0);
+  }
 
   const Place& OperandOf(const Action& action) const {
     return operands_.at({ChannelOf(IsForward(action)), action.chunk, action.microbatch});
@@ -127,8 +142,8 @@ class RankLowering {
   }
   void Compute(size_t i) {
     const Action& action = actions_[i];
-    Add(IsForward(action) ? Kind::kForward : Kind::kBackward, action.chunk, action.microbatch, Link::kSendNext);
-    lowered_.back().reduce_gradients = !IsForward(action) && last_backward_.at(action.chunk) == i;
+    Add(KindOf(action), action.chunk, action.microbatch, Link::kSendNext);
+    lowered_.back().reduce_gradients = !IsForward(action) && last_.at({action.kind, action.chunk}) == i;
     if (!Sends(action)) return;
     const Link link = SendLink(IsForward(action));
     WaitForSend(link);
@@ -139,7 +154,7 @@ class RankLowering {
   const Schedule& schedule_;
   const std::vector<Action>& actions_;
   const std::vector<int64_t>& times_;
-  std::map<int32_t, size_t> last_backward_;                      // by chunk, its index
+  std::map<std::pair<Action::Kind, int32_t>, size_t> last_;      // of a kind and chunk, its index
   std::array<std::vector<Incoming>, 2> incoming_;                // by channel, in the order of all messages
   std::map<std::tuple<int, int32_t, int32_t>, Place> operands_;  // by channel, chunk and microbatch
   std::array<size_t, 2> posted_ = {0, 0};                        // of incoming_
@@ -174,7 +189,7 @@ class Machine {
     size_t position = 0;
     std::array<std::deque<Message>, 2> channels;
     std::array<std::set<Piece>, kLinkCount> done, waited;
-    std::set<Piece> forwards, backwards;
+    std::set<Piece> forwards, backwards, weights;
   };
   struct End {
     size_t rank;
@@ -207,10 +222,12 @@ class Machine {
     const LoweredAction& action = ranks_[rank][state.position];
     if (action.kind == Kind::kWait) {
       if (!Wait(rank, action)) return false;
-    } else if (action.kind == Kind::kForward || action.kind == Kind::kBackward) {
-      Compute(rank, action);
-    } else {
+    } else if (action.kind == Kind::kPostReceive || action.kind == Kind::kPostSend) {
       Post(rank, action);
+    } else if (action.kind == Kind::kWeightGradient) {
+      ComputeWeights(rank, action);
+    } else {
+      Compute(rank, action);
     }
     if (!error_.ok()) return false;
     ++state.position;
@@ -225,6 +242,13 @@ class Machine {
     if (!arrived) error_ = Failed(rank, action, "its operand was not waited for");
     if (!forward && !state.forwards.count(piece)) error_ = Failed(rank, action, "before its forward");
     if (!(forward ? state.forwards : state.backwards).insert(piece).second) error_ = Failed(rank, action, "twice");
+    if (action.kind == Kind::kBackward) state.weights.insert(piece);
+  }
+  void ComputeWeights(size_t rank, const LoweredAction& action) {
+    State& state = states_[rank];
+    const Piece piece{action.chunk, action.microbatch};
+    if (!state.backwards.count(piece)) error_ = Failed(rank, action, "before the gradient of its input");
+    if (!state.weights.insert(piece).second) error_ = Failed(rank, action, "twice");
   }
   void Post(size_t rank, const LoweredAction& action) {
     State& state = states_[rank];
@@ -284,6 +308,8 @@ class Machine {
                         Print(ranks_[rank][state.position], loops_), "\"");
       } else if (!state.channels[0].empty() || !state.channels[1].empty()) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " ends with a message under way");
+      } else if (state.weights != state.backwards) {
+        absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " leaves gradients of weights undone");
       } else if (!state.backwards.empty() && state.forwards != state.backwards) {
         absl::StrAppend(&blocked, blocked.empty() ? "" : "; ", "rank ", rank, " leaves a forward without backward");
       }
@@ -327,6 +353,8 @@ std::string Print(const LoweredAction& action, bool with_chunk) {
     case Kind::kWait: return absl::StrCat("wait ", link, " ", message);
     case Kind::kForward: return absl::StrCat(chunk, "F", action.microbatch);
     case Kind::kBackward: return absl::StrCat(chunk, "B", action.microbatch, action.reduce_gradients ? "!" : "");
+    case Kind::kInputGradient: return absl::StrCat(chunk, "I", action.microbatch, action.reduce_gradients ? "!" : "");
+    case Kind::kWeightGradient: return absl::StrCat(chunk, "W", action.microbatch, action.reduce_gradients ? "!" : "");
   }
   return "unknown";
 }

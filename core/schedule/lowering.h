@@ -33,14 +33,18 @@ struct LoweredAction {
     kPostReceive,  // allocates the receive buffer of `microbatch` and enqueues the receive on `link`
     kWait,         // compute waits for the message of `microbatch` on `link`
     kForward,
-    kBackward,
-    kPostSend,  // enqueues the send of the output (kSendNext) or of the input's gradient (kSendPrevious) on `link`
+    kBackward,        // both gradients
+    kInputGradient,   // or each
+    kWeightGradient,  // by itself
+    kPostSend,        // enqueues the send of the output (kSendNext) or of the input's gradient (kSendPrevious) on `link`
   };
   Kind kind = Kind::kForward;
   int32_t chunk = 0;  // of this rank: the one that computes, sends or receives
   int32_t microbatch = 0;
-  Link link = Link::kSendNext;    // of messages and waits
-  bool reduce_gradients = false;  // of the last backward of a chunk: its data-parallel reduction starts in it
+  Link link = Link::kSendNext;  // of messages and waits
+  // Of the last backward of a chunk: its data-parallel reduction starts in it. Of parts: of the last of each kind; the reduction
+  // starts with the weights'.
+  bool reduce_gradients = false;
   bool operator==(const LoweredAction&) const = default;
 };
 
@@ -49,7 +53,7 @@ struct LoweredSchedule {
   std::vector<std::vector<LoweredAction>> ranks;  // what each rank does, in order
 };
 
-// A supported schedule made by schedule.h with all waits: nothing is under way when a list ends.
+// A supported schedule (IsSupported) made by schedule.h with all waits: nothing is under way when a list ends.
 LoweredSchedule Lower(const Schedule& schedule);
 
 // Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,
@@ -58,8 +62,8 @@ LoweredSchedule Lower(const Schedule& schedule);
 // ranks block each other, or if something is left over.
 absl::Status CheckLowered(const LoweredSchedule& lowered);
 
-// "F3", "B3!" (reduces), "recv_previous 3", "wait recv_previous 3", "send_next 3"; of a list with several chunks "2F3",
-// "recv_previous 2:3"; one line per action.
+// "F3", "B3!" (reduces), "I3", "W3", "recv_previous 3", "wait recv_previous 3", "send_next 3"; of a list with several chunks
+// "2F3", "recv_previous 2:3"; one line per action.
 std::string Print(const LoweredAction& action, bool with_chunk = false);
 std::string Print(const std::vector<LoweredAction>& actions);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -33,9 +34,9 @@ std::vector<Size> Sizes(int64_t most_ranks, int64_t most_microbatches, int64_t m
   for (int64_t ranks = 1; ranks <= most_ranks; ++ranks) {
     for (int64_t m = 1; m <= most_microbatches; ++m) {
       for (const v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) sizes.push_back({kind, ranks, ranks, m});
-      for (int64_t locals = 2; ranks > 1 && locals <= most_locals; ++locals) {
-        for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS}) {
-          sizes.push_back({kind, ranks, locals * ranks, m});
+      for (int64_t locals = 1; ranks > 1 && locals <= most_locals; ++locals) {
+        for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE}) {
+          if (PlacesChunks(kind, ranks, locals * ranks)) sizes.push_back({kind, ranks, locals * ranks, m});
         }
       }
     }
@@ -53,6 +54,13 @@ TEST(Lowering, LiteralCase) {
   EXPECT_EQ(Print(lowered.ranks[1]),
             "recv_previous 0\nwait recv_previous 0\nrecv_previous 1\nF0\nB0\nsend_previous 0\n"
             "wait recv_previous 1\nF1\nB1!\nwait send_previous 0\nsend_previous 1\nwait send_previous 1");
+}
+
+// The gradient goes to the rank before as soon as it is there; the weights' waits for nothing.
+TEST(Lowering, LiteralCaseOfZeroBubble) {
+  EXPECT_EQ(Print(LowerAll({v1::INTERLEAVED_ZERO_BUBBLE, 2, 2, 2}).ranks[1]),
+            "recv_previous 0\nwait recv_previous 0\nrecv_previous 1\nF0\nI0\nsend_previous 0\n"
+            "wait recv_previous 1\nF1\nI1!\nwait send_previous 0\nsend_previous 1\nW0\nW1!\nwait send_previous 1");
 }
 
 // Of two ranks the next one is the previous one, too.
@@ -75,7 +83,9 @@ TEST(Lowering, LargePipelinesEnd) {
     for (const int64_t microbatches : {int64_t{1}, ranks - 1, ranks, 4 * ranks + 1}) {
       for (const Size& size :
            {Size{v1::GPIPE, ranks, ranks, microbatches}, Size{v1::ONE_F_ONE_B, ranks, ranks, microbatches},
-            Size{v1::INTERLEAVED_1F1B, ranks, 4 * ranks, microbatches}, Size{v1::LOOPED_BFS, ranks, 3 * ranks, microbatches}}) {
+            Size{v1::INTERLEAVED_1F1B, ranks, 4 * ranks, microbatches}, Size{v1::LOOPED_BFS, ranks, 3 * ranks, microbatches},
+            Size{v1::INTERLEAVED_ZERO_BUBBLE, ranks, ranks, microbatches},
+            Size{v1::INTERLEAVED_ZERO_BUBBLE, ranks, 3 * ranks, microbatches}}) {
         const absl::Status status = CheckLowered(LowerAll(size));
         EXPECT_TRUE(status.ok()) << size << ": " << status;
       }
@@ -93,6 +103,16 @@ std::vector<std::pair<int32_t, int32_t>> Messages(const std::vector<LoweredActio
   return messages;
 }
 
+std::optional<Action::Kind> Computes(Kind kind) {
+  switch (kind) {
+    case Kind::kForward: return Action::Kind::kForward;
+    case Kind::kBackward: return Action::Kind::kBackward;
+    case Kind::kInputGradient: return Action::Kind::kInputGradient;
+    case Kind::kWeightGradient: return Action::Kind::kWeightGradient;
+    default: return std::nullopt;
+  }
+}
+
 TEST(Lowering, PropertiesOfManySizes) {
   for (const Size& size : Sizes(7, 16, 4)) {
     SCOPED_TRACE(testing::Message() << size);
@@ -101,18 +121,19 @@ TEST(Lowering, PropertiesOfManySizes) {
     EXPECT_TRUE(CheckLowered(lowered).ok()) << CheckLowered(lowered);
     for (int64_t rank = 0; rank < size.ranks; ++rank) {
       std::vector<Action> computed;
-      std::set<int32_t> reduced;
+      std::set<std::pair<Kind, int32_t>> reduced;
       for (const LoweredAction& action : lowered.ranks[rank]) {
-        if (action.kind != Kind::kForward && action.kind != Kind::kBackward) continue;
-        computed.push_back(
-            {action.kind == Kind::kForward ? Action::Kind::kForward : Action::Kind::kBackward, action.chunk, action.microbatch});
+        const auto kind = Computes(action.kind);
+        if (!kind) continue;
+        computed.push_back({*kind, action.chunk, action.microbatch});
         if (!action.reduce_gradients) continue;
-        EXPECT_TRUE(reduced.insert(action.chunk).second);
-        EXPECT_EQ(action.kind, Kind::kBackward);
+        EXPECT_TRUE(reduced.emplace(action.kind, action.chunk).second);
+        EXPECT_NE(action.kind, Kind::kForward);
         EXPECT_EQ(action.microbatch, size.microbatches - 1);
       }
       EXPECT_EQ(computed, schedule.ranks[rank]);
-      EXPECT_EQ(reduced.size(), size.chunks / size.ranks);
+      const bool parts = size.ranks > 1 && PartsBackward(size.kind);
+      EXPECT_EQ(reduced.size(), size.chunks / size.ranks * (parts ? 2 : 1));
       const auto& next = lowered.ranks[(rank + 1) % size.ranks];
       EXPECT_EQ(Messages(lowered.ranks[rank], Kind::kPostSend, Link::kSendNext, 1),
                 Messages(next, Kind::kPostReceive, Link::kReceivePrevious, 0));
@@ -142,13 +163,14 @@ TEST(Lowering, ReceivesAreThereFirstAndSendsOneByOne) {
       for (const LoweredAction& action : lowered.ranks[rank]) {
         const int link = static_cast<int>(action.link);
         const bool forward = action.link == Link::kReceivePrevious;
-        if (action.kind == Kind::kForward || action.kind == Kind::kBackward) ++computed;
+        if (Computes(action.kind)) ++computed;
         const bool send_is_through = action.kind == Kind::kWait && !forward && action.link != Link::kReceiveNext;
         if (action.kind == Kind::kPostSend) ++sends[link];
         if (send_is_through) --sends[link];
         EXPECT_TRUE(sends[link] == 0 || sends[link] == 1);
         if (action.kind != Kind::kPostReceive || computed == 0) continue;
-        const auto kind = forward ? Action::Kind::kForward : Action::Kind::kBackward;
+        const bool parts = PartsBackward(size.kind);
+        const auto kind = forward ? Action::Kind::kForward : parts ? Action::Kind::kInputGradient : Action::Kind::kBackward;
         EXPECT_LE(times[rank][computed - 1], made.at({kind, action.chunk + (forward ? -1 : 1), action.microbatch}));
       }
       for (const int64_t left : sends) EXPECT_EQ(left, 0);
@@ -206,7 +228,8 @@ TEST(Lowering, CheckRefusesReceivesInTheOrderOfUse) {
 }
 
 TEST(Lowering, CheckFindsEveryDroppedAction) {
-  for (const Size& size : {Size{v1::ONE_F_ONE_B, 3, 3, 4}, Size{v1::INTERLEAVED_1F1B, 2, 4, 3}}) {
+  for (const Size& size :
+       {Size{v1::ONE_F_ONE_B, 3, 3, 4}, Size{v1::INTERLEAVED_1F1B, 2, 4, 3}, Size{v1::INTERLEAVED_ZERO_BUBBLE, 2, 4, 3}}) {
     const LoweredSchedule good = LowerAll(size);
     ASSERT_TRUE(CheckLowered(good).ok());
     for (size_t rank = 0; rank < good.ranks.size(); ++rank) {

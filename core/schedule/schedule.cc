@@ -180,10 +180,12 @@ class Progress {
 }  // namespace
 
 bool IsSupported(v1::PipelineSchedule kind) {
-  return kind == v1::GPIPE || kind == v1::ONE_F_ONE_B || kind == v1::INTERLEAVED_1F1B || kind == v1::LOOPED_BFS;
+  return v1::PipelineSchedule_IsValid(kind) && kind != v1::PIPELINE_SCHEDULE_UNSPECIFIED && !LiesInV(kind);
 }
 
 bool Loops(v1::PipelineSchedule kind) { return kind != v1::GPIPE && kind != v1::ONE_F_ONE_B; }
+
+bool PartsBackward(v1::PipelineSchedule kind) { return kind == v1::INTERLEAVED_ZERO_BUBBLE || LiesInV(kind); }
 
 bool PlacesChunks(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks) {
   if (ranks == 1 || !Loops(kind)) return chunks == ranks;
@@ -207,7 +209,7 @@ absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, 
     const std::vector<Action> forwards = order(Kind::kForward, rank, ranks, chunks, microbatches);
     const std::vector<Action> backwards = order(Kind::kBackward, rank, ranks, chunks, microbatches);
     const int64_t ahead = Ahead(kind, ranks, chunks, microbatches, rank);
-    const bool parts = ranks > 1 && kind == v1::INTERLEAVED_ZERO_BUBBLE;
+    const bool parts = ranks > 1 && PartsBackward(kind);
     schedule.ranks.push_back(parts ? InterleavedZeroBubble(forwards, backwards, ahead, rank)
                                    : Alternate(forwards, backwards, ahead));
   }

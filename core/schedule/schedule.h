@@ -10,7 +10,7 @@
 //   Interleaved 1F1B (Narayanan et al. 2021): several chunks a rank, which take turns by rounds of about as many microbatches as
 //     there are ranks; the bubble shrinks by the number of chunks a rank.
 //   Looped BFS (Lamy-Poirier 2022): GPipe with several chunks a rank: all microbatches of a chunk, then of the next one.
-//   Interleaved zero bubble, ZBV, DualPipeV: core/schedule/zero_bubble.h. Trainer and simulator do not run them yet.
+//   Interleaved zero bubble, ZBV, DualPipeV: core/schedule/zero_bubble.h. Trainer and simulator do not run those in a V yet.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,9 @@ bool IsSupported(v1::PipelineSchedule kind);
 
 // Whether the schedule gives a rank several chunks: of interleaved zero bubble one or more.
 bool Loops(v1::PipelineSchedule kind);
+
+// Whether the gradients of weights come apart from those of inputs.
+bool PartsBackward(v1::PipelineSchedule kind);
 
 // Whether the schedule can place so many chunks: one a rank, or several of those that loop, two where they lie in a V.
 bool PlacesChunks(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks);

@@ -71,7 +71,8 @@ class Stages {
     Part& part = found->second;
     if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(*part.trace))) return &part;
     part.stage = stage;
-    part.actions = ActionsToCapture(mesh_.pp, resolved_.chunks(), stage, resolved_.microbatches());
+    const bool parts_backward = parallel::PartsBackward(resolved_.recipe().parallelism().pipeline_parallel_schedule());
+    part.actions = ActionsToCapture(mesh_.pp, resolved_.chunks(), stage, resolved_.microbatches(), parts_backward);
     ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved_, mesh_.FirstRankOfStage(stage), part.actions));
     part.trace = std::make_shared<const graph::Trace>(std::move(captured.trace));
     return &part;

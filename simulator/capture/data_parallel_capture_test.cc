@@ -38,7 +38,9 @@ class Step {
     runner_ = std::make_unique<parallel::StageRunner>(
         parallelized_.model.get(), train::MakeCrossEntropy(1.0 / (kGlobalBatch * kSeq)),
         parallel::testing::StageOptionsOf(resolved_, parallelized_, rank),
-        parallel::StageHooks{[data_parallel](size_t chunk, bool last) { data_parallel->BeginBackward(last, chunk); }, {}});
+        parallel::StageHooks{
+            [data_parallel](size_t chunk, bool last, auto part) { data_parallel->BeginBackward(last, chunk, part); },
+            [data_parallel](size_t chunk, bool last, auto part) { data_parallel->EndBackward(last, chunk, part); }});
     const int64_t rows = kGlobalBatch / resolved_.mesh().dp();
     const auto integers = at::TensorOptions().dtype(at::kLong);
     inputs_ = {at::zeros({rows, kSeq}, integers), at::zeros({rows, kSeq}, integers), at::zeros({rows}, integers),

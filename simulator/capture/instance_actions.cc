@@ -134,14 +134,34 @@ class Instancer {
   Instances out_;
 };
 
+std::vector<parallel::Action> WithPartedBackwards(const std::vector<parallel::Action>& actions) {
+  using Kind = parallel::Action::Kind;
+  std::vector<parallel::Action> parted;
+  for (parallel::Action action : actions) {
+    if (action.kind != Kind::kBackward) {
+      parted.push_back(action);
+      continue;
+    }
+    for (const Kind kind : {Kind::kInputGradient, Kind::kWeightGradient}) {
+      action.kind = kind;
+      parted.push_back(action);
+    }
+  }
+  return parted;
+}
+
 }  // namespace
 
 int64_t CapturedMicrobatches(int64_t ranks) { return Labels(ranks, 1).last + 1; }
 
-std::vector<LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches) {
+std::vector<LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches,
+                                            bool parts_backward) {
   const int64_t captured = std::min(microbatches, CapturedMicrobatches(ranks));
-  const auto schedule = parallel::MakeSchedule(chunks > ranks ? v1::LOOPED_BFS : v1::GPIPE, ranks, chunks, captured);
+  auto schedule = parallel::MakeSchedule(chunks > ranks ? v1::LOOPED_BFS : v1::GPIPE, ranks, chunks, captured);
   if (!schedule.ok()) return {};
+  if (parts_backward && ranks > 1) {
+    for (auto& actions : schedule->ranks) actions = WithPartedBackwards(actions);
+  }
   std::vector<LoweredAction> actions = parallel::Lower(*schedule).ranks[rank];
   for (LoweredAction& action : actions) {
     if (action.microbatch + 1 == captured) action.microbatch = static_cast<int32_t>(microbatches - 1);

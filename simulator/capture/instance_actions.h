@@ -28,8 +28,10 @@ namespace legoai::sim {
 // How many microbatches are captured of many; if there are no more, all are.
 int64_t CapturedMicrobatches(int64_t ranks);
 
-// What to capture of a rank with so many microbatches, where the ranks have so many chunks together.
-std::vector<parallel::LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches);
+// What to capture of a rank with so many microbatches, where the ranks have so many chunks together, of a schedule that parts
+// backwards or not.
+std::vector<parallel::LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches,
+                                                      bool parts_backward = false);
 
 // Whether a rank's capture serves for ranks with other layers.
 bool ServesOtherLayers(const graph::Trace& captured);

@@ -44,13 +44,14 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   int64_t forward = bound.activation_bytes + values;
   if (s.chunks > 1) {
     // One more goes forward when each chunk has had a backward; it need not be the head's.
-    const bool more = s.microbatches * s.chunks - s.in_flight >= s.backwards_of_each;
+    const bool more = s.microbatches * s.chunks - s.in_flight >= s.backwards_of_each + s.weight_lag;
     if (more) forward = std::max(forward, Saved(s, s.in_flight, 0) + values + KeptGradients(s, resolved));
-  } else if (s.microbatches > s.in_flight) {
+  } else if (s.microbatches > s.in_flight + s.weight_lag) {
     // One more goes forward when the first is through.
     forward += KeptGradients(s, resolved);
   } else if (s.microbatches > 1) {
-    forward = std::max(forward, Saved(s, s.in_flight - 1, s.in_flight - 1) + values + KeptGradients(s, resolved));
+    const int64_t left = std::max<int64_t>(0, s.microbatches - 1 - s.weight_lag);
+    forward = std::max(forward, Saved(s, left, left) + values + KeptGradients(s, resolved));
   }
   bound.peak_requested_bytes = bound.always_bytes + std::max(forward, 4 * total.held);
   return bound;

@@ -62,8 +62,8 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   parallelism->set_data_parallel_shard_degree(shard);
   parallelism->set_tensor_parallel_degree(tp);
   parallelism->set_pipeline_parallel_degree(pp);
-  parallelism->set_pipeline_parallel_schedule(
-      static_cast<v1::PipelineSchedule>(random.Pick({v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS})));
+  parallelism->set_pipeline_parallel_schedule(static_cast<v1::PipelineSchedule>(
+      random.Pick({v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE})));
   if (random.Pick({0, 0, 1}) == 1) parallelism->set_pipeline_parallel_last_stage_less_layers(1);
   parallelism->set_pipeline_parallel_microbatch_size(pp > 1 ? random.Pick({1, 2}) : 1);
   parallelism->set_disable_loss_parallel(random.Pick({0, 1}) == 1);

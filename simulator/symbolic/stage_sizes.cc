@@ -178,6 +178,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.in_flight = most(stage);
   s.heads_in_flight = schedule == v1::LOOPED_BFS || s.chunks == 1 ? s.in_flight / s.chunks : 1;
   s.backwards_of_each = s.chunks == 1 ? 1 : most(mesh.pp - 1);
+  s.weight_lag = mesh.pp > 1 && parallel::PartsBackward(schedule) ? stage : 0;
   s.saved_chunk_bytes = SavedChunk(resolved, s, blocks);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;

@@ -190,9 +190,22 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
     cases->push_back(Make({.name = name, .pp = 2, .schedule = schedule}, DeepLlama()));
     ListParts(cuts, &cases->back());
   }
+  const v1::PipelineSchedule zero = v1::INTERLEAVED_ZERO_BUBBLE;
+  const std::vector<Layout> zero_bubbles = {
+      {.name = "pp2_zb_h1", .pp = 2, .schedule = zero, .layers_per_stage = 3},
+      {.name = "pp3_zb_h1", .pp = 3, .schedule = zero, .layers_per_stage = 2},
+      {.name = "fsdp2_pp2_zb_h1", .shard = 2, .pp = 2, .schedule = zero, .layers_per_stage = 3},
+      {.name = "fsdp2_tp2_pp2_interleaved_zb", .shard = 2, .tp = 2, .pp = 2, .schedule = zero},
+      {.name = "ddp2_pp2_interleaved_zb", .replicate = 2, .pp = 2, .schedule = zero},
+  };
+  for (const Layout& layout : zero_bubbles) cases->push_back(Make(layout, DeepLlama()));
+  for (size_t index : {1, 3}) cases->push_back(Checkpointed(Make(zero_bubbles[index], DeepLlama())));
+  for (size_t index : {2, 3}) cases->push_back(Bf16(Make(zero_bubbles[index], DeepLlama())));
+  cases->push_back(Accumulated(Make(zero_bubbles[2], DeepLlama())));
   v1::Model gpt2 = UntiedGpt2();
   gpt2.set_name("tiny-gpt2-untied-deep");
   gpt2.set_num_hidden_layers(6);
+  cases->push_back(Make({.name = "gpt2_untied_pp2_zb_h1", .pp = 2, .schedule = zero, .layers_per_stage = 3}, gpt2));
   cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "worker/model/ops.h"
+#include "worker/model/weight_gradients.h"
 
 namespace legoai::model {
 namespace {
@@ -67,7 +68,13 @@ struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
     if (context->needs_input_grad(0)) {
       result[0] = InputGradient(grad, weight).view(context->saved_data["sizes"].toIntVector());
     }
-    if (context->needs_input_grad(1)) result[1] = WeightGradient(grad, TakeSaved(context));
+    if (context->needs_input_grad(1)) {
+      if (WeightGradients* const later = DeferWeightGradients::Current()) {
+        later->Add({weight, grad, TakeSaved(context)});
+      } else {
+        result[1] = WeightGradient(grad, TakeSaved(context));
+      }
+    }
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) result[2] = at::sum(grad, {0});
     return result;
   }

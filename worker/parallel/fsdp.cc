@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -10,6 +11,7 @@
 namespace legoai::parallel {
 namespace {
 
+using model::Gradients;
 using model::Layer;
 
 void Append(std::vector<model::Parameter*>* to, const std::vector<model::Parameter*>& from) {
@@ -93,24 +95,49 @@ void DataParallel::CheckGradientsCame() const {
   }
 }
 
-void DataParallel::BeginBackward(bool last, size_t chunk) {
-  CheckGradientsCame();
+std::vector<FsdpUnit*> DataParallel::UnitsOf(size_t chunk) const {
+  std::vector<FsdpUnit*> units;
   const auto [begin, end] = model_.chunks().at(chunk);
   for (size_t layer = begin; layer < end; ++layer) {
-    if (layers_[layer].unit != nullptr) layers_[layer].unit->ExpectGradients();
+    FsdpUnit* const unit = layers_[layer].unit;
+    if (unit != nullptr && std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
   }
+  return units;
+}
+
+void DataParallel::BeginBackward(bool last, size_t chunk, Gradients gradients) {
+  if (gradients == Gradients::kAll) CheckGradientsCame();
+  if (gradients != Gradients::kWeights) {
+    for (FsdpUnit* unit : UnitsOf(chunk)) unit->ExpectGradients();
+  }
+  gradients_ = gradients;
   last_ = last;
   reduce_ = last || (mesh_.shard_size > 1 && options_.reduce_each_microbatch);
+  completed_.clear();
 }
 
 void DataParallel::GradientReady(FsdpUnit& unit, model::Parameter& parameter) {
-  if (!unit.GradientReady(parameter)) return;
+  const bool whole = unit.GradientReady(parameter);
+  if (!reduce_) unit.KeepGradient(parameter);
+  if (whole && gradients_ != Gradients::kInputs) Complete(unit);
+}
+
+void DataParallel::Complete(FsdpUnit& unit) {
+  completed_.insert(&unit);
   // Every use of a value lies before the completion of its gradient, so the values go before the buffers come.
   if (last_ || options_.reshard_after_forward) unit.Reshard();
-  if (!reduce_) return unit.KeepGradients();
+  if (!reduce_) return;
   if (reducing_ != nullptr) reducing_->FinishShardReduce();
   unit.StartReduce(last_);
   reducing_ = &unit;
+}
+
+void DataParallel::EndBackward(bool last, size_t chunk, Gradients gradients) {
+  if (!last || gradients != Gradients::kWeights) return;
+  const std::vector<FsdpUnit*> units = UnitsOf(chunk);
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    if (completed_.count(*unit) == 0) Complete(**unit);
+  }
 }
 
 void DataParallel::FinishBackward() {

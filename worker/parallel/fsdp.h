@@ -13,11 +13,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/trace/trace.h"
 #include "worker/model/language_model.h"
+#include "worker/model/weight_gradients.h"
 #include "worker/parallel/fsdp_unit.h"
 #include "worker/parallel/mixed_precision.h"
 
@@ -50,8 +52,11 @@ class DataParallel {
   // Makes Parameter::value of every parameter; masters must be there. See Materialize() in parallelize.h.
   void AllocateValues(c10::Device device);
 
-  // Before each microbatch's backward of a chunk. `last`: this backward completes the gradients of the chunk's layers.
-  void BeginBackward(bool last, size_t chunk = 0);
+  // Before each microbatch's backward of a chunk, or each part of it. `last`: it is the chunk's last of its kind, which completes
+  // the gradients of its layers; where they come apart, they are reduced with those of the weights.
+  void BeginBackward(bool last, size_t chunk = 0, model::Gradients gradients = model::Gradients::kAll);
+  // After it.
+  void EndBackward(bool last, size_t chunk, model::Gradients gradients);
   // After the backward of the last microbatch: waits for all reductions; then every Parameter::grad is valid. Fails by name if
   // a parameter got no gradient.
   void FinishBackward();
@@ -71,7 +76,9 @@ class DataParallel {
   void AfterForward(size_t layer, const at::Tensor& output);
   void BeforeBackward(size_t layer);
   void CheckGradientsCame() const;
+  std::vector<FsdpUnit*> UnitsOf(size_t chunk) const;
   void GradientReady(FsdpUnit& unit, model::Parameter& parameter);
+  void Complete(FsdpUnit& unit);
 
   model::LanguageModel& model_;
   DataParallelOptions options_;
@@ -79,7 +86,10 @@ class DataParallel {
   std::vector<std::unique_ptr<FsdpUnit>> units_;
   std::vector<Entry> layers_;
   FsdpUnit* reducing_ = nullptr;  // its reduce-scatter is in flight
+  // Of the backward under way:
   bool reduce_ = true, last_ = true;
+  model::Gradients gradients_ = model::Gradients::kAll;
+  std::set<const FsdpUnit*> completed_;
 };
 
 }  // namespace legoai::parallel

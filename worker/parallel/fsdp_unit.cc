@@ -145,36 +145,41 @@ void FsdpUnit::Reshard() {
   state_ = State::kSharded;
 }
 
-void FsdpUnit::ExpectGradients() { missing_.assign(parameters_.size(), true); }
+size_t FsdpUnit::IndexOf(const model::Parameter& parameter) const {
+  return std::find(parameters_.begin(), parameters_.end(), &parameter) - parameters_.begin();
+}
+
+void FsdpUnit::ExpectGradients() {
+  for (int& missing : missing_) ++missing;
+}
 
 bool FsdpUnit::GradientReady(model::Parameter& parameter) {
-  const size_t i = std::find(parameters_.begin(), parameters_.end(), &parameter) - parameters_.begin();
-  TORCH_CHECK(missing_.at(i), parameter.name(), ": a gradient came that no backward was to bring, or a second one");
-  missing_[i] = false;
+  int& missing = missing_.at(IndexOf(parameter));
+  TORCH_CHECK(missing > 0, parameter.name(), ": a gradient came that no backward was to bring, or a second one");
+  --missing;
   graph::TagStorage(parameter.value.grad(), Category::kUnshardedGradient);
-  return std::find(missing_.begin(), missing_.end(), true) == missing_.end();
+  return std::all_of(missing_.begin(), missing_.end(), [](int of) { return of == 0; });
 }
 
 std::vector<std::string> FsdpUnit::MissingGradients() const {
   std::vector<std::string> names;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (missing_[i]) names.push_back(parameters_[i]->name());
+    if (missing_[i] > 0) names.push_back(parameters_[i]->name());
   }
   return names;
 }
 
-void FsdpUnit::KeepGradients() {
+void FsdpUnit::KeepGradient(model::Parameter& parameter) {
   if (precision_.param == c10::ScalarType::Float) return;  // AccumulateGrad adds the next microbatch's to value.grad()
   at::NoGradGuard no_grad;
   UnitScope unit(path_);
   CategoryScope category(Category::kUnshardedGradient);
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor gradient = std::exchange(parameters_[i]->value.mutable_grad(), Tensor());
-    if (kept_[i].defined()) {
-      kept_[i].add_(gradient);
-    } else {
-      kept_[i] = gradient.to(c10::ScalarType::Float);
-    }
+  const Tensor gradient = std::exchange(parameter.value.mutable_grad(), Tensor());
+  Tensor& kept = kept_.at(IndexOf(parameter));
+  if (kept.defined()) {
+    kept.add_(gradient);
+  } else {
+    kept = gradient.to(c10::ScalarType::Float);
   }
 }
 
@@ -313,7 +318,7 @@ void FsdpUnit::ReleaseGradients() {
     if (p->value.defined()) p->value.mutable_grad().reset();
   }
   kept_.assign(kept_.size(), Tensor());
-  missing_.assign(missing_.size(), false);
+  missing_.assign(missing_.size(), 0);
   reduced_.reset();
   reducing_.reset();
 }

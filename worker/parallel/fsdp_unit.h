@@ -48,14 +48,14 @@ class FsdpUnit {
   // Lets the values' memory go.
   void Reshard();
 
-  // A backward begins, in which every parameter gets a gradient.
+  // A backward begins, in which every parameter gets a gradient. Weight gradients of several may be put off.
   void ExpectGradients();
-  // A parameter's gradient of this backward is complete. Gives true when it was the last of the unit's.
+  // A parameter's gradient of a backward is complete. Gives true when it was the last that the unit expects.
   bool GradientReady(model::Parameter& parameter);
   // Names of parameters whose gradient is expected and has not come.
   std::vector<std::string> MissingGradients() const;
   // For a later reduction: value.grad() stays, or is added up in fp32 where values are not.
-  void KeepGradients();
+  void KeepGradient(model::Parameter& parameter);
   // Sums the gradients over the mesh, and with those of earlier reductions of this step: first over the groups they are partial
   // over (on the compute stream), then dp_shard; with `last` over dp_replicate too. Asynchronous.
   void StartReduce(bool last);
@@ -99,7 +99,9 @@ class FsdpUnit {
   std::vector<at::Tensor> flats_;  // [shard * elements] in the parameters' type
   at::Tensor gathered_;            // [shard, packed] between start and finish
 
-  std::vector<bool> missing_;     // gradients of the backward under way, by parameter
+  size_t IndexOf(const model::Parameter& parameter) const;
+
+  std::vector<int> missing_;      // gradients of the backwards under way, by parameter
   std::vector<at::Tensor> kept_;  // fp32 sums over earlier microbatches, by parameter; undefined where value.grad() is one
   at::Tensor reduced_;            // [packed] in the reduction's type: the sum so far
   at::Tensor reducing_;           // [packed]: what the reduce-scatter in flight writes

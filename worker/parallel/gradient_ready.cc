@@ -9,9 +9,9 @@ namespace legoai::parallel {
 std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(model::Parameter* parameter) {
   using torch::autograd::variable_list;
   std::shared_ptr<torch::autograd::Node> node = torch::autograd::impl::grad_accumulator(parameter->value);
-  node->add_post_hook(
-      std::make_unique<torch::autograd::utils::LambdaPostHook>([parameter](const variable_list& outputs, const variable_list&) {
-        parameter->NotifyGradientReady();
+  node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [parameter](const variable_list& outputs, const variable_list& gradients) {
+        if (gradients[0].defined()) parameter->NotifyGradientReady();  // otherwise it was put off (weight_gradients.h)
         return outputs;
       }));
   return node;

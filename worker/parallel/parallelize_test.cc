@@ -73,7 +73,8 @@ void ExpectGradients(const TinyJob& test, int64_t rank, double tolerance) {
   const int64_t rows = kGlobalBatch / resolved->mesh().dp();
   const Tensor samples = at::arange(rows, at::kLong) + rows * resolved->mesh().IndexOf(mesh::Dim::kDp, rank);
   StageRunner runner(parallelized->model.get(), Loss(), testing::StageOptionsOf(*resolved, *parallelized, rank),
-                     {[&](size_t chunk, bool last) { data_parallel.BeginBackward(last, chunk); }, {}});
+                     {[&](size_t chunk, bool last, auto part) { data_parallel.BeginBackward(last, chunk, part); },
+                      [&](size_t chunk, bool last, auto part) { data_parallel.EndBackward(last, chunk, part); }});
   runner.Run({TokensOf(samples), TargetsOf(samples), samples, Rng()});
   data_parallel.FinishBackward();
 

@@ -94,7 +94,8 @@ struct TrainStep::Impl {
     options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
     parallel::DataParallel* data_parallel = parallelized.data_parallel.get();
     parallel::StageHooks hooks;
-    hooks.before_backward = [data_parallel](size_t chunk, bool last) { data_parallel->BeginBackward(last, chunk); };
+    hooks.before_backward = [=](size_t chunk, bool last, auto part) { data_parallel->BeginBackward(last, chunk, part); };
+    hooks.after_backward = [=](size_t chunk, bool last, auto part) { data_parallel->EndBackward(last, chunk, part); };
     runner = std::make_unique<parallel::StageRunner>(parallelized.model.get(), MakeLoss(resolved), options, hooks);
   }
 

@@ -126,7 +126,7 @@ TEST(SweepOutputTest, SensitivitiesAreDrawnAndWritten) {
   sensitivities.rows = {{"compute.peak", "989 TFLOP/s", 2.4, 1.7}, {"matmul.efficiency", "90.0 %", 2.3, 0}};
   const std::string svg = SensitivitiesSvg(sensitivities, "t");
   EXPECT_EQ(ReadByPython(svg, "import sys,xml.dom.minidom as m; m.parse(sys.argv[1])"), "");
-  EXPECT_EQ(Count(svg, "height=\"16\""), 3u) << svg;
+  EXPECT_EQ(Count(svg, "height=\"16.0\""), 3u) << svg;
   EXPECT_NE(svg.find("+20.0 %"), std::string::npos) << svg;
   EXPECT_NE(SensitivitiesCsv(sensitivities).find("matmul.efficiency,90.0 %,2,2.3,\r\n"), std::string::npos);
 }

@@ -17,17 +17,26 @@ namespace legoai::parallel {
 namespace {
 
 using at::Tensor;
+using model::Gradients;
 using Kind = LoweredAction::Kind;
 
 // Of activations, so of memory born for them, or of their gradients.
 graph::Phase PhaseOf(const LoweredAction& action) {
   switch (action.kind) {
     case Kind::kForward: return graph::Phase::kForward;
-    case Kind::kBackward: return graph::Phase::kBackward;
+    case Kind::kBackward:
+    case Kind::kInputGradient:
+    case Kind::kWeightGradient: return graph::Phase::kBackward;
     default: break;
   }
   const bool activations = action.link == Link::kSendNext || action.link == Link::kReceivePrevious;
   return activations ? graph::Phase::kForward : graph::Phase::kBackward;
+}
+
+Gradients GradientsOf(Kind kind) {
+  return kind == Kind::kInputGradient    ? Gradients::kInputs
+         : kind == Kind::kWeightGradient ? Gradients::kWeights
+                                         : Gradients::kAll;
 }
 
 Tensor Rows(const Tensor& tensor, int64_t microbatch, int64_t microbatches) {
@@ -87,7 +96,9 @@ void StageRunner::Perform(const LoweredAction& action) {
     case Kind::kPostReceive: return PostReceive(action);
     case Kind::kWait: return comm::WaitEvent(comm::kCompute, DoneEvent(action));
     case Kind::kForward: return Forward(action);
-    case Kind::kBackward: return Backward(action);
+    case Kind::kBackward:
+    case Kind::kInputGradient:
+    case Kind::kWeightGradient: return Backward(action);
     case Kind::kPostSend: return PostSend(action);
   }
 }
@@ -120,7 +131,19 @@ void StageRunner::Forward(const LoweredAction& action) {
 }
 
 void StageRunner::Backward(const LoweredAction& action) {
-  if (hooks_.before_backward) hooks_.before_backward(Local(action.chunk), action.reduce_gradients);
+  const Gradients gradients = GradientsOf(action.kind);
+  const size_t chunk = Local(action.chunk);
+  if (hooks_.before_backward) hooks_.before_backward(chunk, action.reduce_gradients, gradients);
+  if (gradients == Gradients::kAll) RunBackward(action);
+  if (gradients == Gradients::kInputs) {
+    const model::DeferWeightGradients later(&At(action).weight_gradients);
+    RunBackward(action);
+  }
+  if (gradients == Gradients::kWeights) At(action).weight_gradients.Compute();
+  if (hooks_.after_backward) hooks_.after_backward(chunk, action.reduce_gradients, gradients);
+}
+
+void StageRunner::RunBackward(const LoweredAction& action) {
   Microbatch& current = At(action);
   Tensor gradient = action.chunk + 1 == Chunks() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
   // The edge, not the output, is the root, so the output could go once it was sent. No graph is kept.
@@ -133,7 +156,6 @@ void StageRunner::Backward(const LoweredAction& action) {
   torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);
   current.auxiliary_roots.clear();
-  if (action.reduce_gradients && hooks_.after_last_backward) hooks_.after_last_backward();
 }
 
 void StageRunner::PostReceive(const LoweredAction& action) {

@@ -20,6 +20,7 @@
 
 #include "core/schedule/lowering.h"
 #include "worker/model/language_model.h"
+#include "worker/model/weight_gradients.h"
 #include "worker/parallel/loss_function.h"
 
 namespace legoai::parallel {
@@ -32,11 +33,11 @@ struct StageOptions {
   at::TensorOptions activation;           // compute dtype and device
 };
 
-// Told to data parallelism, which reduces gradients once a step. Either may be empty.
+// Told to data parallelism, which reduces gradients once a step. Either may be empty. Around each backward of one of the rank's
+// chunks, and each part of one; true: of its kind the last.
 struct StageHooks {
-  // Of one of the rank's chunks; true: in this backward its gradients get their last part.
-  std::function<void(size_t chunk, bool reduce_gradients)> before_backward;
-  std::function<void()> after_last_backward;  // of each chunk
+  using Hook = std::function<void(size_t chunk, bool last, model::Gradients gradients)>;
+  Hook before_backward, after_backward;
 };
 
 // A step's microbatches in a row; rows [m * microbatch, (m + 1) * microbatch) are microbatch m.
@@ -65,12 +66,14 @@ class StageRunner {
     at::Tensor received_gradient;                        // of the output
     torch::autograd::Edge root;                          // where its backward begins
     std::vector<torch::autograd::Edge> auxiliary_roots;  // and of StepContext::auxiliary_losses
+    model::WeightGradients weight_gradients;             // that are put off
   };
 
   at::Tensor Execute(const std::vector<LoweredAction>& actions, const StageInputs& inputs);
   void Perform(const LoweredAction& action);
   void Forward(const LoweredAction& action);
   void Backward(const LoweredAction& action);
+  void RunBackward(const LoweredAction& action);
   void PostReceive(const LoweredAction& action);
   void PostSend(const LoweredAction& action);
   int64_t Peer(Link link) const;

@@ -152,13 +152,16 @@ TEST(PipelineHooks, SayWhichBackwardReducesAndWhatRunsNow) {
   RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
     std::vector<std::string> calls;
     StageHooks hooks;
-    hooks.before_backward = [&](size_t, bool reduce) {
+    hooks.before_backward = [&](size_t, bool reduce, model::Gradients gradients) {
+      EXPECT_EQ(gradients, model::Gradients::kAll);
       const graph::Annotation& now = graph::CurrentAnnotation();
       EXPECT_EQ(now.phase, graph::Phase::kBackward);
       EXPECT_GE(now.action, 0);
       calls.push_back("B" + std::to_string(now.microbatch) + (reduce ? "!" : ""));
     };
-    hooks.after_last_backward = [&] { calls.push_back("end"); };
+    hooks.after_backward = [&](size_t, bool last, model::Gradients) {
+      if (last) calls.push_back("end");
+    };
     Stage stage(c, rank, hooks);
     stage.model->layers()[0].module->Intercept([&](const Tensor& input, const model::ForwardFunction& next) {
       const graph::Annotation& now = graph::CurrentAnnotation();
@@ -218,8 +221,12 @@ TEST(PipelineHooks, SayWhichChunkRunsAndEndEachOfThem) {
   RunRanks({.pp = c.stages}, [c](int64_t rank, comm::Runtime&) {
     std::vector<std::string> calls;
     StageHooks hooks;
-    hooks.before_backward = [&](size_t chunk, bool reduce) { calls.push_back(std::to_string(chunk) + (reduce ? "!" : "")); };
-    hooks.after_last_backward = [&] { calls.push_back("end"); };
+    hooks.before_backward = [&](size_t chunk, bool reduce, model::Gradients) {
+      calls.push_back(std::to_string(chunk) + (reduce ? "!" : ""));
+    };
+    hooks.after_backward = [&](size_t, bool last, model::Gradients) {
+      if (last) calls.push_back("end");
+    };
     Stage stage(c, rank, hooks);
     EXPECT_EQ(stage.model->chunks().size(), 2);
     stage.runner->Run(stage.inputs);
