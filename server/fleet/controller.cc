@@ -1,6 +1,7 @@
 #include "server/fleet/controller.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,16 +19,32 @@ constexpr absl::Duration kLongestWithoutDecision = absl::Seconds(2);
 
 }  // namespace
 
+v1::PlanningProgress ProgressOf(const planner::PlanProgress& progress) {
+  v1::PlanningProgress proto;
+  proto.set_space(progress.space);
+  proto.set_to_capture(progress.to_capture);
+  proto.set_captured(progress.captured);
+  if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
+  proto.set_elapsed_seconds(progress.elapsed_seconds);
+  for (const v1::RankedRecipe& ranked : progress.best) *proto.add_best() = ranked;
+  return proto;
+}
+
 Controller::Controller(ControllerOptions options, store::Store* store, Notifier* notifier)
-    : options_(std::move(options)), store_(store), notifier_(notifier), book_(options_.lease_ttl), jobs_(store) {}
+    : options_(std::move(options)),
+      store_(store),
+      notifier_(notifier),
+      agents_({.lease_ttl = options_.lease_ttl,
+               .heartbeat_interval = options_.heartbeat_interval,
+               .forget_workers = options_.forget_workers,
+               .now_us = options_.now_us,
+               .steady = options_.steady}),
+      book_(options_.lease_ttl),
+      jobs_(store) {}
 
 Controller::~Controller() {
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-    for (const auto& [job, plan] : plans_) *plan.cancelled = true;
-  }
-  woken_.NotifyAll();
+  plans_.End();
+  bell_.End();
   if (thread_.joinable()) thread_.join();
   planning_.reset();  // its callbacks use the rest
 }
@@ -43,7 +60,7 @@ absl::Status Controller::Begin() {
     for (const v1::Job& job : jobs) {
       if (job.has_world_size()) {
         ASSIGN_OR_RETURN(const auto plan, read.GetPlan(job.name()));
-        if (plan) planned_[job.name()].kind = KindOf(plan->cluster());
+        if (plan) memory_.planned[job.name()].kind = KindOf(plan->cluster());
       }
       if (!HoldsLease(job.state())) continue;
       ASSIGN_OR_RETURN(auto of_job, read.ListAttempts(job.name()));
@@ -52,20 +69,17 @@ absl::Status Controller::Begin() {
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  const absl::Duration now = options_.steady();
-  {
-    const MutexLock lock(mutex_);
-    for (const v1::Worker& worker : workers) workers_[worker.name()] = {.facts = worker, .heard = now};
-    for (const auto& [job, attempt] : attempts) {
-      const v1::Placement& placement = attempt.placements(0);
-      book_.Grant({.job = job,
-                   .epoch = attempt.epoch(),
-                   .worker = placement.worker(),
-                   .slots = placement.slots(),
-                   .renewed = now,
-                   .attempt = attempt.attempt(),
-                   .instance = workers_[placement.worker()].facts.instance()});
-    }
+  agents_.Know(workers);
+  for (const auto& [job, attempt] : attempts) {
+    const v1::Placement& placement = attempt.placements(0);
+    const auto place = agents_.PlaceOf(placement.worker());
+    book_.Grant({.job = job,
+                 .epoch = attempt.epoch(),
+                 .worker = placement.worker(),
+                 .slots = placement.slots(),
+                 .renewed = options_.steady(),
+                 .attempt = attempt.attempt(),
+                 .instance = place ? place->instance : ""});
   }
   // A plan that was under way is made anew.
   status = store_->Write([&](store::Transaction& transaction) -> absl::Status {
@@ -89,35 +103,19 @@ absl::Status Controller::Begin() {
 // At most half of the time it looks: however often it is woken, the rest of the server has a core for itself.
 void Controller::Work() {
   auto took = std::chrono::steady_clock::duration::zero();
-  MutexLock lock(mutex_);
   while (true) {
-    const auto rested = std::chrono::steady_clock::now() + std::min<std::chrono::steady_clock::duration>(took, kLookInterval);
-    while (!ending_ && woken_.WaitUntil(lock, rested)) {
-    }
-    const auto look = std::chrono::steady_clock::now() + kLookInterval;
-    while (!wake_ && !ending_ && woken_.WaitUntil(lock, look)) {
-    }
-    if (ending_) return;
-    wake_ = false;
-    lock.Unlock();
+    const auto rest = std::min<std::chrono::steady_clock::duration>(took, kLookInterval);
+    if (!bell_.SleepUntil(std::chrono::steady_clock::now() + rest)) return;
+    if (!bell_.WaitUntil(std::chrono::steady_clock::now() + kLookInterval)) return;
     const auto begun = std::chrono::steady_clock::now();
     Step();
     took = std::chrono::steady_clock::now() - begun;
-    lock.Lock();
   }
-}
-
-void Controller::Wake() {
-  {
-    const MutexLock lock(mutex_);
-    wake_ = true;
-  }
-  woken_.NotifyAll();
 }
 
 void Controller::JobChanged(const std::string& job) {
   jobs_.Changed(job);
-  Wake();
+  bell_.Ring();
 }
 
 bool Controller::DescribeWait(v1::Job* job) const { return wait_reasons_.Describe(job); }
@@ -134,12 +132,46 @@ void Controller::Step() {
   const bool due = options_.now_us() >= decide_at_us_ || now - decided_ >= kLongestWithoutDecision;
   if (!*moved && !due && workers == decided_workers_) return;
   decided_ = now;
-  decide_at_us_ = std::numeric_limits<int64_t>::max();
   Offers offers(Workers());
-  WaitReasons::Waits waits;
-  StartPlanning(ScheduleJobs(workers, &offers, &waits), &offers, &waits);
+  Reconciliation decision = Reconcile({.now_us = options_.now_us(),
+                                       .now = now,
+                                       .replan_grace = options_.replan_grace,
+                                       .jobs = &jobs_,
+                                       .workers = workers,
+                                       .leases = book_.All()},
+                                      &offers, &memory_);
+  decide_at_us_ = decision.decide_at_us;
   decided_workers_ = std::move(workers);
-  notifier_->JobsChanged(wait_reasons_.Replace(std::move(waits)));
+  CarryOut(std::move(decision));
+}
+
+void Controller::CarryOut(Reconciliation decision) {
+  for (const scheduler::Grant& grant : decision.grants) GrantLease(grant);
+  // One job at a time is with the planner, so that the next is always the first of those that wait then; users' own plans take
+  // turns with them.
+  bool busy = plans_.IsBusy([this](const std::string& name) {
+    const ActiveJob* const job = jobs_.Find(name);
+    return job != nullptr && job->state == v1::PLANNING;
+  });
+  for (const ToPlan& next : decision.to_plan) {
+    if (!busy && PlanJob(next)) {
+      busy = true;
+      continue;
+    }
+    const auto refusal = memory_.refusals.find(next.job->name);
+    const std::string why = refusal == memory_.refusals.end() ? "waits for the planner" : refusal->second.text;
+    decision.waits.insert({next.job->name, {next.job->version, absl::StrCat(next.because, why), 0}});
+  }
+  notifier_->JobsChanged(wait_reasons_.Replace(std::move(decision.waits)));
+}
+
+// The book is asked before the agents: what a leaving worker's jobs have freed is seen only with a worker that leaves (Apply).
+std::vector<scheduler::WorkerView> Controller::WorkerViews() const {
+  std::map<std::string, int64_t> taken = plans_.KeptSlots();
+  for (const Lease& lease : book_.All()) taken[lease.worker] += lease.slots;
+  std::vector<scheduler::WorkerView> views = agents_.Views();
+  for (scheduler::WorkerView& view : views) view.free = std::max<int64_t>(0, view.slots - taken[view.name]);
+  return views;
 }
 
 LogFields Controller::About(const Lease& lease) {
@@ -160,17 +192,14 @@ void Controller::Apply(const Effects& effects) {
   for (const std::string& job : effects.changed_jobs) jobs_.Changed(job);
   for (int64_t i = 0; i < effects.lost_attempts && options_.metrics != nullptr; ++i) options_.metrics->AttemptLost();
   if (!effects.ended_leases.empty()) {
-    {
-      const MutexLock lock(mutex_);
-      for (const v1::LeaseId& lease : effects.ended_leases) {
-        // Before its slots count as free: what was left to others shall not be given to it again.
-        const Lease* const held = book_.Find(lease.job(), lease.epoch());
-        if (held != nullptr && effects.worker_leaves) workers_[held->worker].leaves = true;
-        book_.Release(lease.job(), lease.epoch());
-      }
+    for (const v1::LeaseId& lease : effects.ended_leases) {
+      // Before its slots count as free: what was left to others shall not be given to it again.
+      const auto held = book_.Find(lease.job(), lease.epoch());
+      if (held && effects.worker_leaves) agents_.LeaveWorker(held->worker);
+      book_.Release(lease.job(), lease.epoch());
     }
     notifier_->WorkersChanged();
-    Wake();
+    bell_.Ring();
   }
   for (const std::string& job : effects.changed_jobs) notifier_->JobChanged(job);
 }
@@ -189,24 +218,13 @@ absl::StatusOr<bool> Controller::ChangeJob(const ActiveJob& seen,
   return changed;
 }
 
-v1::PlanningProgress Controller::ToProto(const planner::PlanProgress& progress) {
-  v1::PlanningProgress proto;
-  proto.set_space(progress.space);
-  proto.set_to_capture(progress.to_capture);
-  proto.set_captured(progress.captured);
-  if (progress.best_step_seconds > 0) proto.set_best_step_seconds(progress.best_step_seconds);
-  proto.set_elapsed_seconds(progress.elapsed_seconds);
-  for (const v1::RankedRecipe& ranked : progress.best) *proto.add_best() = ranked;
-  return proto;
-}
-
 absl::StatusOr<v1::PlanResult> Controller::Plan(const v1::PlanRequest& request,
                                                 const std::function<void(const v1::PlanningProgress&)>& progress,
                                                 const std::function<bool()>& cancel) {
   return planning_->Plan(
       request,
       [&](const planner::PlanProgress& now) {
-        if (progress) progress(ToProto(now));
+        if (progress) progress(ProgressOf(now));
       },
       cancel);
 }

@@ -495,6 +495,43 @@ TEST_F(FleetTest, AGoodbyeInTheInstantOfAGrantEndsTheLease) {
   EXPECT_EQ(other.link.NextStart().lease().epoch(), 2);
 }
 
+// While the lease is stored, an agent with other slots connects under the worker's name: the decision was for what is no more.
+TEST_F(FleetTest, AWorkerThatIsAnotherInTheInstantOfAGrantGetsNoneOfIt) {
+  TestAgent first("a"), other("a");
+  other.hello.mutable_worker()->mutable_device()->set_memory_bytes(first.hello.worker().device().memory_bytes() / 2);
+  Connect(&first);
+  const std::string job = Submit(2);
+  bool connected = false;
+  store_->written = [&] {
+    if (connected || Get(job).state() != LEASED) return;
+    connected = true;
+    Connect(&other);
+  };
+  const auto lost = Await(job, [](const v1::Job& now) { return now.attempts() > 0 && now.state() != LEASED; });
+  EXPECT_TRUE(connected);
+  EXPECT_THAT(lost.reason(), HasSubstr("other slots"));
+  const auto is_first_start = [](const v1::ToAgent& message) { return message.has_start() && message.start().attempt() == 1; };
+  EXPECT_FALSE(first.link.Has(is_first_start));
+  EXPECT_FALSE(other.link.Has(is_first_start));
+  EXPECT_EQ(other.link.NextStart().attempt(), 2) << "planned for what it is now";
+}
+
+// The same agent over a new stream: what was decided holds, and is sent there.
+TEST_F(FleetTest, AnAgentThatReconnectsInTheInstantOfAGrantHearsOfIt) {
+  TestAgent first("a"), again("a");
+  Connect(&first);
+  const std::string job = Submit(2);
+  bool connected = false;
+  store_->written = [&] {
+    if (connected || Get(job).state() != LEASED) return;
+    connected = true;
+    Connect(&again);
+  };
+  EXPECT_EQ(again.link.NextStart().attempt(), 1);
+  EXPECT_FALSE(first.link.Has([](const v1::ToAgent& message) { return message.has_start(); }));
+  EXPECT_EQ(Get(job).state(), LEASED);
+}
+
 TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
   TestAgent agent("a");
   agent.hello.mutable_worker()->set_build_version("0.0.1+other");

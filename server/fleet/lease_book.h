@@ -1,16 +1,21 @@
 // Which worker's slots are leased to which job at this moment, and when each lease was last renewed. It lives in memory: the
-// store has the jobs, and after a restart of the server every lease counts as just renewed. Time is monotonic and given. Not
-// thread-safe: the controller guards it.
+// store has the jobs, and after a restart of the server every lease counts as just renewed. Time is monotonic and given.
+// Thread-safe: it has one mutex, and knows no other part.
 #pragma once
+
+#include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker.pb.h"
+#include "proto/legoai/v1/worker_service.pb.h"
 
 namespace legoai::server {
 
@@ -32,23 +37,31 @@ class LeaseBook {
 
   void Grant(const Lease& lease);  // a job has one lease at most: an earlier one is replaced
   // Nothing if the job has no lease, or not of this epoch.
-  Lease* Find(const std::string& job, int64_t epoch);
+  std::optional<Lease> Find(const std::string& job, int64_t epoch) const;
+  // Whether this process of the worker's agent holds it.
+  bool IsHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
   void Release(const std::string& job, int64_t epoch);
-  void Renew(const std::string& job, int64_t epoch, const std::string& worker, absl::Duration now);
+  // Renews those that are this process's, and gives the others.
+  std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
+                                 const std::string& instance, absl::Duration now);
+  // Its agent was told in this session to stop it.
+  void ToldToStop(const std::string& job, int64_t epoch, uint64_t session);
 
   // Nobody could be heard for so long: the server itself did not run.
   void ExtendAll(absl::Duration pause);
 
   std::vector<Lease> Expired(absl::Duration now) const;
   std::vector<Lease> OfWorker(const std::string& worker) const;
-  std::map<std::string, Lease>& all() { return leases_; }  // by job; not to be added to, or taken from
-  int64_t UsedSlots(const std::string& worker) const;
-  std::vector<v1::SlotUse> Use(const std::string& worker) const;
+  std::vector<Lease> All() const;  // by job
 
  private:
+  const Lease* FindHere(const std::string& job, int64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReleaseHere(const std::string& job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const absl::Duration time_to_live_;
-  std::map<std::string, Lease> leases_;                     // by job
-  std::map<std::string, std::set<std::string>> of_worker_;  // jobs
+  mutable Mutex mutex_;
+  std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);                     // by job
+  std::map<std::string, std::set<std::string>> of_worker_ ABSL_GUARDED_BY(mutex_);  // jobs
 };
 
 }  // namespace legoai::server

@@ -18,6 +18,13 @@ std::vector<Row> AsRows(const std::vector<Lease>& leases) {
   return rows;
 }
 
+google::protobuf::RepeatedPtrField<v1::LeaseId> One(const std::string& job, int64_t epoch) {
+  google::protobuf::RepeatedPtrField<v1::LeaseId> leases;
+  leases.Add()->set_job(job);
+  leases[0].set_epoch(epoch);
+  return leases;
+}
+
 // Against a list that is searched from end to end.
 TEST(LeaseBookTest, EqualsAPlainList) {
   const uint32_t seed = std::random_device()();
@@ -42,26 +49,27 @@ TEST(LeaseBookTest, EqualsAPlainList) {
         if (same) plain.erase(job);
         break;
       case 2:
-        book.Renew(job, epoch, worker, now);
+        EXPECT_EQ(book.Renew(One(job, epoch), worker, "", now).empty(), same && held->second.worker == worker);
         if (same && held->second.worker == worker) held->second.renewed = now;
         break;
       default:
         book.ExtendAll(absl::Seconds(1));
         for (auto& [name, lease] : plain) lease.renewed += absl::Seconds(1);
     }
-    std::vector<Lease> of_worker, expired;
-    int64_t used = 0;
+    std::vector<Lease> of_worker, expired, all;
     for (const auto& [name, lease] : plain) {
-      if (lease.worker == worker) of_worker.push_back(lease), used += lease.slots;
+      all.push_back(lease);
+      if (lease.worker == worker) of_worker.push_back(lease);
       if (now - lease.renewed > absl::Seconds(10)) expired.push_back(lease);
     }
     ASSERT_EQ(AsRows(book.OfWorker(worker)), AsRows(of_worker));
     ASSERT_EQ(AsRows(book.Expired(now)), AsRows(expired));
-    ASSERT_EQ(book.UsedSlots(worker), used);
-    ASSERT_EQ(static_cast<int64_t>(book.Use(worker).size()), static_cast<int64_t>(of_worker.size()));
-    ASSERT_EQ(book.all().size(), plain.size());
+    ASSERT_EQ(AsRows(book.All()), AsRows(all));
     const auto now_held = plain.find(job);
-    ASSERT_EQ(book.Find(job, epoch) != nullptr, now_held != plain.end() && now_held->second.epoch == epoch);
+    const bool is_held = now_held != plain.end() && now_held->second.epoch == epoch;
+    ASSERT_EQ(book.Find(job, epoch).has_value(), is_held);
+    ASSERT_EQ(book.IsHeld(One(job, epoch)[0], worker, ""), is_held && now_held->second.worker == worker);
+    ASSERT_FALSE(book.IsHeld(One(job, epoch)[0], worker, "another process"));
   }
 }
 

@@ -1,0 +1,204 @@
+#include "server/fleet/reconcile.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/fleet/failure_policy.h"
+
+namespace legoai::server {
+namespace {
+
+// So often a job is planned again because slots of another kind are free, before it waits for those that it is planned for: where
+// two kinds are free by turns, it still starts.
+constexpr int64_t kMostMoves = 2;
+
+// Of the workers of each pool that accept jobs: the largest of each kind.
+using Kinds = std::map<std::string, std::map<std::string, int64_t>>;
+
+class Reconciler {
+ public:
+  Reconciler(const FleetSnapshot& snapshot, Offers* offers, PlanningMemory* memory)
+      : snapshot_(snapshot), jobs_(*snapshot.jobs), offers_(*offers), memory_(*memory) {}
+
+  Reconciliation Run() {
+    GiveSlots();
+    ForgetJobsThatAreOver();
+    PlanOthers();
+    SortAsTheScheduler();
+    return std::move(out_);
+  }
+
+ private:
+  // ---- Slots ----
+
+  void GiveSlots() {
+    scheduler::Snapshot snapshot;
+    snapshot.workers = snapshot_.workers;
+    const Kinds kinds = KindsOfPools();
+    for (const auto& [name, job] : jobs_.all()) {
+      if (job.state == v1::QUEUED || job.state == v1::RESTARTING) snapshot.waiting.push_back(AsWaiting(job, kinds));
+    }
+    if (snapshot.waiting.empty()) return;
+    const absl::Time now = absl::FromUnixMicros(snapshot_.now_us);
+    for (const Lease& lease : snapshot_.leases) snapshot.running.push_back(AsRunning(lease, now));
+    const scheduler::Decision decision = scheduler::Schedule(now, snapshot);
+    for (const scheduler::Grant& grant : decision.grants) Take(grant);
+    for (const scheduler::Wait& wait : decision.waits) Take(wait);
+  }
+
+  Kinds KindsOfPools() const {
+    Kinds kinds;
+    for (const scheduler::WorkerView& worker : snapshot_.workers) {
+      int64_t& largest = kinds[worker.pool][worker.kind];
+      if (worker.accepts) largest = std::max(largest, worker.slots);
+    }
+    return kinds;
+  }
+
+  scheduler::WaitingJob AsWaiting(const ActiveJob& job, const Kinds& kinds) const {
+    scheduler::WaitingJob waiting = {.name = job.name,
+                                     .priority = job.priority,
+                                     .restarting = job.epoch > 0,
+                                     .submitted_us = job.submitted_us,
+                                     .slots = job.world_size,
+                                     .pool = job.wanted.pool(),
+                                     .device_type = job.wanted.device_type()};
+    if (job.time_left) waiting.expected_run = *job.time_left + jobs_.longest_start();
+    const auto planned = memory_.planned.find(job.name);
+    const auto there = kinds.find(waiting.pool);
+    if (planned == memory_.planned.end() || there == kinds.end()) return waiting;
+    waiting.kind = planned->second.kind;
+    const auto own = there->second.find(waiting.kind);
+    const bool stays = planned->second.moves >= kMostMoves && own != there->second.end() && own->second >= job.world_size;
+    const auto refusal = memory_.refusals.find(job.name);
+    std::vector<std::string> possible = {waiting.kind};
+    bool all = !stays;
+    for (const auto& [kind, largest] : there->second) {
+      const bool refused = refusal != memory_.refusals.end() && refusal->second.Refuses(ClusterName(kind, job.world_size));
+      if (kind == waiting.kind) continue;
+      if (!stays && !refused) possible.push_back(kind);
+      all = all && !refused;
+    }
+    if (!all) waiting.kinds = std::move(possible);
+    return waiting;
+  }
+
+  scheduler::RunningJob AsRunning(const Lease& lease, absl::Time now) const {
+    scheduler::RunningJob running{.name = lease.job, .slots = {{lease.worker, lease.slots}}};
+    const ActiveJob* const job = jobs_.Find(lease.job);
+    if (job != nullptr && job->time_left) running.expected_end = now + *job->time_left;  // of one that starts: the earliest
+    return running;
+  }
+
+  void Take(const scheduler::Grant& grant) {
+    const ActiveJob& job = *jobs_.Find(grant.job);
+    if (BackOffLeft(job.not_before_us, snapshot_.now_us) != absl::ZeroDuration()) {
+      // Its slots are kept for it meanwhile: failures of its trainers cost a job its time, and not its place.
+      const std::string until = absl::FormatTime("%H:%M:%S", absl::FromUnixMicros(job.not_before_us), absl::UTCTimeZone());
+      out_.waits[job.name] = {job.version, absl::StrCat(job.reason, "; waits until ", until, " UTC"), 0};
+      out_.decide_at_us = std::min(out_.decide_at_us, job.not_before_us);
+    } else if (auto move = Replan(job, grant)) {
+      out_.to_plan.push_back(*std::move(move));
+    } else {
+      out_.grants.push_back(grant);
+    }
+  }
+
+  // What becomes of slots that a job was given and its recipe was not chosen for; nothing: they are its own.
+  std::optional<ToPlan> Replan(const ActiveJob& job, const scheduler::Grant& grant) const {
+    const auto planned = memory_.planned.find(grant.job);
+    const v1::Worker* const worker = offers_.Find(grant.worker);
+    if (planned == memory_.planned.end() || worker == nullptr) return std::nullopt;
+    const std::string kind = SlotKind(*worker);
+    if (kind == planned->second.kind) return std::nullopt;
+    return ToPlan{
+        &job, worker, grant.slots,
+        absl::StrCat("its recipe is for slots of ", planned->second.kind, ", and those that are free are of ", kind, ": "),
+        /*moves=*/true};
+  }
+
+  void Take(const scheduler::Wait& wait) {
+    const ActiveJob& job = *jobs_.Find(wait.job);
+    std::string reason = wait.text;
+    const bool refused = wait.why == scheduler::Wait::Why::kNoSuchWorker && memory_.refusals.count(wait.job) > 0;
+    if (wait.why == scheduler::Wait::Why::kTooLarge || refused) absl::StrAppend(&reason, "; ", TooLargeText(job));
+    // What has befallen a restarting job stays its reason.
+    if (job.state == v1::RESTARTING) reason = absl::StrCat(job.reason, "; ", reason);
+    out_.waits[wait.job] = {job.version, std::move(reason), wait.position};
+  }
+
+  // What becomes of a job whose recipe is for more slots than any worker has.
+  std::string TooLargeText(const ActiveJob& job) {
+    const Offer& offer = offers_.To(job.wanted);
+    if (offer.worker == nullptr) return offers_.WhyNone(job.wanted);
+    const auto refusal = memory_.refusals.find(job.name);
+    if (refusal == memory_.refusals.end()) return "it is planned for fewer slots if they do not come back soon";
+    // A restarting job has it as its reason already.
+    const std::string tried = job.state == v1::RESTARTING ? "" : absl::StrCat(refusal->second.text, "; ");
+    return absl::StrCat(tried, "it waits for a worker with ", job.world_size,
+                        " slots, or for other slots to be planned for: connect one, or cancel the job");
+  }
+
+  // ---- Plans ----
+
+  void ForgetJobsThatAreOver() {
+    const auto is_over = [this](const auto& entry) { return jobs_.Find(entry.first) == nullptr; };
+    std::erase_if(memory_.too_large_since, is_over);
+    std::erase_if(memory_.refusals, is_over);
+    std::erase_if(memory_.planned, is_over);
+  }
+
+  void PlanOthers() {
+    for (const auto& [name, job] : jobs_.all()) {
+      const bool for_fewer = job.state != v1::SUBMITTED && MayPlanForFewer(job);
+      if (job.state != v1::SUBMITTED && !for_fewer) continue;
+      const Offer& offer = offers_.To(job.wanted);
+      if (offer.worker != nullptr) {
+        out_.to_plan.push_back({&job, offer.worker, offer.slots, for_fewer ? "its slots are gone: " : ""});
+      } else if (!for_fewer) {
+        out_.waits[name] = {job.version, offers_.WhyNone(job.wanted), 0};
+      }
+    }
+  }
+
+  // It waits for a gang that no worker can give any more, and has done so for the grace.
+  bool MayPlanForFewer(const ActiveJob& job) {
+    const bool waits = job.state == v1::QUEUED || job.state == v1::RESTARTING;
+    const int64_t largest = waits ? offers_.To(job.wanted).largest : 0;
+    if (largest == 0 || largest >= job.world_size) {
+      memory_.too_large_since.erase(job.name);
+      return false;
+    }
+    const absl::Duration since = memory_.too_large_since.try_emplace(job.name, snapshot_.now).first->second;
+    return snapshot_.now - since >= snapshot_.replan_grace;
+  }
+
+  void SortAsTheScheduler() {
+    std::stable_sort(out_.to_plan.begin(), out_.to_plan.end(), [](const ToPlan& a, const ToPlan& b) {
+      const auto order = [](const ActiveJob& job) { return std::tuple(-job.priority, job.epoch == 0, job.submitted_us); };
+      return order(*a.job) < order(*b.job);
+    });
+  }
+
+  const FleetSnapshot& snapshot_;
+  const ActiveJobs& jobs_;
+  Offers& offers_;
+  PlanningMemory& memory_;
+  Reconciliation out_;
+};
+
+}  // namespace
+
+bool PlanningMemory::Refusal::Refuses(const std::string& cluster) const {
+  const auto found = tries.find(cluster);
+  return found != tries.end() && found->second >= kMostTries;
+}
+
+Reconciliation Reconcile(const FleetSnapshot& snapshot, Offers* offers, PlanningMemory* memory) {
+  return Reconciler(snapshot, offers, memory).Run();
+}
+
+}  // namespace legoai::server

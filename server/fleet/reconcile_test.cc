@@ -1,0 +1,153 @@
+#include "server/fleet/reconcile.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/hardware/catalog.h"
+
+namespace legoai::server {
+namespace {
+
+constexpr int64_t kNowUs = 1'700'000'000'000'000;
+
+v1::Worker MakeWorker(const std::string& name, const std::string& device, int64_t slots) {
+  v1::Worker worker;
+  worker.set_name(name);
+  worker.set_pool("default");
+  worker.set_slots(slots);
+  worker.set_connected(true);
+  worker.set_state(v1::READY);
+  *worker.mutable_device() = sim::FindDevice(device).value();
+  return worker;
+}
+
+v1::Job MakeJob(int64_t number, v1::JobState state, int64_t slots) {
+  v1::Job job;
+  job.set_name(absl::StrCat("projects/default/jobs/01J0000000000000000000000", number));
+  job.set_state(state);
+  job.set_version(1);
+  job.set_create_time_us(number);
+  job.mutable_spec()->mutable_resources()->set_pool("default");
+  job.mutable_spec()->mutable_resources()->set_slots(slots);
+  job.mutable_spec()->mutable_resources()->set_min_slots(slots);
+  if (state != v1::SUBMITTED) job.set_world_size(slots);
+  return job;
+}
+
+class ReconcileTest : public testing::Test {
+ protected:
+  // The decision over these, with all slots free and everybody connected.
+  Reconciliation Decide(const std::vector<v1::Worker>& workers, const std::vector<v1::Job>& jobs, absl::Duration now = {}) {
+    jobs_.Begin(jobs);
+    offers_.emplace(workers);
+    FleetSnapshot snapshot{.now_us = kNowUs, .now = now, .replan_grace = absl::Seconds(30), .jobs = &jobs_};
+    for (const v1::Worker& worker : workers) {
+      snapshot.workers.push_back({.name = worker.name(),
+                                  .pool = worker.pool(),
+                                  .device_type = worker.device().type(),
+                                  .slots = worker.slots(),
+                                  .free = worker.slots(),
+                                  .kind = SlotKind(worker)});
+    }
+    return Reconcile(snapshot, &*offers_, &memory_);
+  }
+
+  ActiveJobs jobs_{nullptr};
+  std::optional<Offers> offers_;
+  PlanningMemory memory_;
+};
+
+TEST_F(ReconcileTest, AQueuedJobGetsSlotsOfItsKind) {
+  const v1::Worker worker = MakeWorker("workers/a", "h100-sxm-80", 8);
+  const v1::Job job = MakeJob(1, v1::QUEUED, 4);
+  memory_.planned[job.name()].kind = SlotKind(worker);
+  const Reconciliation decision = Decide({worker}, {job});
+  ASSERT_EQ(decision.grants.size(), 1u);
+  EXPECT_EQ(decision.grants[0].worker, "workers/a");
+  EXPECT_EQ(decision.grants[0].slots, 4);
+  EXPECT_TRUE(decision.to_plan.empty());
+  EXPECT_TRUE(decision.waits.empty());
+}
+
+TEST_F(ReconcileTest, SlotsOfAnotherKindArePlannedForFirst) {
+  const v1::Worker worker = MakeWorker("workers/a", "a100-sxm-80", 8);
+  const v1::Job job = MakeJob(1, v1::QUEUED, 4);
+  memory_.planned[job.name()].kind = SlotKind(MakeWorker("workers/b", "h100-sxm-80", 8));
+  const Reconciliation decision = Decide({worker}, {job});
+  EXPECT_TRUE(decision.grants.empty());
+  ASSERT_EQ(decision.to_plan.size(), 1u);
+  EXPECT_TRUE(decision.to_plan[0].moves);
+  EXPECT_EQ(decision.to_plan[0].worker->name(), "workers/a");
+  EXPECT_NE(decision.to_plan[0].because.find("its recipe is for slots of h100-sxm-80"), std::string::npos);
+  // Where plans for these were in vain, it waits for those that it has a recipe for.
+  memory_.refusals[job.name()].tries[ClusterName(SlotKind(worker), 4)] = kMostTries;
+  memory_.refusals[job.name()].text = "for 4, no recipe fits";
+  const Reconciliation after = Decide({worker}, {job});
+  EXPECT_TRUE(after.grants.empty());
+  EXPECT_TRUE(after.to_plan.empty());
+  EXPECT_NE(after.waits.at(job.name()).reason.find("no recipe fits"), std::string::npos) << after.waits.at(job.name()).reason;
+}
+
+TEST_F(ReconcileTest, AJobThatBacksOffKeepsItsPlaceAndSaysUntilWhen) {
+  const v1::Worker worker = MakeWorker("workers/a", "h100-sxm-80", 4);
+  v1::Job first = MakeJob(1, v1::RESTARTING, 4), second = MakeJob(2, v1::QUEUED, 4);
+  first.set_epoch(1);
+  first.set_reason("rank 0 was killed");
+  first.set_not_before_time_us(kNowUs + 5'000'000);
+  const Reconciliation decision = Decide({worker}, {first, second});
+  EXPECT_TRUE(decision.grants.empty());
+  EXPECT_EQ(decision.decide_at_us, kNowUs + 5'000'000);
+  EXPECT_EQ(decision.waits.at(first.name()).reason, "rank 0 was killed; waits until 22:13:25 UTC");
+  EXPECT_EQ(decision.waits.at(second.name()).position, 2);
+}
+
+TEST_F(ReconcileTest, ASubmittedJobIsPlannedOrSaysWhyNot) {
+  const v1::Job small = MakeJob(1, v1::SUBMITTED, 2), large = MakeJob(2, v1::SUBMITTED, 16);
+  const Reconciliation decision = Decide({MakeWorker("workers/a", "h100-sxm-80", 8)}, {small, large});
+  ASSERT_EQ(decision.to_plan.size(), 1u);
+  EXPECT_EQ(decision.to_plan[0].job->name, small.name());
+  EXPECT_EQ(decision.to_plan[0].slots, 2);
+  EXPECT_EQ(decision.waits.count(large.name()), 1u);
+}
+
+// The earlier of two jobs first, of higher priority before both, and one that has run before.
+TEST_F(ReconcileTest, JobsArePlannedInTheSchedulersOrder) {
+  std::vector<v1::Job> jobs = {MakeJob(1, v1::SUBMITTED, 2), MakeJob(2, v1::SUBMITTED, 2), MakeJob(3, v1::SUBMITTED, 2)};
+  jobs[1].mutable_spec()->mutable_policy()->set_priority(5);
+  jobs[2].set_epoch(1);
+  const Reconciliation decision = Decide({MakeWorker("workers/a", "h100-sxm-80", 8)}, jobs);
+  ASSERT_EQ(decision.to_plan.size(), 3u);
+  EXPECT_EQ(decision.to_plan[0].job->name, jobs[1].name());
+  EXPECT_EQ(decision.to_plan[1].job->name, jobs[2].name());
+  EXPECT_EQ(decision.to_plan[2].job->name, jobs[0].name());
+}
+
+// Its gang is larger than any worker: planned for fewer slots, but only when that has lasted.
+TEST_F(ReconcileTest, AGangThatIsTooLargeIsPlannedForFewerAfterTheGrace) {
+  v1::Job job = MakeJob(1, v1::QUEUED, 8);
+  job.mutable_spec()->mutable_resources()->set_min_slots(1);
+  const std::vector<v1::Worker> workers = {MakeWorker("workers/a", "h100-sxm-80", 4)};
+  EXPECT_TRUE(Decide(workers, {job}, absl::Seconds(100)).to_plan.empty());
+  EXPECT_TRUE(Decide(workers, {job}, absl::Seconds(129)).to_plan.empty());
+  const Reconciliation decision = Decide(workers, {job}, absl::Seconds(130));
+  ASSERT_EQ(decision.to_plan.size(), 1u);
+  EXPECT_EQ(decision.to_plan[0].slots, 4);
+  EXPECT_EQ(decision.to_plan[0].because, "its slots are gone: ");
+  EXPECT_TRUE(Decide({MakeWorker("workers/a", "h100-sxm-80", 8)}, {job}, absl::Seconds(140)).to_plan.empty()) << "they are back";
+  EXPECT_TRUE(memory_.too_large_since.empty());
+}
+
+TEST_F(ReconcileTest, ForgetsJobsThatAreOver) {
+  memory_.planned["over"].moves = 1;
+  memory_.refusals["over"].text = "x";
+  Decide({}, {});
+  EXPECT_TRUE(memory_.planned.empty());
+  EXPECT_TRUE(memory_.refusals.empty());
+}
+
+}  // namespace
+}  // namespace legoai::server
