@@ -500,13 +500,16 @@ TEST_F(FleetTest, AWorkerThatIsAnotherInTheInstantOfAGrantGetsNoneOfIt) {
   TestAgent first("a"), other("a");
   other.hello.mutable_worker()->mutable_device()->set_memory_bytes(first.hello.worker().device().memory_bytes() / 2);
   Connect(&first);
-  const std::string job = Submit(2);
+  const v1::Job made = MakeJob(2);
+  const std::string job = made.name();
   bool connected = false;
   store_->written = [&] {
     if (connected || Get(job).state() != LEASED) return;
     connected = true;
     Connect(&other);
   };
+  Insert({made});
+  controller_->JobChanged(job);
   const auto lost = Await(job, [](const v1::Job& now) { return now.attempts() > 0 && now.state() != LEASED; });
   EXPECT_TRUE(connected);
   EXPECT_THAT(lost.reason(), HasSubstr("other slots"));
@@ -520,13 +523,16 @@ TEST_F(FleetTest, AWorkerThatIsAnotherInTheInstantOfAGrantGetsNoneOfIt) {
 TEST_F(FleetTest, AnAgentThatReconnectsInTheInstantOfAGrantHearsOfIt) {
   TestAgent first("a"), again("a");
   Connect(&first);
-  const std::string job = Submit(2);
+  const v1::Job made = MakeJob(2);
+  const std::string job = made.name();
   bool connected = false;
   store_->written = [&] {
     if (connected || Get(job).state() != LEASED) return;
     connected = true;
     Connect(&again);
   };
+  Insert({made});
+  controller_->JobChanged(job);
   EXPECT_EQ(again.link.NextStart().attempt(), 1);
   EXPECT_FALSE(first.link.Has([](const v1::ToAgent& message) { return message.has_start(); }));
   EXPECT_EQ(Get(job).state(), LEASED);
