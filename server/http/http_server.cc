@@ -26,10 +26,10 @@
 #include "server/http/static_files.h"
 #include "server/http/streams.h"
 #include "server/http/transcoder.h"
-#include "server/http/worker_pool.h"
 #include "server/metrics/log.h"
 #include "server/rpc/admission.h"
 #include "server/rpc/client_quota.h"
+#include "server/rpc/thread_pool.h"
 
 namespace legoai::server {
 namespace {
@@ -113,7 +113,7 @@ class Server : public HttpServer {
   };
   std::list<Open> streams_;
   const std::shared_ptr<ClientQuota> places_;  // of streams
-  WorkerPool pool_, slow_pool_;
+  ThreadPool pool_, slow_pool_;
 };
 
 void ReplyError(Exchange& exchange, const absl::Status& status, int code, const Exchange::Headers& headers = {}) {
@@ -274,7 +274,7 @@ void Server::CallMethod(const Shared& exchange) {
 }
 
 void Server::Submit(const Shared& exchange, bool slow, std::function<void()> work) {
-  if ((slow ? slow_pool_ : pool_).Submit(std::move(work))) return;
+  if ((slow ? slow_pool_ : pool_).Post(std::move(work))) return;
   ReplyError(*exchange, absl::ResourceExhaustedError("the server has as many calls as it can hold: try again in a few seconds"),
              503, {{"Retry-After", "5"}});
 }

@@ -47,7 +47,7 @@ void WatchStream::TryLook() {
   looking_ = true;
   dirty_ = false;
   last_look_ = Clock::now();
-  const bool submitted = pool_->Submit([self = shared_from_this(), request = request_] {
+  const bool submitted = pool_->Post([self = shared_from_this(), request = request_] {
     Look look = self->RunLook(request);
     self->loop_->Post([self, look = std::move(look)] { self->OnLook(look); });
   });

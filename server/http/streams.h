@@ -13,8 +13,8 @@
 #include "server/http/event_loop.h"
 #include "server/http/exchange.h"
 #include "server/http/handlers.h"
-#include "server/http/worker_pool.h"
 #include "server/jobs/notifier.h"
+#include "server/rpc/thread_pool.h"
 
 namespace legoai::server {
 
@@ -46,7 +46,7 @@ class EventStream {
 // that comes back with Last-Event-ID goes on there; one that has seen the end gets 204, which stops EventSource.
 class WatchStream : public EventStream, public std::enable_shared_from_this<WatchStream> {
  public:
-  WatchStream(EventLoop* loop, WorkerPool* pool, const Handlers* handlers, std::shared_ptr<Exchange> exchange,
+  WatchStream(EventLoop* loop, ThreadPool* pool, const Handlers* handlers, std::shared_ptr<Exchange> exchange,
               v1::WatchJobRequest request)
       : EventStream(std::move(exchange)), loop_(loop), pool_(pool), handlers_(handlers), request_(std::move(request)) {}
 
@@ -66,7 +66,7 @@ class WatchStream : public EventStream, public std::enable_shared_from_this<Watc
   void Fail(const absl::Status& status);
 
   EventLoop* const loop_;
-  WorkerPool* const pool_;
+  ThreadPool* const pool_;
   const Handlers* const handlers_;
   v1::WatchJobRequest request_;
   LiveSeen seen_;  // of the look under way, else of the last one

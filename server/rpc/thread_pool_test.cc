@@ -68,6 +68,25 @@ TEST(ThreadPool, WorkIsDoneWhenItIsDueAndHoldsUpNothing) {
   EXPECT_EQ(done.back(), "at the end");
 }
 
+TEST(ThreadPool, StopDropsWhatWaitsAndTakesNothingMore) {
+  std::promise<void> begun, go;
+  std::atomic<bool> dropped_ran = false, ended = false;
+  ThreadPool pool(1, SIZE_MAX);
+  pool.Post([&] {
+    begun.set_value();
+    go.get_future().wait();
+    ended = true;
+  });
+  begun.get_future().wait();
+  pool.Post([&] { dropped_ran = true; });
+  std::thread stop([&] { pool.Stop(); });
+  while (pool.Post([&] { dropped_ran = true; })) std::this_thread::yield();  // until it has begun to stop
+  go.set_value();
+  stop.join();
+  EXPECT_TRUE(ended) << "what runs is waited for";
+  EXPECT_FALSE(dropped_ran);
+}
+
 TEST(ThreadPool, ThreadsWorkAtTheSameTime) {
   std::atomic<int> inside = 0;
   std::promise<void> all;
