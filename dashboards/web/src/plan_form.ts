@@ -36,10 +36,10 @@ export const DECIDED: Record<string, string[]> = {
   'parallelism.data_parallel_shard_degree': [],
   'parallelism.tensor_parallel_degree': [],
   'parallelism.pipeline_parallel_degree': [],
-  'parallelism.pipeline_parallel_schedule': ['1F1B', 'GPipe', 'Interleaved1F1B', 'LoopedBFS'],
+  'parallelism.pipeline_parallel_schedule': ['1F1B', 'GPipe', 'Interleaved1F1B', 'LoopedBFS', 'InterleavedZeroBubble'],
   'parallelism.pipeline_parallel_layers_per_stage': [],
   'parallelism.pipeline_parallel_microbatch_size': [],
-  'activation_checkpoint.mode': ['none', 'full'],
+  'activation_checkpoint.mode': ['none', 'selective', 'full'],
   'training.local_batch_size': [],
   'training.mixed_precision_param': ['bfloat16', 'float32'],
 };
