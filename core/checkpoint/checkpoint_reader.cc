@@ -21,11 +21,10 @@ std::string Describe(v1::DType dtype, const std::vector<int64_t>& shape) {
 }  // namespace
 
 absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& root, int64_t step, std::string_view build_version) {
-  absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(root, step, build_version);
-  if (!manifest.ok()) return manifest.status();
+  ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(root, step, build_version));
   CheckpointReader reader;
   reader.directory_ = StepDirectory(root, step);
-  reader.manifest_ = *std::move(manifest);
+  reader.manifest_ = std::move(manifest);
   for (int i = 0; i < reader.manifest_.chunks_size(); ++i) {
     const v1::CheckpointChunk& chunk = reader.manifest_.chunks(i);
     Rectangle part{{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}};
@@ -63,9 +62,8 @@ absl::StatusOr<std::string_view> CheckpointReader::Bytes(Chunk& chunk) {
   }
   auto file = files_.find(path);
   if (file == files_.end()) {
-    absl::StatusOr<MappedFile> mapped = MappedFile::Open(path);
-    if (!mapped.ok()) return mapped.status();
-    file = files_.emplace(path, *std::move(mapped)).first;
+    ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
+    file = files_.emplace(path, std::move(mapped)).first;
   }
   const std::string_view all = file->second.bytes();
   if (facts.file_offset() + facts.bytes() > static_cast<int64_t>(all.size()))
@@ -85,14 +83,12 @@ absl::Status CheckpointReader::ReadRectangle(std::string_view name, v1::DType dt
     return FieldError(
         field, Describe(first.dtype(), shape),
         absl::StrCat("this run needs ", Describe(dtype, global_shape), "; the checkpoint is of another model or precision"));
-  absl::Status status = CheckInside(field, shape, part);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckInside(field, shape, part));
   for (Chunk& chunk : tensor->second) {
     const std::optional<Rectangle> shared = Intersect(chunk.part, part);
     if (!shared) continue;
-    absl::StatusOr<std::string_view> bytes = Bytes(chunk);
-    if (!bytes.ok()) return bytes.status();
-    CopyRectangle(bytes->data(), chunk.part, static_cast<char*>(out), part, *shared, DTypeBytes(dtype));
+    ASSIGN_OR_RETURN(std::string_view bytes, Bytes(chunk));
+    CopyRectangle(bytes.data(), chunk.part, static_cast<char*>(out), part, *shared, DTypeBytes(dtype));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "core/checkpoint/crc32c.h"
 #include "core/checkpoint/dtypes.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::checkpoint {
 namespace {
@@ -17,19 +18,16 @@ std::string ListFile(int64_t rank) { return absl::StrFormat("rank-%05d.chunks.pb
 }  // namespace
 
 absl::StatusOr<ChunkWriter> ChunkWriter::Create(const std::string& directory, int64_t rank, BytesDone done) {
-  absl::StatusOr<OutputFile> file = OutputFile::Create(absl::StrCat(directory, "/", DataFile(rank)), std::move(done));
-  if (!file.ok()) return file.status();
-  return ChunkWriter(directory, rank, *std::move(file));
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(absl::StrCat(directory, "/", DataFile(rank)), std::move(done)));
+  return ChunkWriter(directory, rank, std::move(file));
 }
 
 absl::Status ChunkWriter::Append(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape,
                                  const Rectangle& part, const void* data) {
-  absl::Status status = CheckInside(name, global_shape, part);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckInside(name, global_shape, part));
   const int64_t bytes = Volume(part.sizes) * DTypeBytes(dtype);
   if (bytes == 0 && Volume(global_shape) > 0) return absl::OkStatus();  // this rank has nothing of it
-  status = file_.WriteAt(end_, data, bytes);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(file_.WriteAt(end_, data, bytes));
   v1::CheckpointChunk& chunk = *list_.add_chunks();
   chunk.set_name(std::string(name));
   chunk.set_dtype(dtype);
@@ -45,18 +43,16 @@ absl::Status ChunkWriter::Append(std::string_view name, v1::DType dtype, const s
 }
 
 absl::Status ChunkWriter::Finish() {
-  absl::Status status = file_.Close();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(file_.Close());
   return WriteFile(absl::StrCat(directory_, "/", ListFile(rank_)), list_.SerializeAsString());
 }
 
 absl::Status CollectChunks(const std::string& directory, int64_t world_size, v1::CheckpointManifest& manifest) {
   for (int64_t rank = 0; rank < world_size; ++rank) {
     const std::string path = absl::StrCat(directory, "/", ListFile(rank));
-    absl::StatusOr<std::string> text = ReadFile(path);
-    if (!text.ok()) return text.status();
+    ASSIGN_OR_RETURN(std::string text, ReadFile(path));
     v1::CheckpointManifest list;
-    if (!list.ParseFromString(*text)) return FieldError(path, "", "torn; save the checkpoint again", absl::StatusCode::kDataLoss);
+    if (!list.ParseFromString(text)) return FieldError(path, "", "torn; save the checkpoint again", absl::StatusCode::kDataLoss);
     manifest.mutable_chunks()->MergeFrom(list.chunks());
   }
   return absl::OkStatus();

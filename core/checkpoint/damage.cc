@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
+#include "proto/status.h"
 #include "proto/utf8.h"
 
 namespace legoai::checkpoint {
@@ -87,8 +88,7 @@ absl::StatusOr<bool> TakeBack(const std::string& root, int64_t step) {
     latest = name;
   }
   if (latest.empty()) return false;
-  const absl::Status renamed = RenameFile(latest, folder);
-  if (!renamed.ok()) return renamed;
+  RETURN_IF_ERROR(RenameFile(latest, folder));
   return true;
 }
 
@@ -99,11 +99,10 @@ absl::StatusOr<std::vector<std::string>> ListPutAside(const std::string& root) {
 }
 
 absl::Status RemoveAllButPutAside(const std::string& root) {
-  const absl::StatusOr<std::vector<std::string>> names = Names(root);
-  if (!names.ok()) return names.status();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(root));
   absl::Status removed;
   bool empty = true;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (IsPutAside(name)) {
       empty = false;
     } else {

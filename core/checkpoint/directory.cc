@@ -39,9 +39,8 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
   for (const fs::path entry : entries) {
     const std::optional<int64_t> step = StepOf(entry.filename().string());
     if (!step) continue;
-    const absl::StatusOr<bool> is = wanted(*step);
-    if (!is.ok()) return is.status();
-    if (*is) steps.push_back(*step);
+    ASSIGN_OR_RETURN(const bool is, wanted(*step));
+    if (is) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -56,22 +55,20 @@ absl::StatusOr<int64_t> FreeBytesOnDisk(const std::string& path) {
 }
 
 absl::Status CheckFreeSpace(const std::string& what, const std::string& path, int64_t bytes, const FreeBytes& free_bytes) {
-  absl::StatusOr<int64_t> available = free_bytes(path);
-  if (!available.ok()) return available.status();
-  if (bytes <= *available) return absl::OkStatus();
+  ASSIGN_OR_RETURN(int64_t available, free_bytes(path));
+  if (bytes <= available) return absl::OkStatus();
   return FieldError("job.dump_folder", path,
                     absl::StrFormat("%s needs %d bytes and %d are free; free some space, choose another disk, or lower "
                                     "checkpoint.keep_latest_k",
-                                    what, bytes, *available),
+                                    what, bytes, available),
                     absl::StatusCode::kResourceExhausted);
 }
 
 absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t bytes, const FreeBytes& free_bytes,
                              const BytesDone& done) {
   const std::string directory = StepDirectory(root, step);
-  const absl::StatusOr<bool> committed = IsCommitted(root, step);
-  if (!committed.ok()) return committed.status();
-  if (*committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
+  ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
+  if (committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
   absl::Status status = RemoveAll(directory, done);
   if (status.ok()) status = MakeFolders(root);
   if (status.ok()) status = CheckFreeSpace("a checkpoint", root, bytes, free_bytes);
@@ -80,9 +77,8 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
 
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done) {
   const std::string directory = StepDirectory(root, step);
-  const absl::StatusOr<bool> committed = IsCommitted(root, step);
-  if (!committed.ok()) return committed.status();
-  if (*committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
+  ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
+  if (committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
   absl::Status status = RemoveAll(directory + "/manifest.pb.tmp");
   return status.ok() ? RemoveAll(directory, done) : status;
 }
@@ -92,10 +88,9 @@ absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
 }
 
 absl::Status CommitPreparedUpTo(const std::string& root, int64_t last) {
-  const auto steps = ListSteps(root, [&](int64_t step) { return step <= last && IsPrepared(root, step); });
-  if (!steps.ok()) return steps.status();
+  ASSIGN_OR_RETURN(const auto steps, ListSteps(root, [&](int64_t step) { return step <= last && IsPrepared(root, step); }));
   absl::Status committed;
-  for (int64_t step : *steps) committed.Update(CommitManifest(root, step));
+  for (int64_t step : steps) committed.Update(CommitManifest(root, step));
   return committed;
 }
 
@@ -112,12 +107,11 @@ absl::Status RemoveUncommitted(const std::string& root) {
 }
 
 absl::Status KeepLatest(const std::string& root, int64_t k, const BytesDone& done) {
-  absl::StatusOr<std::vector<int64_t>> steps = ListCheckpoints(root);
-  if (!steps.ok()) return steps.status();
-  if (k <= 0 || steps->size() <= static_cast<size_t>(k)) return absl::OkStatus();
-  steps->resize(steps->size() - static_cast<size_t>(k));
+  ASSIGN_OR_RETURN(std::vector<int64_t> steps, ListCheckpoints(root));
+  if (k <= 0 || steps.size() <= static_cast<size_t>(k)) return absl::OkStatus();
+  steps.resize(steps.size() - static_cast<size_t>(k));
   absl::Status removed;
-  for (int64_t step : *steps) {
+  for (int64_t step : steps) {
     absl::Status status = UndoCommit(root, step);
     if (status.ok()) status = RemoveAll(StepDirectory(root, step), done);
     removed.Update(status);

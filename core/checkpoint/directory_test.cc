@@ -11,6 +11,7 @@
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/small_file_system.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::checkpoint {
 namespace {
@@ -25,11 +26,10 @@ class DirectoryTest : public testing::Test {
   }
 
   absl::Status WriteChunks(int64_t step) {
-    auto writer = ChunkWriter::Create(StepDirectory(root_, step), 0);
-    if (!writer.ok()) return writer.status();
+    ASSIGN_OR_RETURN(auto writer, ChunkWriter::Create(StepDirectory(root_, step), 0));
     const std::vector<float> values(1 << 16, 1.5f);
-    absl::Status status = writer->Append("w", v1::FLOAT32, {1 << 16}, WholeOf({1 << 16}), values.data());
-    return status.ok() ? writer->Finish() : status;
+    absl::Status status = writer.Append("w", v1::FLOAT32, {1 << 16}, WholeOf({1 << 16}), values.data());
+    return status.ok() ? writer.Finish() : status;
   }
 
   // `bytes`: as the save announces them.

@@ -53,9 +53,7 @@ absl::Status CheckNotCancelled(const Cancel& cancel) {
 }
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const absl::StatusOr<int> opened = OpenRegularFile(path);
-  if (!opened.ok()) return opened.status();
-  const int descriptor = *opened;
+  ASSIGN_OR_RETURN(const int descriptor, OpenRegularFile(path));
   struct stat facts;
   if (fstat(descriptor, &facts) != 0) {
     const int error = errno;
@@ -144,19 +142,16 @@ absl::Status OutputFile::Close() {
 
 absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
                         const std::function<void(std::string_view)>& piece) {
-  const absl::StatusOr<int> descriptor = OpenRegularFile(path);
-  if (!descriptor.ok()) return descriptor.status();
-  const absl::Status status = ReadDescriptor(path, *descriptor, offset, bytes, piece);
-  close(*descriptor);
+  ASSIGN_OR_RETURN(const int descriptor, OpenRegularFile(path));
+  const absl::Status status = ReadDescriptor(path, descriptor, offset, bytes, piece);
+  close(descriptor);
   return status;
 }
 
 absl::Status WriteFile(const std::string& path, std::string_view contents) {
-  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
-  if (!file.ok()) return file.status();
-  absl::Status status = file->WriteAt(0, contents.data(), static_cast<int64_t>(contents.size()));
-  if (!status.ok()) return status;
-  return file->Close();
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  RETURN_IF_ERROR(file.WriteAt(0, contents.data(), static_cast<int64_t>(contents.size())));
+  return file.Close();
 }
 
 absl::Status ReplaceFile(const std::string& path, std::string_view contents) {

@@ -70,8 +70,7 @@ absl::Status CheckChunk(const std::string& directory, const v1::CheckpointChunk&
   if (chunk.file_offset() < 0 || chunk.bytes() < 0 || chunk.bytes() > known->second - chunk.file_offset())
     return FieldError(field, ToString(PartOf(chunk)), absl::StrCat("the file ends before it, at ", known->second, " bytes: torn"),
                       kTorn);
-  absl::Status status = CheckInside(field, ShapeOf(chunk), PartOf(chunk));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckInside(field, ShapeOf(chunk), PartOf(chunk)));
   if (DTypeBytes(chunk.dtype()) * Volume(PartOf(chunk).sizes) != chunk.bytes())
     return FieldError(field, absl::StrCat(chunk.bytes()), "bytes do not match its type and sizes", kTorn);
   return absl::OkStatus();
@@ -105,16 +104,14 @@ absl::Status CheckChunks(const std::string& directory, const v1::CheckpointManif
   std::map<std::string, int64_t> file_bytes;
   std::map<std::string, std::vector<const v1::CheckpointChunk*>> tensors;
   for (const v1::CheckpointChunk& chunk : manifest.chunks()) {
-    absl::Status status = CheckChunk(directory, chunk, file_bytes);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckChunk(directory, chunk, file_bytes));
     tensors[chunk.name()].push_back(&chunk);
   }
   for (auto& [name, chunks] : tensors) {
     std::sort(chunks.begin(), chunks.end(), [](const v1::CheckpointChunk* a, const v1::CheckpointChunk* b) {
       return std::lexicographical_compare(a->offsets().begin(), a->offsets().end(), b->offsets().begin(), b->offsets().end());
     });
-    absl::Status status = CheckTensor(directory, chunks);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckTensor(directory, chunks));
   }
   return absl::OkStatus();
 }
@@ -136,13 +133,12 @@ absl::StatusOr<bool> IsCommitted(const std::string& root, int64_t step) {
 absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::CheckpointManifest manifest) {
   manifest.set_version(kManifestVersion);
   manifest.clear_file_crc32c();
-  absl::Status status = CheckChunks(StepDirectory(root, manifest.step()), manifest);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckChunks(StepDirectory(root, manifest.step()), manifest));
   std::string contents = manifest.SerializeAsString();
   const uint32_t crc = Crc32c(contents.data(), contents.size());
   contents.push_back(kTag);
   contents.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
-  status = WriteFile(PreparedPath(root, manifest.step()), contents);
+  absl::Status status = WriteFile(PreparedPath(root, manifest.step()), contents);
   // Also the directory's own entry and those of the ranks' files.
   if (status.ok()) status = SyncDirectory(StepDirectory(root, manifest.step()));
   if (status.ok()) status = SyncDirectory(root);
@@ -204,8 +200,7 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int
   if (manifest.step() != step)
     return FieldError(absl::StrCat(path, ": step"), absl::StrCat(manifest.step()),
                       "the directory is another step's; undo its renaming", kTorn);
-  absl::Status status = CheckChunks(StepDirectory(root, step), manifest);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckChunks(StepDirectory(root, step), manifest));
   return manifest;
 }
 

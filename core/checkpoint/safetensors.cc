@@ -106,21 +106,18 @@ absl::StatusOr<std::vector<TensorInfo>> ParseFile(const std::string& file, std::
   std::vector<TensorInfo> tensors;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    absl::StatusOr<TensorInfo> info = ParseTensor(file, name, entry);
-    if (!info.ok()) return info.status();
-    tensors.push_back(*std::move(info));
+    ASSIGN_OR_RETURN(TensorInfo info, ParseTensor(file, name, entry));
+    tensors.push_back(std::move(info));
   }
-  absl::Status status = CheckCover(tensors, file, rest - static_cast<int64_t>(length));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckCover(tensors, file, rest - static_cast<int64_t>(length)));
   for (TensorInfo& info : tensors) info.offset += kLengthBytes + static_cast<int64_t>(length);
   return tensors;
 }
 
 // The weight_map of an index: tensor name to file name.
 absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  const json index = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  const json index = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     return FieldError(path, "", "not a JSON object with a weight_map; fetch the index again");
   std::map<std::string, std::string> map;
@@ -137,12 +134,10 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string&
 }  // namespace
 
 absl::Status SafetensorsReader::AddFile(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<std::vector<TensorInfo>> parsed = ParseFile(path, file->bytes());
-  if (!parsed.ok()) return parsed.status();
-  std::move(parsed->begin(), parsed->end(), std::back_inserter(tensors_));
-  files_.emplace(path, *std::move(file));
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> parsed, ParseFile(path, file.bytes()));
+  std::move(parsed.begin(), parsed.end(), std::back_inserter(tensors_));
+  files_.emplace(path, std::move(file));
   return absl::OkStatus();
 }
 
@@ -202,18 +197,15 @@ absl::StatusOr<const TensorInfo*> SafetensorsReader::Find(std::string_view name)
 }
 
 absl::StatusOr<std::string_view> SafetensorsReader::Bytes(std::string_view name) const {
-  absl::StatusOr<const TensorInfo*> info = Find(name);
-  if (!info.ok()) return info.status();
-  return files_.at((*info)->file).bytes().substr((*info)->offset, (*info)->bytes);
+  ASSIGN_OR_RETURN(const TensorInfo* info, Find(name));
+  return files_.at(info->file).bytes().substr(info->offset, info->bytes);
 }
 
 absl::Status SafetensorsReader::Read(std::string_view name, const Rectangle& part, void* out) const {
-  absl::StatusOr<const TensorInfo*> info = Find(name);
-  if (!info.ok()) return info.status();
-  absl::Status status = CheckInside(FieldOf((*info)->file, (*info)->name), (*info)->shape, part);
-  if (!status.ok()) return status;
-  const char* data = files_.at((*info)->file).bytes().data() + (*info)->offset;
-  CopyRectangle(data, WholeOf((*info)->shape), static_cast<char*>(out), part, part, DTypeBytes((*info)->dtype));
+  ASSIGN_OR_RETURN(const TensorInfo* info, Find(name));
+  RETURN_IF_ERROR(CheckInside(FieldOf(info->file, info->name), info->shape, part));
+  const char* data = files_.at(info->file).bytes().data() + info->offset;
+  CopyRectangle(data, WholeOf(info->shape), static_cast<char*>(out), part, part, DTypeBytes(info->dtype));
   return absl::OkStatus();
 }
 

@@ -73,14 +73,11 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& p
   std::sort(tensors.begin(), tensors.end(), [](const TensorSpec& a, const TensorSpec& b) {
     return std::pair(-Width(a.dtype), std::string_view(a.name)) < std::pair(-Width(b.dtype), std::string_view(b.name));
   });
-  absl::Status status = CheckSpecs(path, tensors);
-  if (!status.ok()) return status;
-  absl::StatusOr<OutputFile> file = OutputFile::Create(path + ".tmp", std::move(done));
-  if (!file.ok()) return file.status();
-  SafetensorsWriter writer(path, *std::move(file));
+  RETURN_IF_ERROR(CheckSpecs(path, tensors));
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path + ".tmp", std::move(done)));
+  SafetensorsWriter writer(path, std::move(file));
   const std::string header = Header(tensors);
-  status = writer.file_.WriteAt(0, header.data(), static_cast<int64_t>(header.size()));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(writer.file_.WriteAt(0, header.data(), static_cast<int64_t>(header.size())));
   int64_t offset = static_cast<int64_t>(header.size());
   for (const TensorSpec& tensor : tensors) {
     if (!writer.places_.emplace(tensor.name, Place{offset, Bytes(tensor)}).second)
@@ -146,8 +143,7 @@ absl::Status SafetensorsFolderWriter::Write(std::string_view name, const void* d
 
 absl::Status SafetensorsFolderWriter::Finish() {
   for (SafetensorsWriter& writer : writers_) {
-    absl::Status status = writer.Finish();
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(writer.Finish());
   }
   // Readers look for one file first and an index next, so what an earlier export left of the other kind must go.
   const std::string single = folder_ + "/model.safetensors", path = single + ".index.json";

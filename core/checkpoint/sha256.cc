@@ -50,19 +50,18 @@ absl::StatusOr<std::string> Sha256(std::string_view bytes, const Cancel& cancel)
 }
 
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path, const Cancel& cancel) {
-  const absl::StatusOr<int> descriptor = OpenRegularFile(path);
-  if (!descriptor.ok()) return descriptor.status();
+  ASSIGN_OR_RETURN(const int descriptor, OpenRegularFile(path));
   Digest digest;
   std::vector<char> bytes(kBytes);
   absl::Status status;
   while (status.ok()) {
-    const ssize_t got = read(*descriptor, bytes.data(), bytes.size());
+    const ssize_t got = read(descriptor, bytes.data(), bytes.size());
     if (got == 0) break;
     if (got > 0) digest.Add({bytes.data(), static_cast<size_t>(got)});
     if (got < 0 && errno != EINTR) status = FileError(path, "cannot read", errno);
     status.Update(CheckNotCancelled(cancel));
   }
-  close(*descriptor);
+  close(descriptor);
   if (!status.ok()) return status;
   return digest.Finish();
 }

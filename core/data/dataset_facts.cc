@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/sha256.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::data {
 namespace {
@@ -45,15 +46,13 @@ absl::StatusOr<std::string> DatasetPath(const std::string& uri) {
 }
 
 absl::StatusOr<v1::Dataset> DatasetFacts(const std::string& uri, const checkpoint::Cancel& cancel) {
-  absl::StatusOr<std::string> path = DatasetPath(uri);
-  if (!path.ok()) return path.status();
-  absl::StatusOr<int64_t> bytes = LengthOf(uri, *path);
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(*path, cancel);
+  ASSIGN_OR_RETURN(std::string path, DatasetPath(uri));
+  ASSIGN_OR_RETURN(int64_t bytes, LengthOf(uri, path));
+  absl::StatusOr<std::string> digest = checkpoint::Sha256OfFile(path, cancel);
   if (!digest.ok()) return Annotate(digest.status(), kField);
   v1::Dataset facts;
   facts.set_uri(uri);
-  facts.set_bytes(*bytes);
+  facts.set_bytes(bytes);
   facts.set_sha256(*digest);
   return facts;
 }

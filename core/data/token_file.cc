@@ -85,27 +85,24 @@ absl::StatusOr<uint32_t> CheckIds(std::span<const int32_t> ids, int64_t vocab_si
 
 // The text at `path` is still the one of which `dataset` tells: its ids will be kept under that digest.
 absl::Status CheckUnchanged(const v1::Dataset& dataset, std::string_view text, const checkpoint::Cancel& cancel) {
-  const absl::StatusOr<std::string> digest = checkpoint::Sha256(text, cancel);
-  if (!digest.ok()) return digest.status();
-  if (*digest == dataset.sha256()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string digest, checkpoint::Sha256(text, cancel));
+  if (digest == dataset.sha256()) return absl::OkStatus();
   return FieldError("training.dataset_path", dataset.uri(),
-                    absl::StrCat("has changed while it was read: its SHA-256 was ", dataset.sha256(), " and is ", *digest,
+                    absl::StrCat("has changed while it was read: its SHA-256 was ", dataset.sha256(), " and is ", digest,
                                  "; start again when nobody writes to it"),
                     absl::StatusCode::kFailedPrecondition);
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenize(const v1::Dataset& dataset, const Tokenizer& tokenizer,
                                               const checkpoint::Cancel& cancel) {
-  absl::StatusOr<std::string> path = DatasetPath(dataset.uri());
-  if (!path.ok()) return path.status();
-  absl::StatusOr<checkpoint::MappedFile> text = checkpoint::MappedFile::Open(*path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text->bytes(), cancel);
-  if (!ids.ok()) return Annotate(ids.status(), *path);
-  RETURN_IF_ERROR(CheckUnchanged(dataset, text->bytes(), cancel));
+  ASSIGN_OR_RETURN(std::string path, DatasetPath(dataset.uri()));
+  ASSIGN_OR_RETURN(checkpoint::MappedFile text, checkpoint::MappedFile::Open(path));
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text.bytes(), cancel);
+  if (!ids.ok()) return Annotate(ids.status(), path);
+  RETURN_IF_ERROR(CheckUnchanged(dataset, text.bytes(), cancel));
   if (tokenizer.BeginOfText()) ids->insert(ids->begin(), *tokenizer.BeginOfText());
   if (tokenizer.EndOfText()) ids->push_back(*tokenizer.EndOfText());
-  if (const auto sound = CheckIds(*ids, tokenizer.VocabSize(), cancel); !sound.ok()) return Annotate(sound.status(), *path);
+  if (const auto sound = CheckIds(*ids, tokenizer.VocabSize(), cancel); !sound.ok()) return Annotate(sound.status(), path);
   return ids;
 }
 
@@ -181,13 +178,12 @@ absl::Status WriteIds(checkpoint::OutputFile& file, std::string_view header, con
 absl::Status Store(const std::string& path, std::string_view header, const std::vector<int32_t>& ids,
                    const checkpoint::Cancel& cancel) {
   const std::string unfinished = UnfinishedName(path);
-  absl::StatusOr<checkpoint::OutputFile> file = checkpoint::OutputFile::Create(unfinished);
-  if (!file.ok()) return file.status();
+  ASSIGN_OR_RETURN(checkpoint::OutputFile file, checkpoint::OutputFile::Create(unfinished));
   absl::Status status;
   if (chmod(unfinished.c_str(), kOwnerFile) != 0)
     status = checkpoint::FileError(unfinished, "cannot be closed to other users", errno);
-  if (status.ok()) status = WriteIds(*file, header, ids, cancel);
-  if (status.ok()) status = file->Close();
+  if (status.ok()) status = WriteIds(file, header, ids, cancel);
+  if (status.ok()) status = file.Close();
   if (status.ok()) status = checkpoint::RenameFile(unfinished, path);
   std::error_code error;
   if (!status.ok()) std::filesystem::remove(unfinished, error);
@@ -199,12 +195,11 @@ absl::Status Store(const std::string& path, std::string_view header, const std::
 // Errors say what is wrong with the file as the end of a sentence; NotFound where none is, Cancelled.
 absl::StatusOr<TokenFile> TokenFile::Map(const std::string& path, const Wanted& wanted, const checkpoint::Cancel& cancel) {
   RETURN_IF_ERROR(CheckOurs(path));
-  absl::StatusOr<checkpoint::MappedFile> file = checkpoint::MappedFile::Open(path);
-  if (!file.ok()) return file.status();
+  ASSIGN_OR_RETURN(checkpoint::MappedFile file, checkpoint::MappedFile::Open(path));
   Header header;
-  if (file->bytes().size() < sizeof(header)) return absl::DataLossError("is cut short");
-  std::memcpy(&header, file->bytes().data(), sizeof(header));
-  const std::string_view rest = file->bytes().substr(sizeof(header));
+  if (file.bytes().size() < sizeof(header)) return absl::DataLossError("is cut short");
+  std::memcpy(&header, file.bytes().data(), sizeof(header));
+  const std::string_view rest = file.bytes().substr(sizeof(header));
   RETURN_IF_ERROR(header.Check(wanted, rest.size()));
   TokenFile mapped;
   mapped.tokens_ = {reinterpret_cast<const int32_t*>(rest.data()), static_cast<size_t>(header.count)};
@@ -212,7 +207,7 @@ absl::StatusOr<TokenFile> TokenFile::Map(const std::string& path, const Wanted& 
   if (absl::IsCancelled(crc.status())) return crc.status();
   if (!crc.ok()) return absl::DataLossError(absl::StrCat("is wrong: ", crc.status().message()));
   if (*crc != header.ids_crc) return absl::DataLossError("has ids that do not match their checksum");
-  mapped.file_ = *std::move(file);
+  mapped.file_ = std::move(file);
   return mapped;
 }
 
@@ -229,9 +224,8 @@ absl::StatusOr<TokenFile> TokenFile::Open(const v1::Dataset& dataset, const Toke
   std::string warning;
   if (!absl::IsNotFound(cached.status()))
     warning = absl::StrCat("the token cache ", path, " ", cached.status().message(), ": the text is tokenized anew");
-  absl::StatusOr<std::vector<int32_t>> ids = Tokenize(dataset, tokenizer, cancel);
-  if (!ids.ok()) return ids.status();
-  RETURN_IF_ERROR(Store(path, Header::Of(wanted, *ids).Bytes(), *ids, cancel));
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids, Tokenize(dataset, tokenizer, cancel));
+  RETURN_IF_ERROR(Store(path, Header::Of(wanted, ids).Bytes(), ids, cancel));
   cached = Map(path, wanted, cancel);
   if (cached.ok()) cached->warning_ = std::move(warning);
   if (cached.ok() || absl::IsCancelled(cached.status())) return cached;

@@ -224,10 +224,9 @@ absl::StatusOr<std::vector<std::string>> ParseTiktoken(const std::string& path, 
 }
 
 absl::StatusOr<Vocabulary> ReadTiktoken(const std::string& path, std::string_view text) {
-  absl::StatusOr<std::vector<std::string>> tokens = ParseTiktoken(path, text);
-  if (!tokens.ok()) return tokens.status();
-  const auto count = static_cast<int32_t>(tokens->size());
-  return Vocabulary{Vocabulary::Split::kLlama3, *std::move(tokens), {"<|begin_of_text|>", "<|end_of_text|>"}, count, count + 1};
+  ASSIGN_OR_RETURN(std::vector<std::string> tokens, ParseTiktoken(path, text));
+  const auto count = static_cast<int32_t>(tokens.size());
+  return Vocabulary{Vocabulary::Split::kLlama3, std::move(tokens), {"<|begin_of_text|>", "<|end_of_text|>"}, count, count + 1};
 }
 
 absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::string_view text) {
@@ -242,16 +241,13 @@ absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::strin
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
   if (path == "byte") return std::make_unique<ByteTokenizer>();
-  absl::StatusOr<std::string> text = ReadFileOf(kField, path, kMostBytes, "give 'byte', a tiktoken file or a tokenizer.json");
-  if (!text.ok()) return text.status();
-  const bool is_json = absl::StartsWith(absl::StripLeadingAsciiWhitespace(*text), "{");
-  absl::StatusOr<Vocabulary> vocabulary = is_json ? ReadTokenizerJson(path, *text) : ReadTiktoken(path, *text);
-  if (!vocabulary.ok()) return vocabulary.status();
+  ASSIGN_OR_RETURN(std::string text, ReadFileOf(kField, path, kMostBytes, "give 'byte', a tiktoken file or a tokenizer.json"));
+  const bool is_json = absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, is_json ? ReadTokenizerJson(path, text) : ReadTiktoken(path, text));
   // An export of the byte tokenizer is the byte tokenizer.
-  if (*vocabulary == ByteTokenizer::Bytes()) return std::make_unique<ByteTokenizer>();
-  absl::StatusOr<Splitter> splitter = Splitter::Create(vocabulary->split);
-  if (!splitter.ok()) return splitter.status();
-  return std::make_unique<RankTokenizer>(*std::move(vocabulary), checkpoint::Sha256(*text), *std::move(splitter));
+  if (vocabulary == ByteTokenizer::Bytes()) return std::make_unique<ByteTokenizer>();
+  ASSIGN_OR_RETURN(Splitter splitter, Splitter::Create(vocabulary.split));
+  return std::make_unique<RankTokenizer>(std::move(vocabulary), checkpoint::Sha256(text), std::move(splitter));
 }
 
 absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size) {

@@ -10,6 +10,7 @@
 #include "core/checkpoint/chunk_writer.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
+#include "proto/status.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
 
@@ -67,24 +68,20 @@ absl::Status Agree(const absl::Status& mine, const SaveCallbacks& callbacks, con
 
 absl::Status WriteParts(const std::string& directory, const std::vector<ShardedTensor>& tensors, const BytesDone& written,
                         const comm::Runtime& runtime) {
-  absl::StatusOr<ChunkWriter> writer = ChunkWriter::Create(directory, runtime.rank(), written);
-  if (!writer.ok()) return writer.status();
+  ASSIGN_OR_RETURN(ChunkWriter writer, ChunkWriter::Create(directory, runtime.rank(), written));
   for (const ShardedTensor& part : tensors) {
     if (!Writes(part, runtime)) continue;
-    const absl::StatusOr<v1::DType> dtype = TypeOf(part);
-    if (!dtype.ok()) return dtype.status();
+    ASSIGN_OR_RETURN(const v1::DType dtype, TypeOf(part));
     const at::Tensor host = part.tensor.detach().cpu().contiguous();
     const Rectangle rectangle{part.spec.offsets, part.spec.sizes};
-    absl::Status status = writer->Append(part.name, *dtype, part.spec.global_shape, rectangle, host.data_ptr());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(writer.Append(part.name, dtype, part.spec.global_shape, rectangle, host.data_ptr()));
   }
-  return writer->Finish();
+  return writer.Finish();
 }
 
 // Rank 0's manifest; gives its digest.
 absl::StatusOr<std::string> WriteManifest(const std::string& root, v1::CheckpointManifest facts, int64_t world_size) {
-  absl::Status collected = CollectChunks(StepDirectory(root, facts.step()), world_size, facts);
-  if (!collected.ok()) return collected;
+  RETURN_IF_ERROR(CollectChunks(StepDirectory(root, facts.step()), world_size, facts));
   return PrepareManifest(root, std::move(facts));
 }
 
@@ -110,10 +107,9 @@ absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::Check
   const bool first = runtime.rank() == 0;
   const c10::Device device = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().tensor.device();
   const int64_t step = facts.step();
-  const absl::StatusOr<int64_t> bytes = BytesOfAllRanks(tensors, runtime);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(const int64_t bytes, BytesOfAllRanks(tensors, runtime));
 
-  absl::Status status = first ? BeginCheckpoint(root, step, *bytes, FreeBytesOnDisk, callbacks.written) : absl::OkStatus();
+  absl::Status status = first ? BeginCheckpoint(root, step, bytes, FreeBytesOnDisk, callbacks.written) : absl::OkStatus();
   // What is there already is not this save's to remove.
   if (status = Agree(status, callbacks, runtime, device); !status.ok()) return status;
   status = Agree(WriteParts(StepDirectory(root, step), tensors, callbacks.written, runtime), callbacks, runtime, device);
@@ -132,12 +128,10 @@ absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::Check
 absl::Status LoadSharded(CheckpointReader& reader, const std::vector<ShardedTensor>& tensors) {
   c10::NoGradGuard no_grad;
   for (const ShardedTensor& part : tensors) {
-    const absl::StatusOr<v1::DType> dtype = TypeOf(part);
-    if (!dtype.ok()) return dtype.status();
+    ASSIGN_OR_RETURN(const v1::DType dtype, TypeOf(part));
     at::Tensor host = at::empty(part.spec.sizes, part.tensor.options().device(at::kCPU));
     const Rectangle rectangle{part.spec.offsets, part.spec.sizes};
-    absl::Status status = reader.ReadRectangle(part.name, *dtype, part.spec.global_shape, rectangle, host.data_ptr());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(reader.ReadRectangle(part.name, dtype, part.spec.global_shape, rectangle, host.data_ptr()));
     part.tensor.detach().copy_(host);
   }
   return absl::OkStatus();

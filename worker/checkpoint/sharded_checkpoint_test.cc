@@ -19,6 +19,7 @@
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/small_file_system.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 #include "worker/comm/testing/process_group_test_util.h"
 
 namespace legoai::checkpoint {
@@ -89,9 +90,8 @@ std::string FreshRoot() {
 // Saves, and commits at once.
 absl::Status Save(const std::string& root, int64_t step, const std::vector<ShardedTensor>& parts, Runtime& runtime,
                   const SaveCallbacks& callbacks = {}) {
-  const auto digest = SaveSharded(root, Facts(step), parts, runtime, callbacks);
-  if (!digest.ok()) return digest.status();
-  EXPECT_EQ(digest->empty(), runtime.rank() != 0);
+  ASSIGN_OR_RETURN(const auto digest, SaveSharded(root, Facts(step), parts, runtime, callbacks));
+  EXPECT_EQ(digest.empty(), runtime.rank() != 0);
   return runtime.rank() == 0 ? CommitManifest(root, step) : absl::OkStatus();
 }
 

@@ -34,8 +34,7 @@ absl::Status CheckMemory(const v1::Model& config, at::ScalarType dtype, int64_t 
 absl::Status LoadWeights(const model::ParameterSource& weights, at::ScalarType dtype, model::LanguageModel* model) {
   for (model::Parameter* parameter : model->Parameters()) {
     const at::Tensor value = at::empty(parameter->local_shape, at::TensorOptions().dtype(at::kFloat));
-    absl::Status status = weights(parameter->name(), parameter->local_shape, value.mutable_data_ptr<float>());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(weights(parameter->name(), parameter->local_shape, value.mutable_data_ptr<float>()));
     parameter->value = value.to(dtype);
   }
   return absl::OkStatus();
@@ -76,15 +75,14 @@ absl::StatusOr<Finish> Generate(CachedModel& model, std::span<const int32_t> pro
         return absl::OkStatus();
       }
       const at::Tensor logits = model.Feed(next);
-      const auto token = sampler.Next({logits.const_data_ptr<float>(), static_cast<size_t>(logits.numel())});
-      if (!token.ok()) return token.status();
-      const bool go_on = on_token(static_cast<int32_t>(*token));
-      const bool ended = std::find(limits.end_ids.begin(), limits.end_ids.end(), *token) != limits.end_ids.end();
+      ASSIGN_OR_RETURN(const auto token, sampler.Next({logits.const_data_ptr<float>(), static_cast<size_t>(logits.numel())}));
+      const bool go_on = on_token(static_cast<int32_t>(token));
+      const bool ended = std::find(limits.end_ids.begin(), limits.end_ids.end(), token) != limits.end_ids.end();
       if (ended || !go_on) {
         finish = ended ? Finish::kEndOfText : Finish::kInterrupted;
         return absl::OkStatus();
       }
-      next = {*token};
+      next = {token};
     }
     return absl::OkStatus();
   });

@@ -173,8 +173,7 @@ absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
       beside.empty() ? LoadTrainedTokenizer(reader->manifest(), wanted.tokenizer, &source) : LoadTokenizer(beside, &source);
   if (!status.ok()) return status;
   if (is_exported) {
-    status = OpenWeights(exported, &source);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(OpenWeights(exported, &source));
     return source;
   }
   source.weights = [reader = std::make_shared<checkpoint::CheckpointReader>(*std::move(reader))](

@@ -309,8 +309,7 @@ absl::StatusOr<at::Tensor> Executor::Output(const std::string& name) {
   const auto it = impl_->trace.outputs.find(name);
   if (it == impl_->trace.outputs.end()) return absl::NotFoundError(absl::StrCat("the trace has no output ", name));
   at::Tensor tensor;
-  absl::Status status = Guarded([&] { tensor = impl_->TensorOf(it->second); });
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(Guarded([&] { tensor = impl_->TensorOf(it->second); }));
   return tensor;
 }
 

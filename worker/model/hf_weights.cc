@@ -131,9 +131,8 @@ HfWeights::HfWeights(checkpoint::SafetensorsReader reader, std::vector<HfTensor>
     : reader_(std::move(reader)), tensors_(std::move(tensors)) {}
 
 absl::StatusOr<HfWeights> HfWeights::Open(const std::string& path, const v1::Model& model) {
-  absl::StatusOr<checkpoint::SafetensorsReader> reader = checkpoint::SafetensorsReader::Open(path);
-  if (!reader.ok()) return reader.status();
-  HfWeights weights(*std::move(reader), HfTensors(model));
+  ASSIGN_OR_RETURN(checkpoint::SafetensorsReader reader, checkpoint::SafetensorsReader::Open(path));
+  HfWeights weights(std::move(reader), HfTensors(model));
   RETURN_IF_ERROR(weights.Check(model));
   return weights;
 }
@@ -200,15 +199,14 @@ absl::Status HfWeights::Load(const parallel::ShardSpec& spec, float* out) const 
     std::swap(part.sizes[0], part.sizes[1]);
   }
   part.offsets.back() += place.first;
-  absl::StatusOr<const TensorInfo*> info = reader_.Find(place.stored);
-  if (!info.ok()) return info.status();
-  std::vector<char> stored(spec.Elements() * checkpoint::DTypeBytes((*info)->dtype));
+  ASSIGN_OR_RETURN(const TensorInfo* info, reader_.Find(place.stored));
+  std::vector<char> stored(spec.Elements() * checkpoint::DTypeBytes(info->dtype));
   RETURN_IF_ERROR(reader_.Read(place.stored, part, stored.data()));
   if (place.transposed) {
     const int64_t rows = part.sizes[0], columns = part.sizes[1];
-    Convert(**info, stored.data(), spec.Elements(), out, [&](int64_t i) { return i % columns * rows + i / columns; });
+    Convert(*info, stored.data(), spec.Elements(), out, [&](int64_t i) { return i % columns * rows + i / columns; });
   } else {
-    Convert(**info, stored.data(), spec.Elements(), out, [](int64_t i) { return i; });
+    Convert(*info, stored.data(), spec.Elements(), out, [](int64_t i) { return i; });
   }
   return absl::OkStatus();
 }

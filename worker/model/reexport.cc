@@ -6,19 +6,18 @@
 #include <vector>
 
 #include "core/model/hf_config.h"
+#include "proto/status.h"
 #include "worker/model/hf_weights.h"
 
 namespace legoai::model {
 namespace {
 
 absl::Status Reexport(const std::string& folder, const std::string& output, bool composed) {
-  absl::StatusOr<v1::Model> model = ReadHfConfig(folder);
-  if (!model.ok()) return model.status();
-  absl::StatusOr<HfWeights> weights = HfWeights::Open(folder, *model);
-  if (!weights.ok()) return weights.status();
-  if (composed) model->clear_config_json();
-  return ExportHfFolder(*model, output, [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
-    return weights->Load(parallel::Unsharded(name, shape), out);
+  ASSIGN_OR_RETURN(v1::Model model, ReadHfConfig(folder));
+  ASSIGN_OR_RETURN(HfWeights weights, HfWeights::Open(folder, model));
+  if (composed) model.clear_config_json();
+  return ExportHfFolder(model, output, [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
+    return weights.Load(parallel::Unsharded(name, shape), out);
   });
 }
 

@@ -18,6 +18,7 @@
 #include "core/data/dataset_facts.h"
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::train {
 namespace {
@@ -58,12 +59,10 @@ class BatchSourceTest : public ::testing::Test {
   }
 
   absl::StatusOr<std::unique_ptr<BatchSource>> Create(int64_t rank, int64_t world, int64_t next_sample = 0) {
-    const auto resolved = parallel::ResolvedRecipe::Create(recipe_, model_, world);
-    if (!resolved.ok()) return resolved.status();
-    rows_ = resolved->local_batch() * resolved->accumulation();
-    const auto dataset = data::DatasetFacts(recipe_.training().dataset_path());
-    if (!dataset.ok()) return dataset.status();
-    return BatchSource::Create(*resolved, *dataset, rank, folder_, next_sample);
+    ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(recipe_, model_, world));
+    rows_ = resolved.local_batch() * resolved.accumulation();
+    ASSIGN_OR_RETURN(const auto dataset, data::DatasetFacts(recipe_.training().dataset_path()));
+    return BatchSource::Create(resolved, dataset, rank, folder_, next_sample);
   }
   // Of a recipe that is known to be good.
   std::unique_ptr<BatchSource> Source(int64_t rank, int64_t world, int64_t next_sample = 0) {

@@ -78,10 +78,9 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
     return std::unique_ptr<Machine>(new Machine(c10::Device(c10::kCPU)));
   }
   ASSIGN_OR_RETURN(const auto plugin, comm::LoadCudaPlugin());
-  const absl::StatusOr<int> index = GpuOf(start, *plugin);
-  if (!index.ok()) return index.status();
-  RETURN_IF_ERROR(plugin->select_device(*index));
-  std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*index))));
+  ASSIGN_OR_RETURN(const int index, GpuOf(start, *plugin));
+  RETURN_IF_ERROR(plugin->select_device(index));
+  std::unique_ptr<Machine> machine(new Machine(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))));
   machine->plugin_ = plugin;
   at::set_num_threads(static_cast<int>(std::max<int64_t>(start.threads(), 1)));  // initial weights are drawn on the host
   return machine;

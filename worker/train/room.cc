@@ -32,8 +32,7 @@ absl::StatusOr<bool> AwaitRoom(launch::TrainerLink& link, const RoomFor& room, c
                                absl::Duration pause) {
   for (absl::Duration waited = kLook;; waited += kLook) {
     const int64_t free = checkpoint::FreeBytesOnDisk(room.path).value_or(0);
-    absl::Status told = link.SendWaits(launch::WaitsForRoom(room.what, room.path, room.bytes, free, full));
-    if (!told.ok()) return told;
+    RETURN_IF_ERROR(link.SendWaits(launch::WaitsForRoom(room.what, room.path, room.bytes, free, full)));
     WaitALook(link);
     RETURN_IF_ERROR(room.make ? room.make() : absl::OkStatus());
     const bool enough = checkpoint::FreeBytesOnDisk(room.path).value_or(0) >= room.bytes;
@@ -42,9 +41,7 @@ absl::StatusOr<bool> AwaitRoom(launch::TrainerLink& link, const RoomFor& room, c
     if (link.stop_request() != launch::TrainerLink::StopRequest::kNone) wish = kStop;
     if (max != nullptr) {
       RETURN_IF_ERROR(link.Meet());
-      const absl::StatusOr<int64_t> agreed = max(wish);
-      if (!agreed.ok()) return agreed.status();
-      wish = *agreed;
+      ASSIGN_OR_RETURN(wish, max(wish));
     }
     if (wish != kWait) return wish == kTry;
   }
@@ -58,10 +55,9 @@ absl::StatusOr<bool> DoWhenThereIsRoom(launch::TrainerLink& link, const RoomFor&
     const absl::Status done = work();
     if (done.ok()) return true;
     if (!absl::IsResourceExhausted(done)) return done;
-    const absl::StatusOr<bool> again = AwaitRoom(link, room, max, done, pause);
-    if (!again.ok()) return again.status();
+    ASSIGN_OR_RETURN(const bool again, AwaitRoom(link, room, max, done, pause));
     RETURN_IF_ERROR(link.SendWaits(""));
-    if (*again) continue;
+    if (again) continue;
     // One of those that wait together says it.
     if (max == nullptr || link.start().rank() == 0)
       link.SendLog("warning", absl::StrCat("asked to stop while it waited for room: ", done.message())).IgnoreError();

@@ -51,14 +51,13 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
   const v1::Start& start = link.start();
   const std::string root = launch::CheckpointsPath(start.run_directory());
   const auto tensors = CheckpointTensors(optimizer);
-  const absl::StatusOr<int64_t> bytes = checkpoint::BytesOfAllRanks(tensors, runtime);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(const int64_t bytes, checkpoint::BytesOfAllRanks(tensors, runtime));
   checkpoint::SaveCallbacks callbacks;
   callbacks.written = [&](int64_t bytes) { link.Advance(bytes); };
   callbacks.meet = [&] { return link.Meet(); };
   std::string digest;
   const absl::StatusOr<bool> done =
-      DoWhenThereIsRoom(link, {"a checkpoint", root, *bytes, [&] { return pending.Settle(); }}, max, [&] {
+      DoWhenThereIsRoom(link, {"a checkpoint", root, bytes, [&] { return pending.Settle(); }}, max, [&] {
         const absl::Status told = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
                                                     checkpoint::BytesToWrite(tensors, runtime));
         if (!told.ok()) return told;
