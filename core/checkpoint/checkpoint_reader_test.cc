@@ -78,8 +78,7 @@ class CheckpointReaderTest : public testing::Test {
     v1::CheckpointManifest manifest;
     manifest.set_step(step);
     ASSERT_TRUE(CollectChunks(StepDirectory(root_, step), 3, manifest).ok());
-    const auto digest = PrepareManifest(root_, manifest);
-    ASSERT_TRUE(digest.ok()) << digest.status();
+    ASSERT_EQ(PrepareManifest(root_, manifest).status(), absl::OkStatus());
     ASSERT_TRUE(CommitManifest(root_, step).ok());
   }
 
@@ -93,16 +92,14 @@ TEST_F(CheckpointReaderTest, AnyPartFromAnyChunks) {
   for (int64_t step = 0; step < 20; ++step) {
     const std::vector<Tensor> tensors = RandomTensors();
     ASSERT_NO_FATAL_FAILURE(Save(tensors, step));
-    auto reader = CheckpointReader::Open(root_, step, "");
-    ASSERT_TRUE(reader.ok()) << reader.status();
-    EXPECT_EQ(reader->Names(), (std::vector<std::string>{"t0", "t1", "t2", "t3"}));
+    auto reader = CheckpointReader::Open(root_, step, "").value();
+    EXPECT_EQ(reader.Names(), (std::vector<std::string>{"t0", "t1", "t2", "t3"}));
     for (const Tensor& tensor : tensors) {
       std::vector<Rectangle> wanted = RandomCuts(random_, tensor.shape, 5);
       wanted.push_back(WholeOf(tensor.shape));
       for (const Rectangle& part : wanted) {
         std::vector<int32_t> out(Volume(part.sizes), -1);
-        const absl::Status status = reader->ReadRectangle(tensor.name, v1::INT32, tensor.shape, part, out.data());
-        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(reader.ReadRectangle(tensor.name, v1::INT32, tensor.shape, part, out.data()), absl::OkStatus());
         ASSERT_EQ(out, Part(tensor, part)) << tensor.name << " " << ToString(part);
       }
     }
@@ -152,12 +149,11 @@ TEST_F(CheckpointReaderTest, TensorsWithoutElements) {
   EXPECT_EQ(manifest.chunks_size(), 3);
   ASSERT_TRUE(PrepareManifest(root_, manifest).ok());
   ASSERT_TRUE(CommitManifest(root_, 1).ok());
-  auto reader = CheckpointReader::Open(root_, 1, "");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(reader->Names(), (std::vector<std::string>{"none", "some"}));
-  EXPECT_EQ(reader->ReadRectangle("none", v1::FLOAT32, {0, 3}, WholeOf({0, 3}), nullptr), absl::OkStatus());
-  EXPECT_FALSE(reader->ReadRectangle("none", v1::FLOAT32, {0, 4}, WholeOf({0, 4}), nullptr).ok());
-  EXPECT_FALSE(reader->ReadRectangle("none", v1::BFLOAT16, {0, 3}, WholeOf({0, 3}), nullptr).ok());
+  auto reader = CheckpointReader::Open(root_, 1, "").value();
+  EXPECT_EQ(reader.Names(), (std::vector<std::string>{"none", "some"}));
+  EXPECT_EQ(reader.ReadRectangle("none", v1::FLOAT32, {0, 3}, WholeOf({0, 3}), nullptr), absl::OkStatus());
+  EXPECT_FALSE(reader.ReadRectangle("none", v1::FLOAT32, {0, 4}, WholeOf({0, 4}), nullptr).ok());
+  EXPECT_FALSE(reader.ReadRectangle("none", v1::BFLOAT16, {0, 3}, WholeOf({0, 3}), nullptr).ok());
 }
 
 TEST_F(CheckpointReaderTest, TellsOfAllBytesOnce) {

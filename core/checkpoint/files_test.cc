@@ -13,11 +13,10 @@ namespace {
 std::string Path(const std::string& name) { return testing::TempDir() + "/files_test_" + name; }
 
 TEST(FilesTest, WrittenInAnyOrderAndReadBack) {
-  auto file = OutputFile::Create(Path("order"));
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_TRUE(file->WriteAt(3, "def", 3).ok());
-  EXPECT_TRUE(file->WriteAt(0, "abc", 3).ok());
-  EXPECT_TRUE(file->Close().ok());
+  auto file = OutputFile::Create(Path("order")).value();
+  EXPECT_TRUE(file.WriteAt(3, "def", 3).ok());
+  EXPECT_TRUE(file.WriteAt(0, "abc", 3).ok());
+  EXPECT_TRUE(file.Close().ok());
   EXPECT_EQ(ReadFile(Path("order")).value(), "abcdef");
 }
 
@@ -131,13 +130,12 @@ TEST(FilesTest, RemovesEntryByEntryAndNoTargetsOfLinks) {
 // However large the data, there is word of it every few MiB, and in the end of all of it.
 TEST(FilesTest, TellsOfWhatIsWritten) {
   int64_t told = 0, largest = 0;
-  auto file = OutputFile::Create(Path("told"), [&](int64_t bytes) { told += bytes, largest = std::max(largest, bytes); });
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = OutputFile::Create(Path("told"), [&](int64_t bytes) { told += bytes, largest = std::max(largest, bytes); }).value();
   const std::string data(70 << 20, 'x');
-  ASSERT_TRUE(file->WriteAt(5, data.data(), data.size()).ok());
+  ASSERT_TRUE(file.WriteAt(5, data.data(), data.size()).ok());
   EXPECT_EQ(told, static_cast<int64_t>(data.size()));
   EXPECT_LE(largest, kPieceBytes);
-  ASSERT_TRUE(file->Close().ok());
+  ASSERT_TRUE(file.Close().ok());
   EXPECT_EQ(std::filesystem::file_size(Path("told")), 5 + data.size());
   std::filesystem::remove(Path("told"));
 }
@@ -149,9 +147,8 @@ TEST(FilesTest, ErrorsNameThePathAndTheCause) {
   EXPECT_EQ(MappedFile::Open(testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(RenameFile(Path("gone"), Path("x")).code(), absl::StatusCode::kNotFound);
 
-  auto full = OutputFile::Create("/dev/full");
-  ASSERT_TRUE(full.ok()) << full.status();
-  EXPECT_EQ(full->WriteAt(0, "x", 1).code(), absl::StatusCode::kResourceExhausted);
+  auto full = OutputFile::Create("/dev/full").value();
+  EXPECT_EQ(full.WriteAt(0, "x", 1).code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

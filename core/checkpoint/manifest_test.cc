@@ -56,18 +56,16 @@ class ManifestTest : public testing::Test {
 TEST_F(ManifestTest, FoundOnlyAfterTheCommit) {
   const v1::CheckpointManifest manifest = Save();
   ASSERT_EQ(manifest.chunks_size(), 3);
-  const auto digest = PrepareManifest(root_, manifest);
-  ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_EQ(digest->size(), 64u);
+  const auto digest = PrepareManifest(root_, manifest).value();
+  EXPECT_EQ(digest.size(), 64u);
   EXPECT_FALSE(IsCommitted(root_, 7).value());
   EXPECT_EQ(ReadManifest(root_, 7, "1.0+abc").status().code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(CommitManifest(root_, 7).ok());
   EXPECT_TRUE(IsCommitted(root_, 7).value());
-  const auto read = ReadManifest(root_, 7, "1.0+abc");
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->next_sample(), 56);
-  EXPECT_EQ(read->chunks_size(), 3);
-  EXPECT_EQ(read->version(), kManifestVersion);
+  const auto read = ReadManifest(root_, 7, "1.0+abc").value();
+  EXPECT_EQ(read.next_sample(), 56);
+  EXPECT_EQ(read.chunks_size(), 3);
+  EXPECT_EQ(read.version(), kManifestVersion);
 }
 
 TEST_F(ManifestTest, DigestNamesTheContents) {

@@ -31,68 +31,62 @@ std::string Forge(const std::string& name, const std::string& header, size_t dat
 template <typename T>
 std::vector<T> ReadAll(const SafetensorsReader& reader, const std::string& name, const Rectangle& part) {
   std::vector<T> out(Volume(part.sizes));
-  const absl::Status status = reader.Read(name, part, out.data());
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(reader.Read(name, part, out.data()), absl::OkStatus());
   return out;
 }
 
 template <typename T>
 void ExpectCounts(const SafetensorsReader& reader, const std::string& name, v1::DType dtype, const std::vector<int64_t>& shape) {
   SCOPED_TRACE(name);
-  const auto info = reader.Find(name);
-  ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ((*info)->dtype, dtype);
-  EXPECT_EQ((*info)->shape, shape);
+  const auto info = reader.Find(name).value();
+  EXPECT_EQ(info->dtype, dtype);
+  EXPECT_EQ(info->shape, shape);
   const std::vector<T> values = ReadAll<T>(reader, name, WholeOf(shape));
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<T>(i));
 }
 
 TEST(SafetensorsTest, ReadsWhatThePythonPackageWrote) {
-  auto reader = SafetensorsReader::Open(std::string(kReference) + "types.safetensors");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(reader->tensors().size(), 13u);
-  ExpectCounts<float>(*reader, "z.float32", v1::FLOAT32, {2, 3, 4});
-  ExpectCounts<float>(*reader, "a.float32", v1::FLOAT32, {5});
-  ExpectCounts<double>(*reader, "float64", v1::FLOAT64, {3, 1});
-  ExpectCounts<int64_t>(*reader, "int64", v1::INT64, {7});
-  ExpectCounts<int32_t>(*reader, "int32", v1::INT32, {2, 2});
-  ExpectCounts<int16_t>(*reader, "int16", v1::INT16, {3});
-  ExpectCounts<int8_t>(*reader, "int8", v1::INT8, {3});
-  ExpectCounts<uint8_t>(*reader, "uint8", v1::UINT8, {5});
-  ExpectCounts<float>(*reader, "scalar", v1::FLOAT32, {});
-  ExpectCounts<float>(*reader, "empty", v1::FLOAT32, {0, 4});
-  ExpectCounts<float>(*reader, "quote\" and \u00fc", v1::FLOAT32, {2});
-  EXPECT_EQ(ReadAll<uint8_t>(*reader, "bool", WholeOf({3, 3})), (std::vector<uint8_t>{1, 0, 0, 1, 0, 0, 1, 0, 0}));
-  EXPECT_EQ(reader->Find("float16").value()->dtype, v1::FLOAT16);
-  const std::vector<uint16_t> half = ReadAll<uint16_t>(*reader, "float16", {{0, 1}, {1, 3}});
+  auto reader = SafetensorsReader::Open(std::string(kReference) + "types.safetensors").value();
+  EXPECT_EQ(reader.tensors().size(), 13u);
+  ExpectCounts<float>(reader, "z.float32", v1::FLOAT32, {2, 3, 4});
+  ExpectCounts<float>(reader, "a.float32", v1::FLOAT32, {5});
+  ExpectCounts<double>(reader, "float64", v1::FLOAT64, {3, 1});
+  ExpectCounts<int64_t>(reader, "int64", v1::INT64, {7});
+  ExpectCounts<int32_t>(reader, "int32", v1::INT32, {2, 2});
+  ExpectCounts<int16_t>(reader, "int16", v1::INT16, {3});
+  ExpectCounts<int8_t>(reader, "int8", v1::INT8, {3});
+  ExpectCounts<uint8_t>(reader, "uint8", v1::UINT8, {5});
+  ExpectCounts<float>(reader, "scalar", v1::FLOAT32, {});
+  ExpectCounts<float>(reader, "empty", v1::FLOAT32, {0, 4});
+  ExpectCounts<float>(reader, "quote\" and \u00fc", v1::FLOAT32, {2});
+  EXPECT_EQ(ReadAll<uint8_t>(reader, "bool", WholeOf({3, 3})), (std::vector<uint8_t>{1, 0, 0, 1, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(reader.Find("float16").value()->dtype, v1::FLOAT16);
+  const std::vector<uint16_t> half = ReadAll<uint16_t>(reader, "float16", {{0, 1}, {1, 3}});
   EXPECT_EQ(half, (std::vector<uint16_t>{0x3c00, 0x4000, 0x4200}));  // 1, 2, 3
 }
 
 TEST(SafetensorsTest, ReadsPartsInPlace) {
-  auto reader = SafetensorsReader::Open(std::string(kReference) + "types.safetensors");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(ReadAll<float>(*reader, "z.float32", {{1, 1, 1}, {1, 2, 2}}), (std::vector<float>{17, 18, 21, 22}));
-  EXPECT_EQ(ReadAll<float>(*reader, "z.float32", {{0, 2, 0}, {2, 1, 4}}), (std::vector<float>{8, 9, 10, 11, 20, 21, 22, 23}));
-  EXPECT_EQ(ReadAll<float>(*reader, "z.float32", {{0, 0, 0}, {0, 3, 4}}), std::vector<float>());
-  const absl::Status status = reader->Read("z.float32", {{0, 0, 0}, {3, 3, 4}}, nullptr);
+  auto reader = SafetensorsReader::Open(std::string(kReference) + "types.safetensors").value();
+  EXPECT_EQ(ReadAll<float>(reader, "z.float32", {{1, 1, 1}, {1, 2, 2}}), (std::vector<float>{17, 18, 21, 22}));
+  EXPECT_EQ(ReadAll<float>(reader, "z.float32", {{0, 2, 0}, {2, 1, 4}}), (std::vector<float>{8, 9, 10, 11, 20, 21, 22, 23}));
+  EXPECT_EQ(ReadAll<float>(reader, "z.float32", {{0, 0, 0}, {0, 3, 4}}), std::vector<float>());
+  const absl::Status status = reader.Read("z.float32", {{0, 0, 0}, {3, 3, 4}}, nullptr);
   EXPECT_NE(status.message().find("types.safetensors: z.float32"), std::string::npos) << status;
 }
 
 // The writer puts the same tensors into the same bytes as the Python package.
 TEST(SafetensorsTest, WritesByteForByteWhatThePythonPackageWrites) {
   for (const std::string file : {"types.safetensors", "bfloat16.safetensors"}) {
-    auto reader = SafetensorsReader::Open(kReference + file);
-    ASSERT_TRUE(reader.ok()) << reader.status();
+    auto reader = SafetensorsReader::Open(kReference + file).value();
     std::vector<TensorSpec> specs;
-    for (const TensorInfo& info : reader->tensors()) specs.push_back({info.name, info.dtype, info.shape});
-    auto writer = SafetensorsWriter::Create(Path(file), specs);
-    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (const TensorInfo& info : reader.tensors()) specs.push_back({info.name, info.dtype, info.shape});
+    auto writer = SafetensorsWriter::Create(Path(file), specs).value();
     for (size_t i = specs.size(); i-- > 0;) {
-      const std::string_view bytes = reader->Bytes(specs[i].name).value();
-      ASSERT_TRUE(writer->Write(specs[i].name, bytes.data(), static_cast<int64_t>(bytes.size())).ok());
+      const std::string_view bytes = reader.Bytes(specs[i].name).value();
+      ASSERT_TRUE(writer.Write(specs[i].name, bytes.data(), static_cast<int64_t>(bytes.size())).ok());
     }
     EXPECT_FALSE(std::filesystem::exists(Path(file)));
-    ASSERT_TRUE(writer->Finish().ok());
+    ASSERT_TRUE(writer.Finish().ok());
     EXPECT_EQ(ReadFile(Path(file)).value(), ReadFile(kReference + file).value());
   }
 }
@@ -100,14 +94,12 @@ TEST(SafetensorsTest, WritesByteForByteWhatThePythonPackageWrites) {
 std::vector<TensorSpec> ThreeTensors() { return {{"c", v1::FLOAT32, {2, 4}}, {"a", v1::FLOAT32, {4}}, {"b", v1::BFLOAT16, {3}}}; }
 
 void WriteFolder(const std::string& folder, int64_t max_file_bytes) {
-  auto writer = SafetensorsFolderWriter::Create(folder, ThreeTensors(), max_file_bytes);
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  auto writer = SafetensorsFolderWriter::Create(folder, ThreeTensors(), max_file_bytes).value();
   const float floats[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-  ASSERT_TRUE(writer->Write("a", floats, 16).ok());
-  ASSERT_TRUE(writer->Write("b", floats, 6).ok());
-  ASSERT_TRUE(writer->Write("c", floats, 32).ok());
-  const absl::Status status = writer->Finish();
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(writer.Write("a", floats, 16).ok());
+  ASSERT_TRUE(writer.Write("b", floats, 6).ok());
+  ASSERT_TRUE(writer.Write("c", floats, 32).ok());
+  ASSERT_EQ(writer.Finish(), absl::OkStatus());
 }
 
 TEST(SafetensorsTest, FolderOfOneFileOrSeveral) {
@@ -115,32 +107,29 @@ TEST(SafetensorsTest, FolderOfOneFileOrSeveral) {
     const std::string folder = Path(std::to_string(max_file_bytes));
     WriteFolder(folder, max_file_bytes);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), files);
-    auto reader = SafetensorsReader::Open(folder);
-    ASSERT_TRUE(reader.ok()) << reader.status();
-    ASSERT_EQ(reader->tensors().size(), 3u);
-    EXPECT_EQ(reader->tensors()[1].name, "b");
-    EXPECT_EQ(ReadAll<float>(*reader, "c", {{1, 1}, {1, 2}}), (std::vector<float>{5, 6}));
-    EXPECT_EQ(ReadAll<float>(*reader, "a", {{2}, {2}}), (std::vector<float>{2, 3}));
+    auto reader = SafetensorsReader::Open(folder).value();
+    ASSERT_EQ(reader.tensors().size(), 3u);
+    EXPECT_EQ(reader.tensors()[1].name, "b");
+    EXPECT_EQ(ReadAll<float>(reader, "c", {{1, 1}, {1, 2}}), (std::vector<float>{5, 6}));
+    EXPECT_EQ(ReadAll<float>(reader, "a", {{2}, {2}}), (std::vector<float>{2, 3}));
   }
 }
 
 TEST(SafetensorsTest, AnExportReplacesOneOfTheOtherKind) {
   for (int64_t max_file_bytes : {int64_t{1} << 20, int64_t{40}, int64_t{1} << 20}) {
     WriteFolder(Path("folder"), max_file_bytes);
-    auto reader = SafetensorsReader::Open(Path("folder"));
-    ASSERT_TRUE(reader.ok()) << reader.status();
-    EXPECT_EQ(reader->Find("a").value()->file.find("-of-00002") != std::string::npos, max_file_bytes == 40);
+    auto reader = SafetensorsReader::Open(Path("folder")).value();
+    EXPECT_EQ(reader.Find("a").value()->file.find("-of-00002") != std::string::npos, max_file_bytes == 40);
   }
 }
 
 TEST(SafetensorsTest, WriterRefusesWhatWasNotAnnouncedAndWhatIsMissing) {
-  auto writer = SafetensorsWriter::Create(Path("model.safetensors"), ThreeTensors());
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  auto writer = SafetensorsWriter::Create(Path("model.safetensors"), ThreeTensors()).value();
   const float floats[8] = {};
-  EXPECT_FALSE(writer->Write("d", floats, 4).ok());
-  EXPECT_FALSE(writer->Write("a", floats, 12).ok());
-  ASSERT_TRUE(writer->Write("a", floats, 16).ok());
-  const absl::Status status = writer->Finish();
+  EXPECT_FALSE(writer.Write("d", floats, 4).ok());
+  EXPECT_FALSE(writer.Write("a", floats, 12).ok());
+  ASSERT_TRUE(writer.Write("a", floats, 16).ok());
+  const absl::Status status = writer.Finish();
   EXPECT_NE(status.message().find("model.safetensors: b"), std::string::npos) << status;
   EXPECT_FALSE(std::filesystem::exists(Path("model.safetensors")));
   EXPECT_FALSE(SafetensorsWriter::Create(Path("twice"), {{"a", v1::FLOAT32, {1}}, {"a", v1::BFLOAT16, {1}}}).ok());

@@ -66,9 +66,8 @@ class TokenCacheTest : public testing::Test {
  protected:
   void SetUp() override {
     dataset_ = Text(folder_, text_);
-    const auto made = Open();
-    ASSERT_TRUE(made.ok()) << made.status();
-    ASSERT_EQ(made->warning(), "");
+    const auto made = Open().value();
+    ASSERT_EQ(made.warning(), "");
     path_ = std::filesystem::directory_iterator(cache_)->path().string();
     whole_ = checkpoint::ReadFile(path_).value();
   }
@@ -76,10 +75,9 @@ class TokenCacheTest : public testing::Test {
 
   // What is there is not used: the tokens are those of the text, `why` is told, and the file is as good as new.
   void ExpectMadeAnew(const std::string& why) {
-    const auto opened = Open();
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    EXPECT_EQ(std::string(opened->tokens().begin(), opened->tokens().end()), text_);
-    EXPECT_THAT(opened->warning(), testing::HasSubstr(path_ + " " + why));
+    const auto opened = Open().value();
+    EXPECT_EQ(std::string(opened.tokens().begin(), opened.tokens().end()), text_);
+    EXPECT_THAT(opened.warning(), testing::HasSubstr(path_ + " " + why));
     EXPECT_EQ(checkpoint::ReadFile(path_).value(), whole_);
     ExpectPrivate();
     EXPECT_EQ(Open()->warning(), "") << "it holds again";

@@ -30,9 +30,8 @@ std::unique_ptr<Tokenizer> LoadText(const std::string& name, const std::string& 
 TEST(TokenizerJsonTest, WhatIsWrittenIsReadAsTheSame) {
   for (const char* path : {"byte", kTiktoken}) {
     const Vocabulary vocabulary = LoadTokenizer(path).value()->GetVocabulary();
-    const auto back = ParseTokenizerJson(WriteTokenizerJson(vocabulary));
-    ASSERT_TRUE(back.ok()) << back.status();
-    EXPECT_TRUE(*back == vocabulary) << path;
+    const auto back = ParseTokenizerJson(WriteTokenizerJson(vocabulary)).value();
+    EXPECT_TRUE(back == vocabulary) << path;
   }
 }
 

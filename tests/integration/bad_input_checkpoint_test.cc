@@ -130,8 +130,7 @@ TEST_F(BadCheckpoint, AFlightRingThatMayNotBeSoLargeSaysWhatToLower) {
 // On a file system of its own that is nearly full.
 TEST_F(BadCheckpoint, ASaveWaitsForRoom) {
   fs::create_directories(Path("run"));
-  const absl::Status mounted = checkpoint::MountSmallFileSystem(Path("run"), 1600 << 10);
-  ASSERT_TRUE(mounted.ok()) << mounted;
+  ASSERT_EQ(checkpoint::MountSmallFileSystem(Path("run"), 1600 << 10), absl::OkStatus());
   const pid_t pid = Start(Train({"--checkpoint.interval=1", "--training.steps=20"}));
   const auto errors = [&] { return ReadAll(OutputOf(pid, "stderr")); };
   WaitUntil("a wait", [&] { return Ended(pid) || errors().find(" that a checkpoint takes") != std::string::npos; });

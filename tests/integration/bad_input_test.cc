@@ -146,12 +146,11 @@ TEST_F(BadInput, DatasetsThatAreMissingOrTooShort) {
 // One device with so little memory that only the closed-form bound, or also a simulation, says that nothing fits.
 TEST_F(BadInput, AClusterWithoutRoomNamesTheClosestRecipe) {
   for (const int64_t bytes : {300'000, 660'000}) {
-    auto cluster = sim::ParseCluster("a100-sxm-40:1x1");
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
-    cluster->mutable_device()->set_memory_bytes(bytes);
-    cluster->mutable_device()->set_reserve_bytes(0);
+    auto cluster = sim::ParseCluster("a100-sxm-40:1x1").value();
+    cluster.mutable_device()->set_memory_bytes(bytes);
+    cluster.mutable_device()->set_reserve_bytes(0);
     std::string text;
-    google::protobuf::TextFormat::PrintToString(*cluster, &text);
+    google::protobuf::TextFormat::PrintToString(cluster, &text);
     Write(Path("small.txtpb"), text);
     const Result planned = Run({"plan", "--recipe", Path("recipe.toml"), "--cluster", Path("small.txtpb"), "--budget-seconds",
                                 "0", "--rejected", "all", "-o", "json", "--out", Path("winner.toml")});

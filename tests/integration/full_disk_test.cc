@@ -41,8 +41,7 @@ class FullDisk : public cli::testing::LegoTest {
   }
   void Mount(const std::string& folder, int64_t bytes) {
     fs::create_directories(Path(folder));
-    const absl::Status status = checkpoint::MountSmallFileSystem(Path(folder), bytes);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(checkpoint::MountSmallFileSystem(Path(folder), bytes), absl::OkStatus());
     mounted_.push_back(Path(folder));
   }
   // Until not a byte more of a new file fits.
@@ -266,8 +265,7 @@ TEST_F(FullDisk, ASaveThatDoesNotFitWaitsForOtherUsersThanRoot) {
   if (geteuid() != 0) return ASaveThatDoesNotFit();  // this is another user already
   const pid_t child = fork();
   if (child == 0) {
-    const absl::Status nobody = BecomeNobody(folder_);
-    EXPECT_TRUE(nobody.ok()) << nobody;
+    EXPECT_EQ(BecomeNobody(folder_), absl::OkStatus());
     EXPECT_NE(geteuid(), 0u);
     if (!HasFailure()) ASaveThatDoesNotFit();
     _exit(HasFailure() ? 1 : 0);

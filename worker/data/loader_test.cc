@@ -86,13 +86,12 @@ TEST_F(LoaderTest, EveryHeldOutSequenceIsSeenOnceInEveryLayout) {
     SCOPED_TRACE(absl::StrCat(held_out, " sequences, dp ", dp, ", batches ", local_batch, " and ", global_batch));
     const int64_t held_out_tokens = held_out * 4 + draw(4);
     const double fraction = (static_cast<double>(held_out_tokens) + 0.5) / 2001;
-    const auto dataset = TextDataset::Create(tokens_, {.seq_len = 4, .validation_fraction = fraction, .seed = 3});
-    ASSERT_TRUE(dataset.ok()) << dataset.status();
-    ASSERT_EQ(dataset->validation_sequences(), held_out);
+    const auto dataset = TextDataset::Create(tokens_, {.seq_len = 4, .validation_fraction = fraction, .seed = 3}).value();
+    ASSERT_EQ(dataset.validation_sequences(), held_out);
     std::map<int64_t, int> seen;  // by the token that a sequence begins with
     int64_t batches = 0, padded = 0;
     for (int64_t rank = 0; rank < dp; ++rank) {
-      const Loader loader(&*dataset, MakeLayout(rank, dp, local_batch, global_batch).value(), 0);
+      const Loader loader(&dataset, MakeLayout(rank, dp, local_batch, global_batch).value(), 0);
       batches = loader.validation_batches();
       for (int64_t batch = 0; batch < batches; ++batch) {
         for (const Row& row : Rows(MakeLayout(rank, dp, local_batch, global_batch).value(),

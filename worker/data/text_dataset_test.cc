@@ -43,35 +43,32 @@ std::vector<int64_t> Starts(const TextDataset& dataset, const std::vector<int64_
 
 TEST(TextDatasetTest, SplitsAndPacks) {
   const auto tokens = Count(1000);
-  const auto dataset = TextDataset::Create(tokens, {.seq_len = 8, .validation_fraction = 0.1, .seed = 1});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ(dataset->training_tokens().size(), 900u);
-  EXPECT_EQ(dataset->validation_tokens().front(), 900);
-  EXPECT_EQ(dataset->training_sequences(), 112);   // 899 / 8
-  EXPECT_EQ(dataset->validation_sequences(), 12);  // 99 / 8
-  EXPECT_EQ(Starts(*dataset, {0, 1, 11}, true), (std::vector<int64_t>{900, 908, 988}));
+  const auto dataset = TextDataset::Create(tokens, {.seq_len = 8, .validation_fraction = 0.1, .seed = 1}).value();
+  EXPECT_EQ(dataset.training_tokens().size(), 900u);
+  EXPECT_EQ(dataset.validation_tokens().front(), 900);
+  EXPECT_EQ(dataset.training_sequences(), 112);   // 899 / 8
+  EXPECT_EQ(dataset.validation_sequences(), 12);  // 99 / 8
+  EXPECT_EQ(Starts(dataset, {0, 1, 11}, true), (std::vector<int64_t>{900, 908, 988}));
 }
 
 TEST(TextDatasetTest, BeyondTheLastHeldOutSequenceIsPadding) {
   const auto tokens = Count(1000);
-  const auto dataset = TextDataset::Create(tokens, {.seq_len = 4, .validation_fraction = 0.01, .seed = 1});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  ASSERT_EQ(dataset->validation_sequences(), 2);  // 9 / 4
+  const auto dataset = TextDataset::Create(tokens, {.seq_len = 4, .validation_fraction = 0.01, .seed = 1}).value();
+  ASSERT_EQ(dataset.validation_sequences(), 2);  // 9 / 4
   const std::vector<int64_t> samples = {1, 2, 3};
   std::vector<int64_t> rows(12), targets(12);
-  dataset->ValidationBatch(samples, /*padding=*/-7, rows.data(), targets.data());
+  dataset.ValidationBatch(samples, /*padding=*/-7, rows.data(), targets.data());
   EXPECT_EQ(rows, (std::vector<int64_t>{994, 995, 996, 997, 994, 995, 996, 997, 994, 995, 996, 997}));
   EXPECT_EQ(targets, (std::vector<int64_t>{995, 996, 997, 998, -7, -7, -7, -7, -7, -7, -7, -7}));
 }
 
 TEST(TextDatasetTest, EveryEpochIsAPermutationOfItsOwn) {
   const auto tokens = Count(801);
-  const auto dataset = TextDataset::Create(tokens, {.seq_len = 8, .validation_fraction = 0, .seed = 5});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  ASSERT_EQ(dataset->training_sequences(), 100);
+  const auto dataset = TextDataset::Create(tokens, {.seq_len = 8, .validation_fraction = 0, .seed = 5}).value();
+  ASSERT_EQ(dataset.training_sequences(), 100);
   std::set<std::vector<int64_t>> orders;
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
-    std::vector<int64_t> order = Starts(*dataset, Range(epoch * 100, epoch * 100 + 100));
+    std::vector<int64_t> order = Starts(dataset, Range(epoch * 100, epoch * 100 + 100));
     orders.insert(order);
     std::sort(order.begin(), order.end());
     for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(order[i], i * 8);
@@ -83,10 +80,9 @@ TEST(TextDatasetTest, EveryEpochIsAPermutationOfItsOwn) {
 
 TEST(TextDatasetTest, ASampleDoesNotDependOnItsBatch) {
   const auto tokens = Count(500);
-  const auto dataset = TextDataset::Create(tokens, {.seq_len = 4, .validation_fraction = 0.2, .seed = 5});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  const std::vector<int64_t> together = Starts(*dataset, Range(0, 300));
-  for (int64_t i = 299; i >= 0; --i) EXPECT_EQ(Starts(*dataset, {i}), std::vector<int64_t>{together[i]});
+  const auto dataset = TextDataset::Create(tokens, {.seq_len = 4, .validation_fraction = 0.2, .seed = 5}).value();
+  const std::vector<int64_t> together = Starts(dataset, Range(0, 300));
+  for (int64_t i = 299; i >= 0; --i) EXPECT_EQ(Starts(dataset, {i}), std::vector<int64_t>{together[i]});
 }
 
 void ExpectError(int64_t count, const TextDataset::Options& options, const std::string& field, const std::string& word) {

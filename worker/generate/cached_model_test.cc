@@ -21,9 +21,7 @@ class CachedModelTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     at::set_num_threads(1);
-    const auto config = model::ReadHfConfig(Folder());
-    ASSERT_TRUE(config.ok()) << config.status();
-    config_ = *config;
+    config_ = model::ReadHfConfig(Folder()).value();
   }
   std::string Folder() const { return std::string("worker/model/testdata/") + GetParam(); }
 

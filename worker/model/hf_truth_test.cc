@@ -36,20 +36,17 @@ at::Tensor ReadTensor(const checkpoint::SafetensorsReader& reader, const std::st
 }
 
 TEST_P(HfTruthTest, LogitsAreThoseOfTransformers) {
-  const auto reference = checkpoint::SafetensorsReader::Open(Folder() + "/reference.safetensors");
-  ASSERT_TRUE(reference.ok()) << reference.status();
-  const at::Tensor tokens = ReadTensor(*reference, "tokens", at::kLong);
-  const at::Tensor expected = ReadTensor(*reference, "logits", at::kFloat);
+  const auto reference = checkpoint::SafetensorsReader::Open(Folder() + "/reference.safetensors").value();
+  const at::Tensor tokens = ReadTensor(reference, "tokens", at::kLong);
+  const at::Tensor expected = ReadTensor(reference, "logits", at::kFloat);
 
   // The weights lie beside reference.safetensors, which is none of the model's files.
-  const auto config = ReadHfConfig(Folder());
-  ASSERT_TRUE(config.ok()) << config.status();
-  const auto weights = HfWeights::Open(Folder(), *config);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  auto model = BuildModel(*config).value();
+  const auto config = ReadHfConfig(Folder()).value();
+  const auto weights = HfWeights::Open(Folder(), config).value();
+  auto model = BuildModel(config).value();
   for (Parameter* p : model->Parameters()) {
     p->value = at::full(p->local_shape, NAN, at::kFloat);
-    ASSERT_EQ(weights->Load(p->spec, p->value.mutable_data_ptr<float>()), absl::OkStatus());
+    ASSERT_EQ(weights.Load(p->spec, p->value.mutable_data_ptr<float>()), absl::OkStatus());
   }
   model->CreateBuffers(at::kCPU, at::kFloat, tokens.size(1));
   model->context().training = false;
@@ -102,9 +99,8 @@ std::string DigestOf(const std::string& folder) {
 }
 
 TEST_P(HfTruthTest, ExportEqualsWhatTransformersWroteAndLoaded) {
-  const auto config = ReadHfConfig(Folder());
-  ASSERT_TRUE(config.ok()) << config.status();
-  const std::string out = Export(Folder(), *config, testing::TempDir() + "/export-" + GetParam());
+  const v1::Model config = ReadHfConfig(Folder()).value();
+  const std::string out = Export(Folder(), config, testing::TempDir() + "/export-" + GetParam());
   EXPECT_EQ(checkpoint::ReadFile(out + "/config.json").value(), checkpoint::ReadFile(Folder() + "/config.json").value());
   const auto theirs = checkpoint::SafetensorsReader::Open(Folder()), ours = checkpoint::SafetensorsReader::Open(out);
   ASSERT_TRUE(theirs.ok() && ours.ok()) << theirs.status() << ours.status();
@@ -118,7 +114,7 @@ TEST_P(HfTruthTest, ExportEqualsWhatTransformersWroteAndLoaded) {
   }
   // These very bytes gave transformers the recorded logits, and so did those with a config.json as composed for the catalog.
   const std::string as_read = DigestOf(out);
-  v1::Model composed = *config;
+  v1::Model composed = config;
   composed.clear_config_json();
   const std::string other = Export(Folder(), composed, testing::TempDir() + "/composed-" + GetParam());
   EXPECT_EQ(absl::StrCat(as_read, "\n", DigestOf(other), "\n"), checkpoint::ReadFile(Folder() + "/export.sha256").value());

@@ -51,8 +51,7 @@ TEST(HfWeightsTest, EveryRectangleIsASliceOfTheWhole) {
   auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
   for (const char* name : {"llama-rope-scaled", "gpt2"}) {
     const v1::Model config = Config(name);
-    const auto weights = HfWeights::Open(std::string(kTestdata) + name, config);
-    ASSERT_TRUE(weights.ok()) << weights.status();
+    const auto weights = HfWeights::Open(std::string(kTestdata) + name, config).value();
     for (const HfTensor& tensor : HfTensors(config)) {
       for (const std::string& parameter : tensor.parameters) {
         const ShardSpec whole = parallel::Unsharded(parameter, tensor.parameter_shape);
@@ -61,7 +60,7 @@ TEST(HfWeightsTest, EveryRectangleIsASliceOfTheWhole) {
           const int64_t degree = draw(1, 5);
           Cut(&part, d, degree, draw(0, degree - 1), mesh::Dim::kTp);
         }
-        EXPECT_EQ(Load(*weights, part), Slice(Load(*weights, whole), part)) << parameter;
+        EXPECT_EQ(Load(weights, part), Slice(Load(weights, whole), part)) << parameter;
       }
     }
   }
@@ -71,15 +70,14 @@ TEST(HfWeightsTest, EveryRectangleIsASliceOfTheWhole) {
 TEST(HfWeightsTest, SplitsAndTurnsTheFusedProjectionOfGpt2) {
   const v1::Model config = Config("gpt2");
   const std::string folder = std::string(kTestdata) + "gpt2";
-  const auto weights = HfWeights::Open(folder, config);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  const auto weights = HfWeights::Open(folder, config).value();
   const auto reader = checkpoint::SafetensorsReader::Open(folder);
   std::vector<float> fused(32 * 96);
   std::memcpy(fused.data(), reader->Bytes("transformer.h.1.attn.c_attn.weight")->data(), fused.size() * 4);
   const char* parts[] = {"q_proj", "k_proj", "v_proj"};
   for (int part = 0; part < 3; ++part) {
     const std::string name = std::string("transformer.h.1.attn.") + parts[part] + ".weight";
-    const std::vector<float> ours = Load(*weights, parallel::Unsharded(name, {32, 32}));
+    const std::vector<float> ours = Load(weights, parallel::Unsharded(name, {32, 32}));
     for (int out = 0; out < 32; ++out) {
       for (int in = 0; in < 32; ++in) ASSERT_EQ(ours[out * 32 + in], fused[in * 96 + part * 32 + out]);
     }
@@ -154,13 +152,12 @@ TEST(HfWeightsTest, ReadsHalfPrecision) {
     (*tensors)["model.norm.weight"].dtype = v1::BFLOAT16;
     (*tensors)["lm_head.weight"].dtype = v1::FLOAT16;
   });
-  const auto weights = HfWeights::Open(path, config);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  const auto weights = HfWeights::Open(path, config).value();
   // All bytes are 0x3c.
-  EXPECT_EQ(Load(*weights, parallel::Unsharded("model.norm.weight", {32})),
+  EXPECT_EQ(Load(weights, parallel::Unsharded("model.norm.weight", {32})),
             std::vector<float>(32, std::bit_cast<float>(0x3c3c0000)));
-  EXPECT_EQ(Load(*weights, parallel::Unsharded("lm_head.weight", {61, 32})), std::vector<float>(61 * 32, 1.0f + 60.0f / 1024));
-  EXPECT_EQ(Load(*weights, parallel::Unsharded("model.embed_tokens.weight", {61, 32}))[7], std::bit_cast<float>(0x3c3c3c3c));
+  EXPECT_EQ(Load(weights, parallel::Unsharded("lm_head.weight", {61, 32})), std::vector<float>(61 * 32, 1.0f + 60.0f / 1024));
+  EXPECT_EQ(Load(weights, parallel::Unsharded("model.embed_tokens.weight", {61, 32}))[7], std::bit_cast<float>(0x3c3c3c3c));
 }
 
 TEST(HfWeightsTest, TakesTheNamesAndBuffersOfTheReleasedGpt2) {
@@ -174,9 +171,8 @@ TEST(HfWeightsTest, TakesTheNamesAndBuffersOfTheReleasedGpt2) {
     renamed["h.0.attn.bias"] = {"h.0.attn.bias", v1::FLOAT32, {1, 1, 32, 32}};
     *tensors = renamed;
   });
-  const auto weights = HfWeights::Open(path, config);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  Load(*weights, parallel::Unsharded("transformer.h.0.mlp.c_fc.weight", {128, 32}));
+  const auto weights = HfWeights::Open(path, config).value();
+  Load(weights, parallel::Unsharded("transformer.h.0.mlp.c_fc.weight", {128, 32}));
 }
 
 TEST(HfWeightsTest, AFailingSourceLeavesNoFolderThatLooksWhole) {

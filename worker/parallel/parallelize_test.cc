@@ -63,23 +63,21 @@ Whole RunWhole(const v1::Model& config) {
 void ExpectGradients(const TinyJob& test, int64_t rank, double tolerance) {
   at::set_num_threads(1);
   const v1::Recipe recipe = RecipeOf(test);
-  const auto resolved = ResolvedRecipe::Create(recipe, test.model, test.mesh.world());
-  ASSERT_TRUE(resolved.ok()) << resolved.status();
-  auto parallelized = Parallelize(*model::BuildModel(test.model), *resolved);
-  ASSERT_TRUE(parallelized.ok()) << parallelized.status();
-  Materialize(*parallelized, at::kCPU, kSeed, /*initialize=*/true);
-  DataParallel& data_parallel = *parallelized->data_parallel;
+  const auto resolved = ResolvedRecipe::Create(recipe, test.model, test.mesh.world()).value();
+  auto parallelized = Parallelize(*model::BuildModel(test.model), resolved).value();
+  Materialize(parallelized, at::kCPU, kSeed, /*initialize=*/true);
+  DataParallel& data_parallel = *parallelized.data_parallel;
 
-  const int64_t rows = kGlobalBatch / resolved->mesh().dp();
-  const Tensor samples = at::arange(rows, at::kLong) + rows * resolved->mesh().IndexOf(mesh::Dim::kDp, rank);
-  StageRunner runner(parallelized->model.get(), Loss(), testing::StageOptionsOf(*resolved, *parallelized, rank),
+  const int64_t rows = kGlobalBatch / resolved.mesh().dp();
+  const Tensor samples = at::arange(rows, at::kLong) + rows * resolved.mesh().IndexOf(mesh::Dim::kDp, rank);
+  StageRunner runner(parallelized.model.get(), Loss(), testing::StageOptionsOf(resolved, parallelized, rank),
                      {[&](size_t chunk, bool last, auto part) { data_parallel.BeginBackward(last, chunk, part); },
                       [&](size_t chunk, bool last, auto part) { data_parallel.EndBackward(last, chunk, part); }});
   runner.Run({TokensOf(samples), TargetsOf(samples), samples, Rng()});
   data_parallel.FinishBackward();
 
   const Whole whole = RunWhole(test.model);
-  for (const model::Parameter* p : parallelized->model->Parameters()) {
+  for (const model::Parameter* p : parallelized.model->Parameters()) {
     const model::Parameter& truth = *whole.parameters.at(p->name());
     EXPECT_TRUE(at::equal(p->master, testing::PartOf(truth.value.detach(), p->spec))) << p->name();
     if (p->spec.Elements() == 0) continue;

@@ -19,8 +19,7 @@ class MachineTest : public ::testing::Test {
  protected:
   // The first plugin that a process loads stays.
   static void SetUpTestSuite() {
-    const auto plugin = comm::LoadCudaPlugin("worker/train/libfake_cuda_plugin.so");
-    ASSERT_TRUE(plugin.ok()) << plugin.status();
+    ASSERT_EQ(comm::LoadCudaPlugin("worker/train/libfake_cuda_plugin.so").status(), absl::OkStatus());
   }
   static v1::Start Start(int64_t rank, const std::string& gpu) {
     v1::Start start;
@@ -34,10 +33,9 @@ class MachineTest : public ::testing::Test {
 
 TEST_F(MachineTest, OpensTheGpuThatItIsGiven) {
   for (const int64_t rank : {0, 1, 5}) {
-    const auto machine = Machine::Open(Start(rank, "GPU-y"));
-    ASSERT_TRUE(machine.ok()) << machine.status();
-    EXPECT_EQ((*machine)->device(), c10::Device(c10::kCUDA, 1)) << "of rank " << rank;
-    EXPECT_EQ((*machine)->PeakMemoryBytes(), 1) << "it is the one that is selected";
+    const auto machine = Machine::Open(Start(rank, "GPU-y")).value();
+    EXPECT_EQ(machine->device(), c10::Device(c10::kCUDA, 1)) << "of rank " << rank;
+    EXPECT_EQ(machine->PeakMemoryBytes(), 1) << "it is the one that is selected";
   }
   EXPECT_EQ((*Machine::Open(Start(1, "GPU-x")))->device(), c10::Device(c10::kCUDA, 0));
 }

@@ -47,16 +47,14 @@ TEST_F(TrainerFaultsTest, ALeasedAttemptGoesOnFromAnothersFolder) {
     return std::nullopt;
   };
   request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
-  const auto stopped = Train("epoch-5", 2);
-  ASSERT_TRUE(stopped.ok()) << stopped.status();
-  EXPECT_EQ(stopped->cause, v1::Exit::STOPPED);
-  EXPECT_EQ(stopped->step, 3);
+  const auto stopped = Train("epoch-5", 2).value();
+  EXPECT_EQ(stopped.cause, v1::Exit::STOPPED);
+  EXPECT_EQ(stopped.step, 3);
   callbacks_.commit = nullptr;
-  request_.lease = {.attempt = 2, .epoch = 6, .resume_step = stopped->step, .resume_directory = Checkpoints("epoch-5")};
+  request_.lease = {.attempt = 2, .epoch = 6, .resume_step = stopped.step, .resume_directory = Checkpoints("epoch-5")};
   request_.recipe.mutable_training()->set_local_batch_size(4);
-  const auto resumed = Train("epoch-6", 1);
-  ASSERT_TRUE(resumed.ok()) << resumed.status();
-  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("epoch-6")), ::testing::Not(::testing::Contains(stopped->step)));
+  const auto resumed = Train("epoch-6", 1).value();
+  EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("epoch-6")), ::testing::Not(::testing::Contains(stopped.step)));
   auto losses = Losses("epoch-5");
   losses.merge(Losses("epoch-6"));
   const auto whole = Losses("whole");
@@ -64,15 +62,14 @@ TEST_F(TrainerFaultsTest, ALeasedAttemptGoesOnFromAnothersFolder) {
   for (const auto& [step, loss] : whole) EXPECT_NEAR(losses.at(step), loss, 1e-5) << step;
 
   // All steps are done and committed, and the export was cut short: it is made up for.
-  ASSERT_FALSE(resumed->hf_directory.empty());
-  std::filesystem::remove_all(resumed->hf_directory);
+  ASSERT_FALSE(resumed.hf_directory.empty());
+  std::filesystem::remove_all(resumed.hf_directory);
   request_.lease = {.attempt = 3, .epoch = 7, .resume_step = 6, .resume_directory = Checkpoints("epoch-6")};
-  const auto exported = Train("epoch-7", 1);
-  ASSERT_TRUE(exported.ok()) << exported.status();
-  EXPECT_EQ(exported->cause, v1::Exit::FINISHED);
-  EXPECT_EQ(exported->step, 6);
-  EXPECT_EQ(exported->hf_directory, folder() + "/epoch-7/hf");
-  EXPECT_TRUE(std::filesystem::exists(exported->hf_directory + "/model.safetensors"));
+  const auto exported = Train("epoch-7", 1).value();
+  EXPECT_EQ(exported.cause, v1::Exit::FINISHED);
+  EXPECT_EQ(exported.step, 6);
+  EXPECT_EQ(exported.hf_directory, folder() + "/epoch-7/hf");
+  EXPECT_TRUE(std::filesystem::exists(exported.hf_directory + "/model.safetensors"));
   EXPECT_TRUE(checkpoint::ListCheckpoints(Checkpoints("epoch-7"))->empty());
 }
 
@@ -118,19 +115,17 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeLateChangeNothing) {
   };
   recipe().mutable_checkpoint()->set_keep_latest_k(kKeep);
   request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
-  const auto late = Train("late", 2);
-  ASSERT_TRUE(late.ok()) << late.status();
-  EXPECT_EQ(late->cause, v1::Exit::FINISHED);
+  const auto late = Train("late", 2).value();
+  EXPECT_EQ(late.cause, v1::Exit::FINISHED);
   EXPECT_THAT(due, IsEmpty());
   EXPECT_EQ(committed.size() + denied.size(), static_cast<size_t>(kSteps));
   EXPECT_GT(most_pending, 1u) << "no verdict came late";
   EXPECT_LE(most_pending, static_cast<size_t>(kMost) + 1) << "one is waited for";
   EXPECT_EQ(Losses("late"), Losses("whole"));
-  const auto kept = checkpoint::ListCheckpoints(Checkpoints("late"));
-  ASSERT_TRUE(kept.ok()) << kept.status();
-  EXPECT_THAT(*kept, ElementsAre(*(committed.end() - 2), committed.back()));
+  const auto kept = checkpoint::ListCheckpoints(Checkpoints("late")).value();
+  EXPECT_THAT(kept, ElementsAre(*(committed.end() - 2), committed.back()));
   for (const int64_t step : denied) EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("late"), step)));
-  for (const int64_t step : *kept) {
+  for (const int64_t step : kept) {
     for (const char* file : {"/rank-00000.bin", "/rank-00001.bin"}) {
       const auto a = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("late"), step) + file);
       const auto b = checkpoint::ReadFile(checkpoint::StepDirectory(Checkpoints("whole"), step) + file);
@@ -138,7 +133,7 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeLateChangeNothing) {
       EXPECT_TRUE(*a == *b) << step << file;
     }
   }
-  EXPECT_EQ(late->hf_directory, folder() + "/late/hf");
+  EXPECT_EQ(late.hf_directory, folder() + "/late/hf");
 }
 
 // What is denied in the end is not exported, and the training is over all the same.
@@ -152,10 +147,9 @@ TEST_F(TrainerFaultsTest, ADenialAfterTheLastStepKeepsTheExportBack) {
     return std::nullopt;
   };
   request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
-  const auto outcome = Train("run", 2);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
-  EXPECT_EQ(outcome->hf_directory, "");
+  const auto outcome = Train("run", 2).value();
+  EXPECT_EQ(outcome.cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome.hf_directory, "");
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3));
   EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("run"), 6)));
   EXPECT_THAT(logs_, Contains(HasSubstr("step 6 was denied: ABORTED: too late")));
@@ -173,9 +167,8 @@ TEST_F(TrainerFaultsTest, AFlippedBitCostsOneCheckpointAndNotTheRun) {
   std::string bytes = *checkpoint::ReadFile(torn);
   bytes[bytes.size() / 2] ^= 1;
   ASSERT_TRUE(checkpoint::WriteFile(torn, bytes).ok());
-  const auto outcome = Train("run", 2);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->resumed_from, 4);
+  const auto outcome = Train("run", 2).value();
+  EXPECT_EQ(outcome.resumed_from, 4);
   EXPECT_EQ(Losses("run"), Losses("whole"));
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(2, 4, 6, 8, 9));
   EXPECT_TRUE(std::filesystem::exists(Checkpoints("run") + "/step-6.damaged"));
@@ -199,11 +192,10 @@ TEST_F(TrainerFaultsTest, WhatCannotBeExportedIsTrainedAgainFromTheCheckpointBef
     }
     return absl::OkStatus();
   };
-  const auto outcome = Train("run", 1);
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto outcome = Train("run", 1).value();
   EXPECT_TRUE(flipped);
-  EXPECT_EQ(outcome->cause, v1::Exit::FINISHED);
-  EXPECT_EQ(outcome->resumed_from, 4);
+  EXPECT_EQ(outcome.cause, v1::Exit::FINISHED);
+  EXPECT_EQ(outcome.resumed_from, 4);
   EXPECT_TRUE(std::filesystem::exists(folder() + "/run/checkpoints/step-6.damaged"));
   EXPECT_TRUE(std::filesystem::exists(launch::HuggingFacePath(folder() + "/run") + "/model.safetensors"));
 }
@@ -216,8 +208,7 @@ TEST_F(TrainerFaultsTest, ASaveThatDoesNotFitWaitsForRoom) {
   std::filesystem::create_directories(folder() + "/run");
   const pid_t child = fork();
   if (child == 0) {
-    const absl::Status mounted = checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20);
-    EXPECT_TRUE(mounted.ok()) << mounted;
+    EXPECT_EQ(checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20), absl::OkStatus());
     const std::string filler = folder() + "/run/filler";
     bool filled = false;
     std::vector<std::string> waits;
@@ -259,8 +250,7 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeWhileASaveWaitsForRoomMakeIt) {
   std::filesystem::create_directories(folder() + "/run");
   const pid_t child = fork();
   if (child == 0) {
-    const absl::Status mounted = checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20);
-    EXPECT_TRUE(mounted.ok()) << mounted;
+    EXPECT_EQ(checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20), absl::OkStatus());
     bool full = false;
     callbacks_.progress = [&](const v1::Progress& progress) { full = full || !progress.waits().empty(); };
     callbacks_.commit = [&](int64_t, const std::vector<std::string>&) -> std::optional<absl::Status> {
@@ -312,10 +302,9 @@ TEST_F(TrainerFaultsTest, AFileThatMayNotGrowFailsAndKeepsWhatWasSaved) {
   limit.reset();
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kOutOfRange) << outcome.status();
   EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
-  const auto again = Train("run", 2);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->resumed_from, 6);
-  EXPECT_EQ(again->step, 9);
+  const auto again = Train("run", 2).value();
+  EXPECT_EQ(again.resumed_from, 6);
+  EXPECT_EQ(again.step, 9);
 }
 
 TEST_F(TrainerFaultsTest, ATornCheckpointIsRefusedByName) {

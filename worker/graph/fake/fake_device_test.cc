@@ -75,20 +75,17 @@ Capture CaptureOf(const Probe& probe, List* given, FakeDevice* known_device = nu
 }
 
 void ExpectExecutes(const Trace& trace, const List& inputs, const List& expected) {
-  auto executor = graph::Executor::Create(trace, c10::kCPU);
-  ASSERT_TRUE(executor.ok()) << executor.status();
+  auto executor = graph::Executor::Create(trace, c10::kCPU).value();
   for (int run = 0; run < 2; ++run) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const auto status = (*executor)->Bind("x" + std::to_string(i), inputs[i].clone());
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(executor->Bind("x" + std::to_string(i), inputs[i].clone()), absl::OkStatus());
     }
-    const auto status = (*executor)->Run();
+    const auto status = executor->Run();
     ASSERT_TRUE(status.ok()) << status;
     size_t next = 0;
     for (const auto& [name, _] : trace.outputs) {  // in alphabetical order: y, z0, z1 ...
-      const auto output = (*executor)->Output(name);
-      ASSERT_TRUE(output.ok()) << output.status();
-      EXPECT_TRUE(SameBits(*output, expected[next++])) << name << " in run " << run;
+      const auto output = executor->Output(name).value();
+      EXPECT_TRUE(SameBits(output, expected[next++])) << name << " in run " << run;
     }
   }
 }
