@@ -1,18 +1,33 @@
 #include "worker/model/weight_gradients.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/mm.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
 #include <utility>
 
 namespace legoai::model {
 namespace {
 
 WeightGradients* g_queue = nullptr;
+
+// As AccumulateGrad does in a backward, hooks and all. The engine would copy the gradient, which it cannot know to be nobody's.
+void Accumulate(const at::Tensor& weight, at::Tensor gradient) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& sum = weight.mutable_grad();
+  if (sum.defined()) {
+    sum.add_(gradient);
+  } else {
+    sum = gradient;
+  }
+  const std::shared_ptr<torch::autograd::Node> node = torch::autograd::impl::grad_accumulator(weight);
+  const torch::autograd::variable_list gradients = {std::move(gradient)};
+  for (const auto& hook : node->post_hooks()) (*hook)({}, gradients);
+}
 
 }  // namespace
 
@@ -27,10 +42,7 @@ void WeightGradients::Compute() {
     }
     product.gradient.reset();
     product.input.reset();
-    // The engine runs the node with its hooks; calling it would not.
-    const torch::autograd::Edge edge(torch::autograd::impl::grad_accumulator(product.weight), 0);
-    torch::autograd::Engine::get_default_engine().execute({edge}, {std::move(gradient)}, /*keep_graph=*/false,
-                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+    Accumulate(product.weight, std::move(gradient));
   }
 }
 
