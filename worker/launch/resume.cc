@@ -34,7 +34,12 @@ constexpr std::string_view kFixed[] = {
 };
 
 constexpr std::string_view kTold[] = {
-    "lr_scheduler.warmup_steps", "lr_scheduler.decay_type", "lr_scheduler.min_lr_factor", "training.steps", "training.max_norm",
+    "lr_scheduler.warmup_steps",
+    "lr_scheduler.decay_type",
+    "lr_scheduler.min_lr_factor",
+    "lr_scheduler.decay_ratio",
+    "training.steps",
+    "training.max_norm",
 };
 
 // Names of things that are compared by what they are (model.name, tokenizer_path, dataset_path), or have done their part
@@ -54,6 +59,7 @@ bool Holds(const std::string_view (&list)[N], std::string_view key) {
 std::string ValueOf(const Message& message, const FieldDescriptor* field) {
   const auto* reflection = message.GetReflection();
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !reflection->HasField(message, field)) return "absent";
+  if (field->has_presence() && !reflection->HasField(message, field)) return "unset";
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) return reflection->GetString(message, field);
   std::string text;
   google::protobuf::TextFormat::Printer printer;
