@@ -32,7 +32,7 @@ TEST(Resume, EveryKeyOfARecipeHasARule) {
     }
   }
   EXPECT_EQ(fixed, 12) << "each rule is about a key that is there";
-  EXPECT_EQ(told, 5);
+  EXPECT_EQ(told, 6);
   EXPECT_EQ(RuleOf("training.nothing"), std::nullopt);
   EXPECT_EQ(RuleOf("nothing.lr"), std::nullopt);
 }
@@ -139,6 +139,11 @@ TEST_F(ResumeTest, WhatChangesWhatIsLearnedIsSaid) {
   start_.mutable_recipe()->mutable_training()->set_steps(20);
   EXPECT_THAT(*CheckGoesOn(manifest_, start_),
               ElementsAre("the learning rate's schedule changed: training.steps from 10 to 20, where the decay ends"));
+  start_.mutable_recipe()->mutable_lr_scheduler()->set_decay_ratio(0.2);
+  EXPECT_THAT(*CheckGoesOn(manifest_, start_),
+              ElementsAre("the learning rate's schedule changed: lr_scheduler.decay_ratio from unset to 0.2",
+                          "the learning rate's schedule changed: training.steps from 10 to 20, where the decay ends"));
+  start_.mutable_recipe()->mutable_lr_scheduler()->clear_decay_ratio();
   start_.mutable_recipe()->mutable_lr_scheduler()->set_decay_type("none");
   EXPECT_THAT(*CheckGoesOn(manifest_, start_),
               ElementsAre("the learning rate's schedule changed: lr_scheduler.decay_type from cosine to none",
