@@ -79,8 +79,9 @@ class Chaos {
                                 ViewText(view_)));
     } else {
       service_.KeepFolder();
-      broken_.push_back(
-          absl::StrCat("seed ", options_.seed, ", kept: ", service_.Path(""), "\n", service_.LastWords(kLastWordsBytes)));
+      // Before the rules: what is long is cut at its beginning.
+      broken_.insert(broken_.begin(), absl::StrCat("seed ", options_.seed, ", kept: ", service_.Path(""), "\n",
+                                                   service_.LastWords(kLastWordsBytes)));
     }
     return broken_;
   }
