@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/small_file_system.h"
 #include "proto/errors.h"

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/crc32c.h"
-#include "core/checkpoint/dtypes.h"
+#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/files.h"
-#include "core/checkpoint/rectangle.h"
-#include "core/checkpoint/sha256.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/utf8.h"

@@ -50,7 +50,7 @@ absl::Status FinishCommit(const std::string& root, int64_t step);
 absl::Status UndoCommit(const std::string& root, int64_t step);
 
 // The manifest of a committed step. Checked: its checksum, version, build version (unless `build_version` is empty), and that
-// every chunk's bytes are there, though not yet what they are (checkpoint_reader.h does that). DataLoss: what was committed is
+// every chunk's bytes are there, though not yet what they are (chunks.h does that). DataLoss: what was committed is
 // torn, corrupt or gone; any other error is not the checkpoint's damage.
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int64_t step, std::string_view build_version);
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/files.h"
 #include "proto/errors.h"
 

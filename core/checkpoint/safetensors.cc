@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/dtypes.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/utf8.h"

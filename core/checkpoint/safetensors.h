@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/checkpoint/files.h"
-#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "proto/legoai/v1/dtype.pb.h"
 
 namespace legoai::checkpoint {

@@ -8,8 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/checkpoint/dtypes.h"
-#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 

@@ -1,13 +1,18 @@
 #include "core/checkpoint/small_file_system.h"
 
+#include <grp.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -28,6 +33,41 @@ bool EnterOwnNamespaces() {
   if (unshare(CLONE_NEWNS) == 0) return true;
   return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && Write("/proc/self/uid_map", absl::StrCat(uid, " ", uid, " 1")) &&
          Write("/proc/self/setgroups", "deny") && Write("/proc/self/gid_map", absl::StrCat(gid, " ", gid, " 1"));
+}
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kNobody = 65534;
+
+// Covers `closed` with an open folder that holds its entry `name` alone.
+bool Open(const fs::path& closed, const fs::path& name) {
+  char stage[] = "/tmp/open-XXXXXX";
+  if (mkdtemp(stage) == nullptr) return false;
+  const bool covered = mount((closed / name).c_str(), stage, nullptr, MS_BIND | MS_REC, nullptr) == 0 &&
+                       mount("tmpfs", closed.c_str(), "tmpfs", 0, "mode=755") == 0 && mkdir((closed / name).c_str(), 0755) == 0 &&
+                       mount(stage, (closed / name).c_str(), nullptr, MS_MOVE, nullptr) == 0;
+  const int error = errno;
+  rmdir(stage);
+  errno = error;
+  return covered;
+}
+
+bool OpenAllAbove(const fs::path& path) {
+  fs::path above;
+  for (const fs::path& name : path) {
+    struct stat facts;
+    if (!above.empty() && stat(above.c_str(), &facts) == 0 && (facts.st_mode & S_IXOTH) == 0 && !Open(above, name)) return false;
+    above /= name;
+  }
+  return true;
+}
+
+bool GiveAway(const fs::path& folder) {
+  if (chown(folder.c_str(), kNobody, kNobody) != 0) return false;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (lchown(entry.path().c_str(), kNobody, kNobody) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -51,6 +91,17 @@ absl::Status MountSmallFileSystem(const std::string& path, int64_t bytes) {
   }
   return absl::PermissionDeniedError(
       absl::StrCat("no file system may be mounted here (", std::strerror(errno), "): allow user namespaces, or run as root"));
+}
+
+absl::Status BecomeNobody(const fs::path& folder) {
+  const fs::path here = fs::current_path();
+  const bool done = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                    OpenAllAbove(here) && OpenAllAbove(fs::canonical(folder)) && GiveAway(folder) && chdir(here.c_str()) == 0 &&
+                    setgroups(0, nullptr) == 0 && setresgid(kNobody, kNobody, kNobody) == 0 &&
+                    setresuid(kNobody, kNobody, kNobody) == 0 &&
+                    prctl(PR_SET_DUMPABLE, 1) == 0;  // so that it owns its files in /proc
+  if (done) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("root may not become another user here: ", std::strerror(errno)));
 }
 
 }  // namespace legoai::checkpoint

@@ -1,10 +1,11 @@
-// For tests of full disks: a limit on the size of files, or a file system of its own of some size, as only this process and its
-// children see it. Torch-free.
+// For tests of full disks: a limit on the size of files, a file system of its own of some size, as only this process and its
+// children see it, or another user than root, who gets what is kept back for root. Torch-free.
 #pragma once
 
 #include <sys/resource.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,5 +30,11 @@ class FileSizeLimit {
 // an administrator or a container forbids it). Call it from a process of one thread, a test's forked child where the rest of the
 // test must not see it. Errors: PermissionDenied with the reason where this machine lets nobody but the administrator mount.
 absl::Status MountSmallFileSystem(const std::string& path, int64_t bytes);
+
+// Makes this process the user nobody, without any right of root, who owns `folder` with all that is in it and may read where this
+// process runs: folders above both that are closed to others are open in a mount namespace of this process alone. Only root may
+// call it, in a process of one thread; it cannot be undone, so call it in a forked child.
+// Errors: PermissionDenied with what this machine does not let root do (in a sandbox without other users).
+absl::Status BecomeNobody(const std::filesystem::path& folder);
 
 }  // namespace legoai::checkpoint

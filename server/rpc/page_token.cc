@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/sha256.h"
+#include "core/checkpoint/checksums.h"
 #include "proto/errors.h"
 
 namespace legoai::server {

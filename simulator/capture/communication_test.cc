@@ -11,7 +11,7 @@
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/fake/fake_device.h"
-#include "worker/graph/fake/testing/same_bits.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
 #include "worker/graph/recorder.h"
 
 namespace legoai::sim {

@@ -14,7 +14,6 @@
 #include "worker/comm/streams.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/fake/testing/capture_recorder.h"
-#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/model/init.h"
 #include "worker/model/language_model.h"
 

@@ -15,11 +15,10 @@
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/fake/testing/capture_recorder.h"
-#include "worker/graph/fake/testing/same_bits.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/pipeline/stage_runner.h"
 #include "worker/parallel/tensor_parallel.h"
-#include "worker/parallel/testing/tiny_llama.h"
+#include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
 
 namespace legoai::sim {

@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
-#include "core/checkpoint/rectangle.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/safetensors_writer.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace legoai::fuzz {

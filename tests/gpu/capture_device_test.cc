@@ -13,7 +13,6 @@
 #include "simulator/capture/capture.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/device_differences.h"
-#include "tests/gpu/device_step.h"
 #include "tests/gpu/gpu_test.h"
 #include "worker/comm/cpu_memory.h"
 

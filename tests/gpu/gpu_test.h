@@ -9,7 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "core/recipe/resolved_recipe.h"
+#include "tests/integration/cases.h"
+#include "tests/integration/train_in_processes.h"
 #include "worker/comm/cuda_plugin.h"
+#include "worker/train/train_step.h"
 
 namespace legoai::gpu {
 
@@ -55,5 +59,12 @@ int RankOfSelf();
 int RanksOfSelf();
 comm::RendezvousOptions RendezvousOfSelf();
 void Tell(const std::string& text);
+
+// The inputs that the CPU's step of that number gets, copied to where `inputs` are.
+void FillDeviceInputs(train::StepInputs& inputs, const integration::Case& test_case, const parallel::ResolvedRecipe& resolved,
+                      int64_t rank, int64_t step);
+
+// One process, a batch of 8 sequences of 16 tokens. Throws where the recipe is refused.
+integration::Case CaseOfOne(const std::string& name, const v1::Model& model, v1::DType param, bool checkpointed);
 
 }  // namespace legoai::gpu

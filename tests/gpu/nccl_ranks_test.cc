@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "tests/gpu/device_step.h"
 #include "tests/gpu/gpu_test.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/testing/process_group_test_util.h"

@@ -14,7 +14,7 @@
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/comm/runtime.h"
-#include "worker/parallel/saved_tensor_hooks.h"
+#include "worker/parallel/activation_checkpoint.h"
 
 namespace legoai::integration {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/fake/testing/same_bits.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
 
 namespace legoai::integration {
 namespace {

@@ -15,7 +15,6 @@
 
 #include "core/checkpoint/small_file_system.h"
 #include "server/cli/testing/lego_process.h"
-#include "tests/integration/nobody.h"
 
 namespace legoai {
 namespace {
@@ -265,7 +264,7 @@ TEST_F(FullDisk, ASaveThatDoesNotFitWaitsForOtherUsersThanRoot) {
   if (geteuid() != 0) return ASaveThatDoesNotFit();  // this is another user already
   const pid_t child = fork();
   if (child == 0) {
-    EXPECT_EQ(BecomeNobody(folder_), absl::OkStatus());
+    EXPECT_EQ(checkpoint::BecomeNobody(folder_), absl::OkStatus());
     EXPECT_NE(geteuid(), 0u);
     if (!HasFailure()) ASaveThatDoesNotFit();
     _exit(HasFailure() ? 1 : 0);

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/manifest.h"
 
 namespace legoai::scenarios {

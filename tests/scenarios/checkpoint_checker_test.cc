@@ -9,7 +9,7 @@
 #include <functional>
 #include <numeric>
 
-#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/manifest.h"
 #include "tests/scenarios/whole_history.h"
 

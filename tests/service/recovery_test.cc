@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"

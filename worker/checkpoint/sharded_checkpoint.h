@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/chunks.h"
 #include "core/mesh/shard_spec.h"
 #include "proto/legoai/v1/checkpoint.pb.h"
 #include "worker/comm/runtime.h"

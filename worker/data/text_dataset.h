@@ -4,8 +4,7 @@
 // of seq_len; sequence j is tokens [j * seq_len, j * seq_len + seq_len], one more than seq_len, so that every token of the part
 // but its first is predicted once. What is left over at the end is not used. Training sample s, counted over all ranks and steps
 // of a run, is sequence Permutation(sequences, seed, epoch)(s mod sequences) of epoch s / sequences: a pure function, so an order
-// needs no state and does not depend on how many ranks share it. Thread-safety: const access from several threads is safe. Does
-// not own the tokens.
+// needs no state and does not depend on how many ranks share it. Thread-safety: const access from several threads is safe.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +16,25 @@
 
 namespace legoai::data {
 
+// A shuffle that needs no memory and no state: a permutation of [0, size) chosen by a key and evaluated at one index. A Feistel
+// network over the smallest even number of bits that holds `size`, applied again until the result falls inside (cycle walking):
+// the network is a bijection whatever its round function, and so is its restriction. Fewer than four applications on average.
+class Permutation {
+ public:
+  // `size` at least 1.
+  Permutation(int64_t size, uint64_t seed, uint64_t epoch);
+
+  // The image of `index`, which is in [0, size).
+  int64_t operator()(int64_t index) const;
+
+ private:
+  uint64_t Apply(uint64_t value) const;
+
+  uint64_t size_, key_;
+  int half_bits_;
+};
+
+// Does not own the tokens.
 class TextDataset {
  public:
   struct Options {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "worker/model/dropout_arguments.h"
-#include "worker/model/dropout_draw.h"
+#include "worker/model/philox.h"
 
 namespace legoai::model {
 namespace {

@@ -15,7 +15,6 @@
 #include <string>
 #include <utility>
 
-#include "worker/model/attention.h"
 #include "worker/model/layers.h"
 #include "worker/model/ops.h"
 

@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/files.h"
-#include "core/checkpoint/rectangle.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "core/model/hf_config.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/language_model.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "core/mesh/shard_spec.h"
-#include "worker/model/parameter.h"
+#include "worker/model/module.h"
 
 namespace legoai::model {
 

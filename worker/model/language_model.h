@@ -15,8 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/model.pb.h"
-#include "worker/model/attention.h"
-#include "worker/model/layer.h"
+#include "worker/model/layers.h"
 #include "worker/model/module.h"
 
 namespace legoai::model {

@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <cmath>
 #include <optional>
 
 #include "worker/model/ops.h"
@@ -140,5 +141,9 @@ at::Tensor LayerNorm::Forward(const at::Tensor& input) {
 OutputHead::OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head)
     : norm_(AddChild("norm", std::move(norm))), lm_head_(AddChild("lm_head", std::move(lm_head))) {}
 at::Tensor OutputHead::Forward(const at::Tensor& input) { return (*lm_head_)((*norm_)(input)); }
+
+at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return AttentionFunction(q, k, v, /*causal=*/true, 1.0 / std::sqrt(static_cast<double>(q.size(3))));
+}
 
 }  // namespace legoai::model

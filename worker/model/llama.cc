@@ -21,7 +21,6 @@
 #include <string>
 #include <utility>
 
-#include "worker/model/attention.h"
 #include "worker/model/layers.h"
 
 namespace legoai::model {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "proto/legoai/v1/model.pb.h"
-#include "worker/model/layer.h"
+#include "worker/model/module.h"
 
 namespace legoai::model {
 

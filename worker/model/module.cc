@@ -1,6 +1,9 @@
 #include "worker/model/module.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "core/trace/annotation.h"
 
@@ -52,6 +55,17 @@ Parameter* Module::AddParameter(const std::string& name, std::vector<int64_t> gl
   TORCH_CHECK(parameter(name) == nullptr, "parameter ", name, " declared twice in a module");
   parameters_.emplace_back(name, std::make_unique<Parameter>(std::move(global_shape), init));
   return parameters_.back().second.get();
+}
+
+std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(Parameter* parameter) {
+  using torch::autograd::variable_list;
+  std::shared_ptr<torch::autograd::Node> node = torch::autograd::impl::grad_accumulator(parameter->value);
+  node->add_post_hook(
+      std::make_unique<torch::autograd::utils::LambdaPostHook>([parameter](const variable_list& outputs, const variable_list& gradients) {
+        if (gradients[0].defined()) parameter->NotifyGradientReady();  // otherwise it was put off (weight_gradients.h)
+        return outputs;
+      }));
+  return node;
 }
 
 }  // namespace legoai::model

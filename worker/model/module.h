@@ -1,26 +1,73 @@
-// Layers: named children and parameters, and ordered interceptors around forward. Parallelism comes from outside through
-// interceptors; a model file never asks how it is parallelized.
+// What models are built of: parameters, modules with interceptors around forward, and the ordered layers of a model. Not thread-
+// safe.
 //
-// Ownership: a module owns its children and the parameters it declares; a tied weight is owned by the first to declare it.
-// Not thread-safe. All modules map one tensor to one tensor; activations are [batch, seq, dim] unless a header says otherwise.
+// Parallelism comes from outside through interceptors; a model file never asks how it is parallelized. All modules map one tensor
+// to one tensor; activations are [batch, seq, dim] unless a header says otherwise. A module owns its children and the parameters
+// it declares; a tied weight is owned by the first to declare it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "worker/model/parameter.h"
+#include "core/mesh/shard_spec.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace legoai::model {
+
+// How a parameter starts. Values are counter-based: a function of (seed, name, global index), see init.h.
+struct InitRule {
+  enum class Kind { kNormal, kZeros, kOnes };
+  Kind kind = Kind::kNormal;
+  double std = 0.02;
+};
+
+// Declared with a name and a global shape, given memory only when its layout is known (meta initialization: the same weights in
+// every layout).
+//
+// Life: a module declares it (no memory); techniques cut `spec`; Materialize() (parallel/parallelize.h) allocates. `value` is
+// what forward reads: a leaf that requires grad, of shape `local_shape`. `master` is what the optimizer updates, in fp32, of
+// shape spec.sizes. Without FSDP and mixed precision both share one storage.
+class Parameter {
+ public:
+  Parameter(std::vector<int64_t> global_shape, InitRule rule)
+      : spec(parallel::Unsharded("", global_shape)), local_shape(std::move(global_shape)), init(rule) {}
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& name() const { return spec.name; }
+
+  parallel::ShardSpec spec;          // of `master`
+  std::vector<int64_t> local_shape;  // of `value`: after tensor parallelism, before FSDP
+  InitRule init;
+  at::Tensor value;
+  at::Tensor master;
+  at::Tensor grad;  // of `master`, fp32, shape spec.sizes: from the reduction of a step's gradients until the update
+
+  // "Gradient ready": value.grad() of this backward is complete. AccumulateGrad's post hook notifies; a delayed weight gradient
+  // would too. Handlers run in the order of adding.
+  void OnGradientReady(std::function<void(Parameter&)> handler) { handlers_.push_back(std::move(handler)); }
+  void NotifyGradientReady() {
+    for (auto& handler : handlers_) handler(*this);
+  }
+
+ private:
+  std::vector<std::function<void(Parameter&)>> handlers_;
+};
 
 using ForwardFunction = std::function<at::Tensor(const at::Tensor&)>;
 // Gets the input and the rest of the chain; gives the output. Before- and after-hooks are special cases.
 using Interceptor = std::function<at::Tensor(const at::Tensor& input, const ForwardFunction& next)>;
 
+// Named children and parameters, and ordered interceptors around forward.
 class Module {
  public:
   Module() = default;
@@ -37,9 +84,8 @@ class Module {
   const std::string& path() const { return path_; }
   const std::vector<std::pair<std::string, std::unique_ptr<Module>>>& children() const { return children_; }
   Module* Find(const std::string& relative_path) const;  // "self_attn.q_proj"; null if there is none
-  // Parameters this module declares itself, by local name ("weight").
-  const std::vector<std::pair<std::string, std::unique_ptr<Parameter>>>& own_parameters() const { return parameters_; }
-  Parameter* parameter(const std::string& local_name) const;  // null if there is none
+  // One that this module declares itself, by local name ("weight"); null if there is none.
+  Parameter* parameter(const std::string& local_name) const;
   // Own and children's, depth first, in the order of declaration.
   std::vector<Parameter*> Parameters() const;
   // Names this module and everything below: children "path.child", parameters "path.child.weight". Called once, at the root.
@@ -63,5 +109,38 @@ class Module {
   std::vector<std::pair<std::string, std::unique_ptr<Parameter>>> parameters_;
   std::vector<Interceptor> interceptors_;
 };
+
+// What layers read besides their input.
+// The same object for all layers of a model, set before each forward. Checkpointing that recomputes a layer later must put
+// back what was here when the layer first ran (a pipeline has other microbatches in between).
+struct StepContext {
+  at::Tensor rng;      // int64 [2]: seed, step. For counter-based dropout.
+  at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
+  bool training = true;
+  int64_t first_position = 0;  // of the tokens that are given, in their sequence
+  // Which of equal consecutive parts of each sample this rank has, of its tokens between the blocks and of the heads in
+  // attention.
+  int64_t part = 0;
+  // What layers add to the loss beside what they pass on, fp32 [] each. Whoever runs the forward takes them and begins the
+  // backward at them too; they are no part of the loss that is told.
+  std::vector<at::Tensor> auxiliary_losses;
+
+  // Tables made once by LanguageModel::CreateBuffers, in the compute dtype; undefined where a model has none.
+  at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama.h
+  at::Tensor causal_mask;         // [max seq, max seq]: 0 where a query may look, -inf where not
+};
+
+// One entry of a model's ordered list of layers.
+struct Layer {
+  enum class Kind { kEmbedding, kBlock, kHead };
+  Kind kind = Kind::kBlock;
+  int64_t index = -1;  // of a block in the model
+  std::unique_ptr<Module> module;
+};
+
+// From now on parameter->NotifyGradientReady() is called in each backward that reaches `value`, once, after value.grad() has
+// taken up all of that backward's contributions. `parameter` is not owned. The node that comes back must be kept as long as
+// notifications are wanted: autograd holds it weakly.
+std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(Parameter* parameter);
 
 }  // namespace legoai::model

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -82,6 +83,34 @@ TEST(ModuleTest, RefusesAParameterDeclaredTwice) {
     at::Tensor Forward(const at::Tensor& input) override { return input; }
   };
   EXPECT_THROW(Twice(), c10::Error);
+}
+
+TEST(GradientReady, ComesOnceWithAllContributions) {
+  Parameter parameter({3}, {});
+  parameter.value = at::full({3}, 2.0).set_requires_grad(true);
+  auto node = NotifyOnAccumulate(&parameter);
+  int ready = 0;
+  float seen = 0;
+  parameter.OnGradientReady([&](Parameter& p) {
+    ++ready;
+    seen = p.value.grad().const_data_ptr<float>()[0];
+  });
+  (parameter.value * parameter.value + parameter.value).sum().backward();  // three uses
+  EXPECT_EQ(ready, 1);
+  EXPECT_EQ(seen, 5);
+  (parameter.value * 3).sum().backward();
+  EXPECT_EQ(ready, 2);
+  EXPECT_EQ(seen, 8) << "value.grad() had been left";
+}
+
+TEST(GradientReady, EndsWithItsNode) {
+  Parameter parameter({3}, {});
+  parameter.value = at::full({3}, 2.0).set_requires_grad(true);
+  NotifyOnAccumulate(&parameter).reset();
+  int ready = 0;
+  parameter.OnGradientReady([&](Parameter&) { ++ready; });
+  parameter.value.sum().backward();
+  EXPECT_EQ(ready, 0);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <vector>
 
-#include "worker/model/dropout_draw.h"
+#include "worker/model/philox.h"
 
 namespace legoai::model {
 namespace {

@@ -1,8 +1,14 @@
 // Philox 4x32-10, a counter-based generator: 128 bits of counter and 64 bits of key give 128 random bits, with no state (Salmon,
 // Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Initialization and dropout draw from it, so that
-// they are equal in every layout. Torch-free; for nvcc as for the host's compiler.
+// they are equal in every layout. Torch-free; for nvcc as for the host's compiler. Thread-safety: pure functions.
+//
+// The arithmetic of lego::dropout (ops.h) is here, too, the same for the CPU's kernel and the GPU's: their masks are equal bit by
+// bit. Philox's key is the seed; its counter is (position / 4, sample low, step, site and sample high), and its four words are
+// the draws of a block of four neighbouring positions of the sample.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -35,6 +41,72 @@ LEGOAI_HOST_DEVICE inline void Philox(PhiloxLanes<L>* counter, uint64_t key) {
     }
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
+  }
+}
+
+struct DropoutDraw {
+  uint64_t seed = 0;
+  uint32_t sample_low = 0, step = 0, site_and_sample_high = 0;
+};
+
+LEGOAI_HOST_DEVICE inline DropoutDraw DrawOf(int64_t seed, int64_t step, int64_t sample, int64_t site) {
+  const auto bits = static_cast<uint64_t>(sample);
+  return {static_cast<uint64_t>(seed), static_cast<uint32_t>(bits), static_cast<uint32_t>(step),
+          static_cast<uint32_t>(site) << 16 | static_cast<uint32_t>(bits >> 32 & 0xFFFF)};
+}
+
+// Word w of lane l becomes the draw of position 4 (first_block + l) + w.
+template <int L>
+LEGOAI_HOST_DEVICE inline void DrawBlocks(const DropoutDraw& draw, int64_t first_block, PhiloxLanes<L>* words) {
+  for (int lane = 0; lane < L; ++lane) {
+    words->word[0][lane] = static_cast<uint32_t>(first_block + lane);
+    words->word[1][lane] = draw.sample_low;
+    words->word[2][lane] = draw.step;
+    words->word[3][lane] = draw.site_and_sample_high;
+  }
+  Philox(words, draw.seed);
+}
+
+// What an element with a draw is multiplied by: 0 if draw / 2^32 < p, otherwise 1 / (1 - p).
+struct DropoutFactor {
+  uint32_t threshold = 0;
+  float scale = 1;
+  LEGOAI_HOST_DEVICE float Of(uint32_t draw) const { return draw < threshold ? 0.0f : scale; }
+};
+
+// 0 <= p < 1.
+inline DropoutFactor FactorOf(double p) {
+  return {static_cast<uint32_t>(std::min<int64_t>(std::llround(p * 4294967296.0), 4294967295)),
+          static_cast<float>(1.0 / (1.0 - p))};
+}
+
+// A call of the operator as a GPU's threads see it: raw memory, in rows (samples) of `size` elements.
+template <class T>
+struct DropoutCall {
+  const T* x = nullptr;
+  T* out = nullptr;
+  const int64_t* seed_and_step = nullptr;  // [2]
+  const int64_t* samples = nullptr;        // [batch]
+  int64_t batch = 0, size = 0, site = 0;
+  DropoutFactor factor;
+  int64_t first = 0;  // position of each row's first element
+
+  // Draws come in blocks of four positions, of which a row may begin and end within one.
+  LEGOAI_HOST_DEVICE int64_t Lead() const { return first % 4; }
+  LEGOAI_HOST_DEVICE int64_t BlocksOfRow() const { return (Lead() + size + 3) / 4; }
+  LEGOAI_HOST_DEVICE int64_t Blocks() const { return batch * BlocksOfRow(); }
+};
+
+// One thread's work: the positions of block `block` of all rows' blocks.
+template <class T>
+LEGOAI_HOST_DEVICE inline void DropBlock(const DropoutCall<T>& call, int64_t block) {
+  const int64_t row = block / call.BlocksOfRow(), in_row = block % call.BlocksOfRow();
+  PhiloxLanes<1> words;
+  DrawBlocks(DrawOf(call.seed_and_step[0], call.seed_and_step[1], call.samples[row], call.site), call.first / 4 + in_row, &words);
+  for (int word = 0; word < 4; ++word) {
+    const int64_t i = 4 * in_row + word - call.Lead(), at = row * call.size + i;
+    if (i < 0 || i >= call.size) continue;
+    call.out[at] = static_cast<T>(static_cast<float>(call.x[at]) * call.factor.Of(words.word[word][0]));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/model/layers.h"
+#include "worker/model/module.h"
 
 namespace legoai::model {
 namespace {
@@ -57,6 +58,27 @@ TEST_F(WeightGradientsTest, OneQueueAtATime) {
   const DeferWeightGradients later(&queue);
   EXPECT_EQ(DeferWeightGradients::Current(), &queue);
   EXPECT_THROW(DeferWeightGradients again(&queue), c10::Error);
+}
+
+// A gradient that is put off is told of when it is there, not by the backward.
+TEST_F(WeightGradientsTest, AreReadyWhenTheyAreComputed) {
+  Parameter parameter({5, 3}, {});
+  parameter.value = Values({5, 3}, 1).requires_grad_(true);
+  int told = 0;
+  parameter.OnGradientReady([&](Parameter& p) {
+    ++told;
+    EXPECT_TRUE(p.value.grad().defined());
+  });
+  const auto node = NotifyOnAccumulate(&parameter);
+  const Tensor x = Values({4, 3}, 2).requires_grad_(true);
+  WeightGradients queue;
+  {
+    const DeferWeightGradients later(&queue);
+    LinearFunction(x, parameter.value, Tensor()).sum().backward();
+  }
+  EXPECT_EQ(told, 0);
+  queue.Compute();
+  EXPECT_EQ(told, 1);
 }
 
 }  // namespace

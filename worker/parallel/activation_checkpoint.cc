@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
@@ -13,7 +14,6 @@
 
 #include "core/recipe/recipe.h"
 #include "core/trace/annotation.h"
-#include "worker/parallel/saved_tensor_hooks.h"
 
 namespace legoai::parallel {
 namespace {
@@ -21,6 +21,21 @@ namespace {
 using at::Tensor;
 using model::StepContext;
 using torch::autograd::SavedVariableHooks;
+
+thread_local const SavedTensorHookFactory* t_factory = nullptr;
+
+// SavedVariable asks the engine for default hooks; torch's own Python binding derives from Engine for the same reason.
+class HookEngine : public torch::autograd::Engine {
+ public:
+  // Never destroyed: its threads may outlive static destruction.
+  static torch::autograd::Engine& Get() {
+    static auto* engine = new HookEngine;
+    return *engine;
+  }
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return t_factory ? (*t_factory)() : nullptr;
+  }
+};
 
 // Thrown through the block's forward when all that its backward needs is there.
 struct RecomputedEnough {};
@@ -130,6 +145,16 @@ class Keeper : public SavedVariableHooks {
 };
 
 }  // namespace
+
+SavedTensorHookScope::SavedTensorHookScope(const SavedTensorHookFactory* factory) {
+  static const bool installed = [] {
+    torch::autograd::set_default_engine_stub(&HookEngine::Get);
+    return true;
+  }();
+  (void)installed;
+  previous_ = std::exchange(t_factory, factory);
+}
+SavedTensorHookScope::~SavedTensorHookScope() { t_factory = previous_; }
 
 void Checkpoint(model::Module& module, StepContext& context) {
   module.Intercept([&module, &context](const Tensor& input, const model::ForwardFunction& next) {

@@ -11,7 +11,7 @@
 #include "core/trace/annotation.h"
 #include "worker/comm/ops.h"
 #include "worker/graph/recorder.h"
-#include "worker/parallel/gradient_ready.h"
+#include "worker/model/module.h"
 
 namespace legoai::parallel {
 namespace {
@@ -82,7 +82,7 @@ void FsdpUnit::Allocate(c10::Device device) {
       p.value = p.master.variable_data();
     }
     p.value.set_requires_grad(true);
-    nodes_.push_back(NotifyOnAccumulate(&p));
+    nodes_.push_back(model::NotifyOnAccumulate(&p));
   }
 }
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/model/parameter.h"
+#include "worker/model/module.h"
 #include "worker/parallel/mixed_precision.h"
 
 namespace torch::autograd {

@@ -13,7 +13,7 @@
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/pipeline/stage_runner.h"
-#include "worker/parallel/testing/tiny_llama.h"
+#include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
 
 namespace legoai::parallel {

@@ -9,7 +9,7 @@
 #include "core/data/tokenizer.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "worker/parallel/loss_function.h"
+#include "worker/parallel/loss_parallel.h"
 
 namespace legoai::train {
 

@@ -1,7 +1,7 @@
-// The loss function of language models: cross entropy in fp32, summed over tokens and scaled (worker/parallel/loss_function.h).
+// The loss function of language models: cross entropy in fp32, summed over tokens and scaled (worker/parallel/loss_parallel.h).
 #pragma once
 
-#include "worker/parallel/loss_function.h"
+#include "worker/parallel/loss_parallel.h"
 
 namespace legoai::train {
 

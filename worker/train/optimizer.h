@@ -11,7 +11,7 @@
 
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/comm/runtime.h"
-#include "worker/model/parameter.h"
+#include "worker/model/module.h"
 
 namespace legoai::train {
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/crc32c.h"
+#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/files.h"
 #include "proto/status.h"
 

@@ -17,9 +17,9 @@
 #include "worker/train/batch_source.h"
 #include "worker/train/machine.h"
 #include "worker/train/meter.h"
-#include "worker/train/pending_saves.h"
 #include "worker/train/tensorboard.h"
 #include "worker/train/train_step.h"
+#include "worker/train/trainer_state.h"
 
 namespace legoai::train {
 

@@ -1,10 +1,10 @@
-// Dropout on the GPU; what a thread computes is in worker/model/dropout_draw.h.
+// Dropout on the GPU; what a thread computes is in worker/model/philox.h.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "worker/model/dropout_draw.h"
+#include "worker/model/philox.h"
 
 namespace legoai::model {
 

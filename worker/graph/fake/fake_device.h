@@ -2,7 +2,7 @@
 // operator.
 //
 // ATen and autograd branch on device and dispatch keys, so these stay the real ones; only below them, where the recorder hands
-// over a leaf operator, are arguments replaced by twins on the meta device. The Meta kernel (or a rule of shape_rules/) gives
+// over a leaf operator, are arguments replaced by twins on the meta device. The Meta kernel (or a rule of shape_rules.cc) gives
 // the results' shapes, and results become memoryless tensors of the CPU. Operators of the library `lego` without a Meta kernel
 // run their own kernel: on a fake comm::Runtime they touch no memory (comm/ops.h).
 //

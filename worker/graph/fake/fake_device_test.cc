@@ -13,7 +13,7 @@
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "worker/graph/executor.h"
-#include "worker/graph/fake/testing/same_bits.h"
+#include "worker/graph/fake/testing/capture_recorder.h"
 #include "worker/graph/recorder.h"
 
 namespace legoai::sim {

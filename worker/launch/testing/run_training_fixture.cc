@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/checkpoint/chunk_writer.h"
+#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"

@@ -21,7 +21,7 @@
 #include "core/schedule/lowering.h"
 #include "worker/model/language_model.h"
 #include "worker/model/weight_gradients.h"
-#include "worker/parallel/loss_function.h"
+#include "worker/parallel/loss_parallel.h"
 
 namespace legoai::parallel {
 

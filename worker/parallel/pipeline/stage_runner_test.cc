@@ -16,7 +16,7 @@
 
 #include "core/trace/annotation.h"
 #include "worker/comm/testing/process_group_test_util.h"
-#include "worker/parallel/testing/tiny_llama.h"
+#include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
 
 namespace legoai::parallel {

@@ -1,6 +1,75 @@
 #include "worker/parallel/testing/tiny_job.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <functional>
+
 namespace legoai::parallel::testing {
+
+using at::Tensor;
+
+v1::Model TinyLlama() {
+  v1::Model config;
+  config.set_architecture(v1::LLAMA);
+  config.set_vocab_size(12);
+  config.set_hidden_size(16);
+  config.set_intermediate_size(20);
+  config.set_num_hidden_layers(4);
+  config.set_num_attention_heads(4);
+  config.set_num_key_value_heads(2);
+  config.set_head_dim(4);
+  config.set_max_position_embeddings(64);
+  config.set_norm_eps(1e-5);
+  config.set_rope_theta(10000);
+  config.set_initializer_range(0.02);
+  return config;
+}
+
+std::unique_ptr<model::LanguageModel> Build(const v1::Model& config, at::ScalarType dtype) {
+  auto model = model::BuildModel(config);
+  TORCH_CHECK(model.ok(), std::string(model.status().message()));
+  (*model)->CreateBuffers(c10::kCPU, dtype, kSequence);
+  return *std::move(model);
+}
+
+Tensor PartOf(const Tensor& whole, const ShardSpec& spec) {
+  Tensor part = whole;
+  for (size_t dim = 0; dim < spec.sizes.size(); ++dim) part = part.narrow(dim, spec.offsets[dim], spec.sizes[dim]);
+  return part;
+}
+
+void Fill(model::LanguageModel* model, at::ScalarType dtype) {
+  for (model::Parameter* parameter : model->Parameters()) {
+    const uint64_t seed = std::hash<std::string>()(parameter->name());
+    const Tensor noise =
+        at::randn(parameter->spec.global_shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kFloat));
+    const double mean = parameter->init.kind == model::InitRule::Kind::kOnes ? 1 : 0;
+    parameter->value = PartOf(noise * 0.3 + mean, parameter->spec).to(dtype).contiguous().clone().set_requires_grad(true);
+  }
+}
+
+Tensor Tokens(int64_t rows, int64_t limit, uint64_t seed) {
+  return at::randint(limit, {rows, kSequence}, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kLong));
+}
+
+Reference RunReference(const v1::Model& config, at::ScalarType dtype, const LossFunction& loss, const Tensor& tokens,
+                       const Tensor& targets, int64_t microbatches) {
+  auto model = Build(config, dtype);
+  Fill(model.get(), dtype);
+  Reference reference{at::zeros({}, at::TensorOptions(at::kFloat)), {}};
+  const int64_t rows = tokens.size(0) / microbatches;
+  for (int64_t m = 0; m < microbatches; ++m) {
+    const Tensor part = loss((*model)(tokens.narrow(0, m * rows, rows)), targets.narrow(0, m * rows, rows));
+    part.backward();
+    reference.loss.add_(part.detach());
+  }
+  for (model::Parameter* parameter : model->Parameters()) reference.gradients[parameter->name()] = parameter->value.grad();
+  return reference;
+}
 
 v1::Model TinyGpt2() {
   v1::Model config = TinyLlama();

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/checkpoint/checkpoint_reader.h"
-#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/chunks.h"
+#include "core/checkpoint/tensor_layout.h"
 #include "core/process/build_version.h"
 #include "core/process/run_directory.h"
 #include "worker/launch/run_training.h"

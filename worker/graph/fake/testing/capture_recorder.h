@@ -1,9 +1,10 @@
-// For tests: records the same code on the fake device or on real tensors, and keeps copies of what the real run read and gave.
-// Not thread-safe.
+// For tests: records the same code on the fake device or on real tensors, keeps copies of what the real run read and gave, and
+// compares tensors bit by bit. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -12,6 +13,13 @@
 #include "worker/graph/recorder.h"
 
 namespace legoai::sim::testing {
+
+// Whether both, on the CPU, have the same sizes, dtype and bits: NaN equals itself, and 0 is not -0. Strides do not matter.
+inline bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && x.dtype() == y.dtype() &&
+         (x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
+}
 
 struct Capture {
   graph::Trace trace;

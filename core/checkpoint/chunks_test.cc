@@ -1,4 +1,4 @@
-#include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/chunks.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <numeric>
 #include <random>
 
-#include "core/checkpoint/chunk_writer.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "proto/errors.h"

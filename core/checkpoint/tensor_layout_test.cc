@@ -1,4 +1,4 @@
-#include "core/checkpoint/rectangle.h"
+#include "core/checkpoint/tensor_layout.h"
 
 #include <gtest/gtest.h>
 

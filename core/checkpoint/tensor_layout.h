@@ -1,5 +1,6 @@
-// Hyper-rectangles of row-major tensors: what a rank holds of a global tensor, and the copying between two such parts
-// (resharding). A scalar has no dimensions and one element. Thread-safety: pure functions.
+// How a tensor lies in files: its element type, and hyper-rectangles of row-major tensors, which say what a rank holds of a
+// global tensor, with the copying between two such parts (resharding). A scalar has no dimensions and one element. Thread-safety:
+// pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/legoai/v1/dtype.pb.h"
 
 namespace legoai::checkpoint {
+
+// Bytes of one element; 0 for DTYPE_UNSPECIFIED.
+int64_t DTypeBytes(v1::DType dtype);
+
+// "F32", "BF16", …; empty for DTYPE_UNSPECIFIED.
+std::string_view SafetensorsName(v1::DType dtype);
+
+// Nothing for a name that LegoAI has no type for ("F8_E4M3").
+std::optional<v1::DType> DTypeFromSafetensorsName(std::string_view name);
 
 // Elements [offsets[d], offsets[d] + sizes[d]) of every dimension d of a global tensor.
 struct Rectangle {
