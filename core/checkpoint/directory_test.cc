@@ -1,7 +1,6 @@
 #include "core/checkpoint/directory.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -159,11 +158,8 @@ TEST_F(DirectoryTest, LimitOnFileSizeLeavesThePreviousCheckpoint) {
 // The same on a file system that is really full.
 TEST_F(DirectoryTest, FullFileSystemLeavesThePreviousCheckpoint) {
   fs::create_directories(root_);
-  const pid_t child = fork();
-  if (child == 0) {
-    const absl::Status mounted = MountSmallFileSystem(root_, 640 << 10);
-    EXPECT_TRUE(mounted.ok()) << mounted;
-    if (!mounted.ok()) _exit(1);
+  EXPECT_TRUE(PassesInChild([&] {
+    ASSERT_EQ(MountSmallFileSystem(root_, 640 << 10), absl::OkStatus());
     EXPECT_TRUE(Save(1).ok());  // 256 KiB
     const absl::Status refused = Save(2, int64_t{1} << 30);
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
@@ -177,11 +173,7 @@ TEST_F(DirectoryTest, FullFileSystemLeavesThePreviousCheckpoint) {
     EXPECT_TRUE(AbandonCheckpoint(root_, 2).ok());
     fs::remove(root_ + "/other");
     EXPECT_TRUE(Save(2).ok());
-    _exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  }));
 }
 
 // The file system that does not say whether a step is committed: nothing is removed, and no earlier step passes for the last.

@@ -1,16 +1,20 @@
 #include "core/checkpoint/small_file_system.h"
 
 #include <grp.h>
+#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <string>
 
@@ -91,6 +95,22 @@ absl::Status MountSmallFileSystem(const std::string& path, int64_t bytes) {
   }
   return absl::PermissionDeniedError(
       absl::StrCat("no file system may be mounted here (", std::strerror(errno), "): allow user namespaces, or run as root"));
+}
+
+bool PassesInChild(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+    std::fflush(nullptr);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
 }
 
 absl::Status BecomeNobody(const fs::path& folder) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,6 +31,9 @@ class FileSizeLimit {
 // an administrator or a container forbids it). Call it from a process of one thread, a test's forked child where the rest of the
 // test must not see it. Errors: PermissionDenied with the reason where this machine lets nobody but the administrator mount.
 absl::Status MountSmallFileSystem(const std::string& path, int64_t bytes);
+
+// Runs `body` in a forked child of this test: whether no expectation failed there, nothing was thrown, and it lived to the end.
+bool PassesInChild(const std::function<void()>& body);
 
 // Makes this process the user nobody, without any right of root, who owns `folder` with all that is in it and may read where this
 // process runs: folders above both that are closed to others are open in a mount namespace of this process alone. Only root may

@@ -137,7 +137,6 @@ TEST(CommunicationTest, FakeCaptureEqualsGlooAndExecutes) {
       EXPECT_TRUE(SameBits(*executor->Output("loss"), loss)) << "loss of step " << step;
       EXPECT_TRUE(SameBits(eager.shard, executed.shard)) << "weights after step " << step;
     }
-    return std::string();
   });
 }
 

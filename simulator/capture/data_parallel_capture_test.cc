@@ -149,10 +149,7 @@ void CheckRank(const TinyJob& test, int64_t rank) {
 class DataParallelCaptureTest : public ::testing::TestWithParam<TinyJob> {};
 
 TEST_P(DataParallelCaptureTest, IsTheProgramOfEveryRank) {
-  comm::testing::RunRanks(GetParam().mesh, [](int64_t rank, comm::Runtime&) {
-    CheckRank(GetParam(), rank);
-    return std::string();
-  });
+  comm::testing::RunRanks(GetParam().mesh, [](int64_t rank, comm::Runtime&) { CheckRank(GetParam(), rank); });
 }
 
 std::vector<TinyJob> Cases() {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -262,16 +261,11 @@ TEST_F(FullDisk, AnExportThatDoesNotFitIsMadeWhenThereIsRoom) {
 
 TEST_F(FullDisk, ASaveThatDoesNotFitWaitsForOtherUsersThanRoot) {
   if (geteuid() != 0) return ASaveThatDoesNotFit();  // this is another user already
-  const pid_t child = fork();
-  if (child == 0) {
-    EXPECT_EQ(checkpoint::BecomeNobody(folder_), absl::OkStatus());
+  EXPECT_TRUE(checkpoint::PassesInChild([&] {
+    ASSERT_EQ(checkpoint::BecomeNobody(folder_), absl::OkStatus());
     EXPECT_NE(geteuid(), 0u);
-    if (!HasFailure()) ASaveThatDoesNotFit();
-    _exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    ASaveThatDoesNotFit();
+  }));
 }
 
 }  // namespace

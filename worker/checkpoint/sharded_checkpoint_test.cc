@@ -108,9 +108,7 @@ TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
   for (const Mesh& saver : meshes) {
     ++step;
     RunRanks(saver, [&](int64_t rank, Runtime& runtime) {
-      comm::RuntimeScope scope(&runtime);
       EXPECT_EQ(Save(root, step, Parts(runtime, true), runtime), absl::OkStatus());
-      return "";
     });
     ASSERT_TRUE(IsCommitted(root, step).value());
   }
@@ -126,7 +124,6 @@ TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
           EXPECT_TRUE(at::equal(loaded[i].tensor, expected[i].tensor)) << loaded[i].name << " of step " << saved;
         }
       }
-      return "";
     });
   }
 }
@@ -135,13 +132,11 @@ TEST(ShardedCheckpoint, EveryLayoutLoadsWhatEveryOtherSaved) {
 TEST(ShardedCheckpoint, CountsOnceItIsCommitted) {
   const std::string root = FreshRoot();
   RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     for (const int64_t step : {3, 4}) {
       const auto digest = SaveSharded(root, Facts(step), Parts(runtime, true), runtime, {});
       EXPECT_TRUE(digest.ok()) << digest.status();
       EXPECT_EQ(digest.value_or("").size(), rank == 0 ? 64u : 0u);
     }
-    return "";
   });
   EXPECT_TRUE(ListCheckpoints(root)->empty());
   EXPECT_TRUE(IsPrepared(root, 3) && IsPrepared(root, 4));
@@ -149,11 +144,9 @@ TEST(ShardedCheckpoint, CountsOnceItIsCommitted) {
   EXPECT_FALSE(IsPrepared(root, 4));
   EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(4));
   RunRanks({}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     auto reader = CheckpointReader::Open(root, 4, "test");
     EXPECT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ(LoadSharded(*reader, Parts(runtime, false)), absl::OkStatus());
-    return "";
   });
 }
 
@@ -162,13 +155,11 @@ TEST(ShardedCheckpoint, CountsOnceItIsCommitted) {
 TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {
   const std::string root = FreshRoot();
   RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     EXPECT_EQ(Save(root, 1, Parts(runtime, true), runtime), absl::OkStatus());
     std::vector<ShardedTensor> parts = Parts(runtime, true);
     if (rank == 1) parts.front().tensor = parts.front().tensor.to(at::kShort);
     const absl::Status status = Save(root, 2, parts, runtime);
     EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kUnimplemented : absl::StatusCode::kAborted) << status;
-    return "";
   });
   EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(1));
   EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
@@ -179,7 +170,6 @@ TEST(ShardedCheckpoint, AFailureOfOneRankReachesAll) {
 TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
   const std::string root = FreshRoot();
   RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     EXPECT_EQ(Save(root, 1, Parts(runtime, true), runtime), absl::OkStatus());
     std::optional<FileSizeLimit> limit;
     if (rank == 1) limit.emplace(100);
@@ -190,7 +180,6 @@ TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
     auto reader = CheckpointReader::Open(root, 1, "test");
     EXPECT_EQ(LoadSharded(*reader, loaded), absl::OkStatus());
     for (size_t i = 0; i < loaded.size(); ++i) EXPECT_TRUE(at::equal(loaded[i].tensor, expected[i].tensor)) << loaded[i].name;
-    return "";
   });
   EXPECT_THAT(*ListCheckpoints(root), ::testing::ElementsAre(1));
   EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
@@ -200,7 +189,6 @@ TEST(ShardedCheckpoint, AFullDiskLeavesThePreviousCheckpoint) {
 TEST(ShardedCheckpoint, AllRanksHearThatTheDiskIsFull) {
   const std::string root = FreshRoot();
   RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     SaveCallbacks callbacks;
     callbacks.meet = [&] {
       std::error_code there;
@@ -209,7 +197,6 @@ TEST(ShardedCheckpoint, AllRanksHearThatTheDiskIsFull) {
     };
     const absl::Status status = SaveSharded(root, Facts(2), Parts(runtime, true), runtime, callbacks).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << rank << ": " << status;
-    return "";
   });
   EXPECT_FALSE(std::filesystem::exists(StepDirectory(root, 2)));
 }
@@ -228,7 +215,6 @@ TEST(ShardedCheckpoint, NoCollectiveWaitsForASlowWriter) {
   };
   const std::string root = FreshRoot();
   RunRanks({.dp_shard = 2}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     SaveCallbacks callbacks;
     int64_t mine = 0;
     callbacks.meet = [&] {
@@ -240,7 +226,6 @@ TEST(ShardedCheckpoint, NoCollectiveWaitsForASlowWriter) {
       if (rank == 1 && within_a_minute([&] { return shared.calls[0] > mine; })) shared.saw_waiting = 1;
     };
     EXPECT_EQ(Save(root, 1, Parts(runtime, true), runtime, callbacks), absl::OkStatus());
-    return "";
   });
   EXPECT_EQ(shared.saw_waiting, 1);
   munmap(memory, sizeof(Shared));
@@ -249,7 +234,6 @@ TEST(ShardedCheckpoint, NoCollectiveWaitsForASlowWriter) {
 TEST(ShardedCheckpoint, AnotherModelIsRefusedByName) {
   const std::string root = FreshRoot();
   RunRanks({}, [&](int64_t rank, Runtime& runtime) {
-    comm::RuntimeScope scope(&runtime);
     EXPECT_EQ(Save(root, 1, Parts(runtime, true), runtime), absl::OkStatus());
     auto reader = CheckpointReader::Open(root, 1, "test");
     std::vector<ShardedTensor> parts = Parts(runtime, false);
@@ -258,7 +242,6 @@ TEST(ShardedCheckpoint, AnotherModelIsRefusedByName) {
     parts = Parts(runtime, false);
     parts[0].spec = parallel::Unsharded("a.weight", {7, 7});
     EXPECT_THAT(LoadSharded(*reader, parts).message(), ::testing::HasSubstr("a.weight"));
-    return "";
   });
 }
 

@@ -299,7 +299,6 @@ TEST(DataParallel, ValuesGoWhenThePolicySays) {
       c10::AutoGradMode off(false);
       trainer.Forward(1, 0);
       EXPECT_EQ(GatheredBytes(dp), 0) << "after an evaluation";
-      return std::string();
     });
   }
 }
@@ -323,7 +322,6 @@ TEST(DataParallel, NothingIsLeftBehindByAStep) {
       EXPECT_EQ(live[1], live[3]);
       EXPECT_EQ(peak[1], peak[2]);
       EXPECT_EQ(peak[1], peak[3]) << "memory is released by waits, so each step's peak is the same";
-      return std::string();
     });
   }
 }
@@ -334,13 +332,11 @@ TEST(DataParallel, StateHasMastersAndValuesOfTheirOwn) {
   RunRanks(sharded, [&](int64_t rank, comm::Runtime&) {
     Trainer trainer(test, sharded, rank);
     EXPECT_EQ(trainer.data_parallel().State().size(), 2 * trainer.model().Parameters().size());
-    return std::string();
   });
   RunRanks(alone, [&](int64_t rank, comm::Runtime&) {
     Trainer trainer(test, alone, rank);
     EXPECT_EQ(trainer.data_parallel().State().size(), trainer.model().Parameters().size());
     for (model::Parameter* p : trainer.model().Parameters()) EXPECT_TRUE(p->value.is_alias_of(p->master));
-    return std::string();
   });
 }
 
@@ -360,7 +356,6 @@ TEST(DataParallel, AParameterWithoutGradientIsNamed) {
       EXPECT_NE(std::string(error.what()).find("blocks.0.up"), std::string::npos) << error.what();
     }
     trainer.data_parallel().ReleaseGradients();
-    return std::string();
   });
 }
 

@@ -94,10 +94,7 @@ void ExpectGradients(const TinyJob& test, double tolerance) {
                                     << test.mesh.dp_replicate << " shard " << test.mesh.dp_shard << " tp " << test.mesh.tp
                                     << " checkpoint " << test.checkpoint << " accumulation " << test.accumulation << " "
                                     << v1::DType_Name(test.param));
-  RunRanks(test.mesh, [&](int64_t rank, comm::Runtime&) {
-    ExpectGradients(test, rank, tolerance);
-    return std::string();
-  });
+  RunRanks(test.mesh, [&](int64_t rank, comm::Runtime&) { ExpectGradients(test, rank, tolerance); });
 }
 
 TEST(Parallelize, LlamaHasTheGradientsOfOneProcess) {
@@ -139,7 +136,6 @@ TEST(Parallelize, WeightsOfAnotherDeviceAreInitializedInHostMemory) {
     EXPECT_TRUE(parallelized.ok()) << parallelized.status();
     Materialize(*parallelized, at::kMeta, kSeed, /*initialize=*/true);
     for (const model::Parameter* p : parallelized->model->Parameters()) EXPECT_TRUE(p->master.is_meta()) << p->name();
-    return std::string();
   });
 }
 

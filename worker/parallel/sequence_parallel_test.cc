@@ -49,7 +49,6 @@ TEST_P(SequenceParallel, GatherAndItsGradient) {
     for (int64_t r = 0; r < c.tp; ++r) sum = sum + Whole(whole.sizes(), 100 + r, c.dtype);
     gathered.backward(Whole(whole.sizes(), 100 + rank, c.dtype));
     EXPECT_TRUE(at::equal(local.grad(), Shard(sum, c.tp, rank)));
-    return std::string();
   });
 }
 
@@ -66,7 +65,6 @@ TEST_P(SequenceParallel, ReduceScatterAndItsGradient) {
     const Tensor gradient = Whole(sizes, 7, c.dtype);
     local.backward(Shard(gradient, c.tp, rank));
     EXPECT_TRUE(at::equal(partial.grad(), gradient));
-    return std::string();
   });
 }
 
@@ -80,7 +78,6 @@ TEST_P(SequenceParallel, ColumnsAndTheirGradient) {
     const Tensor gradient = Whole(whole.sizes(), 4, c.dtype);
     gathered.backward(gradient);
     EXPECT_TRUE(at::equal(local.grad(), gradient.narrow(2, 3 * rank, 3)));
-    return std::string();
   });
 }
 
@@ -95,7 +92,6 @@ INSTANTIATE_TEST_SUITE_P(Cases, SequenceParallel,
 TEST(SequenceParallelErrors, SequencesThatDoNotDivide) {
   RunRanks({.tp = 2}, [](int64_t rank, comm::Runtime& runtime) {
     EXPECT_THROW(ReduceScatterSequence(Drawn({1, 3, 2}, 1), runtime.GroupId(mesh::Dim::kTp)), c10::Error);
-    return std::string();
   });
 }
 

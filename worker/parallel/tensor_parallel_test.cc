@@ -95,7 +95,6 @@ TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
       };
       ExpectClose(gradient, part(same_type), part(truth), parameter->name());
     }
-    return std::string();
   });
 }
 
@@ -143,7 +142,6 @@ TEST(TensorParallelErrors, AnArchitectureWithoutAPlanIsRefusedByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(GetFieldViolation(status)->field(), "parallelism.tensor_parallel_degree");
     EXPECT_NE(status.message().find("ARCHITECTURE_UNSPECIFIED"), std::string::npos);
-    return std::string();
   });
 }
 

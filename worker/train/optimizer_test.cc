@@ -77,7 +77,6 @@ TEST(AdamW, IsTheFormulaWithClippingByTheGlobalNorm) {
       }
     }
     EXPECT_EQ(*optimizer.step().const_data_ptr<float>(), kSteps);
-    return std::string();
   });
 }
 

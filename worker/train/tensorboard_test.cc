@@ -1,8 +1,6 @@
 #include "worker/train/tensorboard.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -83,29 +81,21 @@ TEST(Tensorboard, IsTheFileThatTensorboardHasRead) {
 TEST(Tensorboard, AFullDiskLeavesWholeRecords) {
   const std::string folder = ::testing::TempDir() + "/full";
   std::filesystem::create_directories(folder);
-  const pid_t child = fork();
-  if (child == 0) {
-    const absl::Status mounted = checkpoint::MountSmallFileSystem(folder, 8 << 10);
-    EXPECT_TRUE(mounted.ok()) << mounted;
-    if (!mounted.ok()) _exit(1);
-    auto writer = TensorboardWriter::Create(folder, "first", absl::FromUnixSeconds(1));
-    EXPECT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE(checkpoint::PassesInChild([&] {
+    ASSERT_EQ(checkpoint::MountSmallFileSystem(folder, 8 << 10), absl::OkStatus());
+    const auto writer = TensorboardWriter::Create(folder, "first", absl::FromUnixSeconds(1)).value();
     size_t written = 0;
     absl::Status status;
-    while (written < 10'000 && (status = (*writer)->Write(7, absl::UnixEpoch(), {{"loss", 1.5}, {"rate", 2}})).ok()) ++written;
+    while (written < 10'000 && (status = writer->Write(7, absl::UnixEpoch(), {{"loss", 1.5}, {"rate", 2}})).ok()) ++written;
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-    EXPECT_NE(status.message().find((*writer)->path()), std::string::npos) << status;
-    EXPECT_EQ(Events((*writer)->path()).size(), 1 + written);
+    EXPECT_NE(status.message().find(writer->path()), std::string::npos) << status;
+    EXPECT_EQ(Events(writer->path()).size(), 1 + written);
     EXPECT_GT(written, 50u);
 
     const auto second = TensorboardWriter::Create(folder, "second", absl::FromUnixSeconds(1));
     EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted) << second.status();
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "of the second nothing is there";
-    _exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  }));
 }
 
 TEST(Tensorboard, AFolderThatCannotBeMadeIsNamed) {

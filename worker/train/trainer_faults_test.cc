@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -206,9 +204,8 @@ TEST_F(TrainerFaultsTest, ASaveThatDoesNotFitWaitsForRoom) {
   recipe().mutable_checkpoint()->set_interval(3);
   ASSERT_TRUE(Train("whole", 2).ok());
   std::filesystem::create_directories(folder() + "/run");
-  const pid_t child = fork();
-  if (child == 0) {
-    EXPECT_EQ(checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20), absl::OkStatus());
+  EXPECT_TRUE(checkpoint::PassesInChild([&] {
+    ASSERT_EQ(checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20), absl::OkStatus());
     const std::string filler = folder() + "/run/filler";
     bool filled = false;
     std::vector<std::string> waits;
@@ -223,20 +220,13 @@ TEST_F(TrainerFaultsTest, ASaveThatDoesNotFitWaitsForRoom) {
       EXPECT_FALSE(std::filesystem::exists(checkpoint::StepDirectory(Checkpoints("run"), 3)));
       std::filesystem::remove(filler);
     };
-    const auto outcome = Train("run", 2);
-    EXPECT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_FALSE(waits.empty());
-    if (!waits.empty()) {
-      EXPECT_THAT(waits[0], HasSubstr(" that a checkpoint takes"));
-    }
+    ASSERT_EQ(Train("run", 2).status(), absl::OkStatus());
+    ASSERT_FALSE(waits.empty());
+    EXPECT_THAT(waits[0], HasSubstr(" that a checkpoint takes"));
     // Metrics of the steps before could not be kept.
     for (const int64_t step : {5, 6}) EXPECT_EQ(Losses("run").at(step), Losses("whole").at(step)) << step;
     EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(3, 6));
-    _exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  }));
 }
 
 // The disk is full of checkpoints that wait for the server's word: once it has come, older ones make room, and all goes on.
@@ -248,23 +238,17 @@ TEST_F(TrainerFaultsTest, VerdictsThatComeWhileASaveWaitsForRoomMakeIt) {
   recipe().mutable_checkpoint()->set_max_pending_commits(100);
   request_.lease = launch::LeasedAttempt{.attempt = 1, .epoch = 5};
   std::filesystem::create_directories(folder() + "/run");
-  const pid_t child = fork();
-  if (child == 0) {
-    EXPECT_EQ(checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20), absl::OkStatus());
+  EXPECT_TRUE(checkpoint::PassesInChild([&] {
+    ASSERT_EQ(checkpoint::MountSmallFileSystem(folder() + "/run", 2 << 20), absl::OkStatus());
     bool full = false;
     callbacks_.progress = [&](const v1::Progress& progress) { full = full || !progress.waits().empty(); };
     callbacks_.commit = [&](int64_t, const std::vector<std::string>&) -> std::optional<absl::Status> {
       return full ? std::optional(absl::OkStatus()) : std::nullopt;
     };
-    const auto outcome = Train("run", 2);
-    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    ASSERT_EQ(Train("run", 2).status(), absl::OkStatus());
     EXPECT_TRUE(full);
     EXPECT_THAT(*checkpoint::ListCheckpoints(Checkpoints("run")), ElementsAre(30));
-    _exit(HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  }));
 }
 
 TEST_F(TrainerFaultsTest, ARankThatIsKilledEndsAllAndIsNamed) {
