@@ -66,10 +66,9 @@ absl::Status CollectChunks(const std::string& directory, int64_t world_size, v1:
 }
 
 absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& root, int64_t step, std::string_view build_version) {
-  ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(root, step, build_version));
   CheckpointReader reader;
+  ASSIGN_OR_RETURN(reader.manifest_, ReadManifest(root, step, build_version));
   reader.directory_ = StepDirectory(root, step);
-  reader.manifest_ = std::move(manifest);
   for (int i = 0; i < reader.manifest_.chunks_size(); ++i) {
     const v1::CheckpointChunk& chunk = reader.manifest_.chunks(i);
     Rectangle part{{chunk.offsets().begin(), chunk.offsets().end()}, {chunk.sizes().begin(), chunk.sizes().end()}};

@@ -164,14 +164,13 @@ class RankTokenizer : public Tokenizer {
   absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const override {
     std::vector<int32_t> ids;
     size_t until_asked = 0;  // bytes
-    const absl::Status status = splitter_.ForEachPiece(text, [&](std::string_view piece) {
+    RETURN_IF_ERROR(splitter_.ForEachPiece(text, [&](std::string_view piece) {
       encoding_.Encode(piece, ids);
       until_asked -= std::min(until_asked, piece.size());
       if (until_asked > 0) return absl::OkStatus();
       until_asked = kAskEvery;
       return checkpoint::CheckNotCancelled(cancel);
-    });
-    if (!status.ok()) return status;
+    }));
     return ids;
   }
 

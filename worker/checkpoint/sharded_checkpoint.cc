@@ -43,13 +43,12 @@ bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
 // Sum over all ranks.
 absl::StatusOr<int64_t> Sum(int64_t value, const comm::Runtime& runtime, c10::Device device) {
   int64_t sum = 0;
-  const absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     at::Tensor total = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device));
     comm::AllReduce(total, runtime.GroupId(mesh::Dim::kWorld));
     sum = total.item<int64_t>();
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return sum;
 }
 

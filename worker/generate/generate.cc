@@ -55,19 +55,18 @@ absl::StatusOr<std::unique_ptr<CachedModel>> LoadModel(const v1::Model& config, 
   RETURN_IF_ERROR(CheckMemory(config, dtype, positions));
   ASSIGN_OR_RETURN(auto built, model::BuildModel(config));
   std::unique_ptr<CachedModel> model;
-  const absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     absl::Status loaded = LoadWeights(weights, dtype, built.get());
     if (loaded.ok()) model = std::make_unique<CachedModel>(std::move(built), dtype, positions);
     return loaded;
-  });
-  if (!status.ok()) return status;
+  }));
   return model;
 }
 
 absl::StatusOr<Finish> Generate(CachedModel& model, std::span<const int32_t> prompt, const Limits& limits, Sampler& sampler,
                                 const std::function<bool(int32_t token)>& on_token) {
   Finish finish = Finish::kTokens;
-  const absl::Status status = comm::CatchStatus([&]() -> absl::Status {
+  RETURN_IF_ERROR(comm::CatchStatus([&]() -> absl::Status {
     std::vector<int64_t> next(prompt.begin(), prompt.end());
     for (int64_t made = 0; made < limits.max_new_tokens; ++made) {
       if (model.length() + static_cast<int64_t>(next.size()) > model.capacity()) {
@@ -85,8 +84,7 @@ absl::StatusOr<Finish> Generate(CachedModel& model, std::span<const int32_t> pro
       next = {token};
     }
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return finish;
 }
 

@@ -145,8 +145,7 @@ Tree TreeOf(const Source& source, const std::string& prompt, const Sampling& sam
 template <class Show>
 absl::StatusOr<Text> Run(const Source& source, const std::string& prompt, const Sampling& sampling, const Show& show) {
   Text result;
-  ASSIGN_OR_RETURN(auto ids, PromptIds(*source.tokenizer, prompt));
-  result.prompt_ids = std::move(ids);
+  ASSIGN_OR_RETURN(result.prompt_ids, PromptIds(*source.tokenizer, prompt));
   const Limits limits = {absl::GetFlag(FLAGS_max_new_tokens), source.end_ids};
   ASSIGN_OR_RETURN(const auto positions,
                    PositionsFor(source.model, static_cast<int64_t>(result.prompt_ids.size()), limits.max_new_tokens));

@@ -98,16 +98,14 @@ absl::Status AddEndIds(const std::string& folder, std::vector<int32_t>* ids) {
 }
 
 absl::Status LoadTokenizer(const std::string& path, Source* source) {
-  ASSIGN_OR_RETURN(auto tokenizer, data::LoadTokenizer(path));
-  source->tokenizer = std::move(tokenizer);
+  ASSIGN_OR_RETURN(source->tokenizer, data::LoadTokenizer(path));
   if (const auto end = source->tokenizer->EndOfText()) source->end_ids.push_back(*end);
   return data::CheckFits(*source->tokenizer, source->model.vocab_size());
 }
 
 absl::Status OpenWeights(const std::string& folder, Source* source) {
-  auto weights = model::HfWeights::Open(folder, source->model);
-  if (!weights.ok()) return weights.status();
-  source->weights = [weights = std::make_shared<model::HfWeights>(*std::move(weights))](
+  ASSIGN_OR_RETURN(auto opened, model::HfWeights::Open(folder, source->model));
+  source->weights = [weights = std::make_shared<model::HfWeights>(std::move(opened))](
                         const std::string& name, const std::vector<int64_t>& shape, float* out) {
     return weights->Load(parallel::Unsharded(name, shape), out);
   };
@@ -115,18 +113,16 @@ absl::Status OpenWeights(const std::string& folder, Source* source) {
 }
 
 absl::StatusOr<Source> OpenFolder(const Wanted& wanted, const std::string& folder) {
-  ASSIGN_OR_RETURN(auto model, model::ReadHfConfig(folder));
   Source source;
   source.what = folder;
-  source.model = std::move(model);
+  ASSIGN_OR_RETURN(source.model, model::ReadHfConfig(folder));
   const std::string tokenizer = wanted.tokenizer.empty() ? TokenizerIn(folder) : wanted.tokenizer;
   if (tokenizer.empty())
     return FieldError("--tokenizer", "",
                       absl::StrCat("is needed, for ", folder, " holds none: give 'byte', a tiktoken file or a tokenizer.json"));
-  absl::Status status = LoadTokenizer(tokenizer, &source);
-  if (status.ok()) status = AddEndIds(folder, &source.end_ids);
-  if (status.ok()) status = OpenWeights(folder, &source);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(LoadTokenizer(tokenizer, &source));
+  RETURN_IF_ERROR(AddEndIds(folder, &source.end_ids));
+  RETURN_IF_ERROR(OpenWeights(folder, &source));
   return source;
 }
 
@@ -169,9 +165,8 @@ absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
   source.what = absl::StrCat(run, " at step ", step, is_exported ? ", from its Hugging Face folder" : "");
   source.model = reader->manifest().model();
   const std::string beside = is_exported && wanted.tokenizer.empty() ? TokenizerIn(exported) : "";
-  absl::Status status =
-      beside.empty() ? LoadTrainedTokenizer(reader->manifest(), wanted.tokenizer, &source) : LoadTokenizer(beside, &source);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(beside.empty() ? LoadTrainedTokenizer(reader->manifest(), wanted.tokenizer, &source)
+                                 : LoadTokenizer(beside, &source));
   if (is_exported) {
     RETURN_IF_ERROR(OpenWeights(exported, &source));
     return source;

@@ -38,10 +38,9 @@ void Initialize(model::Parameter& p, uint64_t seed) {
 
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved) {
   const v1::Recipe& recipe = resolved.recipe();
-  ASSIGN_OR_RETURN(auto precision, PrecisionOf(recipe.training()));
   ParallelizedModel result;
+  ASSIGN_OR_RETURN(result.precision, PrecisionOf(recipe.training()));
   result.model = std::move(model);
-  result.precision = precision;
   result.seq_len = resolved.seq_len();
 
   // 1. Pipeline: only this rank's chunks of layers remain.
@@ -52,7 +51,7 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint());
   // 4. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
   DataParallelOptions options;
-  options.precision = precision;
+  options.precision = result.precision;
   options.reshard_after_forward = resolved.reshard_after_forward();
   options.reduce_each_microbatch = resolved.mesh().pp == 1;
   result.data_parallel = std::make_unique<DataParallel>(*result.model, options);

@@ -89,8 +89,7 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Open(const v1::Start& start) {
 Machine::~Machine() = default;
 
 absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::ResolvedRecipe& resolved) {
-  ASSIGN_OR_RETURN(auto recorder, RecorderOf(start, resolved.mesh().Groups(start.rank()), plugin_ != nullptr));
-  recorder_ = std::move(recorder);
+  ASSIGN_OR_RETURN(recorder_, RecorderOf(start, resolved.mesh().Groups(start.rank()), plugin_ != nullptr));
   return absl::OkStatus();
 }
 
@@ -103,9 +102,8 @@ absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRe
     factory = *std::move(made);
   }
   auto streams = plugin_ != nullptr ? plugin_->make_streams() : comm::MakeThreadStreams();
-  ASSIGN_OR_RETURN(auto runtime,
+  ASSIGN_OR_RETURN(runtime_,
                    comm::Runtime::Create(start.rank(), groups, std::move(streams), std::move(factory), recorder_.get()));
-  runtime_ = std::move(runtime);
   scope_ = std::make_unique<comm::RuntimeScope>(runtime_.get());
   return absl::OkStatus();
 }
@@ -116,15 +114,14 @@ int64_t Machine::PeakMemoryBytes() const {
 
 absl::StatusOr<int64_t> Machine::Max(int64_t value) {
   int64_t result = 0;
-  const absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(at::kLong).device(device_));
     comm::AllReduce(tensor, runtime_->GroupId(mesh::Dim::kWorld), comm::ReduceOp::kMax);
     // item() alone would wait for a lost peer for ever.
     RETURN_IF_ERROR(runtime_->Drain());
     result = tensor.item<int64_t>();
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return result;
 }
 

@@ -102,8 +102,7 @@ struct TrainStep::Impl {
   absl::Status Build(const parallel::ResolvedRecipe& resolved, c10::Device device, bool materialize) {
     recipe = resolved.recipe();
     ASSIGN_OR_RETURN(auto model, model::BuildModel(resolved.model()));
-    ASSIGN_OR_RETURN(auto applied, parallel::Parallelize(std::move(model), resolved));
-    parallelized = std::move(applied);
+    ASSIGN_OR_RETURN(parallelized, parallel::Parallelize(std::move(model), resolved));
     parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
     c10::NoGradGuard no_grad;
     optimizer = std::make_unique<AdamW>(parallelized.model->Parameters(), recipe.optimizer());
@@ -139,11 +138,10 @@ TrainStep::~TrainStep() = default;
 absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const parallel::ResolvedRecipe& resolved, c10::Device device,
                                                             bool materialize) {
   std::unique_ptr<Impl> impl;
-  absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     impl = std::make_unique<Impl>(comm::CurrentRuntime());
     return impl->Build(resolved, device, materialize);
-  });
-  if (!status.ok()) return status;
+  }));
   return std::unique_ptr<TrainStep>(new TrainStep(std::move(impl)));
 }
 
@@ -156,23 +154,21 @@ void TrainStep::PerformOnly(std::vector<parallel::LoweredAction> actions) { impl
 
 absl::StatusOr<TrainStep::Result> TrainStep::Run() {
   Result result;
-  absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     result.loss = impl_->ForwardBackward();
     result.grad_norm = impl_->Update();
     impl_->parallelized.data_parallel->ReleaseGradients();
     return impl_->runtime.Drain();
-  });
-  if (!status.ok()) return status;
+  }));
   return result;
 }
 
 absl::StatusOr<at::Tensor> TrainStep::ForwardBackward() {
   at::Tensor loss;
-  absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     loss = impl_->ForwardBackward();
     return impl_->runtime.Drain();
-  });
-  if (!status.ok()) return status;
+  }));
   return loss;
 }
 
@@ -180,12 +176,11 @@ void TrainStep::ReleaseGradients() { impl_->parallelized.data_parallel->ReleaseG
 
 absl::StatusOr<at::Tensor> TrainStep::Evaluate() {
   at::Tensor loss;
-  absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     const StepInputs& inputs = impl_->inputs;
     loss = impl_->SumOverRanks(impl_->runner->Evaluate({inputs.tokens, inputs.targets, inputs.samples, inputs.rng}));
     return impl_->runtime.Drain();
-  });
-  if (!status.ok()) return status;
+  }));
   return loss;
 }
 

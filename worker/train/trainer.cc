@@ -45,12 +45,11 @@ Trainer::Trainer(launch::TrainerLink& link) : link_(link), start_(link.start()) 
 
 absl::StatusOr<v1::Exit::Cause> Trainer::Run() {
   absl::StatusOr<v1::Exit::Cause> cause = v1::Exit::FAILED;
-  const absl::Status status = comm::CatchStatus([&] {
+  RETURN_IF_ERROR(comm::CatchStatus([&] {
     RETURN_IF_ERROR(SetUp());
     cause = Loop();
     return cause.status();
-  });
-  if (!status.ok()) return status;
+  }));
   return cause;
 }
 
@@ -59,8 +58,7 @@ absl::Status Trainer::SetUp() {
   recipe_ = resolved.recipe();
   steps_ = recipe_.training().steps();
   RETURN_IF_ERROR(link_.SendProgress("connecting", 0, steps_));
-  ASSIGN_OR_RETURN(auto machine, Machine::Open(start_));
-  machine_ = std::move(machine);
+  ASSIGN_OR_RETURN(machine_, Machine::Open(start_));
   RETURN_IF_ERROR(MakeRecorder(resolved));
   RETURN_IF_ERROR(machine_->Connect(start_, resolved));
   link_.SetWaitsIn([directory = start_.run_directory(), rank = start_.rank()] { return CommunicationOf(directory, rank); });
@@ -71,7 +69,7 @@ absl::Status Trainer::SetUp() {
 absl::Status Trainer::MakeRecorder(const parallel::ResolvedRecipe& resolved) {
   const auto made = DoWhenThereIsRoom(link_, {"the flight record", start_.run_directory()}, nullptr,
                                       [&] { return machine_->MakeRecorder(start_, resolved); });
-  if (!made.ok()) return made.status();
+  RETURN_IF_ERROR(made.status());
   // Who was asked to stop while it waited goes on without one: all stop together, after a step.
   return link_.Meet();
 }
@@ -92,14 +90,12 @@ absl::Status Trainer::MakeTensorboard() {
 
 absl::Status Trainer::MakeStep(const parallel::ResolvedRecipe& resolved) {
   RETURN_IF_ERROR(link_.SendProgress("building", 0, steps_));
-  ASSIGN_OR_RETURN(auto step, TrainStep::Build(resolved, machine_->device(), /*materialize=*/true));
-  train_step_ = std::move(step);
+  ASSIGN_OR_RETURN(train_step_, TrainStep::Build(resolved, machine_->device(), /*materialize=*/true));
   int64_t next_sample = 0;
   const std::string& initial = recipe_.model().initial_load_path();
   if (!start_.has_resume_step() && !initial.empty()) {
-    absl::Status status = link_.SendProgress("loading", 0, steps_);
-    if (status.ok()) status = LoadInitialWeights(link_, initial, train_step_->optimizer());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(link_.SendProgress("loading", 0, steps_));
+    RETURN_IF_ERROR(LoadInitialWeights(link_, initial, train_step_->optimizer()));
   }
   if (start_.has_resume_step()) {
     RETURN_IF_ERROR(link_.SendProgress("loading", 0, steps_));
@@ -123,9 +119,8 @@ absl::Status Trainer::OpenText(const parallel::ResolvedRecipe& resolved, int64_t
     link_.Advance(0);
     return false;
   };
-  ASSIGN_OR_RETURN(auto source, BatchSource::Create(resolved, start_.dataset(), start_.rank(),
-                                                    launch::TokensPath(start_.run_directory()), next_sample, goes_on));
-  source_ = std::move(source);
+  ASSIGN_OR_RETURN(source_, BatchSource::Create(resolved, start_.dataset(), start_.rank(),
+                                                launch::TokensPath(start_.run_directory()), next_sample, goes_on));
   return source_->warning().empty() ? absl::OkStatus() : link_.SendLog("warning", source_->warning());
 }
 
@@ -133,8 +128,7 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
   StopRequest stop = StopRequest::kNone;
   while (step_ < steps_ && stop == StopRequest::kNone && !gave_up_) {
     RETURN_IF_ERROR(DoStep());
-    ASSIGN_OR_RETURN(const auto agreed, AgreeOnStop());
-    stop = agreed;
+    ASSIGN_OR_RETURN(stop, AgreeOnStop());
     const bool last = step_ == steps_ || stop != StopRequest::kNone;
     RETURN_IF_ERROR(AfterStep(last));
     if (stop != StopRequest::kSave) continue;
@@ -142,7 +136,7 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Loop() {
   }
   RETURN_IF_ERROR(AwaitVerdicts());
   // Whoever leaves first would look like a lost peer to the others.
-  if (const auto all_here = machine_->Max(0); !all_here.ok()) return all_here.status();
+  RETURN_IF_ERROR(machine_->Max(0).status());
   if (step_ < steps_ || gave_up_ || absl::IsCancelled(verdict_)) return v1::Exit::STOPPED;
   return Export();
 }
@@ -155,10 +149,9 @@ absl::StatusOr<v1::Exit::Cause> Trainer::Export() {
     RETURN_IF_ERROR(link_.SendLog("warning", text));
     return v1::Exit::FINISHED;
   }
-  const auto done = DoWhenThereIsRoom(link_, {"the Hugging Face folder", start_.run_directory()}, nullptr,
-                                      [&] { return ExportCheckpoint(link_, step_); });
-  if (!done.ok()) return done.status();
-  return *done ? v1::Exit::FINISHED : v1::Exit::STOPPED;
+  ASSIGN_OR_RETURN(const bool done, DoWhenThereIsRoom(link_, {"the Hugging Face folder", start_.run_directory()}, nullptr,
+                                                      [&] { return ExportCheckpoint(link_, step_); }));
+  return done ? v1::Exit::FINISHED : v1::Exit::STOPPED;
 }
 
 absl::Status Trainer::DoStep() {

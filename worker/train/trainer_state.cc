@@ -129,23 +129,21 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
   std::string digest;
   const absl::StatusOr<bool> done =
       DoWhenThereIsRoom(link, {"a checkpoint", root, bytes, [&] { return pending.Settle(); }}, max, [&] {
-        const absl::Status told = link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
-                                                    checkpoint::BytesToWrite(tensors, runtime));
-        if (!told.ok()) return told;
+        RETURN_IF_ERROR(link.SendProgress("checkpoint", facts.step(), start.recipe().training().steps(),
+                                          checkpoint::BytesToWrite(tensors, runtime)));
         auto saved = checkpoint::SaveSharded(root, facts, tensors, runtime, callbacks);
         if (saved.ok()) digest = *std::move(saved);
         return saved.status();
       });
   if (!done.ok() || !*done) return done;
-  absl::Status status = link.Offer(facts.step(), digest);
-  if (status.ok()) status = SettleSaves(link, pending);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(link.Offer(facts.step(), digest));
+  RETURN_IF_ERROR(SettleSaves(link, pending));
   return true;
 }
 
 absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending) {
-  const absl::Status settled = pending.Settle();
-  return settled.ok() ? link.Meet() : settled;
+  RETURN_IF_ERROR(pending.Settle());
+  return link.Meet();
 }
 
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer) {
@@ -164,8 +162,7 @@ absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& pa
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   const v1::Start& start = link.start();
   const int64_t bytes = model::ParameterCount(start.model()) * static_cast<int64_t>(sizeof(float));
-  absl::Status status = link.SendProgress("export", step, start.recipe().training().steps(), bytes);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(link.SendProgress("export", step, start.recipe().training().steps(), bytes));
   auto reader = OpenCheckpoint(start, step);
   if (!reader.ok()) return NoteDamage(reader.status(), start, step);
   reader->SetProgress([&](int64_t) { link.Advance(0); });  // what is written counts; that there is reading is told too
@@ -176,8 +173,8 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   v1::Model model = start.model();
   model.set_config_json(model::WriteHfConfigOfExport(model, tokenizer->BeginOfText(), tokenizer->EndOfText()));
   std::string folder;
-  if (status = launch::BeginExport(start.run_directory(), &folder); !status.ok()) return status;
-  status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
+  RETURN_IF_ERROR(launch::BeginExport(start.run_directory(), &folder));
+  absl::Status status = checkpoint::CheckFreeSpace("the Hugging Face folder", start.run_directory(), bytes);
   if (status.ok()) status = data::ExportTokenizer(*tokenizer, model.max_position_embeddings(), folder);
   if (status.ok()) status = model::ExportHfFolder(model, folder, source, [&](int64_t done) { link.Advance(done); });
   if (status.ok())
