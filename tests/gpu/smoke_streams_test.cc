@@ -1,10 +1,12 @@
-// Streams and events of the plugin, with work that takes long enough for a missing order to show.
+// The plugin loads, or says why not, and then its streams and events, with work that takes long enough for a missing order to
+// show.
 #include <ATen/ATen.h>
 
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
+#include "proto/errors.h"
 #include "tests/gpu/gpu_test.h"
 #include "worker/comm/ops.h"
 
@@ -12,6 +14,28 @@ namespace legoai::gpu {
 namespace {
 
 using namespace comm;  // NOLINT: streams by their names
+
+TEST(SmokePlugin, LoadsOrSaysWhatIsMissing) {
+  const auto plugin = comm::LoadCudaPlugin(kPlugin);
+  if (plugin.ok()) {
+    EXPECT_GE((*plugin)->devices, 1);
+    std::printf("%d GPUs\n", (*plugin)->devices);
+    return;
+  }
+  EXPECT_EQ(plugin.status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto fault = GetFieldViolation(plugin.status());
+  ASSERT_TRUE(fault.has_value()) << plugin.status();
+  EXPECT_EQ(fault->field(), "device");
+  EXPECT_NE(fault->remedy().find("use a machine with a GPU, or device cpu"), std::string::npos) << plugin.status();
+}
+
+class SmokePluginTest : public GpuTest {};
+
+TEST_F(SmokePluginTest, ADeviceThatIsNotThereIsRefused) {
+  EXPECT_FALSE(plugin_->select_device(plugin_->devices).ok());
+  EXPECT_TRUE(plugin_->select_device(0).ok());
+  EXPECT_EQ(at::ones({2}, at::kCUDA).sum().item<float>(), 2);
+}
 
 constexpr int64_t kElements = int64_t{64} << 20;  // 256 MB of fp32: a fill takes about 0.1 ms at 3 TB/s
 constexpr int kFills = 20, kRounds = 30;

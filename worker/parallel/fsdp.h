@@ -21,7 +21,6 @@
 #include "worker/model/language_model.h"
 #include "worker/model/weight_gradients.h"
 #include "worker/parallel/fsdp_unit.h"
-#include "worker/parallel/mixed_precision.h"
 
 namespace legoai::parallel {
 

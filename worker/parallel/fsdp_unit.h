@@ -12,19 +12,27 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "worker/model/module.h"
-#include "worker/parallel/mixed_precision.h"
 
 namespace torch::autograd {
 struct Node;
 }
 
 namespace legoai::parallel {
+
+// Mixed precision (Micikevicius et al. 2018): parameters and compute in one type, gradients reduced in another; the optimizer's
+// copy of a parameter (its master) and its state are always fp32. Activations follow the parameters: a bf16 embedding gives bf16
+// activations. The loss casts the logits to fp32.
+struct Precision {
+  c10::ScalarType param = c10::ScalarType::Float;   // Parameter::value, activations, and the gradients autograd makes
+  c10::ScalarType reduce = c10::ScalarType::Float;  // gradients while they are summed over ranks and microbatches
+};
 
 // This rank's place in the data-parallel mesh, from the groups "dp_shard" and "dp_replicate" of the current runtime.
 struct DataParallelMesh {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/errors.h"
 #include "worker/model/init.h"
 #include "worker/parallel/testing/tiny_job.h"
 #include "worker/train/loss.h"
@@ -137,6 +138,34 @@ TEST(Parallelize, WeightsOfAnotherDeviceAreInitializedInHostMemory) {
     Materialize(*parallelized, at::kMeta, kSeed, /*initialize=*/true);
     for (const model::Parameter* p : parallelized->model->Parameters()) EXPECT_TRUE(p->master.is_meta()) << p->name();
   });
+}
+
+v1::Training Types(v1::DType param, v1::DType reduce) {
+  v1::Training training;
+  training.set_mixed_precision_param(param);
+  training.set_mixed_precision_reduce(reduce);
+  return training;
+}
+
+TEST(MixedPrecision, DefaultsAreBf16WithFp32Reduction) {
+  const Precision precision = PrecisionOf({}).value();
+  EXPECT_EQ(precision.param, at::kBFloat16);
+  EXPECT_EQ(precision.reduce, at::kFloat);
+}
+
+TEST(MixedPrecision, FollowsTheRecipe) {
+  const Precision precision = PrecisionOf(Types(v1::FLOAT32, v1::BFLOAT16)).value();
+  EXPECT_EQ(precision.param, at::kFloat);
+  EXPECT_EQ(precision.reduce, at::kBFloat16);
+}
+
+TEST(MixedPrecision, RefusesOtherTypesByField) {
+  const auto param = GetFieldViolation(PrecisionOf(Types(v1::FLOAT16, v1::FLOAT32)).status());
+  ASSERT_TRUE(param.has_value());
+  EXPECT_EQ(param->field(), "training.mixed_precision_param");
+  const auto reduce = GetFieldViolation(PrecisionOf(Types(v1::FLOAT32, v1::INT8)).status());
+  ASSERT_TRUE(reduce.has_value());
+  EXPECT_EQ(reduce->field(), "training.mixed_precision_reduce");
 }
 
 }  // namespace

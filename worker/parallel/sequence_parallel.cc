@@ -42,50 +42,46 @@ Tensor ReduceScatterDim1(const Tensor& partial, int64_t group) {
   return out;
 }
 
-class Gather : public torch::autograd::Function<Gather> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor& local, int64_t group) {
-    context->saved_data["group"] = group;
-    return AllGatherDim1(local, group);
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {ReduceScatterDim1(gradients[0], context->saved_data["group"].toInt()), Tensor()};
-  }
-};
+// [batch, seq, columns] -> [batch, seq, tp * columns].
+Tensor AllGatherColumns(const Tensor& local, int64_t group) {
+  const int64_t tp = comm::CurrentRuntime().GroupSize(group);
+  const int64_t batch = local.size(0), seq = local.size(1), columns = local.size(2);
+  Tensor by_rank = at::empty({tp, batch, seq, columns}, local.options());
+  comm::AllGatherInto(by_rank, local.contiguous(), group);
+  return by_rank.permute({1, 2, 0, 3}).reshape({batch, seq, tp * columns});
+}
 
-class ReduceScatter : public torch::autograd::Function<ReduceScatter> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor& partial, int64_t group) {
-    context->saved_data["group"] = group;
-    return ReduceScatterDim1(partial, group);
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {AllGatherDim1(gradients[0], context->saved_data["group"].toInt()), Tensor()};
-  }
-};
+// [batch, seq, tp * columns] -> [batch, seq, columns].
+Tensor OwnColumns(const Tensor& whole, int64_t group) {
+  const comm::Runtime& runtime = comm::CurrentRuntime();
+  const int64_t columns = whole.size(2) / runtime.GroupSize(group);
+  return whole.narrow(2, runtime.GroupRank(group) * columns, columns);
+}
 
-class Columns : public torch::autograd::Function<Columns> {
+using Edge = Tensor (*)(const Tensor& tensor, int64_t group);
+
+template <Edge kForward, Edge kBackward>
+class Differentiable : public torch::autograd::Function<Differentiable<kForward, kBackward>> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& local, int64_t group) {
+  static Tensor forward(AutogradContext* context, const Tensor& tensor, int64_t group) {
     context->saved_data["group"] = group;
-    const int64_t tp = comm::CurrentRuntime().GroupSize(group);
-    const int64_t batch = local.size(0), seq = local.size(1), columns = local.size(2);
-    Tensor by_rank = at::empty({tp, batch, seq, columns}, local.options());
-    comm::AllGatherInto(by_rank, local.contiguous(), group);
-    return by_rank.permute({1, 2, 0, 3}).reshape({batch, seq, tp * columns});
+    return kForward(tensor, group);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const int64_t group = context->saved_data["group"].toInt();
-    const comm::Runtime& runtime = comm::CurrentRuntime();
-    const int64_t columns = gradients[0].size(2) / runtime.GroupSize(group);
-    return {gradients[0].narrow(2, runtime.GroupRank(group) * columns, columns), Tensor()};
+    return {kBackward(gradients[0], context->saved_data["group"].toInt()), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor GatherSequence(const Tensor& local, int64_t group) { return Gather::apply(local, group); }
-Tensor ReduceScatterSequence(const Tensor& partial, int64_t group) { return ReduceScatter::apply(partial, group); }
-Tensor GatherColumns(const Tensor& local, int64_t group) { return Columns::apply(local, group); }
+Tensor GatherSequence(const Tensor& local, int64_t group) {
+  return Differentiable<AllGatherDim1, ReduceScatterDim1>::apply(local, group);
+}
+Tensor ReduceScatterSequence(const Tensor& partial, int64_t group) {
+  return Differentiable<ReduceScatterDim1, AllGatherDim1>::apply(partial, group);
+}
+Tensor GatherColumns(const Tensor& local, int64_t group) {
+  return Differentiable<AllGatherColumns, OwnColumns>::apply(local, group);
+}
 
 }  // namespace legoai::parallel

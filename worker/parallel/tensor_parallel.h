@@ -5,8 +5,9 @@
 // (ShardSpec::gradient_partial_over); so are those of learned positions and of biases that are added to sums of parts. Attention
 // and feed-forward gather the sequence when they begin, work on their heads or columns, and reduce-scatter the partial sums of
 // their last product; what comes after it, a bias or dropout, works on this rank's tokens. Where there are fewer key-value heads
-// than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The embedding is cut over the vocabulary: each rank
-// looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel (loss_parallel.h), or gathers.
+// than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The embedding is cut over the vocabulary: each
+// rank looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel (loss_parallel.h), or
+// gathers.
 #pragma once
 
 #include "absl/status/status.h"
