@@ -8,13 +8,33 @@
 // than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The embedding is cut over the vocabulary: each
 // rank looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel (loss_parallel.h), or
 // gathers.
+//
+// The edges between what is split by heads or columns and what is split by tokens are all-gather and reduce-scatter as
+// differentiable functions, each the other's backward. They run on the compute stream, because the next operator needs them at
+// once. `group` is a number of the current comm::Runtime; `tp` below is its size. With batch 1 the collective's layout is the
+// tensor's own; with a larger batch one permuting copy is made. Reductions are made in the tensor's dtype.
 #pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/model/language_model.h"
 
 namespace legoai::parallel {
+
+// [batch, seq / tp, dim] of each rank -> [batch, seq, dim] on all; backward sums the ranks' gradients.
+at::Tensor GatherSequence(const at::Tensor& local, int64_t group);
+
+// [batch, seq, dim], a part of a sum on each rank -> [batch, seq / tp, dim] of the sum; backward gathers.
+// Errors: c10::Error if tp does not divide seq.
+at::Tensor ReduceScatterSequence(const at::Tensor& partial, int64_t group);
+
+// [batch, seq, columns] of each rank -> [batch, seq, tp * columns] on all. Every rank goes on to compute the same with it, so
+// backward takes this rank's columns and needs no communication.
+at::Tensor GatherColumns(const at::Tensor& local, int64_t group);
 
 // Cuts the specs and local shapes of the model's parameters, which have no memory yet, and adds the interceptors; group, size
 // and rank are those of "tp" in the current comm::Runtime. Does nothing if its size is 1. `model` may have lost layers to other

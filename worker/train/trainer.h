@@ -16,8 +16,7 @@
 #include "worker/launch/trainer_link.h"
 #include "worker/train/batch_source.h"
 #include "worker/train/machine.h"
-#include "worker/train/meter.h"
-#include "worker/train/tensorboard.h"
+#include "worker/train/metrics.h"
 #include "worker/train/train_step.h"
 #include "worker/train/trainer_state.h"
 

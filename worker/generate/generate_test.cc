@@ -1,6 +1,6 @@
 // Decoding with the cache is held against computing the whole sequence anew with the untouched model, for models that
 // transformers made (worker/model/testdata), whose logits hf_truth_test holds against transformers.
-#include "worker/generate/cached_model.h"
+#include "worker/generate/generate.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
