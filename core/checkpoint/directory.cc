@@ -69,18 +69,18 @@ absl::Status BeginCheckpoint(const std::string& root, int64_t step, int64_t byte
   const std::string directory = StepDirectory(root, step);
   ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
   if (committed) return FieldError(directory, "", "is already saved", absl::StatusCode::kAlreadyExists);
-  absl::Status status = RemoveAll(directory, done);
-  if (status.ok()) status = MakeFolders(root);
-  if (status.ok()) status = CheckFreeSpace("a checkpoint", root, bytes, free_bytes);
-  return status.ok() ? MakeFolders(directory) : status;
+  RETURN_IF_ERROR(RemoveAll(directory, done));
+  RETURN_IF_ERROR(MakeFolders(root));
+  RETURN_IF_ERROR(CheckFreeSpace("a checkpoint", root, bytes, free_bytes));
+  return MakeFolders(directory);
 }
 
 absl::Status AbandonCheckpoint(const std::string& root, int64_t step, const BytesDone& done) {
   const std::string directory = StepDirectory(root, step);
   ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
   if (committed) return FieldError(directory, "", "is committed", absl::StatusCode::kFailedPrecondition);
-  absl::Status status = RemoveAll(directory + "/manifest.pb.tmp");
-  return status.ok() ? RemoveAll(directory, done) : status;
+  RETURN_IF_ERROR(RemoveAll(directory + "/manifest.pb.tmp"));
+  return RemoveAll(directory, done);
 }
 
 absl::StatusOr<std::vector<int64_t>> ListCheckpoints(const std::string& root) {
@@ -95,14 +95,13 @@ absl::Status CommitPreparedUpTo(const std::string& root, int64_t last) {
 }
 
 absl::Status RemoveUncommitted(const std::string& root) {
-  const auto steps = ListSteps(root, [&](int64_t step) -> absl::StatusOr<bool> {
-    const absl::StatusOr<bool> committed = IsCommitted(root, step);
-    if (!committed.ok()) return committed;
-    return !*committed;
-  });
-  if (!steps.ok()) return steps.status();
+  const auto is_not = [&](int64_t step) -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const bool committed, IsCommitted(root, step));
+    return !committed;
+  };
+  ASSIGN_OR_RETURN(const auto steps, ListSteps(root, is_not));
   absl::Status removed;
-  for (int64_t step : *steps) removed.Update(AbandonCheckpoint(root, step));
+  for (int64_t step : steps) removed.Update(AbandonCheckpoint(root, step));
   return removed;
 }
 

@@ -27,23 +27,22 @@ class DirectoryTest : public testing::Test {
   absl::Status WriteChunks(int64_t step) {
     ASSIGN_OR_RETURN(auto writer, ChunkWriter::Create(StepDirectory(root_, step), 0));
     const std::vector<float> values(1 << 16, 1.5f);
-    absl::Status status = writer.Append("w", v1::FLOAT32, {1 << 16}, WholeOf({1 << 16}), values.data());
-    return status.ok() ? writer.Finish() : status;
+    RETURN_IF_ERROR(writer.Append("w", v1::FLOAT32, {1 << 16}, WholeOf({1 << 16}), values.data()));
+    return writer.Finish();
   }
 
   // `bytes`: as the save announces them.
   absl::Status Prepare(int64_t step, int64_t bytes = 1 << 18) {
-    absl::Status status = BeginCheckpoint(root_, step, bytes);
-    if (status.ok()) status = WriteChunks(step);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(BeginCheckpoint(root_, step, bytes));
+    RETURN_IF_ERROR(WriteChunks(step));
     v1::CheckpointManifest manifest;
     manifest.set_step(step);
-    status = CollectChunks(StepDirectory(root_, step), 1, manifest);
-    return status.ok() ? PrepareManifest(root_, manifest).status() : status;
+    RETURN_IF_ERROR(CollectChunks(StepDirectory(root_, step), 1, manifest));
+    return PrepareManifest(root_, manifest).status();
   }
   absl::Status Save(int64_t step, int64_t bytes = 1 << 18) {
-    const absl::Status prepared = Prepare(step, bytes);
-    return prepared.ok() ? CommitManifest(root_, step) : prepared;
+    RETURN_IF_ERROR(Prepare(step, bytes));
+    return CommitManifest(root_, step);
   }
 
   std::vector<int64_t> Steps() { return ListCheckpoints(root_).value(); }

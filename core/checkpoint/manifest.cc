@@ -136,11 +136,10 @@ absl::StatusOr<std::string> PrepareManifest(const std::string& root, v1::Checkpo
   const uint32_t crc = Crc32c(contents.data(), contents.size());
   contents.push_back(kTag);
   contents.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
-  absl::Status status = WriteFile(PreparedPath(root, manifest.step()), contents);
+  RETURN_IF_ERROR(WriteFile(PreparedPath(root, manifest.step()), contents));
   // Also the directory's own entry and those of the ranks' files.
-  if (status.ok()) status = SyncDirectory(StepDirectory(root, manifest.step()));
-  if (status.ok()) status = SyncDirectory(root);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(SyncDirectory(StepDirectory(root, manifest.step())));
+  RETURN_IF_ERROR(SyncDirectory(root));
   return Sha256(contents);
 }
 
@@ -154,9 +153,9 @@ absl::Status CommitManifest(const std::string& root, int64_t step) {
   // On a disk without room for one more name it is left out: the checkpoint is as good.
   if (IsThere(path + ".tmp").value_or(false)) WriteFile(MarkPath(root, step), "").IgnoreError();
   // The directory's own entry and those of the ranks' files first: the manifest must be the last thing to appear.
-  absl::Status status = SyncDirectory(StepDirectory(root, step));
-  if (status.ok()) status = SyncDirectory(root);
-  return status.ok() ? RenameFile(path + ".tmp", path) : status;
+  RETURN_IF_ERROR(SyncDirectory(StepDirectory(root, step)));
+  RETURN_IF_ERROR(SyncDirectory(root));
+  return RenameFile(path + ".tmp", path);
 }
 
 absl::Status FinishCommit(const std::string& root, int64_t step) {
@@ -171,9 +170,9 @@ absl::Status FinishCommit(const std::string& root, int64_t step) {
 
 absl::Status UndoCommit(const std::string& root, int64_t step) {
   // The mark first: without its manifest it would say that this is lost.
-  absl::Status status = RemoveAll(MarkPath(root, step));
-  if (status.ok()) status = RemoveAll(ManifestPath(root, step));
-  return status.ok() ? SyncDirectory(StepDirectory(root, step)) : status;
+  RETURN_IF_ERROR(RemoveAll(MarkPath(root, step)));
+  RETURN_IF_ERROR(RemoveAll(ManifestPath(root, step)));
+  return SyncDirectory(StepDirectory(root, step));
 }
 
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& root, int64_t step, std::string_view build_version) {

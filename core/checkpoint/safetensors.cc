@@ -170,18 +170,16 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
   reader.path_ = path;
   const std::string single = path + "/model.safetensors", index = single + ".index.json";
   std::error_code ignored;
-  absl::Status status;
   if (!fs::is_directory(path, ignored)) {
-    status = reader.AddFile(path);
+    RETURN_IF_ERROR(reader.AddFile(path));
   } else if (fs::exists(single, ignored)) {
-    status = reader.AddFile(single);
+    RETURN_IF_ERROR(reader.AddFile(single));
   } else if (fs::exists(index, ignored)) {
-    status = reader.AddIndex(path, index);
+    RETURN_IF_ERROR(reader.AddIndex(path, index));
   } else {
-    status = FieldError(path, "", "holds neither model.safetensors nor model.safetensors.index.json; give a folder with weights",
-                        absl::StatusCode::kNotFound);
+    return FieldError(path, "", "holds neither model.safetensors nor model.safetensors.index.json; give a folder with weights",
+                      absl::StatusCode::kNotFound);
   }
-  if (!status.ok()) return status;
   std::sort(reader.tensors_.begin(), reader.tensors_.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   return reader;

@@ -126,10 +126,8 @@ absl::StatusOr<SafetensorsFolderWriter> SafetensorsFolderWriter::Create(const st
   for (size_t i = 0; i < parts.size(); ++i) {
     writer.files_.push_back(parts.size() == 1 ? "model.safetensors"
                                               : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, parts.size()));
-    absl::StatusOr<SafetensorsWriter> file =
-        SafetensorsWriter::Create(folder + "/" + writer.files_[i], std::move(parts[i]), done);
-    if (!file.ok()) return file.status();
-    writer.writers_.push_back(*std::move(file));
+    ASSIGN_OR_RETURN(auto file, SafetensorsWriter::Create(folder + "/" + writer.files_[i], std::move(parts[i]), done));
+    writer.writers_.push_back(std::move(file));
   }
   return writer;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/checkpoint/files.h"
+#include "proto/status.h"
 
 namespace legoai::data {
 namespace {
@@ -35,10 +36,9 @@ std::string GenerationConfig(const Vocabulary& vocabulary) {
 
 absl::Status ExportTokenizer(const Tokenizer& tokenizer, int64_t context, const std::string& folder) {
   const Vocabulary vocabulary = tokenizer.GetVocabulary();
-  absl::Status status = checkpoint::WriteFile(folder + "/tokenizer.json", WriteTokenizerJson(vocabulary));
-  if (status.ok()) status = checkpoint::WriteFile(folder + "/tokenizer_config.json", TokenizerConfig(vocabulary, context));
-  if (status.ok()) status = checkpoint::WriteFile(folder + "/generation_config.json", GenerationConfig(vocabulary));
-  return status;
+  RETURN_IF_ERROR(checkpoint::WriteFile(folder + "/tokenizer.json", WriteTokenizerJson(vocabulary)));
+  RETURN_IF_ERROR(checkpoint::WriteFile(folder + "/tokenizer_config.json", TokenizerConfig(vocabulary, context)));
+  return checkpoint::WriteFile(folder + "/generation_config.json", GenerationConfig(vocabulary));
 }
 
 }  // namespace legoai::data

@@ -312,9 +312,8 @@ absl::StatusOr<Vocabulary> ParseTokenizerJson(std::string_view text) {
   const auto split = ReadSplit(At(json, "pre_tokenizer"));
   if (!split) return Fault("pre_tokenizer", "", kSupported);
   vocabulary.split = *split;
-  absl::Status status = ReadTokens(json, &vocabulary);
-  if (status.ok()) status = CheckMerges(At(model, "merges"), At(model, "ignore_merges") == true, vocabulary.tokens);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ReadTokens(json, &vocabulary));
+  RETURN_IF_ERROR(CheckMerges(At(model, "merges"), At(model, "ignore_merges") == true, vocabulary.tokens));
   if (const auto first = FirstSpecial(At(json, "post_processor"))) vocabulary.begin = IdOf(vocabulary, *first);
   for (const char* name : {"<|end_of_text|>", "<|endoftext|>"}) {
     if (!vocabulary.end) vocabulary.end = IdOf(vocabulary, name);

@@ -41,6 +41,15 @@ class BadProcess : public cli::testing::LegoTest {
     EXPECT_EQ(run["attempts"].back()["outcome"], "failed");
     EXPECT_NE(run["attempts"].back()["error"].get<std::string>().find("rank 1"), std::string::npos);
   }
+  // From the last checkpoint, for one step more.
+  void ExpectGoesOn() const {
+    const Json checkpoints = Json::parse(Run({"checkpoints", Path("run"), "-o", "json"}).out);
+    ASSERT_FALSE(checkpoints.empty());
+    const int64_t saved = checkpoints.back()["step"];
+    const Result again = Run(Train({"--training.steps=" + std::to_string(saved + 1)}));
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(Json::parse(again.out)["resumed_from"], saved);
+  }
   void WaitUntilAllAreGone() const {
     WaitUntil("the end of all processes", [&] { return Processes().empty(); });
   }
@@ -55,12 +64,7 @@ TEST_F(BadProcess, ARankThatDiesEndsAllIsNamedAndNothingSavedIsLost) {
   const Result records = Run({"fr", Path("run"), "-o", "json"});
   EXPECT_EQ(records.code, 0) << records.err;
   EXPECT_EQ(Json::parse(records.out)["world_size"], 2);
-  const Json checkpoints = Json::parse(Run({"checkpoints", Path("run"), "-o", "json"}).out);
-  ASSERT_FALSE(checkpoints.empty());
-  const int64_t saved = checkpoints.back()["step"];
-  const Result again = Run(Train({"--training.steps=" + std::to_string(saved + 1)}));
-  ASSERT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(Json::parse(again.out)["resumed_from"], saved);
+  ExpectGoesOn();
 }
 
 TEST_F(BadProcess, ARankThatHangsIsFoundAndNamed) {
@@ -82,11 +86,7 @@ TEST_F(BadProcess, WhenTheCommandIsKilledItsRanksGoWithIt) {
   EXPECT_EQ(Wait(pid).signal, SIGKILL);
   WaitUntilAllAreGone();
   // Its lock on the folder is gone too, and the checkpoints are whole.
-  const Json checkpoints = Json::parse(Run({"checkpoints", Path("run"), "-o", "json"}).out);
-  ASSERT_FALSE(checkpoints.empty());
-  const int64_t saved = checkpoints.back()["step"];
-  const Result again = Run(Train({"--training.steps=" + std::to_string(saved + 1)}));
-  EXPECT_EQ(again.code, 0) << again.err;
+  ExpectGoesOn();
 }
 
 TEST_F(BadProcess, TwoTrainingsInOneFolderAreRefused) {

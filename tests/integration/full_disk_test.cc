@@ -25,6 +25,8 @@ using cli::testing::ReadAll;
 using cli::testing::Result;
 using cli::testing::WaitUntil;
 
+constexpr char kSmall[] = "--comm.trace_buf_size=10";  // the flight record
+
 int64_t Count(const std::string& text, const std::string& part) {
   int64_t count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
@@ -58,8 +60,7 @@ class FullDisk : public cli::testing::LegoTest {
   // A small ring, so that the disk is full where the test says.
   std::vector<std::string> TrainOnly(const std::vector<std::string>& more) const {
     std::vector<std::string> words = Train(more);
-    for (const char* word :
-         {"--comm.trace_buf_size=10", "--checkpoint.enable_checkpoint=false", "--metrics.enable_tensorboard=true"})
+    for (const char* word : {kSmall, "--checkpoint.enable_checkpoint=false", "--metrics.enable_tensorboard=true"})
       words.push_back(word);
     return words;
   }
@@ -123,23 +124,27 @@ class FullDisk : public cli::testing::LegoTest {
     for (const std::string& part : parts) EXPECT_EQ(Count(Errors(pid), part) > 0, true) << part << " in " << Errors(pid);
   }
 
-  void ASaveThatDoesNotFit() {
+  // On a small disk, which is full afterwards but for what a run needs to begin.
+  void TrainAndFill() {
     Mount("run", 2 << 20);
-    const std::string small = "--comm.trace_buf_size=10";
-    ASSERT_EQ(Run(Train({small})).code, 0);
+    ASSERT_EQ(Run(Train({kSmall})).code, 0);
     fs::remove_all(Path("run/flight"));  // made again by what follows
     std::ofstream(Path("run/spare")) << std::string(64 << 10, 'x');
     Fill("run");
     fs::remove(Path("run/spare"));
+  }
+
+  void ASaveThatDoesNotFit() {
+    ASSERT_NO_FATAL_FAILURE(TrainAndFill());
     // Ctrl-C ends the wait: what was not saved is lost, what was is not.
-    const pid_t pid = Start(Train({small, "--training.steps=9"}));
+    const pid_t pid = Start(Train({kSmall, "--training.steps=9"}));
     AwaitWait(pid, {"the disk of ", " is full: ", " are free of the ", " that a checkpoint takes"});
     kill(pid, SIGINT);
     const Result stopped = Wait(pid);
     EXPECT_EQ(stopped.code, 130) << stopped.err;
     EXPECT_EQ(Count(stopped.err, "asked to stop while it waited for room"), 1) << stopped.err;
     ExpectNothingHalfDone();
-    const Result saved = WaitsForRoom(Train({small, "--training.steps=9"}), {" that a checkpoint takes"}, "run");
+    const Result saved = WaitsForRoom(Train({kSmall, "--training.steps=9"}), {" that a checkpoint takes"}, "run");
     ASSERT_EQ(saved.code, 0) << saved.err;
     EXPECT_EQ(Json::parse(saved.out)["resumed_from"], 6);
     EXPECT_EQ(Json::parse(saved.out)["step"], 9);
@@ -236,20 +241,14 @@ TEST_F(FullDisk, ARunThatWaitsForItsFlightRecordStops) {
 TEST_F(FullDisk, ARunBeginsWhenThereIsRoom) {
   Mount("run", 2 << 20);
   Fill("run");
-  const Result result = WaitsForRoom(Train({"--comm.trace_buf_size=10"}), {"the disk is full: "}, "run");
+  const Result result = WaitsForRoom(Train({kSmall}), {"the disk is full: "}, "run");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(Steps().size(), 6u);
 }
 
 TEST_F(FullDisk, AnExportThatDoesNotFitIsMadeWhenThereIsRoom) {
-  Mount("run", 2 << 20);
-  const std::string small = "--comm.trace_buf_size=10", exported = "--checkpoint.last_save_in_hf=true";
-  ASSERT_EQ(Run(Train({small})).code, 0);
-  fs::remove_all(Path("run/flight"));  // made again by what follows
-  std::ofstream(Path("run/spare")) << std::string(64 << 10, 'x');
-  Fill("run");
-  fs::remove(Path("run/spare"));
-  const pid_t pid = Start(Train({small, exported}));
+  ASSERT_NO_FATAL_FAILURE(TrainAndFill());
+  const pid_t pid = Start(Train({kSmall, "--checkpoint.last_save_in_hf=true"}));
   AwaitWait(pid, {"job.dump_folder = ", "the Hugging Face folder needs", "are free"});
   EXPECT_FALSE(fs::exists(Path("run/hf")));
   MakeRoom("run");

@@ -124,13 +124,17 @@ TEST(ActivationCheckpoint, PeakOfADeepModelFalls) {
   EXPECT_LT(peaks[1], peaks[0] / 2);
 }
 
-// Counts its forwards, and how often they got to their ends.
+// Recomputes; counts its forwards, and how often they got to their ends.
 class Counted : public model::Module {
  public:
-  Counted() { weight_ = AddParameter("weight", {4}, {}); }
+  Counted() {
+    weight_ = AddParameter("weight", {4}, {});
+    SetPath("counted");
+    weight_->value = at::ones({4}).set_requires_grad(true);
+    Checkpoint(*this, context_);
+  }
   int begun = 0, ended = 0;
   std::vector<graph::Phase> phases;
-  model::Parameter* weight_;
 
  protected:
   Tensor Forward(const Tensor& x) override {
@@ -141,14 +145,14 @@ class Counted : public model::Module {
     ++ended;
     return y;
   }
+
+ private:
+  model::StepContext context_;
+  model::Parameter* weight_;
 };
 
 TEST(ActivationCheckpoint, RecomputationEndsWithTheLastTensorNeeded) {
   Counted module;
-  module.SetPath("counted");
-  module.weight_->value = at::ones({4}).set_requires_grad(true);
-  model::StepContext context;
-  Checkpoint(module, context);
   graph::PhaseScope forward(graph::Phase::kForward);
   module(at::ones({4})).sum().backward();
   EXPECT_EQ(module.begun, 2);
@@ -191,9 +195,6 @@ TEST(ActivationCheckpoint, TheLastProductIsNotComputedAgain) {
 
 TEST(ActivationCheckpoint, WithoutGradientNothingIsKept) {
   Counted module;
-  module.weight_->value = at::ones({4}).set_requires_grad(true);
-  model::StepContext context;
-  Checkpoint(module, context);
   c10::AutoGradMode off(false);
   EXPECT_FALSE(module(at::ones({4})).requires_grad());
   EXPECT_EQ(module.begun, 1);
@@ -210,10 +211,6 @@ TEST(ActivationCheckpoint, AForwardThatIsDroppedLeavesNothing) {
 
 TEST(ActivationCheckpoint, AnInputChangedInPlaceIsRefused) {
   Counted module;
-  module.SetPath("counted");
-  module.weight_->value = at::ones({4}).set_requires_grad(true);
-  model::StepContext context;
-  Checkpoint(module, context);
   Tensor x = at::ones({4});
   Tensor loss = module(x).sum();
   x.add_(1);
