@@ -67,7 +67,7 @@ int64_t Volume(const std::vector<int64_t>& sizes) {
   int64_t volume = 1;
   for (int64_t size : sizes) {
     if (size == 0) return 0;
-    if (__builtin_mul_overflow(volume, size, &volume) || volume > kMostElements) volume = kMostElements;
+    if (__builtin_mul_overflow(volume, size, &volume) || volume > kMaxElements) volume = kMaxElements;
   }
   return volume;
 }

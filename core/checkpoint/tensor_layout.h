@@ -33,9 +33,9 @@ struct Rectangle {
 Rectangle WholeOf(const std::vector<int64_t>& shape);
 
 // More than any memory has; their bytes can still be counted.
-inline constexpr int64_t kMostElements = INT64_MAX / 16;
+inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 
-// Number of elements of sizes that are not negative; kMostElements where there are more.
+// Number of elements of sizes that are not negative; kMaxElements where there are more.
 int64_t Volume(const std::vector<int64_t>& sizes);
 
 // What two rectangles of one tensor share; nothing if that is empty. Both have the same number of dimensions.

@@ -23,8 +23,8 @@ namespace legoai::data {
 namespace {
 
 constexpr char kField[] = "model.tokenizer_path";
-constexpr int64_t kMostBytes = int64_t{256} << 20;  // of a tokenizer's file
-constexpr size_t kAskEvery = size_t{1} << 16;       // bytes of text: whether to go on
+constexpr int64_t kMaxBytes = int64_t{256} << 20;  // of a tokenizer's file
+constexpr size_t kAskEvery = size_t{1} << 16;      // bytes of text: whether to go on
 // White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
 constexpr char kSpace[] = R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
@@ -56,11 +56,11 @@ std::string Message(int pcre2_error) {
 }
 
 template <typename T, void (*kFree)(T*)>
-struct Freed {
+struct Deleter {
   void operator()(T* pointer) const { kFree(pointer); }
 };
-using Code = std::unique_ptr<pcre2_code, Freed<pcre2_code, pcre2_code_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data, pcre2_match_data_free>>;
+using Code = std::unique_ptr<pcre2_code, Deleter<pcre2_code, pcre2_code_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, Deleter<pcre2_match_data, pcre2_match_data_free>>;
 
 // Cuts a text into the pieces that are encoded one by one. Every character is in one.
 class Splitter {
@@ -240,7 +240,7 @@ absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::strin
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
   if (path == "byte") return std::make_unique<ByteTokenizer>();
-  ASSIGN_OR_RETURN(std::string text, ReadFileOf(kField, path, kMostBytes, "give 'byte', a tiktoken file or a tokenizer.json"));
+  ASSIGN_OR_RETURN(std::string text, ReadFileOf(kField, path, kMaxBytes, "give 'byte', a tiktoken file or a tokenizer.json"));
   const bool is_json = absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
   ASSIGN_OR_RETURN(Vocabulary vocabulary, is_json ? ReadTokenizerJson(path, text) : ReadTiktoken(path, text));
   // An export of the byte tokenizer is the byte tokenizer.

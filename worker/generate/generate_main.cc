@@ -44,7 +44,7 @@ namespace legoai::generate {
 namespace {
 
 constexpr int kFailed = 1, kWrongCall = 2, kInterrupted = 130;
-constexpr size_t kMostPromptBytes = size_t{64} << 20;
+constexpr size_t kMaxPromptBytes = size_t{64} << 20;
 
 std::atomic<bool> interrupted = false;
 void OnSignal(int) { interrupted = true; }
@@ -64,7 +64,7 @@ absl::StatusOr<std::string> ReadPrompt() {
     if (count < 0) return FileError("standard input", "cannot be read", errno);
     if (count == 0) break;
     text.append(buffer, static_cast<size_t>(count));
-    if (text.size() > kMostPromptBytes) return FieldError("--prompt", "", "is longer than 64 MiB: shorten it");
+    if (text.size() > kMaxPromptBytes) return FieldError("--prompt", "", "is longer than 64 MiB: shorten it");
   }
   if (text.empty()) return FieldError("--prompt", "", "is empty: give a text to go on with");
   return text;

@@ -11,18 +11,18 @@
 namespace legoai::train {
 namespace {
 
-constexpr absl::Duration kLook = absl::Seconds(1);
-constexpr absl::Duration kBeat = absl::Milliseconds(100);
+constexpr absl::Duration kInterval = absl::Seconds(1);
+constexpr absl::Duration kHeartbeat = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(30);
 
-// What the ranks wish; the largest counts.
-enum Wish : int64_t { kWait, kTry, kStop };
+// What a rank wants next; the largest of all ranks counts.
+enum Vote : int64_t { kWait, kTry, kStop };
 
 // A second, or until this rank is asked to stop. The launcher hears that it lives.
-void WaitALook(launch::TrainerLink& link) {
+void Pause(launch::TrainerLink& link) {
   using StopRequest = launch::TrainerLink::StopRequest;
-  for (absl::Duration waited; waited < kLook && link.stop_request() == StopRequest::kNone; waited += kBeat) {
-    absl::SleepFor(kBeat);
+  for (absl::Duration waited; waited < kInterval && link.stop_request() == StopRequest::kNone; waited += kHeartbeat) {
+    absl::SleepFor(kHeartbeat);
     link.Advance(0);
   }
 }
@@ -30,20 +30,20 @@ void WaitALook(launch::TrainerLink& link) {
 // Until it is worth another try (true), or some rank was asked to stop.
 absl::StatusOr<bool> AwaitRoom(launch::TrainerLink& link, const RoomFor& room, const MaxOfRanks& max, const absl::Status& full,
                                absl::Duration pause) {
-  for (absl::Duration waited = kLook;; waited += kLook) {
+  for (absl::Duration waited = kInterval;; waited += kInterval) {
     const int64_t free = checkpoint::FreeBytesOnDisk(room.path).value_or(0);
     RETURN_IF_ERROR(link.SendWaits(launch::WaitsForRoom(room.what, room.path, room.bytes, free, full)));
-    WaitALook(link);
+    Pause(link);
     RETURN_IF_ERROR(room.make ? room.make() : absl::OkStatus());
     const bool enough = checkpoint::FreeBytesOnDisk(room.path).value_or(0) >= room.bytes;
-    int64_t wish = waited >= pause && enough && link.start().rank() == 0 ? kTry : kWait;
-    if (max == nullptr && waited >= pause && enough) wish = kTry;
-    if (link.stop_request() != launch::TrainerLink::StopRequest::kNone) wish = kStop;
+    int64_t vote = waited >= pause && enough && link.start().rank() == 0 ? kTry : kWait;
+    if (max == nullptr && waited >= pause && enough) vote = kTry;
+    if (link.stop_request() != launch::TrainerLink::StopRequest::kNone) vote = kStop;
     if (max != nullptr) {
       RETURN_IF_ERROR(link.Meet());
-      ASSIGN_OR_RETURN(wish, max(wish));
+      ASSIGN_OR_RETURN(vote, max(vote));
     }
-    if (wish != kWait) return wish == kTry;
+    if (vote != kWait) return vote == kTry;
   }
 }
 
@@ -51,7 +51,7 @@ absl::StatusOr<bool> AwaitRoom(launch::TrainerLink& link, const RoomFor& room, c
 
 absl::StatusOr<bool> DoWhenThereIsRoom(launch::TrainerLink& link, const RoomFor& room, const MaxOfRanks& max,
                                        const std::function<absl::Status()>& work) {
-  for (absl::Duration pause = kLook;; pause = std::min(2 * pause, kLongestPause)) {
+  for (absl::Duration pause = kInterval;; pause = std::min(2 * pause, kLongestPause)) {
     const absl::Status done = work();
     if (done.ok()) return true;
     if (!absl::IsResourceExhausted(done)) return done;
