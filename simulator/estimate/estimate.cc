@@ -25,7 +25,7 @@
 #include "simulator/measure/node_link.h"
 #include "simulator/measure/operator_benchmark.h"
 #include "simulator/memory/memory_simulator.h"
-#include "worker/comm/cpu_kernels.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::sim {
 namespace {

@@ -17,7 +17,7 @@
 #include "proto/errors.h"
 #include "proto/utf8.h"
 #include "simulator/estimate/estimate.h"
-#include "worker/comm/cpu_kernels.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::sim {
 namespace {

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/calibration.pb.h"
-#include "worker/comm/device_timer.h"
+#include "worker/comm/streams.h"
 
 namespace legoai::sim {
 

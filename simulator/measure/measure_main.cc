@@ -18,7 +18,7 @@
 #include "proto/errors.h"
 #include "simulator/measure/host_measurement.h"
 #include "simulator/measure/measure_device.h"
-#include "worker/comm/cpu_kernels.h"
+#include "worker/comm/cpu_tensors.h"
 
 ABSL_FLAG(std::string, device, "", "cuda: calibrate the first visible GPU; without it: measure this machine's CPU");
 ABSL_FLAG(std::string, out, "", "with --device: the calibration file; standard output if not given");

@@ -9,8 +9,7 @@
 #include <iostream>
 
 #include "core/trace/trace_builder.h"
-#include "worker/comm/cpu_kernels.h"
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::sim {
 namespace {

@@ -14,8 +14,7 @@
 #include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
-#include "worker/comm/cpu_kernels.h"
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::integration {
 namespace {

@@ -14,7 +14,7 @@
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/device_differences.h"
 #include "tests/gpu/gpu_test.h"
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::gpu {
 namespace {
@@ -153,11 +153,7 @@ class CaptureComparison : public ::testing::Test {
  protected:
   CaptureComparison() {
     const std::vector<mesh::Group> groups = mesh::Mesh().Groups(0);
-    const comm::CommunicatorFactory none = [](const mesh::Group&, int64_t,
-                                              int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
-      return absl::InternalError("a world of one has no group to connect");
-    };
-    runtime_ = Must(comm::Runtime::Create(0, groups, comm::MakeThreadStreams(), none));
+    runtime_ = Must(comm::Runtime::Create(0, groups, comm::MakeThreadStreams(), comm::NoCommunicator));
     comm::RuntimeScope scope(runtime_.get());
     comm::InstallCpuMemoryCounter();
     step_ =

@@ -135,11 +135,7 @@ void Synchronize() { at::detail::getCUDAHooks().deviceSynchronize(0); }
 
 std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin) {
   const std::vector<mesh::Group> groups = mesh::Mesh().Groups(0);
-  const comm::CommunicatorFactory none = [](const mesh::Group& group, int64_t,
-                                            int64_t) -> absl::StatusOr<std::unique_ptr<comm::Communicator>> {
-    return absl::InternalError("a world of one has no group to connect: " + std::string(mesh::NameOf(group.dim)));
-  };
-  auto runtime = comm::Runtime::Create(0, groups, plugin.make_streams(), none);
+  auto runtime = comm::Runtime::Create(0, groups, plugin.make_streams(), comm::NoCommunicator);
   if (!runtime.ok()) throw std::runtime_error(runtime.status().ToString());
   return *std::move(runtime);
 }

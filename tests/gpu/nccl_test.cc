@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tests/gpu/gpu_test.h"
-#include "worker/comm/local_communicator.h"
+#include "worker/comm/communicator.h"
 
 namespace legoai::gpu {
 namespace {

@@ -12,7 +12,7 @@
 #include "simulator/memory/memory_simulator.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 
 namespace legoai::integration {
 namespace {

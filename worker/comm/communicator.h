@@ -9,8 +9,10 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "worker/comm/streams.h"
 
 namespace legoai::comm {
 
@@ -39,5 +41,9 @@ class Communicator {
   // Gives up what is under way, whatever the peers do; later calls fail.
   virtual void Abort() {}
 };
+
+// The communicator of a group of one: collectives copy, or do nothing where they work in place. `streams` copies, as it can the
+// memory of the tensors; it is not owned and outlives the communicator. Null: host memory.
+std::unique_ptr<Communicator> MakeLocalCommunicator(Streams* streams = nullptr);
 
 }  // namespace legoai::comm

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/comm/device_timer.h"
 #include "worker/comm/rendezvous.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/streams.h"
 
 namespace legoai::comm {
 

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "core/flight/flight_ring.h"
-#include "worker/comm/mark_watch.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/stream_marks.h"
 
 namespace legoai::comm {
 

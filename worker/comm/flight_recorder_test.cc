@@ -146,13 +146,8 @@ TEST(FlightRecorder, ADamagedRingIsReadAsFarAsItGoes) {
 }
 
 // A runtime of one rank, on which a recorder looks.
-std::unique_ptr<Runtime> Alone(FlightRecorder* recorder) {
-  auto runtime = Runtime::Create(
-      0, mesh::Mesh{}.Groups(0), MakeThreadStreams(),
-      [](const mesh::Group&, int64_t, int64_t) {
-        return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
-      },
-      recorder);
+std::unique_ptr<Runtime> Alone(FlightRecorder* recorder, std::unique_ptr<Streams> streams = MakeThreadStreams()) {
+  auto runtime = Runtime::Create(0, mesh::Mesh{}.Groups(0), std::move(streams), NoCommunicator, recorder);
   EXPECT_TRUE(runtime.ok()) << runtime.status();
   return *std::move(runtime);
 }
@@ -274,16 +269,10 @@ TEST(FlightRecorder, WhatIsOnlyEnqueuedIsNotCompleted) {
   auto recorder = MakeRecorder(path, {}, 8);
   auto owned = std::make_unique<EnqueuingStreams>();
   EnqueuingStreams& device = *owned;
-  auto runtime = Runtime::Create(
-      0, mesh::Mesh{}.Groups(0), std::move(owned),
-      [](const mesh::Group&, int64_t, int64_t) {
-        return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
-      },
-      recorder.get());
-  ASSERT_TRUE(runtime.ok());
-  RuntimeScope scope(runtime->get());
+  const auto runtime = Alone(recorder.get(), std::move(owned));
+  RuntimeScope scope(runtime.get());
   const at::Tensor tensor = at::full({7}, 1.0);
-  const int64_t shard = (*runtime)->GroupId(mesh::Dim::kDpShard);
+  const int64_t shard = runtime->GroupId(mesh::Dim::kDpShard);
   AllReduce(tensor, shard);
   {
     StreamScope stream(kAllGather);

@@ -1,12 +1,17 @@
 #include "worker/comm/ops.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
+#include "core/trace/effects.h"
 #include "worker/comm/testing/process_group_test_util.h"
 
 namespace legoai::comm {
@@ -127,9 +132,7 @@ TEST(Resize, ViewsSeeTheNewMemory) {
   auto view = tensor.narrow(0, 4, 4);
   ResizeStorage(tensor, 0);
   EXPECT_EQ(view.storage().nbytes(), 0u);
-  auto runtime = Runtime::Create(0, Mesh{}.Groups(0), MakeThreadStreams(), [](const mesh::Group&, int64_t, int64_t) {
-    return absl::StatusOr<std::unique_ptr<Communicator>>(absl::InternalError("no group of one connects"));
-  });
+  auto runtime = Runtime::Create(0, Mesh{}.Groups(0), MakeThreadStreams(), NoCommunicator);
   RuntimeScope scope(runtime->get());
   EXPECT_THROW(AllReduce(tensor, 0), c10::Error);  // resized away
   ResizeStorage(tensor, 32);
@@ -145,6 +148,43 @@ TEST(Errors, ALostPeerIsAnErrorNotAHang) {
     EXPECT_THROW(AllReduce(tensor, runtime.GroupId(mesh::Dim::kDpShard)), c10::Error);
     _exit(::testing::Test::HasFailure() ? 1 : 0);
   });
+}
+
+// The places of core/trace/effects.h are those of the schemas with which the operators are registered.
+std::map<std::string, int> PlacesOf(const c10::FunctionSchema& schema) {
+  std::map<std::string, int> places;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) places[schema.arguments()[i].name()] = static_cast<int>(i);
+  return places;
+}
+
+TEST(EffectsSchema, PlacesAreThoseOfTheSchemas) {
+  for (const graph::EffectRow& row : graph::EffectRows()) {
+    SCOPED_TRACE(row.name);
+    const auto op = c10::Dispatcher::singleton().findSchema({std::string(row.name), ""});
+    ASSERT_TRUE(op.has_value());
+    const auto places = PlacesOf(op->schema());
+    const auto at = [&](const char* name) { return places.count(name) > 0 ? places.at(name) : -1; };
+    EXPECT_EQ(row.group, at("group"));
+    EXPECT_EQ(row.peer, at("peer"));
+    EXPECT_EQ(row.stream, at("stream"));
+    EXPECT_EQ(row.event, at("event"));
+    EXPECT_EQ(row.bytes, at("nbytes"));
+    if (row.tensor >= 0) {
+      EXPECT_EQ(op->schema().arguments()[row.tensor].type()->kind(), c10::TypeKind::TensorType);
+    }
+  }
+}
+
+TEST(EffectsSchema, NoOperatorWithAGroupOrAStreamIsLeftOut) {
+  int found = 0;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("lego::", 0) != 0) continue;
+    const auto places = PlacesOf(c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), "").schema());
+    if (places.count("group") + places.count("stream") + places.count("nbytes") == 0) continue;
+    EXPECT_NE(graph::FindEffect(name.name), nullptr) << name.name;
+    ++found;
+  }
+  EXPECT_EQ(found, static_cast<int>(graph::EffectRows().size()));
 }
 
 }  // namespace

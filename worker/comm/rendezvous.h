@@ -1,10 +1,13 @@
-// Where ranks meet: torch's TCPStore, served by rank 0.
+// Where ranks meet: torch's TCPStore, served by rank 0. They tell each other there which GPU they have before NCCL connects them:
+// it refuses two ranks on one GPU ("Duplicate GPU detected"), or hangs, and names them by numbers of its own.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace legoai::comm {
@@ -24,5 +27,14 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const RendezvousOption
 
 // What Gloo, NCCL and the store throw, as Unavailable, or DeadlineExceeded for a time-out, with `what` in front.
 absl::Status ToStatus(const std::string& what, const std::exception& error);
+
+struct RankGpu {
+  std::string id;    // of the GPU, the same in every process that has it: its UUID
+  std::string name;  // for people: "GPU 0, NVIDIA H100 80GB HBM3"
+};
+
+// Puts this rank's GPU into the store, and waits for those of `ranks` (in the world, `rank` among them). FailedPrecondition: two
+// ranks have one GPU, both are named. DeadlineExceeded or Unavailable: a rank did not come in the store's time.
+absl::Status CheckOneGpuEach(c10d::Store& store, const std::vector<int64_t>& ranks, int64_t rank, const RankGpu& own);
 
 }  // namespace legoai::comm

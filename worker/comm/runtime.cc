@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "proto/status.h"
-#include "worker/comm/local_communicator.h"
+#include "worker/comm/communicator.h"
 
 namespace legoai::comm {
 namespace {
@@ -46,6 +46,10 @@ int64_t ChannelOfStream(int64_t stream) {
     case kRecvNext: return kSendPrevious;
     default: return stream;
   }
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> NoCommunicator(const mesh::Group& group, int64_t, int64_t) {
+  return absl::InternalError(std::string("group ") + mesh::NameOf(group.dim) + " of a world of one asked for a communicator");
 }
 
 struct Runtime::State {

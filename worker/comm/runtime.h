@@ -31,6 +31,9 @@ int64_t ChannelOfStream(int64_t stream);
 using CommunicatorFactory =
     std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const mesh::Group& group, int64_t group_rank, int64_t channel)>;
 
+// The factory of a world of one, whose groups never ask for a communicator.
+absl::StatusOr<std::unique_ptr<Communicator>> NoCommunicator(const mesh::Group& group, int64_t group_rank, int64_t channel);
+
 // Told of every collective and point-to-point message; the flight recorder is one. Called from the dispatching thread
 // (Created) and from the stream that runs it (Started, Completed), which gives a mark where it has only enqueued the call: what
 // is told then holds as soon as the mark is passed.

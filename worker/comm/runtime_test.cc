@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/comm/local_communicator.h"
+#include "worker/comm/communicator.h"
 #include "worker/comm/streams.h"
 
 namespace legoai::comm {
@@ -86,10 +86,7 @@ TEST(Runtime, ALostPeerEndsTheWaitAndAllCommunicators) {
 TEST(Runtime, AGroupOfOneCopiesAsItsStreamsCan) {
   auto owned = std::make_unique<LostDevice>();
   const LostDevice* streams = owned.get();
-  const CommunicatorFactory none = [](const mesh::Group&, int64_t, int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-    return absl::InternalError("a world of one has no group to connect");
-  };
-  auto runtime = Runtime::Create(0, {{mesh::Dim::kWorld, {}}}, std::move(owned), none);
+  auto runtime = Runtime::Create(0, {{mesh::Dim::kWorld, {}}}, std::move(owned), NoCommunicator);
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   const int in = 7;
   int out = 0;

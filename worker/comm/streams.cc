@@ -1,7 +1,9 @@
 #include "worker/comm/streams.h"
 
+#include <chrono>
 #include <deque>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -150,9 +152,28 @@ class FakeStreams : public Streams {
   absl::Status Drain() override { return absl::OkStatus(); }
 };
 
+class HostTimer : public DeviceTimer {
+ public:
+  absl::Status Start() override {
+    start_ = std::chrono::steady_clock::now();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<double> Stop() override {
+    const auto now = std::chrono::steady_clock::now();
+    if (!start_) return absl::FailedPreconditionError("the timer was stopped and not started");
+    const double seconds = std::chrono::duration<double>(now - *start_).count();
+    start_.reset();
+    return seconds;
+  }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> start_;
+};
+
 }  // namespace
 
 std::unique_ptr<Streams> MakeThreadStreams() { return std::make_unique<ThreadStreams>(); }
 std::unique_ptr<Streams> MakeFakeStreams() { return std::make_unique<FakeStreams>(); }
+std::unique_ptr<DeviceTimer> MakeHostTimer() { return std::make_unique<HostTimer>(); }
 
 }  // namespace legoai::comm

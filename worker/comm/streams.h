@@ -1,4 +1,4 @@
-// Streams and events: a thread per side stream on CPU, nothing at all on the fake device, CUDA's own in the plugin.
+// Streams, events and timers: a thread per side stream on CPU, nothing at all on the fake device, CUDA's own in the plugin.
 //
 // Work on one stream runs in the order of posting. An event carries generations: a wait refers to the latest record of that
 // event dispatched before it. All calls come from the dispatching thread.
@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace legoai::comm {
 
@@ -45,5 +46,19 @@ class Streams {
 
 std::unique_ptr<Streams> MakeThreadStreams();
 std::unique_ptr<Streams> MakeFakeStreams();
+
+// Time that a device takes for what is enqueued on the current stream: CUDA's events in the plugin, the host's clock on a CPU,
+// where work is done when its call returns. Seconds. Start and Stop come from the dispatching thread, in turn.
+class DeviceTimer {
+ public:
+  virtual ~DeviceTimer() = default;
+  // From here on. Does not wait: what was enqueued before is not part of it.
+  virtual absl::Status Start() = 0;
+  // Waits for all that was enqueued since, and gives the seconds between. Errors: Unavailable, in the device's words;
+  // FailedPrecondition without a Start.
+  virtual absl::StatusOr<double> Stop() = 0;
+};
+
+std::unique_ptr<DeviceTimer> MakeHostTimer();
 
 }  // namespace legoai::comm

@@ -25,7 +25,7 @@
 #include "proto/status.h"
 #include "proto/utf8.h"
 #include "proto/yaml/yaml.h"
-#include "worker/comm/cpu_kernels.h"
+#include "worker/comm/cpu_tensors.h"
 #include "worker/generate/generate.h"
 #include "worker/generate/sampler.h"
 #include "worker/generate/source.h"

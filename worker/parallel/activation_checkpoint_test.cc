@@ -13,7 +13,7 @@
 #include <map>
 
 #include "core/trace/annotation.h"
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 #include "worker/graph/recorder.h"
 #include "worker/model/layers.h"
 #include "worker/parallel/testing/tiny_model.h"

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/parallel/activation_checkpoint.h"
 #include "worker/parallel/testing/tiny_model.h"

@@ -10,7 +10,7 @@
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 #include "worker/comm/gloo_communicator.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
@@ -30,11 +30,6 @@ comm::RendezvousOptions Rendezvous(const v1::Start& start) {
   options.timeout = std::chrono::seconds(section.train_timeout_seconds());
   options.connect_timeout = std::chrono::seconds(section.init_timeout_seconds());
   return options;
-}
-
-// Groups of one rank never ask.
-absl::StatusOr<std::unique_ptr<comm::Communicator>> NoCommunicator(const mesh::Group& group, int64_t, int64_t) {
-  return absl::InternalError(absl::StrCat("group ", mesh::NameOf(group.dim), " of a world of one asked for a communicator"));
 }
 
 absl::StatusOr<std::unique_ptr<comm::FlightRecorder>> RecorderOf(const v1::Start& start, const std::vector<mesh::Group>& groups,
@@ -95,7 +90,7 @@ absl::Status Machine::MakeRecorder(const v1::Start& start, const parallel::Resol
 
 absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved) {
   const std::vector<mesh::Group> groups = resolved.mesh().Groups(start.rank());
-  comm::CommunicatorFactory factory = NoCommunicator;
+  comm::CommunicatorFactory factory = comm::NoCommunicator;
   if (start.world_size() > 1) {
     auto made = plugin_ != nullptr ? plugin_->make_nccl_factory(Rendezvous(start)) : comm::MakeGlooFactory(Rendezvous(start));
     if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "core/process/build_version.h"
-#include "worker/comm/cpu_kernels.h"
+#include "worker/comm/cpu_tensors.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/trainer.h"
 

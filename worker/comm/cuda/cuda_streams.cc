@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <chrono>
+#include <cstdio>
 #include <map>
 #include <string>
 #include <thread>
@@ -100,8 +101,7 @@ class CudaStreams : public Streams {
   absl::Status Record(int64_t stream, int64_t event) override {
     cudaEvent_t& handle = events_[event];
     if (handle == nullptr) {
-      absl::Status status = Check(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming), "cudaEventCreate");
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(Check(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming), "cudaEventCreate"));
     }
     return Check(cudaEventRecord(handle, Stream(stream).stream()), "cudaEventRecord");
   }
@@ -155,8 +155,56 @@ class CudaStreams : public Streams {
   std::function<absl::Status()> health_;
 };
 
+// Events are made with the first Start, on the GPU that is selected then.
+class CudaTimer : public DeviceTimer {
+ public:
+  ~CudaTimer() override {
+    for (cudaEvent_t event : {begin_, end_}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+
+  absl::Status Start() override {
+    for (cudaEvent_t* event : {&begin_, &end_}) {
+      if (*event != nullptr) continue;
+      RETURN_IF_ERROR(Check(cudaEventCreate(event), "cudaEventCreate"));
+    }
+    started_ = false;
+    RETURN_IF_ERROR(Check(cudaEventRecord(begin_, Stream()), "cudaEventRecord"));
+    started_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> Stop() override {
+    if (!started_) return absl::FailedPreconditionError("the timer was stopped and not started");
+    started_ = false;
+    float milliseconds = 0;
+    RETURN_IF_ERROR(Check(cudaEventRecord(end_, Stream()), "cudaEventRecord"));
+    RETURN_IF_ERROR(Check(cudaEventSynchronize(end_), "cudaEventSynchronize"));
+    RETURN_IF_ERROR(Check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime"));
+    return 1e-3 * milliseconds;
+  }
+
+ private:
+  static cudaStream_t Stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  bool started_ = false;
+};
+
 }  // namespace
 
 std::unique_ptr<Streams> MakeCudaStreams() { return std::make_unique<CudaStreams>(); }
+std::unique_ptr<DeviceTimer> MakeCudaTimer() { return std::make_unique<CudaTimer>(); }
+
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    text += digits;
+  }
+  return text;
+}
 
 }  // namespace legoai::comm

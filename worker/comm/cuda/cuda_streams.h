@@ -1,15 +1,19 @@
-// Streams and events of CUDA: compute is the current stream, every side stream one of the pool.
+// Streams, events and timers of CUDA: compute is the current stream, every side stream one of the pool.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <memory>
+#include <string>
 
 #include "worker/comm/streams.h"
 
 namespace legoai::comm {
 
 std::unique_ptr<Streams> MakeCudaStreams();
+
+// Two events on the current stream.
+std::unique_ptr<DeviceTimer> MakeCudaTimer();
 
 // Marks of a process's streams. Their events are used again. Thread-safe.
 class CudaMarks {
@@ -24,5 +28,8 @@ class CudaMarks {
   class Mark;
   std::shared_ptr<Pool> pool_;
 };
+
+// A GPU's UUID as NVML writes it: the bytes in hexadecimal, with hyphens after 4, 6, 8 and 10 of them.
+std::string UuidText(const cudaUUID_t& uuid);
 
 }  // namespace legoai::comm

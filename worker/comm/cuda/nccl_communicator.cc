@@ -16,9 +16,8 @@
 
 #include "proto/status.h"
 #include "worker/comm/cuda/cuda_streams.h"
-#include "worker/comm/cuda/cuda_uuid.h"
-#include "worker/comm/one_gpu_each.h"
-#include "worker/comm/overdue_calls.h"
+#include "worker/comm/rendezvous.h"
+#include "worker/comm/stream_marks.h"
 
 namespace legoai::comm {
 namespace {

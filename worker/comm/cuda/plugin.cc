@@ -1,13 +1,13 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <nccl.h>
 
+#include <map>
 #include <string>
 
-#include "worker/comm/cuda/cuda_description.h"
 #include "worker/comm/cuda/cuda_streams.h"
-#include "worker/comm/cuda/cuda_timer.h"
-#include "worker/comm/cuda/cuda_uuid.h"
 #include "worker/comm/cuda/nccl_communicator.h"
 #include "worker/comm/cuda_plugin.h"
 
@@ -36,6 +36,39 @@ int DeviceOfUuid(const char* uuid) {
     if (cudaGetDeviceProperties(&properties, device) == cudaSuccess && UuidText(properties.uuid) == uuid) return device;
   }
   return -1;
+}
+
+// Of numbers like 13020 with their parts a thousand and ten apart (CUDA), or 91002 with ten thousand and a hundred (NCCL, cuDNN).
+std::string Dotted(int64_t version, int64_t major, int64_t minor) {
+  return std::to_string(version / major) + "." + std::to_string(version % major / minor) + "." + std::to_string(version % minor);
+}
+
+// torch's own copies, which came into the process with libtorch_cuda: we do not link them.
+std::string CublasVersion() {
+  using Get = int (*)(int property, int* value);  // of libraryPropertyType: major, minor, patch
+  const auto get = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "cublasGetProperty"));
+  int parts[3] = {};
+  for (int i = 0; i < 3; ++i) {
+    if (get == nullptr || get(i, &parts[i]) != 0) return "";
+  }
+  return std::to_string(parts[0]) + "." + std::to_string(parts[1]) + "." + std::to_string(parts[2]);
+}
+
+std::string CudnnVersion() {
+  const auto get = reinterpret_cast<size_t (*)()>(dlsym(RTLD_DEFAULT, "cudnnGetVersion"));
+  return get == nullptr ? "" : Dotted(static_cast<int64_t>(get()), 10000, 100);
+}
+
+std::map<std::string, std::string> DescribeCuda(int device) {
+  std::map<std::string, std::string> facts;
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device) == cudaSuccess) facts["card"] = properties.name;
+  int version = 0;
+  if (cudaRuntimeGetVersion(&version) == cudaSuccess) facts["cuda"] = Dotted(version, 1000, 10);
+  if (ncclGetVersion(&version) == ncclSuccess) facts["nccl"] = Dotted(version, 10000, 100);
+  if (const std::string cublas = CublasVersion(); !cublas.empty()) facts["cublas"] = cublas;
+  if (const std::string cudnn = CudnnVersion(); !cudnn.empty()) facts["cudnn"] = cudnn;
+  return facts;
 }
 
 }  // namespace

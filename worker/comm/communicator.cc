@@ -1,4 +1,4 @@
-#include "worker/comm/local_communicator.h"
+#include "worker/comm/communicator.h"
 
 #include <c10/core/ScalarType.h>
 

@@ -1,10 +1,12 @@
-#include "worker/comm/cpu_memory.h"
+#include "worker/comm/cpu_tensors.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 namespace legoai::comm {
@@ -47,6 +49,16 @@ class CountingAllocator : public c10::Allocator {
 };
 
 }  // namespace
+
+void UseKnownCpuKernels() { setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0); }
+
+bool OneDnnComputesBfloat16() {
+  static const auto supported =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "").typed<bool()>();
+  return supported.call();
+}
+
+bool CpuKernelsAreKnownForBfloat16() { return !OneDnnComputesBfloat16() || __builtin_cpu_supports("avx512bf16") != 0; }
 
 void InstallCpuMemoryCounter() {
   static auto* const allocator = new CountingAllocator;

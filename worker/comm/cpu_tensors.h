@@ -1,5 +1,7 @@
-// Which kernels compute 16-bit products and attention of CPU tensors.
+// CPU tensors: which kernels compute their 16-bit products and attention, and the bytes that they hold.
 #pragma once
+
+#include <cstdint>
 
 namespace legoai::comm {
 
@@ -16,5 +18,15 @@ bool OneDnnComputesBfloat16();
 // Whether the rules hold for bfloat16 on this CPU: either oneDNN computes no product, or it does so with the instructions of
 // AVX512_BF16. With AVX-512 alone it goes by way of fp32, in buffers that no rule knows.
 bool CpuKernelsAreKnownForBfloat16();
+
+// Counts the bytes that CPU tensors hold in this process: what the memory simulator predicts (peak_requested_bytes). Puts a
+// counting allocator in the place of torch's. Call once, before the first tensor; it stays for good. Thread-safe.
+void InstallCpuMemoryCounter();
+
+// Bytes asked for and not yet freed; 0 without the counter.
+int64_t CpuLiveBytes();
+// The most since the start, or since the last reset.
+int64_t CpuPeakBytes();
+void ResetCpuPeakBytes();
 
 }  // namespace legoai::comm

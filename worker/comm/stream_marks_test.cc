@@ -1,4 +1,4 @@
-#include "worker/comm/mark_watch.h"
+#include "worker/comm/stream_marks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,23 +19,19 @@ using Progress = std::atomic<int>;
 
 class TestMark : public StreamMark {
  public:
-  TestMark(const Progress& progress, int number, std::atomic<int>* alive) : progress_(progress), number_(number), alive_(alive) {
-    ++*alive_;
-  }
-  ~TestMark() override { --*alive_; }
+  TestMark(const Progress& progress, int number) : progress_(progress), number_(number) { ++alive; }
+  ~TestMark() override { --alive; }
   bool Passed() override { return progress_ >= number_; }
+  static inline std::atomic<int> alive{0};
 
  private:
   const Progress& progress_;
   const int number_;
-  std::atomic<int>* alive_;
 };
 
 class MarkWatchTest : public ::testing::Test {
  protected:
-  std::unique_ptr<StreamMark> Mark(int stream, int number) {
-    return std::make_unique<TestMark>(progress_[stream], number, &alive_);
-  }
+  std::unique_ptr<StreamMark> Mark(int stream, int number) { return std::make_unique<TestMark>(progress_[stream], number); }
   std::function<void(const MarkWatch::Moment&)> Keep() {
     return [this](const MarkWatch::Moment& moment) {
       seen_.push_back((moment.completed ? "done " : "start ") + std::to_string(moment.record));
@@ -49,7 +45,7 @@ class MarkWatchTest : public ::testing::Test {
   }
 
   Progress progress_[2] = {0, 0};
-  std::atomic<int> alive_{0}, count_{0};
+  std::atomic<int> count_{0};
   std::vector<std::string> seen_;
 };
 
@@ -71,7 +67,7 @@ TEST_F(MarkWatchTest, TellsEachMomentOnceWhenItsMarkIsPassed) {
   watch.Poll();
   EXPECT_EQ(seen_.back(), "done 2");
   EXPECT_EQ(watch.pending(), 0u);
-  EXPECT_EQ(alive_, 0);
+  EXPECT_EQ(TestMark::alive, 0);
 }
 
 TEST_F(MarkWatchTest, AStreamThatHangsHidesNothingOfAnother) {
@@ -92,7 +88,7 @@ TEST_F(MarkWatchTest, MarksOfRecordsThatTheRingHasOverwrittenAreLetGo) {
   for (int i = 1; i <= 1000; ++i) {
     AddCall(watch, 0, i, 2 * i - 1);
     ASSERT_LE(watch.pending(), 20u);
-    ASSERT_LE(alive_, 20);
+    ASSERT_LE(TestMark::alive, 20);
   }
   AddCall(watch, 1, 1001, 1);  // another stream's calls count, too
   EXPECT_EQ(watch.pending(), 20u);
@@ -128,7 +124,7 @@ TEST_F(MarkWatchTest, SeveralThreadsAddAndAsk) {
     for (auto& thread : threads) thread.join();
   }  // looks once more
   EXPECT_EQ(count_, 400);
-  EXPECT_EQ(alive_, 0);
+  EXPECT_EQ(TestMark::alive, 0);
 }
 
 TEST_F(MarkWatchTest, EndsWithMarksThatAreNeverPassed) {
@@ -138,7 +134,52 @@ TEST_F(MarkWatchTest, EndsWithMarksThatAreNeverPassed) {
     AddCall(watch, 0, 1, 1);
   }
   EXPECT_THAT(seen_, IsEmpty());
-  EXPECT_EQ(alive_, 0);
+  EXPECT_EQ(TestMark::alive, 0);
+}
+
+constexpr int kBefore = 0, kBegun = 1, kDone = 2;  // progress of a call
+
+class OverdueCallsTest : public ::testing::Test {
+ protected:
+  void Add(const char* what, const Progress& call) {
+    calls_.Add(what, std::make_unique<TestMark>(call, 1), std::make_unique<TestMark>(call, 2));
+  }
+  const char* At(int second) { return calls_.Overdue(start_ + std::chrono::seconds(second)); }
+
+  OverdueCalls calls_{std::chrono::seconds(100)};
+  const OverdueCalls::Clock::time_point start_ = OverdueCalls::Clock::now();
+};
+
+TEST_F(OverdueCallsTest, CountsFromWhenTheDeviceIsInTheCall) {
+  Progress call = kBefore;
+  Add("all_gather", call);
+  EXPECT_EQ(At(1000), nullptr) << "whatever is before it may take its time";
+  call = kBegun;
+  EXPECT_EQ(At(2000), nullptr);
+  EXPECT_EQ(At(2099), nullptr);
+  EXPECT_STREQ(At(2100), "all_gather");
+  call = kDone;
+  EXPECT_EQ(At(3000), nullptr);
+  EXPECT_EQ(calls_.size(), 0u);
+}
+
+TEST_F(OverdueCallsTest, ACallBehindOneThatWaitsIsFound) {
+  const Progress waits = kBefore, hangs = kBegun;
+  Add("send", waits);
+  Add("recv", hangs);
+  EXPECT_EQ(At(0), nullptr);
+  EXPECT_STREQ(At(100), "recv");
+}
+
+TEST_F(OverdueCallsTest, WhatIsDoneIsForgottenAsOthersCome) {
+  const Progress done = kDone;
+  for (int i = 0; i < 1000; ++i) Add("all_reduce", done);
+  EXPECT_LE(calls_.size(), 1u);
+}
+
+TEST_F(OverdueCallsTest, WithoutMarksNothingIsSaid) {
+  calls_.Add("all_reduce", nullptr, nullptr);
+  EXPECT_EQ(At(1000000), nullptr);
 }
 
 }  // namespace

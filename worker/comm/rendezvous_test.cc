@@ -1,4 +1,4 @@
-#include "worker/comm/one_gpu_each.h"
+#include "worker/comm/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,5 @@
-// Watches which marks the streams of a device have passed: where a collective is only enqueued by its call, this is how the
-// flight recorder learns that it has begun and that it is done. Torch-free. Thread-safe.
-//
-// Marks are looked at whenever somebody asks (Poll), and by a thread of its own while any is pending: the rank's other threads
-// may all be waiting for a device that hangs, and what lies before the hang must still be known.
+// Which marks the streams of a device have passed: where a collective is only enqueued by its call, this is how the flight
+// recorder learns that it has begun and that it is done, and how NCCL's communicators learn that it hangs. Torch-free.
 #pragma once
 
 #include <chrono>
@@ -20,6 +17,9 @@
 
 namespace legoai::comm {
 
+// Tells of each mark that is passed. Thread-safe. Marks are looked at whenever somebody asks (Poll), and by a thread of its own
+// while any is pending: the rank's other threads may all be waiting for a device that hangs, and what lies before the hang must
+// still be known.
 class MarkWatch {
  public:
   struct Moment {
@@ -58,6 +58,32 @@ class MarkWatch {
   std::map<int64_t, std::deque<Pending>> streams_ ABSL_GUARDED_BY(mutex_);  // with a mark pending
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);  // begins with the first mark; joined when nobody adds any more
+};
+
+// Calls that a device has not got through yet, and whether one of them stands still: where a call returns as soon as it is
+// enqueued, a peer that is gone shows in nothing else. The limit counts from when the device is first seen in the call, so that
+// work before it costs nothing. Not thread-safe.
+class OverdueCalls {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit OverdueCalls(Clock::duration limit) : limit_(limit) {}
+
+  // `what` is not owned and outlives the call. Without marks nothing is known, and nothing is said.
+  void Add(const char* what, std::unique_ptr<StreamMark> begun, std::unique_ptr<StreamMark> done);
+  // A call that the device was seen in at least the limit ago; null: there is none. Forgets those that are done.
+  const char* Overdue(Clock::time_point now);
+  size_t size() const { return calls_.size(); }
+
+ private:
+  struct Call {
+    const char* what;
+    std::unique_ptr<StreamMark> begun, done;
+    std::optional<Clock::time_point> seen;
+  };
+  void ForgetDone();
+
+  const Clock::duration limit_;
+  std::deque<Call> calls_;
 };
 
 }  // namespace legoai::comm
