@@ -1,5 +1,5 @@
-"""The targets of this tree: unit, and cc_library, cc_test and cc_binary for what is none. All are compiled with the headers that most
-files include read once."""
+"""The targets of this tree: folder, unit, and cc_library, cc_test and cc_binary for what is none. All are compiled with the
+headers that most files include read once."""
 
 # Every target has it.
 _STATUS = "//proto:status"
@@ -71,6 +71,33 @@ def unit(name, deps = [], test_deps = [], test = {}, torch = None, **kwargs):
     if native.glob([name + "_test.cc"]):
         cc_test(name = name + "_test", deps = [":" + name] + deps + test_deps, **dict({"torch": torch}, **test))
 
+def folder(deps, apart = [], testing_deps = [], testing_data = [], test_deps = [], tests = {}, torch = None, **kwargs):
+    """All of a folder: its sources are one library of its name, those in testing/ are `:testing`, each NAME_test.cc is a test.
+
+    Programs (main.cc, NAME_main.cc) and files in `apart` have targets of their own. Tests have the library, `:testing`, deps,
+    test_deps and gtest; tests[NAME] has the other attributes of one, and deps that only it has.
+    """
+    name = native.package_name().split("/")[-1]
+    helpers = native.glob(["testing/*.h", "testing/*.cc"], exclude = apart)
+    sources = native.glob(["*.h", "*.cc"], exclude = ["main.cc", "*_main.cc", "*_test.cc"] + apart)
+    for library, files, library_deps, more in [
+        (name, sources, deps, kwargs),
+        ("testing", helpers, [":" + name] + testing_deps, {"testonly": True, "data": testing_data}),
+    ]:
+        if files:
+            cc_library(
+                name = library,
+                srcs = [f for f in files if f.endswith(".cc")],
+                hdrs = [f for f in files if f.endswith(".h")],
+                deps = library_deps,
+                torch = torch,
+                **more
+            )
+    own = [":" + name] + ([":testing"] if helpers else [])
+    for test in [f[:-len(".cc")] for f in native.glob(["*_test.cc"], exclude = apart)]:
+        attributes = dict({"torch": torch}, **tests.get(test, {}))
+        cc_test(name = test, deps = own + deps + test_deps + attributes.pop("deps", []), **attributes)
+
 def cc_library(name, srcs = [], **kwargs):
     _compile(native.cc_library, name, srcs, **kwargs)
 
@@ -78,4 +105,5 @@ def cc_binary(name, srcs = None, **kwargs):
     _compile(native.cc_binary, name, srcs or [name + ".cc"], **kwargs)
 
 def cc_test(name, srcs = None, deps = [], **kwargs):
-    _compile(native.cc_test, name, srcs or [name + ".cc"], deps = deps + [_GTEST], **kwargs)
+    once = {label: None for label in deps + [_GTEST]}.keys()  # what both the test and its library need
+    _compile(native.cc_test, name, srcs or [name + ".cc"], deps = once, **kwargs)

@@ -8,7 +8,7 @@
 
 #include "core/checkpoint/chunks.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/checkpoint/files.h"
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
 #include "proto/toml/toml.h"
 

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "core/trace/program_test_util.h"
+#include "core/trace/testing/program_test_util.h"
 
 namespace legoai::graph {
 namespace {

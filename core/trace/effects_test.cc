@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 
 namespace legoai::graph {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/trace/compare.h"
-#include "core/trace/program_test_util.h"
+#include "core/trace/testing/program_test_util.h"
 #include "core/trace/verify.h"
 
 namespace legoai::graph {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/jobs/testing/legal_transitions.h"
-#include "server/store/oracle.h"
+#include "server/store/testing/oracle.h"
 
 namespace legoai::server {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/store/contract_test.h"
-#include "server/store/oracle.h"
+#include "server/store/testing/oracle.h"
 
 namespace legoai::store {
 namespace {

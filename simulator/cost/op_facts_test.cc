@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "core/hardware/catalog.h"
 #include "core/trace/stream_ids.h"
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "simulator/engine/testing/example_pipeline.h"
 
 namespace legoai::sim {

@@ -10,7 +10,7 @@
 
 #include "core/hardware/catalog.h"
 #include "core/trace/stream_ids.h"
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "core/hardware/catalog.h"
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

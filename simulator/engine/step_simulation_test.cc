@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/trace/stream_ids.h"
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/hardware/catalog.h"
 #include "core/recipe/recipe.h"
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "proto/errors.h"
 #include "simulator/estimate/estimate.h"
 

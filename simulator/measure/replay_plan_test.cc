@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "proto/errors.h"
 
 namespace legoai::sim {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 
 namespace legoai::sim {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <iostream>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "worker/comm/cpu_tensors.h"
 
 namespace legoai::sim {

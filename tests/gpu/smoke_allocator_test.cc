@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "simulator/memory/memory_simulator.h"
 #include "tests/gpu/gpu_test.h"
 #include "worker/comm/ops.h"

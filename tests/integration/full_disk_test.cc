@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "server/cli/testing/lego_process.h"
 
 namespace legoai {

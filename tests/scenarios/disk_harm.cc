@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 
 namespace legoai::scenarios {
 namespace {

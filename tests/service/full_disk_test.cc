@@ -7,7 +7,7 @@
 #include <fstream>
 #include <vector>
 
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "tests/service/service_processes.h"
 #include "tests/service/service_test_fixture.h"
 

@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/comm/testing/process_group_test_util.h"

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::graph {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 
 namespace legoai::train {
 namespace {

@@ -16,7 +16,7 @@
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 #include "core/process/run_directory.h"
 #include "worker/launch/run_training.h"
 #include "worker/train/testing/trainer_run.h"

@@ -9,7 +9,7 @@
 
 #include "core/hardware/catalog.h"
 #include "core/trace/stream_ids.h"
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/chrome_trace.h"

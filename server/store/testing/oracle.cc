@@ -1,4 +1,4 @@
-#include "server/store/oracle.h"
+#include "server/store/testing/oracle.h"
 
 #include <algorithm>
 

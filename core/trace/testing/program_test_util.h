@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/trace/trace_builder.h"
+#include "core/trace/testing/trace_builder.h"
 
 namespace legoai::graph {
 

@@ -1,4 +1,4 @@
-#include "core/checkpoint/small_file_system.h"
+#include "core/checkpoint/testing/small_file_system.h"
 
 #include <grp.h>
 #include <gtest/gtest.h>
