@@ -71,17 +71,26 @@ def unit(name, deps = [], test_deps = [], test = {}, torch = None, **kwargs):
     if native.glob([name + "_test.cc"]):
         cc_test(name = name + "_test", deps = [":" + name] + deps + test_deps, **dict({"torch": torch}, **test))
 
-def folder(deps, apart = [], testing_deps = [], testing_data = [], test_deps = [], tests = {}, torch = None, **kwargs):
+def folder(
+        deps,
+        apart = [],
+        generated = [],
+        testing_deps = [],
+        testing_data = [],
+        test_deps = [],
+        tests = {},
+        torch = None,
+        **kwargs):
     """All of a folder: its sources are one library of its name, those in testing/ are `:testing`, each NAME_test.cc is a test.
 
-    Programs (main.cc, NAME_main.cc) and files in `apart` have targets of their own. Tests have the library, `:testing`, deps,
-    test_deps and gtest; tests[NAME] has the other attributes of one, and deps that only it has.
+    Programs (main.cc, NAME_main.cc) and files in `apart` have targets of their own; `generated` are more sources. Tests have the
+    library, `:testing`, deps, test_deps and gtest; tests[NAME] has the other attributes of one, and deps that only it has.
     """
     name = native.package_name().split("/")[-1]
     helpers = native.glob(["testing/*.h", "testing/*.cc"], exclude = apart)
     sources = native.glob(["*.h", "*.cc"], exclude = ["main.cc", "*_main.cc", "*_test.cc"] + apart)
     for library, files, library_deps, more in [
-        (name, sources, deps, kwargs),
+        (name, sources + generated, deps, kwargs),
         ("testing", helpers, [":" + name] + testing_deps, {"testonly": True, "data": testing_data}),
     ]:
         if files:

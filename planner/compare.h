@@ -4,7 +4,7 @@
 #include <string>
 
 #include "planner/plan_facts.h"
-#include "simulator/symbolic/link_load.h"
+#include "simulator/symbolic/roofline_estimate.h"
 
 namespace legoai::planner {
 

@@ -1,16 +1,36 @@
-// Estimates from an Estimator that has nothing else under way. Torch-free. Thread-safety: as the estimator.
+// What the planner knows of simulation: estimates are started and come back, several at a time, in any order. Behind it are
+// lego-sim processes (lego_sim_pool.h), so that the planner links no torch and a crash of a capture stays out of it. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "planner/estimator.h"
+#include "absl/time/time.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/sim.pb.h"
 
 namespace legoai::planner {
+
+class Estimator {
+ public:
+  virtual ~Estimator() = default;
+  // How many estimates may be under way at once.
+  virtual int64_t Slots() const = 0;
+  // `request.id` is the caller's, to know the answer by. At most Slots() may be under way.
+  virtual absl::Status Start(const v1::SimRequest& request) = 0;
+  // The next answer; nothing if none came within `timeout`, or if a signal came first. An estimate that failed is an answer with
+  // an error. One with `progress` is no end: more follows with the same id.
+  virtual absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) = 0;
+  // Ends what is under way at once; no answer comes for it.
+  virtual void StopAll() = 0;
+};
+
+// Estimates from an Estimator that has nothing else under way. Torch-free. Thread-safety: as the estimator.
 
 // Blocks. `cancel` is asked now and then, `progress` called as the simulation tells it; both may be empty. Errors: Cancelled;
 // what the simulation says, its FieldViolation kept.

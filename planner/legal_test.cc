@@ -11,7 +11,7 @@
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 #include "planner/space.h"
 
 namespace legoai::planner {

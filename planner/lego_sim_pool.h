@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/estimator.h"
+#include "planner/estimates.h"
 
 namespace legoai::planner {
 

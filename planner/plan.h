@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "planner/estimator.h"
+#include "planner/estimates.h"
 #include "planner/result.h"
 #include "proto/legoai/v1/plan.pb.h"
 

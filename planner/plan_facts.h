@@ -1,6 +1,7 @@
 // What a planning run has found, for those who rank and explain it. Torch-free. Pointers are the caller's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "planner/legal.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/plan.pb.h"
+#include "proto/legoai/v1/recipe.pb.h"
 
 namespace legoai::planner {
 
@@ -26,5 +28,30 @@ struct PlanFacts {
   bool stopped_early = false;                  // the budget of seconds came before `planned`
   std::optional<LargerCluster> larger;         // looked for where nothing fits
 };
+
+// What a reader of a plan may want to have been decided otherwise. Thread-safety: constants.
+struct Choice {
+  const char* name;
+  int64_t (*value)(const v1::Recipe&);  // how a recipe decides it
+};
+
+inline constexpr Choice kChoices[] = {
+    {"checkpointing", [](const v1::Recipe& r) -> int64_t { return r.activation_checkpoint().mode(); }},
+    {"tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
+    {"number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
+    {"split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
+    {"precision", [](const v1::Recipe& r) -> int64_t { return r.training().mixed_precision_param(); }},
+};
+inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
+
+// How much of a stage's device is left, the same for ranking, explaining and printing. Torch-free, pure. Units:
+// bytes.
+
+// What tensors may take: capacity less the reserve.
+int64_t UsableBytes(const v1::StageEstimate& stage);
+// What is left of that at the peak; negative if the stage does not fit.
+int64_t HeadroomBytes(const v1::StageEstimate& stage);
+// The stage with the smallest headroom. `estimate` has at least one.
+const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
 
 }  // namespace legoai::planner

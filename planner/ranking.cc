@@ -3,10 +3,9 @@
 #include <string>
 
 #include "core/hardware/catalog.h"
-#include "core/hardware/running_cost.h"
 #include "core/model/model_facts.h"
 #include "core/recipe/recipe.h"
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 
 namespace legoai::planner {
 namespace {

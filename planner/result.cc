@@ -5,9 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
-#include "core/hardware/host_device.h"
+#include "core/hardware/host.h"
 #include "planner/explain.h"
-#include "planner/headroom.h"
 #include "planner/order.h"
 #include "planner/plan_facts.h"
 #include "planner/ranking.h"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "planner/choice.h"
 #include "planner/legal.h"
+#include "planner/plan_facts.h"
 
 namespace legoai::planner {
 

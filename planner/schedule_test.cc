@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "planner/choice.h"
+#include "planner/plan_facts.h"
 
 namespace legoai::planner {
 namespace {

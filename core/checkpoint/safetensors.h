@@ -57,4 +57,69 @@ class SafetensorsReader {
   std::vector<TensorInfo> tensors_;
 };
 
+// Writing Hugging Face's safetensors, as transformers reads them: one file, or several with an index.
+//
+// The header comes first in a file, so all tensors are announced before the first byte; their contents then come in any order
+// and one at a time, so that a model larger than memory can be written. Within a file tensors lie as the safetensors package
+// puts them: wider elements first, then by name; the same tensors give the same bytes.
+// A file has its name only when it is whole and on the disk: until then it is called NAME.tmp. A folder that must appear at once
+// is written under another name and then given its own (files.h, ReplaceFolder).
+// Errors name the file and the tensor. Thread-safety: one thread at a time.
+
+// Of a file in a folder, as transformers cuts it.
+inline constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
+
+struct TensorSpec {
+  std::string name;
+  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  std::vector<int64_t> shape;
+};
+
+// One file.
+class SafetensorsWriter {
+ public:
+  // Metadata of the header is {"format": "pt"}.
+  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors,
+                                                  BytesDone done = nullptr);
+
+  // All bytes of one announced tensor, row-major.
+  absl::Status Write(std::string_view name, const void* data, int64_t bytes);
+
+  // Error if a tensor is missing. Afterwards the file is on the disk under its name.
+  absl::Status Finish();
+
+ private:
+  struct Place {
+    int64_t offset = 0, bytes = 0;
+    bool written = false;
+  };
+  SafetensorsWriter(std::string path, OutputFile file) : path_(std::move(path)), file_(std::move(file)) {}
+
+  std::string path_;
+  OutputFile file_;
+  std::map<std::string, Place, std::less<>> places_;
+};
+
+// A folder: model.safetensors if everything fits into `max_file_bytes`, else model-00001-of-0000N.safetensors … and
+// model.safetensors.index.json. Tensors are dealt to files in the order given, so give them in the model's order.
+class SafetensorsFolderWriter {
+ public:
+  // Makes the folder if needed.
+  static absl::StatusOr<SafetensorsFolderWriter> Create(const std::string& folder, const std::vector<TensorSpec>& tensors,
+                                                        int64_t max_file_bytes = kMaxFileBytes, const BytesDone& done = nullptr);
+
+  absl::Status Write(std::string_view name, const void* data, int64_t bytes);
+  // The index, if any, comes last: a folder with an index is whole.
+  absl::Status Finish();
+
+ private:
+  SafetensorsFolderWriter() = default;
+
+  std::string folder_;
+  std::vector<SafetensorsWriter> writers_;
+  std::vector<std::string> files_;                      // names, one per writer
+  std::map<std::string, size_t, std::less<>> file_of_;  // by tensor
+  int64_t total_bytes_ = 0;
+};
+
 }  // namespace legoai::checkpoint

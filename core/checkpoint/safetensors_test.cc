@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 
-#include "core/checkpoint/safetensors_writer.h"
 #include "proto/errors.h"
 
 namespace legoai::checkpoint {

@@ -1,11 +1,12 @@
 #include "core/data/tokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -18,6 +19,8 @@
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
 
 namespace legoai::data {
 namespace {
@@ -236,6 +239,29 @@ absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::strin
   return FieldError(kField, path, absl::StrCat(fault.field(), value, ": ", fault.remedy()));
 }
 
+using Json = nlohmann::ordered_json;
+
+std::string NameOf(const Vocabulary& vocabulary, int32_t id) {
+  return vocabulary.special[static_cast<size_t>(id) - vocabulary.tokens.size()];
+}
+
+std::string TokenizerConfig(const Vocabulary& vocabulary, int64_t context) {
+  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+               {"model_max_length", context},
+               {"model_input_names", {"input_ids", "attention_mask"}},
+               {"clean_up_tokenization_spaces", false}};
+  if (vocabulary.begin) json["bos_token"] = NameOf(vocabulary, *vocabulary.begin);
+  if (vocabulary.end) json["eos_token"] = NameOf(vocabulary, *vocabulary.end);
+  return json.dump(2) + "\n";
+}
+
+std::string GenerationConfig(const Vocabulary& vocabulary) {
+  Json json = Json::object();
+  if (vocabulary.begin) json["bos_token_id"] = *vocabulary.begin;
+  if (vocabulary.end) json["eos_token_id"] = *vocabulary.end;
+  return json.dump(2) + "\n";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
@@ -254,6 +280,13 @@ absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size) {
   return FieldError(kField, absl::StrCat(tokenizer.VocabSize(), " ids"),
                     absl::StrCat("more than the model's vocab_size of ", model_vocab_size,
                                  "; choose a smaller tokenizer, or a model with a larger vocabulary"));
+}
+
+absl::Status ExportTokenizer(const Tokenizer& tokenizer, int64_t context, const std::string& folder) {
+  const Vocabulary vocabulary = tokenizer.GetVocabulary();
+  RETURN_IF_ERROR(checkpoint::WriteFile(folder + "/tokenizer.json", WriteTokenizerJson(vocabulary)));
+  RETURN_IF_ERROR(checkpoint::WriteFile(folder + "/tokenizer_config.json", TokenizerConfig(vocabulary, context)));
+  return checkpoint::WriteFile(folder + "/generation_config.json", GenerationConfig(vocabulary));
 }
 
 }  // namespace legoai::data

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/files.h"
-#include "core/data/export_tokenizer.h"
 #include "core/data/tokenizer.h"
 #include "proto/errors.h"
 

@@ -14,7 +14,6 @@
 #include "core/flight/flight_history.h"
 #include "core/flight/flight_match.h"
 #include "core/flight/flight_waits.h"
-#include "core/flight/ranks_text.h"
 
 namespace legoai::comm {
 namespace {

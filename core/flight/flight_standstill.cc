@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/flight/flight_analysis.h"
-#include "core/flight/ranks_text.h"
+#include "core/flight/flight_waits.h"
 
 namespace legoai::comm {
 namespace {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,5 +51,10 @@ class FlightWaits {
   std::map<int64_t, std::vector<int64_t>> waits_of_;  // by rank: those it is inside of
   std::set<int64_t> blamed_;
 };
+
+// Ranks for people. Torch-free. Thread-safe.
+
+// "0-3,5": ascending ranks, ranges of three and more shortened.
+std::string RanksText(const std::vector<int64_t>& ranks);
 
 }  // namespace legoai::comm

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/calibration.pb.h"
 #include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
 
 namespace legoai::sim {
@@ -67,5 +68,11 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
 // that divide each other and end with all devices, a device with bandwidth and at least one peak. Errors: FieldError of the
 // field.
 absl::Status CheckCluster(const v1::Cluster& cluster);
+
+// What training at a predicted speed uses up: tokens a day, GPU-hours and money. Torch-free. Thread-safety: a pure function.
+
+// Of steps of `tokens_per_step` tokens on all devices of `cluster`; empty where a step takes no time. Money needs
+// Cluster.price_per_gpu_hour.
+v1::RunningCost RunningCostOf(const v1::Cluster& cluster, double tokens_per_step, double step_seconds);
 
 }  // namespace legoai::sim

@@ -3,7 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/legoai/v1/hardware.pb.h"
 
 namespace legoai::sim {
 
@@ -12,5 +16,39 @@ int64_t HostPhysicalCores();
 
 // "AMD EPYC 9654 96-Core Processor", as /proc/cpuinfo has it; "unknown processor".
 std::string HostProcessor();
+
+// The file with this machine's measured CPU, which `lego hardware --measure` makes, and which figures are a machine's own.
+// Torch-free. Thread-safety: reads of the environment and the file.
+
+// Where it is kept: LEGOAI_HOST_DEVICE, or ~/.cache/legoai/this-machine.txtpb.
+std::string HostDevicePath();
+
+// This machine's CPU as it was measured; nothing if it was not. Errors: the file is broken, or LEGOAI_HOST_DEVICE names none.
+absl::StatusOr<std::optional<v1::Device>> LoadHostDevice();
+
+// Above this share of the processors that others took while a device was measured, its figures are too low to go by.
+inline constexpr double kBusyShare = 0.05;
+
+// Whether a measured device's figures are too low for that reason.
+bool WasMeasuredBusy(const v1::Device& device);
+
+// What is to be said where such figures are used: "others took 43.0 % of the processors while this machine was measured ...";
+// empty where nothing is.
+std::string MeasuredBusyText(const v1::Device& device);
+
+// Whether others leave this machine alone now: looks at its processors for half a second. Without /proc: no.
+bool HostIsQuiet();
+
+// The peak that an MFU may be a share of: PeakFlops, or 0 where the device has none of its own. A CPU that was not measured has
+// the catalog's figures, which are of no machine in particular; and what is slower than float32 in half the bits is done in
+// software.
+double TruePeakFlops(const v1::Device& device, v1::DType dtype);
+
+// Whether this machine's processor computes with bfloat16 itself (AVX512-BF16 or AMX, Arm's BF16) and not in software, as
+// /proc/cpuinfo has it.
+bool HostHasBfloat16();
+
+// The same of a text as /proc/cpuinfo has it.
+bool HasBfloat16(const std::string& cpuinfo);
 
 }  // namespace legoai::sim

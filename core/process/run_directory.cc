@@ -1,14 +1,17 @@
 #include "core/process/run_directory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -17,8 +20,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/manifest.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
+#include "proto/legoai/v1/run.pb.h"
+#include "proto/read_file.h"
 #include "proto/status.h"
 #include "proto/toml/toml.h"
 
@@ -48,6 +54,16 @@ absl::Status CannotBe(const char* what, const std::string& path, int error) {
   return FieldError("job.dump_folder", path, absl::StrCat("cannot be ", what, ": ", std::strerror(error)),
                     code == absl::StatusCode::kResourceExhausted ? code : absl::StatusCode::kInvalidArgument);
 }
+
+// "01J..." of "projects/default/jobs/01J...".
+std::string IdOf(const std::string& job) { return job.substr(job.rfind('/') + 1); }
+
+bool IsFolderName(const std::string& id) {
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_'; });
+}
+
+std::string MarkPath(const std::string& folder) { return folder + "/legoai.json"; }
 
 }  // namespace
 
@@ -171,6 +187,49 @@ std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>
   std::vector<v1::StepMetrics> latest;
   for (auto& [step, entry] : by_step) latest.push_back(std::move(entry));
   return latest;
+}
+
+absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string& job, int64_t epoch) {
+  const std::string id = IdOf(job);
+  if (!IsFolderName(id)) return FieldError("lease.job", job, "its last part must be letters, digits, - and _");
+  if (epoch < 1) return FieldError("lease.epoch", absl::StrCat(epoch), "must be at least 1");
+  return absl::StrCat(runs, "/", id, "/epoch-", epoch);
+}
+
+bool IsTraining(const std::string& run_directory) {
+  const auto run = ReadRun(run_directory);
+  if (!run.ok() || !run->has_value() || (*run)->attempts().empty()) return false;
+  if ((*run)->attempts().rbegin()->outcome() != "running") return false;
+  const absl::StatusOr<std::string> holder = ReadFile(run_directory + "/.lock", /*most_bytes=*/64);
+  pid_t pid = 0;
+  if (!holder.ok() || !absl::SimpleAtoi(absl::StripAsciiWhitespace(*holder), &pid) || pid <= 0) return false;
+  return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step) {
+  const auto text = checkpoint::ReadFile(MarkPath(HuggingFacePath(run_directory)));
+  const auto digest = checkpoint::ManifestDigest(checkpoints, step);
+  v1::Export mark;
+  if (!text.ok() || !digest.ok() || !ParseJson(*text, &mark).ok()) return false;
+  return mark.step() == step && mark.checkpoint_sha256() == *digest;
+}
+
+absl::Status BeginExport(const std::string& run_directory, std::string* folder) {
+  *folder = PartialExportPath(run_directory);
+  RETURN_IF_ERROR(checkpoint::RemoveAll(*folder));
+  return checkpoint::MakeFolders(*folder);
+}
+
+absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
+                          std::string_view build_version, const checkpoint::BytesDone& done) {
+  ASSIGN_OR_RETURN(const auto digest, checkpoint::ManifestDigest(checkpoints, step));
+  v1::Export mark;
+  mark.set_step(step);
+  mark.set_checkpoint_sha256(digest);
+  mark.set_build_version(std::string(build_version));
+  const std::string folder = PartialExportPath(run_directory);
+  RETURN_IF_ERROR(checkpoint::WriteFile(MarkPath(folder), ToJson(mark) + "\n"));
+  return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory), done);
 }
 
 }  // namespace legoai::launch

@@ -8,7 +8,7 @@
 //   tokens/                the text as token ids, made once
 //   logs/rank-R.log        stdout and stderr of each rank
 //   tensorboard/           event files, if wished for
-//   hf/                    the trained model as a Hugging Face folder, if wished for (export_mark.h); hf.partial/ one being
+//   hf/                    the trained model as a Hugging Face folder, if wished for; hf.partial/ one being
 //   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
 //   *.before-attempt-N     checkpoints/ and hf/ that attempt N began anew without (--fresh)
 //
@@ -19,10 +19,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/checkpoint/files.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/metrics.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
@@ -82,5 +84,32 @@ absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_
 // One entry per step, ascending, of the training as it went in the end: what an earlier attempt reported of steps that a later
 // one did again, or that lie beyond where the later one began again, is left out. In the order of the file.
 std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics);
+
+// Where an attempt at a job of the service writes. Agents make the folder, and the server takes a checkpoint from no other.
+// Torch-free. Thread-safety: a pure function.
+
+// "RUNS/ID/epoch-E": the run directory of the attempt under an epoch. ID is the last part of the job's resource name. Errors: a
+// name or an epoch that would lead elsewhere.
+absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string& job, int64_t epoch);
+
+// Whether a training goes on in a run directory, for those who only look. Torch-free. Thread-safe.
+
+// That run.json says so, and that the process that locked the directory lives on this machine. Takes no lock itself: who begins
+// to train at this moment is not kept from it.
+bool IsTraining(const std::string& run_directory);
+
+// The run directory's hf/, the trained model as a Hugging Face folder: made beside its place, marked with the checkpoint it is
+// of, and put in place at once. Torch-free. Thread-safety: functions of the file system.
+
+// Whether hf/ is the export of the committed checkpoint of `step`, as it is now in `checkpoints` (CheckpointsHolding).
+bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step);
+
+// An empty hf.partial/ to write the export into; what an interrupted export left goes. Gives its path in `folder`.
+absl::Status BeginExport(const std::string& run_directory, std::string* folder);
+
+// Everything is in hf.partial/ and on the disk: marks it as of `step` in `checkpoints`, and makes it hf/ in place of an earlier
+// one, which is removed as checkpoint::RemoveAll does.
+absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
+                          std::string_view build_version, const checkpoint::BytesDone& done = nullptr);
 
 }  // namespace legoai::launch

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 
 namespace legoai::parallel {
 namespace {

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 
 namespace legoai::parallel {
 namespace {

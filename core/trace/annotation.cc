@@ -8,3 +8,13 @@ Annotation& CurrentAnnotation() {
 }
 
 }  // namespace legoai::graph
+
+namespace legoai::comm {
+
+const char* StreamName(int64_t stream) {
+  static const char* const kNames[kStreamCount] = {"compute",   "all_gather",    "reduce_scatter", "replicate",
+                                                   "send_next", "recv_previous", "send_previous",  "recv_next"};
+  return stream >= 0 && stream < kStreamCount ? kNames[stream] : "unknown";
+}
+
+}  // namespace legoai::comm

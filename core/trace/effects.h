@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/trace/instruction_view.h"
+#include "core/trace/operands.h"
 
 namespace legoai::graph {
 

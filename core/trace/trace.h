@@ -96,7 +96,7 @@ struct Instruction {
   };
   Kind kind = Kind::kOperator;
   Phase phase = Phase::kInit;
-  uint16_t stream = 0;  // core/trace/stream_ids.h
+  uint16_t stream = 0;  // core/trace/annotation.h
   uint16_t argument_count = 0, result_count = 0;
   uint32_t operator_index = 0, first_argument = 0, first_result = 0;
   uint32_t module = 0;      // index into modules; 0 is the root

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/annotation.h"
 #include "core/trace/effects.h"
-#include "core/trace/stream_ids.h"
 
 namespace legoai::graph {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "planner/estimator.h"
+#include "planner/estimates.h"
 
 namespace legoai::planner::testing {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace legoai::cli {
 
@@ -80,5 +81,11 @@ std::vector<std::string> CommandFirst(std::vector<std::string> words);
 
 // What `lego NAME --help` prints.
 std::string HelpText(const CommandSpec& spec);
+
+// Sizes as people write them on a command line. Torch-free. Thread-safety: a pure function.
+
+// Bytes of "4GiB", "512 MiB", "1.5e9", or of "10%" as a share of `whole`. Units are binary, B to TiB. Nothing for other text, and
+// for numbers that are negative or not finite.
+std::optional<double> ReadBytes(absl::string_view text, double whole);
 
 }  // namespace legoai::cli

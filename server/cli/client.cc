@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "proto/keepalive.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
-#include "server/jobs/job_states.h"
+#include "server/jobs/transition.h"
 #include "server/rpc/grpc_status.h"
 
 namespace legoai::cli {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/process/programs.h"
+#include "core/process/child_process.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"

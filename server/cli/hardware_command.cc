@@ -12,7 +12,6 @@
 #include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/machine.h"
-#include "server/cli/measure_host.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/estimator.h"
+#include "planner/estimates.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/model.pb.h"

@@ -10,7 +10,7 @@
 #include "planner/explain.h"
 #include "proto/enum_text.h"
 #include "server/cli/output.h"
-#include "server/jobs/job_states.h"
+#include "server/jobs/transition.h"
 
 namespace legoai::cli {
 namespace {

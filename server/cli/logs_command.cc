@@ -9,7 +9,7 @@
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
-#include "server/jobs/job_states.h"
+#include "server/jobs/transition.h"
 
 namespace legoai::cli {
 namespace {

@@ -4,8 +4,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/hardware/host_device.h"
+#include "core/hardware/host.h"
 #include "proto/legoai/v1/cluster.pb.h"
+#include "proto/legoai/v1/hardware.pb.h"
 
 namespace legoai::cli {
 
@@ -25,5 +26,12 @@ void WarnIfMeasuredBusy(const v1::Device& device);
 
 // `--cluster`, with this machine's measured CPU for type "cpu"; standard error is told if that was measured busy.
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text);
+
+// Measures this machine's CPU, which plans for clusters of type cpu go by. Torch-free.
+
+// Ten seconds with all cores busy, of which standard error is told, and of others that were busy meanwhile; keeps the result in
+// the file `path`, which `field` has named. Errors: FieldError of `field` where that cannot be written, NotFound without the
+// program that measures, Internal where it fails.
+absl::StatusOr<v1::Device> MeasureHost(const std::string& field, const std::string& path);
 
 }  // namespace legoai::cli

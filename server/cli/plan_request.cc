@@ -10,10 +10,10 @@
 #include "planner/schedule.h"
 #include "proto/errors.h"
 #include "proto/status.h"
+#include "server/cli/arguments.h"
 #include "server/cli/job.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
-#include "server/cli/read_bytes.h"
 
 namespace legoai::cli {
 namespace {

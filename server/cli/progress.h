@@ -2,6 +2,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -40,6 +41,21 @@ class ProgressLine {
   std::string shown_;
   std::string written_;    // the last line where standard error is no terminal
   std::string held_back_;  // the last line, if it came too soon after another
+};
+
+// How long a step takes as it has been since the training is watched: steadier than single steps, of which one may save or
+// evaluate. Not thread-safe.
+class Pace {
+ public:
+  // Seconds per step when `step` is done at `now`: the mean of those that were seen to pass, of the first one `latest`, what it
+  // says itself. A step behind the last one, of another attempt, begins anew.
+  double Observe(int64_t step, double latest, absl::Time now);
+  // The training does not go on: what follows begins anew.
+  void Forget() { first_step_ = -1; }
+
+ private:
+  int64_t first_step_ = -1, last_step_ = -1;
+  absl::Time first_time_;
 };
 
 }  // namespace legoai::cli

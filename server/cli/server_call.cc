@@ -17,8 +17,8 @@
 #include "proto/errors.h"
 #include "proto/printable.h"
 #include "proto/status.h"
-#include "server/jobs/job_states.h"
 #include "server/jobs/names.h"
+#include "server/jobs/transition.h"
 
 namespace legoai::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/status.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/hardware/catalog.h"
 #include "planner/explain.h"
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "core/checkpoint/directory.h"
 #include "core/hardware/catalog.h"
-#include "core/hardware/host_device.h"
+#include "core/hardware/host.h"
 #include "core/process/processors.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"

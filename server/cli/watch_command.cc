@@ -11,7 +11,6 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
-#include "server/cli/pace.h"
 #include "server/cli/plan_text.h"
 #include "server/cli/progress.h"
 #include "server/cli/server_call.h"

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "proto/rpc_status.h"
 #include "proto/status.h"
-#include "server/fleet/after_failure.h"
 #include "server/fleet/checkpoint_damage.h"
-#include "server/fleet/kept_checkpoints.h"
+#include "server/fleet/failure_policy.h"
 #include "server/fleet/lease_binding.h"
+#include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 

@@ -33,7 +33,6 @@
 #include "server/fleet/fleet.h"
 #include "server/fleet/lease_book.h"
 #include "server/fleet/offers.h"
-#include "server/fleet/planning.h"
 #include "server/fleet/plans_under_way.h"
 #include "server/fleet/reconcile.h"
 #include "server/fleet/wait_reasons.h"

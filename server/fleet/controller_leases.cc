@@ -8,7 +8,6 @@
 #include "planner/explain.h"
 #include "proto/quantity_text.h"
 #include "proto/status.h"
-#include "server/fleet/after_failure.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/failure_policy.h"
 #include "server/fleet/resume_point.h"

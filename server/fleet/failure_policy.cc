@@ -1,8 +1,16 @@
 #include "server/fleet/failure_policy.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/quantity_text.h"
+#include "proto/rpc_status.h"
+#include "proto/status.h"
+#include "server/fleet/checkpoint_damage.h"
+#include "server/jobs/transition.h"
 
 namespace legoai::server {
 namespace {
@@ -21,6 +29,41 @@ int64_t Repeats(const std::vector<Failure>& without_progress) {
 std::string WhatHappened(const absl::Status& error, const std::vector<Failure>& without_progress) {
   if (Repeats(without_progress) < 2) return std::string(error.message());
   return absl::StrCat("fails at step ", without_progress.back().last_step, " every time: ", error.message());
+}
+
+absl::Status Fail(store::Transaction& transaction, v1::Job* job, const absl::Status& error, std::string_view reason,
+                  int64_t now_us) {
+  *job->mutable_outcome()->mutable_error() = ToRpcStatus(error);
+  return Move(transaction, job, v1::FAILED, reason, now_us);
+}
+
+FailureCause CauseOf(const v1::Attempt& attempt) {
+  if (!attempt.has_damage()) return FailureCause::kTrainers;
+  return DamagedItsOwn(attempt) ? FailureCause::kOwnCheckpointDamaged : FailureCause::kCheckpointDamaged;
+}
+
+// Attempts that have found what they were to go on from damaged, with nothing between them, the latest among them.
+int64_t DamagedInARow(const std::vector<v1::Attempt>& attempts) {
+  const auto other = std::find_if(attempts.rbegin(), attempts.rend(),
+                                  [](const v1::Attempt& one) { return !one.has_damage() || DamagedItsOwn(one); });
+  return other - attempts.rbegin();
+}
+
+// The counted failures since the last new checkpoint. One that is damaged was no progress.
+absl::StatusOr<std::vector<Failure>> FailuresWithoutProgress(store::Transaction& transaction, const v1::Job& job,
+                                                             const std::vector<v1::Attempt>& attempts) {
+  ASSIGN_OR_RETURN(const auto checkpoints, transaction.ListKeptCheckpoints(job.name()));
+  int64_t last_progress = 0;
+  for (const v1::Checkpoint& one : checkpoints) {
+    if (one.damage().empty()) last_progress = std::max(last_progress, one.attempt());
+  }
+  std::vector<Failure> failures;
+  for (const v1::Attempt& attempt : attempts) {
+    if (attempt.attempt() <= last_progress || attempt.state() != "failed") continue;
+    const absl::Status error = FromRpcStatus(attempt.error());
+    if (RuleOf(CauseOf(attempt), error.code()).counted) failures.push_back({error, attempt.last_step()});
+  }
+  return failures;
 }
 
 }  // namespace
@@ -56,6 +99,38 @@ NextAttempt JudgeFailure(FailureCause cause, const absl::Status& error, const st
     return {false, absl::ZeroDuration(), absl::StrCat(vain, ", and policy.max_restarts is ", max_restarts, ": ", what)};
   }
   return {true, BackOff(failures), what};
+}
+
+absl::Status FailAsNoneIsWhole(store::Transaction& transaction, v1::Job* job, const ResumePoint& point, std::string_view reason,
+                               int64_t now_us) {
+  const absl::Status lost = absl::DataLossError(NoneIsWholeText(point));
+  const std::string text(lost.message());
+  return Fail(transaction, job, lost, reason.empty() ? text : absl::StrCat(std::string(reason), "; ", text), now_us);
+}
+
+absl::Status AfterFailure(store::Transaction& transaction, v1::Job* job, FailureCause cause, const absl::Status& error,
+                          int64_t now_us) {
+  if (job->state() == v1::CANCELLING) return Move(transaction, job, v1::CANCELLED, job->reason(), now_us);
+  ASSIGN_OR_RETURN(const auto attempts, transaction.ListAttempts(job->name()));
+  ASSIGN_OR_RETURN(const auto without_progress, FailuresWithoutProgress(transaction, *job, attempts));
+  const int64_t allowed = job->spec().policy().max_restarts();
+  NextAttempt next = JudgeFailure(cause, error, without_progress, allowed);
+  const bool uncounted_damage = cause == FailureCause::kCheckpointDamaged;
+  // One bad disk must not use up all checkpoints within seconds.
+  if (uncounted_damage) next.wait = BackOff(DamagedInARow(attempts) - 1);
+  if (!next.again) return Fail(transaction, job, error, next.reason, now_us);
+  ASSIGN_OR_RETURN(const auto from, FindResumePoint(transaction, *job));
+  if (from.NoneIsWhole()) return FailAsNoneIsWhole(transaction, job, from, next.reason, now_us);
+  std::string reason = absl::StrCat(next.reason, "; ", GoesOnText(*job, from.checkpoint));
+  job->clear_not_before_time_us();
+  if (next.wait > absl::ZeroDuration()) {
+    job->set_not_before_time_us(now_us + absl::ToInt64Microseconds(next.wait));
+    absl::StrAppend(&reason, " in ", DurationText(next.wait));
+    if (!uncounted_damage)
+      absl::StrAppend(&reason, " (restart ", without_progress.size(), " of ", allowed, " without a new checkpoint)");
+  }
+  job->set_restarts(job->restarts() + 1);
+  return Move(transaction, job, v1::RESTARTING, reason, now_us);
 }
 
 }  // namespace legoai::server

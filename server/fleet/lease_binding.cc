@@ -7,7 +7,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/process/epoch_path.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "proto/status.h"

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <event2/event.h>
+#include <event2/thread.h>
 #include <malloc.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -14,7 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/http/request_head.h"
-#include "server/rpc/client_quota.h"
+#include "server/metrics/log.h"
+#include "server/rpc/admission.h"
 
 namespace legoai::server {
 namespace {
@@ -89,6 +91,18 @@ void SendLastWord(evutil_socket_t fd, const std::string& answer) {
 absl::Status TooSlow(const char* what, double seconds) {
   return absl::DeadlineExceededError(
       absl::StrCat("the ", what, " of the request took longer than ", seconds, " seconds: send it faster"));
+}
+
+void OnLibeventMessage(int severity, const char* message) {
+  if (severity >= EVENT_LOG_WARN) LogWarning(message);
+}
+
+event_base* MakeBase() {
+  static const bool prepared = [] {
+    event_set_log_callback(&OnLibeventMessage);
+    return evthread_use_pthreads() == 0;
+  }();
+  return prepared ? event_base_new() : nullptr;
 }
 
 }  // namespace
@@ -320,6 +334,44 @@ size_t Connections::held_bytes() const {
              evbuffer_get_length(bufferevent_get_output(io));
   }
   return bytes;
+}
+
+EventLoop::EventLoop() : base_(MakeBase()), wake_(event_new(base_, -1, EV_PERSIST, &OnWake, this)) {
+  // An event that waits for nothing keeps the loop going; Post makes it happen.
+  const timeval year = {365 * 24 * 3600, 0};
+  event_add(wake_, &year);
+}
+
+EventLoop::~EventLoop() {
+  event_free(wake_);
+  event_base_free(base_);
+}
+
+void EventLoop::Start() {
+  thread_ = std::thread([this] { event_base_dispatch(base_); });
+}
+
+void EventLoop::Stop() {
+  const timeval soon = {0, 100'000};
+  event_base_loopexit(base_, &soon);
+  thread_.join();
+}
+
+void EventLoop::Post(std::function<void()> task) {
+  const MutexLock lock(mutex_);
+  tasks_.push_back(std::move(task));
+  event_active(wake_, 0, 0);
+}
+
+void EventLoop::OnWake(evutil_socket_t, short, void* self) { static_cast<EventLoop*>(self)->RunTasks(); }
+
+void EventLoop::RunTasks() {
+  std::deque<std::function<void()>> tasks;
+  {
+    const MutexLock lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks) task();
 }
 
 }  // namespace legoai::server

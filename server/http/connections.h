@@ -14,22 +14,53 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/event.h>
 #include <event2/http.h>
 #include <event2/listener.h>
 
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "absl/status/status.h"
-#include "server/http/event_loop.h"
+#include "core/process/mutex.h"
 
 namespace legoai::server {
+
+// The one thread on which everything of libevent happens, and the way onto it from others. What runs there must not block.
+class EventLoop {
+ public:
+  EventLoop();   // ready for events, not running yet
+  ~EventLoop();  // Stop() must have been called if Start() was; tasks that have not run are dropped
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  event_base* base() { return base_; }
+
+  void Start();
+  // Goes on for a tenth of a second, so that answers under way are written, then ends the thread.
+  void Stop();
+
+  // Runs `task` on the loop's thread, in the order of the calls. Thread-safe; returns at once.
+  void Post(std::function<void()> task);
+
+ private:
+  static void OnWake(evutil_socket_t, short, void* self);
+  void RunTasks();
+
+  event_base* base_;
+  event* wake_;
+  std::thread thread_;
+  Mutex mutex_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+};
 
 struct ConnectionLimits {
   size_t connections, connections_per_client;

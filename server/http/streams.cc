@@ -4,8 +4,8 @@
 
 #include "nlohmann/json.hpp"
 #include "proto/json/json.h"
-#include "server/http/http_error.h"
-#include "server/jobs/job_states.h"
+#include "server/http/exchange.h"
+#include "server/jobs/transition.h"
 
 namespace legoai::server {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/process/mutex.h"
-#include "server/http/event_loop.h"
+#include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/handlers.h"
 #include "server/jobs/notifier.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/legoai/v1/job.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
@@ -46,5 +47,13 @@ absl::Status CheckText(std::string_view path, std::string_view text, size_t most
 
 // `status` with its field put behind "path.".
 absl::Status Under(std::string_view path, const absl::Status& status);
+
+// Whether any recipe at all could train a job, on whatever workers: what no planning can mend is refused at submission, by the
+// rules of core/recipe/legality.h. gRPC-free. Thread-safety: pure functions.
+
+// `spec` has passed all other checks and has its defaults. Constraints bind; whatever the planner is free to choose is taken as
+// what breaks the fewest rules, so that nothing is refused that some cluster could train.
+// Errors: FieldErrors of spec.planning.constraints[i] where a constraint is at fault, of spec.recipe... where the job itself is.
+absl::Status CheckLegal(const v1::JobSpec& spec);
 
 }  // namespace legoai::server

@@ -16,7 +16,6 @@
 #include "core/hardware/catalog.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "server/jobs/job_legality.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/legoai/v1/job.pb.h"
-#include "server/jobs/job_states.h"
 #include "server/store/store.h"
 
 namespace legoai::server {
@@ -23,5 +24,15 @@ absl::Status AppendStateLine(store::Transaction& transaction, const v1::Job& job
 
 // Stores other changes of `job` (progress, reason, queue position) under its next version, without a row of the history.
 absl::Status Touch(store::Transaction& transaction, v1::Job* job, int64_t now_us);
+
+// The state machine of a job: which state may follow which. gRPC-free. Thread-safety: pure functions.
+
+// Succeeded, failed, cancelled: nothing follows.
+bool IsFinal(v1::JobState state);
+// Has slots, or may still have them: leased, starting, running, cancelling.
+bool HoldsLease(v1::JobState state);
+bool MayFollow(v1::JobState from, v1::JobState to);
+std::vector<v1::JobState> ActiveStates();   // all that are not final
+std::string StateText(v1::JobState state);  // "queued"
 
 }  // namespace legoai::server

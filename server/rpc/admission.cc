@@ -1,7 +1,13 @@
 #include "server/rpc/admission.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstring>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "google/api/annotations.pb.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "proto/status.h"
@@ -36,6 +42,41 @@ absl::Status AdmitCall(const Caller& caller, const std::string& method, const go
   if (absl::StartsWith(resource, "workers/")) about.worker = resource;
   LogInfo("call", about, {{"method", method}, {"resource", resource}, {"way", caller.way}, {"remote", caller.remote}});
   return absl::OkStatus();
+}
+
+std::string ClientOf(std::string_view peer) {
+  std::string text = absl::StrReplaceAll(std::string(peer), {{"%5B", "["}, {"%5D", "]"}, {"%5b", "["}, {"%5d", "]"}});
+  if (text.starts_with("ipv4:") || text.starts_with("ipv6:")) text.erase(0, 5);
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::string(peer);
+  text.resize(colon);
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  in_addr v4{};
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return text;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &v6) != 1) return std::string(peer);
+  char number[INET6_ADDRSTRLEN] = "";
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return inet_ntop(AF_INET, &v6.s6_addr[12], number, sizeof(number));
+  if (IN6_IS_ADDR_LOOPBACK(&v6)) return "::1";
+  std::memset(&v6.s6_addr[8], 0, 8);
+  return std::string(inet_ntop(AF_INET6, &v6, number, sizeof(number))) + "/64";
+}
+
+ClientQuota::Answer ClientQuota::Take(const std::string& client) {
+  const MutexLock lock(mutex_);
+  if (taken_ >= most_) return Answer::kFull;
+  const auto of = of_.find(client);
+  if (of != of_.end() && of->second >= most_per_client_) return Answer::kClientIsFull;
+  ++taken_;
+  ++of_[client];
+  return Answer::kTaken;
+}
+
+void ClientQuota::GiveBack(const std::string& client) {
+  const MutexLock lock(mutex_);
+  --taken_;
+  const auto of = of_.find(client);
+  if (--of->second == 0) of_.erase(of);
 }
 
 }  // namespace legoai::server

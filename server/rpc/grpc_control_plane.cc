@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/rpc/admission.h"
-#include "server/rpc/client_quota.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/plan_reactor.h"
 #include "server/rpc/thread_pool.h"

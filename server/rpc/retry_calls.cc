@@ -11,9 +11,9 @@
 #include "proto/status.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/resume_point.h"
-#include "server/jobs/job_states.h"
 #include "server/jobs/names.h"
 #include "server/jobs/submission.h"
+#include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/find_job.h"
 

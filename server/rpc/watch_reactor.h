@@ -14,7 +14,7 @@
 #include "core/process/mutex.h"
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "server/jobs/notifier.h"
-#include "server/rpc/client_quota.h"
+#include "server/rpc/admission.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/thread_pool.h"
 

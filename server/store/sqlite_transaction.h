@@ -1,7 +1,7 @@
 // The operations of the contract (store.h) on one connection, inside a transaction that somebody else began. Torch-free.
 // Thread-safety: that of the Database.
 //
-// The methods are in files by what they keep: jobs.cc, job_lists.cc, attempts.cc, telemetry.cc, flight_records.cc, workers.cc.
+// The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with flight records and workers).
 #pragma once
 
 #include <functional>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/trace/instruction_view.h"
+#include "core/trace/operands.h"
 #include "proto/status.h"
 
 namespace legoai::sim {

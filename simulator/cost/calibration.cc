@@ -13,7 +13,6 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/cost/quantile.h"
 
 namespace legoai::sim {
 namespace {

@@ -9,6 +9,8 @@
 // Torch-free. Thread-safety: pure functions.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -49,5 +51,14 @@ bool IsHeldBack(const v1::OperatorMeasurement& measurement);
 // memory; of "operators", naming class and type, where nothing has points enough; of "operators.op_class" or "operators.seconds"
 // for one that no measurement can have; what RooflineModel::Create finds missing in `assumed`.
 absl::StatusOr<DeviceFit> FitDevice(const v1::Calibration& calibration, const v1::Device& assumed);
+
+// Torch-free. Pure.
+
+// Of at least one number, sorted; between two neighbours in proportion. `share`: 0 to 1.
+inline double Quantile(const std::vector<double>& sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const size_t below = static_cast<size_t>(place), above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
 
 }  // namespace legoai::sim

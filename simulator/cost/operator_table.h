@@ -51,7 +51,7 @@ enum class WorkspaceRule : uint8_t {
   kCasts,  // arithmetic of operands that may have different types
 };
 
-// Whose results take other bytes on CUDA than the CPU's kernels give them: simulator/memory/result_bytes.h.
+// Whose results take other bytes on CUDA than the CPU's kernels give them: simulator/memory/memory_simulator.h.
 enum class ResultRule : uint8_t { kAsRecorded, kAttention, kLayerNorm };
 
 struct OperatorRow {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "simulator/engine/lower_trace.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
 
@@ -30,7 +31,7 @@ struct TraceSource {
 struct TraceFileOptions {
   // Everything, whatever the size; the limits do not count then.
   bool full = false;
-  // Above so many operators and collectives only a part of them is drawn one by one (trace_spans.h).
+  // Above so many operators and collectives only a part of them is drawn one by one (SpanSelection below).
   int64_t task_limit = 50'000;
   // Of each counter of memory; the peaks stay as they are (memory_counters.h).
   int64_t counter_points = 1'000;
@@ -49,5 +50,34 @@ absl::StatusOr<TraceFileReport> WriteChromeTrace(const std::string& field, const
 // Only the counters of memory: the memory timeline of each stage.
 absl::StatusOr<TraceFileReport> WriteMemoryTimeline(const std::string& field, const std::string& path, const TraceSource& source,
                                                     const TraceFileOptions& options = {});
+
+// Stretches of a step that act for one microbatch, and which of them a trace file draws operator by operator.
+//
+// Torch-free. Thread-safety: pure functions.
+
+// Consecutive tasks of one stage, of one phase and microbatch. Recomputation belongs to the backward that it is for.
+struct TraceSpan {
+  uint32_t stage = 0;  // index into the list of stages
+  graph::Phase phase = graph::Phase::kInit;
+  int32_t microbatch = -1;  // -1: none
+  int64_t tasks = 0;
+  bool drawn = true;  // task by task; else as one slice on each stream
+};
+
+inline constexpr uint32_t kNoSpan = UINT32_MAX;
+
+struct TraceSpans {
+  std::vector<TraceSpan> spans;        // stage by stage, in the order of dispatch
+  std::vector<uint32_t> of;            // by TaskId; kNoSpan: a marker, or a pipeline message
+  int64_t tasks = 0, drawn_tasks = 0;  // without markers
+  bool Drawn(TaskId id) const { return of[id] == kNoSpan || spans[of[id]].drawn; }
+};
+
+// Where there are more than `limit` tasks, of every stage only the first and the last forward and backward are drawn task by
+// task. What belongs to no microbatch (the optimizer) and pipeline messages always are.
+TraceSpans FindSpans(const std::vector<StageTrace>& stages, const LoweredStep& step, int64_t limit);
+
+// "forward of microbatch 3"
+std::string SpanName(const TraceSpan& span);
 
 }  // namespace legoai::sim

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "core/hardware/catalog.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 #include "core/trace/testing/trace_builder.h"
 #include "simulator/engine/testing/example_pipeline.h"
 

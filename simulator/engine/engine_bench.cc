@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/hardware/catalog.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 #include "core/trace/testing/trace_builder.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"

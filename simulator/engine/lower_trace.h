@@ -17,6 +17,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,7 +26,7 @@
 #include "proto/legoai/v1/cluster.pb.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/engine/program.h"
+#include "simulator/engine/simulate.h"
 
 namespace legoai::sim {
 
@@ -78,5 +79,31 @@ absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, c
 
 // "stage 1, all_gather: lego::all_gather_into in model.layers.3, forward (instruction 17)"
 std::string DescribeTask(const std::vector<StageTrace>& stages, const LoweredStep& step, TaskId id);
+
+// Costs of a Trace's operators, each distinct one computed once: layers repeat, so most instructions have been seen before.
+//
+// Two instructions are the same if operator, geometries, constants and the pattern of equal operands are. Torch-free. Not
+// thread-safe. Refers to the Trace and the model, which must outlive it.
+class CostCache {
+ public:
+  CostCache(const graph::Trace& trace, const ComputeCostModel& model) : trace_(trace), model_(model) {}
+
+  absl::StatusOr<Cost> Time(const graph::Instruction& instruction);
+  size_t distinct() const { return distinct_; }
+
+ private:
+  // Everything the cost may depend on, as numbers.
+  void Key(const graph::Instruction& instruction, std::vector<uint32_t>* key) const;
+
+  struct Entry {
+    std::vector<uint32_t> key;
+    Cost cost;
+  };
+  const graph::Trace& trace_;
+  const ComputeCostModel& model_;
+  std::unordered_map<uint64_t, std::vector<Entry>> entries_;
+  std::vector<uint32_t> scratch_;
+  size_t distinct_ = 0;
+};
 
 }  // namespace legoai::sim

@@ -3,6 +3,7 @@
 // Torch-free. Not thread-safe. Refers to the Trace and the cluster, which must outlive it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
+#include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/lower_trace.h"
+#include "simulator/engine/step_simulation.h"
 
 namespace legoai::sim {
 
@@ -62,5 +65,20 @@ class SliceArgs {
   std::vector<std::string> shapes_;                                                        // by geometry of the Trace
   std::map<std::tuple<Effect, int64_t, int64_t, int64_t>, std::string> collective_texts_;  // by kind, bytes, group, peer
 };
+
+// The modules of a stage's compute stream as nested slices: a phase, in it its modules, in them theirs.
+//
+// Torch-free. Thread-safety: a pure function. Units: nanoseconds.
+struct ModuleSlice {
+  std::string name;    // "forward of microbatch 0", "recompute", or the module's last part: "layers.3", "q_proj"
+  std::string module;  // full path; empty for a phase
+  graph::Phase phase = graph::Phase::kInit;
+  int64_t start = 0, finish = 0;
+};
+
+// From the first operator of each to its last; an outer slice comes before what is in it. Spans that are not drawn have no
+// modules.
+std::vector<ModuleSlice> ModuleSlices(uint32_t stage, const StageTrace& trace, const StepSimulation& simulation,
+                                      const TraceSpans& spans);
 
 }  // namespace legoai::sim

@@ -1,8 +1,20 @@
 #include "simulator/engine/step_simulation.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/trace/effects.h"
 #include "proto/status.h"
+#include "simulator/cost/collective_cost.h"
+#include "simulator/engine/slice_args.h"
 
 namespace legoai::sim {
 namespace {
@@ -133,6 +145,158 @@ std::vector<TaskId> LastOfStages(size_t stages, const LoweredStep& step, const S
   return last;
 }
 
+constexpr size_t kShown = 10;
+
+size_t BusiestStage(const StepSimulation& step) {
+  const auto busy = [](const v1::Breakdown& stage) { return stage.compute_seconds() + stage.optimizer_seconds(); };
+  const auto most =
+      std::max_element(step.stages.begin(), step.stages.end(), [&](const auto& a, const auto& b) { return busy(a) < busy(b); });
+  return static_cast<size_t>(most - step.stages.begin());
+}
+
+// What makes two calls equal: operator, phase, the geometries of what goes in and comes out, with their places, and of
+// communication the group and the peer, which decide over which link it goes.
+using CallKind = std::tuple<uint32_t, graph::Phase, std::vector<uint32_t>, int64_t, int64_t>;
+
+CallKind KindOf(const StageTrace& stage, const TaskInfo& task) {
+  const graph::Trace& trace = *stage.trace;
+  const graph::Instruction& instruction = trace.instructions[task.instruction];
+  const graph::InstructionView op(trace, instruction);
+  std::vector<uint32_t> geometries;
+  const auto add = [&](int place, uint32_t value) {
+    geometries.push_back(static_cast<uint32_t>(place));
+    geometries.push_back(trace.values[value].geometry);
+  };
+  op.ForEachInput(add);
+  geometries.push_back(UINT32_MAX);  // from here on results
+  op.ForEachResult(add);
+  int64_t group = -1, peer = -1;
+  if (const auto call = task.kind == TaskKind::kCommunication ? stage.CallOf(op) : absl::NotFoundError(""); call.ok())
+    group = call->group, peer = call->peer;
+  return {instruction.operator_index, instruction.phase, std::move(geometries), group, peer};
+}
+
+struct Calls {
+  TaskId first = kNoTask;
+  int64_t count = 0;
+  double seconds = 0;
+};
+
+// The largest by `seconds_of`, kShown at most; equal ones in the order of the map.
+template <typename Map, typename SecondsOf>
+std::vector<typename Map::const_iterator> Largest(const Map& map, SecondsOf seconds_of) {
+  std::vector<typename Map::const_iterator> all;
+  for (auto i = map.begin(); i != map.end(); ++i) all.push_back(i);
+  std::stable_sort(all.begin(), all.end(), [&](auto a, auto b) { return seconds_of(a->second) > seconds_of(b->second); });
+  if (all.size() > kShown) all.resize(kShown);
+  return all;
+}
+
+absl::Status AddOperators(size_t stage, const StageTrace& trace, const v1::Cluster& cluster, const StepSimulation& step,
+                          v1::Estimate* estimate) {
+  std::map<CallKind, Calls> kinds;
+  for (const TaskId id : step.lowered.compute[stage]) {
+    const TaskInfo& task = step.lowered.tasks[id];
+    if (task.kind == TaskKind::kMarker) continue;
+    Calls& calls = kinds[KindOf(trace, task)];
+    if (calls.count++ == 0) calls.first = id;
+    calls.seconds += step.lowered.program.tasks()[id].seconds;
+  }
+  ASSIGN_OR_RETURN(auto args, SliceArgs::Create(trace, cluster));
+  for (const auto& found : Largest(kinds, [](const Calls& calls) { return calls.seconds; })) {
+    const Calls& calls = found->second;
+    const TaskInfo& task = step.lowered.tasks[calls.first];
+    const graph::Instruction& instruction = trace.trace->instructions[task.instruction];
+    const SliceFacts facts = args.Of(task, step.lowered.program.tasks()[calls.first].seconds);
+    v1::OperatorTime* const time = estimate->add_largest_operators();
+    time->set_name(trace.trace->OperatorName(instruction));
+    time->set_shapes(facts.shapes);
+    time->set_phase(graph::PhaseName(instruction.phase));
+    time->set_calls(calls.count);
+    time->set_seconds(calls.seconds);
+    time->set_flops(facts.flops);
+    time->set_bytes(facts.bytes);
+    time->set_bound(facts.bound);
+    time->set_stage(trace.stage);
+  }
+  return absl::OkStatus();
+}
+
+struct ModuleSeconds {
+  std::set<uint32_t> modules;
+  double forward = 0, backward = 0;
+};
+
+// "layers.3.feed_forward" and the other layers' as one: "layers.*.feed_forward".
+std::string WithoutIndices(const std::string& module) {
+  std::vector<std::string> parts = absl::StrSplit(module, '.');
+  for (std::string& part : parts) {
+    if (!part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit)) part = "*";
+  }
+  return absl::StrJoin(parts, ".");
+}
+
+void AddModules(size_t stage, const StageTrace& trace, const StepSimulation& step, v1::Estimate* estimate) {
+  std::vector<std::string> names;
+  for (const std::string& module : trace.trace->modules) names.push_back(WithoutIndices(module));
+  std::map<std::string, ModuleSeconds> modules;
+  for (const TaskId id : step.lowered.compute[stage]) {
+    const TaskInfo& task = step.lowered.tasks[id];
+    const graph::Instruction& instruction = trace.trace->instructions[task.instruction];
+    const bool optimizer = instruction.phase == graph::Phase::kOptimizer || instruction.phase == graph::Phase::kInit;
+    if (task.kind == TaskKind::kMarker || optimizer || names[instruction.module].empty()) continue;
+    ModuleSeconds& module = modules[names[instruction.module]];
+    module.modules.insert(instruction.module);
+    const bool forward = instruction.phase == graph::Phase::kForward;
+    (forward ? module.forward : module.backward) += step.lowered.program.tasks()[id].seconds;
+  }
+  for (const auto& found : Largest(modules, [](const ModuleSeconds& m) { return m.forward + m.backward; })) {
+    v1::ModuleTime* const time = estimate->add_largest_modules();
+    time->set_module(found->first);
+    time->set_modules(static_cast<int64_t>(found->second.modules.size()));
+    time->set_forward_seconds(found->second.forward);
+    time->set_backward_seconds(found->second.backward);
+    time->set_stage(trace.stage);
+  }
+}
+
+std::string KindOnPath(const StageTrace& trace, const TaskInfo& task) {
+  const graph::Instruction& instruction = trace.trace->instructions[task.instruction];
+  if (task.kind != TaskKind::kCommunication) return graph::PhaseName(instruction.phase);
+  const auto call = ParseCollective(graph::InstructionView(*trace.trace, instruction));
+  return call.ok() ? std::string(graph::FindEffect(trace.trace->OperatorName(instruction))->label)
+                   : trace.trace->OperatorName(instruction);
+}
+
+// What passes between the end of one task of the path and the start of the next is the host's, which had not dispatched it yet.
+void AddCriticalPath(const std::vector<StageTrace>& stages, const StepSimulation& step, v1::Estimate* estimate) {
+  std::map<std::pair<std::string, int64_t>, Calls> parts;
+  const auto add = [&](const std::string& kind, uint32_t stage, double seconds) {
+    if (seconds <= 0) return;
+    Calls& part = parts[{kind, stages[stage].stage}];
+    ++part.count;
+    part.seconds += seconds;
+  };
+  double now = 0;
+  for (const TaskId id : step.critical_path) {
+    const TaskInfo& task = step.lowered.tasks[id];
+    const double start = step.schedule.start[id], finish = step.schedule.finish[id];
+    add("dispatch", task.stage, start - now);
+    add(KindOnPath(stages[task.stage], task), task.stage, finish - std::max(start, now));
+    now = std::max(now, finish);
+  }
+  std::vector<v1::CriticalPathPart> sorted;
+  for (const auto& [key, part] : parts) {
+    v1::CriticalPathPart& added = sorted.emplace_back();
+    added.set_kind(key.first);
+    added.set_stage(key.second);
+    added.set_seconds(part.seconds);
+    added.set_tasks(part.count);
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.seconds() > b.seconds(); });
+  for (v1::CriticalPathPart& part : sorted) *estimate->add_critical_path() = std::move(part);
+}
+
 }  // namespace
 
 absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
@@ -154,6 +318,16 @@ absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stage
   result.critical_path = CriticalPath(result.schedule);
   AddModuleSeconds(stages, &result);
   return result;
+}
+
+absl::Status AddStepDetails(const std::vector<StageTrace>& stages, const v1::Cluster& cluster, const StepSimulation& step,
+                            v1::Estimate* estimate) {
+  if (stages.empty()) return absl::OkStatus();
+  const size_t busiest = BusiestStage(step);
+  RETURN_IF_ERROR(AddOperators(busiest, stages[busiest], cluster, step, estimate));
+  AddModules(busiest, stages[busiest], step, estimate);
+  AddCriticalPath(stages, step, estimate);
+  return absl::OkStatus();
 }
 
 }  // namespace legoai::sim

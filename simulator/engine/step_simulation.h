@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/cluster.pb.h"
 #include "proto/legoai/v1/estimate.pb.h"
@@ -35,5 +36,14 @@ struct StepSimulation {
 // Errors: those of LowerTraces; FailedPrecondition for a deadlock, naming queues and what each waits for.
 absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
                                             const ComputeCostModel& compute, const CollectiveCostModel& collectives);
+
+// Which operators and modules take the time of a step, and what its end waited for: the details of `lego simulate`.
+//
+// Torch-free. Thread-safety: a pure function.
+
+// Fills largest_operators, largest_modules and critical_path. Of the stage with the most compute: what its compute stream does,
+// collectives on it included, with the times that each takes alone. Errors: NotFound for an operator without a rule.
+absl::Status AddStepDetails(const std::vector<StageTrace>& stages, const v1::Cluster& cluster, const StepSimulation& step,
+                            v1::Estimate* estimate);
 
 }  // namespace legoai::sim

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "simulator/measure/grid_families.h"
+#include "simulator/measure/operator_grid.h"
 
 namespace legoai::sim {
 namespace {

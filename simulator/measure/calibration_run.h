@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "proto/legoai/v1/calibration.pb.h"
 #include "simulator/measure/device_bench.h"
-#include "simulator/measure/grid_point.h"
+#include "simulator/measure/operator_grid.h"
 #include "worker/comm/streams.h"
 
 namespace legoai::sim {

@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status.h"
-#include "simulator/cost/quantile.h"
+#include "simulator/cost/calibration.h"
 #include "worker/comm/status_error.h"
 #include "worker/graph/ivalue_constant.h"
 

@@ -26,7 +26,7 @@
 #include "simulator/measure/core_processes.h"
 #include "simulator/measure/eager_overhead.h"
 #include "simulator/measure/node_link.h"
-#include "simulator/measure/step_efficiency.h"
+#include "simulator/measure/step_replay.h"
 
 namespace legoai::sim {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
 // what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are what the
-// operators of a training step reach of them (step_efficiency.h). Takes about ten seconds. What others took of the processors
+// operators of a training step reach of them (step_replay.h). Takes about ten seconds. What others took of the processors
 // meanwhile is in `measured_while_busy`.
 #pragma once
 

@@ -1,7 +1,7 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
-#include "simulator/measure/grid_families.h"
+#include "simulator/measure/operator_grid.h"
 
 namespace legoai::sim {
 namespace {

@@ -10,7 +10,6 @@
 #include "proto/status.h"
 #include "simulator/cost/op_facts.h"
 #include "simulator/measure/core_processes.h"
-#include "simulator/measure/core_speed.h"
 #include "simulator/measure/eager_overhead.h"
 #include "simulator/measure/replay_plan.h"
 #include "simulator/measure/step_replay.h"

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/enum_text.h"
-#include "simulator/measure/grid_families.h"
 
 namespace legoai::sim {
 namespace {

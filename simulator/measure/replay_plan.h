@@ -1,6 +1,6 @@
 // What replaying captured steps on this machine will take, told before it is begun, and how often they are replayed.
 //
-// Predictions rest on the speed of this CPU's cores as just measured (core_speed.h): they are for people who wait, no step time
+// Predictions rest on the speed of this CPU's cores as just measured (core_processes.h): they are for people who wait, no step time
 // is made of them. Pure functions. Units: seconds.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "proto/legoai/v1/dtype.pb.h"
 #include "proto/legoai/v1/sim.pb.h"
 #include "simulator/engine/lower_trace.h"
-#include "simulator/measure/core_speed.h"
+#include "simulator/measure/core_processes.h"
 #include "simulator/measure/step_replay.h"
 
 namespace legoai::sim {

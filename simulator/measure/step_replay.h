@@ -7,10 +7,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/trace/trace.h"
+#include "proto/legoai/v1/hardware.pb.h"
 
 namespace legoai::sim {
 
@@ -29,5 +33,15 @@ absl::StatusOr<std::vector<double>> ReplayStep(const graph::Trace& trace, int64_
 // add up to a typical run, and a run that another process slowed does not count. Medians by instruction would add up to less:
 // what takes long now and then (a cache miss, a page, an interrupt) takes it at another place each time. `runs` is not empty.
 std::vector<double> TypicalSeconds(std::vector<std::vector<double>> runs);
+
+// What the operators of a training step reach of this CPU's peaks, by class: the step of a small Llama replayed on every core
+// (operator_benchmark.h), beside the roofline of the same operators with nothing lost.
+//
+// Operators of large matrices alone would promise too much: a step's products have three shapes for each weight, one for each
+// pass, and its results lie in memory that was just allocated. Forks (core_processes.h). Blocking; keeps the cores busy.
+
+// Replaces device->efficiencies() by those measured, with `source`: one for each class, and for bfloat16 those of the classes
+// that compute in it. The device's peaks and bandwidth must be measured already. Errors: those of BenchmarkOperators.
+absl::Status MeasureEfficiencies(int64_t busy_cores, const std::string& source, v1::Device* device);
 
 }  // namespace legoai::sim

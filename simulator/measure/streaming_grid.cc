@@ -1,6 +1,6 @@
 // What memory bandwidth bounds: elementwise operators, reductions, copies and the optimizer.
 #include "absl/strings/str_cat.h"
-#include "simulator/measure/grid_families.h"
+#include "simulator/measure/operator_grid.h"
 
 namespace legoai::sim {
 namespace {

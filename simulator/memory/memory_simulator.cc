@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
 #include "proto/status.h"
-#include "simulator/memory/result_bytes.h"
 #include "simulator/memory/workspace.h"
 
 namespace legoai::sim {
@@ -142,6 +141,32 @@ class Replay {
   MemoryProfile profile_;
 };
 
+using graph::Geometry;
+using graph::InstructionView;
+
+constexpr int64_t kFloatBytes = 4;
+constexpr int64_t kTokensOfLogSumExp = 32;  // PyTorch 2.11, kAlignLSE of mem_eff_attention/kernel_forward.h
+
+const Geometry* First(const InstructionView& op) {
+  const graph::Value* value = op.Input(0);
+  return value == nullptr ? nullptr : &op.GeometryOf(*value);
+}
+
+// lego::attention(q [batch, heads, seq, head_dim], ...) -> (out, lse)
+int64_t AttentionBytes(const InstructionView& op, int place, int64_t recorded) {
+  const Geometry* q = First(op);
+  if (place != 1 || q == nullptr || q->dtype != v1::FLOAT32 || q->sizes.size() != 4) return recorded;
+  const int64_t tokens = (q->sizes[2] + kTokensOfLogSumExp - 1) / kTokensOfLogSumExp * kTokensOfLogSumExp;
+  return q->sizes[0] * q->sizes[1] * tokens * kFloatBytes;
+}
+
+// aten::native_layer_norm(...) -> (out, mean, rstd)
+int64_t LayerNormBytes(const InstructionView& op, int place, int64_t recorded) {
+  const graph::Value* statistic = op.Result(place);
+  if (place == 0 || statistic == nullptr) return recorded;
+  return graph::Elements(op.GeometryOf(*statistic)) * kFloatBytes;
+}
+
 }  // namespace
 
 MemoryOptions MemoryOptionsOf(const v1::Device& device) {
@@ -184,6 +209,16 @@ int64_t Sum(const v1::MemoryByCategory& c) {
   return c.sharded_parameter() + c.unsharded_parameter() + c.buffer() + c.sharded_gradient() + c.unsharded_gradient() +
          c.activation() + c.activation_gradient() + c.optimizer_state() + c.input() + c.all_gather_buffer() +
          c.reduce_scatter_buffer() + c.workspace() + c.other();
+}
+
+int64_t ResultBytes(const InstructionView& op, const OperatorRow& row, int place, int64_t recorded, v1::DeviceKind kind) {
+  if (kind == v1::CPU) return recorded;
+  switch (row.results) {
+    case ResultRule::kAsRecorded: return recorded;
+    case ResultRule::kAttention: return AttentionBytes(op, place, recorded);
+    case ResultRule::kLayerNorm: return LayerNormBytes(op, place, recorded);
+  }
+  return recorded;
 }
 
 }  // namespace legoai::sim

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/trace/instruction_view.h"
+#include "core/trace/operands.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "simulator/cost/operator_table.h"
 

@@ -6,12 +6,40 @@
 // Torch-free. Thread-safety: a pure function. Units: seconds.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "proto/legoai/v1/cluster.pb.h"
-#include "simulator/symbolic/link_load.h"
+#include "simulator/cost/collective_cost.h"
 #include "simulator/symbolic/stage_sizes.h"
 
 namespace legoai::sim {
+
+// What one kind of communication puts on the links of a cluster in a step, for whoever asks which link is the narrow one.
+//
+// Torch-free. Thread-safety: pure functions. Units: bytes, seconds.
+
+// Kinds of communication, by what splits the work.
+enum class LinkUse : uint8_t { kTensor, kShard, kReplicate, kPipeline };
+inline constexpr size_t kLinkUses = 4;
+
+// Sharding's gathers and reductions and the replicas' reductions run beside the computation; the others are waited for.
+constexpr bool RunsBesideCompute(LinkUse kind) { return kind == LinkUse::kShard || kind == LinkUse::kReplicate; }
+
+struct LinkLoad {
+  int tier = -1;                // of Cluster.tiers, the one that takes longest; -1: nothing is sent
+  double bytes = 0;             // that one device's link of this tier carries each way
+  double seconds = 0;           // of the collectives or messages, one after the other
+  double bytes_per_second = 0;  // that large messages reach on this link
+};
+
+using LinkLoads = std::array<LinkLoad, kLinkUses>;  // by LinkUse
+
+// Where a ring over `line` is narrowest when each rank passes `bytes` on: the ranks of a unit share its way out, each with its
+// own adapter. Without `seconds`. Units of tiers are taken to hold as many ranks of the line as that of its first rank.
+LinkLoad NarrowestLink(const v1::Cluster& cluster, const mesh::RankLine& line, double bytes);
 
 struct RooflineEstimate {
   double step_seconds = 0;

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/safetensors_writer.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "tests/fuzz/fuzz.h"
 

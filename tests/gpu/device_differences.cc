@@ -7,10 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/trace/instruction_view.h"
+#include "core/trace/operands.h"
 #include "simulator/cost/operator_table.h"
 #include "simulator/memory/memory_simulator.h"
-#include "simulator/memory/result_bytes.h"
 
 namespace legoai::gpu {
 namespace {
@@ -205,7 +204,7 @@ class Comparison {
     const int64_t expected = auxiliary_[b.storage].value_or(right.bytes);
     if (left.bytes != expected) {
       lines_.Add(absl::StrCat(where, place, ": ", left.bytes, " bytes on the device | ", expected,
-                              auxiliary_[b.storage] ? " by simulator/memory/result_bytes.h" : " in the capture"));
+                              auxiliary_[b.storage] ? " by simulator/memory/memory_simulator.h" : " in the capture"));
     }
     if (auxiliary_[b.storage]) return;
     const std::string device = Text(recorded_.geometries[a.geometry]), capture = Text(captured_.geometries[b.geometry]);

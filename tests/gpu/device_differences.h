@@ -1,7 +1,7 @@
 // A step recorded on a device beside the capture of it: what differs, said so that it can be mended from the text alone.
 //
 // The capture says what the CPU's kernels give; where it is known that the device's own auxiliary results take other bytes
-// (simulator/memory/result_bytes.h), those are expected, and neither their geometry nor that of their readers is compared.
+// (simulator/memory/memory_simulator.h), those are expected, and neither their geometry nor that of their readers is compared.
 // Torch-free. Pure functions.
 #pragma once
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/data/export_tokenizer.h"
 #include "core/data/tokenizer.h"
 
 namespace legoai {

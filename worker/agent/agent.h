@@ -17,15 +17,14 @@
 
 #include "absl/status/status.h"
 #include "core/process/mutex.h"
-#include "worker/agent/backoff.h"
+#include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_requests.h"
-#include "worker/agent/json_log.h"
 #include "worker/agent/lease.h"
 #include "worker/agent/options.h"
 #include "worker/agent/slots.h"
 #include "worker/agent/stream.h"
 #include "worker/agent/telemetry_buffer.h"
-#include "worker/agent/use_watch.h"
+#include "worker/agent/this_machine.h"
 
 namespace legoai::agent {
 

@@ -1,9 +1,18 @@
 #include "worker/agent/attempt_log.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 #include "proto/quantity_text.h"
 
 namespace legoai::agent {
@@ -44,6 +53,38 @@ bool StepLines::Wants(const v1::StepMetrics& metrics, int64_t now_us) {
   first_ = false;
   told_us_ = now_us;
   return true;
+}
+
+std::vector<std::string> LastLines(const std::string& path, size_t lines, int64_t bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const int64_t size = file ? static_cast<int64_t>(file.tellg()) : 0;
+  if (size <= 0) return {};
+  // One byte more tells whether the first line is whole.
+  const int64_t begin = std::max<int64_t>(0, size - bytes - 1);
+  file.seekg(begin);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (begin > 0) text.erase(0, std::min(text.find('\n'), text.size()));
+  std::vector<std::string> all = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  if (all.size() > lines) all.erase(all.begin(), all.end() - static_cast<int64_t>(lines));
+  return all;
+}
+
+std::string LogLineJson(int64_t time_us, const std::string& level, const std::string& text, const LogSubject& subject) {
+  nlohmann::ordered_json line;
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::FromUnixMicros(time_us), absl::UTCTimeZone());
+  line["level"] = level;
+  line["message"] = text;
+  if (!subject.job.empty()) line["job"] = subject.job;
+  if (subject.epoch) line["epoch"] = *subject.epoch;
+  if (subject.attempt) line["attempt"] = *subject.attempt;
+  if (subject.rank) line["rank"] = *subject.rank;
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void JsonLog::Write(const std::string& level, const std::string& text, const LogSubject& subject) const {
+  const std::string line = LogLineJson(absl::ToUnixMicros(absl::Now()), level, text, subject) + "\n";
+  // In one piece, so that lines of several threads do not mix.
+  [[maybe_unused]] const ssize_t written = write(fd_, line.data(), line.size());
 }
 
 }  // namespace legoai::agent

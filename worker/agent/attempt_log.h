@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/legoai/v1/metrics.pb.h"
 #include "proto/legoai/v1/worker_service.pb.h"
@@ -28,5 +30,33 @@ class StepLines {
   bool first_ = true;
   int64_t told_us_ = 0;
 };
+
+// The last lines of a rank's log file: what a process that died had to say. Torch-free. Thread-safety: a read of the file.
+
+// At most `lines` whole lines, not empty, from the last `bytes` bytes, in their order. None where there is no such file.
+std::vector<std::string> LastLines(const std::string& path, size_t lines, int64_t bytes);
+
+// Log lines of the agent: JSON objects, one a line, with what they are about as fields. Torch-free. Thread-safe.
+
+// What a line is about; what is not set is left out.
+struct LogSubject {
+  std::string job;
+  std::optional<int64_t> epoch = std::nullopt, attempt = std::nullopt, rank = std::nullopt;
+};
+
+class JsonLog {
+ public:
+  // Writes to the descriptor, which is not owned. A reader that is gone or a full disk loses lines and nothing else.
+  explicit JsonLog(int fd) : fd_(fd) {}
+
+  // `level`: "info", "warning", "error".
+  void Write(const std::string& level, const std::string& text, const LogSubject& subject = {}) const;
+
+ private:
+  const int fd_;
+};
+
+// {"time":"2026-01-02T03:04:05.678901Z","level":...,"message":...,"job":...}
+std::string LogLineJson(int64_t time_us, const std::string& level, const std::string& text, const LogSubject& subject);
 
 }  // namespace legoai::agent

@@ -1,9 +1,13 @@
 #include "worker/agent/attempt_log.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <vector>
+
+#include "nlohmann/json.hpp"
 
 namespace legoai::agent {
 namespace {
@@ -61,6 +65,42 @@ TEST(AttemptLog, OneLineASecondAndAllThatMatter) {
   EXPECT_EQ(std::count(told.begin(), told.end(), 137), 1);
   EXPECT_EQ(std::count(told.begin(), told.end(), 500), 1);
   EXPECT_EQ(told.back(), 1000);
+}
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(LogTailTest, WholeLinesFromTheEnd) {
+  const std::string path = ::testing::TempDir() + "/log_tail_test";
+  const auto write = [&](const std::string& text) { std::ofstream(path, std::ios::trunc) << text; };
+  EXPECT_THAT(LastLines(path + ".none", 10, 100), IsEmpty());
+  write("");
+  EXPECT_THAT(LastLines(path, 10, 100), IsEmpty());
+  write("one\n\ntwo\nthree");
+  EXPECT_THAT(LastLines(path, 10, 100), ElementsAre("one", "two", "three"));
+  EXPECT_THAT(LastLines(path, 2, 100), ElementsAre("two", "three"));
+  EXPECT_THAT(LastLines(path, 10, 9), ElementsAre("two", "three")) << "exactly as many bytes";
+  EXPECT_THAT(LastLines(path, 10, 8), ElementsAre("three")) << "half a line is none";
+  EXPECT_THAT(LastLines(path, 10, 3), IsEmpty());
+}
+
+TEST(JsonLogTest, ALineHoldsWhatItIsAbout) {
+  const std::string line = LogLineJson(1767323045678901, "warning", "a \"quoted\"\nline", {.job = "j", .epoch = 7, .rank = 0});
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto parsed = nlohmann::json::parse(line);
+  EXPECT_EQ(parsed["time"], "2026-01-02T03:04:05.678901Z");
+  EXPECT_EQ(parsed["level"], "warning");
+  EXPECT_EQ(parsed["message"], "a \"quoted\"\nline");
+  EXPECT_EQ(parsed["job"], "j");
+  EXPECT_EQ(parsed["epoch"], 7);
+  EXPECT_EQ(parsed["rank"], 0);
+  EXPECT_FALSE(parsed.contains("attempt"));
+}
+
+TEST(JsonLogTest, BytesThatAreNoTextAreWrittenAllTheSame) {
+  const auto parsed = nlohmann::json::parse(LogLineJson(0, "error", "caf\xe9", {}));
+  EXPECT_EQ(parsed["message"], "caf\xef\xbf\xbd");
+  EXPECT_EQ(parsed["time"], "1970-01-01T00:00:00.000000Z");
 }
 
 }  // namespace

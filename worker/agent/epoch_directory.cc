@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/damage.h"
 #include "core/checkpoint/files.h"
-#include "core/process/epoch_path.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 

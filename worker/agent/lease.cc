@@ -8,14 +8,15 @@
 #include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/flight/flight_ring.h"
+#include "core/hardware/host.h"
 #include "core/process/room.h"
 #include "core/process/run_directory.h"
+#include "proto/errors.h"
 #include "proto/rpc_status.h"
 #include "proto/status.h"
 #include "proto/utf8.h"
-#include "worker/agent/attempt_request.h"
+#include "worker/agent/attempt_log.h"
 #include "worker/agent/epoch_directory.h"
-#include "worker/agent/log_tail.h"
 #include "worker/launch/gpus.h"
 #include "worker/launch/pending_commits.h"
 
@@ -37,6 +38,16 @@ bool IsOfOwnJob(const std::string& checkpoints, const std::string& run_directory
 }
 
 int64_t NowUs() { return absl::ToUnixMicros(absl::Now()); }
+
+absl::Status CheckPlacement(const v1::StartAttempt& start) {
+  const v1::Placement& placement = start.placement();
+  if (start.world_size() < 1) return FieldError("world_size", absl::StrCat(start.world_size()), "must be at least 1");
+  if (placement.first_rank() == 0 && placement.slots() == start.world_size()) return absl::OkStatus();
+  return FieldError(
+      "placement", absl::StrCat(placement.slots(), " slots from rank ", placement.first_rank()),
+      absl::StrCat("all ", start.world_size(), " ranks of an attempt must run on one worker: give it a worker with as ",
+                   "many free slots, or the job fewer slots (resources.slots)"));
+}
 
 }  // namespace
 
@@ -343,6 +354,28 @@ int64_t Lease::Report(v1::Telemetry fact) {
 
 void Lease::Log(const std::string& level, const std::string& text) const {
   services_.log.Write(level, text, {.job = id().job(), .epoch = id().epoch(), .attempt = start_.attempt()});
+}
+
+absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& start, const std::string& run_directory,
+                                                    const std::string& trainer, const v1::Device& device) {
+  RETURN_IF_ERROR(CheckPlacement(start));
+  launch::TrainRequest request;
+  request.recipe = start.recipe();
+  request.recipe.mutable_job()->set_dump_folder(run_directory);
+  if (!start.dataset().uri().empty()) request.recipe.mutable_training()->set_dataset_path(start.dataset().uri());
+  request.dataset = start.dataset();
+  request.model = start.model();
+  request.nproc = start.world_size();
+  request.trainer = trainer;
+  request.lease.emplace();
+  request.lease->attempt = start.attempt();
+  request.lease->epoch = start.lease().epoch();
+  if (start.has_resume_step()) request.lease->resume_step = start.resume_step();
+  request.lease->resume_directory = start.resume_directory();
+  request.lease->take_back = start.take_back();
+  request.device = device.kind() == v1::CUDA ? "cuda" : "cpu";
+  request.peak_flops_per_second = sim::TruePeakFlops(device, request.recipe.training().mixed_precision_param());
+  return request;
 }
 
 }  // namespace legoai::agent

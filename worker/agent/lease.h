@@ -19,13 +19,14 @@
 #include "absl/status/statusor.h"
 #include "core/process/mutex.h"
 #include "core/process/stop_pipe.h"
+#include "proto/legoai/v1/hardware.pb.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "worker/agent/attempt_log.h"
 #include "worker/agent/commit_requests.h"
-#include "worker/agent/json_log.h"
 #include "worker/agent/options.h"
 #include "worker/agent/slots.h"
 #include "worker/agent/telemetry_buffer.h"
+#include "worker/launch/prepare_training.h"
 #include "worker/launch/run_training.h"
 
 namespace legoai::agent {
@@ -103,5 +104,12 @@ class Lease {
   std::vector<std::jthread> errands_ ABSL_GUARDED_BY(errands_mutex_);
   std::thread thread_;
 };
+
+// From the server's StartAttempt to the call of RunTraining. Torch-free. Thread-safety: a pure function.
+
+// `run_directory` takes the place of the recipe's job.dump_folder. Processors are left to the caller. Errors: FieldError for what
+// one worker cannot run: ranks elsewhere, a placement that does not fit the world.
+absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& start, const std::string& run_directory,
+                                                    const std::string& trainer, const v1::Device& device);
 
 }  // namespace legoai::agent

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/process/mutex.h"
@@ -100,6 +101,15 @@ class GrpcStream : public Stream, private grpc::ClientBidiReactor<v1::FromAgent,
 
 std::unique_ptr<Stream> Stream::Open(const std::string& server, Callbacks callbacks) {
   return std::make_unique<GrpcStream>(server, std::move(callbacks));
+}
+
+Backoff::Backoff(absl::Duration first, absl::Duration longest, uint64_t seed)
+    : first_(first), longest_(longest), limit_(first), random_(seed) {}
+
+absl::Duration Backoff::Next() {
+  const absl::Duration limit = limit_;
+  limit_ = std::min(longest_, 2 * limit_);
+  return limit * std::uniform_real_distribution<double>(0.5, 1)(random_);
 }
 
 }  // namespace legoai::agent

@@ -2,11 +2,14 @@
 // Torch-free. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 
 namespace legoai::agent {
@@ -29,6 +32,23 @@ class Stream {
   virtual void Write(v1::FromAgent message) = 0;
   // After the last Write() is written: there is no more to come. The server ends the stream then.
   virtual void Finish() = 0;
+};
+
+// How long to wait before the next try to reach the server: longer after every failure, with chance in it, so that a thousand
+// agents do not come back at once. Torch-free. Not thread-safe.
+class Backoff {
+ public:
+  Backoff(absl::Duration first, absl::Duration longest, uint64_t seed);
+
+  // Between half of the present limit and all of it; the limit doubles.
+  absl::Duration Next();
+  // The server was reached.
+  void Reset() { limit_ = first_; }
+
+ private:
+  const absl::Duration first_, longest_;
+  absl::Duration limit_;
+  std::mt19937_64 random_;
 };
 
 }  // namespace legoai::agent

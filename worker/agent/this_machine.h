@@ -1,11 +1,16 @@
 // What the agent tells the server of the machine it runs on. Torch-free. Thread-safety: reads of the machine.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/process/mutex.h"
 #include "proto/legoai/v1/worker.pb.h"
 
 namespace legoai::agent {
@@ -14,8 +19,8 @@ struct MachineOptions {
   std::string name;  // empty: the host's
   std::string pool;
   std::optional<int64_t> slots = std::nullopt;  // unset: one for each GPU, or physical core
-  std::string device = "auto";                  // or "cpu", "cuda" (slot_devices.h)
-  std::string device_file;                      // empty: as slot_devices.h says
+  std::string device = "auto";                  // or "cpu", "cuda" (slots.h)
+  std::string device_file;                      // empty: as slots.h says
 };
 
 struct ThisWorker {
@@ -28,5 +33,32 @@ absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options);
 
 // Whether this machine's own device file is there.
 bool HasBeenMeasured();
+
+// How much of this machine is in use, for heartbeats: looked at now and then by a thread of its own, as a driver may take its
+// time to answer and a heartbeat must not wait for it. Torch-free. Thread-safe.
+class UseWatch {
+ public:
+  // `gpus`: NVML's indices of the slots' cards; none where slots are processors. A card that fails is not reported.
+  UseWatch(std::vector<int> gpus, absl::Duration interval);
+  ~UseWatch();
+  UseWatch(const UseWatch&) = delete;
+  UseWatch& operator=(const UseWatch&) = delete;
+
+  // The last look; nothing before the first, nor where the last is long over, as when a driver does not answer. The processors'
+  // share is that of the time since the look before.
+  std::optional<v1::WorkerUse> Latest() const;
+
+ private:
+  void Work();
+
+  const std::vector<int> gpus_;
+  const absl::Duration interval_;
+  mutable Mutex mutex_;
+  Condition ended_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::WorkerUse> latest_ ABSL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point looked_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses the rest
+};
 
 }  // namespace legoai::agent

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 #include "core/trace/trace.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/streams.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/process/mutex.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 
 namespace legoai::comm {
 namespace {

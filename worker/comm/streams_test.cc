@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 
 namespace legoai::comm {
 namespace {

@@ -15,7 +15,6 @@
 #include "core/checkpoint/tensor_layout.h"
 #include "core/mesh/shard_spec.h"
 #include "core/model/hf_config.h"
-#include "core/process/export_mark.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"

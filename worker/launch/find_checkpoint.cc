@@ -11,7 +11,6 @@
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/process/build_version.h"
-#include "core/process/export_mark.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "proto/status.h"

@@ -15,7 +15,6 @@
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/flight/flight_ring.h"
-#include "core/process/export_mark.h"
 #include "core/process/room.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"

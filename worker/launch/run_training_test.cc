@@ -14,7 +14,6 @@
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 #include "core/process/build_version.h"
-#include "core/process/export_mark.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"

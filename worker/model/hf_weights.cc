@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/checkpoint/files.h"
-#include "core/checkpoint/safetensors_writer.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "core/model/hf_config.h"
 #include "proto/errors.h"

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "core/checkpoint/files.h"
-#include "core/checkpoint/safetensors_writer.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/model/hf_config.h"
 #include "proto/errors.h"
 

@@ -10,7 +10,7 @@
 //
 // Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel. Meta gives exactly the CPU's sizes and strides;
 // CUDA gives the same but for lse, which attention_backward alone reads: dense there, and of fp32 attention padded to 32 tokens
-// (simulator/memory/result_bytes.h counts that). The operators have no autograd kernel; the functions below do. Errors:
+// (simulator/memory/memory_simulator.h counts that). The operators have no autograd kernel; the functions below do. Errors:
 // c10::Error on sizes or dtypes that do not fit. Results do not depend on the number of threads.
 #pragma once
 

@@ -76,7 +76,7 @@ absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending);
 // Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
 absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer);
 
-// Makes the run directory's hf/ from the committed checkpoint of `step`, all at once (core/process/export_mark.h): by one rank,
+// Makes the run directory's hf/ from the committed checkpoint of `step`, all at once (core/process/run_directory.h): by one rank,
 // without the others. After an error an earlier hf/ is as it was.
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 

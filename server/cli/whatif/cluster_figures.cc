@@ -15,7 +15,7 @@
 #include "proto/errors.h"
 #include "proto/nearest.h"
 #include "proto/quantity_text.h"
-#include "server/cli/read_bytes.h"
+#include "server/cli/arguments.h"
 
 namespace legoai::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "planner/explain.h"
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 #include "proto/faults.h"
 #include "server/cli/output.h"
 

@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "planner/explain.h"
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 #include "proto/status.h"
 #include "server/cli/output.h"
 #include "server/cli/whatif/cluster_figures.h"
-#include "server/cli/whatif/sweep_result.h"
+#include "server/cli/whatif/sweep_points.h"
 
 namespace legoai::cli {
 namespace {

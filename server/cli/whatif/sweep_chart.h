@@ -4,7 +4,7 @@
 #include <string>
 
 #include "server/cli/whatif/sensitivities.h"
-#include "server/cli/whatif/sweep_result.h"
+#include "server/cli/whatif/sweep_points.h"
 
 namespace legoai::cli {
 

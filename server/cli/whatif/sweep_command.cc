@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/files.h"
 #include "planner/estimates.h"
-#include "planner/headroom.h"
 #include "planner/plan.h"
+#include "planner/plan_facts.h"
 #include "planner/ranking.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -24,7 +24,6 @@
 #include "server/cli/whatif/sensitivities.h"
 #include "server/cli/whatif/sweep_chart.h"
 #include "server/cli/whatif/sweep_points.h"
-#include "server/cli/whatif/sweep_result.h"
 
 namespace legoai::cli {
 namespace {

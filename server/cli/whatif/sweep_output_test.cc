@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/cli/whatif/sensitivities.h"
 #include "server/cli/whatif/sweep_chart.h"
-#include "server/cli/whatif/sweep_result.h"
+#include "server/cli/whatif/sweep_points.h"
 
 namespace legoai::cli {
 namespace {

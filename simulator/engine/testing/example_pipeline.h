@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/hardware/catalog.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 #include "core/trace/testing/trace_builder.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/process/mutex.h"
-#include "core/trace/stream_ids.h"
+#include "core/trace/annotation.h"
 #include "proto/status.h"
 
 namespace legoai::comm {

@@ -1,4 +1,4 @@
-#include "planner/headroom.h"
+#include "planner/plan_facts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "server/http/http_error.h"
+#include "server/http/exchange.h"
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -1,4 +1,4 @@
-#include "worker/agent/backoff.h"
+#include "worker/agent/stream.h"
 
 #include <gtest/gtest.h>
 
