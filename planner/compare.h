@@ -1,4 +1,4 @@
-// Why one recipe's step takes longer than another's, in words. Torch-free. Thread-safety: pure functions.
+// Why one recipe's step takes longer than another's, in words. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ class Estimator {
   virtual void StopAll() = 0;
 };
 
-// Estimates from an Estimator that has nothing else under way. Torch-free. Thread-safety: as the estimator.
+// Estimates from an Estimator that has nothing else under way. Thread-safety: as the estimator.
 
 // Blocks. `cancel` is asked now and then, `progress` called as the simulation tells it; both may be empty. Errors: Cancelled;
 // what the simulation says, its FieldViolation kept.

@@ -1,4 +1,4 @@
-// Why the winner wins, in words, from the estimates alone. Torch-free. Thread-safety: pure functions.
+// Why the winner wins, in words, from the estimates alone. Thread-safety: pure functions.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ std::string Summarize(const v1::Recipe& recipe);
 // recipe is named once.
 std::string Explain(const PlanFacts& facts, const v1::PlanResult& result);
 
-// Why a plan names no recipe, in words. Torch-free. Thread-safety: pure functions.
+// Why a plan names no recipe, in words. Thread-safety: pure functions.
 
 // The rules that leave nothing; or the closest to fitting, and how many devices would do; or that nothing was simulated.
 std::string ExplainNone(const PlanFacts& facts, const v1::PlanResult& result);

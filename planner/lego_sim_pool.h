@@ -1,5 +1,5 @@
 // An Estimator over lego-sim child processes, kept alive between requests. A child that crashes, takes too long or too much
-// memory is killed and replaced; its request is answered with an error. Children die with their parent. Torch-free.
+// memory is killed and replaced; its request is answered with an error. Children die with their parent.
 //
 // A child that has answered before may carry the marks of earlier requests: if it breaks off or takes too much memory, its
 // request is tried once more in a fresh process, so that a recipe is blamed only for what it does by itself.

@@ -1,4 +1,4 @@
-// The order of recipes that were simulated and fit. Torch-free. Thread-safety: pure functions.
+// The order of recipes that were simulated and fit. Thread-safety: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// From a model, a batch and a cluster to a ranked list of recipes. Torch-free.
+// From a model, a batch and a cluster to a ranked list of recipes.
 //
 // Every candidate of the space ends in exactly one count: pruned by a named rule, bounded out (its closed-form memory bound
 // already exceeds the device), captured, failed, or not reached. Captured ones that fit are ranked by simulated step time, those

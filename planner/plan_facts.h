@@ -1,4 +1,4 @@
-// What a planning run has found, for those who rank and explain it. Torch-free. Pointers are the caller's.
+// What a planning run has found, for those who rank and explain it. Pointers are the caller's.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ inline constexpr Choice kChoices[] = {
 };
 inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
 
-// How much of a stage's device is left, the same for ranking, explaining and printing. Torch-free, pure. Units:
+// How much of a stage's device is left, the same for ranking, explaining and printing. Pure. Units:
 // bytes.
 
 // What tensors may take: capacity less the reserve.

@@ -1,4 +1,4 @@
-// Entries of a plan's ranking, from a simulation or from the closed forms alone. Torch-free, pure.
+// Entries of a plan's ranking, from a simulation or from the closed forms alone. Pure.
 #pragma once
 
 #include <cstdint>

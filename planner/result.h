@@ -1,4 +1,4 @@
-// A plan's result from what was simulated. Torch-free. Thread-safety: pure functions.
+// A plan's result from what was simulated. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Which recipes are simulated, and in which order. It follows from the request and from what whole rounds said, and from nothing
 // else: not from the order in which answers come, not from how many simulators there are, not from the time. So the same request
-// gives the same plan on every machine. Torch-free. Not thread-safe.
+// gives the same plan on every machine. Not thread-safe.
 #pragma once
 
 #include <array>

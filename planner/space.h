@@ -1,5 +1,5 @@
 // The space of recipes: replicate x shard x tensor x pipeline (schedule, chunks, microbatch) x local batch x checkpointing x
-// precision Torch-free, pure.
+// precision Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The texts that people write for enum values: the option `(text)` of proto/legoai/v1/options.proto ("1F1B", "full").
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/descriptor.h>

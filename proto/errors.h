@@ -1,5 +1,5 @@
 // Errors about something that a user wrote: a Status that also carries the field as data, so that nothing that
-// receives it parses text. Torch-free. Thread-safety: pure functions.
+// receives it parses text. Thread-safety: pure functions.
 #pragma once
 
 #include <optional>

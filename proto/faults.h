@@ -1,4 +1,4 @@
-// Several errors as one, for a file of which all that is wrong is to be said at once. Torch-free. Thread-safety: pure functions.
+// Several errors as one, for a file of which all that is wrong is to be said at once. Thread-safety: pure functions.
 #pragma once
 
 #include <cstddef>

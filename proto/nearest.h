@@ -1,4 +1,4 @@
-// The known word nearest to a mistyped one. Torch-free. Thread-safety: pure functions.
+// The known word nearest to a mistyped one. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

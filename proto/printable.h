@@ -1,5 +1,5 @@
 // Names, paths and texts of a line are printable (utf8.h): whoever lets one in checks it, so that nothing opens a file of another
-// name than was shown, and no message moves a terminal's cursor. Torch-free. Thread-safety: pure functions.
+// name than was shown, and no message moves a terminal's cursor. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Quantities as people read them, the same in tables, messages and logs: three digits, a space, the unit. The page does likewise
-// (dashboards/web/src/format.ts). Torch-free. Thread-safety: pure functions.
+// (dashboards/web/src/format.ts). Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // middle: nothing here waits for another process, takes more memory than it was allowed, or throws.
 //
 // Errors are FieldErrors: NotFound where nothing is there, PermissionDenied, InvalidArgument where it is no regular file or too
-// large, DataLoss where the disk says that what was there is lost, Unavailable where reading fails otherwise. Torch-free.
+// large, DataLoss where the disk says that what was there is lost, Unavailable where reading fails otherwise.
 // Thread-safety: pure functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Errors across processes as google.rpc.Status, with what a Status carries as data in `details`. Torch-free.
+// Errors across processes as google.rpc.Status, with what a Status carries as data in `details`.
 // Thread-safety: pure functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Errors passed on to the caller. Torch-free.
+// Errors passed on to the caller.
 //
 //   RETURN_IF_ERROR(Check(recipe));
 //   ASSIGN_OR_RETURN(const auto model, ReadModel(path));

@@ -1,4 +1,4 @@
-// Text in messages is UTF-8; what users, files and other processes give may be any bytes. Torch-free. Thread-safety: pure
+// Text in messages is UTF-8; what users, files and other processes give may be any bytes. Thread-safety: pure
 // functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Why a job waits, as data and in a sentence. Torch-free. Thread-safe.
+// Why a job waits, as data and in a sentence. Thread-safe.
 #pragma once
 
 #include <cstdint>

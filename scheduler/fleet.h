@@ -1,4 +1,4 @@
-// The workers while a decision is being made: what is free, and when what is used will be. Torch-free. Not thread-safe.
+// The workers while a decision is being made: what is free, and when what is used will be. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// In which order waiting jobs are looked at. Torch-free. Thread-safe.
+// In which order waiting jobs are looked at. Thread-safe.
 #pragma once
 
 #include <vector>

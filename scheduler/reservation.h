@@ -1,4 +1,4 @@
-// What is kept for the heads of the queue, and what may be started beside it (backfill). Torch-free. Not thread-safe.
+// What is kept for the heads of the queue, and what may be started beside it (backfill). Not thread-safe.
 #pragma once
 
 #include <cstdint>

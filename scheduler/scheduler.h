@@ -1,5 +1,5 @@
 // Which job gets which slots: one pure function of a snapshot. It knows no clock, no database and no network; whoever calls it
-// applies what it decides, and calls it again when something has changed. Torch-free. Thread-safe.
+// applies what it decides, and calls it again when something has changed. Thread-safe.
 //
 // The queue of a pool: larger priority first; of equals those that were running before and lost their slots, then the earlier
 // submitted, then by name. A job gets all of its slots at once (a gang) or none, and all on one worker: one of the kind that its

@@ -1,4 +1,4 @@
-// Committed checkpoints that do not hold what they should: how they are told, and what is left of them. Torch-free.
+// Committed checkpoints that do not hold what they should: how they are told, and what is left of them.
 //
 // Damage is what is wrong with the copy on the disk: a checksum that does not match, a file that is cut short or gone, a disk
 // that says that it cannot read it (EIO). What may be otherwise the next time (no permission, no memory, too many open files),

@@ -1,5 +1,5 @@
 // What is known of a dataset without reading it as text: that it is there, how long it is, its digest. A submission carries these
-// facts and the host that trains checks them. Torch-free. Thread-safety: pure functions of the file system.
+// facts and the host that trains checks them. Thread-safety: pure functions of the file system.
 #pragma once
 
 #include <string>

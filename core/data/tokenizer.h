@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
 // Error if the tokenizer has ids that the model has no embedding for.
 absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size);
 
-// A tokenizer in the files that Hugging Face transformers reads beside a model. Torch-free. Thread-safety: a function of the file
+// A tokenizer in the files that Hugging Face transformers reads beside a model. Thread-safety: a function of the file
 // system.
 
 // Writes tokenizer.json, tokenizer_config.json and generation_config.json into `folder`: AutoTokenizer gives a text the ids that

@@ -1,4 +1,4 @@
-// A tokenizer as tokenizer.json, the form of Hugging Face's tokenizers library: byte-level BPE. Torch-free. Thread-safety: pure
+// A tokenizer as tokenizer.json, the form of Hugging Face's tokenizers library: byte-level BPE. Thread-safety: pure
 // functions.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What the flight recorders of all ranks say together: which collective or message does not go on, and because of whom.
-// Torch-free. Thread-safety: a pure function.
+// Thread-safety: a pure function.
 //
 // Verdicts are named as PyTorch's analyzer names them. Two kinds of trouble are looked for. Ranks that entered something else
 // under the same number (type, sizes, dtype): those that differ from most are to blame. And ranks that have not entered what

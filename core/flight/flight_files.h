@@ -1,4 +1,4 @@
-// Dumps of flight recorders as files: LegoAI's rings and JSON, PyTorch's JSON and pickles. Torch-free. Thread-safe.
+// Dumps of flight recorders as files: LegoAI's rings and JSON, PyTorch's JSON and pickles. Thread-safe.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Dumps of flight recorders, one of each rank, sorted by what belongs together: the entries of all ranks of one collective, the
-// sends and receives of one pair of ranks. Torch-free. Thread-safety: pure functions.
+// sends and receives of one pair of ranks. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

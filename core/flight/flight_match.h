@@ -1,4 +1,4 @@
-// Whether what the ranks entered under one number is one operation, with PyTorch's verdicts. Torch-free. Thread-safety: pure
+// Whether what the ranks entered under one number is one operation, with PyTorch's verdicts. Thread-safety: pure
 // functions.
 //
 // Who differs from the largest number of ranks that agree is to blame; where none is the largest, all of them are. A collective

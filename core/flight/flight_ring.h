@@ -1,5 +1,5 @@
 // The flight recorder's ring: every collective and message of one rank, in a file mapped into memory, so that it can be read when
-// the rank is stopped, hung or dead. Torch-free.
+// the rank is stopped, hung or dead.
 //
 // Layout of the file: a header, the groups' table (text), then `capacity` records of fixed size; record n lies at n modulo
 // capacity. One process writes (from several threads); others may read at any time: a record torn by a concurrent write shows

@@ -1,4 +1,4 @@
-// What stands still in a run that goes on, told from two looks at the flight records of its ranks. Torch-free. Thread-safety: a
+// What stands still in a run that goes on, told from two looks at the flight records of its ranks. Thread-safety: a
 // pure function.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which ranks wait for which, and whom it all comes down to. Torch-free. Not thread-safe.
+// Which ranks wait for which, and whom it all comes down to. Not thread-safe.
 //
 // A rank that waits in one operation is held up from another: but only if it queued the first before the second, and if those who
 // wait for it in the second did not have to pass the first too, and could.
@@ -52,7 +52,7 @@ class FlightWaits {
   std::set<int64_t> blamed_;
 };
 
-// Ranks for people. Torch-free. Thread-safe.
+// Ranks for people. Thread-safe.
 
 // "0-3,5": ascending ranks, ranges of three and more shortened.
 std::string RanksText(const std::vector<int64_t>& ranks);

@@ -1,6 +1,6 @@
 // Reads the values of a pickle file without running what it says: PyTorch's flight recorder writes pickles of protocol 2, made of
 // dicts, lists, tuples, strings, integers, floats, booleans and None alone. Whatever else a pickle can hold (classes to import,
-// functions to call) is refused by its opcode's name. Torch-free. Thread-safety: a pure function.
+// functions to call) is refused by its opcode's name. Thread-safety: a pure function.
 #pragma once
 
 #include <nlohmann/json.hpp>

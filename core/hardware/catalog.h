@@ -1,6 +1,6 @@
 // Devices, links and clusters: the catalog (catalog/*.txtpb, compiled in) and the two ways in which a cluster is named.
 //
-// Torch-free. Thread-safety: all functions are safe to call from several threads. Numbers are those of data sheets, of which
+// Thread-safety: all functions are safe to call from several threads. Numbers are those of data sheets, of which
 // `efficiencies` take a share; every number has a source in its file. One network adapter for each device is assumed.
 #pragma once
 
@@ -69,7 +69,7 @@ absl::StatusOr<v1::Cluster> ParseCluster(std::string_view text, const v1::Device
 // field.
 absl::Status CheckCluster(const v1::Cluster& cluster);
 
-// What training at a predicted speed uses up: tokens a day, GPU-hours and money. Torch-free. Thread-safety: a pure function.
+// What training at a predicted speed uses up: tokens a day, GPU-hours and money. Thread-safety: a pure function.
 
 // Of steps of `tokens_per_step` tokens on all devices of `cluster`; empty where a step takes no time. Money needs
 // Cluster.price_per_gpu_hour.

@@ -1,4 +1,4 @@
-// What this host has to compute with: physical cores, and what they are called. Torch-free. Thread-safety: pure reads of /proc
+// What this host has to compute with: physical cores, and what they are called. Thread-safety: pure reads of /proc
 // and /sys.
 #pragma once
 
@@ -18,7 +18,7 @@ int64_t HostPhysicalCores();
 std::string HostProcessor();
 
 // The file with this machine's measured CPU, which `lego hardware --measure` makes, and which figures are a machine's own.
-// Torch-free. Thread-safety: reads of the environment and the file.
+// Thread-safety: reads of the environment and the file.
 
 // Where it is kept: LEGOAI_HOST_DEVICE, or ~/.cache/legoai/this-machine.txtpb.
 std::string HostDevicePath();

@@ -1,4 +1,4 @@
-// The NVIDIA GPUs of this host, as NVML (the driver's libnvidia-ml.so.1, opened at run time) tells of them. Torch-free and
+// The NVIDIA GPUs of this host, as NVML (the driver's libnvidia-ml.so.1, opened at run time) tells of them.
 // CUDA-free: asking makes no context on a card.
 //
 // NVML and CUDA number cards differently (CUDA's order is fastest first unless CUDA_DEVICE_ORDER=PCI_BUS_ID): what connects the

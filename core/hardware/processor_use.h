@@ -1,4 +1,4 @@
-// How busy this host's processors are, and who keeps them busy: from /proc/stat and the times of processes. Torch-free.
+// How busy this host's processors are, and who keeps them busy: from /proc/stat and the times of processes.
 // Thread-safety: pure functions, and reads of /proc.
 #pragma once
 

@@ -5,7 +5,7 @@
 // so that tensor parallel, which talks most, stays among neighbours. Neighbouring dimensions may be taken as one (kDp); so every
 // group is a line of ranks with one stride, and nothing here costs more on more ranks but RankLine::List.
 //
-// Torch-free. Plain values; const access is thread-safe.
+// Plain values; const access is thread-safe.
 #pragma once
 
 #include <cstdint>

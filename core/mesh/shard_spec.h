@@ -1,4 +1,4 @@
-// Which part of a named global tensor this rank holds, and over which groups it repeats. Torch-free. One per parameter:
+// Which part of a named global tensor this rank holds, and over which groups it repeats. One per parameter:
 // initialization, clipping, gradient reduction, checkpoints and parity tests read only this.
 //
 // Tensor parallelism cuts first (any dimension), FSDP then cuts dimension 0 of what is left into equal pieces of

@@ -1,4 +1,4 @@
-// Models that are known by name, with the sizes of their released config.json. Torch-free. Thread-safety: pure functions.
+// Models that are known by name, with the sizes of their released config.json. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The architecture of a model from a Hugging Face config.json, and back. Torch-free. Thread-safety: pure functions.
+// The architecture of a model from a Hugging Face config.json, and back. Thread-safety: pure functions.
 //
 // Read are LlamaForCausalLM and GPT2LMHeadModel with the keys that transformers writes, the newer `rope_parameters` too; keys
 // that may be missing have transformers' defaults. What would change the model and is not built is refused by name; other keys

@@ -1,4 +1,4 @@
-// What can be said of a model without building it: parameters and operations in closed form. Torch-free. Thread-safety: pure
+// What can be said of a model without building it: parameters and operations in closed form. Thread-safety: pure
 // functions.
 #pragma once
 

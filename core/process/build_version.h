@@ -1,5 +1,5 @@
 // Which build this is. Processes of one job compare it where they meet (launcher and trainer), and a run and its checkpoints
-// keep it. Torch-free. Thread-safe.
+// keep it. Thread-safe.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Starts one child process that cannot outlive the thread that started it. Torch-free. Linux.
+// Starts one child process that cannot outlive the thread that started it. Linux.
 #pragma once
 
 #include <sys/types.h>
@@ -32,7 +32,7 @@ char ProcessState(pid_t pid);
 // Reaps `pid` if it has ended, after killing what is left of its process group; gives its wait status.
 std::optional<int> ReapIfEnded(pid_t pid);
 
-// Finds the programs that belong together: installed side by side, or in the build's output tree. Torch-free.
+// Finds the programs that belong together: installed side by side, or in the build's output tree.
 
 // Path of the program `name`, which the build leaves in `folder` (from the root of its output tree): what the environment
 // variable says, if it is set; else beside this program, or in the output tree. Errors: NotFound, saying how to build it.

@@ -1,5 +1,5 @@
 // The folders from which jobs of the service may read: an operator's list, for a path in a job is somebody else's wish.
-// Torch-free. Thread-safety: functions of the file system.
+// Thread-safety: functions of the file system.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Protocol buffers over a stream socket: four bytes of length, little-endian, then the message. Torch-free. A descriptor is not
+// Protocol buffers over a stream socket: four bytes of length, little-endian, then the message. A descriptor is not
 // owned. One writer and one reader of a socket may be different threads; two writers may not.
 #pragma once
 

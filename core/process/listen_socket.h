@@ -1,5 +1,4 @@
 // The listening socket of a job's rendezvous: made by the launcher, so that no port is guessed, and passed on to rank 0.
-// Torch-free.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Memory of this machine: what there is, and what is in use. Torch-free. Thread-safety: pure reads of /proc and /sys.
+// Memory of this machine: what there is, and what is in use. Thread-safety: pure reads of /proc and /sys.
 #pragma once
 
 #include <cstdint>

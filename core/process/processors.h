@@ -1,5 +1,5 @@
 // Which processors this process may use, and how many cores they are: what ranks are pinned to, and what a job on this machine is
-// planned for. Torch-free. Linux. Thread-safety: pure reads of the affinity, /sys and /proc.
+// planned for. Linux. Thread-safety: pure reads of the affinity, /sys and /proc.
 #pragma once
 
 #include <cstdint>

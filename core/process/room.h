@@ -1,4 +1,4 @@
-// A disk that is full, where a training writes: what is said of it, and waiting until there is room. Torch-free. Thread-safety:
+// A disk that is full, where a training writes: what is said of it, and waiting until there is room. Thread-safety:
 // pure functions, and one that blocks.
 #pragma once
 

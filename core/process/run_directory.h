@@ -1,4 +1,4 @@
-// What a run leaves on the disk, and where. Torch-free.
+// What a run leaves on the disk, and where.
 //
 //   recipe.toml            the recipe as it runs, every field filled in
 //   run.json               legoai.v1.Run: model, seed, build version, dataset, attempts
@@ -86,20 +86,20 @@ absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_
 std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics);
 
 // Where an attempt at a job of the service writes. Agents make the folder, and the server takes a checkpoint from no other.
-// Torch-free. Thread-safety: a pure function.
+// Thread-safety: a pure function.
 
 // "RUNS/ID/epoch-E": the run directory of the attempt under an epoch. ID is the last part of the job's resource name. Errors: a
 // name or an epoch that would lead elsewhere.
 absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string& job, int64_t epoch);
 
-// Whether a training goes on in a run directory, for those who only look. Torch-free. Thread-safe.
+// Whether a training goes on in a run directory, for those who only look. Thread-safe.
 
 // That run.json says so, and that the process that locked the directory lives on this machine. Takes no lock itself: who begins
 // to train at this moment is not kept from it.
 bool IsTraining(const std::string& run_directory);
 
 // The run directory's hf/, the trained model as a Hugging Face folder: made beside its place, marked with the checkpoint it is
-// of, and put in place at once. Torch-free. Thread-safety: functions of the file system.
+// of, and put in place at once. Thread-safety: functions of the file system.
 
 // Whether hf/ is the export of the committed checkpoint of `step`, as it is now in `checkpoints` (CheckpointsHolding).
 bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step);

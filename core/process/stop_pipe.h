@@ -1,4 +1,4 @@
-// How a signal handler, or another thread, tells a launcher to stop, or to look at something. Torch-free.
+// How a signal handler, or another thread, tells a launcher to stop, or to look at something.
 #pragma once
 
 #include <optional>

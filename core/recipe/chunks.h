@@ -1,7 +1,7 @@
 // How the chunks of a pipeline (core/schedule/schedule.h) share a model's blocks, by TorchTitan's keys: counts differ by one at
 // most, the first chunks get one more; then the first and the last chunk, which have the embedding and the head too, give up what
 // pipeline_parallel_first_stage_less_layers and ..._last_stage_less_layers say. Or module_fqns_per_model_part lists the modules
-// of each chunk. Torch-free, pure functions; the recipe has its defaults.
+// of each chunk. Pure functions; the recipe has its defaults.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Which recipes are legal for a model and a number of ranks: named rules, so that the planner can count what each removed.
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Recipes: reading, defaults and the checks that need neither a model nor a world (those are parallel_dims.h's). The keys are
-// those of proto/legoai/v1/recipe.proto. Torch-free. Thread-safety: safe to call from several threads.
+// those of proto/legoai/v1/recipe.proto. Thread-safety: safe to call from several threads.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // A recipe that was read, completed and found legal for a model and a number of ranks: defaults are filled in, degrees and
 // batches derived, the mesh laid out. Made once, where a recipe enters; whoever holds one checks nothing again.
 //
-// Torch-free. A value; const access is thread-safe.
+// A value; const access is thread-safe.
 #pragma once
 
 #include <cstdint>

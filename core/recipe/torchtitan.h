@@ -1,4 +1,4 @@
-// What becomes of TorchTitan's keys that a recipe does not have: one table, which docs/recipe.md shows too. Torch-free.
+// What becomes of TorchTitan's keys that a recipe does not have: one table, which docs/recipe.md shows too.
 // Thread-safety: safe to call from several threads.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What each pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
-// reduction put in. Trainer (stage_runner.h) and simulator consume the same lists. Torch-free, pure functions.
+// reduction put in. Trainer (stage_runner.h) and simulator consume the same lists. Pure functions.
 //
 // - All messages of a step have one total order, that of CompletionTimes(); ties go by direction, then downstream. On each
 // channel

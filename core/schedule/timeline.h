@@ -1,5 +1,5 @@
 // A pipeline schedule as it runs where a forward and each of the two gradients of a backward take 1, and messages nothing: when
-// each rank does what, how much of its time it waits, and of how many forwards it keeps the activations. Torch-free, pure
+// each rank does what, how much of its time it waits, and of how many forwards it keeps the activations. Pure
 // functions.
 #pragma once
 

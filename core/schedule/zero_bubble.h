@@ -1,6 +1,6 @@
 // The orders of one pipeline rank under schedules that part a backward into the gradient of its input, which the rank before
 // waits for, and the gradients of its weights, which nobody waits for and which fill what would be bubble (Qi et al. 2024).
-// Torch-free, pure functions; names and orders are those of PyTorch's schedules.
+// Pure functions; names and orders are those of PyTorch's schedules.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What the step is doing right now, for whoever records it: phase, module, pipeline action, microbatch, and what new storages
 // hold. The trainer sets it whether or not a recorder listens; it costs a few stores.
 //
-// Torch-free. One step runs at a time in a process and its operators are dispatched by one thread at a time (on CUDA, backward
+// One step runs at a time in a process and its operators are dispatched by one thread at a time (on CUDA, backward
 // by autograd's thread while the caller waits), so this is one object for the process.
 #pragma once
 
@@ -50,7 +50,7 @@ struct CategoryScope : AnnotationScope<std::optional<Category>> {
 
 namespace legoai::comm {
 
-// Stream numbers, the same in every rank and every Trace. Torch-free.
+// Stream numbers, the same in every rank and every Trace.
 //
 // The compute stream is the calling thread; on it run all ATen operators, and collectives that the next operator needs at once
 // (tensor parallel, gradient norm). Side streams run only operators of ours.

@@ -1,4 +1,4 @@
-// Is one Trace the same program as another? Torch-free; pure functions.
+// Is one Trace the same program as another? Pure functions.
 //
 // Two Traces are equal when their instructions have equal signatures (operator, geometries, constants, stream, phase, action;
 // Trace::Line without ids), the same module and microbatch, and are wired alike (storage ids, bound names, kinds, categories,

@@ -1,5 +1,5 @@
 // What the operators named lego:: do to the world outside of their results, and where their arguments say it: the one place that
-// knows. Recorder, checks, cost models, engine and memory simulator ask here. Torch-free; pure functions.
+// knows. Recorder, checks, cost models, engine and memory simulator ask here. Pure functions.
 #pragma once
 
 #include <cstdint>

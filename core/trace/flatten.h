@@ -1,5 +1,5 @@
 // From a Trace of two levels to one of one level: what a recorder would have written of the whole step, index by index. For
-// checks and comparisons, for what runs a step, and for passes that cross the borders of templates. Torch-free, a pure function.
+// checks and comparisons, for what runs a step, and for passes that cross the borders of templates. Pure function.
 #pragma once
 
 #include "core/trace/instances.h"

@@ -2,7 +2,7 @@
 // instances of them: which part, for which microbatch, with which storages. Memory simulator and engine walk instances, so
 // nothing is copied for each microbatch or stage; Flatten (flatten.h) makes the Trace of one level that says the same.
 //
-// Plain values; const access is thread-safe. Torch-free.
+// Plain values; const access is thread-safe.
 #pragma once
 
 #include <cstdint>

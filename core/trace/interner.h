@@ -1,4 +1,4 @@
-// Gives equal geometries, values, constants and module paths of a Trace under construction one index each. Torch-free.
+// Gives equal geometries, values, constants and module paths of a Trace under construction one index each.
 //
 // Keys are exact: a constant's key is its type and its bits, so 2, 2.0 and true differ, as do 0.0 and -0.0. Not thread-safe; the
 // Trace is not owned and is written by the interner alone as far as these columns go.

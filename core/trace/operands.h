@@ -1,4 +1,4 @@
-// What an instruction touches, read off a Trace. Torch-free; pure functions.
+// What an instruction touches, read off a Trace. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ void ForEachValue(const Trace& trace, const Argument& argument, Visit visit) {
   }
 }
 
-// Reads the arguments and results of one instruction of a Trace. Torch-free.
+// Reads the arguments and results of one instruction of a Trace.
 //
 // Holds references: Trace and Instruction must outlive it. Thread-safety: const.
 class InstructionView {

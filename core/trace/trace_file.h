@@ -1,4 +1,4 @@
-// A Trace as a file: the message legoai.v1.Trace, serialized. Torch-free; pure functions besides reading and writing.
+// A Trace as a file: the message legoai.v1.Trace, serialized. Pure functions besides reading and writing.
 //
 // A reader refuses a version it does not know, and a file whose indices point outside its columns: what ReadTrace gives can be
 // simulated and executed without further checks of form. Errors: InvalidArgument with the path and the reason; NotFound or

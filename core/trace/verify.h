@@ -1,4 +1,4 @@
-// Static checks of a Trace: is it a program whose streams do not race and that reads only what was written? Torch-free; pure
+// Static checks of a Trace: is it a program whose streams do not race and that reads only what was written? Pure
 // functions. Every recorded Trace passes them in tests, and so does every Trace a pass has rewritten.
 //
 // Happens-before: instructions of one stream are ordered; a wait orders what follows it on its stream after what preceded the

@@ -1,4 +1,4 @@
-// Messages as JSON: the rules of reflect.h, as text. Torch-free. Thread-safety: pure functions.
+// Messages as JSON: the rules of reflect.h, as text. Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -4,7 +4,7 @@
 // A message is an object with its keys in the order of the proto file, unset fields that know absence are null, zeros are there;
 // enum values are their `(text)` (null for X_UNSPECIFIED without one), bytes are base64, maps are objects with sorted keys;
 // messages with `(written_as_list)` are the list that is their only field.
-// Thread-safety: pure functions. Torch-free.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -1,5 +1,5 @@
 // What can be seen of TOML text without its parser, which builds a table for every part of a dotted key and calls itself to take
-// them apart: text that nests without end must be refused before. Torch-free. Thread-safety: pure functions.
+// them apart: text that nests without end must be refused before. Thread-safety: pure functions.
 //
 // Of text that is no TOML this holds up to the place where it goes wrong, and no parser gets further.
 #pragma once

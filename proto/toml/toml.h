@@ -1,5 +1,5 @@
 // Messages as TOML: sections are messages, keys are fields, with the rules of proto/json/reflect.h. TOML
-// has no null: what is unset is left out. Torch-free. Thread-safety: pure functions.
+// has no null: what is unset is left out. Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -1,6 +1,6 @@
 // Messages as YAML, for `-o yaml`: block style, the tree of proto/json/reflect.h. Written so that readers of YAML 1.1
 // and 1.2 see the same values: text is always in double quotes, numbers carry a point before an exponent.
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -1,4 +1,4 @@
-// The command line of one `lego` command: what it may say, parsed and checked. Torch-free. Thread-safety: const after parsing.
+// The command line of one `lego` command: what it may say, parsed and checked. Thread-safety: const after parsing.
 //
 // Options are `--name value` or `--name=value`; a key of the recipe, which has a point in it, is `--section.key=value`.
 // --output is `-o json`, `-ojson` and `-o=json` too. Errors are FieldErrors of the option, unknown ones with the
@@ -82,7 +82,7 @@ std::vector<std::string> CommandFirst(std::vector<std::string> words);
 // What `lego NAME --help` prints.
 std::string HelpText(const CommandSpec& spec);
 
-// Sizes as people write them on a command line. Torch-free. Thread-safety: a pure function.
+// Sizes as people write them on a command line. Thread-safety: a pure function.
 
 // Bytes of "4GiB", "512 MiB", "1.5e9", or of "10%" as a share of `whole`. Units are binary, B to TiB. Nothing for other text, and
 // for numbers that are negative or not finite.

@@ -1,5 +1,5 @@
 // A program that `lego` starts and that goes on without it. It is known by a file that says its number and the time at which it
-// started, since numbers are used again. Torch-free. Linux. Not thread-safe; calls of several processes that start or end
+// started, since numbers are used again. Linux. Not thread-safe; calls of several processes that start or end
 // programs of one folder must be kept apart by a lock of theirs.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Dumps of flight recorders, one of each rank, as one table of operations: which rank is how far with which. Torch-free.
+// Dumps of flight recorders, one of each rank, as one table of operations: which rank is how far with which.
 // Thread-safety: pure functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM while a command works. Torch-free.
+// Ctrl-C and SIGTERM while a command works.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
 // What the commands share in reading a job: recipe, model and cluster from the command line, and one simulation of it.
-// Torch-free.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // JOB.toml: what is submitted. The sections of a recipe (docs/recipe.md) beside [resources], [planning] and [policy]
-// (proto/legoai/v1/job.proto). Torch-free. Thread-safety: safe to call from several threads.
+// (proto/legoai/v1/job.proto). Thread-safety: safe to call from several threads.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Jobs in words and tables, for people. Torch-free. Thread-safety: pure functions.
+// Jobs in words and tables, for people. Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>

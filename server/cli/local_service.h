@@ -1,5 +1,5 @@
 // The service of one machine and one user: legoai-server and one legoai-agent in the background, whose store, logs and records
-// lie in one folder. Torch-free. Linux. Not thread-safe; of several processes on one folder, one at a time holds the lock.
+// lie in one folder. Linux. Not thread-safe; of several processes on one folder, one at a time holds the lock.
 #pragma once
 
 #include <memory>

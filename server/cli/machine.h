@@ -1,4 +1,4 @@
-// What surrounds `lego` on this machine: the programs beside it, and the file with this machine's measured CPU. Torch-free.
+// What surrounds `lego` on this machine: the programs beside it, and the file with this machine's measured CPU.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ void WarnIfMeasuredBusy(const v1::Device& device);
 // `--cluster`, with this machine's measured CPU for type "cpu"; standard error is told if that was measured busy.
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text);
 
-// Measures this machine's CPU, which plans for clusters of type cpu go by. Torch-free.
+// Measures this machine's CPU, which plans for clusters of type cpu go by.
 
 // Ten seconds with all cores busy, of which standard error is told, and of others that were busy meanwhile; keeps the result in
 // the file `path`, which `field` has named. Errors: FieldError of `field` where that cannot be written, NotFound without the

@@ -1,5 +1,5 @@
 // What commands print: aligned tables for people, numbers with units, and trees as JSON or YAML (the result alone goes to
-// standard output, everything else to standard error). Torch-free.
+// standard output, everything else to standard error).
 #pragma once
 
 #include <cstdint>

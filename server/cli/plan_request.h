@@ -1,4 +1,4 @@
-// A planning request as the command line says it: `lego plan`, and each point of a `lego sweep` that plans. Torch-free.
+// A planning request as the command line says it: `lego plan`, and each point of a `lego sweep` that plans.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,4 +1,4 @@
-// A plan for people: the ranking, what was rejected, the counts, and why the winner wins. Torch-free. Thread-safety: pure
+// A plan for people: the ranking, what was rejected, the counts, and why the winner wins. Thread-safety: pure
 // functions.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What `lego simulate` prints for people. Torch-free. Thread-safety: pure functions.
+// What `lego simulate` prints for people. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

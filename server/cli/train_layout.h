@@ -1,5 +1,5 @@
 // What `lego train` makes of a file that says what is to be trained and leaves open how, as JOB.toml does: the planner fills in
-// what is open, as `lego plan` would for this machine, and what was chosen is told. Torch-free. Not thread-safe.
+// what is open, as `lego plan` would for this machine, and what was chosen is told. Not thread-safe.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // What the fleet's jobs are to get now: a decision over a snapshot, without store, locks or clock. The controller carries it out.
 // Queued jobs get slots (scheduler/scheduler.h); those without a recipe, or whose recipe is for other slots than they can have,
-// are to be planned. Torch-free, gRPC-free. Not thread-safe: of the deciding thread.
+// are to be planned. gRPC-free. Not thread-safe: of the deciding thread.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
 
 // What can be planned for without a machine at hand, as the page asks for it: the known models and devices, and a cluster by its
 // name. No call of the service: nothing of it is stored, and `lego models` and `lego hardware` have the same tables.
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 
 // {"models": [{"name", "parameters", ...}], "devices": [{"type", "memory_bytes", ...}]}.
 std::string CatalogJson();

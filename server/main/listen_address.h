@@ -1,5 +1,5 @@
 // Where the server listens, and whether it may. Anybody who reaches a port can do everything, since there are no users and no
-// encryption yet: so an address beyond this machine's loopback interface has to be asked for. Torch-free. Thread-safe.
+// encryption yet: so an address beyond this machine's loopback interface has to be asked for. Thread-safe.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Whether what a job reads lies where workers let jobs read: known at once where the workers are of this host, whose links can be
-// followed here. Torch-free. Thread-safety: functions of the file system.
+// followed here. Thread-safety: functions of the file system.
 #pragma once
 
 #include <string>

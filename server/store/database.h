@@ -1,6 +1,6 @@
 // One connection to a SQLite file: statements that are kept prepared, values bound by type, errors as Status.
 //
-// Thread-safety: a Database and its Statements belong to one thread at a time. Torch-free.
+// Thread-safety: a Database and its Statements belong to one thread at a time.
 //
 // Errors name the path: ResourceExhausted for a full disk, DataLoss for a damaged file, Unavailable where another process holds
 // it for long or the disk fails, PermissionDenied, Internal for all else.

@@ -1,4 +1,4 @@
-// Keeps a second server from the same store: a lock on a file beside it, which ends with the process. Torch-free. Thread-safe.
+// Keeps a second server from the same store: a lock on a file beside it, which ends with the process. Thread-safe.
 #pragma once
 
 #include <string>

@@ -3,7 +3,7 @@
 //
 // Each function runs in a savepoint, so that an error undoes only what it did itself. If the group as a whole cannot be committed
 // (a full disk), each function runs again in a transaction of its own, so that a large one does not take the small ones with it.
-// Thread-safe. Torch-free.
+// Thread-safe.
 #pragma once
 
 #include <functional>

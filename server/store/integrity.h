@@ -1,4 +1,4 @@
-// Whether a store's files are whole, found out without a change to any of them. Torch-free. Thread-safety: the file must be
+// Whether a store's files are whole, found out without a change to any of them. Thread-safety: the file must be
 // nobody else's meanwhile (file_lock.h).
 #pragma once
 

@@ -1,6 +1,6 @@
 // What lies in the pages of a SQLite file and of its write-ahead log, read without SQLite: it refuses what it cannot follow from
 // the root, while most pages of a damaged file are whole. The format is https://www.sqlite.org/fileformat2.html. Nothing is
-// written. Torch-free. Thread-safety: immutable.
+// written. Thread-safety: immutable.
 #pragma once
 
 #include <cstdint>

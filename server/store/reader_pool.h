@@ -1,5 +1,5 @@
 // Connections for reading, each used by one thread at a time; a transaction on one sees one state of the database whatever is
-// written meanwhile (WAL). Thread-safe. Torch-free.
+// written meanwhile (WAL). Thread-safe.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What can be saved of a damaged store: every row of every page that is whole, in a new store beside it. Torch-free.
+// What can be saved of a damaged store: every row of every page that is whole, in a new store beside it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The tables of the embedded store, and how a database comes to have them. Version 1 is the first; each later version is one more
-// script at the end of the list in schema.cc, which is never changed otherwise. Torch-free. Thread-safety: that of the Database.
+// script at the end of the list in schema.cc, which is never changed otherwise. Thread-safety: that of the Database.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The embedded store: one SQLite file (write-ahead log, synchronous=FULL), for one server process. Torch-free.
+// The embedded store: one SQLite file (write-ahead log, synchronous=FULL), for one server process.
 //
 // Writes run one after the other on one thread and become durable in groups (group_writer.h); reads run beside them on
 // connections of their own (reader_pool.h) and see what was durable when they began. Beside PATH lie PATH-wal and PATH-shm, which

@@ -1,4 +1,4 @@
-// The operations of the contract (store.h) on one connection, inside a transaction that somebody else began. Torch-free.
+// The operations of the contract (store.h) on one connection, inside a transaction that somebody else began.
 // Thread-safety: that of the Database.
 //
 // The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with flight records and workers).

@@ -1,5 +1,5 @@
 // Names that sort by the time at which they were made: ULIDs, 48 bits of milliseconds since 1970 and 80 random bits, as 26
-// characters of Crockford's base 32. Clock and random bits are injected. Torch-free.
+// characters of Crockford's base 32. Clock and random bits are injected.
 #pragma once
 
 #include <cstdint>

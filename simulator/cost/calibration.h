@@ -6,7 +6,7 @@
 // efficiency, but the error is told of all that are held back. Operators that memory bounds come first: products and attention
 // move their bytes at the elementwise share.
 //
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ bool IsHeldBack(const v1::OperatorMeasurement& measurement);
 // for one that no measurement can have; what RooflineModel::Create finds missing in `assumed`.
 absl::StatusOr<DeviceFit> FitDevice(const v1::Calibration& calibration, const v1::Device& assumed);
 
-// Torch-free. Pure.
+// Pure.
 
 // Of at least one number, sorted; between two neighbours in proportion. `share`: 0 to 1.
 inline double Quantile(const std::vector<double>& sorted, double share) {

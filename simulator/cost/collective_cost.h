@@ -21,7 +21,7 @@
 // - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop.
 // Left out: NVLink SHARP, protocol switches at small sizes, stragglers.
 //
-// Torch-free. Thread-safety: const after construction. Units: seconds, bytes.
+// Thread-safety: const after construction. Units: seconds, bytes.
 #pragma once
 
 #include <cstdint>

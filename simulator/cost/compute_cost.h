@@ -1,7 +1,7 @@
 // How long an operator takes on a device: one interface, and the name of the model with every answer, so that a report can say
 // how much of a step rests on which model.
 //
-// Torch-free. Thread-safety: const after construction. Units: seconds.
+// Thread-safety: const after construction. Units: seconds.
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
 // What one instruction asks of a device: arithmetic and memory traffic, from the geometry of its operands.
 //
-// Torch-free. Thread-safety: const. Units: FLOPs (a multiply-add is two) and bytes. A dimension of stride 0 is one element in
+// Thread-safety: const. Units: FLOPs (a multiply-add is two) and bytes. A dimension of stride 0 is one element in
 // memory, so it counts once. Views cost nothing.
 #pragma once
 

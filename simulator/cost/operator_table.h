@@ -1,7 +1,7 @@
 // What is known of each operator: its class, what it reads and writes, its arithmetic, its workspace rule. One row per operator,
 // whatever its overload. An operator without a row is an error that names it, never a guess.
 //
-// To add an operator, add a row in operator_table.cc. Torch-free. Thread-safety: const.
+// To add an operator, add a row in operator_table.cc. Thread-safety: const.
 #pragma once
 
 #include <string_view>

@@ -4,7 +4,7 @@
 // which something runs. Arrows lead from a send to its receive, and from a collective to the operator that waits for it. Counters
 // show live memory. Times are of simulated time, to the nanosecond; slices of a track nest or follow each other.
 //
-// Files are written from front to back and never held in memory. Torch-free. Thread-safety: pure functions but for the file.
+// Files are written from front to back and never held in memory. Thread-safety: pure functions but for the file.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ absl::StatusOr<TraceFileReport> WriteMemoryTimeline(const std::string& field, co
 
 // Stretches of a step that act for one microbatch, and which of them a trace file draws operator by operator.
 //
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 
 // Consecutive tasks of one stage, of one phase and microbatch. Recomputation belongs to the backward that it is for.
 struct TraceSpan {

@@ -12,7 +12,7 @@
 // its ranks of all stages, pinned to them in turn as the launcher does it, and by a rank's operators and its communication: costs
 // are those of a core that one thread has for itself, and where more want it they take turns.
 //
-// Torch-free. Thread-safety: pure functions. Units: seconds.
+// Thread-safety: pure functions. Units: seconds.
 #pragma once
 
 #include <map>
@@ -82,7 +82,7 @@ std::string DescribeTask(const std::vector<StageTrace>& stages, const LoweredSte
 
 // Costs of a Trace's operators, each distinct one computed once: layers repeat, so most instructions have been seen before.
 //
-// Two instructions are the same if operator, geometries, constants and the pattern of equal operands are. Torch-free. Not
+// Two instructions are the same if operator, geometries, constants and the pattern of equal operands are. Not
 // thread-safe. Refers to the Trace and the model, which must outlive it.
 class CostCache {
  public:

@@ -2,7 +2,7 @@
 // queues. It knows no words of devices; simulator/engine/lower_trace.h translates. Simulate() says when every task starts and
 // ends, and what each start waited for.
 //
-// Event-driven: the work is proportional to tasks and waits, whatever the number of queues. Deterministic. Torch-free. A Program is
+// Event-driven: the work is proportional to tasks and waits, whatever the number of queues. Deterministic. A Program is
 // not thread-safe; Simulate() is a pure function. Units: seconds.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What a slice of a trace file says of its operator: shapes, arithmetic, traffic, and what bounds its time.
 //
-// Torch-free. Not thread-safe. Refers to the Trace and the cluster, which must outlive it.
+// Not thread-safe. Refers to the Trace and the cluster, which must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ class SliceArgs {
 
 // The modules of a stage's compute stream as nested slices: a phase, in it its modules, in them theirs.
 //
-// Torch-free. Thread-safety: a pure function. Units: nanoseconds.
+// Thread-safety: a pure function. Units: nanoseconds.
 struct ModuleSlice {
   std::string name;    // "forward of microbatch 0", "recompute", or the module's last part: "layers.3", "q_proj"
   std::string module;  // full path; empty for a phase

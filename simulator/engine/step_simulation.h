@@ -5,7 +5,7 @@
 // stream included), for the host to dispatch (launch), or for another stage (bubble). The breakdown is the mean over the stages,
 // so its parts add up to the step time. For equal stages without communication the bubble is (p - 1)/(m + p - 1) of the step.
 //
-// Torch-free. Thread-safety: pure functions. Units: seconds.
+// Thread-safety: pure functions. Units: seconds.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stage
 
 // Which operators and modules take the time of a step, and what its end waited for: the details of `lego simulate`.
 //
-// Torch-free. Thread-safety: a pure function.
+// Thread-safety: a pure function.
 
 // Fills largest_operators, largest_modules and critical_path. Of the stage with the most compute: what its compute stream does,
 // collectives on it included, with the times that each takes alone. Errors: NotFound for an operator without a rule.

@@ -1,6 +1,6 @@
 // Text of trace files: JSON strings, times, and the file itself, plain or gzip.
 //
-// Torch-free. Thread-safety: a TraceFile is for one thread; functions are pure.
+// Thread-safety: a TraceFile is for one thread; functions are pure.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Replays the storages of a Trace: what lives after every instruction, the peak, and what it is made of.
 //
 // External storages live from the start with their bytes at first sight; others from the first instruction that mentions them
-// until they are freed. During an operator its workspace lives too (workspace.h). Torch-free. Thread-safety: pure functions.
+// until they are freed. During an operator its workspace lives too (workspace.h). Thread-safety: pure functions.
 // One pass over what runs, constant time for each operand.
 #pragma once
 
@@ -65,7 +65,7 @@ int64_t Sum(const v1::MemoryByCategory& categories);
 // A Trace says what the CPU's kernels give, strides included (worker/graph/fake/fake_device.h). Of the operators of our models
 // CUDA's kernels give as many bytes, but for two: memory-efficient attention (fp32) pads the log-sum-exp to a multiple of 32
 // tokens, and layer norm keeps mean and rstd of 16-bit inputs in fp32. Compared with PyTorch 2.11's own account of its CUDA
-// kernels in simulator/capture/cuda_results_test.cc. Torch-free. Thread-safety: const.
+// kernels in simulator/capture/cuda_results_test.cc. Thread-safety: const.
 
 // Bytes of the new storage of the result at a place, `recorded` of them in the Trace. `row` is the operator's.
 int64_t ResultBytes(const graph::InstructionView& op, const OperatorRow& row, int place, int64_t recorded, v1::DeviceKind kind);

@@ -2,7 +2,7 @@
 //
 // Which rule an operator has stands in simulator/cost/operator_table.h: every operator has one, "none" said explicitly. The rules
 // for CPU follow what LibTorch 2.11 asks of its allocator; those for CUDA what its kernels are published to take (cuBLAS
-// workspaces are part of a device's reserve). Torch-free. Thread-safety: const.
+// workspaces are part of a device's reserve). Thread-safety: const.
 #pragma once
 
 #include <cstdint>

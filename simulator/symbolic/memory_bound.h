@@ -7,7 +7,7 @@
 //   that are through, and on the last stage the logits and the loss's tensors.
 // Workspaces, prefetched and reduce buffers, rounding and the peak within a backward are left out.
 //
-// Torch-free. Thread-safety: a pure function.
+// Thread-safety: a pure function.
 #pragma once
 
 #include <cstdint>

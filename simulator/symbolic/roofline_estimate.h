@@ -3,7 +3,7 @@
 // collective_cost.h with the overlap that the schedule allows, the pipeline's bubble, the host's dispatch. Seed 004 (24)-(37) for
 // the terms of communication and the bubble.
 //
-// Torch-free. Thread-safety: a pure function. Units: seconds.
+// Thread-safety: a pure function. Units: seconds.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace legoai::sim {
 
 // What one kind of communication puts on the links of a cluster in a step, for whoever asks which link is the narrow one.
 //
-// Torch-free. Thread-safety: pure functions. Units: bytes, seconds.
+// Thread-safety: pure functions. Units: bytes, seconds.
 
 // Kinds of communication, by what splits the work.
 enum class LinkUse : uint8_t { kTensor, kShard, kReplicate, kPipeline };

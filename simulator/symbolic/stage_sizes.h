@@ -1,7 +1,7 @@
 // Sizes of what one pipeline stage holds, in closed form: parameters of this rank and tensors of one microbatch, as the models of
 // worker/model and the techniques of worker/parallel make them (the terms are ours).
 //
-// Torch-free. Thread-safety: pure functions. Elements and tokens where a name does not say bytes.
+// Thread-safety: pure functions. Elements and tokens where a name does not say bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The agent of one machine: keeps a session with the server, holds leases, and trains. Torch-free.
+// The agent of one machine: keeps a session with the server, holds leases, and trains.
 //
 // The session is opened again whenever it ends, for as long as the process lives; meanwhile trainers go on, telemetry is kept,
 // and checkpoints that are ready wait for their verdicts. Everything that comes from the server or from a lease's threads is

@@ -1,4 +1,4 @@
-// What an attempt's log says to people, in the words of `lego` and of TorchTitan. Torch-free. Not thread-safe.
+// What an attempt's log says to people, in the words of `lego` and of TorchTitan. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ class StepLines {
   int64_t told_us_ = 0;
 };
 
-// The last lines of a rank's log file: what a process that died had to say. Torch-free. Thread-safety: a read of the file.
+// The last lines of a rank's log file: what a process that died had to say. Thread-safety: a read of the file.
 
 // At most `lines` whole lines, not empty, from the last `bytes` bytes, in their order. None where there is no such file.
 std::vector<std::string> LastLines(const std::string& path, size_t lines, int64_t bytes);
 
-// Log lines of the agent: JSON objects, one a line, with what they are about as fields. Torch-free. Thread-safe.
+// Log lines of the agent: JSON objects, one a line, with what they are about as fields. Thread-safe.
 
 // What a line is about; what is not set is left out.
 struct LogSubject {

@@ -1,5 +1,5 @@
 // Checkpoints that wait for the server's verdict. Launchers ask here and look for the answer; the session with the server carries
-// questions and answers, and asks again after a reconnection. Torch-free. Thread-safe.
+// questions and answers, and asks again after a reconnection. Thread-safe.
 #pragma once
 
 #include <cstdint>

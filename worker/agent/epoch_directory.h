@@ -1,6 +1,6 @@
 // Where the attempts at a job write: RUNS/JOB/epoch-E is the run directory of the attempt under epoch E, and of no other. So a
 // rank of an older epoch that runs on, because its agent was stopped or its host cut off, can spoil nothing. RUNS/JOB/tokens is
-// shared: its files are named by what is in them. RUNS lies on a file system that all workers of the pool see. Torch-free.
+// shared: its files are named by what is in them. RUNS lies on a file system that all workers of the pool see.
 // Thread-safety: functions of the file system.
 #pragma once
 

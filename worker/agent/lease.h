@@ -1,5 +1,5 @@
 // One lease: the slots that the server has given to an attempt at a job, and the training that runs on them, on a thread of its
-// own that lasts as long (a trainer dies with the thread that started it). Torch-free. Thread-safe.
+// own that lasts as long (a trainer dies with the thread that started it). Thread-safe.
 //
 // What happens goes into the telemetry: that it began, progress, metrics, log lines, at a failure every rank's flight record, and
 // how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers go on while they wait for its word
@@ -105,7 +105,7 @@ class Lease {
   std::thread thread_;
 };
 
-// From the server's StartAttempt to the call of RunTraining. Torch-free. Thread-safety: a pure function.
+// From the server's StartAttempt to the call of RunTraining. Thread-safety: a pure function.
 
 // `run_directory` takes the place of the recipe's job.dump_folder. Processors are left to the caller. Errors: FieldError for what
 // one worker cannot run: ranks elsewhere, a placement that does not fit the world.

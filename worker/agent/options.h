@@ -1,4 +1,4 @@
-// What an agent is told when it starts. Torch-free.
+// What an agent is told when it starts.
 #pragma once
 
 #include <cstdint>

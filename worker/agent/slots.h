@@ -1,5 +1,5 @@
 // The slots of this worker: each trains one rank, on a processor of its own where there are enough, and on a GPU of its own where
-// the worker has GPUs. Torch-free. Thread-safe.
+// the worker has GPUs. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class Slots {
   std::vector<bool> taken_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What the slots of this machine train on: processors or GPUs. Torch-free. Thread-safety: reads of the machine and its
+// What the slots of this machine train on: processors or GPUs. Thread-safety: reads of the machine and its
 // environment.
 struct SlotDevices {
   v1::Device device;                 // of one slot; of GPUs the catalog's, or that of the file, with the memory that they have

@@ -1,5 +1,5 @@
 // The agent's connection with the server: one bidirectional stream of WorkerService. What gRPC needs is in stream.cc alone.
-// Torch-free. Thread-safe.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Stream {
 };
 
 // How long to wait before the next try to reach the server: longer after every failure, with chance in it, so that a thousand
-// agents do not come back at once. Torch-free. Not thread-safe.
+// agents do not come back at once. Not thread-safe.
 class Backoff {
  public:
   Backoff(absl::Duration first, absl::Duration longest, uint64_t seed);

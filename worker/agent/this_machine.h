@@ -1,4 +1,4 @@
-// What the agent tells the server of the machine it runs on. Torch-free. Thread-safety: reads of the machine.
+// What the agent tells the server of the machine it runs on. Thread-safety: reads of the machine.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options);
 bool HasBeenMeasured();
 
 // How much of this machine is in use, for heartbeats: looked at now and then by a thread of its own, as a driver may take its
-// time to answer and a heartbeat must not wait for it. Torch-free. Thread-safe.
+// time to answer and a heartbeat must not wait for it. Thread-safe.
 class UseWatch {
  public:
   // `gpus`: NVML's indices of the slots' cards; none where slots are processors. A card that fails is not reported.

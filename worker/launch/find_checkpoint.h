@@ -1,4 +1,4 @@
-// What a training goes on from: the checkpoint of its lease, or the latest of its run directory that is whole. Torch-free.
+// What a training goes on from: the checkpoint of its lease, or the latest of its run directory that is whole.
 // Thread-safety: functions of the file system.
 #pragma once
 

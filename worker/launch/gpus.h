@@ -1,4 +1,4 @@
-// GPUs of this host for ranks: how the host serves ranks that compute on them, and who has them. Torch-free and CUDA-free.
+// GPUs of this host for ranks: how the host serves ranks that compute on them, and who has them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Starts the trainer processes of one host and watches them until all have ended. Torch-free.
+// Starts the trainer processes of one host and watches them until all have ended.
 //
 // What it guards against: a rank that dies, says it failed, breaks the protocol, or falls silent (stopped, hung). Then every rank
 // is asked what it waits in, the cause is told from its consequences, all are stopped (SIGTERM, after a grace SIGKILL) and

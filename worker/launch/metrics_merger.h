@@ -1,4 +1,4 @@
-// Makes one StepMetrics of the reports of all ranks: rank 0's, with the largest peak of memory of all. Torch-free. Not
+// Makes one StepMetrics of the reports of all ranks: rank 0's, with the largest peak of memory of all. Not
 // thread-safe.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Checkpoints that all ranks have on the disk and whose verdict is not known yet, as the launcher keeps them. Torch-free. Not
+// Checkpoints that all ranks have on the disk and whose verdict is not known yet, as the launcher keeps them. Not
 // thread-safe.
 //
 // Only a commit's fence needs the server, and the server may be away. So training goes on while it is asked:

@@ -1,5 +1,5 @@
 // Everything about a training that can be found out before a process is started: all that `lego train --dry-run` says, and all
-// that can be wrong with recipe, model, text and checkpoint. Torch-free. Thread-safety: functions of the file system.
+// that can be wrong with recipe, model, text and checkpoint. Thread-safety: functions of the file system.
 #pragma once
 
 #include <cstdint>

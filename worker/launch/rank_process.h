@@ -1,4 +1,4 @@
-// What the launcher knows of one rank: its process, its socket, what it last said, and how it ended. Torch-free.
+// What the launcher knows of one rank: its process, its socket, what it last said, and how it ended.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What a run keeps from its first step to its last, and what may change where it goes on from a checkpoint. Torch-free.
+// What a run keeps from its first step to its last, and what may change where it goes on from a checkpoint.
 // Thread-safety: pure functions.
 //
 // As with TorchTitan, the layout may change (degrees, local batch, pipeline schedule, checkpointing, device), and so may what a

@@ -1,4 +1,4 @@
-// Trains on this host, without a server: what `lego train` calls. Torch-free.
+// Trains on this host, without a server: what `lego train` calls.
 //
 // Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, keeps recipe, run.json and
 // metrics, commits every checkpoint unless somebody else decides (TrainCallbacks::commit), and gives the outcome. Goes on from

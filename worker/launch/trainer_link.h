@@ -1,5 +1,5 @@
 // The trainer's end of the protocol with its launcher (proto/legoai/v1/launch.proto): reads Start, then listens on a thread of
-// its own, so that a rank whose step hangs still answers. Torch-free. Thread-safe.
+// its own, so that a rank whose step hangs still answers. Thread-safe.
 //
 // A trainer never runs unsupervised: when the launcher closes the socket, the process ends at once with kLauncherGoneExitCode.
 //

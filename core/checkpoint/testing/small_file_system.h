@@ -1,5 +1,5 @@
 // For tests of full disks: a limit on the size of files, a file system of its own of some size, as only this process and its
-// children see it, or another user than root, who gets what is kept back for root. Torch-free.
+// children see it, or another user than root, who gets what is kept back for root.
 #pragma once
 
 #include <sys/resource.h>

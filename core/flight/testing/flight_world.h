@@ -1,5 +1,5 @@
 // A world of ranks that run collectives and messages in one global order, each rank waiting in each until all have come, and the
-// dumps which their flight recorders would leave. What is to go wrong is said beforehand. Torch-free.
+// dumps which their flight recorders would leave. What is to go wrong is said beforehand.
 #pragma once
 
 #include <cstdint>

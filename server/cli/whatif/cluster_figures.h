@@ -1,5 +1,5 @@
 // The figures of a cluster by names, to ask what another figure would do: "link.nvlink4.bandwidth" 0.5x, "memory" 120GiB.
-// Torch-free. Thread-safety: pure functions.
+// Thread-safety: pure functions.
 //
 // Names: memory, memory.bandwidth, compute.peak, launch.time (the shortest of any operator), dispatch.time (of the host for an
 // operator), CLASS.efficiency of the classes of operators that the device has (matmul, attention, ...), link.LINK.bandwidth and

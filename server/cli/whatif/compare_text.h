@@ -1,4 +1,4 @@
-// What `lego compare` says of two recipes and of their differences. Torch-free. Thread-safety: pure functions.
+// What `lego compare` says of two recipes and of their differences. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

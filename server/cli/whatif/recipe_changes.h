@@ -1,4 +1,4 @@
-// In which keys two recipes differ, and which of them can be changed alone. Torch-free. Thread-safety: pure functions.
+// In which keys two recipes differ, and which of them can be changed alone. Thread-safety: pure functions.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// How far a recipe's step time hangs on each figure of the cluster: `lego sweep --sensitivities`. Torch-free. Thread-safety: pure
+// How far a recipe's step time hangs on each figure of the cluster: `lego sweep --sensitivities`. Thread-safety: pure
 // functions.
 #pragma once
 

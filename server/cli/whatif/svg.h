@@ -1,5 +1,5 @@
 // The words that drawings are made of: texts, lines and boxes of an SVG document, in the colours of the page
-// (dashboards/web/src/style.css, light scheme). Texts are escaped. Torch-free. Thread-safety: pure functions.
+// (dashboards/web/src/style.css, light scheme). Texts are escaped. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A sweep and sensitivities drawn: SVG for a page, a report, a chat. Torch-free. Thread-safety: pure functions.
+// A sweep and sensitivities drawn: SVG for a page, a report, a chat. Thread-safety: pure functions.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What `lego sweep` varies: --vary KEY=A,B,C, and the points that these make. Torch-free. Thread-safety: pure functions.
+// What `lego sweep` varies: --vary KEY=A,B,C, and the points that these make. Thread-safety: pure functions.
 //
 // KEY is a key of the recipe, or cluster, model, gpus, global-batch, seq, or a figure of the cluster (cluster_figures.h).
 #pragma once
@@ -40,7 +40,7 @@ absl::StatusOr<Arguments> ArgumentsAt(const Arguments& arguments, const std::vec
 // Sets the figures of the cluster that `point` has. Errors: FieldError of the figure.
 absl::Status SetFiguresAt(const std::vector<Variation>& variations, const SweepPoint& point, v1::Cluster* cluster);
 
-// What `lego sweep` found, as a table, CSV and JSON. Torch-free. Thread-safety: pure functions.
+// What `lego sweep` found, as a table, CSV and JSON. Thread-safety: pure functions.
 
 // What one point came to. Without `best` there is no figure, and `reason` says why.
 struct SweepOutcome {
