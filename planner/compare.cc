@@ -125,7 +125,7 @@ std::string BubbleCause(const v1::PlanRequest& request, const SimulatedRecipe& w
 std::string ComputeCause(const SimulatedRecipe& winner, const SimulatedRecipe& other) {
   const auto mode = [](const SimulatedRecipe& one) { return one.estimate->recipe().activation_checkpoint().mode(); };
   if (mode(other) == mode(winner) || mode(other) == v1::AC_NONE || mode(winner) == v1::AC_FULL) return "";
-  return absl::StrCat(": checkpointing runs ", mode(other) == v1::AC_FULL ? "each block's forward" : "the forward of some blocks",
+  return absl::StrCat(": checkpointing runs ", mode(other) == v1::AC_FULL ? "each block's forward" : "a part of the forward",
                       " twice");
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/recipe/recipe.h"
 #include "planner/compare.h"
 #include "planner/order.h"
 #include "planner/plan_facts.h"
@@ -288,7 +289,9 @@ std::string NotSimulated(const PlanFacts& facts, const v1::PlanResult& result) {
 std::string CheckpointingText(const v1::ActivationCheckpoint& section) {
   switch (section.mode()) {
     case v1::AC_FULL: return "full checkpointing";
-    case v1::AC_SELECTIVE: return absl::StrCat("checkpointing of every ", section.selective_ac_option(), ". block");
+    case v1::AC_SELECTIVE:
+      if (parallel::KeepsOperators(section)) return "checkpointing but for every second product";
+      return absl::StrCat("checkpointing of every ", section.selective_ac_option(), ". block");
     default: return "no checkpointing";
   }
 }

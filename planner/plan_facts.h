@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/recipe/recipe.h"
 #include "planner/legal.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/plan.pb.h"
@@ -36,7 +37,11 @@ struct Choice {
 };
 
 inline constexpr Choice kChoices[] = {
-    {"checkpointing", [](const v1::Recipe& r) -> int64_t { return r.activation_checkpoint().mode(); }},
+    {"checkpointing",
+     [](const v1::Recipe& r) {
+       const v1::ActivationCheckpoint& section = r.activation_checkpoint();
+       return 2 * int64_t{section.mode()} + parallel::KeepsOperators(section);
+     }},
     {"tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
     {"number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
     {"split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},

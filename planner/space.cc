@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/recipe/chunks.h"
+#include "core/recipe/recipe.h"
 #include "core/schedule/schedule.h"
 
 namespace legoai::planner {
@@ -21,6 +22,13 @@ std::vector<int64_t> Divisors(int64_t number) {
   divisors.insert(divisors.end(), large.rbegin(), large.rend());
   return divisors;
 }
+
+struct Checkpointing {
+  v1::ActivationCheckpointMode mode;
+  bool keeps_operators;
+};
+constexpr Checkpointing kCheckpointings[] = {
+    {v1::AC_NONE, false}, {v1::AC_SELECTIVE, true}, {v1::AC_SELECTIVE, false}, {v1::AC_FULL, false}};
 
 struct Order {
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
@@ -62,9 +70,10 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
   for (int64_t size : Divisors(share)) {
     candidate.local_batch = candidate.pipeline > 1 ? share : size;
     candidate.microbatch = size;
-    for (auto checkpointing : {v1::AC_NONE, v1::AC_SELECTIVE, v1::AC_FULL}) {
+    for (const Checkpointing& checkpointing : kCheckpointings) {
       for (auto precision : {v1::BFLOAT16, v1::FLOAT32}) {
-        candidate.checkpointing = checkpointing;
+        candidate.checkpointing = checkpointing.mode;
+        candidate.keeps_operators = checkpointing.keeps_operators;
         candidate.precision = precision;
         for (const Order& order : orders) {
           candidate.schedule = order.schedule;
@@ -74,6 +83,14 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
       }
     }
   }
+}
+
+// The base recipe says every how many blocks, where it does.
+void SetCheckpointing(const Candidate& candidate, v1::ActivationCheckpoint* section) {
+  section->set_mode(candidate.checkpointing);
+  if (candidate.checkpointing != v1::AC_SELECTIVE || parallel::KeepsOperators(*section) == candidate.keeps_operators) return;
+  section->set_selective_ac_option(
+      candidate.keeps_operators ? "op" : parallel::DefaultRecipe().activation_checkpoint().selective_ac_option());
 }
 
 }  // namespace
@@ -112,7 +129,7 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->set_pipeline_parallel_schedule(candidate.schedule);
   parallelism->clear_pipeline_parallel_layers_per_stage();
   if (candidate.layers_per_chunk > 0) parallelism->set_pipeline_parallel_layers_per_stage(candidate.layers_per_chunk);
-  recipe.mutable_activation_checkpoint()->set_mode(candidate.checkpointing);
+  SetCheckpointing(candidate, recipe.mutable_activation_checkpoint());
   return recipe;
 }
 

@@ -17,6 +17,7 @@ struct Candidate {
   int64_t layers_per_chunk = 0;  // 0: not said
   int64_t local_batch = 1, microbatch = 1;
   v1::ActivationCheckpointMode checkpointing = v1::AC_NONE;
+  bool keeps_operators = false;  // of selective checkpointing: selective_ac_option = "op"
   v1::DType precision = v1::BFLOAT16;
 };
 

@@ -141,6 +141,8 @@ void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Che
               "must lie between 0 and 1");
 }
 
+constexpr char kOp[] = "op";  // of selective_ac_option
+
 // Every how many blocks are computed again.
 std::optional<int64_t> EveryKth(const v1::ActivationCheckpoint& section) {
   int64_t k = 0;
@@ -148,11 +150,9 @@ std::optional<int64_t> EveryKth(const v1::ActivationCheckpoint& section) {
 }
 
 void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
-  const std::string& option = section.selective_ac_option();
-  if (EveryKth(section)) return;
-  check->Fail("activation_checkpoint.selective_ac_option", CutText(option),
-              option == "op" ? "is not supported yet: use a number k, for every k-th block"
-                             : "must be a number k of at least 1, for every k-th block");
+  if (section.selective_ac_option() == kOp || EveryKth(section)) return;
+  check->Fail("activation_checkpoint.selective_ac_option", CutText(section.selective_ac_option()),
+              "must be \"op\", for every second product, or a number k of at least 1, for every k-th block");
 }
 
 void CheckRest(const v1::Recipe& recipe, Checker* check) {
@@ -241,11 +241,15 @@ absl::Status CheckRecipe(v1::Recipe recipe) {
   return faults.empty() ? absl::OkStatus() : faults.front();
 }
 
+bool KeepsOperators(const v1::ActivationCheckpoint& section) {
+  return section.mode() == v1::AC_SELECTIVE && section.selective_ac_option() == kOp;
+}
+
 int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first, int64_t last) {
   switch (section.mode()) {
     case v1::AC_FULL: return last - first;
     case v1::AC_SELECTIVE: {
-      const int64_t k = EveryKth(section).value_or(1);
+      const int64_t k = EveryKth(section).value_or(1);  // "op": every block, in part
       return last / k - first / k;
     }
     default: return 0;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kSelective[] = "remove it: operators cannot be selected yet, selective_ac_option is a number";
+constexpr char kSelective[] =
+    "remove it: of selective_ac_option = \"op\", the first, third, ... product of a block keeps its output";
 constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
 constexpr char kFloat8[] = "remove the section: float8 is not supported yet, training.mixed_precision_param says what computes";

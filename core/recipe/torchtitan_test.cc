@@ -69,7 +69,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
       "[optimizer]\nlr = 3e-4\n[lr_scheduler]\nwarmup_steps = 200\ndecay_type = \"exponential\"\n"
       "[training]\nbatch_size = 1\nseq_len = 8192\ncompile = false\ndataset = \"c4\"\nstepz = 3\n"
       "[checkpoint]\nfolder = \"checkpoint\"\nasync_mode = \"disabled\"\n"
-      "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n",
+      "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"ops\"\n",
       {{"training.gc_freq", "50"}, {"parallelism.context_parallel_degree", "2"}});
   ASSERT_FALSE(recipe.ok());
   EXPECT_EQ(recipe.status().message(),
@@ -86,7 +86,8 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  training.gc_freq = 50: remove it: there is no Python in the training\n"
             "  parallelism.context_parallel_degree = 2: is not supported yet: leave it at 1\n"
             "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
-            "  activation_checkpoint.selective_ac_option = op: is not supported yet: use a number k, for every k-th block");
+            "  activation_checkpoint.selective_ac_option = ops: must be \"op\", for every second product, or a number k of at "
+            "least 1, for every k-th block");
   EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "checkpoint.async_mode");
 }
 

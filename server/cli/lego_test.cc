@@ -420,8 +420,7 @@ TEST_F(Lego, PlanRefusesWhatCannotBe) {
   ExpectError(Plan({"--constraint", "parallelism.tensor_paralel_degree=2"}), 2, {"tensor_parallel_degree"});
   ExpectError(Plan({"--constraint", "nonsense"}), 2, {"--constraint", "KEY=VALUE"});
   ExpectError(Plan({"--constraint", "parallelism.tensor_parallel_degree=3"}), 2, {"tensor_parallel_degree=3: use one of 1, 2"});
-  ExpectError(Plan({"--constraint", "activation_checkpoint.selective_ac_option=op"}), 2,
-              {"selective_ac_option=op", "not supported"});
+  ExpectError(Plan({"--constraint", "parallelism.context_parallel_degree=2"}), 2, {"context_parallel_degree=2", "not supported"});
   ExpectError(Plan({"--global-batch", "0"}), 2, {"--global-batch", "0"});
   ExpectError(Plan({"--rejected", "some"}), 2, {"closest or all"});
 }

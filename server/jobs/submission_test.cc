@@ -199,7 +199,7 @@ TEST(Submission, ConstraintsThatNoRecipeMeetsAreRefused) {
   ExpectFault(Constrained({"parallelism.tensor_parallel_degree=3"}), first, "use one of 1, 2, 4, with other");
   ExpectFault(Constrained({"parallelism.pipeline_parallel_degree=3"}), first, "2 layers");
   ExpectFault(Constrained({"parallelism.data_parallel_shard_degree=-1"}), first, "give a number");
-  ExpectFault(Constrained({"activation_checkpoint.selective_ac_option=op"}), first, "not supported");
+  ExpectFault(Constrained({"parallelism.context_parallel_degree=2"}), first, "not supported");
   ExpectFault(Constrained({"training.local_batch_size=3"}), "spec.recipe.training.global_batch_size", "multiple of 3");
   ExpectFault(Constrained({"parallelism.pipeline_parallel_microbatch_size=2", "training.local_batch_size=1"}), first,
               "must divide");

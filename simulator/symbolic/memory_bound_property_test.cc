@@ -75,7 +75,8 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   training->set_mixed_precision_reduce(random.Pick({0, 0, 1}) == 1 ? v1::BFLOAT16 : v1::FLOAT32);
   auto* checkpointing = recipe.mutable_activation_checkpoint();
   checkpointing->set_mode(static_cast<v1::ActivationCheckpointMode>(random.Pick({v1::AC_NONE, v1::AC_FULL, v1::AC_SELECTIVE})));
-  checkpointing->set_selective_ac_option(std::to_string(random.Pick({2, 3})));
+  const int64_t every = random.Pick({1, 2, 3});
+  checkpointing->set_selective_ac_option(every == 1 ? "op" : std::to_string(every));
   return recipe;
 }
 

@@ -31,7 +31,7 @@ class StageEstimate {
         device_(cluster.device()),
         models_(models) {
     s_ = SizesOfStage(resolved, rank);
-    again_ = static_cast<double>(s_.recomputed_blocks);
+    again_ = s_.recomputed_blocks;
     tp_ = mesh_.LineOf(mesh::Dim::kTp, rank);
     shard_ = mesh_.LineOf(mesh::Dim::kDpShard, rank);
     replicate_ = mesh_.LineOf(mesh::Dim::kDpReplicate, rank);

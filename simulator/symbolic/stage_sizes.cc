@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/mesh/shard_spec.h"
+#include "core/recipe/recipe.h"
 #include "core/schedule/schedule.h"
 
 namespace legoai::sim {
@@ -100,13 +101,33 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t 
   return s.param_bytes * elements + 4 * fp32;
 }
 
+// What a block that is computed again keeps of its products and of attention (worker/parallel/kept_outputs.h): of Llama's q, k,
+// v, o, gate, up and down q, v and gate, of GPT-2's q, k, v, c_proj, c_fc and c_proj q, v and c_fc; attention's output and lse.
+int64_t KeptOfOperators(const v1::Model& m, const StageSizes& s, int64_t tp) {
+  const int64_t heads = m.num_attention_heads() / tp, q = heads * m.head_dim();
+  const bool gpt2 = m.architecture() == v1::GPT2;
+  const int64_t kv = gpt2 ? q : std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim();
+  const int64_t products = q + kv + m.intermediate_size() / tp;
+  if (gpt2 && m.attn_pdrop() > 0) return s.param_bytes * s.tokens * products;  // attention of several operators
+  return s.tokens * (s.param_bytes * (products + q) + 4 * heads);
+}
+
+// The part of a block's products that is computed again where it keeps those.
+double SharePartlyComputedAgain(const v1::Model& m) {
+  const double h = static_cast<double>(m.hidden_size()), inner = static_cast<double>(m.intermediate_size());
+  const double q = static_cast<double>(m.num_attention_heads() * m.head_dim());
+  if (m.architecture() == v1::GPT2) return 2 * h / (4 * h + 2 * inner);
+  const double kv = static_cast<double>(m.num_key_value_heads() * m.head_dim());
+  return (q + kv + inner) / (2 * q + 2 * kv + 3 * inner);
+}
+
 // The blocks of a rank's chunks: all and those computed again, and of the chunk that saves least as many of either.
 struct Blocks {
   int64_t all = 0, recomputed = 0, least_kept = INT64_MAX, least_recomputed = INT64_MAX;
   auto operator<=>(const Blocks&) const = default;
 };
 
-// A block that is computed again saves its input alone, so the fewest kept blocks save least.
+// A block that is computed again saves less than a kept one, so the fewest kept blocks save least.
 Blocks BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
   Blocks blocks;
   for (int64_t chunk = stage; chunk < resolved.chunks(); chunk += resolved.mesh().pp) {
@@ -124,8 +145,9 @@ int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Bl
   const v1::Model& m = resolved.model();
   const int64_t kept = m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
                                                     : LlamaSaved(m, s, resolved.mesh().tp);
-  const int64_t input = s.param_bytes * s.local_tokens * m.hidden_size();
-  return blocks.least_kept * kept + blocks.least_recomputed * input;
+  int64_t again = s.param_bytes * s.local_tokens * m.hidden_size();  // the input
+  if (parallel::KeepsOperators(resolved.recipe().activation_checkpoint())) again += KeptOfOperators(m, s, resolved.mesh().tp);
+  return blocks.least_kept * kept + blocks.least_recomputed * again;
 }
 
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
@@ -159,7 +181,8 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.has_embedding = stage == 0;
   s.has_head = stage + 1 == mesh.pp;
   const Blocks blocks = BlocksOf(resolved, stage);
-  s.blocks = blocks.all, s.recomputed_blocks = blocks.recomputed;
+  s.blocks = blocks.all, s.recomputed_blocks = static_cast<double>(blocks.recomputed);
+  if (parallel::KeepsOperators(resolved.recipe().activation_checkpoint())) s.recomputed_blocks *= SharePartlyComputedAgain(model);
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);

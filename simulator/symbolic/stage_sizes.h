@@ -21,7 +21,8 @@ struct UnitElements {
 
 struct StageSizes {
   bool has_embedding = false, has_head = false;
-  int64_t blocks = 0, recomputed_blocks = 0;
+  int64_t blocks = 0;
+  double recomputed_blocks = 0;         // where a block is computed again in part, that part of its products
   UnitElements embedding, block, head;  // head: the final norm and the output weight (none if it is the embedding's)
 
   int64_t tokens = 0;        // of a microbatch

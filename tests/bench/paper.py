@@ -92,6 +92,9 @@ def global_batch(row, at_once, assumed):
     return printed or at_once
 
 
+CHECKPOINTING = {"full": "full", "yes": "full", "selective (layer)": "selective", "selective (op)": "selective"}
+
+
 def settings(row, assumed):
     """Recipe keys of a row. Raises NotExpressible."""
     if row.get("table") == "001 Table 4":
@@ -100,8 +103,6 @@ def settings(row, assumed):
         raise NotExpressible("float8")
     if row.get("compile") in ("true", "yes"):
         raise NotExpressible("torch.compile")
-    if row["ac"].startswith("selective") and row["ac"] != "selective (layer)":
-        raise NotExpressible("selective checkpointing of operators")
     if (number(row, "cp") or 1) > 1 or (number(row, "ep") or 1) > 1:
         raise NotExpressible("context or expert parallel")
     chunks, schedule = number(row, "vpp") or 1, row.get("schedule", "")
@@ -119,6 +120,8 @@ def settings(row, assumed):
         assumed.append("fp32 without TF32")
     if row["ac"] == "selective (layer)":
         assumed.append("every second block checkpointed")
+    if row["ac"].startswith("selective") and row["ac"] not in ("selective (layer)", "selective (op)"):
+        raise NotExpressible(row["ac"] + ": which operators")
     if row["ac"] in ("yes", ""):
         assumed.append("full checkpointing" if row["ac"] else "no checkpointing")
     if row.get("compile", "") == "" and "compile" in row:
@@ -149,7 +152,8 @@ def settings(row, assumed):
             "training.mixed_precision_param": "float32" if row["precision"] == "FP" else "bfloat16",
             "parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
             "parallelism.tensor_parallel_degree": tp, "parallelism.pipeline_parallel_degree": pp,
-            "activation_checkpoint.mode": {"full": "full", "yes": "full", "selective (layer)": "selective"}.get(row["ac"], "none")}
+            "activation_checkpoint.selective_ac_option": "op" if row["ac"] == "selective (op)" else "2",
+            "activation_checkpoint.mode": CHECKPOINTING.get(row["ac"], "none")}
 
 
 def predicted(row, estimate):

@@ -62,8 +62,8 @@ TEST_F(BadInput, UnknownKeysAndValuesOfARecipe) {
   ExpectTrainRefuses({"--training.steps=0"}, {"training.steps = 0"});
   ExpectTrainRefuses({"--training.steps=2", "--training.steps=3"}, {"--training.steps = 3", "is given twice"});
   ExpectTrainRefuses({"--optimizer.name=SGD"}, {"optimizer.name = SGD", "AdamW"});
-  ExpectTrainRefuses({"--activation_checkpoint.selective_ac_option=op"},
-                     {"activation_checkpoint.selective_ac_option = op", "not supported yet"});
+  ExpectTrainRefuses({"--activation_checkpoint.selective_ac_option=ops"},
+                     {"activation_checkpoint.selective_ac_option = ops", "must be \"op\""});
 }
 
 TEST_F(BadInput, ImpossibleDegrees) {

@@ -63,6 +63,13 @@ Case EverySecondCheckpointed(Case test_case) {
   return test_case;
 }
 
+Case KeepingOperators(Case test_case) {
+  test_case.name += "_ac_op";
+  test_case.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_SELECTIVE);
+  test_case.recipe.mutable_activation_checkpoint()->set_selective_ac_option("op");
+  return test_case;
+}
+
 Case Accumulated(Case test_case) {
   test_case.name += "_accumulate2";
   auto* training = test_case.recipe.mutable_training();
@@ -209,11 +216,36 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
 }
 
-// Two key-value heads on four ranks.
-void AddSharedKeyValueHeads(std::vector<Case>* cases) {
+v1::Model SharedHeadsLlama() {
   v1::Model model = TinyLlama();
   model.set_name("tiny-llama-56");
   model.set_intermediate_size(56);
+  return model;
+}
+
+// Of products and attention the outputs are kept.
+void AddKeptOperators(std::vector<Case>* cases) {
+  const std::vector<Layout> layouts = {
+      {.name = "ddp2", .replicate = 2},
+      {.name = "fsdp2", .shard = 2},
+      {.name = "tp2_pp2", .tp = 2, .pp = 2},
+      {.name = "fsdp2_tp2_pp2", .shard = 2, .tp = 2, .pp = 2},
+  };
+  for (const Layout& layout : layouts) cases->push_back(KeepingOperators(Make(layout, TinyLlama())));
+  for (size_t index : {1, 3}) cases->push_back(KeepingOperators(Bf16(Make(layouts[index], TinyLlama()))));
+  cases->push_back(KeepingOperators(Accumulated(Make(layouts[1], TinyLlama()))));
+  cases->push_back(KeepingOperators(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
+  cases->push_back(KeepingOperators(Make({.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}, TinyGpt2())));
+  cases->push_back(KeepingOperators(Make({.name = "tp4_kv2", .tp = 4}, SharedHeadsLlama())));
+  cases->push_back(KeepingOperators(Make({.name = "pp2_interleaved", .pp = 2, .schedule = v1::INTERLEAVED_1F1B}, DeepLlama())));
+  cases->push_back(KeepingOperators(
+      Make({.name = "fsdp2_pp2_zb_h1", .shard = 2, .pp = 2, .schedule = v1::INTERLEAVED_ZERO_BUBBLE, .layers_per_stage = 3},
+           DeepLlama())));
+}
+
+// Two key-value heads on four ranks.
+void AddSharedKeyValueHeads(std::vector<Case>* cases) {
+  const v1::Model model = SharedHeadsLlama();
   cases->push_back(Make({.name = "tp4_kv2", .tp = 4}, model));
   cases->push_back(Checkpointed(cases->back()));
   cases->push_back(Make({.name = "fsdp2_tp4_kv2", .shard = 2, .tp = 4}, model));
@@ -292,6 +324,7 @@ std::vector<Case> ParityCases() {
   AddPipelinesOfTiedModels(&cases);
   AddTensorParallelOfGpt2(&cases);
   AddSharedKeyValueHeads(&cases);
+  AddKeptOperators(&cases);
   for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
     cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));
   }

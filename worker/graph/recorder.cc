@@ -41,9 +41,13 @@ bool IsLeaf(const c10::OperatorHandle& op, c10::DispatchKey backend) {
   return !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) || op.hasKernelForDispatchKey(backend);
 }
 
+c10::DispatchKey BackendOf(c10::DispatchKeySet keys) {
+  return keys.has_backend(c10::BackendComponent::CUDABit) ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+}
+
 OperatorFacts FactsOf(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   OperatorFacts facts;
-  facts.is_leaf = IsLeaf(op, keys.has_backend(c10::BackendComponent::CUDABit) ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+  facts.is_leaf = IsLeaf(op, BackendOf(keys));
   facts.resizes_storage = op.schema().name() == "lego::resize_storage_";
   const auto& arguments = op.schema().arguments();
   TORCH_CHECK(arguments.size() <= 64, op.schema().name(), " has more than 64 arguments");
@@ -310,14 +314,31 @@ struct Recorder::Impl {
 
 namespace {
 
+thread_local OperatorHook* t_hook = nullptr;
+
+// Without a recorder, for a hook alone.
+void RunUnrecorded(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::DispatchKeySet after, torch::jit::Stack* stack) {
+  if (!IsLeaf(op, BackendOf(keys))) return op.redispatchBoxed(after, stack);
+  c10::impl::ExcludeDispatchKeyGuard exclude(kKey);  // what the kernel calls is not the program's
+  op.redispatchBoxed(after, stack);
+}
+
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto after = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
-  Recorder::Impl* recorder = g_recorder.load(std::memory_order_relaxed);
-  if (recorder == nullptr || recorder->Decomposes(op, keys)) return op.redispatchBoxed(after, stack);
-  recorder->OnOperator(op, keys, after, stack);
+  const auto run = [&] {
+    Recorder::Impl* recorder = g_recorder.load(std::memory_order_relaxed);
+    if (recorder == nullptr) return RunUnrecorded(op, keys, after, stack);
+    if (recorder->Decomposes(op, keys)) return op.redispatchBoxed(after, stack);
+    recorder->OnOperator(op, keys, after, stack);
+  };
+  if (t_hook == nullptr) return run();
+  t_hook->OnOperator(op, stack, run);
 }
 
 }  // namespace
+
+OperatorHookScope::OperatorHookScope(OperatorHook* hook) : previous_(std::exchange(t_hook, hook)), guard_(kKey) {}
+OperatorHookScope::~OperatorHookScope() { t_hook = previous_; }
 
 Recorder::Recorder(OperatorRunner* runner) : impl_(std::make_unique<Impl>(runner)) {
   Impl* none = nullptr;

@@ -1,16 +1,19 @@
 // Records every operator below autograd, of a real run or of one on a fake device, as a Trace.
 //
-// A boxed fallback on one dispatch key sees each leaf operator: one with a kernel for the target backend. The recorder holds
+// A boxed fallback on one dispatch key sees each leaf operator: one with a kernel for the target backend. Hooks of a thread stand
+// above the recorder on the same key. The recorder holds
 // storage ids, never tensors (one more reference would change what autograd does). One recorder at a time in a process; it
 // records on every thread that carries the dispatch key in its thread-local state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "core/trace/annotation.h"
 #include "core/trace/trace.h"
 
@@ -22,6 +25,28 @@ class OperatorRunner {
   virtual ~OperatorRunner() = default;
   // Consumes the arguments on the stack and leaves the results. `base` is the index of the first argument.
   virtual void Run(const c10::OperatorHandle& op, c10::DispatchKeySet after, torch::jit::Stack* stack, size_t base) = 0;
+};
+
+// Sees each operator of a thread above the recorder: an operator that it answers itself is neither recorded nor carried out.
+class OperatorHook {
+ public:
+  virtual ~OperatorHook() = default;
+  // Consumes the arguments on the stack and leaves the results, by `run` or without it. A composite operator comes first, and
+  // from within its `run` the operators that it consists of.
+  virtual void OnOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run) = 0;
+};
+
+// While it lives, this thread's operators go through `hook`, which is not owned. Scopes nest; only the innermost hook is asked.
+class OperatorHookScope {
+ public:
+  explicit OperatorHookScope(OperatorHook* hook);
+  ~OperatorHookScope();
+  OperatorHookScope(const OperatorHookScope&) = delete;
+  OperatorHookScope& operator=(const OperatorHookScope&) = delete;
+
+ private:
+  OperatorHook* const previous_;
+  const c10::impl::IncludeDispatchKeyGuard guard_;
 };
 
 class Recorder {

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,7 +49,8 @@ struct Slot {
 // One forward of one block. Owned by the slots' hooks, that is by the autograd graph, and gone with it.
 class Frame {
  public:
-  Frame(const model::ForwardFunction& forward, const Tensor& input, StepContext& context, const std::string& module)
+  Frame(const model::ForwardFunction& forward, const Tensor& input, StepContext& context, const std::string& module,
+        const KeepPolicy* policy)
       : forward_(forward),
         input_(input.tensor_data()),
         input_version_(input._version()),
@@ -58,7 +60,12 @@ class Frame {
         dispatch_keys_(c10::impl::tls_local_dispatch_key_set()),
         module_(module) {
     context_then_.auxiliary_losses.clear();  // they hold graphs, and recomputation adds them once more
+    if (policy != nullptr)
+      kept_.emplace(
+          policy, [this] { return slots_.size(); }, &module_);
   }
+
+  KeptOutputs* kept() { return kept_ ? &*kept_ : nullptr; }
 
   std::shared_ptr<Slot> NewSlot() {
     auto slot = std::make_shared<Slot>();
@@ -69,6 +76,8 @@ class Frame {
   void Recompute();
 
  private:
+  void ForwardAgain(const Tensor& input);
+
   // What recomputation saves goes to the slot of the same number, if its owner still lives.
   class Filler : public SavedVariableHooks {
    public:
@@ -93,6 +102,7 @@ class Frame {
   const std::string& module_;
   std::vector<std::weak_ptr<Slot>> slots_;
   size_t filled_ = 0;
+  std::optional<KeptOutputs> kept_;
 };
 
 // Puts a step context in place for a scope.
@@ -122,11 +132,18 @@ void Frame::Recompute() {
   c10::impl::ForceDispatchKeyGuard dispatch_keys(dispatch_keys_);
   c10::AutoGradMode grad_mode(true);
   try {
-    forward_(input.variable_data().set_requires_grad(input_requires_grad_));
+    ForwardAgain(input.variable_data().set_requires_grad(input_requires_grad_));
   } catch (const RecomputedEnough&) {
+    kept_.reset();
     return;
   }
   TORCH_CHECK(false, module_, ": recomputation saved ", filled_, " tensors, the forward ", slots_.size());
+}
+
+void Frame::ForwardAgain(const Tensor& input) {
+  std::optional<graph::OperatorHookScope> gives_back;
+  if (kept_) kept_->BeginRecomputation(), gives_back.emplace(&*kept_);
+  forward_(input);
 }
 
 // A saved tensor of the original forward: only its slot is kept.
@@ -156,20 +173,25 @@ SavedTensorHookScope::SavedTensorHookScope(const SavedTensorHookFactory* factory
 }
 SavedTensorHookScope::~SavedTensorHookScope() { t_factory = previous_; }
 
-void Checkpoint(model::Module& module, StepContext& context) {
-  module.Intercept([&module, &context](const Tensor& input, const model::ForwardFunction& next) {
+void Checkpoint(model::Module& module, StepContext& context, const KeepPolicy* policy) {
+  module.Intercept([&module, &context, policy](const Tensor& input, const model::ForwardFunction& next) {
     if (!c10::GradMode::is_enabled()) return next(input);
-    auto frame = std::make_shared<Frame>(next, input, context, module.path());
+    auto frame = std::make_shared<Frame>(next, input, context, module.path(), policy);
     const SavedTensorHookFactory factory = [&frame] { return std::make_unique<Keeper>(frame); };
     SavedTensorHookScope hooks(&factory);
-    return next(input);
+    if (frame->kept() == nullptr) return next(input);
+    const graph::OperatorHookScope keeps(frame->kept());
+    const Tensor output = next(input);
+    frame->kept()->EndForward();
+    return output;
   });
 }
 
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
   for (model::Layer& layer : model.layers()) {
     const bool is_block = layer.kind == model::Layer::Kind::kBlock;
-    if (is_block && RecomputedBlocks(recipe, layer.index, layer.index + 1) > 0) Checkpoint(*layer.module, model.context());
+    if (!is_block || RecomputedBlocks(recipe, layer.index, layer.index + 1) == 0) continue;
+    Checkpoint(*layer.module, model.context(), KeepsOperators(recipe) ? &KeepPolicy::Op() : nullptr);
   }
 }
 

@@ -6,6 +6,8 @@
 // collectives, do not run again. It happens under graph::Phase::kRecompute and with the StepContext of its forward, so counter-
 // based dropout repeats itself. Values of parameters are recomputed as themselves: views of one storage, no copy.
 //
+// Of an operator that a KeepPolicy names (kept_outputs.h), the forward keeps the outputs, and recomputation takes them.
+//
 // Applied after tensor parallelism, whose collectives are recomputed, and before data parallelism, which must have gathered the
 // values when a block's backward begins.
 #pragma once
@@ -17,6 +19,7 @@
 
 #include "proto/legoai/v1/recipe.pb.h"
 #include "worker/model/language_model.h"
+#include "worker/parallel/kept_outputs.h"
 
 namespace legoai::parallel {
 
@@ -39,7 +42,8 @@ class SavedTensorHookScope {
 // Every block that the recipe, checked and with its defaults, says (core/recipe/recipe.h).
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe);
 
-// Makes `module` recompute. `context` is what its forward reads besides the input; not owned, it must outlive the module's use.
-void Checkpoint(model::Module& module, model::StepContext& context);
+// Makes `module` recompute. `context` is what its forward reads besides the input, `policy` what it keeps of its operators (null:
+// nothing). Neither is owned; both must outlive the module's use.
+void Checkpoint(model::Module& module, model::StepContext& context, const KeepPolicy* policy = nullptr);
 
 }  // namespace legoai::parallel

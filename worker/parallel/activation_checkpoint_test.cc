@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <vector>
 
 #include "core/trace/annotation.h"
 #include "worker/comm/cpu_tensors.h"
@@ -233,6 +235,115 @@ TEST(ActivationCheckpoint, SelectiveComputesEveryKthBlockAgain) {
   ApplyActivationCheckpoint(*model, section);
   Forward(*model, 0).sum().backward();
   EXPECT_EQ(forwards, (std::map<int64_t, int>{{0, 1}, {1, 2}, {2, 1}, {3, 2}, {4, 1}}));
+}
+
+v1::ActivationCheckpoint Op() {
+  v1::ActivationCheckpoint section = Mode(v1::AC_SELECTIVE);
+  section.set_selective_ac_option("op");
+  return section;
+}
+
+TEST(KeptOutputs, GradientsAreThoseOfThePlainModelBitByBit) {
+  for (bool tied : {false, true}) {
+    auto plain = Make(false, {.tied = tied}), keeping = Make(false, {.tied = tied});
+    ApplyActivationCheckpoint(*keeping, Op());
+    for (auto* model : {plain.get(), keeping.get()}) {
+      const Tensor first = Forward(*model, 0), second = Forward(*model, 1);
+      second.backward();
+      first.backward();
+    }
+    const auto expected = Gradients(*plain), found = Gradients(*keeping);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::equal(expected[i], found[i])) << plain->Parameters()[i]->name();
+    }
+  }
+}
+
+// Six linear layers in a row, with a sine after each.
+class Six : public model::Module {
+ public:
+  explicit Six(bool adds_in_place = false) : adds_in_place_(adds_in_place) {
+    for (int i = 0; i < 6; ++i) {
+      linears_.push_back(
+          AddChild("linear" + std::to_string(i), std::make_unique<model::Linear>(4, 4, i % 3 == 1, model::InitRule())));
+    }
+    SetPath("six");
+    for (model::Parameter* p : Parameters()) p->value = at::full(p->local_shape, 0.1).set_requires_grad(true);
+    Checkpoint(*this, context_, &KeepPolicy::Op());
+  }
+
+ protected:
+  Tensor Forward(const Tensor& x) override {
+    Tensor y = x;
+    for (model::Linear* linear : linears_) {
+      y = (*linear)(y);
+      if (adds_in_place_) y.add_(1);
+      y = at::sin(y);
+    }
+    return y;
+  }
+
+ private:
+  const bool adds_in_place_;
+  model::StepContext context_;
+  std::vector<model::Linear*> linears_;
+};
+
+std::map<std::string, int> Recomputed(const graph::Trace& trace) {
+  std::map<std::string, int> operators;
+  for (const graph::Instruction& instruction : trace.instructions) {
+    const bool again = instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
+    if (again) ++operators[trace.OperatorName(instruction)];
+  }
+  return operators;
+}
+
+// Layers 0, 2 and 4 keep their outputs; 1 and 4 have a bias. What the last sine saves is the output of layer 5.
+TEST(KeptOutputs, EverySecondProductIsComputedAgain) {
+  Six six;
+  graph::Recorder recorder;
+  six(at::ones({2, 3, 4}).set_requires_grad(true)).sum().backward();
+  const auto again = Recomputed(recorder.Finish());
+  EXPECT_EQ(again.at("aten::addmm"), 1);
+  EXPECT_EQ(again.at("aten::mm"), 2);
+  EXPECT_EQ(again.at("aten::sin"), 5);
+}
+
+TEST(KeptOutputs, LiveUntilTheyAreGivenBack) {
+  comm::InstallCpuMemoryCounter();
+  const Tensor x = at::ones({2, 3, 4}).set_requires_grad(true);
+  Six six;
+  const int64_t before = comm::CpuLiveBytes();
+  Tensor y = six(x);
+  const int64_t one = static_cast<int64_t>(y.nbytes());
+  EXPECT_EQ(comm::CpuLiveBytes() - before, one + 3 * one) << "its output, and those of layers 0, 2 and 4";
+  y.reset();
+  EXPECT_EQ(comm::CpuLiveBytes(), before) << "a forward that is dropped leaves nothing";
+}
+
+// The block ends with a product: its output is needed by nobody in the block, and is not kept.
+TEST(KeptOutputs, WhatRecomputationDoesNotReachIsNotKept) {
+  comm::InstallCpuMemoryCounter();
+  const Tensor x = at::ones({2, 3, 4}).set_requires_grad(true);
+  model::Linear last(4, 4, false, model::InitRule());
+  model::StepContext context;
+  Checkpoint(last, context, &KeepPolicy::Op());
+  for (model::Parameter* p : last.Parameters()) p->value = at::ones({4, 4}).set_requires_grad(true);
+  const int64_t before = comm::CpuLiveBytes();
+  const Tensor y = last(x) * 2;
+  EXPECT_EQ(comm::CpuLiveBytes() - before, static_cast<int64_t>(y.nbytes()));
+}
+
+TEST(KeptOutputs, OneThatWasWrittenInPlaceIsRefused) {
+  Six six(/*adds_in_place=*/true);
+  const Tensor loss = six(at::ones({2, 3, 4}).set_requires_grad(true)).sum();
+  try {
+    loss.backward();
+    FAIL() << "the output of layer 0 was changed after it was kept";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("six: the output of aten::mm was written in place"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace
