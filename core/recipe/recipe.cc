@@ -127,7 +127,7 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
 }
 
 void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Checker* check) {
-  check->OneOf("optimizer.name", o.name(), {"AdamW"});
+  check->OneOf("optimizer.name", o.name(), {"AdamW", "Adam"});
   check->Real("optimizer.lr", o.lr(), o.lr() > 0, "must be above 0");
   check->Real("optimizer.beta1", o.beta1(), o.beta1() >= 0 && o.beta1() < 1, "must be at least 0 and below 1");
   check->Real("optimizer.beta2", o.beta2(), o.beta2() >= 0 && o.beta2() < 1, "must be at least 0 and below 1");

@@ -37,7 +37,7 @@ constexpr TorchTitanKey kKeys[] = {
     {"training.enable_cpu_offload", "remove it: nothing is moved to the host's memory"},
     {"training.gc_freq", "remove it: there is no Python in the training"},
     {"training.gc_debug", "remove it: there is no Python in the training"},
-    {"optimizer.implementation", "remove it: AdamW is always the fused one"},
+    {"optimizer.implementation", "remove it: Adam and AdamW are always the fused ones"},
     {"optimizer.early_step_in_backward", "remove it: the optimizer steps after the whole backward"},
     {"lr_scheduler.lr_min", "is lr_scheduler.min_lr_factor here"},
     {"lr_scheduler.total_steps", "remove it: the rate decays until training.steps"},

@@ -223,6 +223,12 @@ v1::Model SharedHeadsLlama() {
   return model;
 }
 
+Case WithAdam(Case test_case) {
+  test_case.name += "_adam";
+  test_case.recipe.mutable_optimizer()->set_name("Adam");
+  return test_case;
+}
+
 // Of products and attention the outputs are kept.
 void AddKeptOperators(std::vector<Case>* cases) {
   const std::vector<Layout> layouts = {
@@ -331,6 +337,8 @@ std::vector<Case> ParityCases() {
   cases.push_back(
       EverySecondCheckpointed(Make({.name = "pp2_interleaved", .pp = 2, .schedule = v1::INTERLEAVED_1F1B}, DeepLlama())));
   cases.push_back(EverySecondCheckpointed(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
+  cases.push_back(WithAdam(Make({.name = "fsdp2", .shard = 2}, TinyLlama())));
+  cases.push_back(WithAdam(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2())));
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

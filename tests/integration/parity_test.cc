@@ -41,8 +41,9 @@ void ExpectSameGradients(const Tensors& expected, const Tensors& actual, double 
 const Training& ReferenceTraining(const Case& test_case) {
   static std::map<std::string, Training> cache;
   const Case reference = Reference(test_case);
-  auto it = cache.find(reference.model.name());
-  if (it == cache.end()) it = cache.emplace(reference.model.name(), Train(reference, kSteps)).first;
+  const std::string key = reference.model.SerializeAsString() + reference.recipe.SerializeAsString();
+  auto it = cache.find(key);
+  if (it == cache.end()) it = cache.emplace(key, Train(reference, kSteps)).first;
   return it->second;
 }
 

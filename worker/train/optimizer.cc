@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/reciprocal.h>
@@ -30,7 +31,7 @@ at::Tensor SquaredNorm(const std::vector<at::Tensor>& gradients, c10::Device dev
 
 }  // namespace
 
-AdamW::AdamW(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section) : section_(section) {
+Adam::Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section) : section_(section) {
   graph::CategoryScope category(graph::Category::kOptimizerState);
   for (model::Parameter* parameter : parameters) {
     auto options = parameter->master.options();
@@ -39,7 +40,7 @@ AdamW::AdamW(std::vector<model::Parameter*> parameters, const v1::OptimizerSecti
   step_ = at::zeros({}, parameters.front()->master.options());
 }
 
-at::Tensor AdamW::GradientNorm(comm::Runtime& runtime) const {
+at::Tensor Adam::GradientNorm(comm::Runtime& runtime) const {
   // Tensors cut by the same mesh dimensions are summed together; each sum then goes over its own dimensions, so that what is
   // replicated counts once. The pipeline is outermost: every stage holds other parameters, but for a tied
   // embedding.
@@ -70,14 +71,14 @@ at::Tensor AdamW::GradientNorm(comm::Runtime& runtime) const {
   return total.sqrt();
 }
 
-void AdamW::Clip(const at::Tensor& norm, double max_norm) {
+void Adam::Clip(const at::Tensor& norm, double max_norm) {
   const at::Tensor factor = at::clamp(at::reciprocal(norm + kNormEpsilon) * max_norm, std::nullopt, at::Scalar(1.0));
   std::vector<at::Tensor> gradients;
   for (const auto& state : state_) gradients.push_back(state.parameter->grad);
   at::_foreach_mul_(gradients, factor);
 }
 
-void AdamW::Update(const at::Tensor& learning_rate) {
+void Adam::Update(const at::Tensor& learning_rate) {
   std::vector<at::Tensor> parameters, gradients, exp_avg, exp_avg_sq, steps;
   step_.add_(1);
   for (auto& state : state_) {
@@ -88,8 +89,11 @@ void AdamW::Update(const at::Tensor& learning_rate) {
     exp_avg_sq.push_back(state.exp_avg_sq);
     steps.push_back(step_);
   }
-  at::_fused_adamw_(parameters, gradients, exp_avg, exp_avg_sq, {}, steps, learning_rate, section_.beta1(), section_.beta2(),
-                    section_.weight_decay(), section_.eps(), /*amsgrad=*/false, /*maximize=*/false);
+  const auto fused = [&](auto update) {
+    update(parameters, gradients, exp_avg, exp_avg_sq, {}, steps, learning_rate, section_.beta1(), section_.beta2(),
+           section_.weight_decay(), section_.eps(), /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
+  };
+  section_.name() == "Adam" ? fused(at::_ops::_fused_adam__tensor_lr::call) : fused(at::_ops::_fused_adamw__tensor_lr::call);
 }
 
 }  // namespace legoai::train

@@ -1,7 +1,8 @@
-// AdamW on the masters, fused, with everything that changes from step to step as tensors: learning rate and step count are
-// 0-dimensional inputs, moments exist before the first step. Gradient clipping by the global norm over all meshes.
+// Adam and AdamW on the masters, fused, with everything that changes from step to step as tensors: learning rate and step count
+// are 0-dimensional inputs, moments exist before the first step. Gradient clipping by the global norm over all meshes.
 //
-// Not thread-safe. Formula: decoupled weight decay (Loshchilov and Hutter), as torch.optim.AdamW(fused=True).
+// Not thread-safe. Formulas: Adam (Kingma and Ba 2015), where weight decay adds to the gradient; AdamW, where it is decoupled
+// (Loshchilov and Hutter 2019); as torch.optim.Adam and AdamW with fused=True.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +21,10 @@ struct OptimizerState {
   at::Tensor exp_avg, exp_avg_sq;  // fp32, shape of the master
 };
 
-class AdamW {
+class Adam {
  public:
-  // Allocates the moments. `parameters` are not owned; there is at least one.
-  AdamW(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section);
+  // Allocates the moments. `section` is checked: its name is "Adam" or "AdamW". `parameters` are not owned; there is at least one.
+  Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section);
 
   // The norm of all gradients of the model over all meshes, fp32 []; the same on every rank.
   at::Tensor GradientNorm(comm::Runtime& runtime) const;

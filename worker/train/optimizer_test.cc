@@ -1,4 +1,4 @@
-// AdamW and clipping against the same written out in double precision.
+// Adam, AdamW and clipping against the same written out in double precision.
 #include "worker/train/optimizer.h"
 
 #include <ATen/ops/empty.h>
@@ -22,7 +22,8 @@ constexpr int kSteps = 5;
 struct Reference {  // of one element
   double value, m = 0, v = 0;
   void Update(double gradient, int step, const v1::OptimizerSection& section) {
-    value -= kLearningRate * section.weight_decay() * value;
+    if (section.name() == "Adam") gradient += section.weight_decay() * value;
+    if (section.name() == "AdamW") value -= kLearningRate * section.weight_decay() * value;
     m = section.beta1() * m + (1 - section.beta1()) * gradient;
     v = section.beta2() * v + (1 - section.beta2()) * gradient * gradient;
     const double m_hat = m / (1 - std::pow(section.beta1(), step)), v_hat = v / (1 - std::pow(section.beta2(), step));
@@ -37,12 +38,15 @@ at::Tensor Random(const std::vector<int64_t>& sizes, std::mt19937& random, doubl
   return tensor;
 }
 
-TEST(AdamW, IsTheFormulaWithClippingByTheGlobalNorm) {
+class AdamTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(AdamTest, IsTheFormulaWithClippingByTheGlobalNorm) {
   constexpr unsigned kSeed = 11;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   comm::testing::RunRanks({}, [&](int64_t, comm::Runtime& runtime) {
     std::mt19937 random(kSeed);
-    const v1::OptimizerSection section = parallel::DefaultRecipe().optimizer();
+    v1::OptimizerSection section = parallel::DefaultRecipe().optimizer();
+    section.set_name(GetParam());
     std::vector<std::unique_ptr<model::Parameter>> parameters;
     std::vector<model::Parameter*> raw;
     std::vector<Reference> reference;
@@ -53,7 +57,7 @@ TEST(AdamW, IsTheFormulaWithClippingByTheGlobalNorm) {
       for (int64_t i = 0; i < raw.back()->master.numel(); ++i)
         reference.push_back({raw.back()->master.const_data_ptr<float>()[i]});
     }
-    AdamW optimizer(raw, section);
+    Adam optimizer(raw, section);
     for (int step = 1; step <= kSteps; ++step) {
       std::vector<double> gradients;
       double squares = 0;
@@ -79,6 +83,8 @@ TEST(AdamW, IsTheFormulaWithClippingByTheGlobalNorm) {
     EXPECT_EQ(*optimizer.step().const_data_ptr<float>(), kSteps);
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, AdamTest, testing::Values("Adam", "AdamW"));
 
 }  // namespace
 }  // namespace legoai::train

@@ -23,7 +23,7 @@ struct TrainStep::Impl {
   comm::Runtime& runtime;
   parallel::ParallelizedModel parallelized;
   std::unique_ptr<parallel::StageRunner> runner;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Adam> optimizer;
   StepInputs inputs;
 
   explicit Impl(comm::Runtime& current) : runtime(current) {}
@@ -105,7 +105,7 @@ struct TrainStep::Impl {
     ASSIGN_OR_RETURN(parallelized, parallel::Parallelize(std::move(model), resolved));
     parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
     c10::NoGradGuard no_grad;
-    optimizer = std::make_unique<AdamW>(parallelized.model->Parameters(), recipe.optimizer());
+    optimizer = std::make_unique<Adam>(parallelized.model->Parameters(), recipe.optimizer());
     MakeInputs(resolved, device);
     MakeRunner(resolved, device);
     return absl::OkStatus();
@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const parallel::Reso
 
 StepInputs& TrainStep::inputs() { return impl_->inputs; }
 model::LanguageModel& TrainStep::model() { return *impl_->parallelized.model; }
-AdamW& TrainStep::optimizer() { return *impl_->optimizer; }
+Adam& TrainStep::optimizer() { return *impl_->optimizer; }
 std::vector<NamedTensor> TrainStep::State() { return impl_->State(); }
 
 void TrainStep::PerformOnly(std::vector<parallel::LoweredAction> actions) { impl_->runner->PerformOnly(std::move(actions)); }

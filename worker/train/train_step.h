@@ -47,7 +47,7 @@ class TrainStep {
 
   StepInputs& inputs();
   model::LanguageModel& model();
-  AdamW& optimizer();
+  Adam& optimizer();
   // Parameters' masters, gathered values, optimizer state, inputs: everything that lives across steps, named and categorized.
   std::vector<NamedTensor> State();
   // Forward, backward, reduction, clipping, update. Gives the mean loss over the global batch in nats per token, fp32 [], the

@@ -101,7 +101,7 @@ absl::Status PendingSaves::Settle() {
   return link_.SendLog("warning", absl::StrCat("an old checkpoint cannot be removed: ", removed.ToString()));
 }
 
-std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer) {
+std::vector<checkpoint::ShardedTensor> CheckpointTensors(Adam& optimizer) {
   std::vector<checkpoint::ShardedTensor> tensors;
   for (OptimizerState& state : optimizer.state()) {
     const parallel::ShardSpec& spec = state.parameter->spec;
@@ -113,7 +113,7 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer) {
   return tensors;
 }
 
-absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Adam& optimizer,
                                     comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max) {
   // What was committed since the last save makes older ones needless, and them room.
   RETURN_IF_ERROR(SettleSaves(link, pending));
@@ -144,7 +144,7 @@ absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending) {
   return link.Meet();
 }
 
-absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer) {
+absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Adam& optimizer) {
   ASSIGN_OR_RETURN(const auto weights, model::HfWeights::Open(path, link.start().model()));
   c10::NoGradGuard no_grad;
   for (OptimizerState& state : optimizer.state()) {
@@ -182,7 +182,7 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   return NoteDamage(status, start, step);
 }
 
-absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer) {
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Adam& optimizer) {
   const int64_t step = link.start().resume_step();
   auto reader = OpenCheckpoint(link.start(), step);
   if (!reader.ok()) return NoteDamage(reader.status(), link.start(), step);

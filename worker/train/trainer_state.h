@@ -60,13 +60,13 @@ class PendingSaves {
 
 // This rank's masters and optimizer state, under the names that checkpoints have: parameters by their own, moments as
 // "optimizer.exp_avg.<parameter>" and "optimizer.exp_avg_sq.<parameter>", the count of updates as "optimizer.step".
-std::vector<checkpoint::ShardedTensor> CheckpointTensors(AdamW& optimizer);
+std::vector<checkpoint::ShardedTensor> CheckpointTensors(Adam& optimizer);
 
 // Puts step `facts.step` into the run directory and offers it to the launcher, whose verdict may come later: `pending` then does
 // what it says. However long that takes a rank, the others wait for it: all come back at the same time. Where the disk is full
 // all wait until there is room (room.h; `max` is that of all ranks); false: a rank was asked to stop while they waited, and the
 // step was given up. Errors: those of SaveSharded and SettleSaves.
-absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, AdamW& optimizer,
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Adam& optimizer,
                                     comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max);
 
 // Does on the disk what the verdicts that have come say, while the ranks wait for each other. Errors: those of
@@ -74,7 +74,7 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
 absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending);
 
 // Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
-absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, AdamW& optimizer);
+absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Adam& optimizer);
 
 // Makes the run directory's hf/ from the committed checkpoint of `step`, all at once (core/process/run_directory.h): by one rank,
 // without the others. After an error an earlier hf/ is as it was.
@@ -82,6 +82,6 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 
 // Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest. An error that is the checkpoint's
 // damage carries it (core/checkpoint/damage.h), here and in ExportCheckpoint.
-absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, AdamW& optimizer);
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Adam& optimizer);
 
 }  // namespace legoai::train
