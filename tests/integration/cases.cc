@@ -136,15 +136,13 @@ Case Reference(const Case& test_case) {
   reference.name = test_case.name + " on one process";
   reference.world_size = 1;
   auto* parallelism = reference.recipe.mutable_parallelism();
-  parallelism->set_data_parallel_replicate_degree(1);
+  *parallelism = parallel::DefaultRecipe().parallelism();
   parallelism->set_data_parallel_shard_degree(1);
-  parallelism->set_tensor_parallel_degree(1);
-  parallelism->set_pipeline_parallel_degree(1);
   parallelism->set_disable_loss_parallel(true);
   auto* training = reference.recipe.mutable_training();
   training->set_local_batch_size(training->global_batch_size());
   training->set_mixed_precision_param(v1::FLOAT32);
-  reference.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_NONE);
+  *reference.recipe.mutable_activation_checkpoint() = parallel::DefaultRecipe().activation_checkpoint();
   return reference;
 }
 
