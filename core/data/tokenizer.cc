@@ -1,5 +1,6 @@
 #include "core/data/tokenizer.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <algorithm>
@@ -19,8 +20,6 @@
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
 
 namespace legoai::data {
 namespace {

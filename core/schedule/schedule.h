@@ -1,5 +1,5 @@
-// Pipeline schedules: the order in which each rank runs the forward and backward passes of its chunks, as plain data. Torch-free,
-// pure functions.
+// Pipeline schedules: the order in which each rank runs the forward and backward passes of its chunks, as plain data. Pure
+// functions.
 //
 // A chunk, or virtual stage, is a run of the model's layers; chunk c lies on rank c mod ranks of the group "pp" (Narayanan et al.
 // 2021, section 2.2), so a microbatch that goes through the chunks goes around the ranks; or, two chunks a rank, in a V, down the

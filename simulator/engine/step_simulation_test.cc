@@ -112,7 +112,7 @@ TEST(StepSimulationTest, PipelineBubblesEqualTheClosedForm) {
   for (bool gpipe : {true, false}) {
     for (int stages : {1, 2, 4, 8}) {
       for (int microbatches : {1, 4, 8, 16}) {
-        SCOPED_TRACE(testing::Message() << (gpipe ? "GPipe " : "1F1B ") << stages << " " << microbatches);
+        SCOPED_TRACE(::testing::Message() << (gpipe ? "GPipe " : "1F1B ") << stages << " " << microbatches);
         std::vector<TraceBuilder> builders;
         for (int s = 0; s < stages; ++s) {
           builders.push_back(Stage(s, stages, gpipe ? GPipe(microbatches) : OneForwardOneBackward(s, stages, microbatches)));
@@ -232,13 +232,13 @@ TEST(StepSimulationTest, RanksOfAllStagesShareTheCoresOfTheHost) {
 // No world is done before its cores could have done its work, nor later than one core would do all of it.
 TEST(StepSimulationTest, AStepTakesAtLeastTheWorkOfItsRanksDividedByTheCores) {
   const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   for (int i = 0; i < 200; ++i) {
     const int stages = draw(1, 5), ranks = stages * draw(1, 4), cores = draw(1, ranks + 1), microbatches = draw(1, 6);
     const double forward = draw(1, 9), backward = draw(1, 9);
-    SCOPED_TRACE(testing::Message() << stages << " stages, " << ranks << " ranks, " << cores << " cores, " << microbatches
+    SCOPED_TRACE(::testing::Message() << stages << " stages, " << ranks << " ranks, " << cores << " cores, " << microbatches
                                     << " microbatches");
     const bool gpipe = draw(0, 1);
     std::vector<TraceBuilder> builders;
