@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/recipe/recipe.h"
 #include "planner/compare.h"
 #include "planner/order.h"
 #include "planner/plan_facts.h"
@@ -290,7 +289,8 @@ std::string CheckpointingText(const v1::ActivationCheckpoint& section) {
   switch (section.mode()) {
     case v1::AC_FULL: return "full checkpointing";
     case v1::AC_SELECTIVE:
-      if (parallel::KeepsOperators(section)) return "checkpointing but for every second product";
+      if (section.selective_ac_option() == "op") return "checkpointing but for every second product";
+      if (section.selective_ac_option() == "policy") return "checkpointing by a policy";
       return absl::StrCat("checkpointing of every ", section.selective_ac_option(), ". block");
     default: return "no checkpointing";
   }

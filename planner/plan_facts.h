@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/recipe/recipe.h"
+#include "core/recipe/keep_policy.h"
 #include "planner/legal.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/plan.pb.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/recipe/chunks.h"
+#include "core/recipe/keep_policy.h"
 #include "core/recipe/recipe.h"
 #include "core/schedule/schedule.h"
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/recipe/chunks.h"
+#include "core/recipe/keep_policy.h"
 #include "core/recipe/recipe.h"
 #include "core/schedule/schedule.h"
 #include "proto/enum_text.h"
@@ -267,6 +268,19 @@ Broken PpChunksHaveLayers(const Candidate& c) {
                    fit.empty() ? "0, and fewer for the other end" : absl::StrCat(fit.back(), " or less")));
 }
 
+// A rule whose pattern no module of a block matches would keep nothing.
+Broken KeepPolicyNamesModules(const Candidate& c) {
+  const v1::ActivationCheckpoint& section = c.recipe.activation_checkpoint();
+  if (section.mode() != v1::AC_SELECTIVE || section.selective_ac_option() != "policy") return {};
+  const std::vector<std::string> modules = ModulesOfBlock(c.model);
+  for (const KeepRule& rule : KeepRules(section)) {
+    if (std::any_of(modules.begin(), modules.end(), [&](const std::string& module) { return rule.Matches(module); })) continue;
+    return Violation{"", "activation_checkpoint.selective_ac_policy", rule.module,
+                     absl::StrCat("matches no module of a block: use *, or one of", absl::StrJoin(modules, " "))};
+  }
+  return {};
+}
+
 // A microbatch would gather each stage's parameters anew.
 Broken PpWithoutReshard(const Candidate& c) {
   if (c.layout.mesh.pp == 1 || c.recipe.parallelism().fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
@@ -306,6 +320,7 @@ const std::vector<Rule>& Rules() {
       {"pp_schedule_places_chunks", PpSchedulePlacesChunks},
       {"pp_chunks_have_layers", PpChunksHaveLayers},
       {"pp_without_reshard", PpWithoutReshard},
+      {"keep_policy_names_modules", KeepPolicyNamesModules},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},
   };

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
-#include "worker/parallel/testing/small_job.h"
+#include "core/recipe/testing/small_job.h"
 
 namespace legoai::parallel {
 namespace {
@@ -173,6 +173,22 @@ TEST(FirstViolation, SequenceWithinPositions) {
   recipe.mutable_training()->set_seq_len(65);
   EXPECT_EQ(Verdict(recipe, SmallGpt2(), 1), "sequence_within_positions: training.seq_len = 65");
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "rotary positions go on";
+}
+
+TEST(FirstViolation, KeepPolicyNamesModules) {
+  v1::Recipe recipe = Degrees(1, 1, 1, 1);
+  auto* section = recipe.mutable_activation_checkpoint();
+  section->set_mode(v1::AC_SELECTIVE);
+  section->set_selective_ac_option("policy");
+  section->set_selective_ac_policy("mlp.gate_proj aten::mm all");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal");
+  EXPECT_EQ(Verdict(recipe, SmallGpt2(), 1),
+            "keep_policy_names_modules: activation_checkpoint.selective_ac_policy = mlp.gate_proj");
+  section->set_selective_ac_policy("mlp.* aten::mm all; attention.* aten::mm odd");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1),
+            "keep_policy_names_modules: activation_checkpoint.selective_ac_policy = attention.*");
+  section->set_mode(v1::AC_FULL);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "the policy is not looked at";
 }
 
 TEST(FirstViolation, PpAtMostLayers) {

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/recipe/chunks.h"
+#include "core/recipe/keep_policy.h"
 #include "core/recipe/torchtitan.h"
 #include "core/schedule/schedule.h"
 #include "proto/enum_text.h"
@@ -141,8 +142,6 @@ void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Che
               "must lie between 0 and 1");
 }
 
-constexpr char kOp[] = "op";  // of selective_ac_option
-
 // Every how many blocks are computed again.
 std::optional<int64_t> EveryKth(const v1::ActivationCheckpoint& section) {
   int64_t k = 0;
@@ -150,9 +149,17 @@ std::optional<int64_t> EveryKth(const v1::ActivationCheckpoint& section) {
 }
 
 void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
-  if (section.selective_ac_option() == kOp || EveryKth(section)) return;
-  check->Fail("activation_checkpoint.selective_ac_option", CutText(section.selective_ac_option()),
-              "must be \"op\", for every second product, or a number k of at least 1, for every k-th block");
+  const std::string &option = section.selective_ac_option(), &policy = section.selective_ac_policy();
+  if (option == "policy") {
+    const auto rules = ParseKeepPolicy(policy);
+    const auto fault = GetFieldViolation(rules.status());
+    if (fault) check->Fail(fault->field(), CutText(fault->value()), fault->remedy());
+  } else if (!policy.empty()) {
+    check->Fail("activation_checkpoint.selective_ac_policy", CutText(policy), "needs selective_ac_option = \"policy\"");
+  }
+  if (option == "op" || option == "policy" || EveryKth(section)) return;
+  check->Fail("activation_checkpoint.selective_ac_option", CutText(option),
+              "must be \"op\", for every second product, \"policy\", or a number k of at least 1, for every k-th block");
 }
 
 void CheckRest(const v1::Recipe& recipe, Checker* check) {
@@ -241,15 +248,11 @@ absl::Status CheckRecipe(v1::Recipe recipe) {
   return faults.empty() ? absl::OkStatus() : faults.front();
 }
 
-bool KeepsOperators(const v1::ActivationCheckpoint& section) {
-  return section.mode() == v1::AC_SELECTIVE && section.selective_ac_option() == kOp;
-}
-
 int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first, int64_t last) {
   switch (section.mode()) {
     case v1::AC_FULL: return last - first;
     case v1::AC_SELECTIVE: {
-      const int64_t k = EveryKth(section).value_or(1);  // "op": every block, in part
+      const int64_t k = EveryKth(section).value_or(1);  // every block, in part
       return last / k - first / k;
     }
     default: return 0;

@@ -27,10 +27,8 @@ std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe);
 // The first of them. Unset keys count as their defaults.
 absl::Status CheckRecipe(v1::Recipe recipe);
 
-// Whether blocks that are computed again keep the outputs of some operators (worker/parallel/kept_outputs.h): selective_ac_option
-// = "op". `section` is checked and has its defaults.
-bool KeepsOperators(const v1::ActivationCheckpoint& section);
-// How many of the blocks [first, last), counted from 0 over the whole model, are computed again in backward, in whole or in part.
+// How many of the blocks [first, last), counted from 0 over the whole model, are computed again in backward, in whole or but for
+// what keep_policy.h says. `section` is checked and has its defaults.
 int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first, int64_t last);
 
 // Reads a file with a recipe's sections into `message`, a Recipe or what has more sections, and sets the keys of the command

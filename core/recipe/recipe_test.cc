@@ -81,6 +81,12 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
   EXPECT_EQ(Refusal("[parallelism]\nenable_async_tensor_parallel = true"),
             "parallelism.enable_async_tensor_parallel|true|is not supported yet: leave it at false");
   EXPECT_EQ(Refusal("[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\""), "accepted");
+  EXPECT_EQ(Refusal("[activation_checkpoint]\nselective_ac_policy = \"* aten::mm all\""),
+            "activation_checkpoint.selective_ac_policy|* aten::mm all|needs selective_ac_option = \"policy\"");
+  const std::string policy = "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"policy\"\n";
+  EXPECT_EQ(Refusal(policy).substr(0, 84),
+            "activation_checkpoint.selective_ac_policy||must have rules of the form MODULE OPERATOR");
+  EXPECT_EQ(Refusal(policy + "selective_ac_policy = \"mlp.* aten::mm odd\""), "accepted");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),
             "training.mixed_precision_reduce|bfloat16|is not supported yet: gradients are reduced in float32");
 }
@@ -92,13 +98,8 @@ TEST(RecomputedBlocks, AreEveryKthOfTheModel) {
   EXPECT_EQ(RecomputedBlocks(section, 3, 7), 4);
   section.set_mode(v1::AC_SELECTIVE);
   EXPECT_EQ(RecomputedBlocks(section, 0, 7), 3) << "blocks 1, 3 and 5";
-  EXPECT_FALSE(KeepsOperators(section));
   section.set_selective_ac_option("op");
   EXPECT_EQ(RecomputedBlocks(section, 2, 7), 5) << "all, in part";
-  EXPECT_TRUE(KeepsOperators(section));
-  section.set_mode(v1::AC_FULL);
-  EXPECT_FALSE(KeepsOperators(section));
-  section.set_mode(v1::AC_SELECTIVE);
   section.set_selective_ac_option("3");
   for (int64_t first = 0; first < 9; ++first) {
     int64_t counted = 0;

@@ -4,8 +4,8 @@
 
 #include "core/model/hf_config.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/testing/small_job.h"
 #include "proto/errors.h"
-#include "worker/parallel/testing/small_job.h"
 
 namespace legoai::parallel {
 namespace {

@@ -11,8 +11,7 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kSelective[] =
-    "remove it: of selective_ac_option = \"op\", the first, third, ... product of a block keeps its output";
+constexpr char kSelective[] = "remove it: activation_checkpoint.selective_ac_policy says which products keep their outputs";
 constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
 constexpr char kFloat8[] = "remove the section: float8 is not supported yet, training.mixed_precision_param says what computes";

@@ -86,8 +86,8 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  training.gc_freq = 50: remove it: there is no Python in the training\n"
             "  parallelism.context_parallel_degree = 2: is not supported yet: leave it at 1\n"
             "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
-            "  activation_checkpoint.selective_ac_option = ops: must be \"op\", for every second product, or a number k of at "
-            "least 1, for every k-th block");
+            "  activation_checkpoint.selective_ac_option = ops: must be \"op\", for every second product, \"policy\", or a "
+            "number k of at least 1, for every k-th block");
   EXPECT_EQ(GetFieldViolation(recipe.status())->field(), "checkpoint.async_mode");
 }
 

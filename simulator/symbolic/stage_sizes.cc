@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/mesh/shard_spec.h"
-#include "core/recipe/recipe.h"
+#include "core/recipe/keep_policy.h"
 #include "core/schedule/schedule.h"
 
 namespace legoai::sim {
@@ -101,6 +101,12 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t 
   return s.param_bytes * elements + 4 * fp32;
 }
 
+// Of another policy than TorchTitan's the closed forms say what full checkpointing does: no more is saved, no less computed.
+bool KeepsSecondProducts(const ResolvedRecipe& resolved) {
+  const v1::ActivationCheckpoint& section = resolved.recipe().activation_checkpoint();
+  return parallel::KeepsOperators(section) && section.selective_ac_option() == "op";
+}
+
 // What a block that is computed again keeps of its products and of attention (worker/parallel/kept_outputs.h): of Llama's q, k,
 // v, o, gate, up and down q, v and gate, of GPT-2's q, k, v, c_proj, c_fc and c_proj q, v and c_fc; attention's output and lse.
 int64_t KeptOfOperators(const v1::Model& m, const StageSizes& s, int64_t tp) {
@@ -146,7 +152,7 @@ int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Bl
   const int64_t kept = m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
                                                     : LlamaSaved(m, s, resolved.mesh().tp);
   int64_t again = s.param_bytes * s.local_tokens * m.hidden_size();  // the input
-  if (parallel::KeepsOperators(resolved.recipe().activation_checkpoint())) again += KeptOfOperators(m, s, resolved.mesh().tp);
+  if (KeepsSecondProducts(resolved)) again += KeptOfOperators(m, s, resolved.mesh().tp);
   return blocks.least_kept * kept + blocks.least_recomputed * again;
 }
 
@@ -182,7 +188,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.has_head = stage + 1 == mesh.pp;
   const Blocks blocks = BlocksOf(resolved, stage);
   s.blocks = blocks.all, s.recomputed_blocks = static_cast<double>(blocks.recomputed);
-  if (parallel::KeepsOperators(resolved.recipe().activation_checkpoint())) s.recomputed_blocks *= SharePartlyComputedAgain(model);
+  if (KeepsSecondProducts(resolved)) s.recomputed_blocks *= SharePartlyComputedAgain(model);
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);

@@ -238,6 +238,10 @@ void AddKeptOperators(std::vector<Case>* cases) {
   for (const Layout& layout : layouts) cases->push_back(KeepingOperators(Make(layout, TinyLlama())));
   for (size_t index : {1, 3}) cases->push_back(KeepingOperators(Bf16(Make(layouts[index], TinyLlama()))));
   cases->push_back(KeepingOperators(Accumulated(Make(layouts[1], TinyLlama()))));
+  Case policy = KeepingOperators(Make({.name = "fsdp2_policy", .shard = 2}, TinyLlama()));
+  policy.recipe.mutable_activation_checkpoint()->set_selective_ac_option("policy");
+  policy.recipe.mutable_activation_checkpoint()->set_selective_ac_policy("mlp.* aten::mm all; self_attn lego::attention 1");
+  cases->push_back(policy);
   cases->push_back(KeepingOperators(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
   cases->push_back(KeepingOperators(Make({.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}, TinyGpt2())));
   cases->push_back(KeepingOperators(Make({.name = "tp4_kv2", .tp = 4}, SharedHeadsLlama())));

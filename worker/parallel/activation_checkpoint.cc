@@ -50,7 +50,7 @@ struct Slot {
 class Frame {
  public:
   Frame(const model::ForwardFunction& forward, const Tensor& input, StepContext& context, const std::string& module,
-        const KeepPolicy* policy)
+        std::shared_ptr<const KeepPolicy> policy)
       : forward_(forward),
         input_(input.tensor_data()),
         input_version_(input._version()),
@@ -62,7 +62,7 @@ class Frame {
     context_then_.auxiliary_losses.clear();  // they hold graphs, and recomputation adds them once more
     if (policy != nullptr)
       kept_.emplace(
-          policy, [this] { return slots_.size(); }, &module_);
+          std::move(policy), [this] { return slots_.size(); }, &module_);
   }
 
   KeptOutputs* kept() { return kept_ ? &*kept_ : nullptr; }
@@ -173,8 +173,8 @@ SavedTensorHookScope::SavedTensorHookScope(const SavedTensorHookFactory* factory
 }
 SavedTensorHookScope::~SavedTensorHookScope() { t_factory = previous_; }
 
-void Checkpoint(model::Module& module, StepContext& context, const KeepPolicy* policy) {
-  module.Intercept([&module, &context, policy](const Tensor& input, const model::ForwardFunction& next) {
+void Checkpoint(model::Module& module, StepContext& context, std::shared_ptr<const KeepPolicy> policy) {
+  module.Intercept([&module, &context, policy = std::move(policy)](const Tensor& input, const model::ForwardFunction& next) {
     if (!c10::GradMode::is_enabled()) return next(input);
     auto frame = std::make_shared<Frame>(next, input, context, module.path(), policy);
     const SavedTensorHookFactory factory = [&frame] { return std::make_unique<Keeper>(frame); };
@@ -188,10 +188,11 @@ void Checkpoint(model::Module& module, StepContext& context, const KeepPolicy* p
 }
 
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
+  const auto policy = KeepsOperators(recipe) ? std::make_shared<const KeepPolicy>(KeepRules(recipe)) : nullptr;
   for (model::Layer& layer : model.layers()) {
     const bool is_block = layer.kind == model::Layer::Kind::kBlock;
     if (!is_block || RecomputedBlocks(recipe, layer.index, layer.index + 1) == 0) continue;
-    Checkpoint(*layer.module, model.context(), KeepsOperators(recipe) ? &KeepPolicy::Op() : nullptr);
+    Checkpoint(*layer.module, model.context(), policy);
   }
 }
 

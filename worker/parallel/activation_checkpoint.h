@@ -43,7 +43,7 @@ class SavedTensorHookScope {
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe);
 
 // Makes `module` recompute. `context` is what its forward reads besides the input, `policy` what it keeps of its operators (null:
-// nothing). Neither is owned; both must outlive the module's use.
-void Checkpoint(model::Module& module, model::StepContext& context, const KeepPolicy* policy = nullptr);
+// nothing). `context` is not owned; it must outlive the module's use.
+void Checkpoint(model::Module& module, model::StepContext& context, std::shared_ptr<const KeepPolicy> policy = nullptr);
 
 }  // namespace legoai::parallel

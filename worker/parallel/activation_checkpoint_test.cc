@@ -10,10 +10,14 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/recipe/testing/small_job.h"
 #include "core/trace/annotation.h"
 #include "worker/comm/cpu_tensors.h"
 #include "worker/graph/recorder.h"
@@ -262,14 +266,14 @@ TEST(KeptOutputs, GradientsAreThoseOfThePlainModelBitByBit) {
 // Six linear layers in a row, with a sine after each.
 class Six : public model::Module {
  public:
-  explicit Six(bool adds_in_place = false) : adds_in_place_(adds_in_place) {
+  explicit Six(const std::string& policy = kOpPolicy, bool adds_in_place = false) : adds_in_place_(adds_in_place) {
     for (int i = 0; i < 6; ++i) {
       linears_.push_back(
           AddChild("linear" + std::to_string(i), std::make_unique<model::Linear>(4, 4, i % 3 == 1, model::InitRule())));
     }
     SetPath("six");
     for (model::Parameter* p : Parameters()) p->value = at::full(p->local_shape, 0.1).set_requires_grad(true);
-    Checkpoint(*this, context_, &KeepPolicy::Op());
+    Checkpoint(*this, context_, std::make_shared<KeepPolicy>(*ParseKeepPolicy(policy)));
   }
 
  protected:
@@ -298,15 +302,63 @@ std::map<std::string, int> Recomputed(const graph::Trace& trace) {
   return operators;
 }
 
-// Layers 0, 2 and 4 keep their outputs; 1 and 4 have a bias. What the last sine saves is the output of layer 5.
-TEST(KeptOutputs, EverySecondProductIsComputedAgain) {
-  Six six;
+std::map<std::string, int> RecomputedBySix(const std::string& policy) {
+  Six six(policy);
   graph::Recorder recorder;
   six(at::ones({2, 3, 4}).set_requires_grad(true)).sum().backward();
-  const auto again = Recomputed(recorder.Finish());
+  return Recomputed(recorder.Finish());
+}
+
+// Layers 0, 2 and 4 keep their outputs; 1 and 4 have a bias. What the last sine saves is the output of layer 5.
+TEST(KeptOutputs, EverySecondProductIsComputedAgain) {
+  const auto again = RecomputedBySix(kOpPolicy);
   EXPECT_EQ(again.at("aten::addmm"), 1);
   EXPECT_EQ(again.at("aten::mm"), 2);
   EXPECT_EQ(again.at("aten::sin"), 5);
+}
+
+TEST(KeptOutputs, APolicyNamesModulesAndOccurrences) {
+  EXPECT_EQ(RecomputedBySix("linear[0-2] aten::mm all").at("aten::mm"), 2) << "3 and 5";
+  EXPECT_EQ(RecomputedBySix("* aten::mm 4").at("aten::mm"), 3) << "all but the fourth, 5";
+  EXPECT_EQ(RecomputedBySix("linear5 aten::mm 1").at("aten::mm"), 3);
+  EXPECT_EQ(RecomputedBySix("linear5 aten::mm 2").at("aten::mm"), 4) << "it has one";
+  const auto none = RecomputedBySix("* aten::mm all; linear1 aten::addmm all; linear4 aten::addmm all");
+  EXPECT_EQ(none.count("aten::mm") + none.count("aten::addmm"), 0u);
+}
+
+// Each makes new outputs and writes to no argument, in all overloads that models call.
+TEST(KeptOutputs, WhatMayBeKeptMakesNewOutputs) {
+  for (const std::string& name : KeepableOperators()) {
+    int overloads = 0;
+    for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) {
+      if (op.name != name || op.overload_name.find("out") != std::string::npos) continue;
+      ++overloads;
+      const c10::FunctionSchema& schema = c10::Dispatcher::singleton().findSchema(op)->schema();
+      EXPECT_FALSE(schema.is_mutable()) << op;
+      for (const c10::Argument& result : schema.returns()) EXPECT_EQ(result.alias_info(), nullptr) << op;
+    }
+    EXPECT_GT(overloads, 0) << name;
+  }
+}
+
+// What a recipe may name are the modules that a block has.
+TEST(KeptOutputs, ModulesOfABlockAreThoseOfTheModel) {
+  for (const v1::Architecture architecture : {v1::LLAMA, v1::GPT2}) {
+    v1::Model config = testing::SmallLlama();
+    config.set_architecture(architecture);
+    if (architecture == v1::GPT2) config.set_num_key_value_heads(config.num_attention_heads());
+    const auto model = model::BuildModel(config);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const model::Module& block = *(*model)->layers()[1].module;
+    std::set<std::string> found;
+    const std::function<void(const model::Module&)> visit = [&](const model::Module& module) {
+      found.insert(module.path() == block.path() ? "" : module.path().substr(block.path().size() + 1));
+      for (const auto& [name, child] : module.children()) visit(*child);
+    };
+    visit(block);
+    const auto said = ModulesOfBlock(config);
+    EXPECT_EQ(found, std::set<std::string>(said.begin(), said.end()));
+  }
 }
 
 TEST(KeptOutputs, LiveUntilTheyAreGivenBack) {
@@ -327,7 +379,7 @@ TEST(KeptOutputs, WhatRecomputationDoesNotReachIsNotKept) {
   const Tensor x = at::ones({2, 3, 4}).set_requires_grad(true);
   model::Linear last(4, 4, false, model::InitRule());
   model::StepContext context;
-  Checkpoint(last, context, &KeepPolicy::Op());
+  Checkpoint(last, context, std::make_shared<KeepPolicy>(*ParseKeepPolicy(kOpPolicy)));
   for (model::Parameter* p : last.Parameters()) p->value = at::ones({4, 4}).set_requires_grad(true);
   const int64_t before = comm::CpuLiveBytes();
   const Tensor y = last(x) * 2;
@@ -335,7 +387,7 @@ TEST(KeptOutputs, WhatRecomputationDoesNotReachIsNotKept) {
 }
 
 TEST(KeptOutputs, OneThatWasWrittenInPlaceIsRefused) {
-  Six six(/*adds_in_place=*/true);
+  Six six(kOpPolicy, /*adds_in_place=*/true);
   const Tensor loss = six(at::ones({2, 3, 4}).set_requires_grad(true)).sum();
   try {
     loss.backward();

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/trace/annotation.h"
+
 namespace legoai::parallel {
 namespace {
 
@@ -23,11 +25,6 @@ bool SharesStorage(const std::vector<c10::IValue>& outputs, const at::Tensor& te
 
 }  // namespace
 
-const KeepPolicy& KeepPolicy::Op() {
-  static const auto* policy = new KeepPolicy({{{"aten::mm", "aten::addmm"}, 2}, {{"lego::attention"}}});
-  return *policy;
-}
-
 const KeepPolicy::Facts& KeepPolicy::FactsOf(const c10::OperatorHandle& op) const {
   const MutexLock lock(mutex_);
   const auto [entry, fresh] = facts_.try_emplace(&op.operator_name());
@@ -35,24 +32,35 @@ const KeepPolicy::Facts& KeepPolicy::FactsOf(const c10::OperatorHandle& op) cons
   if (!fresh) return facts;
   for (size_t i = 0; i < rules_.size(); ++i) {
     const auto& names = rules_[i].operators;
-    if (std::find(names.begin(), names.end(), op.operator_name().name) != names.end())
-      facts.rule = &rules_[i], facts.rule_index = i;
+    if (std::find(names.begin(), names.end(), op.operator_name().name) != names.end()) facts.rules.push_back(i);
   }
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite()) facts.written.push_back(i);
   }
-  TORCH_CHECK(facts.rule == nullptr || facts.written.empty(), op.schema().name(), " writes to its arguments: it cannot be kept");
   return facts;
 }
 
 void KeptOutputs::OnOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run) {
   const KeepPolicy::Facts& facts = policy_->FactsOf(op);
   if (!facts.written.empty() && !kept_.empty() && !gives_back_) NoteWrites(facts, op, *stack);
-  if (facts.rule == nullptr || counts_[facts.rule_index]++ % facts.rule->every != 0) return run();
+  if (!Keeps(facts)) return run();
   if (gives_back_) return GiveBack(op, stack);
   run();
   Keep(op, *stack);
+}
+
+bool KeptOutputs::Keeps(const KeepPolicy::Facts& facts) {
+  if (facts.rules.empty()) return false;
+  const std::string* const path = graph::CurrentAnnotation().module;
+  const bool inside = path != nullptr && path->size() > block_->size();
+  const std::string module = inside ? path->substr(block_->empty() ? 0 : block_->size() + 1) : "";
+  bool keeps = false;
+  for (const size_t index : facts.rules) {
+    const KeepRule& rule = policy_->rules()[index];
+    if (rule.Matches(module)) keeps = rule.Keeps(++counts_[index]) || keeps;
+  }
+  return keeps;
 }
 
 void KeptOutputs::Keep(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -62,10 +70,10 @@ void KeptOutputs::Keep(const c10::OperatorHandle& op, const torch::jit::Stack& s
 }
 
 void KeptOutputs::GiveBack(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  TORCH_CHECK(given_ < kept_.size() && kept_[given_].op == &op.operator_name(), *where_, ": recomputation runs ",
+  TORCH_CHECK(given_ < kept_.size() && kept_[given_].op == &op.operator_name(), *block_, ": recomputation runs ",
               op.schema().name(), " where the forward ran another operator");
   Kept& kept = kept_[given_++];
-  TORCH_CHECK(!kept.written, *where_, ": the output of ", op.schema().name(),
+  TORCH_CHECK(!kept.written, *block_, ": the output of ", op.schema().name(),
               " was written in place after it was kept; take the operator out of the policy");
   torch::jit::drop(*stack, op.schema().arguments().size());
   for (c10::IValue& output : kept.outputs) stack->push_back(std::move(output));

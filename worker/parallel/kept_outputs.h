@@ -1,5 +1,5 @@
-// Selective checkpointing by operator: the forward of a checkpointed block keeps the outputs of some operators, and recomputation
-// takes them instead of running these operators again (TorchTitan's selective_ac_option = "op").
+// Selective checkpointing by operator: the forward of a checkpointed block keeps the outputs of some operators
+// (core/recipe/keep_policy.h), and recomputation takes them instead of running these operators again.
 //
 // What is kept are tensors below autograd, so the graph of the forward is not held by them. Recomputation ends with the last
 // tensor that autograd has saved; outputs made after that one are dropped when the forward ends. Collectives always run again.
@@ -11,37 +11,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/node_hash_map.h"
 #include "core/process/mutex.h"
+#include "core/recipe/keep_policy.h"
 #include "worker/graph/recorder.h"
 
 namespace legoai::parallel {
 
-// The operators of one rule are counted together, from the first of a block's forward on.
-struct KeepRule {
-  std::vector<std::string> operators;  // "aten::mm"; none that writes to its arguments or gives views of them
-  int64_t every = 1;                   // 2: the first, the third, ... keep their outputs
-};
-
-// Which operators keep their outputs. Thread-safe.
+// Rules, and what they say of each operator. Thread-safe.
 class KeepPolicy {
  public:
   explicit KeepPolicy(std::vector<KeepRule> rules) : rules_(std::move(rules)) {}
 
-  // TorchTitan's list: every second matrix product from the first on, and attention. Products with a bias count as products (its
-  // models have none). Here attention is lego::attention on every device.
-  static const KeepPolicy& Op();
-
   struct Facts {
-    const KeepRule* rule = nullptr;  // null: nothing is kept
-    size_t rule_index = 0;
+    std::vector<size_t> rules;      // those that name it
     std::vector<uint16_t> written;  // places of arguments written in place
   };
   const Facts& FactsOf(const c10::OperatorHandle& op) const;
-  size_t rule_count() const { return rules_.size(); }
+  const std::vector<KeepRule>& rules() const { return rules_; }
 
  private:
   const std::vector<KeepRule> rules_;
@@ -52,10 +43,9 @@ class KeepPolicy {
 // The kept outputs of one forward of one block. Used by one thread at a time.
 class KeptOutputs final : public graph::OperatorHook {
  public:
-  // `policy` is not owned. `saved` gives how many tensors autograd has saved so far in this forward; `where` names the block in
-  // errors and is not owned.
-  KeptOutputs(const KeepPolicy* policy, std::function<size_t()> saved, const std::string* where)
-      : policy_(policy), saved_(std::move(saved)), where_(where), counts_(policy->rule_count()) {}
+  // `saved` gives how many tensors autograd has saved so far in this forward; `block` is the path of the block, not owned.
+  KeptOutputs(std::shared_ptr<const KeepPolicy> policy, std::function<size_t()> saved, const std::string* block)
+      : policy_(std::move(policy)), saved_(std::move(saved)), block_(block), counts_(policy_->rules().size()) {}
 
   // The forward is over: what recomputation will not reach is dropped.
   void EndForward();
@@ -73,14 +63,15 @@ class KeptOutputs final : public graph::OperatorHook {
     size_t saved_before;  // tensors that autograd had saved
     bool written = false;
   };
+  bool Keeps(const KeepPolicy::Facts& facts);  // and counts
   void Keep(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void GiveBack(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void NoteWrites(const KeepPolicy::Facts& facts, const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
-  const KeepPolicy* const policy_;
+  const std::shared_ptr<const KeepPolicy> policy_;
   const std::function<size_t()> saved_;
-  const std::string* const where_;
-  std::vector<int64_t> counts_;  // by rule: operators seen in this pass
+  const std::string* const block_;
+  std::vector<int64_t> counts_;  // by rule: its operators so far, in this pass
   std::vector<Kept> kept_;
   bool gives_back_ = false;
   size_t given_ = 0;

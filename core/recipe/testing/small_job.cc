@@ -1,4 +1,4 @@
-#include "worker/parallel/testing/small_job.h"
+#include "core/recipe/testing/small_job.h"
 
 namespace legoai::parallel::testing {
 

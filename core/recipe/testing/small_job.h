@@ -1,4 +1,4 @@
-// A small model and recipes of given degrees, for tests of what is legal and what follows from it. Torch-free.
+// A small model and recipes of given degrees, for tests of what is legal and what follows from it.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,100 @@
+#include "core/recipe/keep_policy.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "proto/errors.h"
+#include "proto/status.h"
+
+namespace legoai::parallel {
+namespace {
+
+constexpr char kField[] = "activation_checkpoint.selective_ac_policy";
+constexpr int64_t kMostCounted = 1000;
+
+absl::Status ReadWhich(const std::string& which, const std::string& rule, KeepRule* out) {
+  if (which == "all") return absl::OkStatus();
+  if (which == "odd" || which == "even") {
+    out->first = which == "odd" ? 1 : 2;
+    out->every = 2;
+    return absl::OkStatus();
+  }
+  out->every = 0;
+  if (absl::SimpleAtoi(which, &out->first) && out->first >= 1 && out->first <= kMostCounted) return absl::OkStatus();
+  return FieldError(kField, rule, absl::StrCat("must end with all, odd, even, or a number of 1 to ", kMostCounted));
+}
+
+absl::StatusOr<KeepRule> ParseRule(const std::string& text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipWhitespace());
+  if (words.size() != 3) return FieldError(kField, text, "must be MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\"");
+  KeepRule rule{.module = words[0], .operators = absl::StrSplit(words[1], '|')};
+  const auto& known = KeepableOperators();
+  for (const std::string& op : rule.operators) {
+    if (std::find(known.begin(), known.end(), op) == known.end())
+      return FieldError(kField, text, absl::StrCat(op, " cannot be kept: use one of ", absl::StrJoin(known, ", ")));
+  }
+  RETURN_IF_ERROR(ReadWhich(words[2], text, &rule));
+  return rule;
+}
+
+}  // namespace
+
+bool KeepRule::Matches(const std::string& module_of_block) const {
+  return fnmatch(module.c_str(), module_of_block.c_str(), 0) == 0;
+}
+
+absl::StatusOr<std::vector<KeepRule>> ParseKeepPolicy(std::string_view text) {
+  std::vector<KeepRule> rules;
+  for (const absl::string_view part : absl::StrSplit(absl::string_view(text.data(), text.size()), ';', absl::SkipWhitespace())) {
+    ASSIGN_OR_RETURN(KeepRule rule, ParseRule(std::string(absl::StripAsciiWhitespace(part))));
+    rules.push_back(std::move(rule));
+  }
+  if (rules.empty()) return FieldError(kField, "", "must have rules of the form MODULE OPERATOR WHICH, separated by semicolons");
+  return rules;
+}
+
+bool KeepsOperators(const v1::ActivationCheckpoint& section) {
+  const std::string& option = section.selective_ac_option();
+  return section.mode() == v1::AC_SELECTIVE && (option == "op" || option == "policy");
+}
+
+std::vector<KeepRule> KeepRules(const v1::ActivationCheckpoint& section) {
+  if (!KeepsOperators(section)) return {};
+  return ParseKeepPolicy(section.selective_ac_option() == "op" ? kOpPolicy : section.selective_ac_policy())
+      .value_or(std::vector<KeepRule>());
+}
+
+const std::vector<std::string>& KeepableOperators() {
+  static const auto* const operators = new std::vector<std::string>{
+      "aten::mm",  "aten::addmm", "aten::bmm", "aten::_softmax",  "aten::native_layer_norm", "aten::silu",     "aten::gelu",
+      "aten::mul", "aten::add",   "aten::cat", "lego::attention", "lego::dropout",           "lego::rms_norm",
+  };
+  return *operators;
+}
+
+std::vector<std::string> ModulesOfBlock(const v1::Model& model) {
+  if (model.architecture() == v1::GPT2) {
+    return {"",     "ln_1", "attn",     "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.c_proj",
+            "ln_2", "mlp",  "mlp.c_fc", "mlp.c_proj"};
+  }
+  return {"",
+          "input_layernorm",
+          "self_attn",
+          "self_attn.q_proj",
+          "self_attn.k_proj",
+          "self_attn.v_proj",
+          "self_attn.o_proj",
+          "post_attention_layernorm",
+          "mlp",
+          "mlp.gate_proj",
+          "mlp.up_proj",
+          "mlp.down_proj"};
+}
+
+}  // namespace legoai::parallel

@@ -1,0 +1,77 @@
+#include "core/recipe/keep_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/errors.h"
+
+namespace legoai::parallel {
+namespace {
+
+std::string Refusal(const std::string& policy) {
+  const auto fault = GetFieldViolation(ParseKeepPolicy(policy).status());
+  if (!fault) return "accepted";
+  EXPECT_EQ(fault->field(), "activation_checkpoint.selective_ac_policy");
+  return fault->value() + "|" + fault->remedy();
+}
+
+std::vector<int64_t> Kept(const std::string& which) {
+  std::vector<int64_t> kept;
+  const auto rules = ParseKeepPolicy("* aten::mm " + which);
+  for (int64_t count = 1; count <= 7; ++count) {
+    if (rules->at(0).Keeps(count)) kept.push_back(count);
+  }
+  return kept;
+}
+
+TEST(KeepPolicy, CountsFromOne) {
+  EXPECT_EQ(Kept("all"), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(Kept("odd"), (std::vector<int64_t>{1, 3, 5, 7}));
+  EXPECT_EQ(Kept("even"), (std::vector<int64_t>{2, 4, 6}));
+  EXPECT_EQ(Kept("4"), (std::vector<int64_t>{4}));
+}
+
+TEST(KeepPolicy, PatternsAreOverTheModulesOfABlock) {
+  const auto rules = ParseKeepPolicy(" mlp.* aten::mm  all;self_attn lego::attention all ; * aten::silu 1;");
+  ASSERT_TRUE(rules.ok()) << rules.status();
+  ASSERT_EQ(rules->size(), 3u);
+  EXPECT_TRUE(rules->at(0).Matches("mlp.gate_proj"));
+  EXPECT_FALSE(rules->at(0).Matches("mlp"));
+  EXPECT_FALSE(rules->at(0).Matches("self_attn.q_proj"));
+  EXPECT_TRUE(rules->at(1).Matches("self_attn"));
+  EXPECT_FALSE(rules->at(1).Matches("self_attn.q_proj"));
+  EXPECT_TRUE(rules->at(2).Matches(""));
+  EXPECT_EQ(ParseKeepPolicy("* aten::mm|aten::addmm odd")->at(0).operators,
+            (std::vector<std::string>{"aten::mm", "aten::addmm"}));
+  EXPECT_TRUE(rules->at(2).Matches("mlp"));
+}
+
+TEST(KeepPolicy, SaysWhatIsWrongWithARule) {
+  EXPECT_EQ(Refusal(kOpPolicy), "accepted");
+  EXPECT_EQ(Refusal(" ; "), "|must have rules of the form MODULE OPERATOR WHICH, separated by semicolons");
+  EXPECT_EQ(Refusal("* aten::mm all; mlp aten::mm"),
+            "mlp aten::mm|must be MODULE OPERATOR WHICH, such as \"mlp.* aten::mm odd\"");
+  EXPECT_EQ(Refusal("* aten::mm 0"), "* aten::mm 0|must end with all, odd, even, or a number of 1 to 1000");
+  EXPECT_EQ(Refusal("* aten::mm some"), "* aten::mm some|must end with all, odd, even, or a number of 1 to 1000");
+  EXPECT_NE(Refusal("* aten::add_ all").find("aten::add_ cannot be kept: use one of aten::mm, aten::addmm"), std::string::npos);
+}
+
+TEST(KeepPolicy, OnlySelectiveCheckpointingHasRules) {
+  v1::ActivationCheckpoint section;
+  section.set_mode(v1::AC_FULL);
+  section.set_selective_ac_option("op");
+  EXPECT_TRUE(KeepRules(section).empty());
+  section.set_mode(v1::AC_SELECTIVE);
+  EXPECT_EQ(KeepRules(section).size(), 2u);
+  section.set_selective_ac_option("2");
+  EXPECT_TRUE(KeepRules(section).empty());
+  section.set_selective_ac_option("policy");
+  section.set_selective_ac_policy("mlp.up_proj aten::mm all");
+  ASSERT_EQ(KeepRules(section).size(), 1u);
+  EXPECT_EQ(KeepRules(section)[0].module, "mlp.up_proj");
+}
+
+}  // namespace
+}  // namespace legoai::parallel
