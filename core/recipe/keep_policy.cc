@@ -70,6 +70,12 @@ std::vector<KeepRule> KeepRules(const v1::ActivationCheckpoint& section) {
       .value_or(std::vector<KeepRule>());
 }
 
+bool IsForcedAgain(const v1::ActivationCheckpoint& section, const std::string& module_of_block) {
+  const auto& names = section.per_op_sac_force_recompute_mm_shapes_by_fqns();
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return module_of_block.find(name) != std::string::npos; });
+}
+
 const std::vector<std::string>& KeepableOperators() {
   static const auto* const operators = new std::vector<std::string>{
       "aten::mm",  "aten::addmm", "aten::bmm", "aten::_softmax",  "aten::native_layer_norm", "aten::silu",     "aten::gelu",

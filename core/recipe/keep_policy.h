@@ -38,6 +38,9 @@ bool KeepsOperators(const v1::ActivationCheckpoint& section);
 // The rules of such a section.
 std::vector<KeepRule> KeepRules(const v1::ActivationCheckpoint& section);
 
+// Whether per_op_sac_force_recompute_mm_shapes_by_fqns names the module of a block: one of its entries is a part of the name.
+bool IsForcedAgain(const v1::ActivationCheckpoint& section, const std::string& module_of_block);
+
 // The operators that a rule may name: they make new outputs, and write to no argument.
 const std::vector<std::string>& KeepableOperators();
 // The modules of one block, "" for the block itself.

@@ -73,5 +73,13 @@ TEST(KeepPolicy, OnlySelectiveCheckpointingHasRules) {
   EXPECT_EQ(KeepRules(section)[0].module, "mlp.up_proj");
 }
 
+TEST(KeepPolicy, ForcedModulesAreNamedByAPartOfTheirNames) {
+  v1::ActivationCheckpoint section;
+  EXPECT_FALSE(IsForcedAgain(section, "self_attn.q_proj"));
+  section.add_per_op_sac_force_recompute_mm_shapes_by_fqns("q_proj");
+  EXPECT_TRUE(IsForcedAgain(section, "self_attn.q_proj"));
+  EXPECT_FALSE(IsForcedAgain(section, "self_attn.k_proj"));
+}
+
 }  // namespace
 }  // namespace legoai::parallel

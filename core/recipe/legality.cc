@@ -268,11 +268,19 @@ Broken PpChunksHaveLayers(const Candidate& c) {
                    fit.empty() ? "0, and fewer for the other end" : absl::StrCat(fit.back(), " or less")));
 }
 
+constexpr char kTorchTitansRouter[] = "moe.router.gate";  // in the default of its key: a dense model has none
+
 // A rule whose pattern no module of a block matches would keep nothing.
 Broken KeepPolicyNamesModules(const Candidate& c) {
   const v1::ActivationCheckpoint& section = c.recipe.activation_checkpoint();
-  if (section.mode() != v1::AC_SELECTIVE || section.selective_ac_option() != "policy") return {};
+  if (!KeepsOperators(section)) return {};
   const std::vector<std::string> modules = ModulesOfBlock(c.model);
+  for (const std::string& name : section.per_op_sac_force_recompute_mm_shapes_by_fqns()) {
+    const auto has = [&](const std::string& module) { return !name.empty() && module.find(name) != std::string::npos; };
+    if (name == kTorchTitansRouter || std::any_of(modules.begin(), modules.end(), has)) continue;
+    return Violation{"", "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", name,
+                     absl::StrCat("is a part of no module of a block: use one of", absl::StrJoin(modules, " "))};
+  }
   for (const KeepRule& rule : KeepRules(section)) {
     if (std::any_of(modules.begin(), modules.end(), [&](const std::string& module) { return rule.Matches(module); })) continue;
     return Violation{"", "activation_checkpoint.selective_ac_policy", rule.module,

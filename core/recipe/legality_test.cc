@@ -187,8 +187,17 @@ TEST(FirstViolation, KeepPolicyNamesModules) {
   section->set_selective_ac_policy("mlp.* aten::mm all; attention.* aten::mm odd");
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 1),
             "keep_policy_names_modules: activation_checkpoint.selective_ac_policy = attention.*");
+  section->set_selective_ac_option("op");
+  section->clear_selective_ac_policy();
+  for (const char* name : {"q_proj", "mlp.up", "moe.router.gate"}) {
+    section->add_per_op_sac_force_recompute_mm_shapes_by_fqns(name);
+    EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << name;
+  }
+  section->add_per_op_sac_force_recompute_mm_shapes_by_fqns("attention.wq");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1),
+            "keep_policy_names_modules: activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns = attention.wq");
   section->set_mode(v1::AC_FULL);
-  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "the policy is not looked at";
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 1), "legal") << "it is not looked at";
 }
 
 TEST(FirstViolation, PpAtMostLayers) {

@@ -11,7 +11,6 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kSelective[] = "remove it: activation_checkpoint.selective_ac_policy says which products keep their outputs";
 constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
 constexpr char kFloat8[] = "remove the section: float8 is not supported yet, training.mixed_precision_param says what computes";
@@ -49,7 +48,6 @@ constexpr TorchTitanKey kKeys[] = {
     {"parallelism.context_parallel_load_balancer", kContext},
     {"parallelism.expert_tensor_parallel_degree", kExpert},
     {"parallelism.expert_parallel_comm_backend", kExpert},
-    {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", kSelective},
     {"activation_checkpoint.early_stop", "remove it: backward repeats the forward of whole blocks"},
     {"activation_checkpoint.preserve_rng_state", "remove it: dropout is always repeated as it was"},
     {"checkpoint.enable", "is checkpoint.enable_checkpoint here"},

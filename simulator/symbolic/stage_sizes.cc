@@ -104,7 +104,8 @@ int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t 
 // Of another policy than TorchTitan's the closed forms say what full checkpointing does: no more is saved, no less computed.
 bool KeepsSecondProducts(const ResolvedRecipe& resolved) {
   const v1::ActivationCheckpoint& section = resolved.recipe().activation_checkpoint();
-  return parallel::KeepsOperators(section) && section.selective_ac_option() == "op";
+  return parallel::KeepsOperators(section) && section.selective_ac_option() == "op" &&
+         section.per_op_sac_force_recompute_mm_shapes_by_fqns().empty();
 }
 
 // What a block that is computed again keeps of its products and of attention (worker/parallel/kept_outputs.h): of Llama's q, k,

@@ -242,6 +242,9 @@ void AddKeptOperators(std::vector<Case>* cases) {
   policy.recipe.mutable_activation_checkpoint()->set_selective_ac_option("policy");
   policy.recipe.mutable_activation_checkpoint()->set_selective_ac_policy("mlp.* aten::mm all; self_attn lego::attention 1");
   cases->push_back(policy);
+  Case forced = KeepingOperators(Make({.name = "tp2_forced", .tp = 2}, TinyLlama()));
+  forced.recipe.mutable_activation_checkpoint()->add_per_op_sac_force_recompute_mm_shapes_by_fqns("q_proj");
+  cases->push_back(forced);
   cases->push_back(KeepingOperators(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
   cases->push_back(KeepingOperators(Make({.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}, TinyGpt2())));
   cases->push_back(KeepingOperators(Make({.name = "tp4_kv2", .tp = 4}, SharedHeadsLlama())));

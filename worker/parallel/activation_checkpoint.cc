@@ -7,12 +7,14 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/recipe/keep_policy.h"
 #include "core/recipe/recipe.h"
 #include "core/trace/annotation.h"
 
@@ -161,6 +163,20 @@ class Keeper : public SavedVariableHooks {
   std::shared_ptr<Slot> slot_;
 };
 
+// Of the weights, as tensor parallelism has cut them, in the modules of `block` that are named. All blocks have the same.
+std::vector<KeepPolicy::Shape> ForcedShapes(const v1::ActivationCheckpoint& recipe, const model::Module& block) {
+  std::vector<KeepPolicy::Shape> shapes;
+  const std::function<void(const model::Module&)> visit = [&](const model::Module& module) {
+    const model::Parameter* const weight = module.parameter("weight");
+    const bool is_product = weight != nullptr && weight->local_shape.size() == 2;
+    if (is_product && IsForcedAgain(recipe, module.path().substr(block.path().size())))
+      shapes.push_back({weight->local_shape[1], weight->local_shape[0]});
+    for (const auto& [name, child] : module.children()) visit(*child);
+  };
+  visit(block);
+  return shapes;
+}
+
 }  // namespace
 
 SavedTensorHookScope::SavedTensorHookScope(const SavedTensorHookFactory* factory) {
@@ -188,10 +204,12 @@ void Checkpoint(model::Module& module, StepContext& context, std::shared_ptr<con
 }
 
 void ApplyActivationCheckpoint(model::LanguageModel& model, const v1::ActivationCheckpoint& recipe) {
-  const auto policy = KeepsOperators(recipe) ? std::make_shared<const KeepPolicy>(KeepRules(recipe)) : nullptr;
+  std::shared_ptr<const KeepPolicy> policy;
   for (model::Layer& layer : model.layers()) {
     const bool is_block = layer.kind == model::Layer::Kind::kBlock;
     if (!is_block || RecomputedBlocks(recipe, layer.index, layer.index + 1) == 0) continue;
+    if (KeepsOperators(recipe) && policy == nullptr)
+      policy = std::make_shared<const KeepPolicy>(KeepRules(recipe), ForcedShapes(recipe, *layer.module));
     Checkpoint(*layer.module, model.context(), policy);
   }
 }

@@ -266,14 +266,16 @@ TEST(KeptOutputs, GradientsAreThoseOfThePlainModelBitByBit) {
 // Six linear layers in a row, with a sine after each.
 class Six : public model::Module {
  public:
-  explicit Six(const std::string& policy = kOpPolicy, bool adds_in_place = false) : adds_in_place_(adds_in_place) {
+  explicit Six(const std::string& policy = kOpPolicy, bool adds_in_place = false,
+               const std::vector<KeepPolicy::Shape>& forced = {})
+      : adds_in_place_(adds_in_place) {
     for (int i = 0; i < 6; ++i) {
       linears_.push_back(
           AddChild("linear" + std::to_string(i), std::make_unique<model::Linear>(4, 4, i % 3 == 1, model::InitRule())));
     }
     SetPath("six");
     for (model::Parameter* p : Parameters()) p->value = at::full(p->local_shape, 0.1).set_requires_grad(true);
-    Checkpoint(*this, context_, std::make_shared<KeepPolicy>(*ParseKeepPolicy(policy)));
+    Checkpoint(*this, context_, std::make_shared<KeepPolicy>(*ParseKeepPolicy(policy), forced));
   }
 
  protected:
@@ -302,8 +304,8 @@ std::map<std::string, int> Recomputed(const graph::Trace& trace) {
   return operators;
 }
 
-std::map<std::string, int> RecomputedBySix(const std::string& policy) {
-  Six six(policy);
+std::map<std::string, int> RecomputedBySix(const std::string& policy, const std::vector<KeepPolicy::Shape>& forced = {}) {
+  Six six(policy, /*adds_in_place=*/false, forced);
   graph::Recorder recorder;
   six(at::ones({2, 3, 4}).set_requires_grad(true)).sum().backward();
   return Recomputed(recorder.Finish());
@@ -324,6 +326,13 @@ TEST(KeptOutputs, APolicyNamesModulesAndOccurrences) {
   EXPECT_EQ(RecomputedBySix("linear5 aten::mm 2").at("aten::mm"), 4) << "it has one";
   const auto none = RecomputedBySix("* aten::mm all; linear1 aten::addmm all; linear4 aten::addmm all");
   EXPECT_EQ(none.count("aten::mm") + none.count("aten::addmm"), 0u);
+}
+
+TEST(KeptOutputs, ProductsOfForcedShapesAreComputedAgain) {
+  EXPECT_EQ(RecomputedBySix(kOpPolicy, {{4, 8}, {8, 4}}), RecomputedBySix(kOpPolicy)) << "there are none";
+  const auto again = RecomputedBySix(kOpPolicy, {{4, 8}, {4, 4}});
+  EXPECT_EQ(again.at("aten::mm"), 4);
+  EXPECT_EQ(again.at("aten::addmm"), 2);
 }
 
 // Each makes new outputs and writes to no argument, in all overloads that models call.

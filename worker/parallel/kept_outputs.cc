@@ -41,17 +41,25 @@ const KeepPolicy::Facts& KeepPolicy::FactsOf(const c10::OperatorHandle& op) cons
   return facts;
 }
 
+bool KeepPolicy::IsForcedAgain(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) const {
+  const std::string& name = op.operator_name().name;
+  if (forced_.empty() || (name != "aten::mm" && name != "aten::addmm")) return false;
+  const at::Tensor& weight = arguments[name == "aten::mm" ? 1 : 2].toTensor();  // transposed: [in, out]
+  return std::find(forced_.begin(), forced_.end(), Shape{weight.size(0), weight.size(1)}) != forced_.end();
+}
+
 void KeptOutputs::OnOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run) {
   const KeepPolicy::Facts& facts = policy_->FactsOf(op);
   if (!facts.written.empty() && !kept_.empty() && !gives_back_) NoteWrites(facts, op, *stack);
-  if (!Keeps(facts)) return run();
+  if (!Keeps(facts, op, *stack)) return run();
   if (gives_back_) return GiveBack(op, stack);
   run();
   Keep(op, *stack);
 }
 
-bool KeptOutputs::Keeps(const KeepPolicy::Facts& facts) {
+bool KeptOutputs::Keeps(const KeepPolicy::Facts& facts, const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (facts.rules.empty()) return false;
+  if (policy_->IsForcedAgain(op, torch::jit::last(stack, op.schema().arguments().size()))) return false;
   const std::string* const path = graph::CurrentAnnotation().module;
   const bool inside = path != nullptr && path->size() > block_->size();
   const std::string module = inside ? path->substr(block_->empty() ? 0 : block_->size() + 1) : "";

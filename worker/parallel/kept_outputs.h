@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,7 +26,10 @@ namespace legoai::parallel {
 // Rules, and what they say of each operator. Thread-safe.
 class KeepPolicy {
  public:
-  explicit KeepPolicy(std::vector<KeepRule> rules) : rules_(std::move(rules)) {}
+  using Shape = std::array<int64_t, 2>;  // [in, out] of the weight of a product
+  // Products with weights of the shapes `forced` are always computed again, and are not counted.
+  explicit KeepPolicy(std::vector<KeepRule> rules, std::vector<Shape> forced = {})
+      : rules_(std::move(rules)), forced_(std::move(forced)) {}
 
   struct Facts {
     std::vector<size_t> rules;      // those that name it
@@ -33,9 +37,12 @@ class KeepPolicy {
   };
   const Facts& FactsOf(const c10::OperatorHandle& op) const;
   const std::vector<KeepRule>& rules() const { return rules_; }
+  // `arguments` are the operator's.
+  bool IsForcedAgain(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) const;
 
  private:
   const std::vector<KeepRule> rules_;
+  const std::vector<Shape> forced_;
   mutable Mutex mutex_;
   mutable absl::node_hash_map<const c10::OperatorName*, Facts> facts_ ABSL_GUARDED_BY(mutex_);
 };
@@ -63,7 +70,7 @@ class KeptOutputs final : public graph::OperatorHook {
     size_t saved_before;  // tensors that autograd had saved
     bool written = false;
   };
-  bool Keeps(const KeepPolicy::Facts& facts);  // and counts
+  bool Keeps(const KeepPolicy::Facts& facts, const c10::OperatorHandle& op, const torch::jit::Stack& stack);  // and counts
   void Keep(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void GiveBack(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void NoteWrites(const KeepPolicy::Facts& facts, const c10::OperatorHandle& op, const torch::jit::Stack& stack);
