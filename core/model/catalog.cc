@@ -11,34 +11,23 @@
 namespace legoai::model {
 namespace {
 
-struct LlamaSizes {
-  const char* name;
-  int64_t layers, hidden, intermediate, heads, head_dim;
-  double rope_factor;
-  bool tied;
-};
-
 // Vocabulary, key-value heads, context and the rest are one for all of Llama 3.1 and 3.2.
-v1::Model Llama3(const LlamaSizes& sizes) {
-  v1::Model model;
-  model.set_name(sizes.name);
-  model.set_architecture(v1::LLAMA);
-  model.set_vocab_size(128256);
-  model.set_hidden_size(sizes.hidden);
-  model.set_intermediate_size(sizes.intermediate);
-  model.set_num_hidden_layers(sizes.layers);
-  model.set_num_attention_heads(sizes.heads);
-  model.set_num_key_value_heads(8);
-  model.set_head_dim(sizes.head_dim);
-  model.set_max_position_embeddings(131072);
-  model.set_norm_eps(1e-5);
-  model.set_rope_theta(500000);
-  model.mutable_rope_scaling()->set_factor(sizes.rope_factor);
+v1::Model Llama3(const char* name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads, double rope_factor,
+                 bool tied) {
+  v1::Model model = Llama({.vocab = 128256,
+                           .hidden = hidden,
+                           .intermediate = intermediate,
+                           .layers = layers,
+                           .heads = heads,
+                           .kv_heads = 8,
+                           .positions = 131072,
+                           .rope_theta = 500000});
+  model.set_name(name);
+  model.mutable_rope_scaling()->set_factor(rope_factor);
   model.mutable_rope_scaling()->set_low_freq_factor(1);
   model.mutable_rope_scaling()->set_high_freq_factor(4);
   model.mutable_rope_scaling()->set_original_max_position_embeddings(8192);
-  model.set_tie_word_embeddings(sizes.tied);
-  model.set_initializer_range(0.02);
+  model.set_tie_word_embeddings(tied);
   return model;
 }
 
@@ -65,13 +54,30 @@ v1::Model Gpt2(const char* name, int64_t layers, int64_t hidden, int64_t heads) 
 
 }  // namespace
 
+v1::Model Llama(const LlamaSizes& sizes) {
+  v1::Model model;
+  model.set_architecture(v1::LLAMA);
+  model.set_vocab_size(sizes.vocab);
+  model.set_hidden_size(sizes.hidden);
+  model.set_intermediate_size(sizes.intermediate);
+  model.set_num_hidden_layers(sizes.layers);
+  model.set_num_attention_heads(sizes.heads);
+  model.set_num_key_value_heads(sizes.kv_heads);
+  model.set_head_dim(sizes.hidden / sizes.heads);
+  model.set_max_position_embeddings(sizes.positions);
+  model.set_norm_eps(1e-5);
+  model.set_rope_theta(sizes.rope_theta);
+  model.set_initializer_range(sizes.initializer_range);
+  return model;
+}
+
 const std::vector<v1::Model>& Catalog() {
   static const auto* const catalog = new std::vector<v1::Model>{
-      Llama3({"llama3-1b", 16, 2048, 8192, 32, 64, 32, true}),
-      Llama3({"llama3-3b", 28, 3072, 8192, 24, 128, 32, true}),
-      Llama3({"llama3-8b", 32, 4096, 14336, 32, 128, 8, false}),
-      Llama3({"llama3-70b", 80, 8192, 28672, 64, 128, 8, false}),
-      Llama3({"llama3-405b", 126, 16384, 53248, 128, 128, 8, false}),
+      Llama3("llama3-1b", 16, 2048, 8192, 32, 32, true),
+      Llama3("llama3-3b", 28, 3072, 8192, 24, 32, true),
+      Llama3("llama3-8b", 32, 4096, 14336, 32, 8, false),
+      Llama3("llama3-70b", 80, 8192, 28672, 64, 8, false),
+      Llama3("llama3-405b", 126, 16384, 53248, 128, 8, false),
       Gpt2("gpt2", 12, 768, 12),
       Gpt2("gpt2-medium", 24, 1024, 16),
       Gpt2("gpt2-large", 36, 1280, 20),

@@ -1,6 +1,7 @@
 // Models that are known by name, with the sizes of their released config.json. Thread-safety: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,14 @@
 #include "proto/legoai/v1/model.pb.h"
 
 namespace legoai::model {
+
+// What models of Llama's architecture differ in. The dimension of a head is hidden / heads.
+struct LlamaSizes {
+  int64_t vocab, hidden, intermediate, layers, heads, kv_heads, positions;
+  double rope_theta = 10000, initializer_range = 0.02;
+};
+// Untied, without a name.
+v1::Model Llama(const LlamaSizes& sizes);
 
 // llama3-1b and 3b are Llama 3.2's, llama3-8b to 405b Llama 3.1's; gpt2 to gpt2-xl. By family, smallest first.
 const std::vector<v1::Model>& Catalog();

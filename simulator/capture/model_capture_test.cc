@@ -8,6 +8,7 @@
 #include <ostream>
 #include <string>
 
+#include "core/model/catalog.h"
 #include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "worker/comm/runtime.h"
@@ -36,19 +37,16 @@ struct Family {
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
 v1::Model Config(const Family& family) {
-  v1::Model config;
+  const bool is_llama = family.architecture == v1::LLAMA;
+  v1::Model config = model::Llama({.vocab = 61,
+                                   .hidden = 32,
+                                   .intermediate = 44,
+                                   .layers = 2,
+                                   .heads = 4,
+                                   .kv_heads = is_llama ? 2 : 4,
+                                   .positions = 32,
+                                   .initializer_range = 0.2});
   config.set_architecture(family.architecture);
-  config.set_vocab_size(61);
-  config.set_hidden_size(32);
-  config.set_intermediate_size(44);
-  config.set_num_hidden_layers(2);
-  config.set_num_attention_heads(4);
-  config.set_num_key_value_heads(family.architecture == v1::LLAMA ? 2 : 4);
-  config.set_head_dim(8);
-  config.set_max_position_embeddings(32);
-  config.set_norm_eps(1e-5);
-  config.set_rope_theta(10000);
-  config.set_initializer_range(0.2);
   config.set_tie_word_embeddings(family.tied);
   config.set_embd_pdrop(family.dropout);
   config.set_attn_pdrop(family.dropout);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 
 namespace legoai::sim {
@@ -14,19 +15,8 @@ constexpr int64_t kSeqLen = 64;
 
 v1::SimRequest Request(const char* cluster, int64_t shard, int64_t tp, int64_t pp, v1::ActivationCheckpointMode mode) {
   v1::SimRequest request;
-  v1::Model* model = request.mutable_model();
-  model->set_architecture(v1::LLAMA);
-  model->set_hidden_size(32);
-  model->set_num_attention_heads(4);
-  model->set_num_key_value_heads(2);
-  model->set_head_dim(8);
-  model->set_intermediate_size(64);
-  model->set_num_hidden_layers(4);
-  model->set_vocab_size(128);
-  model->set_max_position_embeddings(kSeqLen);
-  model->set_norm_eps(1e-5);
-  model->set_rope_theta(10000);
-  model->set_initializer_range(0.02);
+  *request.mutable_model() = model::Llama(
+      {.vocab = 128, .hidden = 32, .intermediate = 64, .layers = 4, .heads = 4, .kv_heads = 2, .positions = kSeqLen});
   *request.mutable_cluster() = *ParseCluster(cluster);
   v1::Recipe* recipe = request.mutable_recipe();
   *recipe = parallel::DefaultRecipe();

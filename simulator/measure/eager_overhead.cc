@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/legoai/v1/model.pb.h"
@@ -23,20 +24,7 @@ namespace legoai::sim {
 namespace {
 
 v1::Model TinyLlama() {
-  v1::Model model;
-  model.set_architecture(v1::LLAMA);
-  model.set_hidden_size(16);
-  model.set_num_attention_heads(2);
-  model.set_num_key_value_heads(2);
-  model.set_head_dim(8);
-  model.set_intermediate_size(32);
-  model.set_num_hidden_layers(8);
-  model.set_vocab_size(32);
-  model.set_max_position_embeddings(16);
-  model.set_norm_eps(1e-5);
-  model.set_rope_theta(10000);
-  model.set_initializer_range(0.02);
-  return model;
+  return model::Llama({.vocab = 32, .hidden = 16, .intermediate = 32, .layers = 8, .heads = 2, .kv_heads = 2, .positions = 16});
 }
 
 v1::Recipe TinyRecipe() {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/trace/testing/trace_builder.h"
 #include "proto/errors.h"
@@ -38,19 +39,8 @@ TEST(OperatorBenchmarkTest, AnOperatorThatFailsIsNamed) {
 
 v1::SimRequest Request(const char* cluster) {
   v1::SimRequest request;
-  v1::Model* model = request.mutable_model();
-  model->set_architecture(v1::LLAMA);
-  model->set_hidden_size(32);
-  model->set_num_attention_heads(4);
-  model->set_num_key_value_heads(2);
-  model->set_head_dim(8);
-  model->set_intermediate_size(64);
-  model->set_num_hidden_layers(2);
-  model->set_vocab_size(100);
-  model->set_max_position_embeddings(64);
-  model->set_norm_eps(1e-5);
-  model->set_rope_theta(10000);
-  model->set_initializer_range(0.02);
+  *request.mutable_model() =
+      model::Llama({.vocab = 100, .hidden = 32, .intermediate = 64, .layers = 2, .heads = 4, .kv_heads = 2, .positions = 64});
   *request.mutable_cluster() = *ParseCluster(cluster);
   *request.mutable_recipe() = parallel::DefaultRecipe();
   request.mutable_recipe()->mutable_training()->set_local_batch_size(2);

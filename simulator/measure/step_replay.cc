@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/status.h"
@@ -116,20 +117,8 @@ constexpr OpClass kClasses[] = {OpClass::kMatmul,    OpClass::kAttention, OpClas
 
 // As large as models are that somebody trains on a CPU.
 v1::Model SmallLlama() {
-  v1::Model model;
-  model.set_architecture(v1::LLAMA);
-  model.set_hidden_size(256);
-  model.set_num_attention_heads(8);
-  model.set_num_key_value_heads(4);
-  model.set_head_dim(32);
-  model.set_intermediate_size(768);
-  model.set_num_hidden_layers(2);
-  model.set_vocab_size(1024);
-  model.set_max_position_embeddings(256);
-  model.set_norm_eps(1e-5);
-  model.set_rope_theta(10000);
-  model.set_initializer_range(0.02);
-  return model;
+  return model::Llama(
+      {.vocab = 1024, .hidden = 256, .intermediate = 768, .layers = 2, .heads = 8, .kv_heads = 4, .positions = 256});
 }
 
 v1::Recipe RecipeIn(v1::DType dtype) {

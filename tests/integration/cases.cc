@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/model/catalog.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/recipe.h"
 
@@ -86,20 +87,9 @@ Case Bf16(Case test_case) {
 }  // namespace
 
 v1::Model TinyLlama() {
-  v1::Model model;
+  v1::Model model =
+      model::Llama({.vocab = 62, .hidden = 32, .intermediate = 54, .layers = 3, .heads = 4, .kv_heads = 2, .positions = 64});
   model.set_name("tiny-llama");
-  model.set_architecture(v1::LLAMA);
-  model.set_vocab_size(62);
-  model.set_hidden_size(32);
-  model.set_intermediate_size(54);
-  model.set_num_hidden_layers(3);
-  model.set_num_attention_heads(4);
-  model.set_num_key_value_heads(2);
-  model.set_head_dim(8);
-  model.set_max_position_embeddings(64);
-  model.set_norm_eps(1e-5);
-  model.set_rope_theta(10000);
-  model.set_initializer_range(0.02);
   return model;
 }
 

@@ -19,19 +19,15 @@ namespace legoai::model {
 namespace {
 
 v1::Model Tiny(v1::Architecture architecture) {
-  v1::Model config;
+  v1::Model config = Llama({.vocab = 61,
+                            .hidden = 32,
+                            .intermediate = 44,
+                            .layers = 2,
+                            .heads = 4,
+                            .kv_heads = architecture == v1::LLAMA ? 2 : 4,
+                            .positions = 32,
+                            .initializer_range = 0.2});
   config.set_architecture(architecture);
-  config.set_vocab_size(61);
-  config.set_hidden_size(32);
-  config.set_intermediate_size(44);
-  config.set_num_hidden_layers(2);
-  config.set_num_attention_heads(4);
-  config.set_num_key_value_heads(architecture == v1::LLAMA ? 2 : 4);
-  config.set_head_dim(8);
-  config.set_max_position_embeddings(32);
-  config.set_norm_eps(1e-5);
-  config.set_rope_theta(10000);
-  config.set_initializer_range(0.2);
   config.set_tie_word_embeddings(architecture == v1::GPT2);
   return config;
 }

@@ -1,19 +1,12 @@
 #include "core/recipe/testing/small_job.h"
 
+#include "core/model/catalog.h"
+
 namespace legoai::parallel::testing {
 
 v1::Model SmallLlama() {
-  v1::Model model;
-  model.set_architecture(v1::LLAMA);
-  model.set_vocab_size(256);
-  model.set_hidden_size(96);
-  model.set_intermediate_size(240);
-  model.set_num_hidden_layers(6);
-  model.set_num_attention_heads(12);
-  model.set_num_key_value_heads(6);
-  model.set_head_dim(8);
-  model.set_max_position_embeddings(64);
-  return model;
+  return model::Llama(
+      {.vocab = 256, .hidden = 96, .intermediate = 240, .layers = 6, .heads = 12, .kv_heads = 6, .positions = 64});
 }
 
 v1::Recipe Degrees(int64_t replicate, int64_t shard, int64_t tp, int64_t pp) {

@@ -5,25 +5,15 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 
 namespace legoai::launch::testing {
 
 v1::Model TinyLlama() {
-  v1::Model model;
+  v1::Model model =
+      model::Llama({.vocab = 256, .hidden = 16, .intermediate = 32, .layers = 2, .heads = 4, .kv_heads = 2, .positions = 64});
   model.set_name("tiny");
-  model.set_architecture(v1::LLAMA);
-  model.set_vocab_size(256);
-  model.set_hidden_size(16);
-  model.set_intermediate_size(32);
-  model.set_num_hidden_layers(2);
-  model.set_num_attention_heads(4);
-  model.set_num_key_value_heads(2);
-  model.set_head_dim(4);
-  model.set_max_position_embeddings(64);
-  model.set_norm_eps(1e-5);
-  model.set_rope_theta(10000);
-  model.set_initializer_range(0.02);
   return model;
 }
 

@@ -8,25 +8,14 @@
 
 #include <functional>
 
+#include "core/model/catalog.h"
+
 namespace legoai::parallel::testing {
 
 using at::Tensor;
 
 v1::Model TinyLlama() {
-  v1::Model config;
-  config.set_architecture(v1::LLAMA);
-  config.set_vocab_size(12);
-  config.set_hidden_size(16);
-  config.set_intermediate_size(20);
-  config.set_num_hidden_layers(4);
-  config.set_num_attention_heads(4);
-  config.set_num_key_value_heads(2);
-  config.set_head_dim(4);
-  config.set_max_position_embeddings(64);
-  config.set_norm_eps(1e-5);
-  config.set_rope_theta(10000);
-  config.set_initializer_range(0.02);
-  return config;
+  return model::Llama({.vocab = 12, .hidden = 16, .intermediate = 20, .layers = 4, .heads = 4, .kv_heads = 2, .positions = 64});
 }
 
 std::unique_ptr<model::LanguageModel> Build(const v1::Model& config, at::ScalarType dtype) {
