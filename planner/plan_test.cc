@@ -136,7 +136,7 @@ TEST(Plan, EveryCandidateEndsInOneCount) {
 TEST(Plan, RanksWhatFitsByStepTime) {
   ArithmeticEstimator estimator;
   v1::PlanRequest request = Request();
-  request.set_top(1000);
+  request.set_top(10'000);
   auto result = Plan(request, estimator);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->ranked_size(), result->captured() - result->captured_unfit());
