@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "core/flight/flight_analysis.h"
 #include "core/flight/flight_files.h"
+#include "core/flight/flight_merge.h"
 #include "core/flight/flight_standstill.h"
 #include "core/flight/flight_waits.h"
 #include "core/process/run_directory.h"
@@ -18,7 +19,6 @@
 #include "proto/json/reflect.h"
 #include "proto/status.h"
 #include "server/cli/command.h"
-#include "server/cli/flight_merge.h"
 #include "server/cli/job_text.h"
 #include "server/cli/output.h"
 #include "server/cli/server_call.h"
@@ -28,7 +28,7 @@ namespace {
 
 using comm::RanksText;
 
-Tree OperationTree(const FlightOperation& operation) {
+Tree OperationTree(const comm::FlightOperation& operation) {
   Tree tree;
   tree["group"] = operation.group;
   tree["group_ranks"] = operation.group_ranks;
@@ -45,7 +45,7 @@ Tree OperationTree(const FlightOperation& operation) {
   return tree;
 }
 
-std::string StatesText(const FlightOperation& operation) {
+std::string StatesText(const comm::FlightOperation& operation) {
   std::map<std::string, std::vector<int64_t>> by_state;
   for (const auto& [rank, state] : operation.states) by_state[state].push_back(rank);
   std::vector<std::string> parts;
@@ -59,29 +59,29 @@ std::string StatesText(const FlightOperation& operation) {
 }
 
 // Of operations that everybody has completed, only the last of a group (of a rank, with messages) is of interest.
-std::vector<const FlightOperation*> Interesting(const MergedFlight& flight, bool all) {
-  std::vector<const FlightOperation*> shown;
-  std::map<std::string, const FlightOperation*> last;
-  auto key = [](const FlightOperation& operation) {
+std::vector<const comm::FlightOperation*> Interesting(const comm::MergedFlight& flight, bool all) {
+  std::vector<const comm::FlightOperation*> shown;
+  std::map<std::string, const comm::FlightOperation*> last;
+  auto key = [](const comm::FlightOperation& operation) {
     return absl::StrCat(operation.group, "|", absl::StrJoin(operation.group_ranks, ","), "|",
                         operation.is_p2p ? operation.states.begin()->first : -1);
   };
-  for (const FlightOperation& operation : flight.operations) {
+  for (const comm::FlightOperation& operation : flight.operations) {
     if (operation.complete()) last[key(operation)] = &operation;
   }
-  for (const FlightOperation& operation : flight.operations) {
+  for (const comm::FlightOperation& operation : flight.operations) {
     if (all || !operation.complete() || last[key(operation)] == &operation) shown.push_back(&operation);
   }
   return shown;
 }
 
-std::string FlightTable(const MergedFlight& flight, const std::vector<v1::FlightDump>& dumps, bool all) {
+std::string FlightTable(const comm::MergedFlight& flight, const std::vector<v1::FlightDump>& dumps, bool all) {
   std::string text = absl::StrCat("flight records of ", flight.ranks.size(), " of ", flight.world_size, " ranks",
                                   flight.missing.empty() ? "" : absl::StrCat("; none of rank ", RanksText(flight.missing)), "\n");
   const auto reason = std::find_if(dumps.begin(), dumps.end(), [](const auto& dump) { return dump.reason() != "read"; });
   if (reason != dumps.end() && !reason->reason().empty()) absl::StrAppend(&text, "reason: ", reason->reason(), "\n");
   Table table({"<group", "<ranks", "sequence", "<operation", "bytes", "<which ranks are how far"});
-  for (const FlightOperation* operation : Interesting(flight, all)) {
+  for (const comm::FlightOperation* operation : Interesting(flight, all)) {
     table.Add({operation->group, RanksText(operation->group_ranks), std::to_string(operation->sequence), operation->name,
                BytesText(operation->bytes), StatesText(*operation)});
   }
@@ -137,7 +137,7 @@ absl::StatusOr<std::vector<v1::FlightDump>> LookAgain(const std::vector<std::str
   absl::SleepFor(kBetweenLooks);
   auto later = comm::ReadFlight(places);
   if (!later.ok() || !AreRings(*later)) return later;
-  *analysis = comm::AnalyzeStandstill(earlier, *later, MergeFlightDumps(*later).world_size, absl::GetCurrentTimeNanos());
+  *analysis = comm::AnalyzeStandstill(earlier, *later, comm::MergeFlightDumps(*later).world_size, absl::GetCurrentTimeNanos());
   return later;
 }
 
@@ -214,7 +214,7 @@ Tree OriginTree(const Found& found) {
 
 absl::StatusOr<int> Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto found, Find(arguments));
-  const MergedFlight flight = MergeFlightDumps(found.dumps);
+  const comm::MergedFlight flight = comm::MergeFlightDumps(found.dumps);
   const v1::FlightAnalysis analysis = found.known ? *found.known : comm::AnalyzeFlight(found.dumps, flight.world_size);
   if (arguments.format() == Format::kTable) {
     const std::string origin = found.record    ? OriginText(*found.record)
@@ -228,7 +228,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
   tree["ranks"] = flight.ranks;
   tree["missing"] = flight.missing;
   tree["operations"] = Tree::array();
-  for (const FlightOperation& operation : flight.operations) tree["operations"].push_back(OperationTree(operation));
+  for (const comm::FlightOperation& operation : flight.operations) tree["operations"].push_back(OperationTree(operation));
   tree["analysis"] = ToTree(analysis);
   Print(TreeText(arguments.format(), tree));
   return kDone;

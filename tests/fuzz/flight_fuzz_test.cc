@@ -4,9 +4,9 @@
 
 #include "core/flight/flight_analysis.h"
 #include "core/flight/flight_files.h"
+#include "core/flight/flight_merge.h"
 #include "core/flight/flight_ring.h"
 #include "proto/utf8.h"
-#include "server/cli/flight_merge.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace legoai::fuzz {
@@ -27,7 +27,7 @@ absl::Status Check(const absl::StatusOr<v1::FlightDump>& dump) {
   if (again.ok()) {
     EXPECT_EQ(WithoutBytes(*again).DebugString(), WithoutBytes(*dump).DebugString());
   }
-  const auto merged = cli::MergeFlightDumps({*dump});
+  const auto merged = comm::MergeFlightDumps({*dump});
   const auto analysis = comm::AnalyzeFlight({*dump}, merged.world_size);
   EXPECT_FALSE(analysis.verdict().empty());
   return absl::OkStatus();

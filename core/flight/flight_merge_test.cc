@@ -1,8 +1,8 @@
-#include "server/cli/flight_merge.h"
+#include "core/flight/flight_merge.h"
 
 #include <gtest/gtest.h>
 
-namespace legoai::cli {
+namespace legoai::comm {
 namespace {
 
 v1::FlightDump DumpOf(int64_t rank, int64_t world_size) {
@@ -97,4 +97,4 @@ TEST(MergeFlightDumps, MessagesBelongToTheirRank) {
 }
 
 }  // namespace
-}  // namespace legoai::cli
+}  // namespace legoai::comm

@@ -9,7 +9,7 @@
 
 #include "proto/legoai/v1/flight_record.pb.h"
 
-namespace legoai::cli {
+namespace legoai::comm {
 
 // One collective of a group, or one message of a rank, as all dumps show it.
 struct FlightOperation {
@@ -36,4 +36,4 @@ struct MergedFlight {
 // Two ranks of a group whose operations of one sequence number have different names give two operations.
 MergedFlight MergeFlightDumps(const std::vector<v1::FlightDump>& dumps);
 
-}  // namespace legoai::cli
+}  // namespace legoai::comm

@@ -1,10 +1,10 @@
-#include "server/cli/flight_merge.h"
+#include "core/flight/flight_merge.h"
 
 #include <algorithm>
 #include <set>
 #include <tuple>
 
-namespace legoai::cli {
+namespace legoai::comm {
 namespace {
 
 // How far one rank's ring goes back and has come, of one group and kind.
@@ -102,4 +102,4 @@ bool FlightOperation::complete() const {
 
 MergedFlight MergeFlightDumps(const std::vector<v1::FlightDump>& dumps) { return Merger(dumps).Merge(); }
 
-}  // namespace legoai::cli
+}  // namespace legoai::comm
