@@ -11,6 +11,9 @@ const char* NameOf(Dim dim) {
     case Dim::kTp: return "tp";
     case Dim::kDp: return "dp";
     case Dim::kPpEnds: return "pp_ends";
+    case Dim::kCp: return "cp";
+    case Dim::kDpCp: return "dp_cp";
+    case Dim::kDpShardCp: return "dp_shard_cp";
   }
   return "";
 }
@@ -44,6 +47,9 @@ int64_t Mesh::Size(Dim dim) const {
     case Dim::kTp: return tp;
     case Dim::kDp: return dp();
     case Dim::kPpEnds: return ends_talk && pp > 1 ? 2 : 1;
+    case Dim::kCp: return cp;
+    case Dim::kDpCp: return dp() * cp;
+    case Dim::kDpShardCp: return dp_shard * cp;
   }
   return 1;
 }
@@ -51,12 +57,15 @@ int64_t Mesh::Size(Dim dim) const {
 int64_t Mesh::Stride(Dim dim) const {
   switch (dim) {
     case Dim::kWorld: return 1;
-    case Dim::kPp: return dp() * tp;
-    case Dim::kDpReplicate: return dp_shard * tp;
-    case Dim::kDpShard: return tp;
+    case Dim::kPp: return dp() * cp * tp;
+    case Dim::kDpReplicate: return dp_shard * cp * tp;
+    case Dim::kDpShard:
+    case Dim::kDp: return cp * tp;
     case Dim::kTp: return 1;
-    case Dim::kDp: return tp;
-    case Dim::kPpEnds: return (pp - 1) * dp() * tp;
+    case Dim::kPpEnds: return (pp - 1) * dp() * cp * tp;
+    case Dim::kCp:
+    case Dim::kDpCp:
+    case Dim::kDpShardCp: return tp;
   }
   return 1;
 }

@@ -1,7 +1,7 @@
 // The mesh of a job's ranks: ordered, named dimensions, and the groups of ranks that talk along them.
 //
-// Outermost to innermost pp, dp_replicate, dp_shard, tp:
-//   rank = ((pp * dp_replicate_degree + dp_replicate) * dp_shard_degree + dp_shard) * tp_degree + tp,
+// Outermost to innermost pp, dp_replicate, dp_shard, cp, tp:
+//   rank = (((pp * dp_replicate_degree + dp_replicate) * dp_shard_degree + dp_shard) * cp_degree + cp) * tp_degree + tp,
 // so that tensor parallel, which talks most, stays among neighbours. Neighbouring dimensions may be taken as one (kDp); so every
 // group is a line of ranks with one stride, and nothing here costs more on more ranks but RankLine::List.
 //
@@ -14,10 +14,14 @@
 
 namespace legoai::mesh {
 
-// A dimension, several neighbouring ones as one (kDp: dp_replicate x dp_shard), or the two ends of one (kPpEnds). In the order of
-// Mesh::Groups, which numbers a rank's groups.
-enum class Dim : uint8_t { kWorld, kPp, kDpReplicate, kDpShard, kTp, kDp, kPpEnds };
-inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp, Dim::kDpReplicate, Dim::kDpShard, Dim::kTp, Dim::kDp, Dim::kPpEnds};
+// A dimension, several neighbouring ones as one, or the two ends of one (kPpEnds). In the order of Mesh::Groups, which numbers a
+// rank's groups. Of those taken as one:
+//   kDp, dp_replicate x dp_shard, divides the batch;
+//   kDpCp, with cp, all ranks that see other tokens: what a loss and its gradients are summed over;
+//   kDpShardCp, dp_shard x cp, divides parameters under FSDP.
+enum class Dim : uint8_t { kWorld, kPp, kDpReplicate, kDpShard, kTp, kDp, kPpEnds, kCp, kDpCp, kDpShardCp };
+inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp,     Dim::kDpReplicate, Dim::kDpShard, Dim::kTp,
+                                   Dim::kDp,    Dim::kPpEnds, Dim::kCp,          Dim::kDpCp,    Dim::kDpShardCp};
 
 // "dp_shard": what files, flight records and people call it.
 const char* NameOf(Dim dim);
@@ -43,11 +47,11 @@ struct Group {
 
 // Degrees, each at least 1.
 struct Mesh {
-  int64_t pp = 1, dp_replicate = 1, dp_shard = 1, tp = 1;
+  int64_t pp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1;
   bool ends_talk = false;  // the first and the last rank of a pipeline, which hold a tied embedding both
 
   int64_t dp() const { return dp_replicate * dp_shard; }
-  int64_t world() const { return pp * dp() * tp; }
+  int64_t world() const { return pp * dp() * cp * tp; }
 
   int64_t Size(Dim dim) const;
   int64_t Stride(Dim dim) const;                 // from a rank to its neighbour along `dim`

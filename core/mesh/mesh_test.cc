@@ -21,12 +21,26 @@ TEST(Mesh, GroupsOfOneRank) {
       {"dp_shard", {13, 15}},
       {"tp", {12, 13}},
       {"dp", {9, 11, 13, 15}},
-      {"pp_ends", {13}}};
+      {"pp_ends", {13}},
+      {"cp", {13}},
+      {"dp_cp", {9, 11, 13, 15}},
+      {"dp_shard_cp", {13, 15}}};
   ASSERT_EQ(groups.size(), expected.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     EXPECT_EQ(NameOf(groups[i].dim), expected[i].first);
     EXPECT_EQ(groups[i].ranks.List(), expected[i].second) << expected[i].first;
   }
+}
+
+TEST(Mesh, TheSequenceIsCutInsideDataParallelAndOutsideTensorParallel) {
+  const Mesh mesh{.dp_replicate = 2, .dp_shard = 2, .cp = 2, .tp = 2};
+  EXPECT_EQ(mesh.world(), 16);
+  EXPECT_EQ(mesh.LineOf(Dim::kCp, 13).List(), (std::vector<int64_t>{13, 15}));
+  EXPECT_EQ(mesh.LineOf(Dim::kDpShard, 13).List(), (std::vector<int64_t>{9, 13}));
+  EXPECT_EQ(mesh.LineOf(Dim::kDpReplicate, 13).List(), (std::vector<int64_t>{5, 13}));
+  EXPECT_EQ(mesh.LineOf(Dim::kDpShardCp, 13).List(), (std::vector<int64_t>{9, 11, 13, 15}));
+  EXPECT_EQ(mesh.LineOf(Dim::kDp, 13).List(), (std::vector<int64_t>{1, 5, 9, 13}));
+  EXPECT_EQ(mesh.LineOf(Dim::kDpCp, 13).List(), (std::vector<int64_t>{1, 3, 5, 7, 9, 11, 13, 15}));
 }
 
 TEST(Mesh, EndsOfAPipelineTalkWhereTheyShall) {
@@ -43,14 +57,15 @@ TEST(Mesh, EndsOfAPipelineTalkWhereTheyShall) {
   EXPECT_EQ(one.LineOf(Dim::kPpEnds, 1).List(), std::vector<int64_t>{1});
 }
 
-// For every mesh of up to 36 ranks: each group holds its rank once, at the index that the mesh says, all members agree about the
+// For every mesh of up to 144 ranks: each group holds its rank once, at the index that the mesh says, all members agree about the
 // group, and the groups of a dimension part the ranks into pieces of its degree.
 TEST(Mesh, GroupsPartTheRanksInEveryDimension) {
   for (const int64_t replicate : {1, 2, 3}) {
     for (const int64_t shard : {1, 2, 4}) {
-      for (const int64_t tp : {1, 2}) {
+      for (const int64_t cp_tp : {11, 12, 21, 22}) {
+        const int64_t cp = cp_tp / 10, tp = cp_tp % 10;
         for (const int64_t pp : {1, 3}) {
-          const Mesh mesh{pp, replicate, shard, tp};
+          const Mesh mesh{pp, replicate, shard, cp, tp};
           std::map<Dim, std::set<std::vector<int64_t>>> parts;
           for (int64_t rank = 0; rank < mesh.world(); ++rank) {
             for (const Group& group : mesh.Groups(rank)) {
@@ -64,7 +79,8 @@ TEST(Mesh, GroupsPartTheRanksInEveryDimension) {
             }
           }
           const std::map<Dim, int64_t> sizes = {{Dim::kWorld, mesh.world()}, {Dim::kPp, pp}, {Dim::kDpReplicate, replicate},
-                                                {Dim::kDpShard, shard},      {Dim::kTp, tp}, {Dim::kDp, replicate * shard}};
+                                                {Dim::kDpShard, shard},      {Dim::kTp, tp}, {Dim::kDp, replicate * shard},
+                                                {Dim::kCp, cp}, {Dim::kDpCp, replicate * shard * cp}, {Dim::kDpShardCp, shard * cp}};
           for (const auto& [dim, size] : sizes) {
             EXPECT_EQ(mesh.Size(dim), size) << NameOf(dim);
             EXPECT_EQ(static_cast<int64_t>(parts[dim].size()), mesh.world() / size) << NameOf(dim);

@@ -11,7 +11,6 @@ namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
 constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
-constexpr char kContext[] = "remove it: context parallel is not supported yet";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
 constexpr char kFloat8[] = "remove the section: float8 is not supported yet, training.mixed_precision_param says what computes";
 constexpr char kWholeCheckpoints[] = "remove it: checkpoints are always whole; checkpoint.last_save_in_hf leaves the model alone";
@@ -31,7 +30,6 @@ constexpr TorchTitanKey kKeys[] = {
     {"training.dataset", "give a text file instead: training.dataset_path"},
     {"training.compile", kNothingCompiled},
     {"training.deterministic", "remove it: training.seed alone decides initialization, order of the data and dropout"},
-    {"training.dtype", "remove it: parameters are kept in float32; training.mixed_precision_param says what computes"},
     {"training.enable_cpu_offload", "remove it: nothing is moved to the host's memory"},
     {"training.gc_freq", "remove it: there is no Python in the training"},
     {"training.gc_debug", "remove it: there is no Python in the training"},
@@ -42,10 +40,6 @@ constexpr TorchTitanKey kKeys[] = {
     {"parallelism.enable_compiled_autograd", kNothingCompiled},
     {"parallelism.pipeline_parallel_split_points",
      "list the modules of each part instead: parallelism.module_fqns_per_model_part = [[\"tok_embeddings\", \"layers.0\"], ...]"},
-    {"parallelism.pipeline_parallel_schedule_csv",
-     "remove it: parallelism.pipeline_parallel_schedule names one of the known schedules"},
-    {"parallelism.context_parallel_rotate_method", kContext},
-    {"parallelism.context_parallel_load_balancer", kContext},
     {"parallelism.expert_tensor_parallel_degree", kExpert},
     {"parallelism.expert_parallel_comm_backend", kExpert},
     {"activation_checkpoint.early_stop", "remove it: backward repeats the forward of whole blocks"},

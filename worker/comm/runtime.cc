@@ -17,12 +17,15 @@ namespace {
 Runtime* g_runtime = nullptr;  // set by RuntimeScope alone
 thread_local int64_t t_stream = kCompute;
 
-// Which channels a group needs. Every group serves the compute stream.
+// Which channels a group needs.
 std::vector<int64_t> ChannelsOf(mesh::Dim dim) {
   switch (dim) {
     case mesh::Dim::kDpShard: return {kCompute, kAllGather, kReduceScatter};
     case mesh::Dim::kDpReplicate: return {kCompute, kReplicate};
     case mesh::Dim::kPp: return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
+    case mesh::Dim::kCp:
+    case mesh::Dim::kDpCp:
+    case mesh::Dim::kDpShardCp: return {};  // nothing is cut along the sequence
     case mesh::Dim::kWorld:
     case mesh::Dim::kTp:
     case mesh::Dim::kDp:
