@@ -244,12 +244,14 @@ void AddKeptOperators(std::vector<Case>* cases) {
            DeepLlama())));
 }
 
-// Two key-value heads on four ranks.
+// Two key-value heads on four ranks, or one on all.
 void AddSharedKeyValueHeads(std::vector<Case>* cases) {
-  const v1::Model model = SharedHeadsLlama();
+  v1::Model model = SharedHeadsLlama();
   cases->push_back(Make({.name = "tp4_kv2", .tp = 4}, model));
   cases->push_back(Checkpointed(cases->back()));
   cases->push_back(Make({.name = "fsdp2_tp4_kv2", .shard = 2, .tp = 4}, model));
+  model.set_num_key_value_heads(1);
+  cases->push_back(Make({.name = "fsdp2_tp4_kv1", .shard = 2, .tp = 4}, model));
 }
 
 // The embedding is on the first rank and, as the head, on the last.

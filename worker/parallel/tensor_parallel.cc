@@ -152,6 +152,8 @@ void CutParameter(model::Parameter* parameter, int64_t dim, const Place& place, 
   const int64_t copies = std::max<int64_t>(1, place.size / parts);
   Cut(&parameter->spec, dim, place.size / copies, place.index / copies, mesh::Dim::kTp);
   parameter->spec.copies_over_tp = copies;
+  // One part for all ranks is not cut, and yet the first alone counts it: the others learn of it from the sum over all.
+  if (copies > 1 && copies == place.size) parameter->spec.sharded_over.push_back(mesh::Dim::kTp);
   parameter->local_shape = parameter->spec.sizes;
 }
 

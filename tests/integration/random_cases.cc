@@ -1,0 +1,124 @@
+#include "tests/integration/random_cases.h"
+
+#include <cstdlib>
+#include <initializer_list>
+#include <random>
+#include <string>
+
+#include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
+
+namespace legoai::integration {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : engine_(seed) {}
+  template <class T>
+  T Of(std::initializer_list<T> choices) {
+    return *(choices.begin() + engine_() % choices.size());
+  }
+  bool OneIn(uint64_t n) { return engine_() % n == 0; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+v1::Model DrawModel(Draw& draw) {
+  v1::Model model = draw.OneIn(3) ? TinyGpt2() : TinyLlama();
+  model.set_num_hidden_layers(draw.Of<int64_t>({1, 2, 3, 4, 6, 6}));
+  model.set_vocab_size(draw.Of<int64_t>({61, 62, 64, 64}));
+  model.set_tie_word_embeddings(draw.OneIn(2));
+  if (model.architecture() == v1::LLAMA) {
+    model.set_num_key_value_heads(draw.Of<int64_t>({1, 2, 4}));
+    model.set_intermediate_size(draw.Of<int64_t>({54, 56, 56}));
+  } else if (draw.OneIn(2)) {
+    model.set_embd_pdrop(0);
+    model.set_attn_pdrop(0);
+    model.set_resid_pdrop(0);
+  }
+  return model;
+}
+
+// Degrees whose product is at most 8.
+void DrawDegrees(Draw& draw, Case* drawn) {
+  auto* p = drawn->recipe.mutable_parallelism();
+  int64_t left = 8;
+  const auto degree = [&](std::initializer_list<int64_t> choices) {
+    const int64_t chosen = draw.Of(choices);
+    if (chosen > left) return int64_t{1};
+    left /= chosen;
+    drawn->world_size *= chosen;
+    return chosen;
+  };
+  p->set_pipeline_parallel_degree(degree({1, 1, 2, 2, 2, 3, 4}));
+  p->set_tensor_parallel_degree(degree({1, 1, 2, 4}));
+  p->set_data_parallel_shard_degree(degree({1, 2, 3, 4}));
+  p->set_data_parallel_replicate_degree(degree({1, 1, 2}));
+  if (draw.OneIn(32)) ++drawn->world_size;
+}
+
+void DrawPipeline(Draw& draw, v1::Parallelism* p) {
+  if (p->pipeline_parallel_degree() == 1 && !draw.OneIn(8)) return;
+  p->set_pipeline_parallel_schedule(draw.Of({v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS,
+                                             v1::INTERLEAVED_ZERO_BUBBLE, v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}));
+  p->set_pipeline_parallel_microbatch_size(draw.Of<int64_t>({1, 1, 1, 2, 3}));
+  if (draw.OneIn(4)) p->set_pipeline_parallel_layers_per_stage(draw.Of<int64_t>({1, 2, 3}));
+  if (draw.OneIn(4)) p->set_pipeline_parallel_first_stage_less_layers(1);
+  if (draw.OneIn(4)) p->set_pipeline_parallel_last_stage_less_layers(1);
+}
+
+void DrawCheckpointing(Draw& draw, v1::ActivationCheckpoint* section) {
+  section->set_mode(draw.Of({v1::AC_NONE, v1::AC_NONE, v1::AC_FULL, v1::AC_SELECTIVE}));
+  if (section->mode() == v1::AC_SELECTIVE) section->set_selective_ac_option(draw.Of<const char*>({"1", "2", "3", "op", "op"}));
+}
+
+void DrawTraining(Draw& draw, v1::Recipe* recipe) {
+  auto* training = recipe->mutable_training();
+  const auto& p = recipe->parallelism();
+  const int64_t ranks = p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();
+  training->set_local_batch_size(draw.Of<int64_t>({1, 2, 4, 6}));
+  training->set_global_batch_size(training->local_batch_size() * ranks * draw.Of<int64_t>({1, 1, 2}));
+  if (draw.OneIn(32)) training->set_global_batch_size(training->global_batch_size() + 1);
+  training->set_seq_len(draw.Of<int64_t>({8, 16, 24, 30}));
+  training->set_max_norm(draw.Of<double>({0, 0.5}));
+  training->set_seed(draw.Of<int64_t>({3, 17}));
+  training->set_mixed_precision_param(draw.Of({v1::FLOAT32, v1::FLOAT32, v1::BFLOAT16}));
+  if (draw.OneIn(64)) training->set_mixed_precision_reduce(v1::BFLOAT16);
+}
+
+}  // namespace
+
+uint64_t FirstSeed() {
+  const char* given = std::getenv("TEST_RANDOM_SEED");
+  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+}
+
+Case DrawCase(uint64_t seed) {
+  Draw draw(seed);
+  Case drawn;
+  drawn.name = "seed_" + std::to_string(seed);
+  drawn.model = DrawModel(draw);
+  drawn.recipe = parallel::DefaultRecipe();
+  DrawDegrees(draw, &drawn);
+  auto* parallelism = drawn.recipe.mutable_parallelism();
+  DrawPipeline(draw, parallelism);
+  parallelism->set_disable_loss_parallel(draw.OneIn(2));
+  parallelism->set_fsdp_reshard_after_forward(
+      draw.Of({v1::RESHARD_DEFAULT, v1::RESHARD_DEFAULT, v1::RESHARD_ALWAYS, v1::RESHARD_NEVER}));
+  DrawCheckpointing(draw, drawn.recipe.mutable_activation_checkpoint());
+  DrawTraining(draw, &drawn.recipe);
+  drawn.recipe.mutable_optimizer()->set_name(draw.Of<const char*>({"AdamW", "AdamW", "Adam"}));
+  return drawn;
+}
+
+std::vector<Case> DrawLegalCases(uint64_t seed, size_t count) {
+  std::vector<Case> cases;
+  while (cases.size() < count) {
+    Case drawn = DrawCase(seed++);
+    if (parallel::ResolvedRecipe::Create(drawn.recipe, drawn.model, drawn.world_size).ok()) cases.push_back(std::move(drawn));
+  }
+  return cases;
+}
+
+}  // namespace legoai::integration

@@ -1,0 +1,120 @@
+// Checkpoints from any layout to any other, drawn at random: what one layout saved after two steps, another loads and saves again
+// bit by bit, parameters and optimizer's state, and its next step has the loss that the first layout's next step has.
+//   TEST_RANDOM_SEED=7 draws others; a test's name has its seed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/chunks.h"
+#include "core/checkpoint/manifest.h"
+#include "core/recipe/resolved_recipe.h"
+#include "tests/integration/random_cases.h"
+#include "tests/integration/train_in_processes.h"
+#include "worker/checkpoint/sharded_checkpoint.h"
+#include "worker/train/trainer_state.h"
+
+namespace legoai::integration {
+namespace {
+
+constexpr uint64_t kPairs = 24;
+constexpr int64_t kSteps = 2;
+constexpr char kBuild[] = "test";
+
+// Another legal layout of the same training.
+Case OtherLayout(const Case& first, uint64_t seed) {
+  while (true) {
+    Case other = DrawCase(seed++);
+    other.model = first.model;
+    *other.recipe.mutable_optimizer() = first.recipe.optimizer();
+    auto* training = other.recipe.mutable_training();
+    training->set_global_batch_size(first.recipe.training().global_batch_size());
+    training->set_seq_len(first.recipe.training().seq_len());
+    training->set_max_norm(first.recipe.training().max_norm());
+    training->set_seed(first.recipe.training().seed());
+    training->set_mixed_precision_param(v1::FLOAT32);
+    if (parallel::ResolvedRecipe::Create(other.recipe, other.model, other.world_size).ok()) return other;
+  }
+}
+
+void Save(const std::string& root, train::TrainStep& step, comm::Runtime& runtime) {
+  v1::CheckpointManifest facts;
+  facts.set_step(kSteps);
+  facts.set_build_version(kBuild);
+  Must(checkpoint::SaveSharded(root, facts, train::CheckpointTensors(step.optimizer()), runtime, {}));
+  if (runtime.rank() == 0) Must(checkpoint::CommitManifest(root, kSteps));
+}
+
+float LossOfStep(train::TrainStep& step, const Case& test_case, const parallel::ResolvedRecipe& resolved, int64_t rank, int64_t i) {
+  FillInputs(step.inputs(), test_case, resolved, rank, i);
+  return *Must(step.Run()).loss.const_data_ptr<float>();
+}
+
+// Gives the loss of the step after the save.
+float TrainAndSave(const Case& test_case, const std::string& root) {
+  const auto losses = RunCase(test_case, [&](int64_t rank, comm::Runtime& runtime, const parallel::ResolvedRecipe& resolved) {
+    auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/true));
+    for (int64_t i = 0; i < kSteps; ++i) LossOfStep(*step, test_case, resolved, rank, i);
+    Save(root, *step, runtime);
+    return std::to_string(LossOfStep(*step, test_case, resolved, rank, kSteps));
+  });
+  return std::stof(losses.at(0));
+}
+
+float LoadAndSave(const Case& test_case, const std::string& from, const std::string& to) {
+  const auto losses = RunCase(test_case, [&](int64_t rank, comm::Runtime& runtime, const parallel::ResolvedRecipe& resolved) {
+    auto step = Must(train::TrainStep::Build(resolved, at::kCPU, /*materialize=*/false));
+    auto reader = Must(checkpoint::CheckpointReader::Open(from, kSteps, kBuild));
+    Must(checkpoint::LoadSharded(reader, train::CheckpointTensors(step->optimizer())));
+    Save(to, *step, runtime);
+    return std::to_string(LossOfStep(*step, test_case, resolved, rank, kSteps));
+  });
+  return std::stof(losses.at(0));
+}
+
+// All tensors of a checkpoint, whole.
+std::map<std::string, std::string> Contents(const std::string& root) {
+  auto reader = Must(checkpoint::CheckpointReader::Open(root, kSteps, kBuild));
+  std::map<std::string, std::string> contents;
+  for (const v1::CheckpointChunk& chunk : reader.manifest().chunks()) {
+    const std::vector<int64_t> shape(chunk.global_shape().begin(), chunk.global_shape().end());
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    std::string& bytes = contents[chunk.name()];
+    if (!bytes.empty()) continue;
+    bytes.resize(elements * 4);
+    Must(reader.ReadRectangle(chunk.name(), chunk.dtype(), shape, checkpoint::WholeOf(shape), bytes.data()));
+  }
+  return contents;
+}
+
+class RandomPair : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomPair, GoesOnBitByBit) {
+  Case saver = DrawLegalCases(1000 * GetParam(), 1)[0];
+  saver.recipe.mutable_training()->set_mixed_precision_param(v1::FLOAT32);
+  const Case loader = OtherLayout(saver, 1000 * GetParam() + 500);
+  SCOPED_TRACE(testing::Message() << saver.model.ShortDebugString() << "\nsaved by " << saver.world_size << " ranks, "
+                                  << saver.recipe.ShortDebugString() << "\nloaded by " << loader.world_size << " ranks, "
+                                  << loader.recipe.ShortDebugString());
+  const std::string root = testing::TempDir() + "/pair-" + std::to_string(GetParam());
+  std::filesystem::remove_all(root);
+  const float expected = TrainAndSave(saver, root + "/saved");
+  const float actual = LoadAndSave(loader, root + "/saved", root + "/again");
+  EXPECT_NEAR(actual, expected, 1e-5 * expected);
+  const auto saved = Contents(root + "/saved"), again = Contents(root + "/again");
+  EXPECT_GT(saved.size(), 3 * 5u) << "parameters, and two moments of each";
+  ASSERT_EQ(again.size(), saved.size());
+  for (const auto& [name, bytes] : saved) {
+    ASSERT_TRUE(again.count(name)) << name;
+    EXPECT_TRUE(again.at(name) == bytes) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPair, testing::Range(FirstSeed(), FirstSeed() + kPairs),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace legoai::integration

@@ -1,0 +1,67 @@
+// Two hundred recipes drawn at random: each is refused by name, or trains two steps with the losses of one process.
+//   TEST_RANDOM_SEED=7 draws others; a test's name has its seed.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "core/recipe/resolved_recipe.h"
+#include "proto/errors.h"
+#include "tests/integration/random_cases.h"
+#include "tests/integration/train_in_processes.h"
+
+namespace legoai::integration {
+namespace {
+
+constexpr int64_t kRecipes = 200, kSteps = 2;
+
+void ExpectLossesOfOneProcess(const Case& drawn) {
+  const Training expected = Train(Reference(drawn), kSteps), actual = Train(drawn, kSteps);
+  ASSERT_EQ(actual.losses.size(), size_t(kSteps));
+  const bool bf16 = drawn.recipe.training().mixed_precision_param() == v1::BFLOAT16;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], (bf16 ? 2e-2 : 1e-5) * expected.losses[step]) << "step " << step;
+    EXPECT_NEAR(actual.grad_norms[step], expected.grad_norms[step], (bf16 ? 5e-2 : 1e-4) * expected.grad_norms[step])
+        << "step " << step;
+  }
+}
+
+class RandomRecipe : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomRecipe, IsRefusedByNameOrTrainsLikeOneProcess) {
+  const Case drawn = DrawCase(GetParam());
+  SCOPED_TRACE(testing::Message() << drawn.world_size << " ranks, " << drawn.model.ShortDebugString() << "\n"
+                                  << drawn.recipe.DebugString());
+  const auto resolved = parallel::ResolvedRecipe::Create(drawn.recipe, drawn.model, drawn.world_size);
+  if (resolved.ok()) return ExpectLossesOfOneProcess(drawn);
+  const auto violation = GetFieldViolation(resolved.status());
+  ASSERT_TRUE(violation) << resolved.status();
+  EXPECT_FALSE(violation->field().empty()) << resolved.status();
+  EXPECT_FALSE(violation->remedy().empty()) << resolved.status();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRecipe, testing::Range(FirstSeed(), FirstSeed() + kRecipes),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+// What is drawn is worth the time: most of it trains, on many ranks, with every schedule that runs.
+TEST(RandomRecipes, AreLegalOftenEnough) {
+  int64_t legal = 0, on_several_ranks = 0;
+  std::set<v1::PipelineSchedule> schedules;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + kRecipes; ++seed) {
+    const Case drawn = DrawCase(seed);
+    if (!parallel::ResolvedRecipe::Create(drawn.recipe, drawn.model, drawn.world_size).ok()) continue;
+    ++legal;
+    on_several_ranks += drawn.world_size > 1;
+    if (drawn.recipe.parallelism().pipeline_parallel_degree() > 1)
+      schedules.insert(drawn.recipe.parallelism().pipeline_parallel_schedule());
+  }
+  std::printf("seeds from %lu: %ld of %ld recipes are legal, %ld on several ranks, %zu schedules\n",
+              static_cast<unsigned long>(FirstSeed()), static_cast<long>(legal), static_cast<long>(kRecipes),
+              static_cast<long>(on_several_ranks), schedules.size());
+  EXPECT_GE(legal, kRecipes / 3);
+  EXPECT_GE(on_several_ranks, legal / 2);
+  EXPECT_GE(schedules.size(), 4u);
+}
+
+}  // namespace
+}  // namespace legoai::integration
