@@ -13,7 +13,7 @@
 #include "planner/order.h"
 #include "planner/plan_facts.h"
 #include "proto/enum_text.h"
-#include "proto/quantity_text.h"
+#include "proto/text.h"
 
 namespace legoai::planner {
 namespace {

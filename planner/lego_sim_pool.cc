@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/process/child_process.h"
 #include "core/process/framing.h"
-#include "proto/quantity_text.h"
 #include "proto/status.h"
+#include "proto/text.h"
 
 namespace legoai::planner {
 namespace {

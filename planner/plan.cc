@@ -13,8 +13,8 @@
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "proto/errors.h"
-#include "proto/quantity_text.h"
 #include "proto/status.h"
+#include "proto/text.h"
 
 namespace legoai::planner {
 namespace {

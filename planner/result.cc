@@ -10,7 +10,7 @@
 #include "planner/order.h"
 #include "planner/plan_facts.h"
 #include "planner/ranking.h"
-#include "proto/quantity_text.h"
+#include "proto/text.h"
 
 namespace legoai::planner {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/checkpoint/checksums.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"

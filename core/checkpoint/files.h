@@ -1,10 +1,11 @@
-// Files that must not be half there: mapped reading, and writing that is on the disk when it says so.
+// Files that must not be half there: mapped reading, writing that is on the disk when it says so, and the digests of contents.
 //
 // Errors name the path: NotFound where nothing is there, ResourceExhausted where the disk or a quota is full,
 // OutOfRange where a file would grow beyond a limit on its size.
 // Thread-safety: objects belong to one thread at a time; the bytes of a MappedFile may be read by several.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -106,5 +107,20 @@ absl::Status RemoveAll(const std::string& path, const BytesDone& done = nullptr)
 
 // Puts the entries of a directory (files made, renamed, removed) on the disk.
 absl::Status SyncDirectory(const std::string& path);
+
+// CRC-32C (Castagnoli), the checksum of checkpoint chunks, and SHA-256, the digest by which datasets, tokenizers and manifests
+// are known.
+
+// The checksum of `bytes` bytes that follow data whose checksum is `crc` (0: nothing precedes them), so that
+// Crc32c(b, Crc32c(a)) is the checksum of a and b together.
+uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
+
+// 64 hexadecimal digits, lower case.
+std::string Sha256(std::string_view bytes);
+// The same of many bytes. Cancelled.
+absl::StatusOr<std::string> Sha256(std::string_view bytes, const Cancel& cancel);
+
+// The same of a file's contents. Errors name the path; Cancelled.
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path, const Cancel& cancel = nullptr);
 
 }  // namespace legoai::checkpoint

@@ -9,12 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::checkpoint {
 namespace {

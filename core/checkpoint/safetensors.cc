@@ -15,7 +15,7 @@
 #include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::checkpoint {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/checksums.h"
+#include "core/checkpoint/files.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 

@@ -14,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/files.h"
 #include "core/data/byte_pair_encoding.h"
 #include "proto/errors.h"

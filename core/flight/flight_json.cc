@@ -16,7 +16,7 @@
 #include "core/flight/pickle_reader.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::comm {
 namespace {

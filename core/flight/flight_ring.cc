@@ -21,7 +21,7 @@
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::comm {
 

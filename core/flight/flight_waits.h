@@ -1,7 +1,4 @@
-// Which ranks wait for which, and whom it all comes down to. Not thread-safe.
-//
-// A rank that waits in one operation is held up from another: but only if it queued the first before the second, and if those who
-// wait for it in the second did not have to pass the first too, and could.
+// Which ranks wait for which, and whom it all comes down to; and what stands still in a run that goes on.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "proto/legoai/v1/flight_record.pb.h"
+
 namespace legoai::comm {
+
+// A rank that waits in one operation is held up from another: but only if it queued the first before the second, and if those who
+// wait for it in the second did not have to pass the first too, and could. Not thread-safe.
 
 class FlightWaits {
  public:
@@ -56,5 +58,15 @@ class FlightWaits {
 
 // "0-3,5": ascending ranks, ranges of three and more shortened.
 std::string RanksText(const std::vector<int64_t>& ranks);
+
+// What stands still in a run that goes on, told from two looks at the flight records of its ranks. A pure function.
+
+// Says who waits for whom, and since when, where ranks have been inside of the same collective or message in both looks, for a
+// second at least, and nobody else came to it in between: "rank 0 waits for rank 1 since 12 s: ...". Nobody is blamed
+// ("undecided"): whoever is waited for may be computing. Elsewhere, and where ranks entered different things, it says what
+// AnalyzeFlight says of `later`. One dump of each rank in each look, read from rings; `now_ns`: when the later ones were read,
+// since the epoch.
+v1::FlightAnalysis AnalyzeStandstill(const std::vector<v1::FlightDump>& earlier, const std::vector<v1::FlightDump>& later,
+                                     int64_t world_size, int64_t now_ns);
 
 }  // namespace legoai::comm

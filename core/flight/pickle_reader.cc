@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::comm {
 namespace {

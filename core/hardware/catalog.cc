@@ -18,11 +18,11 @@
 #include "core/hardware/catalog_files.h"
 #include "core/hardware/host.h"
 #include "core/hardware/nvml.h"
-#include "core/process/memory.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
-#include "proto/nearest.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
+#include "proto/text.h"
 
 namespace legoai::sim {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/hardware/host.h"
-#include "core/process/memory.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
 
 namespace legoai::sim {

@@ -1,4 +1,4 @@
-// The NVIDIA GPUs of this host, as NVML (the driver's libnvidia-ml.so.1, opened at run time) tells of them.
+// The NVIDIA GPUs of this host, as NVML (the driver's libnvidia-ml.so.1, opened at run time) reports them.
 // CUDA-free: asking makes no context on a card.
 //
 // NVML and CUDA number cards differently (CUDA's order is fastest first unless CUDA_DEVICE_ORDER=PCI_BUS_ID): what connects the
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,5 +74,15 @@ bool IsSameMemory(int64_t a, int64_t b);
 
 // "4 NVIDIA H200", "NVIDIA H200 and NVIDIA A100-SXM4-80GB".
 std::string GpusText(const std::vector<Gpu>& gpus);
+
+// CUDA_VISIBLE_DEVICES, read as CUDA and torch.cuda read it. A pure function.
+
+struct VisibleDevices {
+  std::vector<int> positions;  // in the list of UUIDs
+  bool by_index = false;       // the variable holds indices
+};
+
+// `value`: of the variable. `uuids`: of all GPUs, by index.
+VisibleDevices ReadVisibleDevices(std::string_view value, const std::vector<std::string>& uuids);
 
 }  // namespace legoai::sim

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/hardware/testing/fake_gpus.h"
-#include "core/hardware/visible_devices.h"
 #include "proto/errors.h"
 
 namespace legoai::sim {
@@ -177,4 +176,5 @@ TEST(VisibleDevicesTest, AsCudaReadsThem) {
 }
 
 }  // namespace
+
 }  // namespace legoai::sim

@@ -6,7 +6,7 @@
 
 #include "core/model/hf_config.h"
 #include "proto/errors.h"
-#include "proto/nearest.h"
+#include "proto/text.h"
 
 namespace legoai::model {
 namespace {

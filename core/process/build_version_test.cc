@@ -14,4 +14,5 @@ TEST(BuildVersion, IsReleaseAndDigest) {
 }
 
 }  // namespace
+
 }  // namespace legoai::launch

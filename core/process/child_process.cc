@@ -1,19 +1,23 @@
 #include "core/process/child_process.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
@@ -152,5 +156,64 @@ absl::StatusOr<std::string> FindProgram(const std::string& name, const std::stri
 }
 
 absl::StatusOr<std::string> FindTrainer() { return FindProgram("legoai-trainer", "worker/train", "LEGOAI_TRAINER"); }
+
+StopPipe::StopPipe() {
+  if (pipe2(fds_, O_CLOEXEC | O_NONBLOCK) != 0) fds_[0] = fds_[1] = -1;
+}
+
+StopPipe::~StopPipe() {
+  for (int fd : fds_) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void StopPipe::Request(bool save) { Write(save ? 's' : 'd'); }
+void StopPipe::Kill() { Write('k'); }
+void StopPipe::Wake() { Write('w'); }
+
+void StopPipe::Write(char byte) { [[maybe_unused]] const ssize_t written = write(fds_[1], &byte, 1); }
+
+bool StopPipe::Pending() const {
+  pollfd waiting = {fds_[0], POLLIN, 0};
+  return poll(&waiting, 1, 0) > 0;
+}
+
+void StopPipe::Await() const {
+  pollfd waiting = {fds_[0], POLLIN, 0};
+  poll(&waiting, 1, 1000);
+}
+
+std::optional<Stop> StopPipe::Take() {
+  char bytes[64];
+  const ssize_t got = read(fds_[0], bytes, sizeof(bytes));
+  const auto has = [&](char byte) { return got > 0 && std::find(bytes, bytes + got, byte) != bytes + got; };
+  if (has('k')) return Stop::kKill;
+  if (has('d')) return Stop::kDiscard;
+  if (has('s')) return Stop::kSave;
+  return std::nullopt;
+}
+
+absl::StatusOr<ListenSocket> ListenOnLoopback(int64_t port) {
+  if (port < 0 || port > 65535) return FieldError("rendezvous_port", absl::StrCat(port), "must be from 0 (any) to 65535");
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::ResourceExhaustedError(absl::StrCat("socket: ", std::strerror(errno)));
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  socklen_t length = sizeof(address);
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  if (bind(fd, raw, sizeof(address)) != 0 || listen(fd, SOMAXCONN) != 0 || getsockname(fd, raw, &length) != 0) {
+    const int error = errno;
+    close(fd);
+    const char* remedy = error == EADDRINUSE ? "the port is in use: choose another, or 0 for any that is free" : nullptr;
+    return FieldError("rendezvous_port", absl::StrCat(port),
+                      remedy ? remedy : absl::StrCat("cannot be listened on: ", std::strerror(error)),
+                      absl::StatusCode::kUnavailable);
+  }
+  return ListenSocket{fd, ntohs(address.sin_port)};
+}
 
 }  // namespace legoai::launch

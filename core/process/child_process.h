@@ -1,8 +1,10 @@
-// Starts one child process that cannot outlive the thread that started it. Linux.
+// Child processes, and what whoever runs them needs: the pipe that tells a launcher to stop, and the socket of a job's
+// rendezvous. Linux.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,8 @@
 #include "absl/status/statusor.h"
 
 namespace legoai::launch {
+
+// One child process that cannot outlive the thread that started it.
 
 struct ChildSpec {
   std::vector<std::string> arguments;  // the first is the path of the program
@@ -40,5 +44,48 @@ absl::StatusOr<std::string> FindProgram(const std::string& name, const std::stri
 
 // legoai-trainer; LEGOAI_TRAINER names another one.
 absl::StatusOr<std::string> FindTrainer();
+
+// How a signal handler, or another thread, tells a launcher to stop, or to look at something.
+
+// Ways to stop, from the mildest: after a checkpoint; at the next step; all ranks are killed at once.
+enum class Stop { kSave, kDiscard, kKill };
+
+class StopPipe {
+ public:
+  StopPipe();
+  ~StopPipe();
+  StopPipe(const StopPipe&) = delete;
+  StopPipe& operator=(const StopPipe&) = delete;
+
+  // Stop at the next step boundary; `save`: after a checkpoint. Async-signal-safe, thread-safe.
+  void Request(bool save);
+  // Kill all ranks at once: whoever asked for them has lost the right to. As safe.
+  void Kill();
+  // Look again: an answer that the launcher waits for is there (LaunchCallbacks::commit). As safe.
+  void Wake();
+
+  // Whether something was asked that nobody has taken yet.
+  bool Pending() const;
+  // Waits until there is a request, or it is woken; a second at the most.
+  void Await() const;
+  // For poll: readable when there is a request, or it was woken.
+  int fd() const { return fds_[0]; }
+  // Takes all requests there are, and gives the sharpest. Nothing if there is none.
+  std::optional<Stop> Take();
+
+ private:
+  void Write(char byte);
+  int fds_[2] = {-1, -1};
+};
+
+// The listening socket of a job's rendezvous: the launcher opens it, so that no port is guessed, and rank 0 inherits it.
+
+struct ListenSocket {
+  int fd = -1;  // close-on-exec; owned by the caller
+  int64_t port = 0;
+};
+
+// Listens on 127.0.0.1. `port` 0: any free one. Errors: FieldError for "rendezvous_port" when it is in use or not to be had.
+absl::StatusOr<ListenSocket> ListenOnLoopback(int64_t port);
 
 }  // namespace legoai::launch

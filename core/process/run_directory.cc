@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <string>
 #include <system_error>
 #include <utility>
 
@@ -19,13 +18,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/checkpoint/files.h"
+#include "absl/time/clock.h"
 #include "core/checkpoint/manifest.h"
 #include "proto/errors.h"
 #include "proto/json/json.h"
-#include "proto/legoai/v1/run.pb.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "proto/toml/toml.h"
 
 namespace legoai::launch {
@@ -64,6 +63,9 @@ bool IsFolderName(const std::string& id) {
 }
 
 std::string MarkPath(const std::string& folder) { return folder + "/legoai.json"; }
+
+constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Seconds(30);
+constexpr absl::Duration kBeat = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -230,6 +232,31 @@ absl::Status FinishExport(const std::string& run_directory, const std::string& c
   const std::string folder = PartialExportPath(run_directory);
   RETURN_IF_ERROR(checkpoint::WriteFile(MarkPath(folder), ToJson(mark) + "\n"));
   return checkpoint::ReplaceFolder(folder, HuggingFacePath(run_directory), done);
+}
+
+std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free,
+                         const absl::Status& full) {
+  if (free >= bytes) return absl::StrCat("the disk is full: ", full.message());
+  return absl::StrCat("the disk of ", path, " is full: ", BytesText(free), " are free of the ", BytesText(bytes), " that ", what,
+                      " takes");
+}
+
+absl::Status DoWhenThereIsRoom(const std::function<absl::Status()>& work, const std::function<void(const std::string&)>& waits,
+                               const std::function<bool()>& stop) {
+  bool waited = false;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const absl::Status done = work();
+    if (!absl::IsResourceExhausted(done)) {
+      if (waited) waits("");
+      return done;
+    }
+    waited = true;
+    waits(absl::StrCat("the disk is full: ", done.message()));
+    for (absl::Duration slept; slept < pause; slept += kBeat) {
+      if (stop()) return done;
+      absl::SleepFor(kBeat);
+    }
+  }
 }
 
 }  // namespace legoai::launch

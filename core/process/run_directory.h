@@ -1,4 +1,4 @@
-// What a run leaves on the disk, and where.
+// What a run leaves on the disk, and where; and waiting while that disk is full.
 //
 //   recipe.toml            the recipe as it runs, every field filled in
 //   run.json               legoai.v1.Run: model, seed, build version, dataset, attempts
@@ -13,10 +13,11 @@
 //   *.before-attempt-N     checkpoints/ and hf/ that attempt N began anew without (--fresh)
 //
 // One process at a time works in it: Open() locks the directory until the object is gone, or its process is.
-// Not thread-safe.
+// A RunDirectory is not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -111,5 +112,17 @@ absl::Status BeginExport(const std::string& run_directory, std::string* folder);
 // one, which is removed as checkpoint::RemoveAll does.
 absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
                           std::string_view build_version, const checkpoint::BytesDone& done = nullptr);
+
+// A full disk where a training writes: what is said of it, and waiting until there is room. A pure function, and one that blocks.
+
+// "the disk of RUNS is full: 12 MiB are free of the 340 MiB that a checkpoint takes"; where `bytes` are free, or it is not known
+// how many are needed (0): with what was tried (`full`) instead.
+std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free, const absl::Status& full);
+
+// Does `work`, and again as long as it fails for want of room (ResourceExhausted), after a second and then after longer and
+// longer. `waits` hears of each wait why, and in the end of an empty text where there was one. `stop` is asked several times a
+// second; then the error is the work's.
+absl::Status DoWhenThereIsRoom(const std::function<absl::Status()>& work, const std::function<void(const std::string&)>& waits,
+                               const std::function<bool()>& stop);
 
 }  // namespace legoai::launch

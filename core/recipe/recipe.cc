@@ -14,13 +14,12 @@
 #include "core/schedule/schedule.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
-#include "proto/faults.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/options.pb.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "proto/toml/toml.h"
-#include "proto/utf8.h"
 
 namespace legoai::parallel {
 namespace {

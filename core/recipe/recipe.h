@@ -35,7 +35,7 @@ int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first,
 // line. Gives all that cannot be read (proto/toml/toml.h), of TorchTitan's keys with what becomes of them here.
 std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Overrides& overrides, google::protobuf::Message* message);
 
-// TOML to a recipe with defaults, checked. Errors: FieldErrors of all keys at fault (proto/faults.h); of LoadRecipe also for a
+// TOML to a recipe with defaults, checked. Errors: FieldErrors of all keys at fault (proto/errors.h); of LoadRecipe also for a
 // file that cannot be read (NotFound).
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides = {});
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides = {});

@@ -10,7 +10,7 @@
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/options.pb.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::parallel {
 namespace {

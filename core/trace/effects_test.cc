@@ -73,4 +73,5 @@ TEST_F(EffectsOfTest, WhatACallLacksIsNamed) {
 }
 
 }  // namespace
+
 }  // namespace legoai::graph

@@ -1,6 +1,6 @@
 // The second level of a Trace. Its instructions are templates: the parts of a step that differ, each once. A step is a list of
 // instances of them: which part, for which microbatch, with which storages. Memory simulator and engine walk instances, so
-// nothing is copied for each microbatch or stage; Flatten (flatten.h) makes the Trace of one level that says the same.
+// nothing is copied for each microbatch or stage; Flatten makes the Trace of one level that says the same.
 //
 // Plain values; const access is thread-safe.
 #pragma once
@@ -56,5 +56,11 @@ Instances WholeOf(const Trace& trace);
 
 // "model.layers.3.mlp" by 4: "model.layers.7.mlp".
 std::string ShiftLayer(const std::string& name, int64_t layers);
+
+// From a Trace of two levels to one of one level: what a recorder would have written of the whole step, index by index. For
+// checks and comparisons, for what runs a step, and for passes that cross the borders of templates. Pure function.
+
+// `instances` of `trace`; its bindings have what its parts use.
+Trace Flatten(const Trace& trace, const Instances& instances);
 
 }  // namespace legoai::graph

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "core/trace/effects.h"
-#include "core/trace/flatten.h"
 #include "core/trace/testing/program_test_util.h"
 
 namespace legoai::graph {
@@ -99,4 +98,5 @@ TEST(ShiftLayer, ChangesTheNumberAlone) {
 }
 
 }  // namespace
+
 }  // namespace legoai::graph

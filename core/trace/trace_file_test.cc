@@ -8,7 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "core/trace/compare.h"
 #include "core/trace/testing/program_test_util.h"
 #include "core/trace/verify.h"
 

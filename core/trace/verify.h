@@ -1,8 +1,6 @@
-// Static checks of a Trace: is it a program whose streams do not race and that reads only what was written? Pure
-// functions. Every recorded Trace passes them in tests, and so does every Trace a pass has rewritten.
-//
-// Happens-before: instructions of one stream are ordered; a wait orders what follows it on its stream after what preceded the
-// event's latest record. Each check gives one line per finding, at most `limit`.
+// Static checks of Traces: is one a program whose streams do not race and that reads only what was written, and is it the same
+// program as another? Pure functions. Every recorded Trace passes the first two in tests, and so does every Trace that a pass has
+// rewritten. Each check gives one line per finding, at most `limit`.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +11,23 @@
 
 namespace legoai::graph {
 
+// Happens-before: instructions of one stream are ordered; a wait orders what follows it on its stream after what preceded the
+// event's latest record.
+
 // Uses of one storage on two streams, one of them a write (or the storage's end), that no event orders; waits for an event that
 // nothing has recorded.
 std::vector<std::string> Races(const Trace& trace, int64_t limit = 20);
 
 // Reads of memory that no instruction wrote (data put there behind the dispatcher's back) or that is resized away.
 std::vector<std::string> BadReads(const Trace& trace, int64_t limit = 20);
+
+// Two Traces are equal when their instructions have equal signatures (operator, geometries, constants, stream, phase, action;
+// Trace::Line without ids), the same module and microbatch, and are wired alike (storage ids, bound names, kinds, categories,
+// contents of constants) to the same groups of ranks.
+
+// The first differences, at most `limit` lines; empty: the same program. "- 17 ..." is an instruction (with its index) that only
+// `a` has, "+ 17 ..." one that only `b` has, along a longest common subsequence of signatures. Wiring is compared when the
+// signatures agree.
+std::vector<std::string> Differences(const Trace& a, const Trace& b, int64_t limit = 20);
 
 }  // namespace legoai::graph

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/errors.h"
-#include "proto/json/round_trip.h"
+#include "proto/json/random_message.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "proto/legoai/v1/launch.pb.h"

@@ -12,10 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
-#include "proto/faults.h"
 #include "proto/legoai/v1/options.pb.h"
-#include "proto/nearest.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai {
 namespace {

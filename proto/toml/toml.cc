@@ -13,8 +13,8 @@
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "proto/toml/scan.h"
-#include "proto/utf8.h"
 
 namespace legoai {
 namespace {

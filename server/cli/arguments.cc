@@ -11,9 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
-#include "proto/nearest.h"
 #include "proto/status.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::cli {
 namespace {

@@ -3,7 +3,6 @@
 #include <string>
 #include <system_error>
 
-#include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/process/build_version.h"

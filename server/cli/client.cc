@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/keepalive.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
+#include "proto/rpc.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/grpc_status.h"
 

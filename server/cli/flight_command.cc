@@ -11,8 +11,6 @@
 #include "absl/time/clock.h"
 #include "core/flight/flight_analysis.h"
 #include "core/flight/flight_files.h"
-#include "core/flight/flight_merge.h"
-#include "core/flight/flight_standstill.h"
 #include "core/flight/flight_waits.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/utf8.h"
+#include "proto/text.h"
 #include "server/cli/testing/lego_process.h"
 
 namespace legoai::cli {

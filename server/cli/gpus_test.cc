@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/hardware/testing/fake_gpus.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "server/cli/testing/lego_process.h"
 
 namespace legoai::cli::testing {

@@ -6,7 +6,7 @@
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
 #include "core/hardware/nvml.h"
-#include "core/process/memory.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "proto/status.h"

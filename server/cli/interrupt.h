@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/process/stop_pipe.h"
+#include "core/process/child_process.h"
 
 namespace legoai::cli {
 

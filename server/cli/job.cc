@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/model/catalog.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "core/recipe/recipe.h"
 #include "planner/estimates.h"
 #include "planner/lego_sim_pool.h"

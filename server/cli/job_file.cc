@@ -13,7 +13,6 @@
 #include "core/data/dataset_facts.h"
 #include "core/model/catalog.h"
 #include "proto/errors.h"
-#include "proto/faults.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
 

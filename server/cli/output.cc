@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 #include "proto/yaml/yaml.h"
 
 namespace legoai::cli {

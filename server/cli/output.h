@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "proto/json/reflect.h"
-#include "proto/quantity_text.h"
+#include "proto/text.h"
 #include "server/cli/arguments.h"
 
 namespace legoai::cli {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
-#include "proto/printable.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "server/jobs/names.h"
 #include "server/jobs/transition.h"
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/flight/flight_analysis.h"
 #include "core/hardware/catalog.h"

@@ -9,7 +9,7 @@
 #include "core/checkpoint/directory.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"

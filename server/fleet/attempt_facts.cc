@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 #include "proto/status.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/failure_policy.h"

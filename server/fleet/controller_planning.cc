@@ -10,7 +10,7 @@
 #include "core/process/mutex.h"
 #include "planner/explain.h"
 #include "planner/ranking.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 #include "proto/status.h"
 #include "server/fleet/controller.h"
 #include "server/fleet/resume_point.h"

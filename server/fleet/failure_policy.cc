@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/quantity_text.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "server/fleet/checkpoint_damage.h"
 #include "server/jobs/transition.h"
 

@@ -19,9 +19,8 @@
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
-#include "proto/nearest.h"
-#include "proto/printable.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "proto/toml/toml.h"
 #include "server/jobs/submission.h"
 

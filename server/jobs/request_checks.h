@@ -42,7 +42,7 @@ absl::Status CheckPaths(std::string_view path, const v1::Recipe& recipe);
 // Each is KEY=VALUE with a key of the recipe and a legal value; none contradicts another, or what `recipe` fixes.
 absl::Status CheckConstraints(std::string_view path, const std::vector<std::string>& constraints, const v1::Recipe& recipe);
 
-// Text for people: at most `most` bytes, and printable (proto/printable.h).
+// Text for people: at most `most` bytes, and printable (proto/errors.h).
 absl::Status CheckText(std::string_view path, std::string_view text, size_t most);
 
 // `status` with its field put behind "path.".

@@ -11,7 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/checksums.h"
+#include "core/checkpoint/files.h"
 #include "core/data/dataset_facts.h"
 #include "core/hardware/catalog.h"
 #include "proto/errors.h"

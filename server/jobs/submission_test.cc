@@ -13,7 +13,7 @@
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
 

@@ -1,4 +1,4 @@
-// Errors on gRPC, in both directions: a google.rpc.Status in the trailers (proto/rpc_status.h) with BadRequest and ErrorInfo for
+// Errors on gRPC, in both directions: a google.rpc.Status in the trailers (proto/rpc.h) with BadRequest and ErrorInfo for
 // other clients beside our FieldViolation, and RetryInfo where the server is full. Thread-safety: pure functions.
 #pragma once
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 #include "proto/status.h"
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"

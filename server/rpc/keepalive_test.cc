@@ -1,5 +1,5 @@
-// What proto/keepalive.h promises, over real connections: through a relay that can fall silent, as a host without power does.
-#include "proto/keepalive.h"
+// What proto/rpc.h promises, over real connections: through a relay that can fall silent, as a host without power does.
+#include "proto/rpc.h"
 
 #include <arpa/inet.h>
 #include <grpcpp/create_channel.h>

@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "core/recipe/resolved_recipe.h"
-#include "core/trace/flatten.h"
 #include "core/trace/instances.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/model.pb.h"

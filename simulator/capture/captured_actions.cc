@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "proto/status.h"
 
 namespace legoai::sim {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/trace/compare.h"
 #include "core/trace/effects.h"
 #include "core/trace/verify.h"
 #include "worker/comm/ops.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/graph/fake/testing/capture_recorder.h"
 #include "worker/model/ops.h"

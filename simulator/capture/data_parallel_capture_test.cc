@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/capture/captured_actions.h"
 

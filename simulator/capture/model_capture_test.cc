@@ -9,7 +9,6 @@
 #include <string>
 
 #include "core/model/catalog.h"
-#include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/streams.h"

@@ -10,7 +10,6 @@
 #include <ostream>
 #include <string>
 
-#include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/graph/executor.h"

@@ -29,7 +29,6 @@
 
 #include "absl/status/statusor.h"
 #include "core/trace/effects.h"
-#include "core/trace/operands.h"
 #include "proto/legoai/v1/cluster.pb.h"
 
 namespace legoai::sim {

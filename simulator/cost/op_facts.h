@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "proto/legoai/v1/dtype.pb.h"
 #include "simulator/cost/operator_table.h"
 

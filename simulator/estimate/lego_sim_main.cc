@@ -15,7 +15,7 @@
 #include "absl/strings/strip.h"
 #include "core/process/framing.h"
 #include "proto/errors.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 #include "simulator/estimate/estimate.h"
 #include "worker/comm/cpu_tensors.h"
 

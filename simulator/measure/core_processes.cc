@@ -22,7 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/process/child_process.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "worker/graph/ivalue_constant.h"
 
 namespace legoai::sim {

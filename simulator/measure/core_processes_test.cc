@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 
 namespace legoai::sim {
 namespace {

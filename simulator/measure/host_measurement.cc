@@ -20,7 +20,6 @@
 
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
-#include "core/hardware/processor_use.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "proto/status.h"
 #include "simulator/measure/core_processes.h"

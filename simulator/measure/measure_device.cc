@@ -15,7 +15,7 @@
 #include "core/hardware/host.h"
 #include "core/hardware/nvml.h"
 #include "core/process/build_version.h"
-#include "core/process/memory.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "simulator/measure/operator_grid.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/process/listen_socket.h"
+#include "core/process/child_process.h"
 #include "proto/status.h"
 #include "simulator/measure/core_processes.h"
 #include "worker/comm/gloo_communicator.h"

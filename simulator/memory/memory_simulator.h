@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/effects.h"
 #include "core/trace/instances.h"
-#include "core/trace/operands.h"
 #include "core/trace/trace.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/hardware.pb.h"

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "simulator/cost/operator_table.h"
 

@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "simulator/estimate/estimate.h"
 #include "tests/bench/bench_main.h"
 #include "tests/integration/cases.h"

@@ -4,9 +4,8 @@
 
 #include "core/flight/flight_analysis.h"
 #include "core/flight/flight_files.h"
-#include "core/flight/flight_merge.h"
 #include "core/flight/flight_ring.h"
-#include "proto/utf8.h"
+#include "proto/text.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace legoai::fuzz {

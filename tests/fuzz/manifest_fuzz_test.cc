@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "core/checkpoint/checksums.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 #include "tests/fuzz/fuzz.h"
 

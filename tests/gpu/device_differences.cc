@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "simulator/cost/operator_table.h"
 #include "simulator/memory/memory_simulator.h"
 

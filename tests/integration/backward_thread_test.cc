@@ -9,7 +9,7 @@
 #include <exception>
 #include <thread>
 
-#include "core/trace/compare.h"
+#include "core/trace/verify.h"
 #include "simulator/capture/capture.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"

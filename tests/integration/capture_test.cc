@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "tests/integration/cases.h"
 #include "tests/integration/train_in_processes.h"

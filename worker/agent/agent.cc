@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 
 namespace legoai::agent {
 namespace {

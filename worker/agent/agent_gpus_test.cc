@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/hardware/testing/fake_gpus.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "worker/agent/testing/agent_fixture.h"
 #include "worker/launch/gpus.h"
 

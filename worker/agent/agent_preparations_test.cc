@@ -10,7 +10,7 @@
 #include <string>
 
 #include "proto/errors.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 #include "worker/agent/testing/agent_fixture.h"
 
 namespace legoai::agent {

@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "proto/quantity_text.h"
+#include "proto/text.h"
 
 namespace legoai::agent {
 namespace {

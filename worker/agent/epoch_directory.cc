@@ -6,7 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"

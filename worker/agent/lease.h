@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/process/child_process.h"
 #include "core/process/mutex.h"
-#include "core/process/stop_pipe.h"
 #include "proto/legoai/v1/hardware.pb.h"
 #include "proto/legoai/v1/worker_service.pb.h"
 #include "worker/agent/attempt_log.h"

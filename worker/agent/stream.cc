@@ -7,9 +7,8 @@
 
 #include "core/process/mutex.h"
 #include "google/rpc/status.pb.h"
-#include "proto/keepalive.h"
 #include "proto/legoai/v1/worker_service.grpc.pb.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 
 namespace legoai::agent {
 namespace {

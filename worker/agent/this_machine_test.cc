@@ -13,7 +13,7 @@
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
 #include "core/hardware/testing/fake_gpus.h"
-#include "core/process/memory.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
 
 namespace legoai::agent {

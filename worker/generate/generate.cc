@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/model/model_facts.h"
-#include "core/process/memory.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/comm/status_error.h"

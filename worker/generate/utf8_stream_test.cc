@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 namespace legoai::generate {
 namespace {

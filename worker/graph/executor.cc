@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/trace/operands.h"
+#include "core/trace/effects.h"
 #include "proto/status.h"
 #include "worker/comm/runtime.h"
 #include "worker/graph/ivalue_constant.h"

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "core/process/build_version.h"

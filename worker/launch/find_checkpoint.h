@@ -11,7 +11,7 @@ namespace legoai::launch {
 // nothing is changed on the disk but a commit that was cut short, and, for a lease that says so, that one which was put aside
 // gets its place again. May be called again, once those that a rank has found damaged are put aside. Errors: of a checkpoint that
 // is whole and from which this training cannot go on (resume.h, another build); DataLoss where there are checkpoints and none
-// loads, with each: nobody begins anew without being told to. That of a lease's carries the damage (core/checkpoint/damage.h),
+// loads, with each: nobody begins anew without being told to. That of a lease's carries the damage (core/checkpoint/directory.h),
 // for the service chooses another.
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared);
 

@@ -14,12 +14,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
 #include "core/process/child_process.h"
-#include "core/process/listen_socket.h"
-#include "core/process/processors.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
-#include "proto/quantity_text.h"
+#include "proto/text.h"
 
 namespace legoai::launch {
 namespace {

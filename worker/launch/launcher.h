@@ -26,7 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/process/stop_pipe.h"
+#include "core/process/child_process.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "worker/launch/pending_commits.h"
 #include "worker/launch/rank_process.h"

@@ -17,8 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/process/listen_socket.h"
-#include "core/process/processors.h"
+#include "core/process/child_process.h"
+#include "core/process/host_resources.h"
 #include "proto/errors.h"
 #include "worker/launch/testing/launcher_fixture.h"
 

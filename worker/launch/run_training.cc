@@ -11,11 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/flight/flight_ring.h"
-#include "core/process/room.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"

@@ -7,7 +7,7 @@
 //
 // A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged and said with a warning;
 // the next older one is taken, and run.json names those that were passed over. A leased attempt ends there: its error carries the
-// damage (core/checkpoint/damage.h), and the service chooses.
+// damage (core/checkpoint/directory.h), and the service chooses.
 //
 // On a disk that is full it waits, and the ranks with it, until there is room: Progress.waits says for what. A stop ends that.
 #pragma once
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/process/stop_pipe.h"
+#include "core/process/child_process.h"
 #include "proto/legoai/v1/flight_record.pb.h"
 #include "proto/legoai/v1/launch.pb.h"
 #include "proto/legoai/v1/metrics.pb.h"

@@ -9,7 +9,6 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"

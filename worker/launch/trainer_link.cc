@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/launch/pending_commits.h"

@@ -6,7 +6,6 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/files.h"
 #include "core/model/model_facts.h"
 #include "proto/status.h"

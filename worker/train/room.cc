@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/checkpoint/directory.h"
-#include "core/process/room.h"
+#include "core/process/run_directory.h"
 #include "proto/status.h"
 
 namespace legoai::train {

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/chunks.h"
-#include "core/checkpoint/damage.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"

@@ -81,7 +81,7 @@ absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& pa
 absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 
 // Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest. An error that is the checkpoint's
-// damage carries it (core/checkpoint/damage.h), here and in ExportCheckpoint.
+// damage carries it (core/checkpoint/directory.h), here and in ExportCheckpoint.
 absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Adam& optimizer);
 
 }  // namespace legoai::train

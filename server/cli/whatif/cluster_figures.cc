@@ -13,8 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "core/hardware/catalog.h"
 #include "proto/errors.h"
-#include "proto/nearest.h"
-#include "proto/quantity_text.h"
+#include "proto/text.h"
 #include "server/cli/arguments.h"
 
 namespace legoai::cli {

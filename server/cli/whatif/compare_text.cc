@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "planner/explain.h"
 #include "planner/plan_facts.h"
-#include "proto/faults.h"
+#include "proto/errors.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {

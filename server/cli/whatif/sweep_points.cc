@@ -13,8 +13,8 @@
 #include "planner/explain.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "proto/nearest.h"
 #include "proto/status.h"
+#include "proto/text.h"
 #include "server/cli/output.h"
 #include "server/cli/whatif/cluster_figures.h"
 

@@ -12,7 +12,7 @@
 #include "core/model/catalog.h"
 #include "core/process/build_version.h"
 #include "core/recipe/recipe.h"
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 #include "server/jobs/transition.h"
 #include "server/store/sqlite_store.h"
 

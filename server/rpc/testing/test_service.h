@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/process/mutex.h"
-#include "proto/keepalive.h"
+#include "proto/rpc.h"
 #include "server/fleet/fleet.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/registry.h"

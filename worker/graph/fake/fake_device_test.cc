@@ -10,7 +10,6 @@
 
 #include <functional>
 
-#include "core/trace/compare.h"
 #include "core/trace/verify.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/fake/testing/capture_recorder.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/process/stop_pipe.h"
+#include "core/process/child_process.h"
 #include "worker/launch/launcher.h"
 
 namespace legoai::launch::testing {

@@ -28,7 +28,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/checkpoint/chunks.h"
-#include "core/checkpoint/damage.h"
+#include "core/checkpoint/directory.h"
 #include "core/process/build_version.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"

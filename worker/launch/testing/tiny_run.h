@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/process/stop_pipe.h"
+#include "core/process/child_process.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "worker/launch/run_training.h"
 

@@ -1,4 +1,4 @@
-#include "proto/rpc_status.h"
+#include "proto/rpc.h"
 
 #include <gtest/gtest.h>
 
@@ -51,4 +51,5 @@ TEST(RpcStatusTest, BytesThatAreNoTextDoNotBreakTheMessage) {
 }
 
 }  // namespace
+
 }  // namespace legoai

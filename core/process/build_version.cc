@@ -1,4 +1,4 @@
-#include "core/process/program_help.h"
+#include "core/process/build_version.h"
 
 #include <utility>
 
@@ -6,7 +6,6 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/process/build_version.h"
 
 namespace legoai::launch {
 
