@@ -87,7 +87,7 @@ TEST(TraceFileTest, RefusesGroupsThatAreNone) {
     return !FromProto(proto).ok();
   };
   EXPECT_FALSE(refused([](v1::TraceGroup*) {}));
-  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_name("cp"); }));
+  EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_name("xp"); }));
   EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_size(0); }));
   EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_stride(0); }));
   EXPECT_TRUE(refused([](v1::TraceGroup* group) { group->set_first(-1); }));
