@@ -1,7 +1,6 @@
 // A step time in closed form, to order what is captured: an estimate, not a prediction (every result that is shown comes from a
 // capture). Matrix products and attention at the device's efficiencies, a rough count of memory traffic, collectives by
-// collective_cost.h with the overlap that the schedule allows, the pipeline's bubble, the host's dispatch. Seed 004 (24)-(37) for
-// the terms of communication and the bubble.
+// collective_cost.h with the overlap that the schedule allows, the pipeline's bubble, the host's dispatch.
 //
 // Thread-safety: a pure function. Units: seconds.
 #pragma once
