@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "core/recipe/chunks.h"
 #include "core/schedule/schedule.h"
-#include "planner/order.h"
+#include "planner/ranking.h"
 
 namespace legoai::planner {
 namespace {

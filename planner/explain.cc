@@ -10,8 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/compare.h"
-#include "planner/order.h"
 #include "planner/plan_facts.h"
+#include "planner/ranking.h"
 #include "proto/enum_text.h"
 #include "proto/text.h"
 

@@ -2,8 +2,8 @@
 //
 // Every candidate of the space ends in exactly one count: pruned by a named rule, bounded out (its closed-form memory bound
 // already exceeds the device), captured, failed, or not reached. Captured ones that fit are ranked by simulated step time, those
-// that predictions do not tell apart by headroom (order.h); after them, where there is room, those not reached by the closed-form
-// estimate, marked so. What does not fit is kept with its reason.
+// that predictions do not tell apart by headroom (ranking.h); after them, where there is room, those not reached by the
+// closed-form estimate, marked so. What does not fit is kept with its reason.
 //
 // How many are simulated, and which, follows from the request (schedule.h): the plan is the same on any machine under any load.
 // The budget of seconds only ends it early, and then the explanation says so. It does so only when a recipe is known to fit:
@@ -17,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "planner/estimates.h"
-#include "planner/result.h"
 #include "proto/legoai/v1/plan.pb.h"
 
 namespace legoai::planner {
@@ -30,6 +29,9 @@ struct PlanProgress {
   double elapsed_seconds = 0;
   std::vector<v1::RankedRecipe> best = {};  // of those that fit so far, as they would be ranked; without recipe_toml
 };
+
+// How many are ranked where a request does not say.
+inline constexpr int64_t kDefaultTop = 10;
 
 // How many of the best a PlanProgress has.
 inline constexpr int64_t kBestSoFar = 10;

@@ -1,6 +1,7 @@
 // What a planning run has found, for those who rank and explain it. Pointers are the caller's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -49,14 +50,16 @@ inline constexpr Choice kChoices[] = {
 };
 inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
 
-// How much of a stage's device is left, the same for ranking, explaining and printing. Pure. Units:
-// bytes.
+// How much of a stage's device is left, in bytes; the same for ranking, explaining and printing.
 
 // What tensors may take: capacity less the reserve.
-int64_t UsableBytes(const v1::StageEstimate& stage);
+inline int64_t UsableBytes(const v1::StageEstimate& stage) { return stage.capacity_bytes() - stage.reserve_bytes(); }
 // What is left of that at the peak; negative if the stage does not fit.
-int64_t HeadroomBytes(const v1::StageEstimate& stage);
+inline int64_t HeadroomBytes(const v1::StageEstimate& stage) { return UsableBytes(stage) - stage.peak_allocated_bytes(); }
 // The stage with the smallest headroom. `estimate` has at least one.
-const v1::StageEstimate& FullestStage(const v1::Estimate& estimate);
+inline const v1::StageEstimate& FullestStage(const v1::Estimate& estimate) {
+  return *std::min_element(estimate.stages().begin(), estimate.stages().end(),
+                           [](const auto& a, const auto& b) { return HeadroomBytes(a) < HeadroomBytes(b); });
+}
 
 }  // namespace legoai::planner

@@ -1,7 +1,9 @@
-// Entries of a plan's ranking, from a simulation or from the closed forms alone. Pure.
+// Entries of a plan's ranking, from a simulation or from the closed forms alone, and their order. Thread-safety: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "planner/legal.h"
 #include "proto/legoai/v1/estimate.pb.h"
@@ -21,5 +23,23 @@ v1::RankedRecipe RankEstimated(const v1::PlanRequest& request, const Survivor& s
 
 // Whether a plan names a recipe that is known to fit: its first entry is simulated. Only such a one may be run.
 inline bool HasRecipe(const v1::PlanResult& result) { return result.ranked_size() > 0 && !result.ranked(0).estimated(); }
+
+// Step times this close are called equal: predictions do not tell them apart. For plans by memory, peaks this close.
+inline constexpr double kNearTie = 0.01;
+
+struct Standing {
+  double step_seconds = 0;
+  int64_t headroom_bytes = 0;
+  int64_t peak_bytes = 0;  // of the fullest device; read for MEMORY alone
+};
+
+// Whether `seconds` is no more than kNearTie above `fastest`.
+constexpr bool IsNearTie(double seconds, double fastest) { return seconds <= fastest * (1 + kNearTie); }
+
+// Indices of recipes that were simulated and fit, best first. The fastest and its near ties come first, then the fastest of the
+// rest and its near ties, and so on: "nearly equal" is not transitive, but groups that begin with their fastest are an order. In
+// a group the larger headroom wins, then the shorter time, then the smaller index. By MEMORY the groups are of peaks, and in a
+// group the shorter time wins, then the smaller peak.
+std::vector<size_t> RankOrder(const std::vector<Standing>& standings, v1::Objective objective = v1::STEP_TIME);
 
 }  // namespace legoai::planner

@@ -15,11 +15,14 @@
 #include "absl/time/clock.h"
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "proto/rpc.h"
+#include "proto/status.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/grpc_status.h"
 
 namespace legoai::cli {
 namespace {
+
+using Stub = v1::ControlPlane::Stub;
 
 constexpr absl::Duration kCallLimit = absl::Seconds(30);
 constexpr absl::Duration kSimulateLimit = absl::Minutes(30);
@@ -82,7 +85,10 @@ class Backoff {
 }  // namespace
 
 struct Client::Connection {
-  explicit Connection(const std::string& address) {
+  template <typename Request, typename Response>
+  using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+  Connection(const std::string& its_address, absl::Duration its_patience) : address(its_address), patience(its_patience) {
     setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is in the status; the library's own lines would stand between ours
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMostReceived);
@@ -105,86 +111,87 @@ struct Client::Connection {
     return false;
   }
 
+  // Tried again while the server does not answer, where that harms nothing.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(Method<Request, Response> method, const Request& request, bool repeatable = true) {
+    const absl::Time give_up = absl::Now() + patience;
+    Backoff backoff;
+    for (;;) {
+      grpc::ClientContext context;
+      Limit(kCallLimit, &context);
+      Response response;
+      const grpc::Status status = (stub.get()->*method)(&context, request, &response);
+      if (status.ok()) return response;
+      const absl::Duration left = give_up - absl::Now();
+      const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
+      if (!again || left <= absl::ZeroDuration()) return ToStatus(status, address);
+      Pause(status, std::min(backoff.Next(), left));
+    }
+  }
+
+  // Of all pages, without a token.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> CallForAll(Method<Request, Response> method, Request request) {
+    Response whole;
+    request.set_page_size(kPage);
+    do {
+      ASSIGN_OR_RETURN(const Response page, Call(method, request));
+      request.set_page_token(page.next_page_token());
+      whole.MergeFrom(page);
+    } while (!request.page_token().empty());
+    whole.clear_next_page_token();
+    return whole;
+  }
+
+  const std::string address;
+  const absl::Duration patience;
   std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1::ControlPlane::Stub> stub;
+  std::unique_ptr<Stub> stub;
 };
 
 Client::Client(const std::string& address, absl::Duration patience)
-    : address_(address), patience_(patience), connection_(std::make_unique<Connection>(address)) {}
+    : connection_(std::make_unique<Connection>(address, patience)) {}
 
 Client::~Client() = default;
 
-template <typename Request, typename Response, typename Method>
-absl::StatusOr<Response> Client::Call(Method method, const Request& request, bool repeatable) {
-  const absl::Time give_up = absl::Now() + patience_;
-  Backoff backoff;
-  for (;;) {
-    grpc::ClientContext context;
-    Limit(kCallLimit, &context);
-    Response response;
-    const grpc::Status status = (connection_->stub.get()->*method)(&context, request, &response);
-    if (status.ok()) return response;
-    const absl::Duration left = give_up - absl::Now();
-    const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
-    if (!again || left <= absl::ZeroDuration()) return ToStatus(status, address_);
-    connection_->Pause(status, std::min(backoff.Next(), left));
-  }
-}
-
-template <typename Request, typename Response, typename Method>
-absl::StatusOr<Response> Client::CallForAll(Method method, Request request) {
-  Response whole;
-  request.set_page_size(kPage);
-  do {
-    auto page = Call<Request, Response>(method, request);
-    if (!page.ok()) return page;
-    request.set_page_token(page->next_page_token());
-    whole.MergeFrom(*page);
-  } while (!request.page_token().empty());
-  whole.clear_next_page_token();
-  return whole;
-}
-
-using Stub = v1::ControlPlane::Stub;
+const std::string& Client::address() const { return connection_->address; }
 
 absl::StatusOr<v1::Job> Client::CreateJob(const v1::CreateJobRequest& request) {
-  return Call<v1::CreateJobRequest, v1::Job>(&Stub::CreateJob, request, !request.request_id().empty());
+  return connection_->Call(&Stub::CreateJob, request, !request.request_id().empty());
 }
 absl::StatusOr<v1::Job> Client::RetryJob(const v1::RetryJobRequest& request) {
-  return Call<v1::RetryJobRequest, v1::Job>(&Stub::RetryJob, request, !request.request_id().empty());
+  return connection_->Call(&Stub::RetryJob, request, !request.request_id().empty());
 }
-absl::StatusOr<v1::Job> Client::GetJob(const v1::GetJobRequest& request) {
-  return Call<v1::GetJobRequest, v1::Job>(&Stub::GetJob, request);
-}
+absl::StatusOr<v1::Job> Client::GetJob(const v1::GetJobRequest& request) { return connection_->Call(&Stub::GetJob, request); }
 absl::StatusOr<v1::Job> Client::CancelJob(const v1::CancelJobRequest& request) {
-  return Call<v1::CancelJobRequest, v1::Job>(&Stub::CancelJob, request);
+  return connection_->Call(&Stub::CancelJob, request);
 }
 absl::StatusOr<v1::ListJobsResponse> Client::ListJobs(const v1::ListJobsRequest& request) {
-  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(&Stub::ListJobs, request);
+  return connection_->Call(&Stub::ListJobs, request);
 }
 absl::StatusOr<v1::ListAttemptsResponse> Client::ListAttempts(const v1::ListAttemptsRequest& request) {
-  return CallForAll<v1::ListAttemptsRequest, v1::ListAttemptsResponse>(&Stub::ListAttempts, request);
+  return connection_->CallForAll(&Stub::ListAttempts, request);
 }
 absl::StatusOr<v1::ListCheckpointsResponse> Client::ListCheckpoints(const v1::ListCheckpointsRequest& request) {
-  return CallForAll<v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>(&Stub::ListCheckpoints, request);
+  return connection_->CallForAll(&Stub::ListCheckpoints, request);
 }
 absl::StatusOr<v1::PlanResult> Client::GetPlan(const v1::GetPlanRequest& request) {
-  return Call<v1::GetPlanRequest, v1::PlanResult>(&Stub::GetPlan, request);
+  return connection_->Call(&Stub::GetPlan, request);
 }
 absl::StatusOr<v1::ListLogsResponse> Client::ListLogs(const v1::ListLogsRequest& request) {
-  return Call<v1::ListLogsRequest, v1::ListLogsResponse>(&Stub::ListLogs, request);
+  return connection_->Call(&Stub::ListLogs, request);
 }
 absl::StatusOr<v1::FlightRecord> Client::GetFlightRecord(const v1::GetFlightRecordRequest& request) {
-  return Call<v1::GetFlightRecordRequest, v1::FlightRecord>(&Stub::GetFlightRecord, request);
+  return connection_->Call(&Stub::GetFlightRecord, request);
 }
 absl::StatusOr<v1::ListWorkersResponse> Client::ListWorkers(const v1::ListWorkersRequest& request) {
-  return CallForAll<v1::ListWorkersRequest, v1::ListWorkersResponse>(&Stub::ListWorkers, request);
+  return connection_->CallForAll(&Stub::ListWorkers, request);
 }
 absl::StatusOr<v1::Worker> Client::GetWorker(const v1::GetWorkerRequest& request) {
-  return Call<v1::GetWorkerRequest, v1::Worker>(&Stub::GetWorker, request);
+  return connection_->Call(&Stub::GetWorker, request);
 }
 absl::StatusOr<v1::Worker> Client::DrainWorker(const v1::DrainWorkerRequest& request) {
-  return Call<v1::DrainWorkerRequest, v1::Worker>(&Stub::DrainWorker, request);
+  return connection_->Call(&Stub::DrainWorker, request);
 }
 
 absl::StatusOr<v1::Estimate> Client::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted) {
@@ -196,7 +203,7 @@ absl::StatusOr<v1::Estimate> Client::Simulate(const v1::SimulateRequest& request
     const Interrupter interrupter(&context, interrupted);
     status = connection_->stub->Simulate(&context, request, &estimate);
   }
-  if (!status.ok()) return ToStatus(status, address_);
+  if (!status.ok()) return ToStatus(status, connection_->address);
   return estimate;
 }
 
@@ -214,7 +221,7 @@ absl::StatusOr<v1::PlanResult> Client::Plan(const v1::PlanRequest& request,
     }
     status = reader->Finish();
   }
-  if (!status.ok()) return ToStatus(status, address_);
+  if (!status.ok()) return ToStatus(status, connection_->address);
   if (!response.has_result()) return absl::InternalError("the server ended the planning without a result");
   return response.result();
 }
@@ -224,7 +231,7 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
   request.set_name(name);
   bool answered = false, over = false;
   Backoff backoff;
-  absl::Time give_up = absl::Now() + patience_;
+  absl::Time give_up = absl::Now() + connection_->patience;
   while (!over) {
     grpc::Status status;
     {
@@ -250,8 +257,8 @@ absl::Status Client::WatchJob(const std::string& name, const WatchCallbacks& cal
     const bool away = status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                       status.error_code() == grpc::StatusCode::CANCELLED ||
                       status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
-    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, address_);
-    if (answered && callbacks.away) callbacks.away(ToStatus(status, address_));
+    if (!away || (!answered && absl::Now() > give_up)) return ToStatus(status, connection_->address);
+    if (answered && callbacks.away) callbacks.away(ToStatus(status, connection_->address));
     for (absl::Time end = absl::Now() + backoff.Next(); absl::Now() < end;) {
       if (connection_->Pause(status, 2 * kLook)) break;
       if (callbacks.interrupted && callbacks.interrupted()) return absl::CancelledError("interrupted");

@@ -54,17 +54,10 @@ class Client {
   // version it has as soon as the server is back.
   absl::Status WatchJob(const std::string& name, const WatchCallbacks& callbacks);
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const;
 
  private:
   struct Connection;
-  template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> Call(Method method, const Request& request, bool repeatable = true);
-  template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> CallForAll(Method method, Request request);
-
-  const std::string address_;
-  const absl::Duration patience_;
   const std::unique_ptr<Connection> connection_;
 };
 

@@ -1,7 +1,9 @@
-// The commands of `lego`, one in each file that is called so, and what their exit codes mean.
+// The commands of `lego`, in the files *_command.cc and *_commands.cc, and what their exit codes mean.
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/cli/arguments.h"
@@ -25,7 +27,7 @@ struct Command {
 Command SubmitCommand();
 Command ListCommand();
 Command GetCommand();
-Command WatchCommand();  // to their end; so does `wait`, without a word
+Command WatchCommand();  // to the end of a job; so does `wait`, without a word
 Command WaitCommand();
 Command LogsCommand();
 Command CancelCommand();
@@ -49,5 +51,11 @@ Command UpCommand();           // server and agent in the background
 Command ModelsCommand();     // known by name
 Command HardwareCommand();   // the catalog; --measure measures this machine's CPU
 Command CalibrateCommand();  // from what a card measured to a device whose times rest on it
+
+// Completion of commands, options and their values, recipe keys and jobs: written from `commands`, all others, the catalogs and
+// the recipe's schema. The server is asked for jobs when they are needed.
+Command CompletionCommand(std::vector<CommandSpec> commands);
+// `shell`: bash, zsh or fish. Errors: FieldError for another one.
+absl::StatusOr<std::string> CompletionScript(const std::string& shell, const std::vector<CommandSpec>& commands);
 
 }  // namespace legoai::cli

@@ -1,7 +1,7 @@
-#include "server/cli/completion.h"
-
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -14,7 +14,7 @@
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "proto/status.h"
-#include "server/cli/arguments.h"
+#include "server/cli/command.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {

@@ -1,5 +1,3 @@
-#include "server/cli/completion.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/cli/command.h"
 
 namespace legoai::cli {
 namespace {

@@ -11,6 +11,7 @@
 #include "proto/legoai/v1/cluster.pb.h"
 #include "proto/legoai/v1/estimate.pb.h"
 #include "proto/legoai/v1/model.pb.h"
+#include "proto/legoai/v1/plan.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 #include "proto/legoai/v1/sim.pb.h"
 #include "server/cli/arguments.h"
@@ -51,5 +52,9 @@ absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const st
 
 // lego-sim processes, as many as there are processors for this one. Errors: there is no such program.
 absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses();
+
+// Of --model, --cluster, --global-batch, --seq, --constraint, --top, --budget-seconds, --min-headroom, --objective, --price,
+// --rejected, --recipe and keys of the recipe, of which a command may have some. Errors: FieldErrors of the option.
+absl::StatusOr<v1::PlanRequest> ReadPlanRequest(const Arguments& arguments);
 
 }  // namespace legoai::cli

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/order.h"
+#include "planner/ranking.h"
 #include "server/cli/testing/lego_process.h"
 
 namespace legoai::cli {

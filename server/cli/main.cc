@@ -14,7 +14,6 @@
 #include "proto/errors.h"
 #include "proto/text.h"
 #include "server/cli/command.h"
-#include "server/cli/completion.h"
 #include "server/cli/output.h"
 
 namespace legoai::cli {

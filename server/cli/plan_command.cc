@@ -18,9 +18,7 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
-#include "server/cli/plan_request.h"
-#include "server/cli/plan_text.h"
-#include "server/cli/progress.h"
+#include "server/cli/prediction_text.h"
 #include "server/cli/server_call.h"
 
 namespace legoai::cli {

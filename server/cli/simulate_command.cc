@@ -12,9 +12,8 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
-#include "server/cli/progress.h"
+#include "server/cli/prediction_text.h"
 #include "server/cli/server_call.h"
-#include "server/cli/simulate_text.h"
 
 namespace legoai::cli {
 namespace {

@@ -24,7 +24,6 @@
 #include "server/cli/job_file.h"
 #include "server/cli/machine.h"
 #include "server/cli/output.h"
-#include "server/cli/progress.h"
 #include "server/cli/train_layout.h"
 #include "worker/launch/gpus.h"
 #include "worker/launch/run_training.h"

@@ -9,12 +9,10 @@
 #include "core/checkpoint/directory.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
-#include "core/process/host_resources.h"
 #include "core/process/run_directory.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/resolved_recipe.h"
 #include "planner/explain.h"
-#include "planner/lego_sim_pool.h"
 #include "planner/plan.h"
 #include "planner/ranking.h"
 #include "proto/errors.h"
@@ -22,9 +20,8 @@
 #include "proto/legoai/v1/plan.pb.h"
 #include "proto/status.h"
 #include "proto/toml/toml.h"
-#include "server/cli/machine.h"
+#include "server/cli/job.h"
 #include "server/cli/output.h"
-#include "server/cli/progress.h"
 
 namespace legoai::cli {
 namespace {
@@ -148,14 +145,10 @@ absl::StatusOr<v1::PlanRequest> MakeRequest(const LayoutRequest& request, const 
 }
 
 absl::StatusOr<v1::PlanResult> PlanHere(const v1::PlanRequest& request, InterruptGuard* guard) {
-  ASSIGN_OR_RETURN(const auto program, FindSim());
-  planner::LegoSimOptions options;
-  options.program = program;
-  options.processes = std::max<int64_t>(1, static_cast<int64_t>(launch::AllowedCpus().size()));
-  planner::LegoSimPool pool(options);
+  ASSIGN_OR_RETURN(const auto pool, SimProcesses());
   ProgressLine line;
   auto result = planner::Plan(
-      request, pool,
+      request, *pool,
       [&](const planner::PlanProgress& progress) {
         line.Show(absl::StrCat("planning: ", WithCommas(progress.space), " recipes, ", WithCommas(progress.captured), " of ",
                                WithCommas(progress.to_capture), " that may fit are simulated"));

@@ -1,6 +1,6 @@
 // What agents report of their leases, written into the store; the fence is here. gRPC-free.
 //
-// Of what an agent says that counts which is about a lease of its own, and can be (lease_binding.h).
+// Of what an agent says that counts which is about a lease of its own, and can be.
 // Whatever does not carry the epoch of the job's latest lease, or comes when the job has no lease any more, changes nothing: a
 // fenced-off agent can neither commit a checkpoint, nor end a job, nor add to its curve.
 // Thread-safety: functions of the transaction that is given.
@@ -55,5 +55,16 @@ absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitR
 // was asked for. Nothing if it is not the job's latest lease any more.
 absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job, int64_t epoch, const std::string& reason,
                          int64_t now_us, Effects* effects);
+
+// The folder of runs that an agent names: absolute, and in its plain form, so that paths below it can be compared as text.
+// Errors: FieldError (worker.runs).
+absl::Status CheckRuns(const std::string& runs);
+
+// The folder that holds step-N of what is saved under the lease: RUNS/JOB/epoch-E/checkpoints. Errors: a lease that cannot be.
+absl::StatusOr<std::string> CheckpointsOf(const std::string& runs, const v1::LeaseId& lease);
+
+// Of refusals of one worker, counted from 1, which are worth a line of the log: the first ten, then each time that they have
+// doubled. So an agent that sends them without end fills no disk.
+bool IsWorthALine(int64_t count);
 
 }  // namespace legoai::server

@@ -87,9 +87,8 @@ absl::Status Controller::Begin() {
       if (job.state() != v1::PLANNING) continue;
       jobs_.Changed(job.name());
       const bool restarts = job.attempts() > 0;
-      const absl::Status moved = Move(transaction, &job, restarts ? v1::RESTARTING : v1::SUBMITTED,
-                                      "the server was started anew while it planned", options_.now_us());
-      if (!moved.ok()) return moved;
+      RETURN_IF_ERROR(Move(transaction, &job, restarts ? v1::RESTARTING : v1::SUBMITTED,
+                           "the server was started anew while it planned", options_.now_us()));
     }
     return absl::OkStatus();
   });

@@ -29,13 +29,11 @@
 #include "server/fleet/active_jobs.h"
 #include "server/fleet/agents.h"
 #include "server/fleet/attempt_facts.h"
-#include "server/fleet/bell.h"
 #include "server/fleet/fleet.h"
 #include "server/fleet/lease_book.h"
 #include "server/fleet/offers.h"
 #include "server/fleet/plans_under_way.h"
 #include "server/fleet/reconcile.h"
-#include "server/fleet/wait_reasons.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/log.h"
 #include "server/metrics/registry.h"
@@ -55,6 +53,47 @@ struct ControllerOptions {
 };
 
 v1::PlanningProgress ProgressOf(const planner::PlanProgress& progress);
+
+// What wakes the thread that decides. Thread-safe.
+class Bell {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void Ring() {
+    {
+      const MutexLock lock(mutex_);
+      rung_ = true;
+    }
+    changed_.NotifyAll();
+  }
+  // Nobody waits from now on.
+  void End() {
+    {
+      const MutexLock lock(mutex_);
+      ended_ = true;
+    }
+    changed_.NotifyAll();
+  }
+  // Both give false at the end. Sleeps until `time`, rung or not; waits for a ring, also an earlier one, at most until `time`.
+  bool SleepUntil(Time time) {
+    MutexLock lock(mutex_);
+    while (!ended_ && changed_.WaitUntil(lock, time)) {
+    }
+    return !ended_;
+  }
+  bool WaitUntil(Time time) {
+    MutexLock lock(mutex_);
+    while (!rung_ && !ended_ && changed_.WaitUntil(lock, time)) {
+    }
+    rung_ = false;
+    return !ended_;
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  bool rung_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
 
 class Controller : public Fleet {
  public:

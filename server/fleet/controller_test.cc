@@ -21,10 +21,9 @@ using namespace v1;  // the states' names
 
 // What it planned is given up with it, which is no fault of the job, at whatever place the deciding thread is then.
 TEST_F(FleetTest, AServerThatEndsFailsNoJobThatItPlans) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   Submit(2);
-  agent.link.NextStart();
+  agent_.link.NextStart();
   hold_plans_ = true;
   const std::string job = Submit(2);
   AwaitState(job, PLANNING);
@@ -50,25 +49,24 @@ TEST_F(FleetTest, AServerThatEndsFailsNoJobThatItPlans) {
 }
 
 TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   EXPECT_FALSE(controller_->Workers().at(0).has_use());
   const int64_t writes = store_->writes;
   v1::Heartbeat heartbeat;
   heartbeat.mutable_use()->set_processor_share(0.75);
   heartbeat.mutable_use()->set_memory_bytes(4096);
-  controller_->Heartbeat(agent.session, heartbeat);
+  controller_->Heartbeat(agent_.session, heartbeat);
   EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.75);
   heartbeat.mutable_use()->set_processor_share(0.5);
-  controller_->Heartbeat(agent.session, heartbeat);
+  controller_->Heartbeat(agent_.session, heartbeat);
   EXPECT_EQ(controller_->Workers().at(0).use().processor_share(), 0.5);
   EXPECT_EQ(controller_->Workers().at(0).use().memory_bytes(), 4096);
   EXPECT_EQ(store_->writes, writes) << "a heartbeat writes nothing";
-  Beat(&agent, {});
+  Beat(&agent_, {});
   EXPECT_FALSE(controller_->Workers().at(0).has_use()) << "an agent that cannot tell any more";
   const auto expect_none = [&](const v1::WorkerUse& use) {
     *heartbeat.mutable_use() = use;
-    controller_->Heartbeat(agent.session, heartbeat);
+    controller_->Heartbeat(agent_.session, heartbeat);
     EXPECT_FALSE(controller_->Workers().at(0).has_use()) << use.ShortDebugString();
   };
   v1::WorkerUse use;
@@ -81,7 +79,7 @@ TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
   expect_none(use);
   use.clear_gpus();
   *heartbeat.mutable_use() = use;
-  controller_->Heartbeat(agent.session, heartbeat);
+  controller_->Heartbeat(agent_.session, heartbeat);
   const auto drained = controller_->Drain("workers/a", /*undo=*/false);
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_EQ(drained->use().processor_share(), 0.5);
@@ -95,24 +93,23 @@ TEST_F(FleetTest, WhatIsInUseOfAMachineIsToldAsItWasHeardLastAndNotKept) {
 }
 
 TEST_F(FleetTest, AJobGoesItsWholeWay) {
-  TestAgent agent("a");
   const std::string job = Submit(2);
   EXPECT_THAT(Await(job, [](const v1::Job& now) { return !now.reason().empty(); }).reason(),
               HasSubstr("no worker of pool default"));
-  Connect(&agent);
-  const v1::StartAttempt start = agent.link.NextStart();
+  Connect(&agent_);
+  const v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.lease().job(), job);
   EXPECT_EQ(start.lease().epoch(), 1);
   EXPECT_EQ(start.world_size(), 2);
   EXPECT_FALSE(start.has_resume_step());
   EXPECT_EQ(start.recipe().training().steps(), 10);
-  Report(&agent, start.lease(), [](v1::Telemetry* fact) { fact->mutable_started()->set_unigram_entropy(3.0); });
+  Report(&agent_, start.lease(), [](v1::Telemetry* fact) { fact->mutable_started()->set_unigram_entropy(3.0); });
   EXPECT_EQ(Get(job).state(), STARTING);
-  for (int step = 1; step <= 4; ++step) ReportStep(&agent, start.lease(), step);
+  for (int step = 1; step <= 4; ++step) ReportStep(&agent_, start.lease(), step);
   EXPECT_EQ(Get(job).state(), RUNNING);
-  EXPECT_TRUE(Commit(&agent, start.lease(), 4).commit());
+  EXPECT_TRUE(Commit(&agent_, start.lease(), 4).commit());
   EXPECT_EQ(controller_->Workers()[0].used(0).slots(), 2);
-  ReportEnd(&agent, start.lease(), absl::OkStatus());
+  ReportEnd(&agent_, start.lease(), absl::OkStatus());
   const v1::Job done = Get(job);
   EXPECT_EQ(done.state(), SUCCEEDED);
   EXPECT_EQ(done.committed_step(), 4);
@@ -130,18 +127,16 @@ TEST_F(FleetTest, AJobGoesItsWholeWay) {
 
 // The machine is so busy that the budget is over before anything was simulated.
 TEST_F(FleetTest, AJobWhoseBudgetEndsFirstStillGetsASimulatedRecipe) {
-  TestAgent agent("a");
   hold_plans_ = true;
   v1::Job slow = MakeJob(2);
   slow.mutable_spec()->mutable_planning()->set_budget_seconds(0.001);
-  Insert({slow});
-  controller_->JobChanged(slow.name());
-  Connect(&agent);
+  Submit(slow);
+  Connect(&agent_);
   AwaitState(slow.name(), PLANNING);
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than budget and grace
   EXPECT_EQ(Get(slow.name()).state(), PLANNING);
   hold_plans_ = false;
-  agent.link.NextStart();
+  agent_.link.NextStart();
   const v1::Job job = Get(slow.name());
   EXPECT_FALSE(job.chosen().estimated());
   EXPECT_EQ(job.chosen().rank(), 1);
@@ -149,25 +144,24 @@ TEST_F(FleetTest, AJobWhoseBudgetEndsFirstStillGetsASimulatedRecipe) {
 }
 
 TEST_F(FleetTest, ALongAttemptIsMeasuredByItsLatestSteps) {
-  TestAgent agent("a");
   v1::Job made = MakeJob(2);
   made.mutable_spec()->mutable_recipe()->mutable_training()->set_steps(2 * kStepsMeasured + 1);
   Insert({made});
   const std::string job = made.name();
   controller_->JobChanged(job);
-  Connect(&agent);
-  const v1::StartAttempt start = agent.link.NextStart();
+  Connect(&agent_);
+  const v1::StartAttempt start = agent_.link.NextStart();
   std::vector<v1::Telemetry> facts;
   for (int64_t step = 1; step <= 2 * kStepsMeasured + 1; ++step) {
     v1::Telemetry& fact = facts.emplace_back();
-    fact.set_sequence(++agent.sequence);
+    fact.set_sequence(++agent_.sequence);
     *fact.mutable_lease() = start.lease();
     fact.mutable_metrics()->set_step(step);
     fact.mutable_metrics()->set_step_seconds(step <= kStepsMeasured + 1 ? 2 : 1);
     fact.mutable_metrics()->set_peak_memory_bytes(step);
   }
-  controller_->Telemetry(agent.session, facts);
-  ReportEnd(&agent, start.lease(), absl::OkStatus());
+  controller_->Telemetry(agent_.session, facts);
+  ReportEnd(&agent_, start.lease(), absl::OkStatus());
   AwaitState(job, SUCCEEDED);
   EXPECT_EQ(Attempts(job)[0].measured_step_seconds(), 1);
   EXPECT_EQ(Attempts(job)[0].measured_peak_memory_bytes(), 2 * kStepsMeasured + 1);
@@ -175,9 +169,8 @@ TEST_F(FleetTest, ALongAttemptIsMeasuredByItsLatestSteps) {
 
 TEST_F(FleetTest, ALeaseThatNobodyRenewsGoesToAnotherWorkerAndTheOldOneIsFencedOff) {
   TestAgent first("a"), second("b");
-  const std::string job = Submit(2);
-  Connect(&first);
-  const v1::LeaseId old = first.link.NextStart().lease();
+  const v1::LeaseId old = Begin(&first).lease();
+  const std::string job = old.job();
   ReportStep(&first, old, 1);
   EXPECT_TRUE(Commit(&first, old, 1).commit());
   skew_seconds_ = 900;
@@ -207,33 +200,29 @@ TEST_F(FleetTest, ALeaseThatNobodyRenewsGoesToAnotherWorkerAndTheOldOneIsFencedO
 }
 
 TEST_F(FleetTest, AServerThatIsStartedAnewKeepsLeasesAndTakesTelemetryOnce) {
-  TestAgent agent("a");
-  const std::string job = Submit(2);
-  Connect(&agent);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
   StopController();
   StartController();
-  *agent.hello.add_leases() = lease;
-  agent.sequence = 3;  // two more while the server was away
-  Connect(&agent);
-  const auto welcome = agent.link.Next([](const v1::ToAgent& message) { return message.has_welcome(); }).welcome();
+  *agent_.hello.add_leases() = lease;
+  agent_.sequence = 3;  // two more while the server was away
+  Connect(&agent_);
+  const auto welcome = agent_.link.Next([](const v1::ToAgent& message) { return message.has_welcome(); }).welcome();
   EXPECT_EQ(welcome.acknowledged_telemetry(), 1);
-  agent.sequence = 0;
-  for (int step = 1; step <= 3; ++step) ReportStep(&agent, lease, step);
+  agent_.sequence = 0;
+  for (int step = 1; step <= 3; ++step) ReportStep(&agent_, lease, step);
   EXPECT_EQ(Get(job).state(), RUNNING);
   EXPECT_EQ(Get(job).epoch(), 1);
   EXPECT_EQ(Metrics(job).size(), 3);
-  EXPECT_TRUE(Commit(&agent, lease, 3).commit());
+  EXPECT_TRUE(Commit(&agent_, lease, 3).commit());
 }
 
 TEST_F(FleetTest, AnAgentThatComesBackWithoutItsTrainersLosesTheAttempt) {
-  TestAgent agent("a");
-  const std::string job = Submit(2);
-  Connect(&agent);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
-  controller_->Disconnected(agent.session);
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
+  controller_->Disconnected(agent_.session);
   TestAgent reborn("a");
   reborn.hello.mutable_worker()->set_instance("a-2");
   Connect(&reborn);
@@ -242,47 +231,42 @@ TEST_F(FleetTest, AnAgentThatComesBackWithoutItsTrainersLosesTheAttempt) {
 }
 
 TEST_F(FleetTest, AnAttemptThatEndedWhileItsAgentWasAwayIsNotLost) {
-  TestAgent agent("a");
-  const std::string job = Submit(2);
-  Connect(&agent);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
-  controller_->Disconnected(agent.session);
-  agent.sequence = 2;  // the end, which the server has not heard of
-  Connect(&agent);
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
+  controller_->Disconnected(agent_.session);
+  agent_.sequence = 2;  // the end, which the server has not heard of
+  Connect(&agent_);
   EXPECT_EQ(Get(job).state(), RUNNING);
-  agent.sequence = 1;
-  ReportEnd(&agent, lease, absl::OkStatus());
+  agent_.sequence = 1;
+  ReportEnd(&agent_, lease, absl::OkStatus());
   EXPECT_EQ(Get(job).state(), SUCCEEDED);
   EXPECT_EQ(Get(job).restarts(), 0);
 }
 
 TEST_F(FleetTest, ACancelledJobIsStoppedAtItsAgent) {
-  TestAgent agent("a");
-  const std::string job = Submit(2);
-  Connect(&agent);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
   const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
     v1::Job now = **transaction.GetJob(job);
     return Move(transaction, &now, CANCELLING, "asked by a user", 1);
   });
   ASSERT_TRUE(asked.ok()) << asked;
   controller_->JobChanged(job);
-  const auto stop = agent.link.Next([](const v1::ToAgent& message) { return message.has_stop(); }).stop();
+  const auto stop = agent_.link.Next([](const v1::ToAgent& message) { return message.has_stop(); }).stop();
   EXPECT_EQ(stop.lease().job(), job);
   EXPECT_FALSE(stop.save());
-  ReportEnd(&agent, lease, absl::OkStatus(), /*stopped=*/true);
+  ReportEnd(&agent_, lease, absl::OkStatus(), /*stopped=*/true);
   EXPECT_EQ(Get(job).state(), CANCELLED);
   EXPECT_EQ(Get(job).reason(), "asked by a user");
 }
 
 TEST_F(FleetTest, ACancelledJobOfALostWorkerEndsWithItsLease) {
-  TestAgent agent("a");
   const std::string job = Submit(2);
-  Connect(&agent);
-  agent.link.NextStart();
-  controller_->Disconnected(agent.session);
+  Connect(&agent_);
+  agent_.link.NextStart();
+  controller_->Disconnected(agent_.session);
   const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
     v1::Job now = **transaction.GetJob(job);
     return Move(transaction, &now, CANCELLING, "asked by a user", 1);
@@ -293,10 +277,9 @@ TEST_F(FleetTest, ACancelledJobOfALostWorkerEndsWithItsLease) {
 }
 
 TEST_F(FleetTest, WhatIsWrongWithTheJobFailsItAtOnceAndNamesTheField) {
-  TestAgent agent("a");
   const std::string job = Submit(2);
-  Connect(&agent);
-  ReportEnd(&agent, agent.link.NextStart().lease(),
+  Connect(&agent_);
+  ReportEnd(&agent_, agent_.link.NextStart().lease(),
             FieldError("training.dataset_path", "/x", "does not exist", absl::StatusCode::kNotFound));
   const v1::Job failed = Get(job);
   EXPECT_EQ(failed.state(), FAILED);
@@ -308,19 +291,18 @@ TEST_F(FleetTest, WhatIsWrongWithTheJobFailsItAtOnceAndNamesTheField) {
 }
 
 TEST_F(FleetTest, RanksThatDieAreStartedAgainAsOftenAsThePolicyAllowsWithoutANewCheckpoint) {
-  TestAgent agent("a");
   const std::string job = Submit(2, 1, /*max_restarts=*/1);
-  Connect(&agent);
-  v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
-  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
-  lease = agent.link.NextStart().lease();
-  EXPECT_TRUE(Commit(&agent, lease, 1).commit());  // it gets further: the count begins anew
-  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
-  lease = agent.link.NextStart().lease();
-  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
-  lease = agent.link.NextStart().lease();
-  ReportEnd(&agent, lease, absl::DeadlineExceededError("rank 0 hangs"));
+  Connect(&agent_);
+  v1::LeaseId lease = agent_.link.NextStart().lease();
+  ReportStep(&agent_, lease, 1);
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent_.link.NextStart().lease();
+  EXPECT_TRUE(Commit(&agent_, lease, 1).commit());  // it gets further: the count begins anew
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent_.link.NextStart().lease();
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent_.link.NextStart().lease();
+  ReportEnd(&agent_, lease, absl::DeadlineExceededError("rank 0 hangs"));
   EXPECT_EQ(Get(job).state(), FAILED);
   EXPECT_THAT(Get(job).reason(), HasSubstr("2 attempts in a row"));
   EXPECT_THAT(Get(job).reason(), HasSubstr("rank 0 hangs"));
@@ -328,22 +310,20 @@ TEST_F(FleetTest, RanksThatDieAreStartedAgainAsOftenAsThePolicyAllowsWithoutANew
 }
 
 TEST_F(FleetTest, WithoutRestartsTheFirstFailureIsTheLast) {
-  TestAgent agent("a");
   const std::string job = Submit(2, 1, /*max_restarts=*/0);
-  Connect(&agent);
-  ReportEnd(&agent, agent.link.NextStart().lease(), absl::UnavailableError("rank 1 died"));
+  Connect(&agent_);
+  ReportEnd(&agent_, agent_.link.NextStart().lease(), absl::UnavailableError("rank 1 died"));
   EXPECT_EQ(Get(job).state(), FAILED);
   EXPECT_EQ(Get(job).reason(), "an attempt has failed, and policy.max_restarts is 0: rank 1 died");
 }
 
 TEST_F(FleetTest, AJobThatIsContentWithFewerSlotsThanItAskedForSaysSo) {
-  TestAgent agent("a");
   const std::string job = Submit(8);
-  Connect(&agent);
-  const v1::StartAttempt start = agent.link.NextStart();
+  Connect(&agent_);
+  const v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.world_size(), 2);
   EXPECT_EQ(Get(job).reason(), "2 slots of workers/a (8 were asked for)");
-  ReportStep(&agent, start.lease(), 1);
+  ReportStep(&agent_, start.lease(), 1);
   EXPECT_EQ(Get(job).reason(), "trains on 2 slots (8 were asked for)");
 }
 
@@ -366,13 +346,12 @@ TEST_F(FleetTest, AGangThatNoWorkerCanGiveAnyMoreIsPlannedForFewerSlots) {
 }
 
 TEST_F(FleetTest, JobsWaitWithTheirReasonAndPlace) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string too_large = Submit(8, 4);
   EXPECT_THAT(Await(too_large, [](const v1::Job& now) { return !now.reason().empty(); }).reason(),
               HasSubstr("resources.min_slots is 4 and the largest worker of pool default has 2 slots"));
   const std::string first = Submit(2);
-  agent.link.NextStart();
+  agent_.link.NextStart();
   const std::string second = Submit(2), third = Submit(2);
   EXPECT_EQ(Await(second, [](const v1::Job& now) { return now.queue_position() == 1; }).state(), QUEUED);
   EXPECT_EQ(Await(third, [](const v1::Job& now) { return now.queue_position() == 2; }).state(), QUEUED);
@@ -380,29 +359,27 @@ TEST_F(FleetTest, JobsWaitWithTheirReasonAndPlace) {
 }
 
 TEST_F(FleetTest, ADrainingWorkerGetsNothingNewAndStaysSoAfterAReconnection) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   ASSERT_TRUE(controller_->Drain("workers/a", false).ok());
   const std::string job = Submit(2);
   Await(job, [](const v1::Job& now) { return !now.reason().empty(); });
   EXPECT_EQ(Get(job).state(), SUBMITTED);
-  controller_->Disconnected(agent.session);
-  Connect(&agent);
+  controller_->Disconnected(agent_.session);
+  Connect(&agent_);
   EXPECT_EQ(controller_->Workers()[0].state(), DRAINING);
   ASSERT_TRUE(controller_->Drain("workers/a", true).ok());
-  EXPECT_EQ(agent.link.NextStart().lease().job(), job);
+  EXPECT_EQ(agent_.link.NextStart().lease().job(), job);
   EXPECT_EQ(controller_->Drain("workers/x", false).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(FleetTest, AServerThatIsStartedAnewKnowsItsWorkersByNameAndThatTheyDrain) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   ASSERT_TRUE(controller_->Drain("workers/a", false).ok());
   StopController();
   StartController();
   ASSERT_EQ(controller_->Workers().size(), 1);
   EXPECT_FALSE(controller_->Workers()[0].connected());
-  Connect(&agent);
+  Connect(&agent_);
   ASSERT_EQ(controller_->Workers().size(), 1);
   EXPECT_EQ(controller_->Workers()[0].name(), "workers/a");
   EXPECT_TRUE(controller_->Workers()[0].connected());
@@ -413,9 +390,8 @@ TEST_F(FleetTest, AServerThatIsStartedAnewKnowsItsWorkersByNameAndThatTheyDrain)
 // but not for that job: whoever is told of the change finds it so.
 TEST_F(FleetTest, AWorkerThatLeavesIsGivenNothingMore) {
   TestAgent leaving("a"), other("b");
-  Connect(&leaving);
-  const std::string job = Submit(2);
-  const v1::LeaseId lease = leaving.link.NextStart().lease();
+  const v1::LeaseId lease = Begin(&leaving).lease();
+  const std::string job = lease.job();
   bool told = false;
   const auto reporter = std::this_thread::get_id();
   const auto subscription = notifier_.Subscribe(job, [&] {
@@ -486,8 +462,7 @@ TEST_F(FleetTest, AGoodbyeInTheInstantOfAGrantEndsTheLease) {
     said = true;
     controller_->Goodbye(leaving.session);
   };
-  Insert({made});
-  controller_->JobChanged(job);
+  Submit(made);
   EXPECT_THAT(AwaitState(job, RESTARTING).reason(), HasSubstr("workers/a has left; begins anew"));
   EXPECT_TRUE(said);
   EXPECT_EQ(Attempts(job)[0].state(), "lost");
@@ -508,8 +483,7 @@ TEST_F(FleetTest, AWorkerThatIsAnotherInTheInstantOfAGrantGetsNoneOfIt) {
     connected = true;
     Connect(&other);
   };
-  Insert({made});
-  controller_->JobChanged(job);
+  Submit(made);
   Await(job, [](const v1::Job& now) { return now.attempts() > 0 && now.state() != LEASED; });
   EXPECT_TRUE(connected);
   EXPECT_THAT(Attempts(job)[0].error().message(), HasSubstr("other slots"));
@@ -531,17 +505,15 @@ TEST_F(FleetTest, AnAgentThatReconnectsInTheInstantOfAGrantHearsOfIt) {
     connected = true;
     Connect(&again);
   };
-  Insert({made});
-  controller_->JobChanged(job);
+  Submit(made);
   EXPECT_EQ(again.link.NextStart().attempt(), 1);
   EXPECT_FALSE(first.link.Has([](const v1::ToAgent& message) { return message.has_start(); }));
   EXPECT_EQ(Get(job).state(), LEASED);
 }
 
 TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
-  TestAgent agent("a");
-  agent.hello.mutable_worker()->set_build_version("0.0.1+other");
-  const auto other_build = controller_->Connect(agent.hello, &agent.link);
+  agent_.hello.mutable_worker()->set_build_version("0.0.1+other");
+  const auto other_build = controller_->Connect(agent_.hello, &agent_.link);
   EXPECT_EQ(other_build.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(GetFieldViolation(other_build.status())->field(), "worker.build_version");
   TestAgent bad_name("a/b"), no_slots("a", 0);
@@ -565,13 +537,12 @@ TEST_F(FleetTest, AnAgentThatCannotBeIsRefusedByField) {
 
 TEST_F(FleetTest, APlanUnderWayIsMadeAnewByTheNextServerAndEndsWithItsJob) {
   hold_plans_ = true;
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = Submit(2);
   AwaitState(job, PLANNING);
   StopController();
   StartController();
-  Connect(&agent);
+  Connect(&agent_);
   Await(job, [](const v1::Job& now) { return now.state() == PLANNING && now.version() > 3; });
   const absl::Status asked = store_->Write([&](store::Transaction& transaction) {
     v1::Job now = **transaction.GetJob(job);
@@ -582,14 +553,13 @@ TEST_F(FleetTest, APlanUnderWayIsMadeAnewByTheNextServerAndEndsWithItsJob) {
   const std::string next = Submit(2);  // it is planned although the plans before it never end by themselves
   AwaitState(next, PLANNING);
   hold_plans_ = false;
-  EXPECT_EQ(agent.link.NextStart().lease().job(), next);
+  EXPECT_EQ(agent_.link.NextStart().lease().job(), next);
   EXPECT_EQ(Get(job).state(), CANCELLED);
 }
 
 TEST_F(FleetTest, AJobOfWhichNoRecipeFitsFailsWithThePlannersWords) {
   largest_world_ = 0;
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const v1::Job failed = AwaitState(Submit(2), FAILED);
   EXPECT_EQ(failed.outcome().error().code(), 8);
   EXPECT_THAT(failed.reason(), HasSubstr("no recipe fits"));

@@ -9,7 +9,7 @@
 #include "proto/rpc.h"
 #include "proto/status.h"
 #include "proto/text.h"
-#include "server/fleet/checkpoint_damage.h"
+#include "server/fleet/resume_point.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {

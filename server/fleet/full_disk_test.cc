@@ -39,22 +39,21 @@ class FullDiskTest : public FleetTest {
 };
 
 TEST_F(FullDiskTest, TelemetryIsNotAcknowledgedAndComesAgain) {
-  TestAgent agent("a"), again("a");
-  Connect(&agent);
-  const std::string job = Submit(2);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
-  EXPECT_EQ(agent.link.Next(IsAck).telemetry_ack().sequence(), 1);
+  TestAgent again("a");
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
+  EXPECT_EQ(agent_.link.Next(IsAck).telemetry_ack().sequence(), 1);
   store_->space = 0;
-  ReportStep(&agent, lease, 2);
-  ASSERT_TRUE(agent.link.closed());
-  EXPECT_EQ(agent.link.closed()->code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(agent.link.closed()->message()), HasSubstr("the disk is full"));
+  ReportStep(&agent_, lease, 2);
+  ASSERT_TRUE(agent_.link.closed());
+  EXPECT_EQ(agent_.link.closed()->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(agent_.link.closed()->message()), HasSubstr("the disk is full"));
   store_->space = INT64_MAX;
-  ReportStep(&agent, lease, 3);  // on its way already: an acknowledgement of it would be one of step 2
-  EXPECT_FALSE(agent.link.Has(IsAck));
+  ReportStep(&agent_, lease, 3);  // on its way already: an acknowledgement of it would be one of step 2
+  EXPECT_FALSE(agent_.link.Has(IsAck));
   EXPECT_EQ(Metrics(job).size(), 1);
-  Reconnect(&agent, &again, lease);
+  Reconnect(&agent_, &again, lease);
   const auto welcome = again.link.Next([](const v1::ToAgent& message) { return message.has_welcome(); }).welcome();
   EXPECT_EQ(welcome.acknowledged_telemetry(), 1);
   again.sequence = 1;
@@ -67,21 +66,20 @@ TEST_F(FullDiskTest, TelemetryIsNotAcknowledgedAndComesAgain) {
 }
 
 TEST_F(FullDiskTest, ACommitIsNeitherGrantedNorDeniedAndIsAskedForAgain) {
-  TestAgent agent("a"), again("a");
-  Connect(&agent);
-  const std::string job = Submit(2);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
+  TestAgent again("a");
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
   store_->space = 0;
-  AskForCommit(&agent, lease, 1);
-  ASSERT_TRUE(agent.link.closed());
-  EXPECT_EQ(agent.link.closed()->code(), absl::StatusCode::kUnavailable);
-  AskForCommit(&agent, lease, 2);
+  AskForCommit(&agent_, lease, 1);
+  ASSERT_TRUE(agent_.link.closed());
+  EXPECT_EQ(agent_.link.closed()->code(), absl::StatusCode::kUnavailable);
+  AskForCommit(&agent_, lease, 2);
   store_->space = INT64_MAX;
-  AskForCommit(&agent, lease, 3);
-  EXPECT_FALSE(agent.link.Has(IsCommit));
+  AskForCommit(&agent_, lease, 3);
+  EXPECT_FALSE(agent_.link.Has(IsCommit));
   EXPECT_FALSE(Get(job).has_committed_step());
-  Reconnect(&agent, &again, lease);
+  Reconnect(&agent_, &again, lease);
   EXPECT_TRUE(Commit(&again, lease, 1).commit());
   EXPECT_EQ(Get(job).committed_step(), 1);
   EXPECT_EQ(Get(job).state(), RUNNING);
@@ -89,8 +87,7 @@ TEST_F(FullDiskTest, ACommitIsNeitherGrantedNorDeniedAndIsAskedForAgain) {
 
 TEST_F(FullDiskTest, APlanIsKeptUntilItCanBeStored) {
   hold_plans_ = true;
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = Submit(2);
   AwaitState(job, PLANNING);
   store_->space = 0;
@@ -99,39 +96,35 @@ TEST_F(FullDiskTest, APlanIsKeptUntilItCanBeStored) {
   EXPECT_EQ(Get(job).state(), PLANNING);
   store_->space = INT64_MAX;
   skew_seconds_ = 10;  // it is tried again after a while
-  EXPECT_EQ(agent.link.NextStart().lease().job(), job);
+  EXPECT_EQ(agent_.link.NextStart().lease().job(), job);
   EXPECT_THAT(History(job), ElementsAre(PLANNING, QUEUED, LEASED)) << "planned once";
 }
 
 TEST_F(FullDiskTest, ALeaseThatCannotBeStoredIsNotGiven) {
-  TestAgent agent("a");
-  Connect(&agent);
-  Submit(2);
-  const v1::LeaseId first = agent.link.NextStart().lease();
+  const v1::LeaseId first = Begin(&agent_).lease();
   const std::string job = Submit(2);
   Await(job, [](const v1::Job& now) { return now.queue_position() == 1; });
   store_->space = 1;  // for the report
-  ReportEnd(&agent, first, absl::OkStatus());
+  ReportEnd(&agent_, first, absl::OkStatus());
   AwaitRefusedWrite();
   EXPECT_EQ(Get(job).state(), QUEUED);
   EXPECT_TRUE(controller_->Workers()[0].used().empty());
   store_->space = INT64_MAX;
   skew_seconds_ = 10;
-  const v1::LeaseId lease = agent.link.NextStart().lease();
+  const v1::LeaseId lease = agent_.link.NextStart().lease();
   EXPECT_EQ(lease.job(), job);
   EXPECT_EQ(lease.epoch(), 1);
 }
 
 TEST_F(FullDiskTest, AnAgentThatCannotBeTakenInKeepsItsLease) {
-  TestAgent agent("a"), again("a");
-  Connect(&agent);
-  const std::string job = Submit(2);
-  const v1::LeaseId lease = agent.link.NextStart().lease();
-  ReportStep(&agent, lease, 1);
-  controller_->Disconnected(agent.session);
+  TestAgent again("a");
+  const v1::LeaseId lease = Begin(&agent_).lease();
+  const std::string job = lease.job();
+  ReportStep(&agent_, lease, 1);
+  controller_->Disconnected(agent_.session);
   store_->space = 0;
-  again.sequence = agent.sequence;
-  again.hello.set_last_telemetry(agent.sequence);
+  again.sequence = agent_.sequence;
+  again.hello.set_last_telemetry(agent_.sequence);
   *again.hello.add_leases() = lease;
   for (const int64_t seconds : {600, 1200, 1800}) {  // each within the lease's time after the one before
     skew_seconds_ = seconds;
@@ -146,10 +139,9 @@ TEST_F(FullDiskTest, AnAgentThatCannotBeTakenInKeepsItsLease) {
 }
 
 TEST_F(FullDiskTest, ALeaseThatHasExpiredIsEndedWhenItCanBe) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = Submit(2);
-  agent.link.NextStart();
+  agent_.link.NextStart();
   store_->space = 0;
   skew_seconds_ = 1100;
   AwaitRefusedWrite();

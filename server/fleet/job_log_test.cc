@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/process/mutex.h"
+#include "nlohmann/json.hpp"
 #include "proto/errors.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
+#include "server/metrics/log.h"
 
 namespace legoai::server {
 namespace {
@@ -61,14 +64,12 @@ class JobLogTest : public FleetTest {
 };
 
 TEST_F(JobLogTest, WhereItRunsAndWhyItGoesOnElsewhere) {
-  TestAgent agent("a");
-  const std::string job = Submit(2);
-  Connect(&agent);
-  const v1::StartAttempt start = agent.link.NextStart();
+  const v1::StartAttempt start = Begin(&agent_);
+  const std::string job = start.lease().job();
   EXPECT_THAT(start.recipe_text(), HasSubstr("local batch"));
-  ReportStep(&agent, start.lease(), 1);
-  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"));
-  ReportEnd(&agent, agent.link.NextStart().lease(), absl::OkStatus(), /*stopped=*/false, 10);
+  ReportStep(&agent_, start.lease(), 1);
+  ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 1 died"));
+  ReportEnd(&agent_, agent_.link.NextStart().lease(), absl::OkStatus(), /*stopped=*/false, 10);
   EXPECT_THAT(
       Texts(job),
       ElementsAre("0 info job planning: ranks recipes for 2 slots of workers/a",
@@ -79,10 +80,9 @@ TEST_F(JobLogTest, WhereItRunsAndWhyItGoesOnElsewhere) {
 }
 
 TEST_F(JobLogTest, WhyItFailedAtOnce) {
-  TestAgent agent("a");
   const std::string job = Submit(2);
-  Connect(&agent);
-  ReportEnd(&agent, agent.link.NextStart().lease(),
+  Connect(&agent_);
+  ReportEnd(&agent_, agent_.link.NextStart().lease(),
             FieldError("training.dataset_path", "/x", "does not exist", absl::StatusCode::kNotFound));
   EXPECT_THAT(Texts(job).back(), AllOf(StartsWith("1 error job failed: "), HasSubstr("/x")));
 }
@@ -99,12 +99,11 @@ TEST_F(JobLogTest, WhyItWasCancelledBeforeAnythingRan) {
 
 // As a server before this one has left them: the digests of all ranks in a field that is not used any more, and no digest.
 TEST_F(JobLogTest, CheckpointsOfAnEarlierServerAreListedAndGoneOnFrom) {
-  TestAgent agent("a");
   const std::string job = Submit(2);
-  Connect(&agent);
-  v1::LeaseId lease = agent.link.NextStart().lease();
+  Connect(&agent_);
+  v1::LeaseId lease = agent_.link.NextStart().lease();
   for (const int64_t step : {2, 4}) {
-    EXPECT_TRUE(Commit(&agent, lease, step).commit());
+    EXPECT_TRUE(Commit(&agent_, lease, step).commit());
     const absl::Status stored = store_->Write([&](store::Transaction& transaction) {
       v1::Checkpoint checkpoint = (*transaction.ListCheckpoints(job)).back();
       checkpoint.clear_digest();
@@ -113,50 +112,112 @@ TEST_F(JobLogTest, CheckpointsOfAnEarlierServerAreListedAndGoneOnFrom) {
     });
     ASSERT_TRUE(stored.ok()) << stored;
   }
-  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
-  const v1::StartAttempt start = agent.link.NextStart();
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
+  const v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_EQ(start.resume_directory(), CheckpointsOf(job, 1));
   EXPECT_THAT(Kept(job), ElementsAre("1:2", "1:4"));
-  ReportKept(&agent, start.lease(), 1, {4});
+  ReportKept(&agent_, start.lease(), 1, {4});
   EXPECT_THAT(Kept(job), ElementsAre("1:4"));
-  EXPECT_TRUE(Commit(&agent, start.lease(), 6).commit());
+  EXPECT_TRUE(Commit(&agent_, start.lease(), 6).commit());
 }
 
 TEST_F(JobLogTest, CheckpointsThatAreRemovedAreNotListed) {
-  TestAgent agent("a");
   const std::string job = Submit(2);
-  Connect(&agent);
-  v1::LeaseId lease = agent.link.NextStart().lease();
-  for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(Commit(&agent, lease, step).commit());
-  ReportKept(&agent, lease, 1, {});
+  Connect(&agent_);
+  v1::LeaseId lease = agent_.link.NextStart().lease();
+  for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(Commit(&agent_, lease, step).commit());
+  ReportKept(&agent_, lease, 1, {});
   EXPECT_THAT(Kept(job), ElementsAre("1:1", "1:2", "1:3")) << "it says nothing";
   // The word of step 1's removal was lost; that of step 2's comes when step 3 is committed already.
-  ReportKept(&agent, lease, 1, {2});
+  ReportKept(&agent_, lease, 1, {2});
   EXPECT_THAT(Kept(job), ElementsAre("1:2", "1:3"));
-  EXPECT_TRUE(Commit(&agent, lease, 4).commit());
-  ReportKept(&agent, lease, 1, {3, 4});
+  EXPECT_TRUE(Commit(&agent_, lease, 4).commit());
+  ReportKept(&agent_, lease, 1, {3, 4});
   EXPECT_THAT(Kept(job), ElementsAre("1:3", "1:4"));
-  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"));
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
 
   const v1::LeaseId fenced = lease;
-  v1::StartAttempt start = agent.link.NextStart();
+  v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_EQ(start.resume_directory(), CheckpointsOf(job, 1));
   lease = start.lease();
-  ReportKept(&agent, fenced, 1, {4});
+  ReportKept(&agent_, fenced, 1, {4});
   EXPECT_THAT(Kept(job), ElementsAre("1:3", "1:4")) << "of an epoch that is over";
-  ReportKept(&agent, lease, 1, {4});
+  ReportKept(&agent_, lease, 1, {4});
   EXPECT_THAT(Kept(job), ElementsAre("1:4"));
-  Report(&agent, lease, [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
+  Report(&agent_, lease, [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
   EXPECT_THAT(Kept(job), ElementsAre("1:4")) << "the job goes on from it";
-  EXPECT_TRUE(Commit(&agent, lease, 6).commit());
-  EXPECT_TRUE(Commit(&agent, lease, 8).commit());
-  ReportKept(&agent, lease, 2, {6, 8});
+  EXPECT_TRUE(Commit(&agent_, lease, 6).commit());
+  EXPECT_TRUE(Commit(&agent_, lease, 8).commit());
+  ReportKept(&agent_, lease, 2, {6, 8});
   EXPECT_THAT(Kept(job), ElementsAre("1:4", "2:6", "2:8"));
-  Report(&agent, lease, [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
+  Report(&agent_, lease, [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
   EXPECT_THAT(Kept(job), ElementsAre("2:6", "2:8"));
   EXPECT_EQ(Get(job).committed_step(), 8);
+}
+
+using Json = nlohmann::json;
+
+// What the server says on standard error of a job: whoever follows one attempt, or one worker, finds all of it by the fields.
+class ServerLogTest : public FleetTest {
+ protected:
+  void SetUp() override {
+    SetLogSink([this](std::string_view line) {
+      const MutexLock lock(mutex_);
+      lines_.push_back(Json::parse(line));
+    });
+    FleetTest::SetUp();
+  }
+  void TearDown() override {
+    FleetTest::TearDown();
+    SetLogSink(nullptr);
+  }
+  // The first line that has this in its message; null: none.
+  Json Line(const std::string& part) {
+    const MutexLock lock(mutex_);
+    for (const Json& line : lines_) {
+      if (line["message"].get<std::string>().find(part) != std::string::npos) return line;
+    }
+    ADD_FAILURE() << "no line says: " << part;
+    return Json();
+  }
+  void ExpectAbout(const Json& line, const std::string& job, int64_t attempt, const std::string& worker) {
+    EXPECT_EQ(line.value("job", ""), job) << line;
+    EXPECT_EQ(line.value("attempt", 0), attempt) << line;
+    EXPECT_EQ(line.value("epoch", 0), attempt) << line;
+    EXPECT_EQ(line.value("worker", ""), worker) << line;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<Json> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(ServerLogTest, LinesOfAnAttemptSayItsJobNumberEpochAndWorker) {
+  Connect(&agent_);
+  EXPECT_EQ(Line("has connected").value("worker", ""), "workers/a");
+  const std::string job = Submit(2);
+  v1::LeaseId lease = agent_.link.NextStart().lease();
+  EXPECT_EQ(Line("ranks recipes").value("job", ""), job);
+  EXPECT_EQ(Line("ranks recipes").value("worker", ""), "workers/a");
+  EXPECT_FALSE(Line("ranks recipes").contains("attempt")) << "there is none yet";
+  ExpectAbout(Line("leased"), job, 1, "workers/a");
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"));
+  lease = agent_.link.NextStart().lease();
+  EXPECT_TRUE(Commit(&agent_, lease, 4).commit());
+  ExpectAbout(Line("step 4 is committed"), job, 2, "workers/a");
+  StopController();
+  StartController();  // it knows the attempt from the store
+  *agent_.hello.add_leases() = lease;
+  Connect(&agent_);
+  EXPECT_TRUE(Commit(&agent_, lease, 5).commit());
+  ExpectAbout(Line("step 5 is committed"), job, 2, "workers/a");
+  controller_->Disconnected(agent_.session);
+  EXPECT_EQ(Line("has disconnected").value("worker", ""), "workers/a");
+  skew_seconds_ = 1100;
+  AwaitState(job, v1::RESTARTING);
+  ExpectAbout(Line("the lease has expired"), job, 2, "workers/a");
 }
 
 }  // namespace

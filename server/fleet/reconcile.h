@@ -14,7 +14,6 @@
 #include "server/fleet/active_jobs.h"
 #include "server/fleet/lease_book.h"
 #include "server/fleet/offers.h"
-#include "server/fleet/wait_reasons.h"
 
 namespace legoai::server {
 

@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/fleet/attempt_facts.h"
+#include "server/fleet/testing/fleet_fixture.h"
+#include "server/jobs/transition.h"
 #include "server/store/testing/oracle.h"
 
 namespace legoai::server {
@@ -151,6 +154,238 @@ TEST_F(ResumePointTest, TheRecipeToKeepIsThatOfTheAttemptThatWroteIt) {
   ASSERT_TRUE(recipe.ok() && recipe->has_value());
   EXPECT_EQ((*recipe)->model().name(), "second");
   EXPECT_FALSE(RecipeToKeep(store_, Insert(kThird))->has_value());
+}
+
+using namespace v1;  // the states' names
+
+class CheckpointDamageTest : public FleetTest {
+ protected:
+  // As an agent reports it of the checkpoint that it was told to go on from.
+  void ReportDamage(const v1::StartAttempt& start, const std::string& detail) { ReportDamage(&agent_, start, detail); }
+  void ReportDamage(TestAgent* agent, const v1::StartAttempt& start, const std::string& detail) {
+    ReportDamage(agent, start, start.resume_step(), start.resume_directory(), detail);
+  }
+  void ReportDamage(TestAgent* agent, const v1::StartAttempt& start, int64_t step, const std::string& directory,
+                    const std::string& detail) {
+    Report(agent, start.lease(), [&](v1::Telemetry* fact) {
+      v1::AttemptEnded& ended = *fact->mutable_ended();
+      ended.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kDataLoss));
+      ended.mutable_error()->set_message("rank 1 (loading, step 0): " + detail);
+      ended.mutable_damage()->set_step(step);
+      ended.mutable_damage()->set_directory(directory);
+      ended.mutable_damage()->set_detail(detail);
+    });
+  }
+  // An attempt that has committed these steps and lost a rank.
+  v1::StartAttempt CommitAndRestart(const std::vector<int64_t>& steps) {
+    Connect(&agent_);
+    const v1::StartAttempt first = agent_.link.NextStart();
+    for (const int64_t step : steps) {
+      ReportStep(&agent_, first.lease(), step);
+      EXPECT_TRUE(Commit(&agent_, first.lease(), step).commit());
+    }
+    ReportEnd(&agent_, first.lease(), absl::UnavailableError("rank 1 died"));
+    return agent_.link.NextStart();
+  }
+  std::vector<v1::Checkpoint> Checkpoints(const std::string& job) const {
+    std::vector<v1::Checkpoint> checkpoints;
+    const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
+      auto listed = transaction.ListKeptCheckpoints(job);
+      if (listed.ok()) checkpoints = *std::move(listed);
+      return listed.status();
+    });
+    EXPECT_TRUE(read.ok()) << read;
+    return checkpoints;
+  }
+  // Steps of those that are known to be damaged.
+  std::vector<int64_t> Damaged(const std::string& job) const {
+    std::vector<int64_t> steps;
+    for (const v1::Checkpoint& one : Checkpoints(job)) {
+      EXPECT_EQ(one.damage().empty(), !one.has_damage_time_us());
+      if (!one.damage().empty()) steps.push_back(one.step());
+    }
+    return steps;
+  }
+
+  TestAgent agent_{"a"};
+};
+
+TEST_F(CheckpointDamageTest, TheNextOlderOneIsGoneOnFromAndNoRestartIsUsedUp) {
+  const std::string job = Submit(2, 1, /*max_restarts=*/0);
+  Connect(&agent_);
+  const v1::LeaseId lease = agent_.link.NextStart().lease();
+  for (const int64_t step : {4, 6, 8}) EXPECT_TRUE(Commit(&agent_, lease, step).commit());
+  skew_seconds_ = 1100;  // the lease expires, which no policy counts
+  AwaitState(job, RESTARTING);
+  Connect(&agent_);
+  v1::StartAttempt start = agent_.link.NextStart();
+  ASSERT_EQ(start.resume_step(), 8);
+  ReportDamage(start, "rank-00001.bin: w [0] + [4]: torn");
+  start = agent_.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 6);
+  EXPECT_EQ(start.resume_directory(), absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-1/checkpoints"));
+  EXPECT_EQ(Get(job).committed_step(), 6);
+  EXPECT_EQ(Get(job).steps_back(), 1);
+  ReportDamage(start, "/runs/epoch-1/step-6: is gone");
+  start = agent_.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 4) << "policy.max_restarts = 0 allows no failure at all";
+  EXPECT_EQ(Get(job).steps_back(), 2);
+  EXPECT_THAT(Damaged(job), ElementsAre(6, 8));
+  ASSERT_EQ(Attempts(job).size(), 4);
+  EXPECT_EQ(Attempts(job)[1].damage().step(), 8);
+  EXPECT_EQ(Attempts(job)[1].state(), "failed");
+  std::vector<std::string> told;
+  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
+    const auto transitions = transaction.ListTransitions(job, 0, 1000);
+    for (const v1::Transition& one : transitions.value()) {
+      if (one.to() == RESTARTING) told.push_back(one.reason());
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(told[1], "the checkpoint of step 8 is damaged (rank-00001.bin: w [0] + [4]: torn); goes on from step 6");
+  EXPECT_EQ(told[2], "the checkpoint of step 6 is damaged (/runs/epoch-1/step-6: is gone); goes on from step 4 in 1 s")
+      << "one bad disk does not use up all checkpoints within seconds";
+}
+
+// The same step is committed again by another epoch: the damaged one stays what it is, and the new one is gone on from.
+TEST_F(CheckpointDamageTest, AStepThatIsSavedAgainIsGoneOnFrom) {
+  const std::string job = Submit(2);
+  v1::StartAttempt start = CommitAndRestart({4, 8});
+  ReportDamage(start, "torn");
+  start = agent_.link.NextStart();
+  ASSERT_EQ(start.resume_step(), 4);
+  EXPECT_TRUE(Commit(&agent_, start.lease(), 8).commit());
+  EXPECT_EQ(Get(job).committed_step(), 8);
+  Report(&agent_, start.lease(), [](v1::Telemetry* fact) { fact->mutable_earlier_removed(); });
+  EXPECT_THAT(Damaged(job), ElementsAre(8)) << "it is on the disk, and listed";
+  EXPECT_EQ(Checkpoints(job).size(), 2) << "both of step 8; that of step 4 was removed";
+  ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 0 died"));
+  start = agent_.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 8);
+  EXPECT_EQ(start.resume_directory(), absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-3/checkpoints"));
+}
+
+TEST_F(CheckpointDamageTest, OnlyWhenNoneLoadsTheJobFailsAndNamesThemAll) {
+  const std::string job = Submit(2);
+  v1::StartAttempt start = CommitAndRestart({4, 8});
+  ReportDamage(start, "manifest.pb: torn");
+  ReportDamage(agent_.link.NextStart(), "rank-00000.bin: missing");
+  const v1::Job failed = AwaitState(job, FAILED);
+  EXPECT_EQ(
+      failed.reason(),
+      "the checkpoint of step 4 is damaged (rank-00000.bin: missing); none of its checkpoints is whole (step 8: manifest.pb: "
+      "torn; step 4: rank-00000.bin: missing): `lego retry --from STEP` tries one of them once more, `--fresh` begins anew");
+  EXPECT_EQ(failed.outcome().error().code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_FALSE(failed.has_committed_step());
+  EXPECT_EQ(failed.steps_back(), 2);
+  EXPECT_THAT(Damaged(job), ElementsAre(4, 8));
+}
+
+// A retry goes on from a checkpoint of the job that it tries again: that is passed over in the same way.
+TEST_F(CheckpointDamageTest, ThatOfTheJobThatIsTriedAgainIsMarkedThere) {
+  const std::string earlier = Submit(2);
+  const v1::StartAttempt first = CommitAndRestart({4, 8});
+  ReportEnd(&agent_, first.lease(), absl::InvalidArgumentError("the text is another one"));
+  AwaitState(earlier, FAILED);
+  v1::Job retry = MakeJob(2);
+  retry.set_retry_of(earlier);
+  *retry.mutable_starts_from() = Checkpoints(earlier).back();
+  Submit(retry);
+  v1::StartAttempt start = agent_.link.NextStart();
+  ASSERT_EQ(start.resume_step(), 8);
+  ReportDamage(start, "torn");
+  start = agent_.link.NextStart();
+  EXPECT_EQ(start.resume_step(), 4);
+  EXPECT_THAT(Damaged(earlier), ElementsAre(8));
+  EXPECT_EQ(Get(earlier).committed_step(), 4) << "as another retry of it would go on from";
+  EXPECT_EQ(Get(earlier).steps_back(), 1) << "whoever was told 8 sees why";
+  EXPECT_EQ(Get(retry.name()).steps_back(), 1);
+  EXPECT_EQ(Get(retry.name()).starts_from().damage(), "torn");
+  ReportDamage(start, "gone");
+  EXPECT_THAT(AwaitState(retry.name(), FAILED).reason(), HasSubstr("step 8: torn; step 4: gone"));
+  EXPECT_THAT(Damaged(earlier), ElementsAre(4, 8));
+  EXPECT_FALSE(Get(earlier).has_committed_step());
+}
+
+// Two retries of one job, of which the first finds out while the second waits for slots or has begun.
+TEST_F(CheckpointDamageTest, WhatAnotherRetryHasFoundIsNoReasonToBeginAnewNorToFail) {
+  const std::string earlier = Submit(2);
+  const v1::StartAttempt first = CommitAndRestart({4, 8});
+  ReportEnd(&agent_, first.lease(), absl::InvalidArgumentError("the text is another one"));
+  AwaitState(earlier, FAILED);
+  TestAgent other("b");
+  Connect(&other);
+  std::vector<v1::Job> retries;
+  for (int i = 0; i < 3; ++i) {
+    v1::Job retry = MakeJob(2);
+    retry.set_retry_of(earlier);
+    *retry.mutable_starts_from() = Checkpoints(earlier).back();
+    retries.push_back(retry);
+  }
+  Insert(retries);
+  for (const v1::Job& retry : retries) controller_->JobChanged(retry.name());
+  // Two begin from step 8, and both find it damaged. The third waits for slots.
+  const v1::StartAttempt a = agent_.link.NextStart(), b = other.link.NextStart();
+  ASSERT_EQ(a.resume_step(), 8);
+  ASSERT_EQ(b.resume_step(), 8);
+  ReportDamage(&agent_, a, "torn");
+  ReportDamage(&other, b, "was put aside as damaged before");
+  for (const v1::StartAttempt& start : {a, b}) EXPECT_EQ(Get(start.lease().job()).steps_back(), 1);
+  EXPECT_THAT(Damaged(earlier), ElementsAre(8));
+  // None is left: who has not begun yet does not begin anew.
+  const v1::StartAttempt last = agent_.link.NextStart();
+  EXPECT_EQ(last.resume_step(), 4);
+  const v1::StartAttempt beside = other.link.NextStart();
+  EXPECT_EQ(beside.resume_step(), 4);
+  ReportDamage(&agent_, last, "gone");
+  ReportEnd(&other, beside.lease(), absl::InvalidArgumentError("the text is another one"));
+  for (const v1::Job& retry : retries) {
+    if (retry.name() == beside.lease().job()) continue;
+    EXPECT_THAT(AwaitState(retry.name(), FAILED).reason(),
+                HasSubstr("none of its checkpoints is whole (step 8: torn; step 4: gone)"));
+  }
+}
+
+// What is saved at the last step cannot be read back for the export, whenever it is done again: that is not tried for ever.
+TEST_F(CheckpointDamageTest, WhatAnAttemptHasSavedItselfIsCounted) {
+  const std::string job = Submit(2, 1, /*max_restarts=*/2);
+  Connect(&agent_);
+  v1::StartAttempt start = agent_.link.NextStart();
+  EXPECT_TRUE(Commit(&agent_, start.lease(), 4).commit());
+  for (int attempt = 1; attempt <= 4; ++attempt) {
+    ASSERT_EQ(start.resume_step(), attempt == 1 ? 0 : 4);
+    EXPECT_TRUE(Commit(&agent_, start.lease(), 8).commit());
+    const std::string own = absl::StrCat("/runs/", job.substr(job.rfind('/') + 1), "/epoch-", attempt, "/checkpoints");
+    ReportDamage(&agent_, start, 8, own, "torn");
+    EXPECT_EQ(Get(job).steps_back(), attempt);
+    if (attempt < 4) start = agent_.link.NextStart();
+  }
+  EXPECT_THAT(AwaitState(job, FAILED).reason(),
+              HasSubstr("3 attempts in a row have failed without a new checkpoint, and policy.max_restarts is 2"));
+  EXPECT_EQ(Get(job).committed_step(), 4);
+}
+
+TEST_F(CheckpointDamageTest, DamageOfWhatIsNoCheckpointOfTheJobIsAnyOtherFailure) {
+  const std::string job = Submit(2);
+  const v1::StartAttempt start = CommitAndRestart({4, 8});
+  ReportDamage(&agent_, start, 8, "/elsewhere", "torn");
+  EXPECT_THAT(AwaitState(job, FAILED).reason(), HasSubstr("rank 1 (loading, step 0): torn"));
+  EXPECT_TRUE(Damaged(job).empty());
+  EXPECT_EQ(Get(job).committed_step(), 8);
+}
+
+TEST_F(CheckpointDamageTest, ACancelledJobIsCancelledAndItsCheckpointIsMarked) {
+  const std::string job = Submit(2);
+  const v1::StartAttempt start = CommitAndRestart({4, 8});
+  const absl::Status cancelled = store_->Write([&](store::Transaction& transaction) {
+    v1::Job now = **transaction.GetJob(job);
+    return Move(transaction, &now, CANCELLING, "enough", 1);
+  });
+  ASSERT_TRUE(cancelled.ok()) << cancelled;
+  ReportDamage(start, "torn");
+  EXPECT_EQ(AwaitState(job, CANCELLED).committed_step(), 4);
+  EXPECT_THAT(Damaged(job), ElementsAre(8));
 }
 
 }  // namespace

@@ -56,9 +56,7 @@ class RetriedJobTest : public FleetTest {
     v1::Job job = MakeJob(2, 1, max_restarts);
     job.set_retry_of(old_);
     *job.mutable_starts_from() = start_;
-    Insert({job});
-    controller_->JobChanged(job.name());
-    return job.name();
+    return Submit(job);
   }
 
   std::string old_;
@@ -67,33 +65,31 @@ class RetriedJobTest : public FleetTest {
 };
 
 TEST_F(RetriedJobTest, ItsAttemptsBeginWithTheOldCheckpointUntilItHasItsOwn) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = SubmitRetry();
-  v1::StartAttempt start = agent.link.NextStart();
+  v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.lease().job(), job);
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_EQ(start.resume_directory(), kOldDirectory);
   EXPECT_EQ(Attempts(job)[0].resume_step(), 4);
-  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
-  start = agent.link.NextStart();
+  ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
+  start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_EQ(start.resume_directory(), kOldDirectory);
-  EXPECT_TRUE(Commit(&agent, start.lease(), 6).commit());
-  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 7);
-  start = agent.link.NextStart();
+  EXPECT_TRUE(Commit(&agent_, start.lease(), 6).commit());
+  ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 1 died"), false, 7);
+  start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 6);
   EXPECT_NE(start.resume_directory(), kOldDirectory);
 }
 
 TEST_F(RetriedJobTest, ItSaysFromWhereItGoesOn) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = SubmitRetry();
-  const v1::StartAttempt start = agent.link.NextStart();
-  ReportStep(&agent, start.lease(), 5);
-  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
-  agent.link.NextStart();
+  const v1::StartAttempt start = agent_.link.NextStart();
+  ReportStep(&agent_, start.lease(), 5);
+  ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 1 died"), false, 5);
+  agent_.link.NextStart();
   const auto transitions = Transitions(job);
   const auto restart =
       std::find_if(transitions.begin(), transitions.end(), [](const auto& one) { return one.to() == RESTARTING; });
@@ -102,35 +98,32 @@ TEST_F(RetriedJobTest, ItSaysFromWhereItGoesOn) {
 }
 
 TEST_F(RetriedJobTest, AttemptsWithoutACheckpointOfItsOwnCountAgainstItsBudget) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = SubmitRetry(/*max_restarts=*/1);
-  ReportEnd(&agent, agent.link.NextStart().lease(), absl::UnavailableError("rank 1 died"), false, 5);
-  ReportEnd(&agent, agent.link.NextStart().lease(), absl::UnavailableError("rank 0 died"), false, 5);
+  ReportEnd(&agent_, agent_.link.NextStart().lease(), absl::UnavailableError("rank 1 died"), false, 5);
+  ReportEnd(&agent_, agent_.link.NextStart().lease(), absl::UnavailableError("rank 0 died"), false, 5);
   EXPECT_EQ(Get(job).state(), FAILED);
   EXPECT_THAT(Get(job).reason(), HasSubstr("2 attempts in a row have failed"));
 }
 
 TEST_F(RetriedJobTest, ItIsPlannedWithWhatTheOldCheckpointFixes) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   SubmitRetry();
-  const v1::Recipe planned = agent.link.NextStart().recipe();
+  const v1::Recipe planned = agent_.link.NextStart().recipe();
   EXPECT_EQ(planned.optimizer().lr(), recipe_.optimizer().lr());
   EXPECT_EQ(planned.training().mixed_precision_param(), recipe_.training().mixed_precision_param());
 }
 
 TEST_F(RetriedJobTest, WhereTheOldCheckpointIsDamagedItFallsBackToAnOlderOneAndThenFails) {
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = SubmitRetry(/*max_restarts=*/5);
-  v1::LeaseId lease = agent.link.NextStart().lease();
+  v1::LeaseId lease = agent_.link.NextStart().lease();
   Put(4, "a bit is flipped in rank-0");
-  ReportEnd(&agent, lease, absl::UnavailableError("rank 1 died"), false, 4);
-  const v1::StartAttempt start = agent.link.NextStart();
+  ReportEnd(&agent_, lease, absl::UnavailableError("rank 1 died"), false, 4);
+  const v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 2);
   Put(2, "no manifest");
-  ReportEnd(&agent, start.lease(), absl::UnavailableError("rank 1 died"), false, 2);
+  ReportEnd(&agent_, start.lease(), absl::UnavailableError("rank 1 died"), false, 2);
   const v1::Job failed = Get(job);
   EXPECT_EQ(failed.state(), FAILED);
   EXPECT_THAT(failed.reason(),
@@ -139,13 +132,12 @@ TEST_F(RetriedJobTest, WhereTheOldCheckpointIsDamagedItFallsBackToAnOlderOneAndT
 
 TEST_F(RetriedJobTest, OneThatWasAskedForThoughDamagedIsTakenBackUntilItIsFoundDamagedAgain) {
   start_ = Put(4, "", /*take_back=*/true);
-  TestAgent agent("a");
-  Connect(&agent);
+  Connect(&agent_);
   const std::string job = SubmitRetry(/*max_restarts=*/5);
-  const v1::StartAttempt start = agent.link.NextStart();
+  const v1::StartAttempt start = agent_.link.NextStart();
   EXPECT_EQ(start.resume_step(), 4);
   EXPECT_TRUE(start.take_back());
-  Report(&agent, start.lease(), [](v1::Telemetry* fact) {
+  Report(&agent_, start.lease(), [](v1::Telemetry* fact) {
     v1::AttemptEnded& ended = *fact->mutable_ended();
     ended.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kDataLoss));
     ended.mutable_error()->set_message("torn");
@@ -153,7 +145,7 @@ TEST_F(RetriedJobTest, OneThatWasAskedForThoughDamagedIsTakenBackUntilItIsFoundD
     ended.mutable_damage()->set_directory(kOldDirectory);
     ended.mutable_damage()->set_detail("torn");
   });
-  const v1::StartAttempt next = agent.link.NextStart();
+  const v1::StartAttempt next = agent_.link.NextStart();
   EXPECT_EQ(next.resume_step(), 2);
   EXPECT_FALSE(next.take_back());
   EXPECT_FALSE(Get(job).starts_from().take_back());

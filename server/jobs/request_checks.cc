@@ -186,8 +186,7 @@ class Smallest {
       const std::string& text = spec_.planning().constraints(i);
       const size_t equals = text.find('=');
       places_[text.substr(0, equals)] = i;
-      absl::Status status = ApplyOverride(&recipe_, text.substr(0, equals), text.substr(equals + 1));
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(ApplyOverride(&recipe_, text.substr(0, equals), text.substr(equals + 1)));
     }
     // Without a pipeline there is no microbatch to speak of: the planner leaves it at 1.
     auto* parallelism = recipe_.mutable_parallelism();

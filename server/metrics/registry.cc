@@ -20,19 +20,21 @@ namespace legoai::server {
 namespace {
 
 using prometheus::Histogram;
+using CounterFamily = prometheus::Family<prometheus::Counter>;
+using GaugeFamily = prometheus::Family<prometheus::Gauge>;
 
 // From a tenth of a millisecond, where a hit in memory lies, to what a user takes for a standstill.
 const Histogram::BucketBoundaries kFast = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
                                            0.05,   0.1,     0.25,   0.5,   1,      2.5,   10};
 const Histogram::BucketBoundaries kSlow = {0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 900};
 
-prometheus::Family<prometheus::Counter>& Counters(prometheus::Registry& registry, const char* name, const char* help) {
+CounterFamily& Counters(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
 prometheus::Counter& OneCounter(prometheus::Registry& registry, const char* name, const char* help) {
   return Counters(registry, name, help).Add({});
 }
-prometheus::Family<prometheus::Gauge>& Gauges(prometheus::Registry& registry, const char* name, const char* help) {
+GaugeFamily& Gauges(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
 }
 prometheus::Gauge& OneGauge(prometheus::Registry& registry, const char* name, const char* help) {
@@ -67,10 +69,9 @@ double OpenFiles() {
 double UnixSeconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // One line of a family.
-using Series = std::pair<prometheus::Family<prometheus::Gauge>*, prometheus::Gauge*>;
+using Series = std::pair<GaugeFamily*, prometheus::Gauge*>;
 
-void SetSeries(prometheus::Family<prometheus::Gauge>& family, const prometheus::Labels& labels, double value,
-               std::set<Series>* set) {
+void SetSeries(GaugeFamily& family, const prometheus::Labels& labels, double value, std::set<Series>* set) {
   prometheus::Gauge& gauge = family.Add(labels);  // the same again where it is there
   gauge.Set(value);
   set->insert({&family, &gauge});
@@ -80,37 +81,32 @@ void SetSeries(prometheus::Family<prometheus::Gauge>& family, const prometheus::
 
 struct Metrics::Families {
   prometheus::Registry registry;
-  prometheus::Family<prometheus::Gauge>& jobs = Gauges(registry, "legoai_jobs", "Jobs by state.");
-  prometheus::Family<prometheus::Gauge>& workers = Gauges(registry, "legoai_workers", "Workers by state.");
-  prometheus::Family<prometheus::Gauge>& slots = Gauges(registry, "legoai_slots", "Slots of ready workers by use.");
-  prometheus::Family<prometheus::Gauge>& processors =
-      Gauges(registry, "legoai_worker_processor_usage_ratio",
-             "Share of a worker's processors that was in use, by whomever, since it last looked.");
-  prometheus::Family<prometheus::Gauge>& memory =
+  GaugeFamily& jobs = Gauges(registry, "legoai_jobs", "Jobs by state.");
+  GaugeFamily& workers = Gauges(registry, "legoai_workers", "Workers by state.");
+  GaugeFamily& slots = Gauges(registry, "legoai_slots", "Slots of ready workers by use.");
+  GaugeFamily& processors = Gauges(registry, "legoai_worker_processor_usage_ratio",
+                                   "Share of a worker's processors that was in use, by whomever, since it last looked.");
+  GaugeFamily& memory =
       Gauges(registry, "legoai_worker_memory_used_bytes", "Memory of a worker's host that is in use, by whomever.");
-  prometheus::Family<prometheus::Gauge>& memory_total =
+  GaugeFamily& memory_total =
       Gauges(registry, "legoai_worker_memory_total_bytes", "Memory of a worker's host, or its container's limit.");
-  prometheus::Family<prometheus::Gauge>& gpu_memory_total =
+  GaugeFamily& gpu_memory_total =
       Gauges(registry, "legoai_worker_gpu_memory_total_bytes", "Memory of a worker's GPU, by NVML's index.");
-  prometheus::Family<prometheus::Gauge>& gpu_utilization =
-      Gauges(registry, "legoai_worker_gpu_utilization_ratio",
-             "Share of the last second in which a kernel ran on a worker's GPU, by NVML's index.");
-  prometheus::Family<prometheus::Gauge>& gpu_memory =
+  GaugeFamily& gpu_utilization = Gauges(registry, "legoai_worker_gpu_utilization_ratio",
+                                        "Share of the last second in which a kernel ran on a worker's GPU, by NVML's index.");
+  GaugeFamily& gpu_memory =
       Gauges(registry, "legoai_worker_gpu_memory_used_bytes", "Memory of a worker's GPU that is in use, by NVML's index.");
-  prometheus::Family<prometheus::Gauge>& gpu_temperature =
+  GaugeFamily& gpu_temperature =
       Gauges(registry, "legoai_worker_gpu_temperature_celsius", "Temperature of a worker's GPU, by NVML's index.");
-  prometheus::Family<prometheus::Gauge>& gpu_power =
-      Gauges(registry, "legoai_worker_gpu_power_watts", "Power that a worker's GPU draws, by NVML's index.");
+  GaugeFamily& gpu_power = Gauges(registry, "legoai_worker_gpu_power_watts", "Power that a worker's GPU draws, by NVML's index.");
   Mutex use_mutex;
   std::set<Series> use ABSL_GUARDED_BY(use_mutex);
   prometheus::Gauge& agents = OneGauge(registry, "legoai_agents_connected", "Agents whose stream is open.");
-  prometheus::Family<prometheus::Counter>& http =
-      Counters(registry, "legoai_http_requests_total", "HTTP requests by method and code of the answer.");
+  CounterFamily& http = Counters(registry, "legoai_http_requests_total", "HTTP requests by method and code of the answer.");
   Histogram& http_seconds =
       OneHistogram(registry, "legoai_http_request_seconds", "Time of HTTP requests that are no streams.", kFast);
   prometheus::Gauge& http_streams = OneGauge(registry, "legoai_http_streams", "Open streams of server-sent events.");
-  prometheus::Family<prometheus::Counter>& grpc =
-      Counters(registry, "legoai_grpc_requests_total", "gRPC calls of users by method and code.");
+  CounterFamily& grpc = Counters(registry, "legoai_grpc_requests_total", "gRPC calls of users by method and code.");
   Histogram& grpc_seconds =
       OneHistogram(registry, "legoai_grpc_request_seconds", "Time of gRPC calls of users that are no streams.", kFast);
   Histogram& store_write =

@@ -23,14 +23,15 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // As of now; gauges.h sets them from the store. `state`: "queued", "ready"; `use`: "used", "free".
+  // As of now; store_metrics.h sets them from the store. `state`: "queued", "ready"; `use`: "used", "free".
   void SetJobs(std::string_view state, int64_t jobs);        // legoai_jobs{state}
   void SetWorkers(std::string_view state, int64_t workers);  // legoai_workers{state}
   void SetSlots(std::string_view use, int64_t slots);        // legoai_slots{use}
   void SetConnectedAgents(int64_t agents);                   // legoai_agents_connected
   // Of those that are connected and have reported it; what was said of others is taken back.
-  // legoai_worker_processor_usage_ratio{worker}, legoai_worker_memory_used_bytes{worker}, legoai_worker_gpu_utilization_ratio{worker,gpu},
-  // legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius, legoai_worker_gpu_power_watts
+  // legoai_worker_processor_usage_ratio{worker}, legoai_worker_memory_used_bytes{worker},
+  // legoai_worker_gpu_utilization_ratio{worker,gpu}, legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius,
+  // legoai_worker_gpu_power_watts
   void SetUse(const std::vector<v1::Worker>& workers);
 
   // `method`: GET, HEAD, POST; others count as "other". `code`: of the answer.

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "proto/errors.h"
 #include "proto/status.h"
-#include "server/fleet/checkpoint_damage.h"
 #include "server/fleet/resume_point.h"
 #include "server/jobs/names.h"
 #include "server/jobs/submission.h"

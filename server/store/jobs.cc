@@ -75,15 +75,14 @@ absl::StatusOr<Page> FindPage(Database& database, const JobQuery& query) {
   const Filter filter(query);
   const std::string before = query.before_id.empty() ? kAfterAll : query.before_id;
   if (query.states.empty()) {
-    const absl::Status status =
+    RETURN_IF_ERROR(
         AddPage(database.Query("SELECT ulid, id FROM jobs INDEXED BY jobs_by_project"
                                " WHERE project = ?1 AND ulid < ?2 AND create_time_us >= ?3 AND create_time_us < ?4"
                                " AND instr(folded_name, ?5) > 0 AND (instr(folded_name, ?6) > 0 OR instr(ulid, ?7) > 0)"
                                " ORDER BY ulid DESC LIMIT MAX(?8, 0)",
                                query.project, before, query.created_from_us, filter.until_us, filter.name, filter.text,
                                filter.id_text, query.limit),
-                page);
-    if (!status.ok()) return status;
+                page));
     return page;
   }
   for (v1::JobState state : std::set<v1::JobState>(query.states.begin(), query.states.end())) {
@@ -132,11 +131,10 @@ absl::Status SqliteTransaction::InsertJob(const v1::Job& job, const std::optiona
           absl::StrCat("request ", submission->request_id, " of ", submission->project, " made ", earlier->job));
     }
   }
-  const absl::Status inserted = database_.Run(
+  RETURN_IF_ERROR(database_.Run(
       "INSERT OR IGNORE INTO jobs (name, project, ulid, state, version, create_time_us, folded_name, value)"
       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-      job.name(), parts->project, parts->id, job.state(), job.version(), job.create_time_us(), FoldedName(job), job);
-  if (!inserted.ok()) return inserted;
+      job.name(), parts->project, parts->id, job.state(), job.version(), job.create_time_us(), FoldedName(job), job));
   if (database_.changes() == 0) return absl::AlreadyExistsError(absl::StrCat(job.name(), " is there already"));
   if (!submission) return absl::OkStatus();
   return database_.Run("INSERT INTO submissions (project, request_id, job, content_sha256) VALUES (?1, ?2, ?3, ?4)",
@@ -189,10 +187,9 @@ absl::StatusOr<std::vector<v1::Transition>> SqliteTransaction::ListTransitions(c
 // Lists of jobs. Each reads index entries in the order that is wanted and stops at its limit; the planner is not asked (INDEXED
 // BY).
 absl::StatusOr<std::vector<v1::Job>> SqliteTransaction::ListJobs(const JobQuery& query) {
-  const absl::StatusOr<Page> page = FindPage(database_, query);
-  if (!page.ok()) return page.status();
+  ASSIGN_OR_RETURN(const Page page, FindPage(database_, query));
   std::vector<v1::Job> jobs;
-  for (const auto& [ulid, number] : *page) {
+  for (const auto& [ulid, number] : page) {
     Statement row = database_.Query("SELECT value FROM jobs WHERE id = ?1", number);
     if (row.Next()) jobs.push_back(row.Message<v1::Job>(0));
     if (!row.status().ok()) return row.status();
@@ -245,9 +242,8 @@ absl::StatusOr<std::vector<v1::Job>> SqliteTransaction::JobsInStates(const std::
 
 // What a job's planning and its attempts leave: plans, attempts, committed checkpoints.
 absl::Status SqliteTransaction::PutAttempt(const std::string& job, const v1::Attempt& attempt) {
-  const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (!number.ok()) return number.status();
-  return database_.Run("INSERT OR REPLACE INTO attempts (job, attempt, value) VALUES (?1, ?2, ?3)", *number, attempt.attempt(),
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
+  return database_.Run("INSERT OR REPLACE INTO attempts (job, attempt, value) VALUES (?1, ?2, ?3)", number, attempt.attempt(),
                        attempt);
 }
 
@@ -257,10 +253,9 @@ absl::StatusOr<std::vector<v1::Attempt>> SqliteTransaction::ListAttempts(const s
 }
 
 absl::Status SqliteTransaction::PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) {
-  const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (!number.ok()) return number.status();
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
   return database_.Run("INSERT OR REPLACE INTO checkpoints (job, step, epoch, value, removed) VALUES (?1, ?2, ?3, ?4, ?5)",
-                       *number, checkpoint.step(), checkpoint.epoch(), checkpoint,
+                       number, checkpoint.step(), checkpoint.epoch(), checkpoint,
                        static_cast<int64_t>(checkpoint.has_remove_time_us()));
 }
 
@@ -280,9 +275,8 @@ absl::StatusOr<std::vector<v1::Checkpoint>> SqliteTransaction::ListKeptCheckpoin
 }
 
 absl::Status SqliteTransaction::PutPlan(const std::string& job, const v1::PlanResult& plan) {
-  const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (!number.ok()) return number.status();
-  return database_.Run("INSERT OR REPLACE INTO plans (job, value) VALUES (?1, ?2)", *number, plan);
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
+  return database_.Run("INSERT OR REPLACE INTO plans (job, value) VALUES (?1, ?2)", number, plan);
 }
 
 absl::StatusOr<std::optional<v1::PlanResult>> SqliteTransaction::GetPlan(const std::string& job) {

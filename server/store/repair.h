@@ -1,4 +1,5 @@
-// What can be saved of a damaged store: every row of every page that is whole, in a new store beside it.
+// Whether a store's files are whole, and what can be saved of a damaged one: every row of every whole page, in a new store beside
+// it. Nobody else may use the files meanwhile (file_lock.h).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace legoai::store {
 
@@ -29,5 +31,14 @@ absl::StatusOr<RepairReport> RepairStore(const std::string& path);
 
 // For a person: what was saved and lost, and how the new store is put in the old one's place.
 std::string ToText(const RepairReport& report, const std::string& path);
+
+bool HasContent(const std::string& path);  // false where nothing is
+
+// Looks at the log, at all pages and indexes as SQLite knows them, and at whether all messages can be read, those of jobs,
+// workers, attempts and checkpoints first; changes none of the files. A file that is not there is whole. Gives whether it came to
+// the end within `budget`. What is not looked at: bytes within texts and numbers, which have no checksum.
+//
+// Errors (field `store`): DataLoss with what is damaged and the remedy; those of Database otherwise.
+absl::StatusOr<bool> CheckIntegrity(const std::string& path, absl::Duration budget);
 
 }  // namespace legoai::store

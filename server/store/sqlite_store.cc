@@ -4,11 +4,10 @@
 
 #include "core/process/mutex.h"
 #include "proto/status.h"
+#include "server/store/connections.h"
 #include "server/store/database.h"
 #include "server/store/file_lock.h"
-#include "server/store/group_writer.h"
-#include "server/store/integrity.h"
-#include "server/store/reader_pool.h"
+#include "server/store/repair.h"
 #include "server/store/schema.h"
 
 namespace legoai::store {
@@ -101,21 +100,19 @@ class SqliteStore final : public Store {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path, const SqliteOptions& options) {
-  absl::StatusOr<FileLock> lock = FileLock::Take(path);
-  if (!lock.ok()) return lock.status();
-  const absl::StatusOr<bool> finished = CheckIntegrity(path, options.check_budget);
-  if (!finished.ok()) return finished.status();
-  if (lock->made() && !HasContent(path)) {
+  ASSIGN_OR_RETURN(FileLock lock, FileLock::Take(path));
+  ASSIGN_OR_RETURN(const bool finished, CheckIntegrity(path, options.check_budget));
+  if (lock.made() && !HasContent(path)) {
     return DamageError(path, "it is empty or gone, though a store was made there; to begin a new one, remove it and its .lock");
   }
-  if (!*finished && options.on_unfinished_check) options.on_unfinished_check();
+  if (!finished && options.on_unfinished_check) options.on_unfinished_check();
   const auto damage = std::make_shared<DamageLatch>(options.on_damage);
   absl::StatusOr<std::unique_ptr<Database>> database =
       Database::Open(path, Database::Use::kWrite, [damage](const absl::Status& what) { damage->Set(what); });
   if (!database.ok()) return database.status();
   RETURN_IF_ERROR(PrepareSchema(**database));
-  lock->NoteMade();
-  return std::make_unique<SqliteStore>(*std::move(lock), damage, *std::move(database));
+  lock.NoteMade();
+  return std::make_unique<SqliteStore>(std::move(lock), damage, *std::move(database));
 }
 
 }  // namespace legoai::store

@@ -1,7 +1,7 @@
 // The embedded store: one SQLite file (write-ahead log, synchronous=FULL), for one server process.
 //
-// Writes run one after the other on one thread and become durable in groups (group_writer.h); reads run beside them on
-// connections of their own (reader_pool.h) and see what was durable when they began. Beside PATH lie PATH-wal and PATH-shm, which
+// Writes run one after the other on one thread and become durable in groups (connections.h); reads run beside them on
+// connections of their own and see what was durable when they began. Beside PATH lie PATH-wal and PATH-shm, which
 // belong to it, and PATH.lock, which keeps a second server away.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace legoai::store {
 
 struct SqliteOptions {
-  absl::Duration check_budget = absl::Seconds(60);  // for the check of its files (integrity.h) before it is opened
+  absl::Duration check_budget = absl::Seconds(60);  // for the check of its files (repair.h) before it is opened
   // Called where that was not enough, before OpenSqliteStore returns. May be null.
   std::function<void()> on_unfinished_check;
   // Called once, when an operation meets damage; on any thread, within an operation of the store. From then on every Write() is

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status.h"
 #include "server/store/sqlite_transaction.h"
 
 namespace legoai::store {
@@ -50,8 +51,7 @@ absl::Status RemoveLog(Database& database, int64_t job, int64_t last) {
     if (row.Next()) line = row.Message<v1::LogLine>(0);
     if (!row.status().ok()) return row.status();
   }
-  absl::Status status = database.Run("DELETE FROM logs WHERE job = ?1 AND sequence <= ?2", job, last);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(database.Run("DELETE FROM logs WHERE job = ?1 AND sequence <= ?2", job, last));
   line.set_sequence(last);
   line.clear_rank();
   line.set_level("info");
@@ -62,9 +62,8 @@ absl::Status RemoveLog(Database& database, int64_t job, int64_t last) {
 }  // namespace
 
 absl::Status SqliteTransaction::AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) {
-  const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (!number.ok()) return number.status();
-  return database_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", *number,
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
+  return database_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", number,
                        metrics.attempt(), metrics.step(), metrics);
 }
 
@@ -74,9 +73,8 @@ absl::Status SqliteTransaction::ForEachMetrics(const std::string& job, int64_t a
   const absl::StatusOr<int64_t> number = JobNumber(job);
   if (absl::IsNotFound(number.status())) return absl::OkStatus();
   if (!number.ok()) return number.status();
-  const absl::StatusOr<std::vector<Stretch>> stretches = Stretches(database_, *number);
-  if (!stretches.ok()) return stretches.status();
-  for (const Stretch& stretch : *stretches) {
+  ASSIGN_OR_RETURN(const std::vector<Stretch> stretches, Stretches(database_, *number));
+  for (const Stretch& stretch : stretches) {
     Statement rows =
         database_.Query("SELECT value FROM metrics WHERE job = ?1 AND attempt = ?2 AND step > ?3 AND step < ?4 ORDER BY step",
                         *number, stretch.attempt, after_step, stretch.until_step);
@@ -87,16 +85,15 @@ absl::Status SqliteTransaction::ForEachMetrics(const std::string& job, int64_t a
 }
 
 absl::Status SqliteTransaction::AppendLog(const std::string& job, v1::LogLine line) {
-  const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (!number.ok()) return number.status();
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
   {
-    Statement last = database_.Query("SELECT sequence FROM logs WHERE job = ?1 ORDER BY sequence DESC LIMIT 1", *number);
+    Statement last = database_.Query("SELECT sequence FROM logs WHERE job = ?1 ORDER BY sequence DESC LIMIT 1", number);
     line.set_sequence(last.Next() ? last.Int(0) + 1 : 1);
     if (!last.status().ok()) return last.status();
   }
-  absl::Status status = PutLog(database_, *number, line);
+  absl::Status status = PutLog(database_, number, line);
   if (status.ok() && line.sequence() > kLogLines && line.sequence() % kLogPiece == 0)
-    status = RemoveLog(database_, *number, line.sequence() - kLogLines);
+    status = RemoveLog(database_, number, line.sequence() - kLogLines);
   return status;
 }
 
@@ -130,14 +127,13 @@ absl::StatusOr<int64_t> SqliteTransaction::TelemetrySequence(const std::string& 
 // Flight records: a head for each attempt that has one, and the dumps of its ranks beside it.
 absl::Status SqliteTransaction::PutFlightRecord(const std::string& job, const v1::FlightRecord& head,
                                                 const v1::FlightDump* dump) {
-  const absl::StatusOr<int64_t> number = JobNumber(job);
-  if (!number.ok()) return number.status();
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
   v1::FlightRecord alone = head;
   alone.clear_dumps();
   const absl::Status status = database_.Run("INSERT OR REPLACE INTO flight_records (job, attempt, value) VALUES (?1, ?2, ?3)",
-                                            *number, alone.attempt(), alone);
+                                            number, alone.attempt(), alone);
   if (!status.ok() || dump == nullptr) return status;
-  return database_.Run("INSERT OR REPLACE INTO flight_dumps (job, attempt, rank, value) VALUES (?1, ?2, ?3, ?4)", *number,
+  return database_.Run("INSERT OR REPLACE INTO flight_dumps (job, attempt, rank, value) VALUES (?1, ?2, ?3, ?4)", number,
                        alone.attempt(), dump->rank(), *dump);
 }
 

@@ -19,11 +19,6 @@ using cli::testing::WaitUntil;
 
 class BadProcess : public cli::testing::LegoTest {
  protected:
-  std::vector<std::string> Train(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc=2", "--output=json"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   // Starts a training without end, and gives its process once a few steps are done.
   pid_t StartTraining(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> words = Train({"--training.steps=1000000"});
@@ -34,9 +29,7 @@ class BadProcess : public cli::testing::LegoTest {
     return pid;
   }
   void ExpectFailed(const Result& result, const std::vector<std::string>& parts) const {
-    EXPECT_EQ(result.code, 1) << result.err;
-    EXPECT_EQ(result.out, "");
-    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
+    ExpectError(result, 1, parts);
     const Json run = Json::parse(ReadAll(Path("run/run.json")));
     EXPECT_EQ(run["attempts"].back()["outcome"], "failed");
     EXPECT_NE(run["attempts"].back()["error"].get<std::string>().find("rank 1"), std::string::npos);

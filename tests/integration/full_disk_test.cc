@@ -52,11 +52,6 @@ class FullDisk : public cli::testing::LegoTest {
   }
   void MakeRoom(const std::string& folder) const { fs::remove(Path(folder + "/filler")); }
 
-  std::vector<std::string> Train(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc=2", "--output=json"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   // A small ring, so that the disk is full where the test says.
   std::vector<std::string> TrainOnly(const std::vector<std::string>& more) const {
     std::vector<std::string> words = Train(more);
@@ -103,11 +98,6 @@ class FullDisk : public cli::testing::LegoTest {
       EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
       EXPECT_NE(entry.path().filename(), "hf.partial") << entry.path();
     }
-  }
-  void ExpectError(const Result& result, const std::vector<std::string>& parts) const {
-    EXPECT_EQ(result.code, 1) << result.err;
-    EXPECT_EQ(result.out, "");
-    for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
   }
 
   // Says that it waits, with these parts, and stays alive; then there is room, and it does all that it should.

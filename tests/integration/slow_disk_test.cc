@@ -44,11 +44,9 @@ class SlowDisk : public cli::testing::LegoTest {
   }
   std::vector<std::string> Train(const std::string& run, int64_t steps, const std::vector<std::string>& more) const {
     const std::string seconds = std::to_string(kTimeOutSeconds);
-    std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc=2", "--output=json"};
-    words.push_back("--training.steps=" + std::to_string(steps));
-    words.push_back("--job.dump_folder=" + Path(run));
-    words.push_back("--comm.train_timeout_seconds=" + seconds);
-    words.push_back("--comm.init_timeout_seconds=" + seconds);
+    std::vector<std::string> words =
+        LegoTest::Train({"--training.steps=" + std::to_string(steps), "--job.dump_folder=" + Path(run),
+                         "--comm.train_timeout_seconds=" + seconds, "--comm.init_timeout_seconds=" + seconds});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }

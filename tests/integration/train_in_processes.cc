@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "worker/comm/testing/process_group_test_util.h"
-#include "worker/data/loader.h"
+#include "worker/data/text_dataset.h"
 
 namespace legoai::integration {
 namespace {
@@ -175,7 +175,8 @@ void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel
 
 std::vector<std::string> RunCase(const Case& test_case, const RankBody& body) {
   const auto resolved = Must(parallel::ResolvedRecipe::Create(test_case.recipe, test_case.model, test_case.world_size));
-  return comm::testing::RunRanks(resolved.mesh(), [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, resolved); });
+  return comm::testing::RunRanks(resolved.mesh(),
+                                 [&](int64_t rank, comm::Runtime& runtime) { return body(rank, runtime, resolved); });
 }
 
 Training Train(const Case& test_case, int64_t steps) {

@@ -15,6 +15,7 @@
 
 #include "core/model/hf_config.h"
 #include "core/recipe/recipe.h"
+#include "proto/status.h"
 
 namespace legoai::service {
 namespace {
@@ -75,18 +76,16 @@ std::vector<std::string> AgentCommand(const std::string& server, const std::stri
 }
 
 absl::StatusOr<v1::JobSpec> TinyJob(const std::string& folder, int64_t slots, int64_t steps, int64_t interval) {
-  auto model = model::ReadHfConfig(folder + "/config.json");
-  if (!model.ok()) return model.status();
-  auto recipe = parallel::LoadRecipe(folder + "/recipe.toml");
-  if (!recipe.ok()) return recipe.status();
-  recipe->mutable_training()->clear_local_batch_size();
-  recipe->mutable_training()->set_steps(steps);
-  recipe->mutable_checkpoint()->set_interval(interval);
-  recipe->mutable_comm()->set_train_timeout_seconds(60);
+  ASSIGN_OR_RETURN(auto model, model::ReadHfConfig(folder + "/config.json"));
+  ASSIGN_OR_RETURN(auto recipe, parallel::LoadRecipe(folder + "/recipe.toml"));
+  recipe.mutable_training()->clear_local_batch_size();
+  recipe.mutable_training()->set_steps(steps);
+  recipe.mutable_checkpoint()->set_interval(interval);
+  recipe.mutable_comm()->set_train_timeout_seconds(60);
   v1::JobSpec spec;
   spec.set_display_name("tiny");
-  *spec.mutable_model() = *std::move(model);
-  *spec.mutable_recipe() = *std::move(recipe);
+  *spec.mutable_model() = std::move(model);
+  *spec.mutable_recipe() = std::move(recipe);
   spec.mutable_dataset()->set_uri(spec.recipe().training().dataset_path());
   spec.mutable_resources()->set_slots(slots);
   spec.mutable_resources()->set_min_slots(1);

@@ -25,8 +25,6 @@ using State = testing::ScriptedServer::State;
 
 class AgentLogTest : public testing::AgentTest {
  protected:
-  AgentLogTest() : AgentTest("worker/train/legoai-trainer") {}
-
   // Of one epoch: "level [rank: ]text".
   std::vector<std::string> Lines(int64_t epoch) {
     std::vector<std::string> lines;
@@ -56,7 +54,6 @@ class AgentLogTest : public testing::AgentTest {
     }
     return kept;
   }
-  std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }
 };
 
 TEST_F(AgentLogTest, AHealthyAttempt) {
@@ -106,9 +103,7 @@ TEST_F(AgentLogTest, AnAttemptThatCannotBegin) {
 TEST_F(AgentLogTest, ARankThatDiesAndTheNextAttempt) {
   recipe().mutable_training()->set_steps(1'000'000);
   recipe().mutable_checkpoint()->set_keep_latest_k(1);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() > 3; }));
   kill(Trainers().at({1, 1}), SIGKILL);
   ASSERT_TRUE(AwaitEnd(1));

@@ -30,29 +30,19 @@ using State = testing::ScriptedServer::State;
 
 class RealTrainersTest : public testing::AgentTest {
  protected:
-  RealTrainersTest() : AgentTest("worker/train/legoai-trainer") {}
-
   bool AwaitStep(int64_t step, int64_t epoch = 0) {
     return server_.Await([&](const State& state) {
       const auto metrics = state.Metrics(epoch);
       return !metrics.empty() && metrics.back().step() >= step;
     });
   }
-  static std::vector<int64_t> Steps(const std::vector<v1::StepMetrics>& metrics) {
-    std::vector<int64_t> steps;
-    for (const auto& entry : metrics) steps.push_back(entry.step());
-    return steps;
-  }
   // Trainers go on no further than to the next checkpoint.
   void WaitForEachVerdict() { recipe().mutable_checkpoint()->set_max_pending_commits(0); }
-  std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }
 };
 
 TEST_F(RealTrainersTest, AWholeAttempt) {
   recipe().mutable_checkpoint()->set_last_save_in_hf(true);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(3, 2));
+  ASSERT_TRUE(Begin(Attempt(3, 2)));
   ASSERT_TRUE(AwaitEnd(3));
   const size_t heartbeats = server_.Get().heartbeats.size();
   ASSERT_TRUE(server_.Await([&](const State& state) { return state.heartbeats.size() > heartbeats + 1; }));
@@ -101,9 +91,7 @@ TEST_F(RealTrainersTest, AWholeAttempt) {
 
 TEST_F(RealTrainersTest, ADeniedCheckpointIsRemovedAndTheTrainingGoesOn) {
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest& request) { return request.step() != 4; }; });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitEnd(1));
   EXPECT_EQ(server_.Get().Ended(1)->last_step(), 6);
   EXPECT_THAT(server_.Get().Logs(), Contains(HasSubstr("step 4 was denied: ABORTED: the script says no")));
@@ -118,9 +106,7 @@ TEST_F(RealTrainersTest, TheServerGoesAwayAndComesBack) {
       return request.step() == 4 ? std::nullopt : std::optional(true);
     };
   });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 2; }));
   server_.GoAway();
   for (const auto& [rank, pid] : Trainers()) EXPECT_EQ(kill(pid, 0), 0) << "trainers go on";
@@ -143,9 +129,7 @@ TEST_F(RealTrainersTest, TheServerGoesAwayAndComesBack) {
 // A lease stays the agent's until the server knows how it ended.
 TEST_F(RealTrainersTest, WhatIsNotAcknowledgedIsSentAgain) {
   server_.Change([](State& state) { state.acknowledges = false; });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitEnd(1));
   const State before = server_.Get();
   const int64_t facts = before.telemetry.rbegin()->first;
@@ -167,9 +151,7 @@ TEST_F(RealTrainersTest, WhatIsNotAcknowledgedIsSentAgain) {
 // The answer that was lost may have been "yes", and another attempt may be reading what is there.
 TEST_F(RealTrainersTest, ACheckpointThatIsDeniedWhenAskedAgainStaysOnTheDisk) {
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 3; })) << "2, 4 and 6";
   server_.GoAway();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return false; }; });
@@ -193,9 +175,7 @@ TEST_F(RealTrainersTest, ACheckpointThatIsDeniedWhenAskedAgainStaysOnTheDisk) {
 
 TEST_F(RealTrainersTest, TrainersOfARevokedLeaseAreKilled) {
   recipe().mutable_training()->set_steps(1'000'000);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitStep(3));
   server_.Change([](State& state) { state.revoked = {LeaseOf(1)}; });
   EXPECT_TRUE(AwaitNoTrainers());
@@ -212,9 +192,7 @@ TEST_F(RealTrainersTest, TrainersOfARevokedLeaseAreKilled) {
 TEST_F(RealTrainersTest, ANewerEpochTakesTheJobOver) {
   const int64_t steps = recipe().training().steps();
   recipe().mutable_training()->set_steps(1'000'000);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(5, 2));
+  ASSERT_TRUE(Begin(Attempt(5, 2)));
   ASSERT_TRUE(AwaitStep(1));
   server_.Send(Attempt(5, 2));
   server_.Send(Attempt(4, 2));
@@ -239,9 +217,7 @@ TEST_F(RealTrainersTest, StopsWithACheckpointAndGoesOnElsewhere) {
       return request.lease().epoch() == 2 && request.step() == 10 ? std::nullopt : std::optional(true);
     };
   });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2, "01WHOLE"));
+  ASSERT_TRUE(Begin(Attempt(1, 2, "01WHOLE")));
   ASSERT_TRUE(AwaitEnd(1));
   server_.Send(Attempt(2, 2));
   // It hears that it shall stop while it waits for a verdict.
@@ -288,9 +264,7 @@ TEST_F(RealTrainersTest, TwoLeasesSideBySide) {
   WaitForEachVerdict();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
   recipe().mutable_training()->set_local_batch_size(4);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 1, "01A"));
+  ASSERT_TRUE(Begin(Attempt(1, 1, "01A")));
   server_.Send(Attempt(2, 1, "01B"));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 2; })) << "both wait for the verdict";
   const auto trainers = Trainers();
@@ -317,9 +291,7 @@ TEST_F(RealTrainersTest, TwoLeasesSideBySide) {
 TEST_F(RealTrainersTest, AskedToEndItSavesAndSaysGoodbye) {
   recipe().mutable_training()->set_steps(1'000'000);
   recipe().mutable_checkpoint()->set_interval(1'000'000);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitStep(2));
   Signal(SIGTERM);
   EXPECT_EQ(AwaitExit(), 0);
@@ -336,9 +308,7 @@ TEST_F(RealTrainersTest, AskedToEndItSavesAndSaysGoodbye) {
 TEST_F(RealTrainersTest, WhatItIsToldToStartWhileItEndsIsLeftToOthers) {
   WaitForEachVerdict();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 1));
+  ASSERT_TRUE(Begin(Attempt(1, 1)));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
   Signal(SIGTERM);
   while (!Logged("is asked to end")) usleep(10'000);
@@ -360,9 +330,7 @@ TEST_F(RealTrainersTest, WhatItIsToldToStartWhileItEndsIsLeftToOthers) {
 TEST_F(RealTrainersTest, ASecondSignalKills) {
   WaitForEachVerdict();
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest&) { return std::nullopt; }; });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 1; }));
   server_.GoAway();
   Signal(SIGTERM);
@@ -375,9 +343,7 @@ TEST_F(RealTrainersTest, ASecondSignalKills) {
 
 TEST_F(RealTrainersTest, KilledItTakesItsTrainersAlong) {
   recipe().mutable_training()->set_steps(1'000'000);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitStep(1));
   Signal(SIGKILL);
   EXPECT_EQ(AwaitExit(), -SIGKILL);
@@ -387,9 +353,7 @@ TEST_F(RealTrainersTest, KilledItTakesItsTrainersAlong) {
 // Stopped, taken for lost, and going on: it hears that its lease is void before a checkpoint of it can count.
 TEST_F(RealTrainersTest, AStoppedAgentThatGoesOnCommitsNothing) {
   server_.Change([](State& state) { state.verdict = [](const v1::CommitRequest& request) { return std::nullopt; }; });
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(server_.Await([](const State& state) { return state.commit_requests.size() == 3; })) << "2, 4 and 6";
   Signal(SIGSTOP);
   server_.GoAway();
@@ -408,9 +372,7 @@ TEST_F(RealTrainersTest, AStoppedAgentThatGoesOnCommitsNothing) {
 
 TEST_F(RealTrainersTest, ATrainerThatDiesIsReportedWithAllFlightRecords) {
   recipe().mutable_training()->set_steps(1'000'000);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitStep(2));
   kill(Trainers().at({1, 1}), SIGKILL);
   ASSERT_TRUE(AwaitEnd(1));
@@ -481,9 +443,7 @@ TEST_F(RealTrainersTest, AStoppedRankIsNamedWithItsCollective) {
 // A rank that cannot answer is heard all the same.
 TEST_F(RealTrainersTest, FlightRecordsOfStoppedRanksAreCollected) {
   recipe().mutable_training()->set_steps(1'000'000);
-  StartAgent();
-  ASSERT_TRUE(AwaitConnection());
-  server_.Send(Attempt(1, 2));
+  ASSERT_TRUE(Begin(Attempt(1, 2)));
   ASSERT_TRUE(AwaitStep(2));
   for (const auto& [rank, pid] : Trainers()) kill(pid, SIGSTOP);
   v1::ToAgent collect;

@@ -61,8 +61,16 @@ struct PreparedTraining {
 // `cache_folder` keeps the text's tokens; empty: they are not kept. `cancel` is asked while the text is read, tokenized and
 // counted. Errors, as FieldErrors: an illegal recipe, a text that is missing, empty, too short or another one, a tokenizer with
 // more ids than the model, a trainer that is not there, a checkpoint of another build, or of a training that cannot go on as this
-// one (resume.h says what must be the same); checkpoints of which none loads (find_checkpoint.h). Cancelled: given up as asked.
+// one (resume.h says what must be the same); checkpoints of which none loads. Cancelled: given up as asked.
 absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, const std::string& cache_folder,
                                                  const checkpoint::Cancel& cancel = nullptr);
+
+// Sets what PreparedTraining and its start say of the checkpoint. Those that are found damaged are added to prepared->damaged;
+// nothing is changed on the disk but a commit that was cut short, and, for a lease that says so, that one which was put aside
+// gets its place again. May be called again, once those that a rank has found damaged are put aside. Errors: of a checkpoint that
+// is whole and from which this training cannot go on (resume.h, another build); DataLoss where there are checkpoints and none
+// loads, with each: nobody begins anew without being told to. That of a lease's carries the damage (core/checkpoint/directory.h),
+// for the service chooses another.
+absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared);
 
 }  // namespace legoai::launch

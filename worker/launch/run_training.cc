@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -19,12 +20,54 @@
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
-#include "worker/launch/find_checkpoint.h"
 #include "worker/launch/launcher.h"
-#include "worker/launch/metrics_merger.h"
+#include "worker/launch/prepare_training.h"
 
 namespace legoai::launch {
 namespace {
+
+// Makes one StepMetrics of the reports of all ranks: rank 0's, with the largest peak of memory of all. Not thread-safe.
+class MetricsMerger {
+ public:
+  explicit MetricsMerger(int64_t world_size) : world_size_(world_size), peaks_(world_size, 0) {}
+
+  // The merged report as soon as all ranks have reported the step.
+  std::optional<v1::StepMetrics> Add(int64_t rank, const v1::StepMetrics& metrics) {
+    Pending& pending = pending_[metrics.step()];
+    ++pending.reports;
+    pending.peak = std::max(pending.peak, metrics.peak_memory_bytes());
+    if (rank == 0) pending.first = metrics;
+    peaks_[rank] = metrics.peak_memory_bytes();
+    if (pending.reports < world_size_ || !pending.first) return std::nullopt;
+    v1::StepMetrics merged = *std::move(pending.first);
+    merged.set_peak_memory_bytes(pending.peak);
+    pending_.erase(metrics.step());
+    return merged;
+  }
+  // What rank 0 reported and others will not, ascending: to be asked when a job has ended.
+  std::vector<v1::StepMetrics> Rest() {
+    std::vector<v1::StepMetrics> rest;
+    for (auto& [step, pending] : pending_) {
+      if (!pending.first) continue;
+      rest.push_back(*std::move(pending.first));
+      rest.back().set_peak_memory_bytes(pending.peak);
+    }
+    pending_.clear();
+    return rest;
+  }
+
+  // Latest peak of each rank.
+  const std::vector<int64_t>& peak_memory_bytes() const { return peaks_; }
+
+ private:
+  struct Pending {
+    int64_t reports = 0, peak = 0;
+    std::optional<v1::StepMetrics> first;
+  };
+  const int64_t world_size_;
+  std::vector<int64_t> peaks_;
+  std::map<int64_t, Pending> pending_;  // by step
+};
 
 double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
@@ -401,10 +444,9 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
   outcome.resumed_from = prepared->checkpoint;
   if (prepared->finished) return FinishedBefore(std::move(outcome), *std::move(prepared));
 
-  absl::StatusOr<v1::Run> run = BeginAttempt(*prepared, request.lease);
-  if (!run.ok()) return run.status();
-  outcome.attempt = run->attempts().rbegin()->attempt();
-  TellLost(request, *prepared, *run, callbacks);
+  ASSIGN_OR_RETURN(v1::Run run, BeginAttempt(*prepared, request.lease));
+  outcome.attempt = run.attempts().rbegin()->attempt();
+  TellLost(request, *prepared, run, callbacks);
   prepared->start.set_attempt(outcome.attempt);
   prepared->start.set_epoch(request.lease ? request.lease->epoch : outcome.attempt);
   RemoveLeftovers(path, callbacks);
@@ -412,12 +454,12 @@ absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const Trai
     RETURN_IF_ERROR(BeginAnew(path, outcome.attempt));
   }
   RemoveFlightRecords(path);
-  status = WhenThereIsRoom(callbacks, stop, [&] { return WriteBeginning(*directory, prepared->start, *run); });
+  status = WhenThereIsRoom(callbacks, stop, [&] { return WriteBeginning(*directory, prepared->start, run); });
   if (stopping(status)) return StoppedBefore(request, path, stop);
   if (!status.ok()) return status;
 
-  const auto launched = Launch(request, callbacks, stop, *directory, &*prepared, &*run, &outcome);
-  const auto note = [&] { return EndAttempt(*directory, *run, launched); };
+  const auto launched = Launch(request, callbacks, stop, *directory, &*prepared, &run, &outcome);
+  const auto note = [&] { return EndAttempt(*directory, run, launched); };
   // A leased attempt's end is kept by the service: nobody's slots wait for that note.
   const bool waits_for_room = launched.ok() && !request.lease;
   const absl::Status kept = waits_for_room ? WhenThereIsRoom(callbacks, stop, note) : note();

@@ -12,15 +12,17 @@
 #include "core/process/build_version.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
-#include "worker/launch/find_checkpoint.h"
+#include "worker/launch/prepare_training.h"
 #include "worker/launch/run_training.h"
-#include "worker/launch/testing/run_training_fixture.h"
+#include "worker/launch/testing/tiny_run.h"
 
 namespace legoai::launch {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::FlipBit;
 using ::testing::HasSubstr;
+using testing::RunTrainingTest;
 
 // What can befall a checkpoint of step N of MakeCheckpoint's; the file that is named then.
 struct Harm {

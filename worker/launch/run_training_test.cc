@@ -17,13 +17,14 @@
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "worker/launch/resume.h"
-#include "worker/launch/testing/run_training_fixture.h"
+#include "worker/launch/testing/tiny_run.h"
 
 namespace legoai::launch {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::RunTrainingTest;
 
 TEST_F(RunTrainingTest, KeepsRecipeSeedMetricsAndAttempts) {
   recipe().mutable_training()->set_seed(29);

@@ -32,9 +32,8 @@ v1::FromTrainer MakeExit(v1::Exit::Cause cause, int64_t step, const absl::Status
 
 absl::StatusOr<v1::Start> ReadStart(MessageReader& reader) {
   v1::ToTrainer first;
-  absl::StatusOr<bool> got = reader.Read(&first);
-  if (!got.ok()) return got.status();
-  if (!*got) return absl::UnavailableError("the launcher closed the connection before it sent Start");
+  ASSIGN_OR_RETURN(bool got, reader.Read(&first));
+  if (!got) return absl::UnavailableError("the launcher closed the connection before it sent Start");
   if (!first.has_start()) return absl::FailedPreconditionError("the launcher's first message is not Start");
   return first.start();
 }
@@ -43,20 +42,19 @@ absl::StatusOr<v1::Start> ReadStart(MessageReader& reader) {
 
 absl::StatusOr<std::unique_ptr<TrainerLink>> TrainerLink::Connect(int fd, std::string_view build_version) {
   MessageReader reader(fd);
-  absl::StatusOr<v1::Start> start = ReadStart(reader);
-  if (!start.ok()) return start.status();
-  if (start->build_version() != build_version) {
-    const absl::Status mismatch = FieldError("build_version", start->build_version(),
+  ASSIGN_OR_RETURN(v1::Start start, ReadStart(reader));
+  if (start.build_version() != build_version) {
+    const absl::Status mismatch = FieldError("build_version", start.build_version(),
                                              absl::StrCat("the launcher was built from other sources than the trainer (",
                                                           std::string(build_version), "); build both together"),
                                              absl::StatusCode::kFailedPrecondition);
     v1::FromTrainer message = MakeExit(v1::Exit::FAILED, 0, mismatch);
-    message.set_rank(start->rank());
-    message.set_epoch(start->epoch());
+    message.set_rank(start.rank());
+    message.set_epoch(start.epoch());
     WriteMessage(fd, message).IgnoreError();
     return mismatch;
   }
-  return std::unique_ptr<TrainerLink>(new TrainerLink(fd, *std::move(start), std::move(reader)));
+  return std::unique_ptr<TrainerLink>(new TrainerLink(fd, std::move(start), std::move(reader)));
 }
 
 TrainerLink::TrainerLink(int fd, v1::Start start, MessageReader reader)

@@ -12,7 +12,6 @@
 #include "proto/legoai/v1/dataset.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
-#include "worker/data/loader.h"
 #include "worker/data/text_dataset.h"
 #include "worker/train/train_step.h"
 

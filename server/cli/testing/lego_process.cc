@@ -68,11 +68,16 @@ Result LegoTest::Wait(pid_t pid) const {
           ReadAll(OutputOf(pid, "stdout")), ReadAll(OutputOf(pid, "stderr"))};
 }
 
-void LegoTest::ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const {
-  const Result result = Run(words);
+void LegoTest::ExpectError(const Result& result, int code, const std::vector<std::string>& parts) {
   EXPECT_EQ(result.code, code) << result.err;
   EXPECT_EQ(result.out, "");
   for (const std::string& part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
+}
+
+std::vector<std::string> LegoTest::Train(const std::vector<std::string>& more) const {
+  std::vector<std::string> words = {"train", Path("recipe.toml"), "--nproc=2", "--output=json"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
 }
 
 pid_t LegoTest::Trainer(int rank) const {

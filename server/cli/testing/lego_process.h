@@ -51,8 +51,13 @@ class LegoTest : public ::testing::Test {
   Result Wait(pid_t pid) const;
   Result Run(std::vector<std::string> words) const { return Wait(Start(std::move(words))); }
 
-  // Fails with `code`, and says all `parts` on standard error and nothing on standard output.
-  void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const;
+  // It failed with `code`, and said all `parts` on standard error and nothing on standard output.
+  static void ExpectError(const Result& result, int code, const std::vector<std::string>& parts);
+  void ExpectError(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) const {
+    ExpectError(Run(words), code, parts);
+  }
+  // `lego train` of recipe.toml on two ranks.
+  std::vector<std::string> Train(const std::vector<std::string>& more) const;
 
   // All that were started and are there.
   std::vector<Process> Processes() const { return processes_->All(); }

@@ -13,9 +13,7 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
-#include "server/cli/progress.h"
 #include "server/cli/whatif/compare_text.h"
-#include "server/cli/whatif/recipe_changes.h"
 
 namespace legoai::cli {
 namespace {

@@ -1,15 +1,32 @@
-// What `lego compare` says of two recipes and of their differences. Thread-safety: pure functions.
+// In which keys two recipes differ, which of these can be changed alone, and what `lego compare` prints. Thread-safety: pure
+// functions.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/json/reflect.h"
 #include "proto/legoai/v1/estimate.pb.h"
-#include "server/cli/whatif/recipe_changes.h"
+#include "proto/legoai/v1/recipe.pb.h"
 
 namespace legoai::cli {
+
+struct KeyChange {
+  std::string key;   // "parallelism.tensor_parallel_degree"
+  std::string a, b;  // as a recipe's file would have them; "-" where the key is not set
+};
+
+// The keys whose values differ, in the order of the schema, those that only `b` sets last. Unset ones count as their defaults.
+std::vector<KeyChange> ChangedKeys(const v1::Recipe& a, const v1::Recipe& b);
+
+// `a` with these keys as `b` has them.
+absl::StatusOr<v1::Recipe> WithKeysOf(const v1::Recipe& a, const v1::Recipe& b, const std::vector<std::string>& keys);
+
+// For each key the smallest set of keys with it that can be changed together, by their indices, each set once: a degree can
+// often be changed only with another one. Of several equally small ones the first. Where all small sets are refused: all keys.
+std::vector<std::vector<size_t>> SmallestLegalChanges(size_t keys, const std::function<bool(const std::vector<size_t>&)>& legal);
 
 // Recipe A with some keys as B has them.
 struct ChangedRecipe {

@@ -80,5 +80,74 @@ TEST(SensitivitiesTest, AFailedSimulationIsTheError) {
   EXPECT_EQ(ReadSensitivities(*requests, estimates).status().message(), "it crashed");
 }
 
+v1::Cluster H100(const std::string& sizes = "8x2") {
+  auto cluster = sim::ParseCluster("h100-sxm-80:" + sizes);
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  return *cluster;
+}
+
+std::string Refusal(const std::string& name, const std::string& value) {
+  v1::Cluster cluster = H100();
+  return std::string(SetClusterFigure(name, value, &cluster).message());
+}
+
+TEST(ClusterFiguresTest, EachFigureIsMultipliedWhereItStands) {
+  const v1::Cluster before = H100();
+  for (const std::string& figure : ClusterFigures(before)) {
+    EXPECT_TRUE(IsClusterFigure(figure)) << figure;
+    v1::Cluster after = before;
+    ASSERT_TRUE(SetClusterFigure(figure, "0.5x", &after).ok()) << figure;
+    EXPECT_NE(after.SerializeAsString(), before.SerializeAsString()) << figure;
+    ASSERT_TRUE(SetClusterFigure(figure, "2x", &after).ok()) << figure;
+    EXPECT_EQ(after.SerializeAsString(), before.SerializeAsString()) << figure;
+  }
+}
+
+TEST(ClusterFiguresTest, ValuesAreReadWithTheirUnits) {
+  v1::Cluster cluster = H100();
+  ASSERT_TRUE(SetClusterFigure("memory", "120GiB", &cluster).ok());
+  EXPECT_EQ(cluster.device().memory_bytes(), int64_t{120} << 30);
+  ASSERT_TRUE(SetClusterFigure("memory.bandwidth", "4.8TB/s", &cluster).ok());
+  EXPECT_DOUBLE_EQ(cluster.device().memory_bandwidth_bytes_per_second(), 4.8e12);
+  ASSERT_TRUE(SetClusterFigure("link.node.bandwidth", "900GB/s", &cluster).ok());
+  EXPECT_DOUBLE_EQ(cluster.tiers(0).link().bandwidth_bytes_per_second(), 900e9);
+  ASSERT_TRUE(SetClusterFigure("link." + cluster.tiers(1).link().type() + ".latency", "5us", &cluster).ok());
+  EXPECT_DOUBLE_EQ(cluster.tiers(1).link().latency_seconds(), 5e-6);
+  ASSERT_TRUE(SetClusterFigure("matmul.efficiency", "0.7", &cluster).ok());
+  for (const auto& efficiency : cluster.device().efficiencies()) {
+    EXPECT_TRUE(efficiency.op_class() != "matmul" || efficiency.fraction() == 0.7) << efficiency.ShortDebugString();
+  }
+  EXPECT_EQ(*ClusterFigureText(cluster, "link.node.bandwidth"), "900 GB/s");
+  EXPECT_EQ(*ClusterFigureText(cluster, "memory"), "120 GiB");
+}
+
+TEST(ClusterFiguresTest, WhatCannotBeIsRefusedByName) {
+  for (const char* value : {"", "x", "-1x", "0x", "nan", "infx", "1e400", "12 parsecs", "0x10"}) {
+    EXPECT_NE(Refusal("memory.bandwidth", value).find("memory.bandwidth"), std::string::npos) << value;
+    EXPECT_NE(Refusal("link.node.latency", std::string(value) == "0x" ? "-0.1" : value), "") << value;
+  }
+  EXPECT_NE(Refusal("matmul.efficiency", "1.2").find("up to 1"), std::string::npos);
+  EXPECT_NE(Refusal("compute.peak", "1e15").find("1.5x"), std::string::npos);
+  EXPECT_NE(Refusal("link.nvlink9.bandwidth", "2x").find("link.nvlink4.bandwidth"), std::string::npos);
+  EXPECT_FALSE(ClusterFigureText(H100("8"), "link.cluster.bandwidth").ok());
+  EXPECT_FALSE(IsClusterFigure("training.steps"));
+}
+
+TEST(ClusterFiguresTest, AClusterIsSizedByWholeNodesOrAPartOfOne) {
+  EXPECT_EQ(*ResizedCluster("h100-sxm-80:8x2", 64), "h100-sxm-80:8x8");
+  EXPECT_EQ(*ResizedCluster("h100-sxm-80:8", 16), "h100-sxm-80:8x2");
+  EXPECT_EQ(*ResizedCluster("h100-sxm-80:8x2@roce-400", 4), "h100-sxm-80:4x1");
+  EXPECT_EQ(*ResizedCluster("h100-sxm-80:8x2@roce-400", 32), "h100-sxm-80:8x4@roce-400");
+  for (int64_t devices : {4, 8, 64}) {
+    const auto cluster = sim::ParseCluster(*ResizedCluster("h100-sxm-80:8x2", devices));
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    EXPECT_EQ(cluster->devices_per_node() * cluster->nodes(), devices);
+  }
+  EXPECT_NE(ResizedCluster("h100-sxm-80:8x2", 12).status().message().find("whole nodes of 8"), std::string::npos);
+  for (const char* text : {"mine.txtpb", "", "h100-sxm-80", "h100-sxm-80:", "h100-sxm-80:axb", ":@"}) {
+    EXPECT_FALSE(ResizedCluster(text, 8).ok()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace legoai::cli

@@ -19,8 +19,6 @@
 #include "server/cli/interrupt.h"
 #include "server/cli/job.h"
 #include "server/cli/output.h"
-#include "server/cli/plan_request.h"
-#include "server/cli/progress.h"
 #include "server/cli/whatif/sensitivities.h"
 #include "server/cli/whatif/sweep_chart.h"
 #include "server/cli/whatif/sweep_points.h"

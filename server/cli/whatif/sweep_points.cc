@@ -16,7 +16,7 @@
 #include "proto/status.h"
 #include "proto/text.h"
 #include "server/cli/output.h"
-#include "server/cli/whatif/cluster_figures.h"
+#include "server/cli/whatif/sensitivities.h"
 
 namespace legoai::cli {
 namespace {

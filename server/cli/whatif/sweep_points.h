@@ -1,6 +1,6 @@
 // What `lego sweep` varies: --vary KEY=A,B,C, and the points that these make. Thread-safety: pure functions.
 //
-// KEY is a key of the recipe, or cluster, model, gpus, global-batch, seq, or a figure of the cluster (cluster_figures.h).
+// KEY is a key of the recipe, or cluster, model, gpus, global-batch, seq, or a figure of the cluster (sensitivities.h).
 #pragma once
 
 #include <optional>

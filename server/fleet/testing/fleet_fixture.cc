@@ -195,8 +195,7 @@ void FleetTest::Insert(const std::vector<v1::Job>& jobs) {
   EXPECT_TRUE(stored.ok()) << stored;
 }
 
-std::string FleetTest::Submit(int64_t slots, int64_t min_slots, int64_t max_restarts) {
-  const v1::Job job = MakeJob(slots, min_slots, max_restarts);
+std::string FleetTest::Submit(const v1::Job& job) {
   Insert({job});
   controller_->JobChanged(job.name());
   return job.name();
@@ -231,8 +230,7 @@ v1::Job FleetTest::AwaitReason(const std::string& job, const std::string& part) 
 void FleetTest::AwaitDecision() {
   v1::Job probe = MakeJob(1, 1);
   probe.mutable_spec()->mutable_resources()->set_pool(absl::StrCat("probe-", submitted_));
-  Insert({probe});
-  controller_->JobChanged(probe.name());
+  Submit(probe);
   AwaitReason(probe.name(), probe.spec().resources().pool());
 }
 
@@ -280,6 +278,12 @@ void FleetTest::Connect(TestAgent* agent) {
   agent->leave = [this, to = controller_.get(), from = *session] {
     if (controller_.get() == to) to->Disconnected(from);
   };
+}
+
+v1::StartAttempt FleetTest::Begin(TestAgent* agent) {
+  Connect(agent);
+  Submit(2);
+  return agent->link.NextStart();
 }
 
 void FleetTest::Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill) {

@@ -92,7 +92,10 @@ class FleetTest : public testing::Test {
   // Not stored yet; each is created after the one before. `slots`: wanted; `min_slots`: at least.
   v1::Job MakeJob(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1);
   void Insert(const std::vector<v1::Job>& jobs);
-  std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1);
+  std::string Submit(const v1::Job& job);  // gives its name
+  std::string Submit(int64_t slots, int64_t min_slots = 1, int64_t max_restarts = 1) {
+    return Submit(MakeJob(slots, min_slots, max_restarts));
+  }
   v1::Job Get(const std::string& job) const;
   // Waits until `wanted` holds of the job. Fails the test after a minute.
   v1::Job Await(const std::string& job, const std::function<bool(const v1::Job&)>& wanted);
@@ -107,6 +110,8 @@ class FleetTest : public testing::Test {
   std::vector<v1::StepMetrics> Metrics(const std::string& job) const;
 
   void Connect(TestAgent* agent);
+  // Connects the agent and gives it a job of two slots.
+  v1::StartAttempt Begin(TestAgent* agent);
   void Report(TestAgent* agent, const v1::LeaseId& lease, const std::function<void(v1::Telemetry*)>& fill);
   void ReportStep(TestAgent* agent, const v1::LeaseId& lease, int64_t step);
   // Where attempts of agents as TestAgent makes them save.
@@ -127,6 +132,7 @@ class FleetTest : public testing::Test {
   std::atomic<bool> hold_plans_{false};       // plans wait while it is set
   std::atomic<int64_t> largest_world_{64};    // more ranks than this do not fit
   int64_t submitted_ = 0;
+  TestAgent agent_{"a"};  // of two slots; not connected yet
 };
 
 }  // namespace legoai::server

@@ -79,6 +79,19 @@ bool AgentTest::AwaitConnection() {
   return server_.Await([](const ScriptedServer::State& state) { return state.connections > 0; });
 }
 
+std::vector<int64_t> AgentTest::Steps(const std::vector<v1::StepMetrics>& metrics) {
+  std::vector<int64_t> steps;
+  for (const v1::StepMetrics& entry : metrics) steps.push_back(entry.step());
+  return steps;
+}
+
+bool AgentTest::Begin(const v1::ToAgent& attempt) {
+  StartAgent();
+  if (!AwaitConnection()) return false;
+  server_.Send(attempt);
+  return true;
+}
+
 bool AgentTest::AwaitEnd(int64_t epoch) {
   return server_.Await([&](const ScriptedServer::State& state) { return state.Ended(epoch).has_value(); });
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/process/run_directory.h"
 #include "nlohmann/json.hpp"
 #include "worker/agent/testing/scripted_server.h"
 #include "worker/launch/testing/tiny_run.h"
@@ -18,7 +19,7 @@ namespace legoai::agent::testing {
 
 class AgentTest : public launch::testing::TinyRun {
  protected:
-  explicit AgentTest(const std::string& trainer);
+  explicit AgentTest(const std::string& trainer = "worker/train/legoai-trainer");
   // No trainer is left, whatever has happened to the agent.
   ~AgentTest() override;
 
@@ -30,6 +31,9 @@ class AgentTest : public launch::testing::TinyRun {
   // Whether the agent holds its session.
   bool AwaitConnection();
 
+  // Starts the agent and, once it holds its session, sends it the attempt.
+  bool Begin(const v1::ToAgent& attempt);
+
   // Until the server knows how the attempt of this epoch ended.
   bool AwaitEnd(int64_t epoch);
 
@@ -38,6 +42,9 @@ class AgentTest : public launch::testing::TinyRun {
   static v1::LeaseId LeaseOf(int64_t epoch, const std::string& job = "01JOB");
   // Its run directory.
   std::string EpochFolder(int64_t epoch, const std::string& job = "01JOB") const;
+  std::string Checkpoints(int64_t epoch) const { return launch::CheckpointsPath(EpochFolder(epoch)); }
+
+  static std::vector<int64_t> Steps(const std::vector<v1::StepMetrics>& metrics);
 
   // Lines that the agent has logged, and whether one of them holds this text.
   std::vector<nlohmann::json> Lines() const;

@@ -1,0 +1,47 @@
+#include "server/metrics/store_metrics.h"
+
+#include <algorithm>
+#include <map>
+
+#include "proto/enum_text.h"
+
+namespace legoai::server {
+
+void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics) {
+  std::map<int, int64_t> by_state = {{v1::READY, 0}, {v1::DRAINING, 0}, {v1::LOST, 0}};
+  int64_t used = 0, free = 0, connected = 0;
+  for (const v1::Worker& worker : workers) {
+    ++by_state[worker.state()];
+    connected += worker.connected();
+    if (worker.state() != v1::READY) continue;
+    int64_t here = 0;
+    for (const v1::SlotUse& use : worker.used()) here += use.slots();
+    used += here;
+    free += std::max<int64_t>(0, worker.slots() - here);
+  }
+  for (const auto& [state, count] : by_state) metrics->SetWorkers(EnumText(static_cast<v1::WorkerState>(state)), count);
+  metrics->SetSlots("used", used);
+  metrics->SetSlots("free", free);
+  metrics->SetConnectedAgents(connected);
+  metrics->SetUse(workers);
+}
+
+absl::Status SetJobGauges(store::Store& store, Metrics* metrics) {
+  std::map<int, int64_t> jobs;
+  absl::Status status = store.Read([&jobs](store::ReadTransaction& read) -> absl::Status {
+    for (int state = v1::SUBMITTED; state <= v1::CANCELLED; ++state) {
+      store::JobQuery query;
+      query.project = "projects/default";
+      query.states = {static_cast<v1::JobState>(state)};
+      const absl::StatusOr<int64_t> count = read.CountJobs(query);
+      if (!count.ok()) return count.status();
+      jobs[state] = *count;
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  for (const auto& [state, count] : jobs) metrics->SetJobs(EnumText(static_cast<v1::JobState>(state)), count);
+  return absl::OkStatus();
+}
+
+}  // namespace legoai::server

@@ -1,0 +1,41 @@
+// What is measured of the store: gauges as of now, for the moment before a scrape, and how long writes take. Thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "proto/legoai/v1/worker.pb.h"
+#include "server/metrics/registry.h"
+#include "server/store/store.h"
+
+namespace legoai::server {
+
+// Slots are those of ready workers: what a job could have. Use is that of connected ones.
+void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics);
+
+// Blocks for as long as the store reads. Errors: those of the store; the gauges then stay as they were.
+absl::Status SetJobGauges(store::Store& store, Metrics* metrics);
+
+// A Store that tells Metrics how long its writes take until they are durable; everything is passed on to another store.
+class MeasuredStore : public store::Store {
+ public:
+  // Owns neither; both must outlive it.
+  MeasuredStore(store::Store* store, Metrics* metrics) : store_(store), metrics_(metrics) {}
+
+  absl::Status Write(const std::function<absl::Status(store::Transaction&)>& work) override {
+    const absl::Time start = absl::Now();
+    absl::Status status = store_->Write(work);
+    metrics_->StoreWrite(absl::ToDoubleSeconds(absl::Now() - start));
+    return status;
+  }
+  absl::Status Read(const std::function<absl::Status(store::ReadTransaction&)>& work) override { return store_->Read(work); }
+  std::string Backend() const override { return store_->Backend(); }
+  int64_t SchemaVersion() const override { return store_->SchemaVersion(); }
+
+ private:
+  store::Store* const store_;
+  Metrics* const metrics_;
+};
+
+}  // namespace legoai::server
