@@ -32,7 +32,7 @@ class Estimator {
 
 // Estimates from an Estimator that has nothing else under way. Thread-safety: as the estimator.
 
-// Blocks. `cancel` is asked now and then, `progress` called as the simulation tells it; both may be empty. Errors: Cancelled;
+// Blocks. `cancel` is polled; `progress` is called as the simulation tells it; both may be empty. Errors: Cancelled;
 // what the simulation says, its FieldViolation kept.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimator& estimator,
                                          const std::function<bool()>& cancel = {},

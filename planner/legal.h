@@ -42,7 +42,7 @@ struct LegalSpace {
   int64_t undecided = 0;               // not looked at before the time was over
 };
 
-// `cancel` and `out_of_time` are asked for each candidate; they may be empty. Errors: FieldError of a constraint that names an
+// `cancel` and `out_of_time` are polled for each candidate; they may be empty. Errors: FieldError of a constraint that names an
 // unknown key or a value that is not supported, or contradicts resume_from; Cancelled.
 absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel = {},
                                       const std::function<bool()>& out_of_time = {});

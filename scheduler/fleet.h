@@ -42,7 +42,7 @@ class Fleet {
   // Gives slots of a worker away; there must be as many.
   void Take(int worker, int64_t slots, absl::Time end);
 
-  // When a worker will have so many slots free, as far as ends are known. It must not have them now.
+  // When a worker will have that many slots free, as far as ends are known. It must not have them now.
   std::optional<absl::Time> FreeAt(int worker, int64_t slots) const;
   // What will be free then, if nothing is started.
   int64_t FreeSlotsAt(int worker, absl::Time at) const;
@@ -63,7 +63,7 @@ struct Reservation {
   const WaitingJob* job = nullptr;
   int worker = -1;               // where it will start; -1: on no worker as far as is known
   std::optional<absl::Time> at;  // when
-  int64_t left_over = 0;         // slots of that worker which are free then and not its own
+  int64_t left_over = 0;         // slots of that worker that are free then beyond its own
 };
 
 // Where a job that fits nowhere now will fit first; of equals where the most is free now (so that the choice stays, call after
@@ -82,7 +82,7 @@ class Reservations {
   // `could_use` are the workers that the job could ever run on; none of them may be kept for another.
   void Add(const Reservation& reservation, const std::vector<int>& could_use);
 
-  // Whether a job that takes so many free slots of a worker until `end` delays no head.
+  // Whether a job that takes that many free slots of a worker until `end` delays no head.
   bool Allow(int worker, int64_t slots, absl::Time end) const;
   // It was started.
   void Started(int worker, int64_t slots, absl::Time end);

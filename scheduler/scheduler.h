@@ -48,7 +48,7 @@ struct WaitingJob {
   std::string pool;
   std::string device_type;                          // empty: any
   std::string kind = {};                            // that its recipe was chosen for
-  std::vector<std::string> kinds = {};              // it can have no others; empty: any, and its recipe is to be chosen anew
+  std::vector<std::string> kinds = {};              // it can have no others; empty: any, and its recipe is to be chosen again
   std::optional<absl::Duration> expected_run = {};  // unknown: it never ends, as far as backfill counts
 };
 
@@ -74,7 +74,7 @@ struct Grant {
 struct Wait {
   enum class Why {
     kNoSuchWorker,  // no worker of its pool and type accepts jobs
-    kTooLarge,  // no worker of its pool and type has so many slots, used ones included: it is to be planned again for `largest`
+    kTooLarge,  // no worker of its pool and type has that many slots, used ones included: it is to be planned again for `largest`
     kBusy,      // it is the head, or would fit only on slots that are used
     kReserved,  // slots are free, and kept for a job before it
   };

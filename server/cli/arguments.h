@@ -58,7 +58,7 @@ class Arguments {
   // The value, of a repeated option the last; `otherwise` if it was not given.
   std::string Text(const std::string& name, const std::string& otherwise = "") const;
   std::vector<std::string> All(const std::string& name) const;
-  // Nothing if it was not given. Errors: no number, below `least` or above `most`.
+  // Nothing if it was not given. Errors: not a number, below `least` or above `most`.
   absl::StatusOr<std::optional<int64_t>> Integer(const std::string& name, int64_t least, int64_t most = INT64_MAX) const;
   absl::StatusOr<std::optional<double>> Real(const std::string& name, double least) const;
 

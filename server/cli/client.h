@@ -39,7 +39,7 @@ class Client {
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
-  // `interrupted` is asked now and then, here and below; then Cancelled.
+  // `interrupted` is polled, here and below; then Cancelled.
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted);
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
                                       const std::function<void(const v1::PlanningProgress&)>& progress,
@@ -50,7 +50,7 @@ class Client {
     std::function<void(const absl::Status&)> away;  // the server does not answer; it is tried again
     std::function<bool()> interrupted;
   };
-  // Until the job is in a final state: OK. When the server goes away after it has answered once, the watch goes on from the
+  // Until the job is in a final state: OK. When the server goes away after it has answered once, the watch resumes from the
   // version it has as soon as the server is back.
   absl::Status WatchJob(const std::string& name, const WatchCallbacks& callbacks);
 

@@ -18,7 +18,7 @@ inline constexpr int kInterrupted = 130;
 
 struct Command {
   CommandSpec spec;
-  // Gives the exit code. An error becomes one on standard error: kWrongCall if it carries a FieldViolation and is an
+  // Returns the exit code. An error becomes one on standard error: kWrongCall if it carries a FieldViolation and is an
   // InvalidArgument or NotFound (something the user wrote, or named), kInterrupted if Cancelled, kFailed otherwise.
   std::function<absl::StatusOr<int>(const Arguments&)> run;
 };
@@ -27,7 +27,7 @@ struct Command {
 Command SubmitCommand();
 Command ListCommand();
 Command GetCommand();
-Command WatchCommand();  // to the end of a job; so does `wait`, without a word
+Command WatchCommand();  // to the end of a job; so does `wait`, silently
 Command WaitCommand();
 Command LogsCommand();
 Command CancelCommand();
@@ -44,7 +44,7 @@ Command ScheduleCommand();  // of a pipeline
 // This machine, without a server.
 Command TrainCommand();
 Command GenerateCommand();     // text, with a model that was trained
-Command CheckpointsCommand();  // what a run can go on from
+Command CheckpointsCommand();  // what a run can resume from
 Command FlightCommand();       // `lego fr`: what every rank was doing, from the flight recorders of a run
 Command UpCommand();           // server and agent in the background
 

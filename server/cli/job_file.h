@@ -16,7 +16,7 @@ namespace legoai::cli {
 // them; NotFound for a file that cannot be read.
 absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path, const parallel::Overrides& overrides);
 
-// The same as the file says it: nothing beside it is looked at, and what it does not say is unset.
+// The same as the file says it: no other file is read, and what it does not say is unset.
 absl::StatusOr<v1::JobSpec> ParseJobFile(const std::string& path, const parallel::Overrides& overrides);
 
 // The key of JOB.toml that a server's error about "spec...." means.

@@ -60,7 +60,7 @@ bool AllPrinted();
 // "replaying the step 7 times: 12 %, 3.2 s, about 24.1 s to go"
 std::string BenchmarkText(const v1::SimProgress& progress);
 
-// Progress on standard error: one line that is written over where that is a terminal, a line now and then where it is a file.
+// Progress on standard error: one line that is written over where that is a terminal, an occasional line where it is a file.
 // Not thread-safe.
 class ProgressLine {
  public:
@@ -97,9 +97,9 @@ class ProgressLine {
 class Pace {
  public:
   // Seconds per step when `step` is done at `now`: the mean of those that were seen to pass, of the first one `latest`, what it
-  // says itself. A step behind the last one, of another attempt, begins anew.
+  // says itself. A step behind the last one, of another attempt, starts over.
   double Observe(int64_t step, double latest, absl::Time now);
-  // The training does not go on: what follows begins anew.
+  // The training does not go on: what follows starts over.
   void Forget() { first_step_ = -1; }
 
  private:

@@ -15,7 +15,7 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:7420";
 // --server.
 Option ServerOption();
 
-// Of --server, LEGOAI_SERVER or the default. Errors: no HOST:PORT.
+// From --server, LEGOAI_SERVER or the default. Errors: no HOST:PORT.
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 

@@ -35,7 +35,7 @@ struct ChosenLayout {
 };
 
 // What the recipe says binds. A run that goes on keeps what it was planned with, as long as that suits what is said now; else it
-// is planned anew with the checkpoint's batch, precision and optimizer. Errors: those of planner::Plan in the file's terms; no
+// is planned again with the checkpoint's batch, precision and optimizer. Errors: those of planner::Plan in the file's terms; no
 // global batch; Cancelled by `guard`.
 absl::StatusOr<ChosenLayout> ChooseLayout(const LayoutRequest& request, InterruptGuard* guard);
 

@@ -86,7 +86,7 @@ class WaitReasons {
   };
   using Waits = std::unordered_map<std::string, Wait>;  // by job
 
-  // Gives the names of those of which something else is said now.
+  // Returns the names of those of which something else is said now.
   std::vector<std::string> Replace(Waits waits);
 
   // Sets reason and queue position of `job`, as it was read from the store. False, and nothing is done, where nothing is said of

@@ -52,7 +52,7 @@ class Agents {
   absl::StatusOr<v1::Worker> FactsOf(const v1::Hello& hello) const;
   // Begins the worker's session, a positive number, welcomes the agent and ends the session before.
   uint64_t Open(const v1::Worker& facts, const v1::Hello& hello, int64_t acknowledged_telemetry, AgentLink* link);
-  // Afterwards its link is not used any more. Gives the worker; nothing for a session that is over.
+  // Afterwards its link is not used any more. Returns the worker; nothing for a session that is over.
   std::optional<std::string> Close(uint64_t session);
 
   // Who speaks over a session.
@@ -105,7 +105,7 @@ class Agents {
   // As if nothing were leased there.
   std::vector<scheduler::WorkerView> Views() const;
 
-  // Nobody could be heard for so long: the server itself did not run.
+  // Nobody could be heard for that long: the server itself did not run.
   void ExtendAll(absl::Duration pause);
   // Not connected, and not heard of for long.
   std::vector<std::string> LongLost() const;

@@ -1,9 +1,8 @@
 // What agents report of their leases, written into the store; the fence is here. gRPC-free.
 //
-// Of what an agent says that counts which is about a lease of its own, and can be.
-// Whatever does not carry the epoch of the job's latest lease, or comes when the job has no lease any more, changes nothing: a
-// fenced-off agent can neither commit a checkpoint, nor end a job, nor add to its curve.
-// Thread-safety: functions of the transaction that is given.
+// A report counts only if it is about a lease that the agent holds, and is possible. Whatever does not carry the epoch of the
+// job's latest lease, or comes when the job has no lease any more, changes nothing: a fenced-off agent can neither commit a
+// checkpoint, nor end a job, nor add to its curve. Thread-safety: functions of the transaction that is given.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The living part of the service: hears agents, plans submitted jobs, gives slots to queued ones, ends leases that nobody renews.
-// What must not be lost is in the store; here is what can be asked anew: connections (agents.h), leases' ages (lease_book.h),
-// planning under way (plans_under_way.h). gRPC-free.
+// The active part of the service: talks to agents, plans submitted jobs, gives slots to queued ones, ends leases that nobody
+// renews. What must not be lost is in the store; here is what can be rebuilt: connections (agents.h), leases' ages
+// (lease_book.h), planning under way (plans_under_way.h). gRPC-free.
 //
 // One thread of its own decides: it takes a snapshot of the parts, asks Reconcile() (reconcile.h) and carries out what it says.
 // Agents' messages are handled on the threads that bring them. So what a decision rests on may have changed when it is carried
@@ -99,9 +99,9 @@ class Controller : public Fleet {
  public:
   // Neither store nor notifier is owned; both must outlive it.
   Controller(ControllerOptions options, store::Store* store, Notifier* notifier);
-  ~Controller() override;  // ends its threads; running trainers go on
+  ~Controller() override;  // ends its threads; running trainers continue
 
-  // Takes up what the store has: leases, workers, plans that were under way. Call once, before anything else.
+  // Loads what the store has: leases, workers, plans that were under way. Call once, before anything else.
   absl::Status Begin();
 
   // An agent's stream. The answer to Hello is the session, a positive number, or why the agent is refused.

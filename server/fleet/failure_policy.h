@@ -19,7 +19,7 @@ namespace legoai::server {
 enum class FailureCause {
   kWorkerLost,            // its agent is silent, or has come back without its trainers
   kWorkerLeaves,          // its agent was told to end
-  kCheckpointDamaged,     // the checkpoint that it was to go on from does not load
+  kCheckpointDamaged,     // the checkpoint that it was to resume from does not load
   kOwnCheckpointDamaged,  // one that it has saved itself cannot be read back
   kTrainers,              // the trainers, or what they needed, with a status of their own
 };
@@ -42,10 +42,10 @@ inline constexpr FailureRule kFailureRules[] = {
     {FailureCause::kTrainers, absl::StatusCode::kAborted, true, true},           // it is not known whether a checkpoint counts
 };
 
-// `code` is looked at for kTrainers alone.
+// `code` matters for kTrainers alone.
 FailureRule RuleOf(FailureCause cause, absl::StatusCode code);
 
-// Before the next attempt, after so many counted failures in a row without a new checkpoint: 1 s, 4 s, 16 s, 64 s, 256 s, then
+// Before the next attempt, after that many counted failures in a row without a new checkpoint: 1 s, 4 s, 16 s, 64 s, 256 s, then
 // kLongestBackOff each time. None after a failure that followed a new checkpoint. The same between checkpoints that are found
 // damaged one after the other, from the second on.
 inline constexpr absl::Duration kLongestBackOff = absl::Minutes(5);
@@ -69,8 +69,7 @@ struct NextAttempt {
 };
 
 // What becomes of a job whose attempt has ended with `error`; with max_restarts = 0 no counted failure is tried again.
-// `without_progress`:
-// its counted failures without a new checkpoint since, this one included if it is counted, the latest last.
+// `without_progress`: its counted failures without a new checkpoint since, this one included if it is counted, the latest last.
 //
 // Failures with the same error at the same last step are called so, and change nothing else: a disk that is away fails attempts
 // at the same step too, and how often to try is the job's to say.

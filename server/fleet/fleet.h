@@ -30,7 +30,7 @@ class Fleet {
   // nothing is done, where nothing is known of that.
   virtual bool DescribeWait(v1::Job* job) const = 0;
 
-  // Both run in lego-sim processes that jobs share; they wait for their turn. Block. `cancel` is asked now and then.
+  // Both run in lego-sim processes that jobs share; they wait for their turn. Block. `cancel` is polled.
   // Errors: ResourceExhausted where too many wait; Cancelled; those of planner::Plan.
   virtual absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
                                               const std::function<void(const v1::PlanningProgress&)>& progress,

@@ -41,13 +41,13 @@ class LeaseBook {
   // Whether this process of the worker's agent holds it.
   bool IsHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
   void Release(const std::string& job, int64_t epoch);
-  // Renews those that are this process's, and gives the others.
+  // Renews those that are this process's, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
   // Its agent was told in this session to stop it.
   void ToldToStop(const std::string& job, int64_t epoch, uint64_t session);
 
-  // Nobody could be heard for so long: the server itself did not run.
+  // Nobody could be heard for that long: the server itself did not run.
   void ExtendAll(absl::Duration pause);
 
   std::vector<Lease> Expired(absl::Duration now) const;

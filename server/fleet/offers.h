@@ -1,4 +1,4 @@
-// What connected and ready workers offer to jobs that are to be planned. All slots of a job are on one worker. Made anew for
+// What connected and ready workers offer to jobs that are to be planned. All slots of a job are on one worker. Rebuilt for
 // every decision; jobs that want the same are answered from memory. Not thread-safe. gRPC-free.
 #pragma once
 
@@ -40,7 +40,7 @@ class Offers {
   std::map<std::string, Offer> made_;  // by what is wanted
 };
 
-// "2 slots of workers/a", with " (8 were asked for)" where a job that wanted more is content with so many.
+// "2 slots of workers/a", with " (8 were asked for)" where a job that wanted more is content with that many.
 std::string SlotsText(int64_t slots, const std::string& worker, const v1::Resources& wanted);
 
 // All of a worker that a plan depends on, as text: "cpu (3.94 GiB, 1 core, 55 GFLOP/s and 8 GB/s a slot)". Speeds are rounded, so

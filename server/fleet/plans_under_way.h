@@ -33,7 +33,7 @@ class PlansUnderWay {
   };
 
   // `keeps`: the cluster's slots on this worker are kept for the job until its plan is stored; empty: on none. True, from then
-  // on, where the planning shall end in vain.
+  // on, once the planning is to be abandoned.
   std::shared_ptr<const std::atomic<bool>> Add(const std::string& job, const v1::Cluster& cluster, const std::string& keeps);
   // False after End(): it was given up for that, which is no fault of the job.
   bool SetResult(const std::string& job, absl::StatusOr<v1::PlanResult> result);

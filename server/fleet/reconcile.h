@@ -19,7 +19,7 @@ namespace legoai::server {
 
 // What is remembered from one decision to the next, of jobs that are not over.
 struct PlanningMemory {
-  // Plans in vain of a job that has a recipe for other slots.
+  // Failed plans of a job that has a recipe for other slots.
   struct Refusal {
     std::map<std::string, int64_t> tries;  // by name of the cluster
     std::string text;                      // of the last one
@@ -35,7 +35,7 @@ struct PlanningMemory {
   std::map<std::string, Planned> planned;  // of those that have a recipe
 };
 
-// In vain, of one job for the same slots, before it is left to wait for those that it has a recipe for.
+// Failures of one job for the same slots, before it is left to wait for those that it has a recipe for.
 inline constexpr int64_t kMostTries = 3;
 
 struct FleetSnapshot {

@@ -1,4 +1,4 @@
-// Checks of what requests have in common: the model, the recipe, constraints. gRPC-free; no file of the server is looked at.
+// Checks of what requests have in common: the model, the recipe, constraints. gRPC-free; no file of the server is read.
 // Thread-safety: pure functions.
 //
 // Errors: FieldErrors whose field begins with `path`, the place in the request: "spec.recipe" gives
@@ -45,10 +45,10 @@ absl::Status CheckConstraints(std::string_view path, const std::vector<std::stri
 // Text for people: at most `most` bytes, and printable (proto/errors.h).
 absl::Status CheckText(std::string_view path, std::string_view text, size_t most);
 
-// `status` with its field put behind "path.".
+// `status` with its field prefixed with "path.".
 absl::Status Under(std::string_view path, const absl::Status& status);
 
-// Whether any recipe at all could train a job, on whatever workers: what no planning can mend is refused at submission, by the
+// Whether any recipe at all could train a job, on whatever workers: what no plan can fix is refused at submission, by the
 // rules of core/recipe/legality.h. gRPC-free. Thread-safety: pure functions.
 
 // `spec` has passed all other checks and has its defaults. Constraints bind; whatever the planner is free to choose is taken as

@@ -12,11 +12,11 @@
 
 namespace legoai::server {
 
-// That a worker has at the most. All slots of a job are on one, so it cannot want more.
+// That a worker has at most. All slots of a job are on one, so it cannot want more.
 inline constexpr int64_t kMostSlots = 4096;
 
 // The spec of `request` with every default filled in, the model as its config.json or the catalog says. Its parent and request_id
-// are checked too. No file is looked at: the dataset is the agent's to check.
+// are checked too. No file is read: the dataset is the agent's to check.
 // Errors: FieldErrors with the path in the request, of the first field at fault.
 absl::StatusOr<v1::JobSpec> CheckSubmission(const v1::CreateJobRequest& request);
 

@@ -17,7 +17,7 @@ class FileLock {
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();
 
-  // Whether a store was once made at `path`: then it is lost where nothing is.
+  // Whether a store was once made at `path`: then it is lost if there is nothing.
   bool made() const { return made_; }
   void NoteMade();
 

@@ -18,7 +18,7 @@
 
 namespace legoai::store {
 
-// A file in memory as it is on disk; empty where it is not there.
+// A file in memory as it is on disk; empty if it does not exist.
 class MappedFile {
  public:
   // Errors: Unavailable where it cannot be read.
@@ -66,7 +66,7 @@ class DatabasePages {
 
   // Whether the first page begins as that of a database must.
   bool has_header() const { return has_header_; }
-  // All rows of all pages in use, in the order of the pages, whatever table they are of. Gives the number of those that cannot
+  // All rows of all pages in use, in the order of the pages, whatever table they are of. Returns the number of those that cannot
   // be read.
   int64_t ForEachRow(const std::function<void(const RawRow&)>& take) const;
 

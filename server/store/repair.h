@@ -32,11 +32,11 @@ absl::StatusOr<RepairReport> RepairStore(const std::string& path);
 // For a person: what was saved and lost, and how the new store is put in the old one's place.
 std::string ToText(const RepairReport& report, const std::string& path);
 
-bool HasContent(const std::string& path);  // false where nothing is
+bool HasContent(const std::string& path);  // false if there is nothing
 
 // Looks at the log, at all pages and indexes as SQLite knows them, and at whether all messages can be read, those of jobs,
-// workers, attempts and checkpoints first; changes none of the files. A file that is not there is whole. Gives whether it came to
-// the end within `budget`. What is not looked at: bytes within texts and numbers, which have no checksum.
+// workers, attempts and checkpoints first; changes none of the files. A file that is not there is whole. Returns whether it came
+// to the end within `budget`. What is not checked: bytes within texts and numbers, which have no checksum.
 //
 // Errors (field `store`): DataLoss with what is damaged and the remedy; those of Database otherwise.
 absl::StatusOr<bool> CheckIntegrity(const std::string& path, absl::Duration budget);

@@ -38,8 +38,8 @@ struct JobQuery {
   int64_t limit = 50;                      // none where it is not positive
 };
 
-// Of a job's log the latest lines are kept, at least so many, and fewer than a piece more. Those before them are removed a piece
-// at a time, and a line in the place of the last of them says so.
+// Of a job's log the latest lines are kept, at least that many, and fewer than a piece more. Those before them are removed a
+// piece at a time, and a line in the place of the last of them says so.
 constexpr int64_t kLogLines = 100'000, kLogPiece = 1'000;
 
 struct LogQuery {
@@ -75,8 +75,8 @@ class ReadTransaction {
                                                                       int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) = 0;        // ascending
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) = 0;  // by step, then epoch
-  // Those of them without remove_time_us. What this costs does not grow with the others, but
-  // for those that a server of schema version 1 had marked.
+  // Those of them without remove_time_us. The cost does not grow with the others, except those that a server of schema version 1
+  // had marked.
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) = 0;
   virtual absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) = 0;
   // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending. One
@@ -112,7 +112,7 @@ class Transaction : public ReadTransaction {
   // A rank's later dump replaces its earlier one. Dumps in `head` are left out.
   virtual absl::Status PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) = 0;
   virtual absl::Status PutWorker(const v1::Worker& worker) = 0;
-  virtual absl::Status DeleteWorker(const std::string& name) = 0;  // OK where it is not there
+  virtual absl::Status DeleteWorker(const std::string& name) = 0;  // OK if it does not exist
   // The larger one of `sequence` and what is there is kept.
   virtual absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) = 0;
 };

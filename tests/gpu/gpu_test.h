@@ -42,11 +42,11 @@ void Synchronize();
 // A runtime for a world of one on the GPU. Make its RuntimeScope current.
 std::unique_ptr<comm::Runtime> RuntimeOfOne(const comm::CudaPlugin& plugin);
 
-// max |a - b| / max |b|, in fp64 on the CPU; infinite where sizes or types differ, or a value is no number.
+// max |a - b| / max |b|, in fp64 on the CPU; infinite where sizes or types differ, or a value is not a number.
 double Difference(const at::Tensor& a, const at::Tensor& b);
 
 // Runs the disabled test `name` ("Suite.DISABLED_Test") of this program in `ranks` processes of its own: a process that has used
-// a GPU cannot fork others that use one. `time_limit_seconds`: then they are killed. Gives what each wrote by Tell(), and a
+// a GPU cannot fork others that use one. `time_limit_seconds`: then they are killed. Returns what each wrote by Tell(), and a
 // failure where one ended otherwise than well.
 struct RankOutcome {
   int exit_code = -1;  // 128 + the signal that ended it

@@ -1,6 +1,6 @@
 // The agent of one machine: keeps a session with the server, holds leases, and trains.
 //
-// The session is opened again whenever it ends, for as long as the process lives; meanwhile trainers go on, telemetry is kept,
+// The session is opened again whenever it ends, for as long as the process lives; meanwhile trainers continue, telemetry is kept,
 // and checkpoints that are ready wait for their verdicts. Everything that comes from the server or from a lease's threads is
 // handled on the thread of Run(), which never waits for a disk or a trainer: heartbeats go out when they are due, before anything
 // else.

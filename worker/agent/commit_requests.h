@@ -25,11 +25,11 @@ class CommitRequests {
   // `asked` is called after every new question, on the thread that asks.
   explicit CommitRequests(std::function<void()> asked) : asked_(std::move(asked)) {}
 
-  // Puts a question, whose id is filled in; gives the id. `answered` is called when there is a verdict, on another thread.
+  // Puts a question, whose id is filled in; returns the id. `answered` is called when there is a verdict, on another thread.
   int64_t Ask(v1::CommitRequest question, std::function<void()> answered);
   // The verdict, once; nothing as long as there is none.
   std::optional<CommitVerdict> Take(int64_t id);
-  // Whoever asked is no more.
+  // Whoever asked no longer waits.
   void Withdraw(int64_t id);
 
   // For the session: the next question that this connection has not carried yet.

@@ -2,9 +2,9 @@
 // own that lasts as long (a trainer dies with the thread that started it). Thread-safe.
 //
 // What happens goes into the telemetry: that it began, progress, metrics, log lines, at a failure every rank's flight record, and
-// how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers go on while they wait for its word
-// (worker/launch/pending_commits.h). Trainers that fail leave what is pending whole: its verdicts are waited for before the end
-// is told, so that the next attempt goes on from the last that the server commits.
+// how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers continue while they wait for its
+// word (worker/launch/pending_commits.h). Trainers that fail leave what is pending whole: its verdicts are waited for before the
+// end is told, so that the next attempt resumes from the last that the server commits.
 #pragma once
 
 #include <atomic>

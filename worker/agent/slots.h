@@ -21,7 +21,7 @@ class Slots {
   Slots(int64_t count, std::vector<int> processors, std::vector<std::string> gpus = {});
 
   // Takes `count` slots, waiting until as many are free: an attempt whose trainers are just being killed still holds its own.
-  // Gives them ascending. Errors: FieldError (placement.slots) for more than there are, or none; Cancelled: `given_up` says so.
+  // Returns them ascending. Errors: FieldError (placement.slots) for more than there are, or none; Cancelled: `given_up` says so.
   absl::StatusOr<std::vector<int64_t>> Take(int64_t count, const std::function<bool()>& given_up);
   void Give(const std::vector<int64_t>& slots);
   // Asks every waiting `given_up` again.

@@ -25,7 +25,7 @@ class TelemetryBuffer {
   // `added` is called after every fact, on the thread that added it.
   TelemetryBuffer(int64_t limit_bytes, std::function<void()> added);
 
-  // Numbers the fact and keeps it; gives its number.
+  // Numbers the fact and keeps it; returns its number.
   int64_t Add(v1::Telemetry fact);
 
   // The next fact to send: after those that Next() has given. Nothing while the window is full, or there is none.

@@ -34,7 +34,7 @@ absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options);
 // Whether this machine's own device file is there.
 bool HasBeenMeasured();
 
-// How much of this machine is in use, for heartbeats: looked at now and then by a thread of its own, as a driver may take its
+// How much of this machine is in use, for heartbeats: looked at occasionally by a thread of its own, as a driver may take its
 // time to answer and a heartbeat must not wait for it. Thread-safe.
 class UseWatch {
  public:

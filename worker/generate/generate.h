@@ -30,7 +30,7 @@ class CachedModel {
   CachedModel(const CachedModel&) = delete;
   CachedModel& operator=(const CachedModel&) = delete;
 
-  // Feeds the next tokens: at first any number, later one at a time. Gives the logits after the last of them, fp32 [vocab].
+  // Feeds the next tokens: at first any number, later one at a time. Returns the logits after the last of them, fp32 [vocab].
   at::Tensor Feed(std::span<const int64_t> tokens);
 
   // Tokens fed so far.

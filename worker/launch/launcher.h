@@ -46,7 +46,7 @@ struct LaunchOptions {
   absl::Duration init_timeout = absl::Seconds(300);   // longest silence of a rank before its first step is done
   absl::Duration train_timeout = absl::Seconds(100);  // and afterwards
   absl::Duration answer_timeout = absl::Seconds(10);  // to answer when asked what it waits in; a stopped process gets none
-  absl::Duration discard_grace = absl::Seconds(5);    // for ranks that shall stop and save nothing; then they are killed
+  absl::Duration discard_grace = absl::Seconds(5);    // for ranks that should stop and save nothing; then they are killed
   absl::Duration stop_grace = absl::Seconds(5);       // between SIGTERM and SIGKILL
   absl::Duration kill_grace = absl::Seconds(60);      // after SIGKILL: a process that a device holds is then left behind, named
   std::function<absl::Duration()> clock;              // what the limits are counted by, for tests; empty: as said above
@@ -62,8 +62,8 @@ struct LaunchCallbacks {
   // rings. By rank, what each is like; and what Run() will return. Once.
   std::function<void(const std::vector<v1::RankCondition>& ranks, const absl::Status& failure)> troubled;
   // All ranks have this step on the disk; `digests` by rank. OK: Commit; an error: Deny with its message. Nothing: the verdict is
-  // not known yet, and the ranks go on as far as they may (pending_commits.h); it is asked again whenever the launcher looks, and
-  // at once after StopPipe::Wake(). Of several that are pending each is asked for, in order of steps. Empty: always commits.
+  // not known yet, and the ranks continue as far as they may (pending_commits.h); it is asked again whenever the launcher looks,
+  // and at once after StopPipe::Wake(). Of several that are pending each is asked for, in order of steps. Empty: always commits.
   PendingCommits::Decide commit;
 };
 

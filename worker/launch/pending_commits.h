@@ -1,5 +1,4 @@
-// Checkpoints that all ranks have on the disk and whose verdict is not known yet, as the launcher keeps them. Not
-// thread-safe.
+// Checkpoints that all ranks have on the disk and whose verdict is not known yet, as the launcher keeps them. Not thread-safe.
 //
 // Only a commit's fence needs the server, and the server may be away. So training goes on while it is asked:
 //
@@ -18,7 +17,7 @@
 //   rank comes to after its part is written. So no rank goes on while another waits, however late a verdict reaches whom. While a
 //   meeting is held nothing more can become pending.
 // - A checkpoint counts for others once manifest.pb is in its place, which is after the server's Commit. Until then it is neither
-//   counted nor removed by those who keep the latest few, and never gone on from.
+//   counted nor removed by those who keep the latest few, and never resumed from.
 // - At the end the ranks wait for all verdicts (TrainerLink::AwaitVerdicts), so an attempt that has ended well has none pending.
 // - Ranks that die leave what is pending on the disk, whole. The one that asks may wait for its verdicts all the same: what the
 //   server commits, the next attempt finds prepared and puts in its place.
@@ -52,7 +51,7 @@ class PendingCommits {
 
   // `step` is later than all before it.
   void Add(int64_t step, std::vector<std::string> digests);
-  // Asks for each of them, in order; gives the verdicts that may be passed on now.
+  // Asks for each of them, in order; returns the verdicts that may be passed on now.
   std::vector<Verdict> Ask();
   // The step whose verdict the ranks have to wait for; nothing: they may go on.
   std::optional<int64_t> WaitsFor() const;

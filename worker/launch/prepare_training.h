@@ -17,7 +17,7 @@
 
 namespace legoai::launch {
 
-// An attempt at a job of the service, which counts attempts and says what to go on from (worker/agent).
+// An attempt at a job of the service, which counts attempts and says what to resume from (worker/agent).
 struct LeasedAttempt {
   int64_t attempt = 1;
   int64_t epoch = 1;                                  // of the lease
@@ -31,10 +31,10 @@ struct TrainRequest {
   v1::Model model;                     // of recipe.model.name
   int64_t nproc = 1;                   // ranks, all on this host
   std::string trainer;                 // path of legoai-trainer
-  std::optional<LeasedAttempt> lease;  // unset: counts the run directory's attempts, and goes on from its latest checkpoint
+  std::optional<LeasedAttempt> lease;  // unset: counts the run directory's attempts, and resumes from its latest checkpoint
   v1::Dataset dataset;                 // digest and length that the text must have; where they are empty, it may be any
-  bool fresh = false;                  // begins anew although there are checkpoints
-  bool accept_other_build = false;     // goes on from a checkpoint of another build
+  bool fresh = false;                  // starts over although there are checkpoints
+  bool accept_other_build = false;     // resumes from a checkpoint of another build
   std::string device = "cpu";          // or "cuda"
   int64_t threads = 1;                 // of each rank
   bool pin = true;                     // each rank to a core
@@ -58,7 +58,7 @@ struct PreparedTraining {
   std::vector<v1::CheckpointDamage> damaged;  // from which it would go on, the latest first, were they whole
 };
 
-// `cache_folder` keeps the text's tokens; empty: they are not kept. `cancel` is asked while the text is read, tokenized and
+// `cache_folder` keeps the text's tokens; empty: they are not kept. `cancel` is polled while the text is read, tokenized and
 // counted. Errors, as FieldErrors: an illegal recipe, a text that is missing, empty, too short or another one, a tokenizer with
 // more ids than the model, a trainer that is not there, a checkpoint of another build, or of a training that cannot go on as this
 // one (resume.h says what must be the same); checkpoints of which none loads. Cancelled: given up as asked.
@@ -69,7 +69,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
 // nothing is changed on the disk but a commit that was cut short, and, for a lease that says so, that one which was put aside
 // gets its place again. May be called again, once those that a rank has found damaged are put aside. Errors: of a checkpoint that
 // is whole and from which this training cannot go on (resume.h, another build); DataLoss where there are checkpoints and none
-// loads, with each: nobody begins anew without being told to. That of a lease's carries the damage (core/checkpoint/directory.h),
+// loads, with each: nobody starts over without being told to. That of a lease's carries the damage (core/checkpoint/directory.h),
 // for the service chooses another.
 absl::Status FindCheckpoint(const TrainRequest& request, PreparedTraining* prepared);
 

@@ -15,7 +15,7 @@
 
 namespace legoai::launch {
 
-// How near a failure is to the root: a rank that lost its peer, or waited for it in vain, is never the cause where another is.
+// How near a failure is to the root: a rank that lost its peer, or timed out waiting for it, is never the cause where another is.
 enum class Blame { kNone = 0, kConsequence = 1, kHung = 2, kUnresponsive = 3, kCause = 4 };
 
 class RankProcess {

@@ -1,10 +1,10 @@
-// What a run keeps from its first step to its last, and what may change where it goes on from a checkpoint.
+// What a run keeps from its first step to its last, and what may change where it resumes from a checkpoint.
 // Thread-safety: pure functions.
 //
 // As with TorchTitan, the layout may change (degrees, local batch, pipeline schedule, checkpointing, device), and so may what a
 // checkpoint does not hold: the learning rate's schedule, the number of steps, clipping; such a change alters what is learned
 // from then on, so it is said. What the state in the checkpoint is of must stay: model, text, tokenizer, order of the data,
-// precision, and the optimizer with all its numbers, which TorchTitan takes from the checkpoint without a word when a recipe says
+// precision, and the optimizer with all its numbers, which TorchTitan takes from the checkpoint silently when a recipe says
 // otherwise; here it is refused.
 #pragma once
 
@@ -32,7 +32,7 @@ std::optional<ResumeRule> RuleOf(std::string_view key);
 // The model as checkpoints keep it: all that says how it computes, and its name.
 v1::Model CanonicalModel(v1::Model model);
 
-// Compares a checkpoint with the run that shall go on from it. Gives, as sentences, what changed of that which is said.
+// Compares a checkpoint with the run that should resume from it. Returns, as sentences, what changed of that which is said.
 // Errors: FieldError for what must stay, with both values and the remedies.
 absl::StatusOr<std::vector<std::string>> CheckGoesOn(const v1::CheckpointManifest& manifest, const v1::Start& start);
 

@@ -1,9 +1,9 @@
 // Trains on this host, without a server: what `lego train` calls.
 //
 // Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, keeps recipe, run.json and
-// metrics, commits every checkpoint unless somebody else decides (TrainCallbacks::commit), and gives the outcome. Goes on from
+// metrics, commits every checkpoint unless somebody else decides (TrainCallbacks::commit), and returns the outcome. Resumes from
 // the latest checkpoint unless the request says `fresh`: then checkpoints and export that are there are put aside as
-// checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt goes on from what its lease says.
+// checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt resumes from what its lease says.
 //
 // A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged and said with a warning;
 // the next older one is taken, and run.json names those that were passed over. A leased attempt ends there: its error carries the
@@ -34,7 +34,7 @@ struct TrainCallbacks {
   std::function<void(const v1::Progress&)> progress;    // of rank 0: every step and phase
   std::function<void(const v1::StepMetrics&)> metrics;  // as in metrics.jsonl
   std::function<void(const std::string& level, const std::string& text)> log;
-  std::function<void(int64_t rank, const v1::Log&)> rank_log;  // what ranks say, if `log` shall not hear of it
+  std::function<void(int64_t rank, const v1::Log&)> rank_log;  // what ranks say, if `log` should not hear of it
   // Something has gone wrong: what each rank that had come so far was doing, with what the launcher knows of it, one after
   // another. It is in flight/rank-R.json, too.
   std::function<void(const v1::FlightDump&)> flight_dumped;
@@ -59,7 +59,7 @@ struct TrainOutcome {
 };
 
 // `stop` may be null. Blocks; no process is left when it returns, nor if this process is killed.
-// A stop is heeded while it prepares, too: then nothing is started.
+// A stop is honoured while it prepares, too: then nothing is started.
 // Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; the run directory in use. After a failure run.json has the
 // reason, and flight/rank-R.json what every rank was doing.
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);

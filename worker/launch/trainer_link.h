@@ -69,8 +69,8 @@ class TrainerLink {
   using HearVerdict = std::function<void(int64_t step, const absl::Status& verdict)>;
   void SetHearVerdict(HearVerdict hear);
 
-  // Waits, and says so, until all that was offered has its verdict; gives the last. OK also where nothing was offered. Cancelled:
-  // the rank was asked meanwhile to stop and discard.
+  // Waits, and says so, until all that was offered has its verdict; returns the last. OK also where nothing was offered.
+  // Cancelled: the rank was asked meanwhile to stop and discard.
   absl::Status AwaitVerdicts();
 
   // `waits_in` names the communication that the rank waits in; empty: none. It runs on the listening thread.

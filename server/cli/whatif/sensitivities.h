@@ -1,5 +1,5 @@
-// The figures of a cluster by name, and how far a recipe's step time hangs on each: `lego sweep --sensitivities`. Thread-safety:
-// pure functions.
+// The figures of a cluster by name, and how far a recipe's step time depends on each: `lego sweep --sensitivities`.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

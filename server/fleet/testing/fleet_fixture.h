@@ -74,7 +74,7 @@ class CountingStore : public store::Store {
 
   std::atomic<int64_t> writes = 0;
   std::atomic<bool> hold_writes = false;   // as a disk does that stands still
-  std::atomic<int64_t> space = INT64_MAX;  // for so many transactions
+  std::atomic<int64_t> space = INT64_MAX;  // for that many transactions
   std::function<void()> written = {};      // before the writer hears of it, on its thread; to be set while nobody writes
 
  private:
@@ -101,7 +101,7 @@ class FleetTest : public testing::Test {
   v1::Job Await(const std::string& job, const std::function<bool(const v1::Job&)>& wanted);
   v1::Job AwaitState(const std::string& job, v1::JobState state);
   v1::Job AwaitReason(const std::string& job, const std::string& part);
-  void AwaitDecision();  // the controller has decided anew since this was called
+  void AwaitDecision();  // the controller has decided again since this was called
   // The states through which it went, in order; each change is legal.
   std::vector<v1::JobState> History(const std::string& job) const;
   std::vector<v1::Transition> Transitions(const std::string& job) const;

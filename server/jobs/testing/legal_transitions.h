@@ -1,5 +1,4 @@
-// Which state of a job may follow which, written out once more, so that tests do not ask the product what is right (decisions
-// 22).
+// Which state of a job may follow which, written out a second time, so that tests do not ask the product what is right.
 #pragma once
 
 #include "proto/legoai/v1/job.pb.h"

@@ -1,4 +1,4 @@
-// The server's side of WorkerService for tests of the agent: keeps what it is told and answers as the test says. Without more
+// The server's side of WorkerService for tests of the agent: keeps what it is told and answers as the test says. By default
 // ado it welcomes every agent, acknowledges all telemetry, renews all leases and commits every checkpoint. Thread-safe.
 #pragma once
 
@@ -52,7 +52,7 @@ class ScriptedServer : private v1::WorkerService::Service {
 
   void Send(v1::ToAgent message);  // over the open connection
   void Change(const std::function<void(State&)>& change);
-  // Waits, a minute or two at the most, until it holds. False: it never did.
+  // Waits, a minute or two at most, until it holds. False: it never did.
   bool Await(const std::function<bool(const State&)>& condition);
   State Get();
 

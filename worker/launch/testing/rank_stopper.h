@@ -19,8 +19,8 @@ class RankStopper {
   // The ranks train, and have rings in the run directory.
   RankStopper(std::string run_directory, std::array<pid_t, 2> ranks) : run_directory_(std::move(run_directory)), ranks_(ranks) {}
 
-  // Rank 1 stays stopped in the middle of an all-reduce that cannot end without it: 0 comes to it only afterwards. Gives rank 1's
-  // entry of it; nothing: it was not met there within minutes.
+  // Rank 1 stays stopped in the middle of an all-reduce that cannot end without it: 0 comes to it only afterwards. Returns rank
+  // 1's entry of it; nothing: it was not met there within minutes.
   std::optional<v1::FlightEntry> StopInside() const;
   // Rank 1 stays stopped where it is in no communication. False: it was not met so within minutes.
   bool StopOutside() const;
