@@ -83,7 +83,7 @@ absl::StatusOr<int> OfServer(const Arguments& arguments) {
 absl::StatusOr<int> Run(const Arguments& arguments) {
   const std::string run = arguments.positional()[0], root = launch::CheckpointsPath(run);
   std::error_code error;
-  if (MeansJob(arguments)) return OfServer(arguments);
+  if (RefersToJob(arguments)) return OfServer(arguments);
   if (!fs::is_directory(run, error))
     return FieldError("RUN_DIR|JOB", run, "is no folder; name a run's job.dump_folder, or a job", absl::StatusCode::kNotFound);
   ASSIGN_OR_RETURN(const auto steps, checkpoint::ListCheckpoints(root));

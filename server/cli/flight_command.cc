@@ -112,7 +112,7 @@ absl::Status NoRecord(Client& client, const std::string& name) {
 
 // The record that a server has of a job; nothing where files are meant.
 absl::StatusOr<std::optional<v1::FlightRecord>> OfServer(const Arguments& arguments) {
-  if (!MeansJob(arguments)) return std::optional<v1::FlightRecord>();
+  if (!RefersToJob(arguments)) return std::optional<v1::FlightRecord>();
   ASSIGN_OR_RETURN(const auto job, FindNamedJob(arguments));
   v1::GetFlightRecordRequest request;
   request.set_name(job.name);

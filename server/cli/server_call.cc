@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments) {
   return std::make_unique<Client>(address);
 }
 
-bool MeansJob(const Arguments& arguments) {
+bool RefersToJob(const Arguments& arguments) {
   const std::vector<std::string>& words = arguments.positional();
   std::error_code error;
   if (arguments.Has("server")) return true;

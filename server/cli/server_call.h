@@ -29,7 +29,7 @@ bool IsJob(const std::string& text);
 
 // Of commands that take files or a job: a job is meant with --server, and where the only word is no file or folder, and no path
 // that could be one.
-bool MeansJob(const Arguments& arguments);
+bool RefersToJob(const Arguments& arguments);
 
 struct NamedJob {
   std::unique_ptr<Client> client;

@@ -162,7 +162,7 @@ absl::StatusOr<bool> ApplyDamage(store::Transaction& transaction, v1::Job* job, 
                                  int64_t now_us) {
   ASSIGN_OR_RETURN(auto attempt, LatestAttempt(transaction, *job));
   *attempt.mutable_damage() = damage;
-  ASSIGN_OR_RETURN(const auto reason, PassOver(transaction, attempt, now_us, job));
+  ASSIGN_OR_RETURN(const auto reason, MarkDamaged(transaction, attempt, now_us, job));
   if (!reason) return false;
   absl::Status status = transaction.PutAttempt(job->name(), attempt);
   if (!status.ok()) return status;
@@ -388,6 +388,6 @@ absl::StatusOr<std::string> CheckpointsOf(const std::string& runs, const v1::Lea
   return launch::CheckpointsPath(directory);
 }
 
-bool IsWorthALine(int64_t count) { return count <= kFirstLines || (count & (count - 1)) == 0; }
+bool ShouldLogRefusal(int64_t count) { return count <= kFirstLines || (count & (count - 1)) == 0; }
 
 }  // namespace legoai::server

@@ -64,6 +64,6 @@ absl::StatusOr<std::string> CheckpointsOf(const std::string& runs, const v1::Lea
 
 // Of refusals of one worker, counted from 1, which are worth a line of the log: the first ten, then each time that they have
 // doubled. So an agent that sends them without end fills no disk.
-bool IsWorthALine(int64_t count);
+bool ShouldLogRefusal(int64_t count);
 
 }  // namespace legoai::server

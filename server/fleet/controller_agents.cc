@@ -118,7 +118,7 @@ void Controller::Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat) {
 
 void Controller::LogRefusal(const std::string& reason, const LogFields& about) {
   const int64_t count = agents_.CountRefusal(std::string(about.worker));
-  if (IsWorthALine(count)) LogWarning(absl::StrCat("refused, the ", count, ". time: ", reason), about);
+  if (ShouldLogRefusal(count)) LogWarning(absl::StrCat("refused, the ", count, ". time: ", reason), about);
 }
 
 void Controller::Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts) {

@@ -159,8 +159,8 @@ bool DamagedItsOwn(const v1::Attempt& attempt) {
   return attempt.has_damage() && attempt.damage().step() > attempt.resume_step();
 }
 
-absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::Attempt& attempt, int64_t now_us,
-                                                    v1::Job* job) {
+absl::StatusOr<std::optional<std::string>> MarkDamaged(store::Transaction& transaction, const v1::Attempt& attempt,
+                                                       int64_t now_us, v1::Job* job) {
   ASSIGN_OR_RETURN(const auto checkpoints, ResumableCheckpoints(transaction, *job));
   std::optional<v1::Checkpoint> found = Found(checkpoints, attempt);
   if (!found) return std::optional<std::string>();

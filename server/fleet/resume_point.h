@@ -68,8 +68,8 @@ bool DamagedItsOwn(const v1::Attempt& attempt);
 // have found the same before: then it is counted and told, and the mark stays as it was.
 //
 // Nothing, and nothing is changed, where the damage is of no kept checkpoint that the job could resume from.
-absl::StatusOr<std::optional<std::string>> PassOver(store::Transaction& transaction, const v1::Attempt& attempt, int64_t now_us,
-                                                    v1::Job* job);
+absl::StatusOr<std::optional<std::string>> MarkDamaged(store::Transaction& transaction, const v1::Attempt& attempt,
+                                                       int64_t now_us, v1::Job* job);
 
 // Takes the mark from a checkpoint, which whoever resumes from it verifies: what was damaged may have been the way to it, a disk
 // that was away or a cable. A worker that has put its folder aside gives it its place again. The committed step of the job that

@@ -70,8 +70,8 @@ bool IsLoopback(const std::string& number) {
   return IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-absl::Status CheckReach(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
-                        bool insecure) {
+absl::Status CheckReachable(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
+                            bool insecure) {
   const auto open = std::find_if_not(numbers.begin(), numbers.end(), &IsLoopback);
   if (insecure || (open == numbers.end() && !numbers.empty())) return absl::OkStatus();
   const std::string what = open == numbers.end() || *open == address.host ? "" : absl::StrCat(" (as ", *open, ")");

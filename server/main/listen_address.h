@@ -29,7 +29,7 @@ bool IsLoopback(const std::string& number);
 
 // Whether the server may listen on `address`, whose host has these numbers: all are loopback, or `insecure` was given. Errors:
 // FailedPrecondition for `field`, which says what is reachable and both remedies.
-absl::Status CheckReach(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
-                        bool insecure);
+absl::Status CheckReachable(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
+                            bool insecure);
 
 }  // namespace legoai::server

@@ -67,7 +67,7 @@ TEST(ListenAddress, LoopbackIsAllOf127AndTheOneOfIPv6) {
 TEST(ListenAddress, OthersReachItOnlyWhereThatIsAskedFor) {
   using Numbers = std::vector<std::string>;
   const auto verdict = [](const std::string& host, const Numbers& numbers, bool insecure) {
-    return CheckReach("--http", {host, 7421}, numbers, insecure);
+    return CheckReachable("--http", {host, 7421}, numbers, insecure);
   };
   EXPECT_TRUE(verdict("127.0.0.1", {"127.0.0.1"}, false).ok());
   EXPECT_TRUE(verdict("localhost", {"127.0.0.1", "::1"}, false).ok());

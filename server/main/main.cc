@@ -98,8 +98,8 @@ absl::StatusOr<ListenAddress> ReadAddress(const std::string& flag, const std::st
   auto address = ParseListenAddress(flag, text);
   if (!address.ok()) return address.status();
   ASSIGN_OR_RETURN(const auto numbers, ResolveHost(flag, address->host));
-  RETURN_IF_ERROR(CheckReach(flag, *address, numbers, absl::GetFlag(FLAGS_insecure)));
-  if (!CheckReach(flag, *address, numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
+  RETURN_IF_ERROR(CheckReachable(flag, *address, numbers, absl::GetFlag(FLAGS_insecure)));
+  if (!CheckReachable(flag, *address, numbers, /*insecure=*/false).ok()) open->push_back(absl::StrCat(flag, "=", text));
   return address;
 }
 

@@ -65,14 +65,14 @@ void Lease::Stop(bool save, const std::string& reason) {
   Log("info", absl::StrCat("is asked to stop", save ? " and save: " : ": ", reason));
   stopping_ = true;
   stop_.Request(save);
-  services_.slots.AskWaiting();
+  services_.slots.RecheckWaiting();
 }
 
 void Lease::Revoke(const std::string& reason) {
   if (revoked_.exchange(true)) return;
   if (ended_fact_ == 0) Log("warning", absl::StrCat("the trainers are killed: ", reason));
   stop_.Kill();
-  services_.slots.AskWaiting();
+  services_.slots.RecheckWaiting();
 }
 
 void Lease::CollectFlight(const std::string& reason) {

@@ -94,7 +94,7 @@ void Slots::Give(const std::vector<int64_t>& slots) {
   changed_.NotifyAll();
 }
 
-void Slots::AskWaiting() {
+void Slots::RecheckWaiting() {
   { const MutexLock lock(mutex_); }  // nobody is between asking and waiting
   changed_.NotifyAll();
 }

@@ -25,7 +25,7 @@ class Slots {
   absl::StatusOr<std::vector<int64_t>> Take(int64_t count, const std::function<bool()>& given_up);
   void Give(const std::vector<int64_t>& slots);
   // Asks every waiting `given_up` again.
-  void AskWaiting();
+  void RecheckWaiting();
 
   // Where the ranks of an attempt that has these slots run, in the order of the slots.
   std::vector<int> ProcessorsOf(const std::vector<int64_t>& slots) const;

@@ -60,7 +60,7 @@ TEST(SlotsTest, WhoWaitsGetsWhatIsGivenBackOrGivesUp) {
   absl::StatusOr<std::vector<int64_t>> waited, gave_up;
   std::thread impatient([&] { gave_up = slots.Take(2, [&] { return given_up.load(); }); });
   given_up = true;
-  slots.AskWaiting();
+  slots.RecheckWaiting();
   impatient.join();
   EXPECT_TRUE(absl::IsCancelled(gave_up.status())) << gave_up.status();
   std::thread patient([&] { waited = slots.Take(2, Never); });
