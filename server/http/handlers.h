@@ -5,14 +5,11 @@
 
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "proto/legoai/v1/control_plane.pb.h"
-#include "server/rpc/control_plane.h"
+#include "server/rpc/job_watch.h"
 
 namespace legoai::server {
 
@@ -27,10 +24,8 @@ struct Handlers {
   std::map<std::string, Unary> unary;     // by method: "CreateJob"
   std::map<std::string, Stream> streams;  // "Plan"
   std::set<std::string> slow;             // of them, those that take seconds: they have threads of their own
-  // WatchJob, as one look after another: ControlPlane::LookAtJob.
-  std::function<absl::StatusOr<std::optional<v1::WatchJobResponse>>(const v1::WatchJobRequest& request, LiveSeen* seen)>
-      look_at_job;
-  std::function<void()> before_scrape;  // sets the gauges of Metrics; may be empty
+  JobLook look_at_job;                    // WatchJob, as one look after another
+  std::function<void()> before_scrape;    // sets the gauges of Metrics; may be empty
 };
 
 }  // namespace legoai::server

@@ -10,16 +10,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/http/http_server.h"
-#include "server/http/testing/test_client.h"
-#include "server/metrics/log.h"
+#include "server/http/testing/http_test.h"
 
 namespace legoai::server {
 namespace {
 
 using http_test::Answer;
 using http_test::Client;
-using http_test::Parse;
 using http_test::Request;
 
 constexpr char kWatch[] = "/v1/projects/default/jobs/01J:watch";
@@ -35,25 +32,17 @@ int64_t ResidentKiB() {
   return resident * 4;
 }
 
-class HttpLimitsTest : public testing::Test {
+class HttpLimitsTest : public http_test::HttpTest {
  protected:
   void SetUp() override {
-    SetLogSink([](std::string_view) {});
+    HttpTest::SetUp();
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  void TearDown() override {
-    server_.reset();
-    SetLogSink(nullptr);
-  }
-  void Start(const HttpOptions& options) {
-    Handlers handlers;
-    const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
-    for (int i = 0; i < service->method_count(); ++i)
-      handlers.unary[service->method(i)->name()] = [](const auto&, const auto&, auto*) { return absl::OkStatus(); };
-    handlers.unary.erase("Plan");
+  Handlers MakeHandlers() override {
+    Handlers handlers = HttpTest::MakeHandlers();
     handlers.streams["Plan"] = [this](const auto&, const auto& send, const auto&) {
       v1::PlanResponse response;
       for (int i = 0; i < 150'000; ++i) {
@@ -66,7 +55,6 @@ class HttpLimitsTest : public testing::Test {
       send(response);
       return absl::OkStatus();
     };
-    handlers.slow = {"Plan"};
     // Each look finds a newer version of a large job.
     handlers.look_at_job = [this](const v1::WatchJobRequest&, LiveSeen*) {
       v1::WatchJobResponse response;
@@ -75,18 +63,11 @@ class HttpLimitsTest : public testing::Test {
       response.mutable_job()->set_reason(std::string(kMegabyte, 'x'));
       return std::optional<v1::WatchJobResponse>(response);
     };
-    auto started = HttpServer::Start(options, handlers, &notifier_, &metrics_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-  }
-  Answer Get(const std::string& path, const char* from = nullptr) {
-    Client client(server_->port(), from);
-    client.Send(Request("GET", path, "", "Connection: close\r\n"));
-    return Parse(client.ReadAll());
+    return handlers;
   }
   // What /metrics says, to a client of its own.
   int64_t Gauge(const std::string& name) {
-    const std::string text = Get("/metrics", "127.0.9.9").body;
+    const std::string text = GetFrom("127.0.9.9", "/metrics").body;
     const size_t at = text.find("\n" + name + " ");
     int64_t value = -1;
     EXPECT_NE(at, std::string::npos) << text;
@@ -100,9 +81,6 @@ class HttpLimitsTest : public testing::Test {
 
   std::atomic<int64_t> version_{0};
   std::atomic<bool> sent_{false};
-  Notifier notifier_;
-  Metrics metrics_;
-  std::unique_ptr<HttpServer> server_;
 };
 
 // Each sends a byte now and then, so that none is ever silent for long.
@@ -144,7 +122,7 @@ TEST_F(HttpLimitsTest, FiveHundredDrippingConnectionsShutNobodyOut) {
   }
   const int timed_out = drips.DripUntilClosed([&] {
     EXPECT_EQ(Get("/healthz").code, 200);
-    EXPECT_EQ(Get("/healthz", "127.0.0.2").code, 200);  // one that shares its address with those that drip
+    EXPECT_EQ(GetFrom("127.0.0.2", "/healthz").code, 200);  // one that shares its address with those that drip
   });
   EXPECT_EQ(timed_out, 500);
 }
@@ -158,10 +136,10 @@ TEST_F(HttpLimitsTest, OneClientTakesOnlyItsPart) {
   Drips drips;
   for (int i = 0; i < 100; ++i) {
     drips.Add(server_->port(), "127.0.0.2", "GET /healthz HTTP/1.1\r\nX: ");
-    EXPECT_EQ(Get("/healthz", "127.0.0.2").code, 200);
+    EXPECT_EQ(GetFrom("127.0.0.2", "/healthz").code, 200);
   }
   EXPECT_LE(Gauge("legoai_http_connections"), 21);
-  EXPECT_EQ(drips.DripUntilClosed([&] { EXPECT_EQ(Get("/healthz", "127.0.0.2").code, 200); }), 100);
+  EXPECT_EQ(drips.DripUntilClosed([&] { EXPECT_EQ(GetFrom("127.0.0.2", "/healthz").code, 200); }), 100);
 }
 
 TEST_F(HttpLimitsTest, AClientWhoseConnectionsAreAllAnsweredWaits) {
@@ -173,15 +151,15 @@ TEST_F(HttpLimitsTest, AClientWhoseConnectionsAreAllAnsweredWaits) {
     open.emplace_back(server_->port(), "127.0.0.2").Send(Request("GET", "/v1/events"));
     open.back().ReadUntil("keep-alive");
   }
-  const Answer refused = Get("/healthz", "127.0.0.2");
+  const Answer refused = GetFrom("127.0.0.2", "/healthz");
   EXPECT_EQ(refused.code, 429) << refused.head;
   EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos) << refused.head;
   EXPECT_EQ(refused.Json()["error"]["status"], "RESOURCE_EXHAUSTED");
   EXPECT_NE(refused.body.find("your address (127.0.0.2) has 3 connections open"), std::string::npos) << refused.body;
-  EXPECT_EQ(Get("/healthz", "127.0.0.3").code, 200);
+  EXPECT_EQ(GetFrom("127.0.0.3", "/healthz").code, 200);
   open.pop_front();
-  for (int i = 0; i < 600 && Get("/healthz", "127.0.0.2").code != 200; ++i) Pause(100);
-  EXPECT_EQ(Get("/healthz", "127.0.0.2").code, 200);
+  for (int i = 0; i < 600 && GetFrom("127.0.0.2", "/healthz").code != 200; ++i) Pause(100);
+  EXPECT_EQ(GetFrom("127.0.0.2", "/healthz").code, 200);
 }
 
 TEST_F(HttpLimitsTest, StreamsAreBoundedForEachClient) {
@@ -194,7 +172,7 @@ TEST_F(HttpLimitsTest, StreamsAreBoundedForEachClient) {
     open.back().ReadUntil("keep-alive");
   }
   for (const char* path : {"/v1/events", kWatch}) {
-    const Answer refused = Get(path, "127.0.0.2");
+    const Answer refused = GetFrom("127.0.0.2", path);
     EXPECT_EQ(refused.code, 429) << refused.head;
     EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos) << refused.head;
     EXPECT_NE(refused.body.find("your address (127.0.0.2) has 2 streams of events open"), std::string::npos) << refused.body;

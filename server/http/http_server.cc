@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <list>
 #include <map>
 #include <set>
@@ -27,6 +28,7 @@
 #include "server/http/transcoder.h"
 #include "server/metrics/log.h"
 #include "server/rpc/admission.h"
+#include "server/rpc/job_watch.h"
 #include "server/rpc/thread_pool.h"
 
 namespace legoai::server {
@@ -42,8 +44,8 @@ const char* const kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 class Server : public HttpServer {
  public:
-  Server(const HttpOptions& options, Handlers handlers, Notifier* notifier, Metrics* metrics, Transcoder transcoder,
-         StaticFiles files)
+  Server(const HttpOptions& options, Handlers handlers, ThreadPool* pool, Notifier* notifier, Metrics* metrics,
+         Transcoder transcoder, StaticFiles files)
       : options_(options),
         handlers_(std::move(handlers)),
         notifier_(notifier),
@@ -51,9 +53,13 @@ class Server : public HttpServer {
         transcoder_(std::move(transcoder)),
         files_(std::move(files)),
         guard_(options.address, options.host_names),
-        places_(std::make_shared<ClientQuota>(options.max_streams, options.max_streams_per_client)),
-        pool_(options.threads, options.max_waiting),
-        slow_pool_(options.slow_threads, options.max_waiting) {}
+        places_(std::make_shared<ClientQuota>(options.max_streams, options.max_streams_per_client, "streams of events")),
+        watches_{.look = handlers_.look_at_job,
+                 .notifier = notifier,
+                 .post = [this](auto work, auto after) { looks_.Post(std::move(work), after); }},
+        calls_(pool, options.calls_running, options.max_waiting),
+        slow_calls_(pool, options.slow_running, options.max_waiting),
+        looks_(pool, options.looks_running, std::numeric_limits<size_t>::max()) {}  // a watch has one look waiting at the most
   ~Server() override;
 
   absl::Status Listen();
@@ -111,7 +117,8 @@ class Server : public HttpServer {
   };
   std::list<Open> streams_;
   const std::shared_ptr<ClientQuota> places_;  // of streams
-  ThreadPool pool_, slow_pool_;
+  const JobWatchSource watches_;
+  WorkQueue calls_, slow_calls_, looks_;
 };
 
 void ReplyError(Exchange& exchange, const absl::Status& status, int code, const Exchange::Headers& headers = {}) {
@@ -135,8 +142,7 @@ absl::Status BindError(const HttpOptions& options, int error) {
 Server::~Server() {
   stopping_ = true;
   // They stay: the loop still takes requests, and asks them.
-  slow_pool_.Stop();
-  pool_.Stop();
+  for (WorkQueue* queue : {&slow_calls_, &calls_, &looks_}) queue->Stop();
   loop_.Post([this] {
     for (const auto& [connection, exchange] : connections_) exchange->EndEvents();
   });
@@ -272,7 +278,7 @@ void Server::CallMethod(const Shared& exchange) {
 }
 
 void Server::Submit(const Shared& exchange, bool slow, std::function<void()> work) {
-  if ((slow ? slow_pool_ : pool_).Post(std::move(work))) return;
+  if ((slow ? slow_calls_ : calls_).Post(std::move(work))) return;
   ReplyError(*exchange, absl::ResourceExhaustedError("the server has as many calls as it can hold: try again in a few seconds"),
              503, {{"Retry-After", "5"}});
 }
@@ -322,14 +328,8 @@ std::shared_ptr<void> Server::TakePlace(const Shared& exchange) {
               places->GiveBack(client);
             }};
   }
-  const bool of_client = answer == ClientQuota::Answer::kClientIsFull;
-  const std::string who = of_client ? absl::StrCat("your address (", client, ") has ", options_.max_streams_per_client)
-                                    : absl::StrCat("the server has ", options_.max_streams);
-  ReplyError(*exchange,
-             absl::ResourceExhaustedError(absl::StrCat(who, " streams of events open, as many as ",
-                                                       of_client ? "one client may have" : "it takes",
-                                                       ": close a page that is not needed")),
-             of_client ? 429 : 503, {{"Retry-After", "15"}});
+  ReplyError(*exchange, absl::ResourceExhaustedError(places_->Refusal(answer, client)),
+             answer == ClientQuota::Answer::kClientIsFull ? 429 : 503, {{"Retry-After", "15"}});
   return nullptr;
 }
 
@@ -343,9 +343,9 @@ void Server::WatchJob(const Shared& exchange) {
   if (const std::string last = exchange->Header("Last-Event-ID"); !last.empty()) {
     if (absl::Status status = MergeText("after_version", last, &request); !status.ok()) return ReplyError(*exchange, status, 400);
   }
-  auto stream = std::make_shared<WatchStream>(&loop_, &pool_, &handlers_, exchange, request);
+  auto stream = std::make_shared<WatchStream>(&loop_, &watches_, exchange, request);
   streams_.push_back({stream, std::move(place)});
-  stream->Start(notifier_);
+  stream->Start();
 }
 
 void Server::StreamChanges(const Shared& exchange) {
@@ -423,8 +423,8 @@ absl::Status CheckHandlers(const google::protobuf::ServiceDescriptor* service, c
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options, Handlers handlers, Notifier* notifier,
-                                                              Metrics* metrics) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options, Handlers handlers, ThreadPool* pool,
+                                                              Notifier* notifier, Metrics* metrics) {
   const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
   RETURN_IF_ERROR(CheckHandlers(service, handlers));
   absl::StatusOr<Transcoder> transcoder = Transcoder::Create(service);
@@ -436,7 +436,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions&
     files = *std::move(loaded);
   }
   auto server =
-      std::make_unique<Server>(options, std::move(handlers), notifier, metrics, *std::move(transcoder), std::move(files));
+      std::make_unique<Server>(options, std::move(handlers), pool, notifier, metrics, *std::move(transcoder), std::move(files));
   RETURN_IF_ERROR(server->Listen());
   return server;
 }

@@ -6,7 +6,7 @@
 // rebinding), and POST takes application/json only, from its own origin. There are no users and rights here: it listens on the
 // loopback interface unless told otherwise.
 //
-// libevent's loop has a thread of its own; handlers run on others. Thread-safe.
+// libevent's loop has a thread of its own; handlers run on the threads of a pool. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "server/http/handlers.h"
 #include "server/jobs/notifier.h"
 #include "server/metrics/registry.h"
+#include "server/rpc/thread_pool.h"
 
 namespace legoai::server {
 
@@ -36,9 +37,11 @@ struct HttpOptions {
   int max_connections_per_client = 128;
   int max_streams = 128;
   int max_streams_per_client = 32;
-  int threads = 4;       // for handlers
-  int slow_threads = 2;  // for Plan and Simulate
-  int max_waiting = 256;
+  // Of what runs, that many threads of the pool at most are taken.
+  int calls_running = 4;
+  int looks_running = 4;  // of watches
+  int slow_running = 2;   // Plan and Simulate
+  size_t max_waiting = 256;
   double keep_alive_seconds = 15;  // between comments on a stream that has nothing to say
 };
 
@@ -46,8 +49,8 @@ class HttpServer {
  public:
   // Listens when it returns. Owns none of the pointers; all must outlive it. Errors: FieldError for --http where the address
   // cannot be had, for --web where there is no page; those of Transcoder::Create.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpOptions& options, Handlers handlers, Notifier* notifier,
-                                                           Metrics* metrics);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpOptions& options, Handlers handlers, ThreadPool* pool,
+                                                           Notifier* notifier, Metrics* metrics);
   // Ends streams, waits for handlers that run.
   virtual ~HttpServer() = default;
 

@@ -11,8 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/errors.h"
-#include "server/http/testing/test_client.h"
-#include "server/metrics/log.h"
+#include "server/http/testing/http_test.h"
 
 namespace legoai::server {
 namespace {
@@ -26,33 +25,18 @@ using nlohmann::json;
 constexpr char kJob[] = "projects/default/jobs/01J";
 
 // A service that keeps one job in memory, whose handlers can be made to wait.
-class HttpServerTest : public testing::Test {
+class HttpServerTest : public http_test::HttpTest {
  protected:
   void SetUp() override {
-    SetLogSink([](std::string_view) {});
+    HttpTest::SetUp();
     const MutexLock lock(mutex_);
     job_.set_name(kJob);
     job_.set_version(1);
     job_.set_state(v1::RUNNING);
   }
-  void TearDown() override {
-    server_.reset();
-    SetLogSink(nullptr);
-  }
 
-  void Start(HttpOptions options = {}) {
-    auto started = HttpServer::Start(options, MakeHandlers(), &notifier_, &metrics_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-  }
-
-  Handlers MakeHandlers() {
-    Handlers handlers;
-    const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
-    for (int i = 0; i < service->method_count(); ++i) {
-      handlers.unary[service->method(i)->name()] = [](const auto&, const auto&, auto*) { return absl::OkStatus(); };
-    }
-    handlers.unary.erase("Plan");
+  Handlers MakeHandlers() override {
+    Handlers handlers = HttpTest::MakeHandlers();
     handlers.unary["GetJob"] = [this](const auto& request, const auto&, auto* response) { return GetJob(request, response); };
     handlers.unary["ListJobs"] = [](const auto& request, const auto&, auto*) {
       const auto& list = static_cast<const v1::ListJobsRequest&>(request);
@@ -72,7 +56,6 @@ class HttpServerTest : public testing::Test {
       send(response);
       return absl::OkStatus();
     };
-    handlers.slow = {"Plan", "Simulate"};
     handlers.look_at_job = [this](const v1::WatchJobRequest& request, LiveSeen*) { return LookAtJob(request); };
     return handlers;
   }
@@ -126,27 +109,11 @@ class HttpServerTest : public testing::Test {
     notifier_.JobChanged(kJob);
   }
 
-  std::string Ask(const std::string& request) {
-    Client client(server_->port());
-    client.Send(request);
-    // The connection stays open for more: one that is asked to close shows the end of the answer.
-    return client.ReadAll();
-  }
-  Answer Get(const std::string& path, const std::string& headers = "") {
-    return Parse(Ask(Request("GET", path, "", headers + "Connection: close\r\n")));
-  }
-  Answer Post(const std::string& path, const std::string& body, const std::string& type = "application/json") {
-    return Parse(Ask(Request("POST", path, body, absl::StrCat("Connection: close\r\nContent-Type: ", type, "\r\n"))));
-  }
-
   Mutex mutex_;
   Condition changed_;
   v1::Job job_ ABSL_GUARDED_BY(mutex_);
   bool wait_ ABSL_GUARDED_BY(mutex_) = false, hold_ ABSL_GUARDED_BY(mutex_) = false;
   int cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
-  Notifier notifier_;
-  Metrics metrics_;
-  std::unique_ptr<HttpServer> server_;
 };
 
 TEST_F(HttpServerTest, AnswersMethodsAsJson) {
@@ -192,7 +159,7 @@ TEST_F(HttpServerTest, ErrorsAreDataWithTheRightCode) {
     EXPECT_EQ(unknown.code, 404) << path;
     EXPECT_EQ(unknown.Json()["error"]["status"], "NOT_FOUND") << path;
   }
-  EXPECT_EQ(Parse(Ask(Request("DELETE", "/v1/workers", "", "Connection: close\r\n"))).code, 405);
+  EXPECT_EQ(Call("DELETE", "/v1/workers").code, 405);
   EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{").code, 400);
   EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), "{}", "text/plain").code, 415);
   EXPECT_EQ(Get("/index.html").code, 404);
@@ -421,10 +388,10 @@ TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
 TEST_F(HttpServerTest, MethodsThatNoPathHasAreRefused) {
   Start();
   for (const char* method : {"BREW", "TRACE", "OPTIONS", "DELETE"}) {
-    const Answer place = Parse(Ask(Request(method, "/workers", "", "Connection: close\r\n")));
+    const Answer place = Call(method, "/workers");
     ExpectRefused(place, 405, "takes GET");
     EXPECT_NE(place.head.find("Allow: GET, HEAD"), std::string::npos) << place.head;
-    const Answer call = Parse(Ask(Request(method, "/v1/projects/default/jobs", "", "Connection: close\r\n")));
+    const Answer call = Call(method, "/v1/projects/default/jobs");
     ExpectRefused(call, 405, "takes GET, POST");
     EXPECT_NE(call.head.find("Allow: GET, POST"), std::string::npos) << call.head;
   }
@@ -466,7 +433,7 @@ TEST_F(HttpServerTest, ServesThePage) {
   EXPECT_EQ(same.body, "");
   EXPECT_EQ(Get("/../secret").code, 200);  // a place in the page, as far as the server knows
   EXPECT_EQ(Get("/../secret.txt").code, 404);
-  const Answer head = Parse(Ask(Request("HEAD", "/", "", "Connection: close\r\n")));
+  const Answer head = Call("HEAD", "/");
   EXPECT_EQ(head.body, "");
   EXPECT_NE(head.head.find("Content-Length: 15"), std::string::npos) << head.head;
   EXPECT_EQ(Post("/", "{}").code, 405);
@@ -486,7 +453,7 @@ TEST_F(HttpServerTest, APortInUseIsNamed) {
   Start();
   HttpOptions options;
   options.port = server_->port();
-  const auto second = HttpServer::Start(options, MakeHandlers(), &notifier_, &metrics_);
+  const auto second = HttpServer::Start(options, MakeHandlers(), &pool_, &notifier_, &metrics_);
   const auto violation = GetFieldViolation(second.status());
   ASSERT_TRUE(violation);
   EXPECT_EQ(violation->field(), "--http");
@@ -496,7 +463,7 @@ TEST_F(HttpServerTest, APortInUseIsNamed) {
 TEST_F(HttpServerTest, AMethodWithoutHandlerIsNoServer) {
   Handlers handlers = MakeHandlers();
   handlers.unary.erase("GetPlan");
-  EXPECT_FALSE(HttpServer::Start({}, std::move(handlers), &notifier_, &metrics_).ok());
+  EXPECT_FALSE(HttpServer::Start({}, std::move(handlers), &pool_, &notifier_, &metrics_).ok());
 }
 
 }  // namespace

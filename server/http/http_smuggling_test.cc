@@ -4,9 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/http/http_server.h"
-#include "server/http/testing/test_client.h"
-#include "server/metrics/log.h"
+#include "server/http/testing/http_test.h"
 
 namespace legoai::server {
 namespace {
@@ -19,32 +17,19 @@ using http_test::Request;
 constexpr char kCancel[] = "/v1/projects/default/jobs/01J:cancel";
 constexpr char kJson[] = "Content-Type: application/json\r\n";
 
-class HttpSmugglingTest : public testing::Test {
+class HttpSmugglingTest : public http_test::HttpTest {
  protected:
   void SetUp() override {
-    SetLogSink([](std::string_view) {});
-    Handlers handlers;
-    const auto* service = v1::Job::descriptor()->file()->pool()->FindServiceByName("legoai.v1.ControlPlane");
-    for (int i = 0; i < service->method_count(); ++i)
-      handlers.unary[service->method(i)->name()] = [](const auto&, const auto&, auto*) { return absl::OkStatus(); };
+    HttpTest::SetUp();
+    Start();
+  }
+  Handlers MakeHandlers() override {
+    Handlers handlers = HttpTest::MakeHandlers();
     handlers.unary["CancelJob"] = [this](const auto&, const auto&, auto*) {
       ++cancelled_;
       return absl::OkStatus();
     };
-    handlers.look_at_job = [](const v1::WatchJobRequest&, LiveSeen*) { return std::nullopt; };
-    auto started = HttpServer::Start({}, handlers, &notifier_, &metrics_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
-  }
-  void TearDown() override {
-    server_.reset();
-    SetLogSink(nullptr);
-  }
-  // All that comes back, until the other side closes.
-  std::string Ask(const std::string& text) {
-    Client client(server_->port());
-    client.Send(text);
-    return client.ReadAll();
+    return handlers;
   }
   void ExpectRefused(const std::string& text, const std::string& field) {
     const std::string all = Ask(text);
@@ -61,9 +46,6 @@ class HttpSmugglingTest : public testing::Test {
   }
 
   std::atomic<int> cancelled_{0};
-  Notifier notifier_;
-  Metrics metrics_;
-  std::unique_ptr<HttpServer> server_;
 };
 
 TEST_F(HttpSmugglingTest, LengthsThatContradictEachOther) {

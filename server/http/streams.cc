@@ -16,80 +16,56 @@ void EventStream::KeepAlive(double after_seconds) {
   exchange_->SendComment();
 }
 
-void EventStream::Send(const std::string& event, const std::string& id, const std::string& data) {
+void EventStream::SendEvent(const std::string& event, const std::string& id, const std::string& data) {
   last_sent_ = Clock::now();
   exchange_->SendEvent(event, id, data);
 }
 
-void WatchStream::Start(Notifier* notifier) {
+void WatchStream::Start() {
   exchange_->WatchForEnd();
-  // First the subscription, then the look: a change between them is seen by the next look. The callback must not hold the stream:
-  // to end a subscription inside of it would wait for itself.
-  subscription_ = notifier->Subscribe(request_.name(), [weak = weak_from_this(), woken = woken_, loop = loop_] {
-    if (woken->exchange(true)) return;
-    loop->Post([weak] {
-      if (const auto stream = weak.lock()) stream->Wake();
-    });
-  });
-  TryLook();
+  watch_.Begin(absl::OkStatus());
 }
 
-void WatchStream::Wake() {
-  *woken_ = false;
-  dirty_ = true;
-  TryLook();
+void WatchStream::Tick() {
+  const bool gone = exchange_->gone();
+  if (gone) watch_.End(absl::CancelledError("the client has left"));
+  if (!sending_ || IsSlow()) return;
+  sending_ = false;
+  watch_.Sent(!gone);
 }
 
-void WatchStream::Tick() { TryLook(); }
-
-void WatchStream::TryLook() {
-  if (over() || looking_ || !dirty_ || IsSlow() || Clock::now() - last_look_ < ControlPlane::kBetweenLooks) return;
-  looking_ = true;
-  dirty_ = false;
-  last_look_ = Clock::now();
-  const bool submitted = pool_->Post([self = shared_from_this(), request = request_] {
-    Look look = self->RunLook(request);
-    self->loop_->Post([self, look = std::move(look)] { self->OnLook(look); });
-  });
-  if (submitted) return;
-  looking_ = false;
-  dirty_ = true;  // the next tick tries again
+void WatchStream::NothingNew() {
+  loop_->Post([self = shared_from_this()] { self->exchange_->StartEvents(); });
 }
 
-// Runs on the pool: of the stream it uses what is the look's own while one is under way.
-WatchStream::Look WatchStream::RunLook(const v1::WatchJobRequest& request) {
-  auto news = handlers_->look_at_job(request, &seen_);
-  if (!news.ok()) return {news.status(), std::nullopt};
-  return {absl::OkStatus(), *std::move(news)};
+void WatchStream::Send(v1::WatchJobResponse response) {
+  loop_->Post([self = shared_from_this(), response = std::move(response)] { self->SendJob(response); });
 }
 
-void WatchStream::OnLook(Look look) {
-  looking_ = false;
-  if (over()) return;
-  if (!look.status.ok()) return Fail(look.status);
-  const bool final = look.news && IsFinal(look.news->job().state());
+void WatchStream::Finish(const absl::Status& status) {
+  loop_->Post([self = shared_from_this(), status] { self->End(status); });
+}
+
+void WatchStream::SendJob(const v1::WatchJobResponse& response) {
+  const v1::Job& job = response.job();
+  const bool final = IsFinal(job.state());
   // A final job is news whatever the client has seen of it.
-  if (final && !exchange_->streaming() && look.news->job().version() == request_.after_version()) {
-    over_ = true;
-    return exchange_->Reply(204, "", "");
+  if (final && !exchange_->streaming() && job.version() == asked_version_) {
+    exchange_->Reply(204, "", "");
+  } else {
+    if (!exchange_->streaming()) exchange_->StartEvents();
+    SendEvent("job", std::to_string(job.version()), ToJson(response, -1));
   }
-  if (!exchange_->streaming()) exchange_->StartEvents();
-  if (look.news) {
-    request_.set_after_version(look.news->job().version());
-    Send("job", std::to_string(look.news->job().version()), ToJson(*look.news, -1));
-  }
-  if (final) {
-    Send("end", "", "{}");
-    over_ = true;
-    exchange_->EndEvents();
-  }
+  sending_ = !final;
+  if (final) watch_.Sent(true);  // nothing follows for which a slow client would have to be awaited
 }
 
-void WatchStream::Fail(const absl::Status& status) {
+void WatchStream::End(const absl::Status& status) {
   over_ = true;
   const int code = HttpCode(status.code());
-  if (!exchange_->streaming()) return exchange_->ReplyJson(code, ErrorJson(status, code));
-  Send("failure", "", ErrorJson(status, code));
+  if (!status.ok() && !exchange_->streaming()) return exchange_->ReplyJson(code, ErrorJson(status, code));
+  if (!exchange_->streaming()) return;
+  SendEvent(status.ok() ? "end" : "failure", "", status.ok() ? "{}" : ErrorJson(status, code));
   exchange_->EndEvents();
 }
 
@@ -118,9 +94,9 @@ void ChangesStream::Tick() {
   if (!jobs.empty()) {
     const bool all = jobs.size() > kMaxNames;
     if (all) jobs.clear();
-    Send("jobs", "", nlohmann::ordered_json{{"jobs", jobs}, {"all", all}}.dump());
+    SendEvent("jobs", "", nlohmann::ordered_json{{"jobs", jobs}, {"all", all}}.dump());
   }
-  if (workers) Send("workers", "", "{}");
+  if (workers) SendEvent("workers", "", "{}");
 }
 
 }  // namespace legoai::server

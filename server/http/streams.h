@@ -2,19 +2,17 @@
 // Notifier.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/process/mutex.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
-#include "server/http/handlers.h"
 #include "server/jobs/notifier.h"
-#include "server/rpc/thread_pool.h"
+#include "server/rpc/job_watch.h"
 
 namespace legoai::server {
 
@@ -27,11 +25,11 @@ class EventStream {
 
   // Called every fifth of a second.
   virtual void Tick() = 0;
-  bool over() const { return over_ || exchange_->gone(); }
+  virtual bool over() const { return over_ || exchange_->gone(); }
   void KeepAlive(double after_seconds);
 
  protected:
-  void Send(const std::string& event, const std::string& id, const std::string& data);
+  void SendEvent(const std::string& event, const std::string& id, const std::string& data);
   // A client gets nothing new before it has taken what it was sent: then the newest, and not every version between.
   bool IsSlow() const { return exchange_->PendingBytes() > 0; }
 
@@ -44,36 +42,30 @@ class EventStream {
 
 // WatchJob: event "job" with id = version and a WatchJobResponse; "failure" with an error; "end" after a final state. A client
 // that comes back with Last-Event-ID goes on there; one that has seen the end gets 204, which stops EventSource.
-class WatchStream : public EventStream, public std::enable_shared_from_this<WatchStream> {
+class WatchStream : public EventStream, private JobWatchSink, public std::enable_shared_from_this<WatchStream> {
  public:
-  WatchStream(EventLoop* loop, ThreadPool* pool, const Handlers* handlers, std::shared_ptr<Exchange> exchange,
-              v1::WatchJobRequest request)
-      : EventStream(std::move(exchange)), loop_(loop), pool_(pool), handlers_(handlers), request_(std::move(request)) {}
+  WatchStream(EventLoop* loop, const JobWatchSource* source, std::shared_ptr<Exchange> exchange,
+              const v1::WatchJobRequest& request)
+      : EventStream(std::move(exchange)), loop_(loop), asked_version_(request.after_version()), watch_(source, request, this) {}
 
-  void Start(Notifier* notifier);
+  void Start();
   void Tick() override;
+  // Not as soon as the client is gone: the watch must end first.
+  bool over() const override { return over_; }
 
  private:
-  struct Look {
-    absl::Status status;
-    std::optional<v1::WatchJobResponse> news;
-  };
+  // From the watch's threads, onto the loop.
+  void NothingNew() override;
+  void Send(v1::WatchJobResponse response) override;
+  void Finish(const absl::Status& status) override;
 
-  void Wake();
-  void TryLook();
-  Look RunLook(const v1::WatchJobRequest& request);
-  void OnLook(Look look);
-  void Fail(const absl::Status& status);
+  void SendJob(const v1::WatchJobResponse& response);
+  void End(const absl::Status& status);
 
   EventLoop* const loop_;
-  ThreadPool* const pool_;
-  const Handlers* const handlers_;
-  v1::WatchJobRequest request_;
-  LiveSeen seen_;  // of the look under way, else of the last one
-  bool looking_ = false, dirty_ = true;
-  Clock::time_point last_look_{};
-  const std::shared_ptr<std::atomic<bool>> woken_ = std::make_shared<std::atomic<bool>>(false);
-  std::unique_ptr<Notifier::Subscription> subscription_;
+  const int64_t asked_version_;
+  bool sending_ = false;  // what the watch has sent is not taken yet
+  JobWatch watch_;
 };
 
 // /v1/events: "jobs" with {"jobs": ["projects/..."], "all": false}; `all`: too many to name. "workers" with {}. At most five of

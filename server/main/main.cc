@@ -41,6 +41,7 @@
 #include "server/rpc/control_plane.h"
 #include "server/rpc/grpc_control_plane.h"
 #include "server/rpc/grpc_worker_service.h"
+#include "server/rpc/thread_pool.h"
 #include "server/store/repair.h"
 #include "server/store/sqlite_store.h"
 
@@ -64,6 +65,11 @@ ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a worker t
 
 namespace legoai::server {
 namespace {
+
+// For the calls of users and what agents tell. Plans and simulations, which take seconds, have six of them at the most
+// (GrpcLimits, HttpOptions).
+constexpr int kThreads = 32;
+constexpr int kWriters = 8;  // of them, for what agents tell
 
 absl::Status TimeError(const std::string& field, absl::Duration value, const std::string& remedy) {
   return FieldError(field, absl::FormatDuration(value), remedy);
@@ -252,8 +258,9 @@ absl::Status Serve() {
   Controller controller(options, &measured, &notifier);
   ControlPlane control_plane(&measured, &controller, &notifier, NowUs);
 
-  GrpcControlPlane users(&control_plane, {}, &metrics);
-  const auto agents = MakeWorkerService(&controller, /*threads=*/8);
+  ThreadPool pool(kThreads);
+  GrpcControlPlane users(&control_plane, &pool, {}, &metrics);
+  const auto agents = MakeWorkerService(&controller, &pool, kWriters);
   // Agents that come back at once find the leases that the store has.
   RETURN_IF_ERROR(controller.Begin());
   int grpc_port = 0;
@@ -271,8 +278,8 @@ absl::Status Serve() {
       SetWorkerGauges(controller.Workers(), &metrics);
       if (absl::Status status = SetJobGauges(measured, &metrics); !status.ok()) LogError(std::string(status.message()));
     };
-    ASSIGN_OR_RETURN(auto started,
-                     HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &notifier, &metrics));
+    ASSIGN_OR_RETURN(auto started, HttpServer::Start(http_options, ControlPlaneHandlers(&control_plane, before_scrape), &pool,
+                                                     &notifier, &metrics));
     http = std::move(started);
   }
   LogInfo(absl::StrCat("legoai-server ", std::string(launch::BuildVersion()), " serves"), {},

@@ -79,4 +79,10 @@ void ClientQuota::GiveBack(const std::string& client) {
   if (--of->second == 0) of_.erase(of);
 }
 
+std::string ClientQuota::Refusal(Answer answer, const std::string& client) const {
+  if (answer == Answer::kFull) return absl::StrCat("the server has ", most_, " ", what_, " open, as many as it takes");
+  return absl::StrCat("your address (", client, ") has ", most_per_client_, " ", what_,
+                      " open, as many as one client may have: close some");
+}
+
 }  // namespace legoai::server

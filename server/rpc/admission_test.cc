@@ -98,12 +98,15 @@ TEST(ClientQuota, AClientIsAnAddressHoweverItIsWritten) {
 
 TEST(ClientQuota, BoundsAllAndEach) {
   using Answer = ClientQuota::Answer;
-  ClientQuota quota(3, 2);
+  ClientQuota quota(3, 2, "watches");
   EXPECT_EQ(quota.Take("a"), Answer::kTaken);
   EXPECT_EQ(quota.Take("a"), Answer::kTaken);
   EXPECT_EQ(quota.Take("a"), Answer::kClientIsFull);
   EXPECT_EQ(quota.Take("b"), Answer::kTaken);
   EXPECT_EQ(quota.Take("c"), Answer::kFull);
+  EXPECT_EQ(quota.Refusal(Answer::kFull, "c"), "the server has 3 watches open, as many as it takes");
+  EXPECT_EQ(quota.Refusal(Answer::kClientIsFull, "a"),
+            "your address (a) has 2 watches open, as many as one client may have: close some");
   quota.GiveBack("a");
   EXPECT_EQ(quota.Take("c"), Answer::kTaken);
   EXPECT_EQ(quota.Take("a"), Answer::kFull);

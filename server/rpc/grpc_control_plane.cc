@@ -11,9 +11,9 @@
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/rpc/admission.h"
 #include "server/rpc/grpc_status.h"
-#include "server/rpc/plan_reactor.h"
+#include "server/rpc/job_watch.h"
+#include "server/rpc/stream_reactors.h"
 #include "server/rpc/thread_pool.h"
-#include "server/rpc/watch_reactor.h"
 
 namespace legoai::server {
 
@@ -22,13 +22,16 @@ using grpc::ServerUnaryReactor;
 
 class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
  public:
-  Service(ControlPlane* control, const GrpcLimits& limits, Metrics* metrics)
+  Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
       : control_(control),
         metrics_(metrics),
+        source_{.look = [control](const auto& request, LiveSeen* seen) { return control->LookAtJob(request, seen); },
+                .notifier = &control->notifier(),
+                .post = [this](auto work, auto after) { looks_.Post(std::move(work), after); }},
         watches_(limits.watches, limits.watches_per_client),
-        calls_(limits.call_threads, limits.calls_waiting),
-        looks_(limits.watch_threads, std::numeric_limits<size_t>::max()),  // a watch has one look waiting at the most
-        plans_(limits.plan_threads, limits.plans_waiting) {}
+        calls_(pool, limits.calls_running, limits.calls_waiting),
+        looks_(pool, limits.looks_running, std::numeric_limits<size_t>::max()),  // a watch has one look waiting at the most
+        plans_(pool, limits.plans_running, limits.plans_waiting) {}
 
   void EndWatches() { watches_.EndAll(); }
 
@@ -64,7 +67,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) override {
-    auto* watch = new WatchReactor(control_, &looks_, &watches_, ClientOf(context->peer()), *request, CountStream("WatchJob"));
+    auto* watch = new WatchReactor(&source_, &watches_, ClientOf(context->peer()), *request, CountStream("WatchJob"));
     watch->Begin(Admit("WatchJob", *context, *request));
     return watch;
   }
@@ -78,9 +81,9 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Runs `handler` on a thread of `pool`; request, response and context are there until Finish.
+  // Runs `handler` as work of `queue`; request, response and context are there until Finish.
   template <typename Request, typename Response, typename Handler>
-  ServerUnaryReactor* Call(const char* method, ThreadPool* pool, CallbackServerContext* context, const Request* request,
+  ServerUnaryReactor* Call(const char* method, WorkQueue* queue, CallbackServerContext* context, const Request* request,
                            Response* response, Handler handler) {
     ServerUnaryReactor* reactor = context->DefaultReactor();
     const Clock::time_point begun = Clock::now();
@@ -89,7 +92,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
       Count(method, status.code(), std::chrono::duration<double>(Clock::now() - begun).count());
       reactor->Finish(ToGrpcStatus(status));
     };
-    const bool taken = pool->Post([=] {
+    const bool taken = queue->Post([=] {
       if (context->IsCancelled()) return end(absl::CancelledError("the client has left"));
       absl::Status status = Admit(method, *context, *request);
       if (status.ok()) {
@@ -115,13 +118,14 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
 
   ControlPlane* const control_;
   Metrics* const metrics_;
+  const JobWatchSource source_;
   WatchSet watches_;
   // Gone before what they work on.
-  ThreadPool calls_, looks_, plans_;
+  WorkQueue calls_, looks_, plans_;
 };
 
-GrpcControlPlane::GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits, Metrics* metrics)
-    : service_(std::make_unique<Service>(control, limits, metrics)) {}
+GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
+    : service_(std::make_unique<Service>(control, pool, limits, metrics)) {}
 
 GrpcControlPlane::~GrpcControlPlane() = default;
 

@@ -1,4 +1,4 @@
-// The service ControlPlane on gRPC's callback API: calls run on a bounded number of threads, streams have none of their own.
+// The service ControlPlane on gRPC's callback API: calls run on the threads of a pool, streams have none of their own.
 // Thread-safe.
 //
 // A call that finds the server full is answered at once: ResourceExhausted with RetryInfo. A watch is woken by the Notifier; it
@@ -10,6 +10,7 @@
 
 #include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
+#include "server/rpc/thread_pool.h"
 
 namespace grpc {
 class Service;
@@ -17,21 +18,22 @@ class Service;
 
 namespace legoai::server {
 
+// Of what runs, that many threads of the pool at most are taken.
 struct GrpcLimits {
-  int call_threads = 16;
+  int calls_running = 16;
   size_t calls_waiting = 1000;
-  int watch_threads = 4;
+  int looks_running = 4;  // of watches
   size_t watches = 10000;
   size_t watches_per_client = 1000;  // of one address, or of 64 bits of IPv6
-  int plan_threads = 4;              // they wait for the fleet's own
+  int plans_running = 4;             // they wait for the fleet's own
   size_t plans_waiting = 16;
 };
 
 class GrpcControlPlane {
  public:
-  // Neither `control` nor `metrics`, which may be null, is owned; both must outlive it. Every call is counted by its method and
-  // the code of its answer.
-  explicit GrpcControlPlane(ControlPlane* control, const GrpcLimits& limits = {}, Metrics* metrics = nullptr);
+  // None is owned; all must outlive it. Every call is counted in `metrics`, which may be null, by its method and the code of its
+  // answer.
+  GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits = {}, Metrics* metrics = nullptr);
   // The grpc::Server must be gone before.
   ~GrpcControlPlane();
 

@@ -218,7 +218,7 @@ TEST_F(GrpcControlPlaneTest, TwoHundredWatchesSeeTheEnd) {
 // A client that does not read, until the connection takes no more, holds up neither other watches nor calls.
 TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
   GrpcLimits limits;
-  limits.watch_threads = 1;
+  limits.looks_running = 1;
   Start(limits);
   v1::CreateJobRequest request = ExampleSubmission();
   v1::Job job;
@@ -349,7 +349,7 @@ TEST_F(GrpcControlPlaneTest, WhatIsTooMuchIsRefusedAtOnce) {
     return v1::Estimate();
   };
   GrpcLimits limits;
-  limits.plan_threads = 1;
+  limits.plans_running = 1;
   limits.plans_waiting = 1;
   Start(limits);
   std::atomic<int> done = 0, busy = 0;

@@ -31,7 +31,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
                public AgentLink,
                public std::enable_shared_from_this<Stream> {
  public:
-  Stream(Controller* controller, ThreadPool* writers, grpc::CallbackServerContext* context)
+  Stream(Controller* controller, WorkQueue* writers, grpc::CallbackServerContext* context)
       : controller_(controller), writers_(writers), context_(context) {}
 
   void Begin() {
@@ -176,7 +176,7 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
   }
 
   Controller* const controller_;
-  ThreadPool* const writers_;
+  WorkQueue* const writers_;
   grpc::CallbackServerContext* const context_;  // until OnDone
   std::shared_ptr<Stream> self_;                // gRPC's share
   v1::FromAgent incoming_;
@@ -194,7 +194,8 @@ class Stream : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>,
 
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
-  WorkerServiceImpl(Controller* controller, int threads) : controller_(controller), writers_(threads, kMostTasks) {}
+  WorkerServiceImpl(Controller* controller, ThreadPool* pool, int writers)
+      : controller_(controller), writers_(pool, writers, kMostTasks) {}
 
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(grpc::CallbackServerContext* context) override {
     auto stream = std::make_shared<Stream>(controller_, &writers_, context);
@@ -204,13 +205,13 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
 
  private:
   Controller* const controller_;
-  ThreadPool writers_;
+  WorkQueue writers_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, int threads) {
-  return std::make_unique<WorkerServiceImpl>(controller, threads);
+std::unique_ptr<grpc::Service> MakeWorkerService(Controller* controller, ThreadPool* pool, int writers) {
+  return std::make_unique<WorkerServiceImpl>(controller, pool, writers);
 }
 
 }  // namespace legoai::server

@@ -13,6 +13,7 @@
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/request_checks.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/thread_pool.h"
 
 namespace legoai::server {
 namespace {
@@ -87,7 +88,7 @@ class WorkerServiceTest : public FleetTest {
  protected:
   void SetUp() override {
     FleetTest::SetUp();
-    service_ = MakeWorkerService(controller_.get(), /*threads=*/2);
+    service_ = MakeWorkerService(controller_.get(), &pool_, /*writers=*/2);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -129,6 +130,7 @@ class WorkerServiceTest : public FleetTest {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
 
+  ThreadPool pool_{2};
   std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;

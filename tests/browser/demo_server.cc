@@ -500,7 +500,7 @@ int Main(const Flags& flags) {
   options.port = flags.port;
   options.web_directory = flags.web;
   auto http = server::HttpServer::Start(options, server::ControlPlaneHandlers(&service.control(), before_scrape),
-                                        &service.notifier(), &metrics);
+                                        &service.pool(), &service.notifier(), &metrics);
   if (!http.ok()) {
     std::fprintf(stderr, "demo_server: %s\n", http.status().ToString().c_str());
     return 1;

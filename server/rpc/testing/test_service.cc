@@ -121,7 +121,7 @@ v1::Job TestService::Get(const std::string& name) {
 
 std::string TestService::StartServer(const GrpcLimits& limits, const Keepalive& keepalive) {
   StopServer();
-  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), limits, &metrics_);
+  glue_ = std::make_unique<GrpcControlPlane>(control_.get(), &pool_, limits, &metrics_);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(address_.empty() ? "127.0.0.1:0" : address_, grpc::InsecureServerCredentials(), &port);

@@ -17,6 +17,7 @@
 #include "server/metrics/registry.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/grpc_control_plane.h"
+#include "server/rpc/thread_pool.h"
 #include "server/store/store.h"
 
 namespace grpc {
@@ -61,6 +62,7 @@ class TestService {
   ScriptedFleet& fleet() { return fleet_; }
   Notifier& notifier() { return notifier_; }
   Metrics& metrics() { return metrics_; }
+  ThreadPool& pool() { return pool_; }
 
   // Creates a job that is in order. Fails the test otherwise.
   v1::Job Create(const std::string& display_name = "");
@@ -84,6 +86,7 @@ class TestService {
   ScriptedFleet fleet_;
   Notifier notifier_;
   Metrics metrics_;
+  ThreadPool pool_{8};
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<GrpcControlPlane> glue_;
   std::unique_ptr<grpc::Server> server_;

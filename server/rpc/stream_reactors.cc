@@ -1,4 +1,4 @@
-#include "server/rpc/plan_reactor.h"
+#include "server/rpc/stream_reactors.h"
 
 #include <utility>
 
@@ -6,10 +6,56 @@
 #include "server/rpc/grpc_status.h"
 
 namespace legoai::server {
+namespace {
 
-void PlanReactor::Begin(ThreadPool* pool, const absl::Status& admitted) {
+absl::Status Stopping() { return absl::UnavailableError("the server stops; watch again when it is back"); }
+
+}  // namespace
+
+absl::Status WatchSet::Add(WatchReactor* watch) {
+  const MutexLock lock(mutex_);
+  if (ended_) return Stopping();
+  const auto answer = quota_.Take(watch->client());
+  if (answer != ClientQuota::Answer::kTaken) return BusyError(quota_.Refusal(answer, watch->client()), absl::Seconds(10));
+  watches_.insert(watch);
+  return absl::OkStatus();
+}
+
+void WatchSet::Remove(WatchReactor* watch) {
+  const MutexLock lock(mutex_);
+  if (watches_.erase(watch) > 0) quota_.GiveBack(watch->client());
+}
+
+void WatchSet::EndAll() {
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  for (WatchReactor* watch : watches_) watch->End(Stopping());
+}
+
+void WatchReactor::Begin(const absl::Status& admitted) {
+  const absl::Status status = admitted.ok() ? watches_->Add(this) : admitted;
+  registered_ = status.ok();
+  watch_.Begin(status);
+}
+
+void WatchReactor::Send(v1::WatchJobResponse response) {
+  response_ = std::move(response);
+  StartWrite(&response_);
+}
+
+void WatchReactor::Finish(const absl::Status& status) {
+  ended_(status.code());
+  ServerWriteReactor::Finish(ToGrpcStatus(status));
+}
+
+void WatchReactor::OnDone() {
+  if (registered_) watches_->Remove(this);
+  delete this;
+}
+
+void PlanReactor::Begin(WorkQueue* plans, const absl::Status& admitted) {
   if (!admitted.ok()) return End(admitted);
-  if (!pool->Post([this] { Run(); })) End(BusyError("too many plans wait on this server", absl::Seconds(10)));
+  if (!plans->Post([this] { Run(); })) End(BusyError("too many plans wait on this server", absl::Seconds(10)));
 }
 
 void PlanReactor::Run() {
