@@ -9,6 +9,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/rpc/control_plane.h"
 #include "server/rpc/job_watch.h"
 
 namespace legoai::server {
@@ -27,5 +29,19 @@ struct Handlers {
   JobLook look_at_job;                    // WatchJob, as one look after another
   std::function<void()> before_scrape;    // sets the gauges of Metrics; may be empty
 };
+
+// The methods of the service ControlPlane, answered by the same functions as over gRPC. Thread-safe. `control` is not owned and
+// must outlive what is returned. `before_scrape` sets the gauges of Metrics; it may be empty.
+Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> before_scrape);
+
+// What can be planned for without a machine at hand, as the page asks for it: the known models and devices, and a cluster by its
+// name. No call of the service: nothing of it is stored, and `lego models` and `lego hardware` have the same tables.
+// Thread-safety: pure functions.
+
+// {"models": [{"name", "parameters", ...}], "devices": [{"type", "memory_bytes", ...}]}.
+std::string CatalogJson();
+
+// The Cluster message of TYPE:DEVICES_PER_NODExNODES. No file is read. Errors: FieldError of "cluster".
+absl::StatusOr<std::string> ClusterJson(const std::string& name);
 
 }  // namespace legoai::server

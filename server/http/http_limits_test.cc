@@ -109,9 +109,7 @@ class Drips {
 };
 
 TEST_F(HttpLimitsTest, FiveHundredDrippingConnectionsShutNobodyOut) {
-  HttpOptions options;
-  options.header_seconds = options.body_seconds = 3;
-  Start(options);
+  Start({.header_seconds = 3, .body_seconds = 3});
   Drips drips;
   for (int i = 0; i < 500; ++i) {
     const std::string from = absl::StrCat("127.0.0.", 2 + i % 5);
@@ -129,10 +127,7 @@ TEST_F(HttpLimitsTest, FiveHundredDrippingConnectionsShutNobodyOut) {
 
 // All of one client: it loses its oldest ones, and still is served itself.
 TEST_F(HttpLimitsTest, OneClientTakesOnlyItsPart) {
-  HttpOptions options;
-  options.max_connections_per_client = 20;
-  options.header_seconds = 3;
-  Start(options);
+  Start({.header_seconds = 3, .max_connections_per_client = 20});
   Drips drips;
   for (int i = 0; i < 100; ++i) {
     drips.Add(server_->port(), "127.0.0.2", "GET /healthz HTTP/1.1\r\nX: ");
@@ -143,14 +138,9 @@ TEST_F(HttpLimitsTest, OneClientTakesOnlyItsPart) {
 }
 
 TEST_F(HttpLimitsTest, AClientWhoseConnectionsAreAllAnsweredWaits) {
-  HttpOptions options;
-  options.max_connections_per_client = 3;
-  Start(options);
+  Start({.max_connections_per_client = 3});
   std::list<Client> open;
-  for (int i = 0; i < 3; ++i) {
-    open.emplace_back(server_->port(), "127.0.0.2").Send(Request("GET", "/v1/events"));
-    open.back().ReadUntil("keep-alive");
-  }
+  for (int i = 0; i < 3; ++i) OpenStream(&open, "127.0.0.2");
   const Answer refused = GetFrom("127.0.0.2", "/healthz");
   EXPECT_EQ(refused.code, 429) << refused.head;
   EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos) << refused.head;
@@ -163,38 +153,25 @@ TEST_F(HttpLimitsTest, AClientWhoseConnectionsAreAllAnsweredWaits) {
 }
 
 TEST_F(HttpLimitsTest, StreamsAreBoundedForEachClient) {
-  HttpOptions options;
-  options.max_streams_per_client = 2;
-  Start(options);
+  Start({.max_streams_per_client = 2});
   std::list<Client> open;
-  for (int i = 0; i < 2; ++i) {
-    open.emplace_back(server_->port(), "127.0.0.2").Send(Request("GET", "/v1/events"));
-    open.back().ReadUntil("keep-alive");
-  }
+  for (int i = 0; i < 2; ++i) OpenStream(&open, "127.0.0.2");
   for (const char* path : {"/v1/events", kWatch}) {
     const Answer refused = GetFrom("127.0.0.2", path);
     EXPECT_EQ(refused.code, 429) << refused.head;
     EXPECT_NE(refused.head.find("Retry-After: "), std::string::npos) << refused.head;
     EXPECT_NE(refused.body.find("your address (127.0.0.2) has 2 streams of events open"), std::string::npos) << refused.body;
   }
-  Client other(server_->port(), "127.0.0.3");
-  other.Send(Request("GET", "/v1/events"));
-  EXPECT_TRUE(other.ReadUntil("keep-alive").starts_with("HTTP/1.1 200"));
+  std::list<Client> other;
+  OpenStream(&other, "127.0.0.3");
+  EXPECT_TRUE(other.back().received().starts_with("HTTP/1.1 200"));
   open.clear();
-  for (int i = 0; i < 600; ++i) {
-    Client again(server_->port(), "127.0.0.2");
-    again.Send(Request("GET", "/v1/events"));
-    if (again.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200")) return;
-    Pause(100);
-  }
-  FAIL() << "no place was given back";
+  ExpectPlaceForStream("127.0.0.2");
 }
 
 // A request that takes as long as it may is no drip: times end where the answer begins.
 TEST_F(HttpLimitsTest, WaitingForAnAnswerOrForTheNextRequestIsNotTimed) {
-  HttpOptions options;
-  options.header_seconds = options.body_seconds = 0.5;
-  Start(options);
+  Start({.header_seconds = 0.5, .body_seconds = 0.5});
   Client client(server_->port()), stream(server_->port());
   stream.Send(Request("GET", "/v1/events"));
   stream.ReadUntil("keep-alive");
@@ -234,9 +211,7 @@ TEST_F(HttpLimitsTest, StreamsOfSlowReadersHoldLittle) {
 }
 
 TEST_F(HttpLimitsTest, MemoryOfABurstIsGivenBack) {
-  HttpOptions options;
-  options.max_connections_per_client = 512;
-  Start(options);
+  Start({.max_connections_per_client = 512});
   const int64_t before = Gauge("legoai_http_connection_bytes"), resident_before = ResidentKiB();
   int64_t during = 0, resident_during = 0;
   {

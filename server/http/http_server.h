@@ -24,9 +24,9 @@ namespace legoai::server {
 
 struct HttpOptions {
   std::string address = "127.0.0.1";
-  int port = 0;                         // 0: any that is free
-  std::string web_directory;            // of the built page; empty: none
-  std::vector<std::string> host_names;  // by which it is reached, besides localhost and `address`
+  int port = 0;                              // 0: any that is free
+  std::string web_directory = {};            // of the built page; empty: none
+  std::vector<std::string> host_names = {};  // by which it is reached, besides localhost and `address`
   // Limits. Beyond them: 413 for the body, 400 for the headers, 408 for the times, 503 for the numbers, 429 for those of a client
   // (an address, or 64 bits of IPv6), which leave room for a page in several tabs and for some users behind one proxy.
   int64_t max_body_bytes = 4 << 20;

@@ -233,9 +233,7 @@ TEST_F(HttpServerTest, ChangesAreNamedTogether) {
 }
 
 TEST_F(HttpServerTest, SilentStreamsSayThatTheyLive) {
-  HttpOptions options;
-  options.keep_alive_seconds = 0.3;
-  Start(options);
+  Start({.keep_alive_seconds = 0.3});
   Client client(server_->port());
   client.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
   client.ReadUntil(": keep-alive\n");
@@ -301,38 +299,25 @@ TEST_F(HttpServerTest, WhoAsksWhileItEndsIsRefused) {
 }
 
 TEST_F(HttpServerTest, StreamsAreBoundedAndGivenBack) {
-  HttpOptions options;
-  options.max_streams = 2;
-  Start(options);
+  Start({.max_streams = 2});
   {
-    Client first(server_->port()), second(server_->port());
-    first.Send(Request("GET", "/v1/events"));
-    second.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
-    first.ReadUntil("keep-alive");
-    second.ReadUntil("id: 1");
+    std::list<Client> open;
+    OpenStream(&open);
+    Client watch(server_->port());
+    watch.Send(Request("GET", absl::StrCat("/v1/", kJob, ":watch")));
+    watch.ReadUntil("id: 1");
     const Answer third = Get("/v1/events");
     EXPECT_EQ(third.code, 503);
     EXPECT_EQ(third.Json()["error"]["status"], "RESOURCE_EXHAUSTED");
   }
-  for (int tries = 0; tries < 600; ++tries) {
-    Client again(server_->port());
-    again.Send(Request("GET", "/v1/events"));
-    if (again.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200")) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  FAIL() << "no place was given back";
+  ExpectPlaceForStream();
 }
 
 TEST_F(HttpServerTest, ConnectionsAreBoundedAndSilentOnesDoNotLock) {
-  HttpOptions options;
-  options.max_connections = 3;
-  Start(options);
+  Start({.max_connections = 3});
   {
     std::list<Client> open;
-    for (int i = 0; i < 3; ++i) {
-      open.emplace_back(server_->port()).Send(Request("GET", "/v1/events"));
-      open.back().ReadUntil("keep-alive");
-    }
+    for (int i = 0; i < 3; ++i) OpenStream(&open);
     Client further(server_->port());
     further.Send(Request("GET", "/healthz"));
     const Answer refused = Parse(further.ReadAll());
@@ -355,10 +340,7 @@ void ExpectRefused(const Answer& answer, int code, const std::string& what) {
 }
 
 TEST_F(HttpServerTest, OversizedRequestsAreRefused) {
-  HttpOptions options;
-  options.max_body_bytes = 1000;
-  options.max_header_bytes = 2000;
-  Start(options);
+  Start({.max_body_bytes = 1000, .max_header_bytes = 2000});
   const std::string cancel = absl::StrCat("/v1/", kJob, ":cancel");
   EXPECT_EQ(Post(cancel, absl::StrCat("{\"reason\": \"", std::string(900, 'a'), "\"}")).code, 200);
   const std::string limits = "the request line and headers may have 2000 bytes, the body 1000";
@@ -419,9 +401,7 @@ TEST_F(HttpServerTest, ServesThePage) {
   std::filesystem::create_directories(folder + "/assets");
   std::ofstream(folder + "/index.html") << "<!doctype html>";
   std::ofstream(folder + "/assets/app-1.js") << "let x;";
-  HttpOptions options;
-  options.web_directory = folder;
-  Start(options);
+  Start({.web_directory = folder});
   const Answer index = Get("/jobs/01J");
   EXPECT_EQ(index.code, 200);
   EXPECT_EQ(index.body, "<!doctype html>");

@@ -30,7 +30,7 @@
 #include "proto/rpc.h"
 #include "proto/status.h"
 #include "server/fleet/controller.h"
-#include "server/http/control_plane_handlers.h"
+#include "server/http/handlers.h"
 #include "server/http/http_server.h"
 #include "server/jobs/notifier.h"
 #include "server/jobs/request_checks.h"

@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "core/process/build_version.h"
+#include "proto/errors.h"
 #include "proto/status.h"
-#include "server/rpc/find_job.h"
+#include "server/jobs/names.h"
 
 namespace legoai::server {
 
@@ -15,6 +16,13 @@ ControlPlane::ControlPlane(store::Store* store, Fleet* fleet, Notifier* notifier
       now_us_(std::move(now_us)),
       start_time_us_(now_us_()),
       ids_(now_us_, store::SystemRandom) {}
+
+absl::StatusOr<v1::Job> FindJob(store::ReadTransaction& transaction, const std::string& field, const std::string& name) {
+  if (const auto parsed = ParseJobName(field, name); !parsed.ok()) return parsed.status();
+  ASSIGN_OR_RETURN(auto job, transaction.GetJob(name));
+  if (!job) return FieldError(field, name, "there is no such job; `lego list` shows those that are", absl::StatusCode::kNotFound);
+  return *std::move(job);
+}
 
 absl::Status ControlPlane::ReadJob(const std::string& field, const std::string& name,
                                    const std::function<absl::Status(store::ReadTransaction&, v1::Job&)>& read) {

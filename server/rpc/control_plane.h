@@ -81,4 +81,8 @@ class ControlPlane {
   store::UlidSource ids_;
 };
 
+// The job that a request names; `field`: where `name` stands in the request. Errors: InvalidArgument for what is no job's name;
+// NotFound.
+absl::StatusOr<v1::Job> FindJob(store::ReadTransaction& transaction, const std::string& field, const std::string& name);
+
 }  // namespace legoai::server

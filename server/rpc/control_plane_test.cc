@@ -6,7 +6,6 @@
 #include <set>
 #include <thread>
 
-#include "proto/errors.h"
 #include "server/jobs/names.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/jobs/transition.h"
@@ -16,6 +15,7 @@ namespace legoai::server {
 namespace {
 
 using testing::ExampleSubmission;
+using testing::ExpectFault;
 
 constexpr char kNobody[] = "projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -56,14 +56,6 @@ class ControlPlaneTest : public ::testing::Test {
 
   testing::TestService service_;
 };
-
-void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& field, const std::string& part = "") {
-  EXPECT_EQ(status.code(), code) << status;
-  const auto violation = GetFieldViolation(status);
-  ASSERT_TRUE(violation) << status;
-  EXPECT_EQ(violation->field(), field) << status;
-  EXPECT_NE(violation->remedy().find(part), std::string::npos) << status;
-}
 
 TEST_F(ControlPlaneTest, ASubmissionIsAJobAtOnce) {
   const auto job = control().CreateJob(ExampleSubmission());

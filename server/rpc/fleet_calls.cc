@@ -12,8 +12,7 @@
 #include "server/jobs/names.h"
 #include "server/jobs/request_checks.h"
 #include "server/rpc/control_plane.h"
-#include "server/rpc/filter.h"
-#include "server/rpc/page_token.h"
+#include "server/rpc/list_query.h"
 
 namespace legoai::server {
 namespace {
@@ -32,6 +31,10 @@ absl::Status CheckCluster(const std::string& path, const v1::Cluster& cluster) {
   if (absl::Status status = sim::CheckCluster(cluster); !status.ok()) return Under(path, status);
   if (cluster.nodes() <= kMostDevices / cluster.devices_per_node()) return absl::OkStatus();
   return FieldError(path, cluster.name(), absl::StrCat("has more than ", kMostDevices, " devices"));
+}
+
+absl::Status NoSuchWorker(const std::string& name) {
+  return FieldError("name", name, "there is no such worker; `lego workers` shows those that are", absl::StatusCode::kNotFound);
 }
 
 absl::StatusOr<v1::PlanRequest> CheckPlanRequest(v1::PlanRequest request) {
@@ -98,16 +101,13 @@ absl::StatusOr<v1::Worker> ControlPlane::GetWorker(const v1::GetWorkerRequest& r
   for (v1::Worker& worker : fleet_->Workers()) {
     if (worker.name() == request.name()) return std::move(worker);
   }
-  return FieldError("name", request.name(), "there is no such worker; `lego workers` shows those that are",
-                    absl::StatusCode::kNotFound);
+  return NoSuchWorker(request.name());
 }
 
 absl::StatusOr<v1::Worker> ControlPlane::DrainWorker(const v1::DrainWorkerRequest& request) {
   if (const auto name = ParseWorkerName("name", request.name()); !name.ok()) return name.status();
   auto worker = fleet_->Drain(request.name(), request.undo());
-  if (!worker.ok() && absl::IsNotFound(worker.status()))
-    return FieldError("name", request.name(), "there is no such worker; `lego workers` shows those that are",
-                      absl::StatusCode::kNotFound);
+  if (absl::IsNotFound(worker.status())) return NoSuchWorker(request.name());
   return worker;
 }
 

@@ -18,12 +18,17 @@
 #include "proto/legoai/v1/control_plane.grpc.pb.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/testing/grpc_client.h"
 #include "server/rpc/testing/test_service.h"
 
 namespace legoai::server {
 namespace {
 
+using testing::CallContext;
 using testing::ExampleSubmission;
+using testing::WatchCall;
+
+constexpr char kNobody[] = "projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 class GrpcControlPlaneTest : public ::testing::Test {
  protected:
@@ -33,36 +38,38 @@ class GrpcControlPlaneTest : public ::testing::Test {
     channel_ = grpc::CreateCustomChannel(service_.StartServer(limits), grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::ControlPlane::NewStub(channel_);
   }
-  // A call that hangs fails the test instead.
-  static void Limit(grpc::ClientContext* context) {
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-    context->set_wait_for_ready(true);
-  }
   absl::Status Create(const v1::CreateJobRequest& request, v1::Job* job) {
-    grpc::ClientContext context;
-    Limit(&context);
+    CallContext context;
     return FromGrpcStatus(stub_->CreateJob(&context, request, job));
   }
-  v1::WatchJobRequest Watch(const std::string& name, int64_t after = 0) {
-    v1::WatchJobRequest request;
-    request.set_name(name);
-    request.set_after_version(after);
-    return request;
-  }
   // All that a watch sends, to its end.
-  absl::Status ReadAll(const v1::WatchJobRequest& request, std::vector<v1::WatchJobResponse>* all) {
-    grpc::ClientContext context;
-    Limit(&context);
-    auto reader = stub_->WatchJob(&context, request);
-    v1::WatchJobResponse response;
-    while (reader->Read(&response)) all->push_back(response);
-    return FromGrpcStatus(reader->Finish());
+  absl::Status ReadAll(const std::string& job, std::vector<v1::WatchJobResponse>* all, int64_t after_version = 0) {
+    WatchCall watch(stub_.get(), job, after_version);
+    while (watch.Read()) all->push_back(watch.response());
+    return watch.Finish();
+  }
+  // A watch more than the server takes.
+  void ExpectFull(const std::string& job, const std::string& part) {
+    std::vector<v1::WatchJobResponse> all;
+    const absl::Status full = ReadAll(job, &all);
+    EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+    EXPECT_NE(full.message().find(part), absl::string_view::npos) << full;
+    EXPECT_TRUE(RetryDelay(full));
+  }
+  // After others have left; the job has ended.
+  void ExpectIsLetIn(const std::string& job) {
+    std::vector<v1::WatchJobResponse> all;
+    absl::Status status = ReadAll(job, &all);
+    for (int i = 0; i < 12000 && !status.ok(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      status = ReadAll(job, &all);
+    }
+    EXPECT_TRUE(status.ok()) << status;
   }
   // A message of these bytes, whatever they are.
   grpc::Status CallWithBytes(const std::string& method, const std::string& bytes) {
     grpc::GenericStub stub(channel_);
-    grpc::ClientContext context;
-    Limit(&context);
+    CallContext context;
     const grpc::Slice slice(bytes);
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ByteBuffer response;
@@ -103,8 +110,7 @@ TEST_F(GrpcControlPlaneTest, WhatIsWrongArrivesAsData) {
   v1::ListJobsRequest list;
   list.set_parent("projects/default");
   list.GetReflection()->MutableUnknownFields(&list)->AddVarint(99, 1);
-  grpc::ClientContext context;
-  Limit(&context);
+  CallContext context;
   v1::ListJobsResponse jobs;
   status = FromGrpcStatus(stub_->ListJobs(&context, list, &jobs));
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
@@ -135,7 +141,7 @@ TEST_F(GrpcControlPlaneTest, AWatchEndsWithTheJob) {
   Start();
   const std::string name = service_.Create().name();
   std::vector<v1::WatchJobResponse> all;
-  std::thread watcher([&] { EXPECT_TRUE(ReadAll(Watch(name), &all).ok()); });
+  std::thread watcher([&] { EXPECT_TRUE(ReadAll(name, &all).ok()); });
   service_.Move(name, {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::RUNNING, v1::SUCCEEDED});
   watcher.join();
   ASSERT_FALSE(all.empty());
@@ -152,7 +158,7 @@ TEST_F(GrpcControlPlaneTest, AWatchEndsWithTheJob) {
   // Of one that is over already: its state, and the end; also for who has seen it.
   for (int64_t after : {int64_t{0}, version}) {
     all.clear();
-    EXPECT_TRUE(ReadAll(Watch(name, after), &all).ok());
+    EXPECT_TRUE(ReadAll(name, &all, after).ok());
     ASSERT_EQ(all.size(), 1u);
     EXPECT_EQ(all[0].job().version(), version);
   }
@@ -162,19 +168,16 @@ TEST_F(GrpcControlPlaneTest, AWatchResumesAfterARestart) {
   Start();
   const std::string name = service_.Create().name();
   service_.Move(name, {v1::PLANNING});
-  grpc::ClientContext context;
-  Limit(&context);
-  auto reader = stub_->WatchJob(&context, Watch(name));
-  v1::WatchJobResponse response;
-  ASSERT_TRUE(reader->Read(&response));
-  const int64_t seen = response.job().version();
+  WatchCall watch(stub_.get(), name);
+  ASSERT_TRUE(watch.Read());
+  const int64_t seen = watch.response().job().version();
   service_.StopServer();
-  EXPECT_FALSE(reader->Read(&response));
-  EXPECT_TRUE(absl::IsUnavailable(FromGrpcStatus(reader->Finish())));
+  EXPECT_FALSE(watch.Read());
+  EXPECT_TRUE(absl::IsUnavailable(watch.Finish()));
   service_.Move(name, {v1::QUEUED, v1::CANCELLED});
   service_.StartServer();
   std::vector<v1::WatchJobResponse> all;
-  const absl::Status status = ReadAll(Watch(name, seen), &all);
+  const absl::Status status = ReadAll(name, &all, seen);
   ASSERT_TRUE(status.ok()) << status;
   ASSERT_EQ(all.size(), 1u);
   ASSERT_EQ(all[0].transitions_size(), 2);
@@ -184,9 +187,9 @@ TEST_F(GrpcControlPlaneTest, AWatchResumesAfterARestart) {
 TEST_F(GrpcControlPlaneTest, WatchesOfNothingAreRefused) {
   Start();
   std::vector<v1::WatchJobResponse> all;
-  EXPECT_TRUE(absl::IsNotFound(ReadAll(Watch("projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV"), &all)));
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadAll(Watch("nonsense"), &all)));
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadAll(Watch(service_.Create().name(), -1), &all)));
+  EXPECT_TRUE(absl::IsNotFound(ReadAll(kNobody, &all)));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadAll("nonsense", &all)));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadAll(service_.Create().name(), &all, -1)));
   EXPECT_TRUE(all.empty());
 }
 
@@ -197,14 +200,11 @@ TEST_F(GrpcControlPlaneTest, TwoHundredWatchesSeeTheEnd) {
   std::vector<std::thread> watchers;
   for (int i = 0; i < 200; ++i) {
     watchers.emplace_back([&] {
-      grpc::ClientContext context;
-      Limit(&context);
-      auto reader = stub_->WatchJob(&context, Watch(name));
-      v1::WatchJobResponse response;
-      if (reader->Read(&response)) ++started;
-      while (reader->Read(&response)) {
+      WatchCall watch(stub_.get(), name);
+      if (watch.Read()) ++started;
+      while (watch.Read()) {
       }
-      if (reader->Finish().ok() && response.job().state() == v1::SUCCEEDED) ++right;
+      if (watch.Finish().ok() && watch.response().job().state() == v1::SUCCEEDED) ++right;
     });
   }
   while (started < 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -217,12 +217,9 @@ TEST_F(GrpcControlPlaneTest, TwoHundredWatchesSeeTheEnd) {
 
 // A client that does not read, until the connection takes no more, holds up neither other watches nor calls.
 TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
-  GrpcLimits limits;
-  limits.looks_running = 1;
-  Start(limits);
-  v1::CreateJobRequest request = ExampleSubmission();
+  Start({.looks_running = 1});
   v1::Job job;
-  ASSERT_TRUE(Create(request, &job).ok());
+  ASSERT_TRUE(Create(ExampleSubmission(), &job).ok());
   service_.Touch(job.name(), [](v1::Job* it) { it->mutable_chosen()->set_recipe_toml(std::string(200000, 'x')); });
   auto slow_channel = grpc::CreateCustomChannel(service_.address(), grpc::InsecureChannelCredentials(), [] {
     grpc::ChannelArguments arguments;
@@ -231,13 +228,10 @@ TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
     return arguments;
   }());
   auto slow_stub = v1::ControlPlane::NewStub(slow_channel);
-  grpc::ClientContext slow_context;
-  Limit(&slow_context);
-  auto slow = slow_stub->WatchJob(&slow_context, Watch(job.name()));
-  v1::WatchJobResponse response;
-  ASSERT_TRUE(slow->Read(&response));
+  WatchCall slow(slow_stub.get(), job.name());
+  ASSERT_TRUE(slow.Read());
   std::vector<v1::WatchJobResponse> all;
-  std::thread quick([&] { EXPECT_TRUE(ReadAll(Watch(job.name()), &all).ok()); });
+  std::thread quick([&] { EXPECT_TRUE(ReadAll(job.name(), &all).ok()); });
   service_.Move(job.name(), {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::RUNNING});
   for (int step = 1; step <= 100; ++step)
     service_.Touch(job.name(), [&](v1::Job* it) { it->mutable_progress()->set_step(step); });
@@ -247,71 +241,34 @@ TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
   ASSERT_TRUE(Create(ExampleSubmission(), &job).ok());
   // When it reads at last: a few messages that were under way, and how it stands now.
   int messages = 0;
-  while (slow->Read(&response)) ++messages;
-  EXPECT_TRUE(slow->Finish().ok());
-  EXPECT_EQ(response.job().state(), v1::SUCCEEDED);
+  while (slow.Read()) ++messages;
+  EXPECT_TRUE(slow.Finish().ok());
+  EXPECT_EQ(slow.response().job().state(), v1::SUCCEEDED);
   EXPECT_LT(messages, 100);
 }
 
 TEST_F(GrpcControlPlaneTest, OneClientCannotTakeAllWatches) {
-  GrpcLimits limits;
-  limits.watches_per_client = 2;
-  Start(limits);
+  Start({.watches_per_client = 2});
   const std::string name = service_.Create().name();
-  v1::WatchJobResponse response;
-  std::vector<v1::WatchJobResponse> all;
-  grpc::ClientContext one, two;
-  Limit(&one);
-  Limit(&two);
-  auto first = stub_->WatchJob(&one, Watch(name)), second = stub_->WatchJob(&two, Watch(name));
-  ASSERT_TRUE(first->Read(&response) && second->Read(&response));
-  const absl::Status full = ReadAll(Watch(name), &all);
-  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
-  EXPECT_NE(full.message().find("has 2 watches open, as many as one client may have"), absl::string_view::npos) << full;
-  EXPECT_TRUE(RetryDelay(full));
-  one.TryCancel();
-  first->Finish();
+  WatchCall first(stub_.get(), name), second(stub_.get(), name);
+  ASSERT_TRUE(first.Read() && second.Read());
+  ExpectFull(name, "has 2 watches open, as many as one client may have");
+  first.Leave();
   service_.Move(name, {v1::CANCELLED});
-  absl::Status status = full;
-  for (int i = 0; i < 12000 && !status.ok(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    status = ReadAll(Watch(name), &all);
-  }
-  EXPECT_TRUE(status.ok()) << status;
-  two.TryCancel();
-  second->Finish();
+  ExpectIsLetIn(name);
+  second.Leave();
 }
 
 TEST_F(GrpcControlPlaneTest, ClientsThatLeaveAreForgotten) {
-  GrpcLimits limits;
-  limits.watches = 2;
-  Start(limits);
+  Start({.watches = 2});
   const std::string name = service_.Create().name();
-  v1::WatchJobResponse response;
-  std::vector<v1::WatchJobResponse> all;
-  {
-    grpc::ClientContext one, two;
-    Limit(&one);
-    Limit(&two);
-    auto first = stub_->WatchJob(&one, Watch(name)), second = stub_->WatchJob(&two, Watch(name));
-    ASSERT_TRUE(first->Read(&response) && second->Read(&response));
-    const absl::Status full = ReadAll(Watch(name), &all);
-    EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
-    EXPECT_TRUE(RetryDelay(full));
-    one.TryCancel();
-    two.TryCancel();
-    first->Finish();
-    second->Finish();
-  }
+  WatchCall first(stub_.get(), name), second(stub_.get(), name);
+  ASSERT_TRUE(first.Read() && second.Read());
+  ExpectFull(name, "has 2 watches open, as many as it takes");
+  first.Leave();
+  second.Leave();
   service_.Move(name, {v1::CANCELLED});
-  absl::Status status;
-  for (int i = 0; i < 12000; ++i) {
-    all.clear();
-    status = ReadAll(Watch(name), &all);
-    if (status.ok()) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_TRUE(status.ok()) << status;
+  ExpectIsLetIn(name);
 }
 
 v1::SimulateRequest ASimulation() {
@@ -348,18 +305,14 @@ TEST_F(GrpcControlPlaneTest, WhatIsTooMuchIsRefusedAtOnce) {
     gone.wait();
     return v1::Estimate();
   };
-  GrpcLimits limits;
-  limits.plans_running = 1;
-  limits.plans_waiting = 1;
-  Start(limits);
+  Start({.plans_running = 1, .plans_waiting = 1});
   std::atomic<int> done = 0, busy = 0;
   std::vector<std::thread> callers;
   for (int i = 0; i < 8; ++i) {
     // The first one is under way, so that of the others one waits.
     while (i == 1 && inside == 0 && !HasFailure()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     callers.emplace_back([&] {
-      grpc::ClientContext context;
-      Limit(&context);
+      CallContext context;
       v1::Estimate estimate;
       const absl::Status status = FromGrpcStatus(stub_->Simulate(&context, ASimulation(), &estimate));
       if (status.ok()) ++done;
@@ -400,8 +353,7 @@ TEST_F(GrpcControlPlaneTest, APlanIsStreamed) {
     return result;
   };
   Start();
-  grpc::ClientContext context;
-  Limit(&context);
+  CallContext context;
   auto reader = stub_->Plan(&context, APlan());
   v1::PlanResponse response;
   int progress = 0;
@@ -422,8 +374,7 @@ TEST_F(GrpcControlPlaneTest, LeavingAPlanEndsIt) {
     return absl::CancelledError("planning was cancelled");
   };
   Start();
-  grpc::ClientContext context;
-  Limit(&context);
+  CallContext context;
   auto reader = stub_->Plan(&context, APlan());
   v1::PlanResponse response;
   ASSERT_TRUE(reader->Read(&response));
@@ -434,8 +385,7 @@ TEST_F(GrpcControlPlaneTest, LeavingAPlanEndsIt) {
 
 TEST_F(GrpcControlPlaneTest, PlansThatCannotBeAreRefused) {
   Start();
-  grpc::ClientContext context;
-  Limit(&context);
+  CallContext context;
   v1::PlanRequest request = APlan();
   request.set_global_batch(0);
   auto reader = stub_->Plan(&context, request);
@@ -466,7 +416,7 @@ TEST_F(GrpcControlPlaneTest, AWatchSendsFewMessagesASecondAndTheLatestState) {
   service_.Move(name, {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::RUNNING});
   const Clock::time_point begun = Clock::now();
   std::vector<v1::WatchJobResponse> all;
-  std::thread watcher([&] { EXPECT_TRUE(ReadAll(Watch(name), &all).ok()); });
+  std::thread watcher([&] { EXPECT_TRUE(ReadAll(name, &all).ok()); });
   for (int step = 1; step <= 300; ++step) service_.Touch(name, [&](v1::Job* job) { job->mutable_progress()->set_step(step); });
   service_.Move(name, {v1::SUCCEEDED});
   watcher.join();
@@ -486,8 +436,8 @@ TEST_F(GrpcControlPlaneTest, EveryCallIsCountedByMethodAndCode) {
   ASSERT_TRUE(Create(ExampleSubmission(), &job).ok());
   service_.Move(job.name(), {v1::CANCELLED});
   std::vector<v1::WatchJobResponse> all;
-  ASSERT_TRUE(ReadAll(Watch(job.name()), &all).ok());
-  ASSERT_TRUE(absl::IsNotFound(ReadAll(Watch("projects/default/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV"), &all)));
+  ASSERT_TRUE(ReadAll(job.name(), &all).ok());
+  ASSERT_TRUE(absl::IsNotFound(ReadAll(kNobody, &all)));
   const std::string text = service_.metrics().Text();
   const std::set<std::string> without_need = {"GetServerInfo", "ListWorkers"};  // an empty request is a good one
   auto counted = [&](const std::string& method, const std::string& code) {

@@ -13,7 +13,6 @@
 #include "server/jobs/submission.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
-#include "server/rpc/find_job.h"
 #include "server/rpc/readable_data.h"
 
 namespace legoai::server {

@@ -14,12 +14,13 @@
 #include <string>
 #include <thread>
 
-#include "proto/legoai/v1/control_plane.grpc.pb.h"
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/testing/grpc_client.h"
 #include "server/rpc/testing/test_service.h"
 
 namespace legoai::server {
 namespace {
+
+using testing::WatchCall;
 
 constexpr Keepalive kQuick = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};
 constexpr Keepalive kPatient = {.interval = absl::Seconds(1), .timeout = absl::Seconds(30)};  // for what is to stay open
@@ -105,76 +106,54 @@ class KeepaliveTest : public ::testing::Test {
     SetKeepalive(keepalive, &arguments);
     return v1::ControlPlane::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   }
-  static void Limit(grpc::ClientContext* context) {
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-  }
-  v1::WatchJobRequest Watch(const std::string& job) {
-    v1::WatchJobRequest request;
-    request.set_name(job);
-    return request;
-  }
 
   testing::TestService service_;
   std::unique_ptr<Relay> relay_;
-  v1::WatchJobResponse response_;
 };
 
 TEST_F(KeepaliveTest, AClientNoticesAServerThatIsGoneWithoutAWord) {
   Start({}, {});
   const auto stub = Dial(relay_->address(), kQuick);
-  grpc::ClientContext context;
-  Limit(&context);
-  const auto watch = stub->WatchJob(&context, Watch(service_.Create().name()));
-  ASSERT_TRUE(watch->Read(&response_));
+  WatchCall watch(stub.get(), service_.Create().name());
+  ASSERT_TRUE(watch.Read());
   relay_->FallSilent();
-  EXPECT_FALSE(watch->Read(&response_));
-  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE) << "not by the limit of the call";
+  EXPECT_FALSE(watch.Read());
+  EXPECT_TRUE(absl::IsUnavailable(watch.Finish())) << "not by the limit of the call";
 }
 
 TEST_F(KeepaliveTest, AWatchOfWhichNothingIsHeardStaysOpenWhilePingsAreAnswered) {
   Start({}, kPatient);
   const auto stub = Dial(relay_->address(), kPatient);
-  grpc::ClientContext context;
-  Limit(&context);
   const std::string job = service_.Create().name();
-  const auto watch = stub->WatchJob(&context, Watch(job));
-  ASSERT_TRUE(watch->Read(&response_));
+  WatchCall watch(stub.get(), job);
+  ASSERT_TRUE(watch.Read());
   const int64_t enough = relay_->from_client() + 6 * kPingBytes;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (relay_->from_client() < enough && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ASSERT_GE(relay_->from_client(), enough) << "no pings";
   service_.Move(job, {v1::PLANNING});
-  ASSERT_TRUE(watch->Read(&response_)) << watch->Finish().error_message();
-  EXPECT_EQ(response_.job().state(), v1::PLANNING);
-  context.TryCancel();
-  watch->Finish();
+  ASSERT_TRUE(watch.Read()) << watch.Finish();
+  EXPECT_EQ(watch.response().job().state(), v1::PLANNING);
+  watch.Leave();
 }
 
 TEST_F(KeepaliveTest, AServerForgetsAClientThatIsGoneWithoutAWord) {
-  GrpcLimits limits;
-  limits.watches = 1;
-  Start(limits, kQuick);
+  Start({.watches = 1}, kQuick);
   const auto gone = Dial(relay_->address(), {}), next = Dial(service_.address(), {});
-  grpc::ClientContext context;
-  Limit(&context);
   const std::string job = service_.Create().name();
-  const auto watch = gone->WatchJob(&context, Watch(job));
-  ASSERT_TRUE(watch->Read(&response_));
+  WatchCall watch(gone.get(), job);
+  ASSERT_TRUE(watch.Read());
   relay_->FallSilent();
   bool let_in = false;
   for (int i = 0; i < 1200 && !let_in; ++i) {
-    grpc::ClientContext again;
-    Limit(&again);
-    const auto other = next->WatchJob(&again, Watch(job));
-    let_in = other->Read(&response_);
-    again.TryCancel();
-    other->Finish();
+    WatchCall other(next.get(), job);
+    let_in = other.Read();
+    other.Leave();
     if (!let_in) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   EXPECT_TRUE(let_in);
-  context.TryCancel();
-  watch->Finish();
+  watch.Leave();
 }
 
 }  // namespace

@@ -18,8 +18,7 @@
 #include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
 #include "server/rpc/downsample.h"
-#include "server/rpc/filter.h"
-#include "server/rpc/page_token.h"
+#include "server/rpc/list_query.h"
 
 namespace legoai::server {
 namespace {

@@ -14,7 +14,6 @@
 #include "server/jobs/submission.h"
 #include "server/jobs/transition.h"
 #include "server/rpc/control_plane.h"
-#include "server/rpc/find_job.h"
 
 namespace legoai::server {
 namespace {

@@ -1,17 +1,14 @@
 // What a retry begins with, as RetryJob decides it.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "proto/errors.h"
 #include "server/rpc/testing/test_service.h"
 
 namespace legoai::server {
 namespace {
-
-using ::testing::HasSubstr;
 
 class RetryTest : public ::testing::Test {
  protected:
@@ -48,11 +45,7 @@ class RetryTest : public ::testing::Test {
     return job->reason().substr(begin.size());
   }
   static void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& part) {
-    EXPECT_EQ(status.code(), code) << status;
-    const auto fault = GetFieldViolation(status);
-    ASSERT_TRUE(fault) << status;
-    EXPECT_EQ(fault->field(), "from_step");
-    EXPECT_THAT(fault->remedy(), HasSubstr(part));
+    testing::ExpectFault(status, code, "from_step", part);
   }
 
   testing::TestService service_;

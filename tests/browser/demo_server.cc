@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/legoai/v1/control_plane.pb.h"
-#include "server/http/control_plane_handlers.h"
+#include "server/http/handlers.h"
 #include "server/http/http_server.h"
 #include "server/metrics/log.h"
 #include "server/metrics/store_metrics.h"

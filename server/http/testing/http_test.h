@@ -1,9 +1,12 @@
 // An HTTP server over handlers that a test chooses, and requests to it.
 #pragma once
 
+#include <chrono>
+#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -56,6 +59,22 @@ class HttpTest : public ::testing::Test {
   Answer GetFrom(const char* from, const std::string& path) { return Call("GET", path, "", "", from); }
   Answer Post(const std::string& path, const std::string& body, const std::string& type = "application/json") {
     return Call("POST", path, body, absl::StrCat("Content-Type: ", type, "\r\n"));
+  }
+
+  // A stream of changes from this address, open for as long as `open` holds it.
+  void OpenStream(std::list<Client>* open, const char* from = nullptr) {
+    open->emplace_back(server_->port(), from).Send(Request("GET", "/v1/events"));
+    open->back().ReadUntil("keep-alive");
+  }
+  // That a place for one more is free, or becomes so.
+  void ExpectPlaceForStream(const char* from = nullptr) {
+    for (int i = 0; i < 600; ++i) {
+      Client again(server_->port(), from);
+      again.Send(Request("GET", "/v1/events"));
+      if (again.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200")) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    FAIL() << "no place was given back";
   }
 
   ThreadPool pool_{8};

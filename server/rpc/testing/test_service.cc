@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/time/clock.h"
+#include "proto/errors.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/testing/example_submission.h"
 #include "server/jobs/transition.h"
@@ -140,6 +141,14 @@ void TestService::StopServer() {
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   server_.reset();
   glue_.reset();
+}
+
+void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& field, const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status;
+  const auto fault = GetFieldViolation(status);
+  ASSERT_TRUE(fault) << status;
+  EXPECT_EQ(fault->field(), field) << status;
+  EXPECT_NE(fault->remedy().find(part), std::string::npos) << status;
 }
 
 }  // namespace legoai::server::testing

@@ -93,4 +93,7 @@ class TestService {
   std::string address_;
 };
 
+// That an error is of this code and names this field, with a remedy that has this part.
+void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& field, const std::string& part = "");
+
 }  // namespace legoai::server::testing

@@ -1,4 +1,4 @@
-#include "server/rpc/filter.h"
+#include "server/rpc/list_query.h"
 
 #include <gtest/gtest.h>
 
@@ -10,11 +10,11 @@
 namespace legoai::server {
 namespace {
 
-void ExpectFault(const absl::Status& status, const std::string& part) {
-  ASSERT_FALSE(status.ok()) << part;
+void ExpectFault(const absl::Status& status, const std::string& part, const std::string& field = "filter") {
+  ASSERT_TRUE(absl::IsInvalidArgument(status)) << part << ": " << status;
   const auto violation = GetFieldViolation(status);
   ASSERT_TRUE(violation) << status;
-  EXPECT_EQ(violation->field(), "filter");
+  EXPECT_EQ(violation->field(), field);
   EXPECT_NE(std::string(status.message()).find(part), std::string::npos) << status;
 }
 
@@ -110,6 +110,46 @@ TEST(Filter, RandomTextsAreAnswered) {
     ASSERT_EQ(second->size(), terms->size());
     for (size_t t = 0; t < terms->size(); ++t) EXPECT_EQ((*second)[t].value, (*terms)[t].value) << text;
   }
+}
+
+void ExpectNoToken(const absl::StatusOr<std::string>& read, const std::string& part) {
+  ExpectFault(read.status(), part, "page_token");
+}
+
+TEST(PageToken, GivesTheCursorOfTheSameQuery) {
+  const std::string cursor("01ARZ3\0\xff", 8);
+  const std::string token = MakePageToken({"jobs", "projects/default", "state = running"}, cursor);
+  EXPECT_EQ(token.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_="), std::string::npos);
+  EXPECT_EQ(*ReadPageToken({"jobs", "projects/default", "state = running"}, token), cursor);
+  EXPECT_EQ(*ReadPageToken({"jobs", "projects/default", ""}, ""), "");
+}
+
+TEST(PageToken, OfAnotherQueryIsRefused) {
+  const std::string token = MakePageToken({"jobs", "ab", "c"}, "x");
+  ExpectNoToken(ReadPageToken({"jobs", "a", "bc"}, token), "another query");
+  ExpectNoToken(ReadPageToken({"jobs", "ab"}, token), "another query");
+  ExpectNoToken(ReadPageToken({"workers", "ab", "c"}, token), "another query");
+}
+
+TEST(PageToken, DamagedOnesAreRefused) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const std::string token = MakePageToken({"jobs"}, "01ARZ3NDEKTSV4RRFFQ69G5FAV");
+  for (int i = 0; i < 1000; ++i) {
+    std::string other = token;
+    other[random() % (other.size() - 2)] = "abcXYZ019-_ %"[random() % 13];
+    if (other != token) ExpectNoToken(ReadPageToken({"jobs"}, other), "is none that the server gave");
+  }
+  ExpectNoToken(ReadPageToken({"jobs"}, "7"), "is none that the server gave");
+  ExpectNoToken(ReadPageToken({"jobs"}, std::string(100000, 'a')), "is none that the server gave");
+}
+
+TEST(PageToken, SizesHaveADefaultAndALimit) {
+  EXPECT_EQ(*PageSize(0, 50), 50);
+  EXPECT_EQ(*PageSize(7, 50), 7);
+  EXPECT_EQ(*PageSize(100000, 50), kMostPageSize);
+  EXPECT_EQ(GetFieldViolation(PageSize(-1, 50).status())->field(), "page_size");
 }
 
 }  // namespace

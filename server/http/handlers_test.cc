@@ -1,4 +1,4 @@
-#include "server/http/control_plane_handlers.h"
+#include "server/http/handlers.h"
 
 #include <gtest/gtest.h>
 
