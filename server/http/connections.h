@@ -1,15 +1,16 @@
-// What evhttp leaves to be done about its connections. On the loop's thread.
+// What evhttp does not do for its connections. On the loop's thread.
 //
-// Bounds: of all connections, and of each client's. A client that is at its bound, and the server that is at its own, make room
-// by closing the connection that has owed a request for longest; only where all are being answered is the new one refused. Where
-// more come than that, the listener rests, and they wait in the system's queue.
+// Bounds: on all connections and on those of each client. At a bound, the connection that has owed a request for longest is
+// closed to make room; the new one is refused only if all others are being answered. If still more arrive, the listener pauses,
+// and they wait in the system's queue.
 //
-// Deadlines: head and body of a request have a total time each, however steadily they drip. evhttp knows silence only.
+// Deadlines: the head and the body of a request each have a total time, however steadily they trickle in. evhttp limits silence
+// only.
 //
-// Heads are checked (request_head.h) as they arrive, before evhttp has read a body that it may have misjudged.
+// Heads are checked (request_head.h) as they arrive, before evhttp reads a body whose length it may have misjudged.
 //
-// Errors as data: a request that libevent cannot read, or that is too large, it answers itself, with a page of HTML, and asks
-// nobody (evhttp_set_errorcb is of libevent 2.2). Such a page is replaced before it leaves.
+// Errors as data: libevent answers a request that it cannot read, or that is too large, with an HTML page of its own
+// (evhttp_set_errorcb needs libevent 2.2). Such a page is replaced before it is sent.
 #pragma once
 
 #include <event2/buffer.h>
@@ -34,18 +35,18 @@
 
 namespace legoai::server {
 
-// The one thread on which everything of libevent happens, and the way onto it from others. What runs there must not block.
+// The one thread on which libevent runs, and the way onto it from others. What runs there must not block.
 class EventLoop {
  public:
   EventLoop();   // ready for events, not running yet
-  ~EventLoop();  // Stop() must have been called if Start() was; tasks that have not run are dropped
+  ~EventLoop();  // after Stop(), if Start() was called; tasks that have not run are dropped
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   event_base* base() { return base_; }
 
   void Start();
-  // Goes on for a tenth of a second, so that answers under way are written, then ends the thread.
+  // Runs for another tenth of a second, so that answers in progress are written, then ends the thread.
   void Stop();
 
   // Runs `task` on the loop's thread, in the order of the calls. Thread-safe; returns at once.
@@ -70,25 +71,25 @@ struct ConnectionLimits {
 
 class Connections {
  public:
-  // What is answered where no handler is asked: a body of JSON, for an HTTP status and the client's address ("127.0.0.1:4711").
-  // `why` is OK where libevent has refused the request for reasons of its own.
+  // The JSON body of an answer without a handler, for an HTTP status and the client's address ("127.0.0.1:4711"). `why` is OK if
+  // libevent refused the request for reasons of its own.
   using ErrorBody = std::function<std::string(int code, const std::string& remote, const absl::Status& why)>;
 
-  // Owns none of the pointers. Must be destroyed after `http`, and before its loop, which must not run any more.
+  // Owns none of the pointers. Destroy it after `http` and before the loop, once the loop has stopped.
   Connections(EventLoop* loop, evhttp* http, evconnlistener* listener, const ConnectionLimits& limits, ErrorBody error_body);
   ~Connections();
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  // evhttp hands on a request, which will be answered: nothing of the connection is limited until that is done. An error is why
-  // it must be answered with 400, and the connection closed.
+  // evhttp has passed on a request: the connection has no deadline until it is answered. On an error, answer it with 400 and
+  // close the connection.
   absl::Status Begin(evhttp_request* request);
 
-  // Closes those that are over their time, forgets those that are closed. To be called now and then.
+  // Closes connections that are past their deadline and forgets closed ones. Call it a few times a second.
   void Sweep();
 
   size_t open() const;
-  size_t held_bytes() const;  // that were received and not handled yet, or are not sent yet
+  size_t held_bytes() const;  // received and not handled yet, or not sent yet
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -96,11 +97,11 @@ class Connections {
 
   struct Connection {
     Connections* all;
-    bufferevent* io;             // with a reference of ours
-    std::string remote, client;  // empty: not looked at yet
+    bufferevent* io;             // we hold a reference
+    std::string remote, client;  // empty: not admitted yet
     Phase phase = Phase::kIdle;
     Clock::time_point since = Clock::now();  // of the phase
-    std::string head;                        // as far as it came
+    std::string head;                        // as far as received
     std::optional<absl::Status> refusal;     // of the head; OK: it is too long
   };
 

@@ -1,5 +1,5 @@
-// One HTTP request and its answer: a whole one, or a stream of server-sent events. All on the loop's thread, except gone() and
-// what never changes (method, path, query, remote), which any thread may ask.
+// One HTTP request and its answer: a complete one, or a stream of server-sent events. On the loop's thread, except gone() and
+// what never changes (method, path, query, remote), which any thread may call.
 #pragma once
 
 #include <event2/http.h>
@@ -29,7 +29,7 @@ class Exchange {
     bool was_stream;
   };
 
-  // `on_end` is called once: when the answer is given, the stream has ended, or the client has left (code 499).
+  // `on_end` is called once: when the answer is sent, the stream has ended, or the client has left (code 499).
   Exchange(EventLoop* loop, evhttp_request* request, std::function<void(const Summary&)> on_end);
   ~Exchange();
   Exchange(const Exchange&) = delete;
@@ -39,10 +39,10 @@ class Exchange {
   const std::string& path() const { return path_; }      // as in the request line, not decoded
   const std::string& query() const { return query_; }
   const std::string& remote() const { return remote_; }  // "127.0.0.1:40000"
-  std::string Header(const char* name) const;            // empty: not there
+  std::string Header(const char* name) const;            // empty: absent
   std::string TakeBody();
 
-  // Answers, with headers that every answer has. Once; afterwards the request is gone for the caller.
+  // Sends the answer, with the headers that every answer has. Only once.
   void Reply(int code, const std::string& type, const std::string& body, const Headers& headers = {});
   void ReplyJson(int code, const std::string& json, const Headers& headers = {});
 
@@ -51,14 +51,14 @@ class Exchange {
   bool streaming() const { return streaming_; }
   void SendEvent(const std::string& event, const std::string& id, const std::string& data);
   void SendComment();
-  void EndEvents();             // nothing where none were started
-  size_t PendingBytes() const;  // written here and not taken by the client's side yet
+  void EndEvents();             // does nothing if none were started
+  size_t PendingBytes() const;  // written, and not taken by the socket yet
 
-  // From now on gone() is true as soon as the client has closed its end. Before, that shows only when something is written.
+  // From now on gone() is true as soon as the client has closed its end; otherwise that shows only when something is written.
   void WatchForEnd();
   bool gone() const { return gone_; }
 
-  // The connection is closed, for whatever reason: of the server's callback only.
+  // The connection is closed, for whatever reason. Only for the server's callback.
   void OnConnectionClosed();
 
  private:
@@ -81,10 +81,10 @@ class Exchange {
 // Errors as the answer of an HTTP request: {"error": {"code", "status", "message", "details": [{"field", "value", "remedy"}]}}.
 // Thread-safety: pure functions.
 
-// The HTTP status of google.rpc's code: 400 for INVALID_ARGUMENT, 404 for NOT_FOUND and so on; 200 for OK.
+// The HTTP status for a google.rpc code: 400 for INVALID_ARGUMENT, 404 for NOT_FOUND and so on; 200 for OK.
 int HttpCode(absl::StatusCode code);
 
-// The JSON of an error. `http_code` is what the answer has, which says more than the status in cases like 413 and 415.
+// The JSON of an error. `http_code` is the status of the answer, which may be more precise than the code: 413, 415.
 std::string ErrorJson(const absl::Status& status, int http_code);
 
 }  // namespace legoai::server

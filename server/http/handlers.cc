@@ -76,9 +76,7 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
     return control->Plan(*DynamicCastToGenerated<const v1::PlanRequest>(&request), send, cancelled);
   };
   handlers.slow = {"Plan", "Simulate"};
-  handlers.look_at_job = [control](const v1::WatchJobRequest& request, LiveSeen* seen) {
-    return control->LookAtJob(request, seen);
-  };
+  handlers.poll_job = [control](const v1::WatchJobRequest& request, WatchState* seen) { return control->PollJob(request, seen); };
   handlers.before_scrape = std::move(before_scrape);
   return handlers;
 }

@@ -1,4 +1,4 @@
-// What answers the calls of a service: one function per method, free of HTTP. The JSON front end looks them up by name.
+// The functions that answer the calls of a service, one per method, independent of HTTP. The JSON front end finds them by name.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -17,16 +17,16 @@ namespace legoai::server {
 
 struct Handlers {
   using Message = google::protobuf::Message;
-  using Cancelled = std::function<bool()>;  // the client has left, or the server stops
+  using Cancelled = std::function<bool()>;  // the client has left or the server is stopping
   using Unary = std::function<absl::Status(const Message& request, const Cancelled& cancelled, Message* response)>;
-  // `send` gives false when the client has left.
+  // `send` returns false once the client has left.
   using Stream = std::function<absl::Status(const Message& request, const std::function<bool(const Message&)>& send,
                                             const Cancelled& cancelled)>;
 
   std::map<std::string, Unary> unary;     // by method: "CreateJob"
   std::map<std::string, Stream> streams;  // "Plan"
-  std::set<std::string> slow;             // of them, those that take seconds: they have threads of their own
-  JobLook look_at_job;                    // WatchJob, as one look after another
+  std::set<std::string> slow;             // those that take seconds, which have a queue of their own
+  JobPoll poll_job;                       // WatchJob, one poll after another
   std::function<void()> before_scrape;    // sets the gauges of Metrics; may be empty
 };
 
@@ -34,14 +34,13 @@ struct Handlers {
 // must outlive what is returned. `before_scrape` sets the gauges of Metrics; it may be empty.
 Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> before_scrape);
 
-// What can be planned for without a machine at hand, as the page asks for it: the known models and devices, and a cluster by its
-// name. No call of the service: nothing of it is stored, and `lego models` and `lego hardware` have the same tables.
-// Thread-safety: pure functions.
+// What the page can plan for without any machine: the known models and devices, and a cluster by its name. Not calls of the
+// service: none of it is stored, and `lego models` and `lego hardware` show the same tables. Thread-safety: pure functions.
 
 // {"models": [{"name", "parameters", ...}], "devices": [{"type", "memory_bytes", ...}]}.
 std::string CatalogJson();
 
-// The Cluster message of TYPE:DEVICES_PER_NODExNODES. No file is read. Errors: FieldError of "cluster".
+// The Cluster message of TYPE:DEVICES_PER_NODExNODES. Reads no file. Errors: FieldError of "cluster".
 absl::StatusOr<std::string> ClusterJson(const std::string& name);
 
 }  // namespace legoai::server

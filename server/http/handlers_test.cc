@@ -52,7 +52,7 @@ TEST(ControlPlaneHandlers, PassesAnswersOn) {
   EXPECT_EQ(got.spec().display_name(), "named");
   v1::WatchJobRequest watch;
   watch.set_name(made.name());
-  const auto look = handlers.look_at_job(watch, nullptr);
+  const auto look = handlers.poll_job(watch, nullptr);
   ASSERT_TRUE(look.ok()) << look.status();
   ASSERT_TRUE(look->has_value());
   EXPECT_EQ((*look)->job().version(), made.version());

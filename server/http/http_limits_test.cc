@@ -56,7 +56,7 @@ class HttpLimitsTest : public http_test::HttpTest {
       return absl::OkStatus();
     };
     // Each look finds a newer version of a large job.
-    handlers.look_at_job = [this](const v1::WatchJobRequest&, LiveSeen*) {
+    handlers.poll_job = [this](const v1::WatchJobRequest&, WatchState*) {
       v1::WatchJobResponse response;
       response.mutable_job()->set_version(++version_);
       response.mutable_job()->set_state(v1::RUNNING);

@@ -54,12 +54,12 @@ class Server : public HttpServer {
         files_(std::move(files)),
         guard_(options.address, options.host_names),
         places_(std::make_shared<ClientQuota>(options.max_streams, options.max_streams_per_client, "streams of events")),
-        watches_{.look = handlers_.look_at_job,
+        watches_{.poll = handlers_.poll_job,
                  .notifier = notifier,
-                 .post = [this](auto work, auto after) { looks_.Post(std::move(work), after); }},
+                 .post = [this](auto work, auto after) { polls_.Post(std::move(work), after); }},
         calls_(pool, options.calls_running, options.max_waiting),
         slow_calls_(pool, options.slow_running, options.max_waiting),
-        looks_(pool, options.looks_running, std::numeric_limits<size_t>::max()) {}  // a watch has one look waiting at the most
+        polls_(pool, options.polls_running, std::numeric_limits<size_t>::max()) {}  // a watch has at most one poll waiting
   ~Server() override;
 
   absl::Status Listen();
@@ -118,7 +118,7 @@ class Server : public HttpServer {
   std::list<Open> streams_;
   const std::shared_ptr<ClientQuota> places_;  // of streams
   const JobWatchSource watches_;
-  WorkQueue calls_, slow_calls_, looks_;
+  WorkQueue calls_, slow_calls_, polls_;
 };
 
 void ReplyError(Exchange& exchange, const absl::Status& status, int code, const Exchange::Headers& headers = {}) {
@@ -142,7 +142,7 @@ absl::Status BindError(const HttpOptions& options, int error) {
 Server::~Server() {
   stopping_ = true;
   // They stay: the loop still takes requests, and asks them.
-  for (WorkQueue* queue : {&slow_calls_, &calls_, &looks_}) queue->Stop();
+  for (WorkQueue* queue : {&slow_calls_, &calls_, &polls_}) queue->Stop();
   loop_.Post([this] {
     for (const auto& [connection, exchange] : connections_) exchange->EndEvents();
   });
@@ -415,7 +415,7 @@ absl::Status CheckHandlers(const google::protobuf::ServiceDescriptor* service, c
   for (int i = 0; i < service->method_count(); ++i) {
     const std::string& name = service->method(i)->name();
     const bool known =
-        name == "WatchJob" ? handlers.look_at_job != nullptr : handlers.unary.count(name) || handlers.streams.count(name);
+        name == "WatchJob" ? handlers.poll_job != nullptr : handlers.unary.count(name) || handlers.streams.count(name);
     if (!known) return absl::InternalError(absl::StrCat("no handler for ", service->method(i)->full_name()));
   }
   return absl::OkStatus();

@@ -1,10 +1,10 @@
-// HTTP for the page and for whoever prefers JSON to gRPC: the methods of ControlPlane by their google.api.http paths, WatchJob
-// and Plan as server-sent events, /v1/events (which jobs changed), /metrics, /healthz, and the files of the page. docs/api.md has
-// the list.
+// HTTP for the page and for clients that prefer JSON to gRPC: the methods of ControlPlane by their google.api.http paths,
+// WatchJob and Plan as server-sent events, /v1/events (which jobs changed), /metrics, /healthz, and the files of the page.
+// docs/api.md lists them.
 //
-// Safe against other pages in the user's browser: only requests with one of the server's own names as Host are answered (DNS
-// rebinding), and POST takes application/json only, from its own origin. There are no users and rights here: it listens on the
-// loopback interface unless told otherwise.
+// Safe against other pages in the user's browser: it answers only requests whose Host is one of the server's own names (DNS
+// rebinding), and POST only with application/json and from its own origin. There is no authentication: it listens on the loopback
+// interface unless told otherwise.
 //
 // libevent's loop has a thread of its own; handlers run on the threads of a pool. Thread-safe.
 #pragma once
@@ -24,11 +24,12 @@ namespace legoai::server {
 
 struct HttpOptions {
   std::string address = "127.0.0.1";
-  int port = 0;                              // 0: any that is free
+  int port = 0;                              // 0: any free one
   std::string web_directory = {};            // of the built page; empty: none
-  std::vector<std::string> host_names = {};  // by which it is reached, besides localhost and `address`
-  // Limits. Beyond them: 413 for the body, 400 for the headers, 408 for the times, 503 for the numbers, 429 for those of a client
-  // (an address, or 64 bits of IPv6), which leave room for a page in several tabs and for some users behind one proxy.
+  std::vector<std::string> host_names = {};  // besides localhost and `address`
+  // Limits. Beyond them the answer is 413 for the body, 400 for the headers, 408 for the times, 503 for the totals, and 429 for
+  // the numbers of one client (an address, or 64 bits of IPv6), which allow for a page in several tabs and some users behind a
+  // proxy.
   int64_t max_body_bytes = 4 << 20;
   int64_t max_header_bytes = 16 << 10;
   double header_seconds = 10;  // from the first byte of a request to the end of its headers
@@ -37,21 +38,21 @@ struct HttpOptions {
   int max_connections_per_client = 128;
   int max_streams = 128;
   int max_streams_per_client = 32;
-  // Of what runs, that many threads of the pool at most are taken.
+  // *_running: how many threads of the pool that kind of work may use at a time.
   int calls_running = 4;
-  int looks_running = 4;  // of watches
+  int polls_running = 4;  // of watches
   int slow_running = 2;   // Plan and Simulate
   size_t max_waiting = 256;
-  double keep_alive_seconds = 15;  // between comments on a stream that has nothing to say
+  double keep_alive_seconds = 15;  // between comments on an idle stream
 };
 
 class HttpServer {
  public:
-  // Listens when it returns. Owns none of the pointers; all must outlive it. Errors: FieldError for --http where the address
-  // cannot be had, for --web where there is no page; those of Transcoder::Create.
+  // Listens when it returns. Owns none of the pointers; all must outlive it. Errors: FieldError of --http if the address cannot
+  // be bound, of --web if there is no page; those of Transcoder::Create.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpOptions& options, Handlers handlers, ThreadPool* pool,
                                                            Notifier* notifier, Metrics* metrics);
-  // Ends streams, waits for handlers that run.
+  // Ends streams and waits for running handlers.
   virtual ~HttpServer() = default;
 
   virtual int port() const = 0;

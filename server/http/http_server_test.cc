@@ -56,7 +56,7 @@ class HttpServerTest : public http_test::HttpTest {
       send(response);
       return absl::OkStatus();
     };
-    handlers.look_at_job = [this](const v1::WatchJobRequest& request, LiveSeen*) { return LookAtJob(request); };
+    handlers.poll_job = [this](const v1::WatchJobRequest& request, WatchState*) { return PollJob(request); };
     return handlers;
   }
 
@@ -66,7 +66,7 @@ class HttpServerTest : public http_test::HttpTest {
     response->CopyFrom(job_);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request) {
+  absl::StatusOr<std::optional<v1::WatchJobResponse>> PollJob(const v1::WatchJobRequest& request) {
     const MutexLock lock(mutex_);
     if (request.name() != kJob) return absl::NotFoundError("there is no such job");
     // As the service does it: a final job always is an answer.

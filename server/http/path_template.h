@@ -17,8 +17,8 @@ class PathTemplate {
   // Errors: InvalidArgument with the template and what is wrong with it.
   static absl::StatusOr<PathTemplate> Parse(std::string_view text);
 
-  // Values of the variables by field path, decoded; nothing if `path` (as in the request line, without query) does not match. A
-  // segment that is empty, or holds a slash or a control character once decoded, never matches.
+  // The decoded values of the variables by field path; nothing if `path` (as in the request line, without the query) does not
+  // match. A segment that is empty, or that holds a slash or a control character once decoded, never matches.
   std::optional<std::map<std::string, std::string>> Match(std::string_view path) const;
 
  private:

@@ -1,5 +1,4 @@
-// Streams of server-sent events that are woken by the Notifier. On the loop's thread, but for what they hand to pool and
-// Notifier.
+// Streams of server-sent events that the Notifier wakes. On the loop's thread, except where noted.
 #pragma once
 
 #include <chrono>
@@ -30,7 +29,7 @@ class EventStream {
 
  protected:
   void SendEvent(const std::string& event, const std::string& id, const std::string& data);
-  // A client gets nothing new before it has taken what it was sent: then the newest, and not every version between.
+  // A client gets nothing new until it has taken what it was sent; then the newest, not every version in between.
   bool IsSlow() const { return exchange_->PendingBytes() > 0; }
 
   const std::shared_ptr<Exchange> exchange_;
@@ -41,7 +40,7 @@ class EventStream {
 };
 
 // WatchJob: event "job" with id = version and a WatchJobResponse; "failure" with an error; "end" after a final state. A client
-// that comes back with Last-Event-ID goes on there; one that has seen the end gets 204, which stops EventSource.
+// that returns with Last-Event-ID continues there; one that has seen the end gets 204, which stops EventSource.
 class WatchStream : public EventStream, private JobWatchSink, public std::enable_shared_from_this<WatchStream> {
  public:
   WatchStream(EventLoop* loop, const JobWatchSource* source, std::shared_ptr<Exchange> exchange,
@@ -50,11 +49,11 @@ class WatchStream : public EventStream, private JobWatchSink, public std::enable
 
   void Start();
   void Tick() override;
-  // Not as soon as the client is gone: the watch must end first.
+  // Not as soon as the client is gone: the watch ends first.
   bool over() const override { return over_; }
 
  private:
-  // From the watch's threads, onto the loop.
+  // Called by the watch on any thread; they continue on the loop.
   void NothingNew() override;
   void Send(v1::WatchJobResponse response) override;
   void Finish(const absl::Status& status) override;
@@ -64,12 +63,12 @@ class WatchStream : public EventStream, private JobWatchSink, public std::enable
 
   EventLoop* const loop_;
   const int64_t asked_version_;
-  bool sending_ = false;  // what the watch has sent is not taken yet
+  bool sending_ = false;  // the client has not taken the last message yet
   JobWatch watch_;
 };
 
 // /v1/events: "jobs" with {"jobs": ["projects/..."], "all": false}; `all`: too many to name. "workers" with {}. At most five of
-// each in a second.
+// each a second.
 class ChangesStream : public EventStream {
  public:
   using EventStream::EventStream;

@@ -1,5 +1,5 @@
-// Which method of a service an HTTP request calls, and with which message: made from the google.api.http annotations of its proto
-// file, so a new method is there without a line here. Thread-safety: immutable.
+// Maps an HTTP request to a method of a service and its request message, by the google.api.http annotations of the proto file: a
+// new method needs no line here. Thread-safety: immutable.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -23,19 +23,19 @@ class Transcoder {
     std::unique_ptr<google::protobuf::Message> request;
   };
 
-  // Errors: a method without an annotation, or with one that is not understood (a body that is neither "*" nor empty, `**`).
+  // Errors: a method without an annotation, or with an unsupported one (a body that is neither "*" nor empty, `**`).
   static absl::StatusOr<Transcoder> Create(const google::protobuf::ServiceDescriptor* service);
 
-  // The method of a path. Errors: NotFound for a path that no method has; Unimplemented for a path under another HTTP method,
-  // with those that it has.
+  // The method of a path. Errors: NotFound if no method has the path; Unimplemented if the path has other HTTP methods only,
+  // which the message lists.
   absl::StatusOr<const google::protobuf::MethodDescriptor*> Find(const std::string& http_method, const std::string& path) const;
 
   // The HTTP methods that a path has: "GET, POST"; empty: none.
   std::string MethodsOf(const std::string& path) const;
 
-  // Fields come from the path, then, for methods with a body, from its JSON, else from the query ("page_size=10&state=a&state=b":
-  // lists by repeating). Errors: those of Find; FieldError for what the message does not take, or where path and body
-  // contradict each other.
+  // Fields come from the path and, for methods with a body, from its JSON, otherwise from the query
+  // ("page_size=10&state=a&state=b": lists repeat the key). Errors: those of Find; FieldError for a field or value that the
+  // message does not take, or if path and body contradict each other.
   absl::StatusOr<Call> Transcode(const std::string& http_method, const std::string& path, const std::string& query,
                                  const std::string& body) const;
 

@@ -1,5 +1,5 @@
-// The one place that every call of a user passes before its handler, over gRPC and over HTTP: who asks, for what, and with which
-// request. Free of both. Thread-safe.
+// The one place that every user's call passes before its handler, over gRPC or HTTP: who calls what, with which request.
+// Independent of both. Thread-safe.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -16,20 +16,20 @@ namespace legoai::server {
 
 struct Caller {
   std::string_view way;  // "grpc", "http"
-  std::string remote;    // the address it comes from, as that way writes it
+  std::string remote;    // its address, as gRPC or HTTP writes it
 };
 
-// OK: the handler of this method of ControlPlane is to be called. Otherwise this is the answer: InvalidArgument for a field or an
-// enum value that the server does not know. Of a call that is more than a look (by its google.api.http: no GET) the log says who
-// asked for it.
+// OK: call the handler of this method of ControlPlane. Otherwise this is the answer: InvalidArgument for a field or an enum value
+// that the server does not know. Calls that do more than read (those whose google.api.http is not GET) are logged with the
+// caller.
 absl::Status AdmitCall(const Caller& caller, const std::string& method, const google::protobuf::Message& request);
 
-// Who is behind a connection: its address without the port, of IPv6 the first 64 bits, which one host has for itself. `peer` is
-// as sockets ("127.0.0.1:4711", "2001:db8::1:4711") or as gRPC ("ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711") write it. What is
-// no address is given back as it is.
+// The client behind a connection: its address without the port; of IPv6 the first 64 bits, which one host has to itself. `peer`
+// is written as sockets ("127.0.0.1:4711", "2001:db8::1:4711") or gRPC ("ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711") do.
+// Anything that is not an address is returned as it is.
 std::string ClientOf(std::string_view peer);
 
-// How many of something are open, in all and of each client, so that one client cannot take every place. Thread-safe.
+// Bounds how many of something are open, in total and for each client, so that one client cannot take every place. Thread-safe.
 class ClientQuota {
  public:
   enum class Answer { kTaken, kFull, kClientIsFull };
@@ -40,10 +40,10 @@ class ClientQuota {
   ClientQuota(const ClientQuota&) = delete;
   ClientQuota& operator=(const ClientQuota&) = delete;
 
-  // kTaken: to be given back, once.
+  // After kTaken the caller calls GiveBack() once.
   Answer Take(const std::string& client);
   void GiveBack(const std::string& client);
-  // What `client` is told of an answer other than kTaken.
+  // The message for `client` if the answer is not kTaken.
   std::string Refusal(Answer answer, const std::string& client) const;
 
  private:
@@ -51,7 +51,7 @@ class ClientQuota {
   const std::string what_;
   Mutex mutex_;
   size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, size_t> of_ ABSL_GUARDED_BY(mutex_);  // clients that have some
+  std::map<std::string, size_t> of_ ABSL_GUARDED_BY(mutex_);  // clients that hold any
 };
 
 }  // namespace legoai::server

@@ -1,9 +1,9 @@
-// The handlers of the service ControlPlane (proto/legoai/v1/control_plane.proto): one for gRPC and for JSON over HTTP. Free of
-// both. Thread-safe. They block for as long as the store does; Plan and Simulate for as long as they take, so each front end runs
-// them on threads of its own.
+// The handlers of the service ControlPlane (proto/legoai/v1/control_plane.proto), shared by gRPC and JSON over HTTP and
+// independent of both. Thread-safe. They block as long as the store does; Plan and Simulate take seconds, so the front ends run
+// them in queues of their own.
 //
 // Errors: FieldError with the path in the request ("spec.recipe.training.seq_len"); NotFound with the resource name;
-// AlreadyExists for a request_id with another content; FailedPrecondition; ResourceExhausted.
+// AlreadyExists for a request_id that was used with other content; FailedPrecondition; ResourceExhausted.
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,16 @@
 
 namespace legoai::server {
 
-// What a watch has sent already of that which has no version.
-struct LiveSeen {
-  double planning_seconds = -1;  // of the planning's progress
+// What a watch has already sent of the parts of a job that have no version.
+struct WatchState {
+  double planning_seconds = -1;  // of planning's progress
   std::string wait;              // why the job waits
-  bool config_json = false;      // sent once: it may be a megabyte, and never changes
+  bool config_json = false;      // sent once: it may be a megabyte and never changes
 };
 
 class ControlPlane {
  public:
-  // None is owned; all must outlive it. `now_us`: microseconds UTC.
+  // Owns none of the pointers; all must outlive it. `now_us`: microseconds since 1970, UTC.
   ControlPlane(store::Store* store, Fleet* fleet, Notifier* notifier, std::function<int64_t()> now_us);
 
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
@@ -51,25 +51,24 @@ class ControlPlane {
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const v1::GetServerInfoRequest& request);
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& cancelled);
-  // `send` gives false when the client has left.
+  // `send` returns false once the client has left.
   absl::Status Plan(const v1::PlanRequest& request, const std::function<bool(const v1::PlanResponse&)>& send,
                     const std::function<bool()>& cancelled);
 
-  // One look of a watch: what a client that has `after_version` does not have yet; nothing if that is all there is. The front end
-  // looks again when the Notifier says so, but not before kBetweenLooks is over: a job whose steps are short would send hundreds
-  // of messages a second. It ends the stream after a job in a final state. `seen` is kept by the caller from look to look; null:
-  // a change of what has no version is no news.
-  absl::StatusOr<std::optional<v1::WatchJobResponse>> LookAtJob(const v1::WatchJobRequest& request, LiveSeen* seen);
-  static constexpr std::chrono::milliseconds kBetweenLooks{200};
+  // One poll of a watch: what a client that has `after_version` does not have yet, or nothing. The front end polls again when the
+  // Notifier wakes it, but not within kMinPollInterval: a job with short steps would cause hundreds of messages a second. It ends
+  // the stream after a final state. The caller keeps `seen` from poll to poll; null: changes of what has no version do not count.
+  absl::StatusOr<std::optional<v1::WatchJobResponse>> PollJob(const v1::WatchJobRequest& request, WatchState* seen);
+  static constexpr std::chrono::milliseconds kMinPollInterval{200};
 
   Notifier& notifier() { return *notifier_; }
 
  private:
-  // Stores the job that `make` gives, under the next id, unless the request_id was used before: then that job, if `digest` is
-  // that of its content.
+  // Stores the job that `make` returns under the next id. If the request_id was used before, returns that job instead, provided
+  // its content has the same digest.
   absl::StatusOr<v1::Job> Submit(const std::string& parent, const std::string& request_id, const std::string& digest,
                                  const std::function<absl::StatusOr<v1::Job>(store::Transaction&)>& make);
-  // What `read` gives of the job that `name`, of the request's field `field`, names.
+  // Calls `read` with the job that `name`, the request's field `field`, names.
   absl::Status ReadJob(const std::string& field, const std::string& name,
                        const std::function<absl::Status(store::ReadTransaction&, v1::Job&)>& read);
 
@@ -81,8 +80,8 @@ class ControlPlane {
   store::UlidSource ids_;
 };
 
-// The job that a request names; `field`: where `name` stands in the request. Errors: InvalidArgument for what is no job's name;
-// NotFound.
+// The job that a request names; `field`: the field of the request that holds `name`. Errors: InvalidArgument if `name` is not a
+// job's name; NotFound.
 absl::StatusOr<v1::Job> FindJob(store::ReadTransaction& transaction, const std::string& field, const std::string& name);
 
 }  // namespace legoai::server

@@ -45,11 +45,11 @@ class ControlPlaneTest : public ::testing::Test {
     request.set_request_id(request_id);
     return control().RetryJob(request);
   }
-  std::optional<v1::WatchJobResponse> Look(const std::string& name, int64_t after, LiveSeen* seen = nullptr) {
+  std::optional<v1::WatchJobResponse> Look(const std::string& name, int64_t after, WatchState* seen = nullptr) {
     v1::WatchJobRequest request;
     request.set_name(name);
     request.set_after_version(after);
-    auto news = control().LookAtJob(request, seen);
+    auto news = control().PollJob(request, seen);
     EXPECT_TRUE(news.ok()) << news.status();
     return news.ok() ? *news : std::nullopt;
   }
@@ -422,7 +422,7 @@ TEST_F(ControlPlaneTest, AWatchSeesEveryChange) {
 TEST_F(ControlPlaneTest, PlanningShowsInAWatchOnceEach) {
   const std::string name = service_.Create().name();
   const int64_t version = service_.Move(name, {v1::PLANNING}).version();
-  LiveSeen seen;
+  WatchState seen;
   EXPECT_FALSE(Look(name, version, &seen));
   v1::PlanningProgress progress;
   progress.set_captured(3);
@@ -449,7 +449,7 @@ TEST_F(ControlPlaneTest, WhyAJobWaitsIsSaidByTheFleetWhereverAJobIsShown) {
   };
   EXPECT_EQ(service_.Get(job.name()).reason(), "busy");
   EXPECT_EQ(List().jobs(0).queue_position(), 7);
-  LiveSeen seen;
+  WatchState seen;
   auto news = Look(job.name(), 1, &seen);
   ASSERT_TRUE(news);
   EXPECT_EQ(news->job().reason(), "busy");
@@ -466,14 +466,14 @@ TEST_F(ControlPlaneTest, WhyAJobWaitsIsSaidByTheFleetWhereverAJobIsShown) {
 TEST_F(ControlPlaneTest, TheModelsConfigIsInTheFirstMessageOfAWatchAlone) {
   const v1::Job job = service_.Create();
   ASSERT_FALSE(job.spec().model().config_json().empty());
-  LiveSeen seen;
+  WatchState seen;
   EXPECT_EQ(Look(job.name(), 0, &seen)->job().spec().model().config_json(), job.spec().model().config_json());
   service_.Move(job.name(), {v1::PLANNING});
   v1::Job later = Look(job.name(), 1, &seen)->job();
   EXPECT_EQ(later.spec().model().config_json(), "");
   later.mutable_spec()->mutable_model()->set_config_json(job.spec().model().config_json());
   EXPECT_EQ(later.SerializeAsString(), service_.Get(job.name()).SerializeAsString()) << "all else is there";
-  LiveSeen of_another;
+  WatchState of_another;
   EXPECT_NE(Look(job.name(), 1, &of_another)->job().spec().model().config_json(), "");
 }
 

@@ -25,12 +25,12 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   Service(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)
       : control_(control),
         metrics_(metrics),
-        source_{.look = [control](const auto& request, LiveSeen* seen) { return control->LookAtJob(request, seen); },
+        source_{.poll = [control](const auto& request, WatchState* seen) { return control->PollJob(request, seen); },
                 .notifier = &control->notifier(),
-                .post = [this](auto work, auto after) { looks_.Post(std::move(work), after); }},
+                .post = [this](auto work, auto after) { polls_.Post(std::move(work), after); }},
         watches_(limits.watches, limits.watches_per_client),
         calls_(pool, limits.calls_running, limits.calls_waiting),
-        looks_(pool, limits.looks_running, std::numeric_limits<size_t>::max()),  // a watch has one look waiting at the most
+        polls_(pool, limits.polls_running, std::numeric_limits<size_t>::max()),  // a watch has at most one poll waiting
         plans_(pool, limits.plans_running, limits.plans_waiting) {}
 
   void EndWatches() { watches_.EndAll(); }
@@ -121,7 +121,7 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   const JobWatchSource source_;
   WatchSet watches_;
   // Gone before what they work on.
-  WorkQueue calls_, looks_, plans_;
+  WorkQueue calls_, polls_, plans_;
 };
 
 GrpcControlPlane::GrpcControlPlane(ControlPlane* control, ThreadPool* pool, const GrpcLimits& limits, Metrics* metrics)

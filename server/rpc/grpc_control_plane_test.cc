@@ -217,7 +217,7 @@ TEST_F(GrpcControlPlaneTest, TwoHundredWatchesSeeTheEnd) {
 
 // A client that does not read, until the connection takes no more, holds up neither other watches nor calls.
 TEST_F(GrpcControlPlaneTest, ASlowWatchHoldsUpNobody) {
-  Start({.looks_running = 1});
+  Start({.polls_running = 1});
   v1::Job job;
   ASSERT_TRUE(Create(ExampleSubmission(), &job).ok());
   service_.Touch(job.name(), [](v1::Job* it) { it->mutable_chosen()->set_recipe_toml(std::string(200000, 'x')); });
@@ -420,7 +420,7 @@ TEST_F(GrpcControlPlaneTest, AWatchSendsFewMessagesASecondAndTheLatestState) {
   for (int step = 1; step <= 300; ++step) service_.Touch(name, [&](v1::Job* job) { job->mutable_progress()->set_step(step); });
   service_.Move(name, {v1::SUCCEEDED});
   watcher.join();
-  EXPECT_LE(all.size(), 1 + static_cast<size_t>((Clock::now() - begun) / ControlPlane::kBetweenLooks));
+  EXPECT_LE(all.size(), 1 + static_cast<size_t>((Clock::now() - begun) / ControlPlane::kMinPollInterval));
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.back().job().state(), v1::SUCCEEDED);
   EXPECT_EQ(all.back().job().progress().step(), 300);

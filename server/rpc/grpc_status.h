@@ -1,5 +1,5 @@
-// Errors on gRPC, in both directions: a google.rpc.Status in the trailers (proto/rpc.h) with BadRequest and ErrorInfo for
-// other clients beside our FieldViolation, and RetryInfo where the server is full. Thread-safety: pure functions.
+// Errors over gRPC, in both directions: a google.rpc.Status in the trailers (proto/rpc.h) with our FieldViolation, with
+// BadRequest and ErrorInfo for other clients, and with RetryInfo if the server is full. Thread-safety: pure functions.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -11,16 +11,16 @@
 
 namespace legoai::server {
 
-// Long texts are cut: all of it must fit into the 8 KiB that gRPC takes of trailers.
+// Long texts are cut: the whole must fit into the 8 KiB of trailers that gRPC accepts.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// Code, message and payloads again.
+// The inverse: code, message and payloads.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
-// ResourceExhausted that asks to call again after `delay`.
+// ResourceExhausted that asks the client to retry after `delay`.
 absl::Status BusyError(std::string_view message, absl::Duration delay);
 
-// What a status says of when to call again.
+// When a status asks the client to retry, if it does.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
 }  // namespace legoai::server

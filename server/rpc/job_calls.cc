@@ -52,7 +52,7 @@ absl::Status Insert(store::Transaction& transaction, const v1::Job& job, const s
   return status.ok() && !job.retry_of().empty() ? AppendStateLine(transaction, job, job.create_time_us()) : status;
 }
 
-bool IsNews(const LiveSeen& live, const LiveSeen& seen) {
+bool IsNews(const WatchState& live, const WatchState& seen) {
   return (live.planning_seconds >= 0 && live.planning_seconds != seen.planning_seconds) || live.wait != seen.wait;
 }
 
@@ -147,13 +147,13 @@ absl::StatusOr<v1::Job> ControlPlane::GetJob(const v1::GetJobRequest& request) {
   return answer;
 }
 
-absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::LookAtJob(const v1::WatchJobRequest& request, LiveSeen* seen) {
+absl::StatusOr<std::optional<v1::WatchJobResponse>> ControlPlane::PollJob(const v1::WatchJobRequest& request, WatchState* seen) {
   if (request.after_version() < 0)
     return FieldError("after_version", absl::StrCat(request.after_version()), "must not be negative");
   std::optional<v1::WatchJobResponse> news;
   const absl::Status status =
       ReadJob("name", request.name(), [&](store::ReadTransaction& transaction, v1::Job& job) -> absl::Status {
-        LiveSeen live;
+        WatchState live;
         if (fleet_->DescribeWait(&job)) live.wait = job.reason();
         const auto planning = job.state() == v1::PLANNING ? notifier_->Planning(job.name()) : std::nullopt;
         if (planning) live.planning_seconds = planning->elapsed_seconds();

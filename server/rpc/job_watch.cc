@@ -12,14 +12,14 @@ absl::Status ClientLeft() { return absl::CancelledError("the client has left"); 
 
 }  // namespace
 
-// The subscription comes before the first look: what changes in between is seen by a second one.
+// Subscribes before the first poll: a change in between is seen by a second one.
 void JobWatch::Begin(const absl::Status& admitted) {
   if (admitted.ok()) {
     subscription_ = source_->notifier->Subscribe(request_.name(), [this] { Wake(); });
   } else {
     Close(admitted);
   }
-  Pause();
+  OnIdle();
 }
 
 void JobWatch::Wake() {
@@ -29,25 +29,25 @@ void JobWatch::Wake() {
     if (busy_ || finished_) return;
     busy_ = true;
   }
-  PostLook();
+  PostPoll();
 }
 
-void JobWatch::PostLook() {
+void JobWatch::PostPoll() {
   const auto now = source_->now();
-  source_->post([this] { Look(); }, std::max(next_look_, now) - now);
+  source_->post([this] { Poll(); }, std::max(next_poll_, now) - now);
 }
 
-void JobWatch::Look() {
+void JobWatch::Poll() {
   bool closing = false;
   {
     const MutexLock lock(mutex_);
     woken_ = false;
     closing = !closing_.ok();
   }
-  if (closing) return Pause();
-  next_look_ = source_->now() + ControlPlane::kBetweenLooks;
-  auto news = source_->look(request_, &seen_);
-  const bool first = !std::exchange(looked_, true);
+  if (closing) return OnIdle();
+  next_poll_ = source_->now() + ControlPlane::kMinPollInterval;
+  auto news = source_->poll(request_, &seen_);
+  const bool first = !std::exchange(polled_, true);
   if (news.ok() && *news) {
     request_.set_after_version((*news)->job().version());
     sent_final_ = IsFinal((*news)->job().state());
@@ -55,12 +55,12 @@ void JobWatch::Look() {
   }
   if (!news.ok()) Close(news.status());
   if (news.ok() && first) sink_->NothingNew();
-  Pause();
+  OnIdle();
 }
 
 void JobWatch::Sent(bool ok) {
   if (!ok) Close(ClientLeft());
-  if (!ok || !sent_final_) return Pause();
+  if (!ok || !sent_final_) return OnIdle();
   {
     const MutexLock lock(mutex_);
     finished_ = true;
@@ -68,7 +68,7 @@ void JobWatch::Sent(bool ok) {
   sink_->Finish(absl::OkStatus());
 }
 
-void JobWatch::Pause() {
+void JobWatch::OnIdle() {
   absl::Status error;
   {
     const MutexLock lock(mutex_);
@@ -79,7 +79,7 @@ void JobWatch::Pause() {
   }
   // From here on nobody else uses the watch, and nothing of it is used after Finish.
   if (!error.ok()) return sink_->Finish(error);
-  PostLook();
+  PostPoll();
 }
 
 void JobWatch::Close(const absl::Status& error) {

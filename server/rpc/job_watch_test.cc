@@ -41,7 +41,7 @@ class JobWatchTest : public ::testing::Test, public JobWatchSink {
     notifier_.JobChanged(kJob);
   }
   // The one piece of work that was posted, and is due `after`.
-  void RunLook(Clock::duration after = kAtOnce) {
+  void RunPoll(Clock::duration after = kAtOnce) {
     ASSERT_EQ(posted_.size(), 1u);
     const Posted first = std::move(posted_.front());
     posted_.pop_front();
@@ -50,8 +50,8 @@ class JobWatchTest : public ::testing::Test, public JobWatchSink {
     first.work();
   }
   // What the service answers: what is newer than the client has it, and a final job always.
-  absl::StatusOr<std::optional<v1::WatchJobResponse>> Look(const v1::WatchJobRequest& request) {
-    ++looks_;
+  absl::StatusOr<std::optional<v1::WatchJobResponse>> Poll(const v1::WatchJobRequest& request) {
+    ++polls_;
     if (!failure_.ok()) return failure_;
     if (version_ == request.after_version() && !IsFinal(state_)) return std::nullopt;
     v1::WatchJobResponse response;
@@ -68,7 +68,7 @@ class JobWatchTest : public ::testing::Test, public JobWatchSink {
   using Texts = std::vector<std::string>;
 
   Notifier notifier_;
-  JobWatchSource source_{.look = [this](const auto& request, LiveSeen*) { return Look(request); },
+  JobWatchSource source_{.poll = [this](const auto& request, WatchState*) { return Poll(request); },
                          .notifier = &notifier_,
                          .post = [this](auto work, auto after) { posted_.push_back({std::move(work), after}); },
                          .now = [this] { return now_; }};
@@ -76,7 +76,7 @@ class JobWatchTest : public ::testing::Test, public JobWatchSink {
   int64_t version_ = 1;
   v1::JobState state_ = v1::RUNNING;
   absl::Status failure_;
-  int looks_ = 0;
+  int polls_ = 0;
   std::deque<Posted> posted_;
   Texts calls_;
   std::unique_ptr<JobWatch> watch_;
@@ -84,16 +84,16 @@ class JobWatchTest : public ::testing::Test, public JobWatchSink {
 
 TEST_F(JobWatchTest, SendsWhatIsNewAndEndsAfterAFinalState) {
   Begin();
-  RunLook();
+  RunPoll();
   EXPECT_EQ(Calls(), Texts{"version 1"});
   watch_->Sent(true);
   EXPECT_TRUE(posted_.empty()) << "nothing has changed";
   SetJob(2);
-  RunLook(ControlPlane::kBetweenLooks);
+  RunPoll(ControlPlane::kMinPollInterval);
   EXPECT_EQ(Calls(), Texts{"version 2"});
   watch_->Sent(true);
   SetJob(3, v1::SUCCEEDED);
-  RunLook(ControlPlane::kBetweenLooks);
+  RunPoll(ControlPlane::kMinPollInterval);
   EXPECT_EQ(Calls(), Texts{"version 3"});
   watch_->Sent(true);
   EXPECT_EQ(Calls(), Texts{"OK"});
@@ -105,59 +105,59 @@ TEST_F(JobWatchTest, SendsWhatIsNewAndEndsAfterAFinalState) {
 
 TEST_F(JobWatchTest, GoesOnWhereTheClientWas) {
   Begin(/*after_version=*/1);
-  RunLook();
+  RunPoll();
   EXPECT_EQ(Calls(), Texts{"nothing new"}) << "the client hears that there is such a job";
   SetJob(2);
-  RunLook(ControlPlane::kBetweenLooks);
+  RunPoll(ControlPlane::kMinPollInterval);
   EXPECT_EQ(Calls(), Texts{"version 2"});
   watch_->Sent(true);
   notifier_.JobChanged(kJob);
-  RunLook(ControlPlane::kBetweenLooks);
+  RunPoll(ControlPlane::kMinPollInterval);
   EXPECT_TRUE(Calls().empty()) << "it hears so once";
 }
 
 TEST_F(JobWatchTest, WhoHasSeenTheFinalStateIsSentItAndTheEnd) {
   SetJob(7, v1::FAILED);
   Begin(/*after_version=*/7);
-  RunLook();
+  RunPoll();
   watch_->Sent(true);
   EXPECT_EQ(Calls(), (Texts{"version 7", "OK"}));
 }
 
-TEST_F(JobWatchTest, LooksAreApartAndMissNothing) {
+TEST_F(JobWatchTest, PollsAreApartAndMissNothing) {
   Begin();
-  SetJob(2);  // between the subscription and the first look
+  SetJob(2);  // between the subscription and the first poll
   SetJob(3);
-  RunLook();
+  RunPoll();
   EXPECT_EQ(Calls(), Texts{"version 3"});
   watch_->Sent(true);
-  now_ += ControlPlane::kBetweenLooks / 4;
+  now_ += ControlPlane::kMinPollInterval / 4;
   for (int version = 4; version < 100; ++version) SetJob(version);
-  RunLook(ControlPlane::kBetweenLooks * 3 / 4);
+  RunPoll(ControlPlane::kMinPollInterval * 3 / 4);
   EXPECT_EQ(Calls(), Texts{"version 99"});
-  EXPECT_EQ(looks_, 2);
+  EXPECT_EQ(polls_, 2);
   watch_->Sent(true);
-  now_ += 2 * ControlPlane::kBetweenLooks;
+  now_ += 2 * ControlPlane::kMinPollInterval;
   SetJob(100);
-  RunLook(kAtOnce);
+  RunPoll(kAtOnce);
 }
 
 TEST_F(JobWatchTest, ASlowClientGetsTheNewestStateWhenItHasTakenTheLast) {
   Begin();
-  RunLook();
+  RunPoll();
   for (int version = 2; version < 50; ++version) SetJob(version);
   now_ += std::chrono::hours(1);
-  EXPECT_TRUE(posted_.empty()) << "nothing is looked at for a client that does not read";
+  EXPECT_TRUE(posted_.empty()) << "no poll for a client that does not read";
   EXPECT_EQ(Calls(), Texts{"version 1"});
   watch_->Sent(true);
-  RunLook();
+  RunPoll();
   EXPECT_EQ(Calls(), Texts{"version 49"});
 }
 
-TEST_F(JobWatchTest, AnErrorOfALookEndsIt) {
+TEST_F(JobWatchTest, AnErrorOfAPollEndsIt) {
   failure_ = absl::NotFoundError("there is no such job");
   Begin();
-  RunLook();
+  RunPoll();
   EXPECT_EQ(Calls(), Texts{"NOT_FOUND"});
 }
 
@@ -170,7 +170,7 @@ TEST_F(JobWatchTest, WhoIsNotAdmittedIsToldSoAtOnce) {
 
 TEST_F(JobWatchTest, AClientThatLeavesEndsIt) {
   Begin();
-  RunLook();
+  RunPoll();
   watch_->Sent(false);
   EXPECT_EQ(Calls(), (Texts{"version 1", "CANCELLED"}));
   EXPECT_TRUE(posted_.empty());
@@ -179,30 +179,30 @@ TEST_F(JobWatchTest, AClientThatLeavesEndsIt) {
 TEST_F(JobWatchTest, TheEndWaitsForWhatIsUnderWay) {
   Begin();
   watch_->End(absl::UnavailableError("the server stops"));
-  EXPECT_TRUE(Calls().empty()) << "a look is under way";
-  RunLook();
+  EXPECT_TRUE(Calls().empty()) << "a poll is in progress";
+  RunPoll();
   EXPECT_EQ(Calls(), Texts{"UNAVAILABLE"});
-  EXPECT_EQ(looks_, 0);
+  EXPECT_EQ(polls_, 0);
 
   Begin();
-  RunLook();
+  RunPoll();
   watch_->End(absl::UnavailableError("the server stops"));
   watch_->End(absl::CancelledError("the client has left"));
-  EXPECT_EQ(Calls(), Texts{"version 1"}) << "a message is under way";
+  EXPECT_EQ(Calls(), Texts{"version 1"}) << "a message is in progress";
   watch_->Sent(true);
   EXPECT_EQ(Calls(), Texts{"UNAVAILABLE"}) << "the first error counts";
 }
 
 TEST_F(JobWatchTest, TheEndOfOneThatWaitsIsPosted) {
   Begin();
-  RunLook();
+  RunPoll();
   watch_->Sent(true);
   Calls();
   watch_->End(absl::UnavailableError("the server stops"));
   EXPECT_TRUE(Calls().empty()) << "End must not block on the client";
-  RunLook(ControlPlane::kBetweenLooks);
+  RunPoll(ControlPlane::kMinPollInterval);
   EXPECT_EQ(Calls(), Texts{"UNAVAILABLE"});
-  EXPECT_EQ(looks_, 1);
+  EXPECT_EQ(polls_, 1);
 }
 
 // Real threads: the job changes, clients take their time and leave, the server ends watches; each finishes once, and what it was
@@ -248,7 +248,7 @@ TEST(JobWatch, EachFinishesOnce) {
   std::atomic<int64_t> version = 1;
   ThreadPool pool(4);
   WorkQueue queue(&pool, 4, SIZE_MAX);
-  const JobWatchSource source{.look = [&](const auto& request, LiveSeen*) -> std::optional<v1::WatchJobResponse> {
+  const JobWatchSource source{.poll = [&](const auto& request, WatchState*) -> std::optional<v1::WatchJobResponse> {
                                 const int64_t now = version;
                                 if (now == request.after_version()) return std::nullopt;
                                 v1::WatchJobResponse response;

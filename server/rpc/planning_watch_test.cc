@@ -27,7 +27,7 @@ class Watch {
   v1::WatchJobResponse Next(const std::function<bool(const v1::WatchJobResponse&)>& wanted) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (true) {
-      const auto news = control_->LookAtJob(request_, &seen_);
+      const auto news = control_->PollJob(request_, &seen_);
       EXPECT_TRUE(news.ok()) << news.status();
       if (news.ok() && *news) {
         request_.set_after_version((*news)->job().version());
@@ -48,7 +48,7 @@ class Watch {
  private:
   ControlPlane* const control_;
   v1::WatchJobRequest request_;
-  LiveSeen seen_;
+  WatchState seen_;
   Mutex mutex_;
   Condition changed_;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;

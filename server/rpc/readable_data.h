@@ -1,5 +1,5 @@
-// Whether what a job reads lies where workers let jobs read: known at once where the workers are of this host, whose links can be
-// followed here. Thread-safety: functions of the file system.
+// Whether a job's data lies in folders that workers allow jobs to read. Known at submission only for workers on this host, where
+// symbolic links can be followed. Thread-safety: functions of the file system.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace legoai::server {
 
-// OK unless every connected worker that `spec` could get is of `host`, says its folders (launch::kDataRootsLabel), and may not
-// read what the job reads: then a FieldError of that path. Agents look at it again.
+// OK unless every connected worker that `spec` could get is on `host`, announces its folders (launch::kDataRootsLabel), and does
+// not allow a path that the job reads: then a FieldError of that path. Agents check it again.
 absl::Status CheckReadable(const v1::JobSpec& spec, const std::vector<v1::Worker>& workers, const std::string& host);
 
-// This host, as agents name theirs.
+// The name of this host, as agents report theirs.
 std::string ThisHost();
 
 }  // namespace legoai::server

@@ -1,5 +1,5 @@
-// The threads on which the calls of gRPC and of HTTP run that may block: one pool for the whole server, and for each kind of work
-// a queue with a share of it, so that work of one kind, however much there is, leaves threads to the others. Thread-safe.
+// The threads on which gRPC and HTTP run calls that may block: one pool for the whole server, and a queue for each kind of work.
+// A queue may use only its share of the threads, so that one kind of work cannot starve the others. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -29,39 +29,39 @@ class ThreadPool {
   struct Queue {
     const int most_running;
     const size_t most_waiting;
-    std::multimap<Clock::time_point, std::function<void()>> waiting = {};  // by when it is due; what is due at once in its order
+    std::multimap<Clock::time_point, std::function<void()>> waiting = {};  // by due time; first in, first out among equals
     int running = 0;
-    bool ending = false;   // all that waits is due
-    bool stopped = false;  // takes nothing more
+    bool ending = false;   // all that waits is due now
+    bool stopped = false;  // accepts no more work
   };
 
   void Run();
-  // Of the queues that may run more, the one with the work that is due first; null: none has any.
+  // Of the queues below their share, the one whose work is due first; null if none has work.
   Queue* Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
-  Condition arrived_;  // for the threads: there may be work
-  Condition ended_;    // for queues that end: work is done
+  Condition arrived_;  // for the threads: there may be work to run
+  Condition ended_;    // for queues that stop or end: work has finished
   std::list<Queue> queues_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
-// Work of one kind, done by the threads of a pool in the order in which it is due.
+// Work of one kind, run by the threads of a pool in order of due time.
 class WorkQueue {
  public:
   using Clock = ThreadPool::Clock;
 
-  // `pool` is not owned. At most `most_running` pieces of work run at a time, and `most_waiting` wait beside them.
+  // `pool` is not owned. At most `most_running` pieces of work run at a time, and at most `most_waiting` wait.
   WorkQueue(ThreadPool* pool, int most_running, size_t most_waiting);
-  // Does what waits, be it due or not, and returns when all is done.
+  // Runs all that waits, due or not, and returns when it has finished.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Returns at once; false, and nothing is done, where too much waits, or after Stop(). The work is due when `after` is over.
+  // Returns at once: false if too much is waiting or the queue was stopped. The work is due after `after`.
   bool Post(std::function<void()> work, Clock::duration after = {});
-  // Drops what waits, waits for what runs, and takes nothing more.
+  // Drops what waits, returns when what runs has finished, and accepts no more work.
   void Stop();
 
  private:

@@ -35,7 +35,7 @@ class HttpTest : public ::testing::Test {
     handlers.unary.erase("Plan");
     handlers.streams["Plan"] = [](const auto&, const auto&, const auto&) { return absl::OkStatus(); };
     handlers.slow = {"Plan", "Simulate"};
-    handlers.look_at_job = [](const v1::WatchJobRequest&, LiveSeen*) { return std::nullopt; };
+    handlers.poll_job = [](const v1::WatchJobRequest&, WatchState*) { return std::nullopt; };
     return handlers;
   }
   void Start(const HttpOptions& options = {}) {
