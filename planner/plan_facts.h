@@ -45,6 +45,7 @@ inline constexpr Choice kChoices[] = {
      }},
     {"tensor parallel degree", [](const v1::Recipe& r) { return r.parallelism().tensor_parallel_degree(); }},
     {"number of stages", [](const v1::Recipe& r) { return r.parallelism().pipeline_parallel_degree(); }},
+    {"ZeRO stage", [](const v1::Recipe& r) { return r.parallelism().zero_stage(); }},
     {"split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
     {"precision", [](const v1::Recipe& r) -> int64_t { return r.training().mixed_precision_param(); }},
 };

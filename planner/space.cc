@@ -63,6 +63,12 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   return orders;
 }
 
+std::vector<int64_t> ZeroStages(const Candidate& candidate, bool accumulates) {
+  if (candidate.shard == 1) return {3};
+  if (candidate.pipeline > 1 || !accumulates) return {3, 2};
+  return {3, 2, 1};
+}
+
 // Local batch and microbatch of each degree split; shares that do not come out even are left to the legality rules.
 void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& orders, Candidate candidate,
                    std::vector<Candidate>* out) {
@@ -76,10 +82,13 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
         candidate.checkpointing = checkpointing.mode;
         candidate.keeps_operators = checkpointing.keeps_operators;
         candidate.precision = precision;
-        for (const Order& order : orders) {
-          candidate.schedule = order.schedule;
-          candidate.layers_per_chunk = order.layers_per_chunk;
-          out->push_back(candidate);
+        for (const int64_t zero_stage : ZeroStages(candidate, size < share)) {
+          candidate.zero_stage = zero_stage;
+          for (const Order& order : orders) {
+            candidate.schedule = order.schedule;
+            candidate.layers_per_chunk = order.layers_per_chunk;
+            out->push_back(candidate);
+          }
         }
       }
     }
@@ -124,6 +133,7 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   auto* parallelism = recipe.mutable_parallelism();
   parallelism->set_data_parallel_replicate_degree(candidate.replicate);
   parallelism->set_data_parallel_shard_degree(candidate.shard);
+  parallelism->set_zero_stage(candidate.zero_stage);
   parallelism->set_tensor_parallel_degree(candidate.tensor);
   parallelism->set_pipeline_parallel_degree(candidate.pipeline);
   parallelism->set_pipeline_parallel_microbatch_size(candidate.pipeline > 1 ? candidate.microbatch : 1);

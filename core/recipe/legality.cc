@@ -296,6 +296,13 @@ Broken PpWithoutReshard(const Candidate& c) {
                    "cannot go with pipeline parallelism: use \"default\" or \"never\""};
 }
 
+Broken ZeroStageKeepsParameters(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  if (p.zero_stage() == 3 || p.fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
+  return Fault("parallelism.zero_stage", p.zero_stage(),
+               "keeps parameters whole, which fsdp_reshard_after_forward = \"always\" would free: use 3, or \"default\"");
+}
+
 Broken MicrobatchDividesLocalBatch(const Candidate& c) {
   if (c.layout.local_batch % c.layout.microbatch_size == 0) return {};
   return Fault("parallelism.pipeline_parallel_microbatch_size", c.layout.microbatch_size,
@@ -328,6 +335,7 @@ const std::vector<Rule>& Rules() {
       {"pp_schedule_places_chunks", PpSchedulePlacesChunks},
       {"pp_chunks_have_layers", PpChunksHaveLayers},
       {"pp_without_reshard", PpWithoutReshard},
+      {"zero_stage_keeps_parameters", ZeroStageKeepsParameters},
       {"keep_policy_names_modules", KeepPolicyNamesModules},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},

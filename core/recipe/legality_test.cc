@@ -376,6 +376,16 @@ TEST(FirstViolation, PpWithoutReshard) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
 }
 
+TEST(FirstViolation, ZeroStageKeepsParameters) {
+  v1::Recipe recipe = Degrees(1, 2, 1, 1);
+  recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_ALWAYS);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+  recipe.mutable_parallelism()->set_zero_stage(2);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "zero_stage_keeps_parameters: parallelism.zero_stage = 2");
+  recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_DEFAULT);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+}
+
 TEST(FirstViolation, MicrobatchDividesLocalBatch) {
   v1::Recipe recipe = Degrees(1, 1, 1, 2);
   recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(3);

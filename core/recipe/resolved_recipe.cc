@@ -33,7 +33,7 @@ bool ResolvedRecipe::loss_parallel() const { return mesh_.tp > 1 && !recipe_.par
 
 bool ResolvedRecipe::reshard_after_forward() const {
   const v1::ReshardPolicy policy = recipe_.parallelism().fsdp_reshard_after_forward();
-  return policy == v1::RESHARD_ALWAYS || (policy == v1::RESHARD_DEFAULT && mesh_.pp == 1);
+  return !parameters_stay_whole() && (policy == v1::RESHARD_ALWAYS || (policy == v1::RESHARD_DEFAULT && mesh_.pp == 1));
 }
 
 int64_t ResolvedRecipe::RecomputedBlocks(int64_t first, int64_t last) const {

@@ -41,6 +41,13 @@ class ResolvedRecipe {
   bool loss_parallel() const;  // the loss is computed on shards of the vocabulary
   // Parameters are freed between forward and backward. Policy "default": without a pipeline. Matters where dp_shard is above 1.
   bool reshard_after_forward() const;
+  // Whole parameters live from step to step, beside the shards of their masters: ZeRO-1 and 2.
+  bool parameters_stay_whole() const { return mesh_.dp_shard > 1 && recipe_.parallelism().zero_stage() < 3; }
+  // Gradients are reduced after each microbatch, and only their shards are kept; otherwise whole ones are added up and reduced
+  // once a step: without shards, with a pipeline, which would wait for it, and under ZeRO-1.
+  bool reduce_each_microbatch() const {
+    return mesh_.dp_shard > 1 && mesh_.pp == 1 && recipe_.parallelism().zero_stage() > 1;
+  }
   // Of the pipeline (core/schedule/schedule.h): one without a pipeline.
   int64_t chunks() const { return chunks_; }
   int64_t RecomputedBlocks(int64_t first, int64_t last) const;  // of the blocks [first, last), those computed again in backward

@@ -69,6 +69,22 @@ TEST(ResolvedRecipe, ReshardsByPolicy) {
   EXPECT_FALSE(Make(never, 2).reshard_after_forward());
 }
 
+TEST(ResolvedRecipe, ZeroStagesShareLess) {
+  const auto with_stage = [](int64_t stage, int64_t shard, int64_t pp) {
+    v1::Recipe recipe = Degrees(1, shard, 1, pp);
+    recipe.mutable_parallelism()->set_zero_stage(stage);
+    return Make(recipe, shard * pp);
+  };
+  for (const int64_t stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    EXPECT_EQ(with_stage(stage, 2, 1).parameters_stay_whole(), stage < 3);
+    EXPECT_EQ(with_stage(stage, 2, 1).reshard_after_forward(), stage == 3);
+    EXPECT_EQ(with_stage(stage, 2, 1).reduce_each_microbatch(), stage > 1);
+    EXPECT_FALSE(with_stage(stage, 2, 2).reduce_each_microbatch()) << "a pipeline reduces once a step";
+    EXPECT_FALSE(with_stage(stage, 1, 1).parameters_stay_whole()) << "there are no shards";
+  }
+}
+
 TEST(ResolvedRecipe, LossParallelNeedsTensorParallel) {
   EXPECT_FALSE(Make(Degrees(2, 1, 1, 1), 2).loss_parallel());
   EXPECT_TRUE(Make(Degrees(1, 1, 2, 1), 2).loss_parallel());

@@ -21,6 +21,7 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 
 absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step, train::TrainStep::Result* result) {
   graph::Trace trace;
+  RETURN_IF_ERROR(step.GatherParameters());
   absl::Status status = comm::CatchStatus([&] {
     for (const train::NamedTensor& state : step.State()) recorder.Input(state.name, state.tensor, state.category);
     recorder.SetRecording(true);

@@ -12,10 +12,10 @@ int64_t LossTemporaries(const StageSizes& s) {
   return s.tokens * s.vocab * (s.vocab_is_split ? s.param_bytes : 8);
 }
 
-// Values that are apart from the masters and stay gathered while the stage's last forward ends.
+// Values that are apart from the masters and come for a step: those that are there while the stage's last forward ends.
 int64_t GatheredValues(const StageSizes& s, const parallel::ResolvedRecipe& resolved) {
   bool apart = resolved.mesh().dp_shard > 1 || s.param_bytes != 4;
-  if (!apart) return 0;
+  if (!apart || resolved.parameters_stay_whole()) return 0;
   if (!resolved.reshard_after_forward()) return s.param_bytes * s.total().gathered;
   return s.has_head ? s.param_bytes * s.head.gathered : 0;
 }
@@ -23,8 +23,7 @@ int64_t GatheredValues(const StageSizes& s, const parallel::ResolvedRecipe& reso
 // Gradients of microbatches whose backward is done, while others go forward: whole ones in fp32 until the last backward, or
 // reduced shards after each.
 int64_t KeptGradients(const StageSizes& s, const parallel::ResolvedRecipe& resolved) {
-  bool reduced_each = resolved.mesh().dp_shard > 1 && resolved.mesh().pp == 1;
-  return reduced_each ? s.reduce_bytes * s.total().held : 4 * s.total().gathered;
+  return resolved.reduce_each_microbatch() ? s.reduce_bytes * s.total().held : 4 * s.total().gathered;
 }
 
 int64_t Saved(const StageSizes& s, int64_t in_flight, int64_t heads) {
@@ -39,6 +38,7 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   const int64_t rows = resolved.accumulation() * resolved.local_batch();
   MemoryBound bound;
   bound.always_bytes = 12 * total.held + rows * (16 * resolved.seq_len() + 8);
+  if (resolved.parameters_stay_whole()) bound.always_bytes += s.param_bytes * total.gathered;
   bound.activation_bytes = Saved(s, s.in_flight, s.heads_in_flight) + LossTemporaries(s);
   const int64_t values = GatheredValues(s, resolved);
   int64_t forward = bound.activation_bytes + values;

@@ -68,6 +68,8 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   parallelism->set_pipeline_parallel_microbatch_size(pp > 1 ? random.Pick({1, 2}) : 1);
   parallelism->set_disable_loss_parallel(random.Pick({0, 1}) == 1);
   if (pp == 1) parallelism->set_fsdp_reshard_after_forward(random.Pick({0, 1}) == 1 ? v1::RESHARD_NEVER : v1::RESHARD_ALWAYS);
+  parallelism->set_zero_stage(random.Pick({3, 3, 2, 1}));
+  parallelism->set_fsdp_prefetch_depth(random.Pick({1, 1, 0, 2}));
   training->set_local_batch_size(pp > 1 ? random.Pick({4, 8, 12}) : random.Pick({1, 2}));
   if (random.Pick({0, 1}) == 1) training->set_global_batch_size(training->local_batch_size() * replicate * shard * 2);
   training->set_seq_len(random.Pick({16, 32, 64}));

@@ -43,8 +43,10 @@ class StageEstimate {
     // On a GPU the host runs ahead; on a CPU it is the one that computes.
     microbatch_ = device_.kind() == v1::CPU ? compute + Dispatch() : std::max(compute, Dispatch());
     blocking_ = TensorParallel() + Messages();
-    // Gathers and reductions run beside the computation, all but the ends.
-    exposed_ = std::max(0.0, Gather() + Reduce() - 0.9 * static_cast<double>(s_.microbatches) * microbatch_);
+    // Gathers and reductions run beside the computation, all but the ends; gathers after the update run alone.
+    const bool after_update = resolved_.parameters_stay_whole();
+    const double gather = Gather(), beside = (after_update ? 0 : gather) + Reduce();
+    exposed_ = std::max(0.0, beside - 0.9 * static_cast<double>(s_.microbatches) * microbatch_) + (after_update ? gather : 0);
     optimizer_ = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, 16 * s_.total().held, 12 * s_.total().held});
     return status_;
   }
@@ -139,7 +141,7 @@ class StageEstimate {
     return times * seconds;
   }
   double Reduce() {
-    double times = mesh_.pp > 1 ? 1 : static_cast<double>(s_.microbatches);
+    double times = resolved_.reduce_each_microbatch() ? static_cast<double>(s_.microbatches) : 1;
     double bytes = static_cast<double>(s_.total().gathered * s_.reduce_bytes);
     double scatter = times * Collective(LinkUse::kShard, times, Effect::kReduceScatter, bytes, shard_);
     double replicated = bytes / static_cast<double>(mesh_.dp_shard);

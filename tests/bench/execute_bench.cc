@@ -37,6 +37,7 @@ Seconds MeasureRank(const Case& test_case, int64_t rank, const parallel::Resolve
   auto eager = Must(build()), executed = Must(build());
   const graph::Trace trace = Must(sim::CaptureStep(resolved, rank)).trace;
   auto executor = Must(graph::Executor::Create(trace, at::kCPU));
+  Must(executed->GatherParameters());
   for (const auto& state : executed->State()) Must(executor->Bind(state.name, state.tensor));
   std::vector<double> eager_seconds, executed_seconds;
   for (int i = 0; i < kRepeats; ++i) {

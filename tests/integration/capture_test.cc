@@ -50,6 +50,7 @@ void CheckRank(const Case& test_case, int64_t rank, const parallel::ResolvedReci
   EXPECT_THAT(graph::Races(trace), IsEmpty());
   EXPECT_THAT(graph::BadReads(trace), IsEmpty());
   auto executor = Must(graph::Executor::Create(trace, at::kCPU));
+  Must(executed->GatherParameters());
   for (const auto& state : executed->State()) Must(executor->Bind(state.name, state.tensor));
   for (int64_t i = 0; i < kSteps; ++i) {
     FillInputs(eager->inputs(), test_case, resolved, rank, i);

@@ -217,6 +217,39 @@ Case WithAdam(Case test_case) {
   return test_case;
 }
 
+Case WithZeroStage(int64_t stage, Case test_case) {
+  test_case.name += "_zero" + std::to_string(stage);
+  test_case.recipe.mutable_parallelism()->set_zero_stage(stage);
+  return test_case;
+}
+
+Case Prefetching(int64_t depth, Case test_case) {
+  test_case.name += "_prefetch" + std::to_string(depth);
+  test_case.recipe.mutable_parallelism()->set_fsdp_prefetch_depth(depth);
+  return test_case;
+}
+
+// Parameters stay whole from step to step.
+void AddZeroStages(std::vector<Case>* cases) {
+  const Layout fsdp2{.name = "fsdp2", .shard = 2}, hsdp{.name = "hsdp2x2", .replicate = 2, .shard = 2};
+  for (const int64_t stage : {1, 2}) {
+    cases->push_back(WithZeroStage(stage, Make(fsdp2, TinyLlama())));
+    cases->push_back(WithZeroStage(stage, Accumulated(Make(fsdp2, TinyLlama()))));
+  }
+  cases->push_back(WithZeroStage(1, Checkpointed(Make(hsdp, TinyLlama()))));
+  cases->push_back(WithZeroStage(2, Bf16(Make(hsdp, TinyLlama()))));
+  cases->push_back(WithZeroStage(1, Accumulated(Bf16(Make(fsdp2, TinyLlama())))));
+  cases->push_back(WithZeroStage(2, Make({.name = "gpt2_fsdp4", .shard = 4}, TinyGpt2())));
+  cases->push_back(WithZeroStage(2, Make({.name = "fsdp2_tp2_pp2_interleaved",
+                                          .shard = 2,
+                                          .tp = 2,
+                                          .pp = 2,
+                                          .schedule = v1::INTERLEAVED_1F1B},
+                                         DeepLlama())));
+  for (const int64_t depth : {0, 2}) cases->push_back(Prefetching(depth, Make({.name = "fsdp4", .shard = 4}, DeepLlama())));
+  cases->push_back(Prefetching(3, WithZeroStage(2, Make(fsdp2, DeepLlama()))));
+}
+
 // Of products and attention the outputs are kept.
 void AddKeptOperators(std::vector<Case>* cases) {
   const std::vector<Layout> layouts = {
@@ -328,6 +361,7 @@ std::vector<Case> ParityCases() {
   AddTensorParallelOfGpt2(&cases);
   AddSharedKeyValueHeads(&cases);
   AddKeptOperators(&cases);
+  AddZeroStages(&cases);
   for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
     cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));
   }

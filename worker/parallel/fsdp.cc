@@ -57,7 +57,8 @@ void DataParallel::MakeUnits() {
     std::vector<model::Parameter*> parameters = layers[i].module->Parameters();
     if (tied && i == 0) Append(&parameters, layers.back().module->Parameters());
     if (parameters.empty()) continue;
-    units_.push_back(std::make_unique<FsdpUnit>(layers[i].module->path(), std::move(parameters), mesh_, options_.precision));
+    units_.push_back(std::make_unique<FsdpUnit>(layers[i].module->path(), std::move(parameters), mesh_, options_.precision,
+                                                options_.values_stay));
     entry.unit = units_.back().get();
   }
 }
@@ -66,9 +67,19 @@ void DataParallel::AllocateValues(c10::Device device) {
   for (auto& unit : units_) unit->Allocate(device);
 }
 
+// Starts gathers of the layers that come next: forward in their order, backward the other way round.
+void DataParallel::Prefetch(size_t layer, int64_t direction) {
+  for (int64_t ahead = 1; ahead <= options_.prefetch_depth; ++ahead) {
+    const int64_t next = static_cast<int64_t>(layer) + direction * ahead;
+    if (next < 0 || next >= static_cast<int64_t>(layers_.size())) return;
+    const Entry& entry = layers_[next];
+    if (entry.unit != nullptr && (direction > 0 || entry.read_in_backward)) entry.unit->StartGather();
+  }
+}
+
 void DataParallel::BeforeForward(size_t layer) {
   layers_[layer].unit->FinishGather();
-  if (layer + 1 < layers_.size() && layers_[layer + 1].unit != nullptr) layers_[layer + 1].unit->StartGather();
+  Prefetch(layer, 1);
 }
 
 void DataParallel::AfterForward(size_t layer, const at::Tensor& output) {
@@ -83,9 +94,7 @@ void DataParallel::AfterForward(size_t layer, const at::Tensor& output) {
 
 void DataParallel::BeforeBackward(size_t layer) {
   layers_[layer].unit->FinishGather();
-  if (layer > 0 && layers_[layer - 1].unit != nullptr && layers_[layer - 1].read_in_backward) {
-    layers_[layer - 1].unit->StartGather();
-  }
+  Prefetch(layer, -1);
 }
 
 void DataParallel::CheckGradientsCame() const {
@@ -149,6 +158,21 @@ void DataParallel::FinishBackward() {
 void DataParallel::ReleaseGradients() {
   reducing_ = nullptr;
   for (auto& unit : units_) unit->ReleaseGradients();
+}
+
+void DataParallel::GatherUpdated() {
+  if (!options_.values_stay) return;
+  for (auto& unit : units_) unit->Expire();
+  GatherAtFirst();
+}
+
+void DataParallel::GatherAtFirst() {
+  if (!options_.values_stay) return;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    units_[i]->StartGather();
+    for (size_t next = i + 1; next < units_.size() && next <= i + options_.prefetch_depth; ++next) units_[next]->StartGather();
+    units_[i]->FinishGather();
+  }
 }
 
 std::vector<StateTensor> DataParallel::State() const {

@@ -1,12 +1,13 @@
-// Data parallelism of every kind over a language model: FSDP (ZeRO-3 per parameter), HSDP, DDP, and mixed precision, which is a
-// gather of its own (Rajbhandari et al. 2020, Zhao et al. 2023).
+// Data parallelism of every kind over a language model: FSDP (ZeRO-3 per parameter), ZeRO-1 and 2, HSDP, DDP, and mixed
+// precision, which is a gather of its own (Rajbhandari et al. 2020, Zhao et al. 2023).
 //
 // The model's layers become units: each layer one, embedding and head together where they share a weight. The order is static:
-// a unit is gathered before its layer runs, while the layer before it computes; in backward the other way round; gradients are
-// reduced when the unit's last one is ready, one reduction behind the computation.
+// a unit is gathered before its layer runs, while layers before it compute; in backward the other way round; gradients are
+// reduced when the unit's last one is ready, one reduction behind the computation. Values that stay whole are gathered once a
+// step, after the update.
 //
 // Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the
-// last; ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own
+// last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own
 // it; works on the comm::Runtime that was current when it was made.
 #pragma once
 
@@ -29,6 +30,10 @@ struct DataParallelOptions {
   // Values' memory goes after each forward (never the last unit's, whose backward comes next) and each backward. Otherwise
   // they stay until the last microbatch's backward.
   bool reshard_after_forward = true;
+  // Values keep their memory from step to step (ZeRO-1 and 2).
+  bool values_stay = false;
+  // So many layers ahead of the one that computes are gathered.
+  int64_t prefetch_depth = 1;
   // With dp_shard > 1: gradients are reduced after each microbatch, and only their shards are kept. Otherwise whole gradients
   // are added up and reduced once.
   bool reduce_each_microbatch = true;
@@ -60,8 +65,14 @@ class DataParallel {
   // a parameter got no gradient.
   void FinishBackward();
   void ReleaseGradients();
+  // Where values stay: gathers them from the masters, which an update has changed, all layers one after the other.
+  void GatherUpdated();
+  // Where values stay: gathers what was never gathered. A step does so by itself; before a recording, which is to begin as every
+  // step but the first one does.
+  void GatherAtFirst();
 
-  // Masters under the parameters' names; values with a storage of their own under "<name>.unsharded", of 0 bytes between steps.
+  // Masters under the parameters' names; values with a storage of their own under "<name>.unsharded", of 0 bytes between steps
+  // unless they stay.
   std::vector<StateTensor> State() const;
 
  private:
@@ -73,6 +84,7 @@ class DataParallel {
   void MakeUnits();
   void BeforeForward(size_t layer);
   void AfterForward(size_t layer, const at::Tensor& output);
+  void Prefetch(size_t layer, int64_t direction);
   void BeforeBackward(size_t layer);
   void CheckGradientsCame() const;
   std::vector<FsdpUnit*> UnitsOf(size_t chunk) const;

@@ -94,6 +94,7 @@ class Trainer {
     c10::AutoGradMode off(false);
     for (model::Parameter* p : model_->Parameters()) p->master.sub_(p->grad, 0.5);
     data_parallel_->ReleaseGradients();
+    data_parallel_->GatherUpdated();
   }
 
  private:
@@ -239,6 +240,15 @@ TEST_P(Layouts, TrainLikeOneProcess) {
                        .checkpoint = reshard != each,
                        .options = {.reshard_after_forward = reshard, .reduce_each_microbatch = each}});
     }
+  }
+  for (int64_t depth : {0, 2}) cases.push_back({.options = {.prefetch_depth = depth}});
+  for (bool each : {false, true}) {
+    cases.push_back({.microbatches = 3,
+                     .checkpoint = each,
+                     .options = {.reshard_after_forward = false,
+                                 .values_stay = GetParam().dp_shard > 1,
+                                 .prefetch_depth = each ? 1 : 2,
+                                 .reduce_each_microbatch = each}});
   }
   ExpectLikeOneProcess(GetParam(), cases, 1e-4);
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -54,6 +55,7 @@ Trace Capture(const Case& test, int64_t rank = 0) {
   context.samples = at::arange(kBatch, at::kLong);
   const at::Tensor tokens = at::arange(kBatch * kSeq, at::kLong).view({kBatch, kSeq}) % kVocab;
 
+  data_parallel.GatherAtFirst();
   graph::Recorder recorder;
   for (const StateTensor& state : data_parallel.State()) recorder.Input(state.name, state.tensor, state.category);
   recorder.Input("rng", context.rng, Category::kInput);
@@ -76,6 +78,7 @@ Trace Capture(const Case& test, int64_t rank = 0) {
     for (model::Parameter* p : model->Parameters()) p->master.sub_(p->grad, 0.5);
   }
   data_parallel.ReleaseGradients();
+  data_parallel.GatherUpdated();
   EXPECT_TRUE((*runtime)->Drain().ok());
   return recorder.Finish();
 }
@@ -128,9 +131,11 @@ int64_t Find(const Trace& trace, const std::string& name, const std::string& mod
   return -1;
 }
 
-int64_t Count(const Trace& trace, const std::string& name) {
+// In the phase, or in all of them.
+int64_t Count(const Trace& trace, const std::string& name, std::optional<Phase> phase = std::nullopt) {
   int64_t count = 0;
   for (const Instruction& instruction : trace.instructions) {
+    if (phase && instruction.phase != *phase) continue;
     count += instruction.kind == Instruction::Kind::kOperator && trace.OperatorName(instruction) == name;
   }
   return count;
@@ -160,6 +165,40 @@ TEST(DataParallelTrace, ATiedUnitIsGatheredOnce) {
 TEST(DataParallelTrace, WithoutReshardEverythingIsGatheredOncePerStep) {
   const Case test{.mesh = {.dp_shard = 2}, .microbatches = 3, .options = {.reshard_after_forward = false}};
   EXPECT_EQ(Count(Capture(test), "lego::all_gather_into"), 5);
+}
+
+TEST(DataParallelTrace, ValuesThatStayAreGatheredAfterTheUpdateAndNeverResized) {
+  const std::string gather = "lego::all_gather_into";
+  for (const Mesh& mesh : {Mesh{.dp_shard = 2}, Mesh{.dp_replicate = 2, .dp_shard = 3}}) {
+    for (const c10::ScalarType param : {at::kFloat, at::kBFloat16}) {
+      const Trace trace =
+          Capture({.mesh = mesh,
+                   .microbatches = 3,
+                   .options = {.precision = {param, at::kFloat}, .reshard_after_forward = false, .values_stay = true}});
+      EXPECT_EQ(Count(trace, gather), 5) << "of the embedding, three blocks and the head";
+      EXPECT_EQ(Count(trace, gather, Phase::kOptimizer), 5);
+      EXPECT_EQ(Count(trace, "lego::resize_storage_"), 0);
+      EXPECT_EQ(graph::Races(trace), std::vector<std::string>());
+      EXPECT_EQ(graph::BadReads(trace), std::vector<std::string>());
+    }
+  }
+}
+
+TEST(DataParallelTrace, PrefetchGoesAsManyLayersAhead) {
+  const std::string gather = "lego::all_gather_into";
+  for (const int64_t depth : {0, 1, 2, 9}) {
+    SCOPED_TRACE(depth);
+    const Trace trace = Capture({.mesh = {.dp_shard = 2}, .options = {.prefetch_depth = depth}});
+    const auto compute = [&](int block) {
+      return Find(trace, "aten::gelu", "blocks." + std::to_string(block), Phase::kForward);
+    };
+    for (const int ahead : {1, 2}) {
+      const auto gathered = Find(trace, gather, "blocks." + std::to_string(ahead), Phase::kForward);
+      EXPECT_EQ(gathered < compute(0), depth >= ahead) << ahead;
+    }
+    EXPECT_EQ(Count(trace, gather), 5 + 3) << "nothing is gathered twice";
+    EXPECT_EQ(graph::Races(trace), std::vector<std::string>());
+  }
 }
 
 TEST(DataParallelTrace, ReductionsFollowTheMode) {

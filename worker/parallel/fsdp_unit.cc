@@ -41,8 +41,12 @@ DataParallelMesh DataParallelMesh::Current() {
 }
 
 FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& place,
-                   const Precision& precision)
-    : path_(std::move(path)), parameters_(std::move(parameters)), mesh_(place), precision_(precision) {
+                   const Precision& precision, bool values_stay)
+    : path_(std::move(path)),
+      parameters_(std::move(parameters)),
+      mesh_(place),
+      precision_(precision),
+      values_stay_(values_stay) {
   for (model::Parameter* p : parameters_) {
     TORCH_CHECK(p->spec.sizes == p->local_shape && !p->local_shape.empty(), p->name(),
                 ": already cut over dp_shard, or a scalar");
@@ -77,7 +81,7 @@ void FsdpUnit::Allocate(c10::Device device) {
     if (ValuesApart()) {
       flats_[i] = at::empty({mesh_.shard_size * piece.elements}, at::TensorOptions().device(device).dtype(precision_.param));
       p.value = flats_[i].narrow(0, 0, piece.rows * piece.row).view(p.local_shape).variable_data();
-      comm::ResizeStorage(flats_[i], 0);
+      if (!values_stay_) comm::ResizeStorage(flats_[i], 0);
     } else {
       p.value = p.master.variable_data();
     }
@@ -127,7 +131,7 @@ void FsdpUnit::FinishGather() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Piece& piece = pieces_[i];
     const Tensor& flat = flats_[i];
-    comm::ResizeStorage(flat, flat.numel() * flat.element_size());
+    if (!values_stay_) comm::ResizeStorage(flat, flat.numel() * flat.element_size());
     if (travelled) {
       flat.view({mesh_.shard_size, piece.elements}).copy_(gathered_.narrow(1, piece.offset, piece.elements));
     } else {
@@ -138,12 +142,14 @@ void FsdpUnit::FinishGather() {
 }
 
 void FsdpUnit::Reshard() {
-  if (state_ == State::kSharded) return;
+  if (values_stay_ || state_ == State::kSharded) return;
   FinishGather();  // a prefetch that nobody used
   UnitScope unit(path_);
   for (const Tensor& flat : flats_) comm::ResizeStorage(flat, 0);
   state_ = State::kSharded;
 }
+
+void FsdpUnit::Expire() { state_ = State::kSharded; }
 
 size_t FsdpUnit::IndexOf(const model::Parameter& parameter) const {
   return std::find(parameters_.begin(), parameters_.end(), &parameter) - parameters_.begin();

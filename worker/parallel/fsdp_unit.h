@@ -43,8 +43,9 @@ struct DataParallelMesh {
 
 class FsdpUnit {
  public:
-  // Cuts the parameters' specs over dp_shard. `path` names the unit in recordings.
-  FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh, const Precision& precision);
+  // Cuts the parameters' specs over dp_shard. `path` names the unit in recordings. `values_stay`: they keep their memory.
+  FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh, const Precision& precision,
+           bool values_stay = false);
 
   // Makes every Parameter::value, and where it is no view of its master, its storage, empty. Masters must be there.
   void Allocate(c10::Device device);
@@ -53,8 +54,10 @@ class FsdpUnit {
   void StartGather();
   // Waits for it on the compute stream and fills the values. Starts it if nobody has.
   void FinishGather();
-  // Lets the values' memory go.
+  // Lets the values' memory go, unless they stay.
   void Reshard();
+  // The masters have changed: values that stay are gathered anew when they are asked for.
+  void Expire();
 
   // A backward begins, in which every parameter gets a gradient. Weight gradients of several may be put off.
   void ExpectGradients();
@@ -99,6 +102,7 @@ class FsdpUnit {
   std::vector<model::Parameter*> parameters_;
   DataParallelMesh mesh_;
   Precision precision_;
+  bool values_stay_;
   std::vector<Piece> pieces_;
   int64_t packed_ = 0;  // elements of all pieces
   std::vector<std::shared_ptr<torch::autograd::Node>> nodes_;

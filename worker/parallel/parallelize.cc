@@ -70,7 +70,9 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   DataParallelOptions options;
   options.precision = result.precision;
   options.reshard_after_forward = resolved.reshard_after_forward();
-  options.reduce_each_microbatch = resolved.mesh().pp == 1;
+  options.values_stay = resolved.parameters_stay_whole();
+  options.prefetch_depth = recipe.parallelism().fsdp_prefetch_depth();
+  options.reduce_each_microbatch = resolved.reduce_each_microbatch();
   result.data_parallel = std::make_unique<DataParallel>(*result.model, options);
   return result;
 }

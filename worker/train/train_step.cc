@@ -61,6 +61,7 @@ struct TrainStep::Impl {
     at::Tensor norm = optimizer->GradientNorm(runtime);
     if (recipe.training().max_norm() > 0) optimizer->Clip(norm, recipe.training().max_norm());
     optimizer->Update(inputs.learning_rate);
+    parallelized.data_parallel->GatherUpdated();
     return norm;
   }
 
@@ -151,6 +152,13 @@ Adam& TrainStep::optimizer() { return *impl_->optimizer; }
 std::vector<NamedTensor> TrainStep::State() { return impl_->State(); }
 
 void TrainStep::PerformOnly(std::vector<parallel::LoweredAction> actions) { impl_->runner->PerformOnly(std::move(actions)); }
+
+absl::Status TrainStep::GatherParameters() {
+  return comm::CatchStatus([&] {
+    impl_->parallelized.data_parallel->GatherAtFirst();
+    return impl_->runtime.Drain();
+  });
+}
 
 absl::StatusOr<TrainStep::Result> TrainStep::Run() {
   Result result;

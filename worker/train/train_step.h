@@ -50,6 +50,9 @@ class TrainStep {
   Adam& optimizer();
   // Parameters' masters, gathered values, optimizer state, inputs: everything that lives across steps, named and categorized.
   std::vector<NamedTensor> State();
+  // Parameters that stay whole (ZeRO-1 and 2) are gathered from their masters, which are filled by now. The first step does so
+  // by itself; before State() is bound to an executor, or a step is recorded, it is to be as before any other step.
+  absl::Status GatherParameters();
   // Forward, backward, reduction, clipping, update. Gives the mean loss over the global batch in nats per token, fp32 [], the
   // same on every rank, and the gradient norm before clipping, fp32 [].
   struct Result {
