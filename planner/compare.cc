@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/recipe/chunks.h"
-#include "core/schedule/schedule.h"
+#include "core/schedule/timeline.h"
 #include "planner/ranking.h"
 
 namespace legoai::planner {
@@ -156,6 +156,10 @@ std::string LinkText(const v1::Cluster& cluster, sim::LinkUse use, const sim::Li
 std::string BubbleText(const v1::Recipe& recipe, int64_t layers) {
   const int64_t stages = recipe.parallelism().pipeline_parallel_degree(), microbatches = Microbatches(recipe);
   if (stages <= 1 || microbatches < 1) return "";
+  if (const auto listed = parallel::ListedSchedule(recipe.parallelism())) {
+    const std::string share = PercentText(parallel::TimelineOf(*listed).bubble_share);
+    return absl::StrCat("(", share, " of a stage's time as the schedule is listed)");
+  }
   const int64_t locals = parallel::ChunkCount(recipe.parallelism(), layers) / stages;
   const bool parts = parallel::PartsBackward(recipe.parallelism().pipeline_parallel_schedule());
   const int64_t divisor = locals * microbatches * (parts ? 3 : 1);

@@ -347,8 +347,10 @@ std::string Summarize(const v1::Recipe& recipe) {
     const std::string chunks = p.has_pipeline_parallel_layers_per_stage()
                                    ? absl::StrCat(", ", p.pipeline_parallel_layers_per_stage(), " layers a chunk,")
                                    : "";
-    parts.push_back(absl::StrCat(EnumText(p.pipeline_parallel_schedule()), " over ", p.pipeline_parallel_degree(), " stages",
-                                 chunks, " with microbatches of ", p.pipeline_parallel_microbatch_size()));
+    const bool is_listed = !p.pipeline_parallel_schedule_csv().empty();
+    const std::string order = is_listed ? "a listed schedule" : EnumText(p.pipeline_parallel_schedule());
+    parts.push_back(absl::StrCat(order, " over ", p.pipeline_parallel_degree(), " stages", chunks, " with microbatches of ",
+                                 p.pipeline_parallel_microbatch_size()));
   }
   const int64_t per_pass =
       recipe.training().local_batch_size() * p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();

@@ -36,6 +36,9 @@ struct Order {
   int64_t layers_per_chunk = 0;  // 0: not said
 };
 
+constexpr v1::PipelineSchedule kOfSeveralChunks[] = {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE,
+                                                     v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V};
+
 // The schedules of a pipeline of so many ranks. Chunks are said by their layers, so not every number of them can be; where the
 // base says these, they are the same for all.
 std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
@@ -43,10 +46,10 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   const int64_t given = p.pipeline_parallel_layers_per_stage();
   const bool is_cut = given > 0 || p.module_fqns_per_model_part_size() > 0;
   std::vector<Order> orders = {{v1::ONE_F_ONE_B, given}};
-  if (ranks == 1) return orders;
+  if (ranks == 1 || !p.pipeline_parallel_schedule_csv().empty()) return orders;  // a listed schedule takes the place of all
   orders.push_back({v1::GPIPE, given});
   if (is_cut) {
-    orders.insert(orders.end(), {{v1::INTERLEAVED_1F1B, given}, {v1::LOOPED_BFS, given}, {v1::INTERLEAVED_ZERO_BUBBLE, given}});
+    for (const auto schedule : kOfSeveralChunks) orders.push_back({schedule, given});
     return orders;
   }
   p.set_pipeline_parallel_degree(ranks);
@@ -55,7 +58,7 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   for (int64_t locals = 1; locals <= kMostChunks && ranks <= even / locals; ++locals) {
     p.set_pipeline_parallel_layers_per_stage((even + ranks * locals - 1) / (ranks * locals));
     if (parallel::ChunkCount(p, layers) != ranks * locals) continue;
-    for (const auto schedule : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE}) {
+    for (const auto schedule : kOfSeveralChunks) {
       if (parallel::PlacesChunks(schedule, ranks, ranks * locals))
         orders.push_back({schedule, p.pipeline_parallel_layers_per_stage()});
     }

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/schedule/schedule.h"
+#include "core/schedule/schedule_csv.h"
 
 namespace legoai::parallel {
 namespace {
@@ -38,11 +38,20 @@ bool IsModuleName(const std::string& name) {
   return digits && (number == "0" || number[0] != '0');
 }
 
+std::optional<Schedule> ListedSchedule(const v1::Parallelism& p) {
+  if (p.pipeline_parallel_schedule_csv().empty()) return std::nullopt;
+  auto schedule = ParseScheduleCsv("", p.pipeline_parallel_schedule_csv());
+  return schedule.ok() ? std::optional(*std::move(schedule)) : std::nullopt;
+}
+
 int64_t ChunkCount(const v1::Parallelism& p, int64_t layers) {
   const int64_t ranks = p.pipeline_parallel_degree();
   if (ranks == 1) return 1;
   if (p.module_fqns_per_model_part_size() > 0) return p.module_fqns_per_model_part_size();
-  if (!p.has_pipeline_parallel_layers_per_stage()) return Loops(p.pipeline_parallel_schedule()) ? 2 * ranks : ranks;
+  if (!p.has_pipeline_parallel_layers_per_stage()) {
+    if (const auto listed = ListedSchedule(p)) return listed->placement.chunks;
+    return Loops(p.pipeline_parallel_schedule()) ? 2 * ranks : ranks;
+  }
   const int64_t each = p.pipeline_parallel_layers_per_stage();
   return (EvenLayers(p, layers) + each - 1) / each;
 }
@@ -73,7 +82,15 @@ bool EveryChunkHasLayers(const v1::Parallelism& p, int64_t layers) {
   return true;
 }
 
+Placement PlacementOf(const v1::Parallelism& p, int64_t layers) {
+  const Placement placement =
+      PlacementOf(p.pipeline_parallel_schedule(), p.pipeline_parallel_degree(), ChunkCount(p, layers));
+  const auto listed = ListedSchedule(p);
+  return {placement.ranks, placement.chunks, listed ? listed->placement.in_v : placement.in_v};
+}
+
 bool SchedulePlaces(const v1::Parallelism& p, int64_t chunks) {
+  if (const auto listed = ListedSchedule(p)) return chunks == listed->placement.chunks;
   return PlacesChunks(p.pipeline_parallel_schedule(), p.pipeline_parallel_degree(), chunks);
 }
 

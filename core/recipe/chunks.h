@@ -1,14 +1,17 @@
 // How the chunks of a pipeline (core/schedule/schedule.h) share a model's blocks, by TorchTitan's keys: counts differ by one at
 // most, the first chunks get one more; then the first and the last chunk, which have the embedding and the head too, give up what
 // pipeline_parallel_first_stage_less_layers and ..._last_stage_less_layers say. Or module_fqns_per_model_part lists the modules
-// of each chunk. Pure functions; the recipe has its defaults.
+// of each chunk. And where they lie: by the schedule, or by the file that takes its place. Pure functions; the recipe has its
+// defaults.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/schedule/schedule.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
 namespace legoai::parallel {
@@ -19,8 +22,12 @@ std::vector<std::string> ModuleNames(int64_t layers);
 // Whether it is a name of ModuleNames() of some model.
 bool IsModuleName(const std::string& name);
 
+// The schedule whose text pipeline_parallel_schedule_csv is; nothing where it is empty or unsound (recipe.h says why).
+std::optional<Schedule> ListedSchedule(const v1::Parallelism& parallelism);
+
 // One without a pipeline. As many as module_fqns_per_model_part lists, or as pipeline_parallel_layers_per_stage makes of
-// `layers`, whatever the schedule says of it; where neither is set, one a rank, or two of schedules that loop.
+// `layers`, whatever the schedule says of it; where neither is set, as a listed schedule has, one a rank, or two of schedules
+// that loop.
 int64_t ChunkCount(const v1::Parallelism& parallelism, int64_t layers);
 
 // The blocks [first, last) of a chunk; an empty or backward range where a chunk cannot have any.
@@ -28,6 +35,9 @@ std::pair<int64_t, int64_t> LayersOfChunk(const v1::Parallelism& parallelism, in
 
 // Whether every chunk has a block at least.
 bool EveryChunkHasLayers(const v1::Parallelism& parallelism, int64_t layers);
+
+// Where they lie.
+Placement PlacementOf(const v1::Parallelism& parallelism, int64_t layers);
 
 // Whether the schedule can place so many chunks.
 bool SchedulePlaces(const v1::Parallelism& parallelism, int64_t chunks);

@@ -26,6 +26,12 @@ Violation Fault(const char* field, int64_t value, std::string remedy) {
   return {"", field, absl::StrCat(value), std::move(remedy)};
 }
 
+// Whether a tied embedding is on two ranks: not where a V brings the last chunk back to the first one.
+bool EndsTalk(const v1::Parallelism& p, const v1::Model& model) {
+  return p.pipeline_parallel_degree() > 1 && model.tie_word_embeddings() &&
+         PlacementOf(p, model.num_hidden_layers()).RankOfLast() != 0;
+}
+
 // Degrees and batches of -1 derived from the others; what cannot be derived is 1 and breaks a rule.
 Layout DeriveLayout(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size) {
   const v1::Parallelism& p = recipe.parallelism();
@@ -34,7 +40,7 @@ Layout DeriveLayout(const v1::Recipe& recipe, const v1::Model& model, int64_t wo
                   .dp_replicate = p.data_parallel_replicate_degree(),
                   .dp_shard = p.data_parallel_shard_degree(),
                   .tp = p.tensor_parallel_degree(),
-                  .ends_talk = p.pipeline_parallel_degree() > 1 && model.tie_word_embeddings()};
+                  .ends_talk = EndsTalk(p, model)};
   // One division at a time: the product of arbitrary degrees may not fit.
   if (mesh.dp_shard == -1) mesh.dp_shard = std::max<int64_t>(1, world_size / mesh.dp_replicate / mesh.tp / mesh.pp);
   const int64_t local_batch = t.local_batch_size();
@@ -162,7 +168,19 @@ std::vector<int64_t> ValuesThatFit(const Candidate& c, SetKey set, int64_t from,
   return values;
 }
 
-std::string ScheduleText(const Candidate& c) { return EnumText(c.recipe.parallelism().pipeline_parallel_schedule()); }
+bool IsListed(const Candidate& c) { return !c.recipe.parallelism().pipeline_parallel_schedule_csv().empty(); }
+
+std::string ScheduleText(const Candidate& c) {
+  return IsListed(c) ? "the listed schedule" : std::string(EnumText(c.recipe.parallelism().pipeline_parallel_schedule()));
+}
+
+// A listed schedule has a line for each rank.
+Broken PpListsRanks(const Candidate& c) {
+  const auto listed = ListedSchedule(c.recipe.parallelism());
+  if (!listed || listed->placement.ranks == c.layout.mesh.pp) return {};
+  return Fault(kPp, c.layout.mesh.pp,
+               absl::StrCat("must be ", listed->placement.ranks, ", the lines of parallelism.pipeline_parallel_schedule_csv"));
+}
 
 // Where the parts list the modules, they say all that the other keys would.
 bool ListsParts(const Candidate& c) {
@@ -205,22 +223,33 @@ Broken PpPartsHoldTheModel(const Candidate& c) {
   return Violation{"", kParts, last, absl::StrCat("is the last module, and ", names[next], " must follow: ", all)};
 }
 
+// How many chunks of each rank the schedule can place.
 std::string ScheduleNeeds(const Candidate& c) {
   const v1::PipelineSchedule schedule = c.recipe.parallelism().pipeline_parallel_schedule();
-  return absl::StrCat(ScheduleText(c), " needs ",
-                      !Loops(schedule)                          ? "one chunk"
-                      : schedule == v1::INTERLEAVED_ZERO_BUBBLE ? "as many chunks"
-                                                                : "several chunks",
-                      " on each of the ", c.layout.mesh.pp, " pipeline ranks");
+  if (const auto listed = ListedSchedule(c.recipe.parallelism()))
+    return absl::StrCat(ScheduleText(c), " has ", listed->placement.chunks, " chunks");
+  const bool in_v = PlacementOf(schedule, c.layout.mesh.pp, 2 * c.layout.mesh.pp).in_v;
+  const char* const chunks = !Loops(schedule)                          ? "one chunk"
+                             : schedule == v1::INTERLEAVED_ZERO_BUBBLE ? "as many chunks"
+                             : in_v                                    ? "two chunks"
+                                                                       : "several chunks";
+  return absl::StrCat(ScheduleText(c), " needs ", chunks, " on each of the ", c.layout.mesh.pp, " pipeline ranks");
+}
+
+// The number of chunks nearest to `chunks` that the schedule can place.
+int64_t NearestChunks(const Candidate& c, int64_t chunks) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  if (const auto listed = ListedSchedule(p)) return listed->placement.chunks;
+  const int64_t ranks = c.layout.mesh.pp, near = std::max<int64_t>(1, (chunks + ranks / 2) / ranks) * ranks;
+  return SchedulePlaces(p, near) ? near : SchedulePlaces(p, 2 * ranks) ? 2 * ranks : ranks;
 }
 
 Broken PpSchedulePlacesParts(const Candidate& c) {
   const v1::Parallelism& p = c.recipe.parallelism();
-  const int64_t parts = p.module_fqns_per_model_part_size(), ranks = c.layout.mesh.pp;
+  const int64_t parts = p.module_fqns_per_model_part_size();
   if (!ListsParts(c) || SchedulePlaces(p, parts)) return {};
-  const int64_t near = Loops(p.pipeline_parallel_schedule()) ? std::max<int64_t>(2, (parts + ranks / 2) / ranks) * ranks : ranks;
   return Violation{"", kParts, absl::StrCat(parts, parts == 1 ? " part" : " parts"),
-                   absl::StrCat("does not fit: ", ScheduleNeeds(c), ": list ", near, " parts")};
+                   absl::StrCat("does not fit: ", ScheduleNeeds(c), ": list ", NearestChunks(c, parts), " parts")};
 }
 
 Broken PpSchedulePlacesChunks(const Candidate& c) {
@@ -317,6 +346,34 @@ Broken LocalBatchesMakeGlobalBatch(const Candidate& c) {
                             c.layout.mesh.dp(), " data-parallel ranks: change local_batch_size or the data-parallel degrees"));
 }
 
+// DualPipeV needs some microbatches at least, a listed schedule its own.
+Broken PpScheduleHasMicrobatches(const Candidate& c) {
+  const auto listed = ListedSchedule(c.recipe.parallelism());
+  const Layout& l = c.layout;
+  const int64_t needs = listed ? MicrobatchesOf(*listed)
+                               : LeastMicrobatches(c.recipe.parallelism().pipeline_parallel_schedule(), l.mesh.pp);
+  const auto fits = [&](int64_t microbatches) { return listed ? microbatches == needs : microbatches >= needs; };
+  const int64_t rows = l.global_batch / l.mesh.dp();
+  if (l.mesh.pp == 1 || fits(rows / l.microbatch_size)) return {};
+  const std::string why = absl::StrCat("makes ", rows / l.microbatch_size, " microbatches of a data-parallel rank's ", rows,
+                                       " sequences, and ", ScheduleText(c), listed ? " has " : " needs at least ", needs);
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= l.local_batch; ++size) {
+    if (l.local_batch % size == 0 && fits(rows / size)) sizes.push_back(size);
+  }
+  if (!sizes.empty()) {
+    return Fault("parallelism.pipeline_parallel_microbatch_size", l.microbatch_size,
+                 absl::StrCat(why, ": use one of ", absl::StrJoin(sizes, ", ")));
+  }
+  const int64_t wanted = needs * (listed ? l.microbatch_size : 1);  // rows
+  const bool whole = wanted % l.local_batch == 0;
+  const int64_t batch = (listed ? wanted : (wanted + l.local_batch - 1) / l.local_batch * l.local_batch) * l.mesh.dp();
+  return Fault("training.global_batch_size", l.global_batch,
+               absl::StrCat(why, ": use ", batch, listed ? "" : " or more",
+                            listed && !whole ? absl::StrCat(" and a local_batch_size that divides ", wanted) : "",
+                            !listed && l.microbatch_size > 1 ? ", with microbatches of one sequence" : ""));
+}
+
 }  // namespace
 
 const std::vector<Rule>& Rules() {
@@ -329,6 +386,7 @@ const std::vector<Rule>& Rules() {
       {"tp_divides_sequence", TpDividesSequence},
       {"sequence_within_positions", SequenceWithinPositions},
       {"pp_at_most_layers", PpAtMostLayers},
+      {"pp_lists_ranks", PpListsRanks},
       {"pp_parts_alone_cut_the_model", PpPartsAloneCutTheModel},
       {"pp_parts_hold_the_model", PpPartsHoldTheModel},
       {"pp_schedule_places_parts", PpSchedulePlacesParts},
@@ -339,6 +397,7 @@ const std::vector<Rule>& Rules() {
       {"keep_policy_names_modules", KeepPolicyNamesModules},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},
+      {"pp_schedule_has_microbatches", PpScheduleHasMicrobatches},
   };
   return *rules;
 }

@@ -12,6 +12,7 @@
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
 #include "core/recipe/testing/small_job.h"
+#include "core/schedule/schedule_csv.h"
 
 namespace legoai::parallel {
 namespace {
@@ -343,6 +344,89 @@ TEST(FirstViolation, EndsOfAPipelineTalkAboutATiedEmbedding) {
   model.set_tie_word_embeddings(true);
   EXPECT_TRUE(ends_talk(2));
   EXPECT_FALSE(ends_talk(1));
+}
+
+// In a V embedding and head are on one rank.
+TEST(FirstViolation, EndsOfAVDoNotTalk) {
+  v1::Model model = SmallLlama();
+  model.set_tie_word_embeddings(true);
+  for (const auto& [schedule, talk] : {std::pair{v1::ZBV_ZERO_BUBBLE, false}, {v1::INTERLEAVED_1F1B, true}}) {
+    Layout layout;
+    v1::Recipe recipe = Looped(2);
+    recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
+    FillDefaults(&recipe);
+    EXPECT_FALSE(FirstViolation(recipe, model, 2, &layout));
+    EXPECT_EQ(layout.mesh.ends_talk, talk);
+  }
+}
+
+// Of eight sequences on two pipeline ranks.
+v1::Recipe InV(v1::PipelineSchedule schedule, int64_t microbatch) {
+  v1::Recipe recipe = Looped(2);
+  recipe.mutable_parallelism()->set_pipeline_parallel_schedule(schedule);
+  recipe.mutable_parallelism()->set_pipeline_parallel_microbatch_size(microbatch);
+  recipe.mutable_training()->set_local_batch_size(8);
+  return recipe;
+}
+
+TEST(FirstViolation, PpScheduleHasMicrobatches) {
+  EXPECT_EQ(Verdict(InV(v1::ZBV_ZERO_BUBBLE, 8), SmallLlama(), 2), "legal");
+  EXPECT_EQ(Verdict(InV(v1::DUALPIPE_V, 2), SmallLlama(), 2), "legal");
+  const auto large = BrokenRule(InV(v1::DUALPIPE_V, 4), SmallLlama(), 2);
+  ASSERT_TRUE(large);
+  EXPECT_EQ(large->rule, "pp_schedule_has_microbatches");
+  EXPECT_EQ(large->field, "parallelism.pipeline_parallel_microbatch_size");
+  EXPECT_EQ(large->remedy,
+            "makes 2 microbatches of a data-parallel rank's 8 sequences, and DualPipeV needs at least 4: use one of 1, "
+            "2");
+  v1::Recipe small = InV(v1::DUALPIPE_V, 1);
+  small.mutable_training()->set_local_batch_size(3);
+  const auto few = BrokenRule(small, SmallLlama(), 2);
+  ASSERT_TRUE(few);
+  EXPECT_EQ(few->field, "training.global_batch_size");
+  EXPECT_EQ(few->remedy,
+            "makes 3 microbatches of a data-parallel rank's 3 sequences, and DualPipeV needs at least 4: use 6 or more");
+  small.mutable_training()->set_global_batch_size(6);
+  EXPECT_EQ(Verdict(small, SmallLlama(), 2), "legal");
+}
+
+TEST(FirstViolation, ChunksOfAVAreTwoARank) {
+  const auto cut = [](int64_t layers_per_stage) {
+    v1::Recipe recipe = InV(v1::ZBV_ZERO_BUBBLE, 1);
+    recipe.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(layers_per_stage);
+    return recipe;
+  };
+  const auto six = BrokenRule(cut(1), SmallLlama(), 2);
+  ASSERT_TRUE(six);
+  EXPECT_EQ(six->remedy, "cuts the model's 6 layers into 6 chunks, and ZBVZeroBubble needs two chunks on each of the 2 pipeline "
+                         "ranks: leave it out");
+}
+
+TEST(FirstViolation, AListedScheduleSaysRanksChunksAndMicrobatches) {
+  const auto listed = [](int64_t ranks, int64_t local_batch) {
+    v1::Recipe recipe = Degrees(1, 1, 1, ranks);
+    recipe.mutable_training()->set_local_batch_size(local_batch);
+    const Schedule schedule = MakeSchedule(v1::ZBV_ZERO_BUBBLE, 2, 4, 4).value();
+    recipe.mutable_parallelism()->set_pipeline_parallel_schedule_csv(ScheduleToCsv(schedule));
+    return recipe;
+  };
+  const auto remedy = [](const v1::Recipe& recipe, int64_t ranks) {
+    const auto broken = BrokenRule(recipe, SmallLlama(), ranks);
+    return broken ? broken->rule + ": " + broken->field + ": " + broken->remedy : "legal";
+  };
+  EXPECT_EQ(remedy(listed(2, 4), 2), "legal");
+  EXPECT_EQ(remedy(listed(1, 4), 1), "pp_lists_ranks: parallelism.pipeline_parallel_degree: must be 2, the lines of "
+                                     "parallelism.pipeline_parallel_schedule_csv");
+  EXPECT_EQ(remedy(listed(2, 8), 2),
+            "pp_schedule_has_microbatches: parallelism.pipeline_parallel_microbatch_size: makes 8 microbatches of a "
+            "data-parallel rank's 8 sequences, and the listed schedule has 4: use one of 2");
+  EXPECT_EQ(remedy(listed(2, 3), 2),
+            "pp_schedule_has_microbatches: training.global_batch_size: makes 3 microbatches of a data-parallel rank's 3 "
+            "sequences, and the listed schedule has 4: use 4 and a local_batch_size that divides 4");
+  v1::Recipe cut = listed(2, 4);
+  cut.mutable_parallelism()->set_pipeline_parallel_layers_per_stage(3);
+  EXPECT_EQ(remedy(cut, 2), "pp_schedule_places_chunks: parallelism.pipeline_parallel_layers_per_stage: cuts the model's 6 "
+                            "layers into 2 chunks, and the listed schedule has 4 chunks: leave it out");
 }
 
 // What README.md and docs/recipe.md say of them.

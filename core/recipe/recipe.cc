@@ -6,12 +6,14 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/torchtitan.h"
-#include "core/schedule/schedule.h"
+#include "core/schedule/schedule_csv.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/json/reflect.h"
@@ -102,6 +104,22 @@ void CheckTraining(const v1::Training& t, Checker* check) {
               t.validation_fraction() >= 0 && t.validation_fraction() < 1, "must be at least 0 and below 1");
 }
 
+constexpr char kListedSchedule[] = "parallelism.pipeline_parallel_schedule_csv";
+
+// A text of one line is a path that nobody has read: a schedule has a line for each of several ranks.
+bool IsPath(const std::string& schedule_csv) { return !absl::StrContains(schedule_csv, "\n"); }
+
+void CheckListedSchedule(const std::string& text, Checker* check) {
+  if (text.empty()) return;
+  if (IsPath(text)) {
+    return check->Fail(kListedSchedule, text,
+                       "is a path, and the file's text is needed here: `lego` reads it where a recipe is a file");
+  }
+  const auto schedule = ParseScheduleCsv(kListedSchedule, text);
+  const auto fault = GetFieldViolation(schedule.status());
+  if (fault) check->Fail(fault->field(), fault->value(), fault->remedy());
+}
+
 void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->Whole("parallelism.data_parallel_replicate_degree", p.data_parallel_replicate_degree(), 1);
   check->WholeOrDerived("parallelism.data_parallel_shard_degree", p.data_parallel_shard_degree(), "what the other degrees leave");
@@ -109,10 +127,12 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->Whole("parallelism.fsdp_prefetch_depth", p.fsdp_prefetch_depth(), 0, 64);
   check->Whole("parallelism.tensor_parallel_degree", p.tensor_parallel_degree(), 1);
   check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);
-  if (const auto schedule = p.pipeline_parallel_schedule(); !IsSupported(schedule)) {
-    check->Fail("parallelism.pipeline_parallel_schedule", EnumText(schedule),
-                "is not supported yet: use \"GPipe\", \"1F1B\", \"Interleaved1F1B\", \"LoopedBFS\" or \"InterleavedZeroBubble\"");
+  if (!v1::PipelineSchedule_IsValid(p.pipeline_parallel_schedule()) ||
+      p.pipeline_parallel_schedule() == v1::PIPELINE_SCHEDULE_UNSPECIFIED) {
+    check->Fail("parallelism.pipeline_parallel_schedule", absl::StrCat(static_cast<int>(p.pipeline_parallel_schedule())),
+                absl::StrCat("must be one of ", absl::StrJoin(EnumTexts(v1::PipelineSchedule_descriptor()), ", ")));
   }
+  CheckListedSchedule(p.pipeline_parallel_schedule_csv(), check);
   check->Whole("parallelism.pipeline_parallel_microbatch_size", p.pipeline_parallel_microbatch_size(), 1);
   if (p.has_pipeline_parallel_layers_per_stage()) {
     check->Whole("parallelism.pipeline_parallel_layers_per_stage", p.pipeline_parallel_layers_per_stage(), 1);
@@ -187,6 +207,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
 void CheckTexts(const v1::Recipe& recipe, Checker* check) {
   ForEachKey([&](const std::string& name, const FieldDescriptor* field) {
     if (field->type() != FieldDescriptor::TYPE_STRING || field->is_repeated()) return;
+    if (absl::StrCat(name, ".", field->name()) == kListedSchedule) return;  // a text of lines
     const auto& section = recipe.GetReflection()->GetMessage(recipe, v1::Recipe::descriptor()->FindFieldByName(name));
     const std::string text = section.GetReflection()->GetString(section, field);
     if (!IsPrintable(text)) check->Fail(absl::StrCat(name, ".", field->name()), text, "must not have control characters");
@@ -270,9 +291,22 @@ std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Override
   return faults;
 }
 
+absl::Status ReadListedSchedule(v1::Recipe* recipe) {
+  const std::string value = recipe->parallelism().pipeline_parallel_schedule_csv();
+  if (value.empty() || !IsPath(value)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto text, ReadFileOf(kListedSchedule, value, kMostTextBytes, "give the path of a CSV file"));
+  if (IsPath(text)) text += "\n";  // of one line: no schedule, and no path
+  recipe->mutable_parallelism()->set_pipeline_parallel_schedule_csv(std::move(text));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides) {
   v1::Recipe recipe;
   std::vector<absl::Status> faults = ReadRecipeToml(text, overrides, &recipe);
+  if (absl::Status status = ReadListedSchedule(&recipe); !status.ok()) {
+    faults.push_back(std::move(status));
+    recipe.mutable_parallelism()->clear_pipeline_parallel_schedule_csv();
+  }
   FillDefaults(&recipe);
   for (absl::Status& fault : RecipeFaults(recipe)) faults.push_back(std::move(fault));
   if (!faults.empty()) return AllFaults(faults);

@@ -1,5 +1,5 @@
-// Recipes: reading, defaults and the checks that need neither a model nor a world (those are parallel_dims.h's). The keys are
-// those of proto/legoai/v1/recipe.proto. Thread-safety: safe to call from several threads.
+// Recipes: reading, defaults and the checks that need neither a model nor a world (those are legality.h's). The keys are
+// those of proto/legoai/v1/recipe.proto. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,12 @@ int64_t RecomputedBlocks(const v1::ActivationCheckpoint& section, int64_t first,
 // line. Gives all that cannot be read (proto/toml/toml.h), of TorchTitan's keys with what becomes of them here.
 std::vector<absl::Status> ReadRecipeToml(const std::string& text, const Overrides& overrides, google::protobuf::Message* message);
 
-// TOML to a recipe with defaults, checked. Errors: FieldErrors of all keys at fault (proto/errors.h); of LoadRecipe also for a
-// file that cannot be read (NotFound).
+// Where pipeline_parallel_schedule_csv names a file, it gets the file's text, which goes wherever the recipe goes. Errors: those
+// of ReadFileOf.
+absl::Status ReadListedSchedule(v1::Recipe* recipe);
+
+// TOML to a recipe with defaults, checked, with the text of the schedule that it names. Errors: FieldErrors of all keys at fault
+// (proto/errors.h); of LoadRecipe also for a file that cannot be read (NotFound).
 absl::StatusOr<v1::Recipe> ParseRecipe(const std::string& text, const Overrides& overrides = {});
 absl::StatusOr<v1::Recipe> LoadRecipe(const std::string& path, const Overrides& overrides = {});
 

@@ -150,8 +150,8 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"parallelism", "tensor_parallel_degree", "0", "2"},
            {"parallelism", "pipeline_parallel_degree", "-3", "2"},
            {"parallelism", "pipeline_parallel_microbatch_size", "0", "1"},
-           {"parallelism", "pipeline_parallel_schedule", "\"DualPipeV\"", "\"InterleavedZeroBubble\""},
-           {"parallelism", "pipeline_parallel_schedule", "\"ZBVZeroBubble\"", "\"LoopedBFS\""},
+           {"parallelism", "pipeline_parallel_schedule_csv", "\"no-such-file.csv\"", "\"\""},
+           {"parallelism", "pipeline_parallel_schedule_csv", "\"0F0,0B0\\n1F0,1B1\\n\"", "\"0F0,0B0\\n1F0,1B0\\n\""},
            {"optimizer", "name", "\"SGD\"", "\"AdamW\""},
            {"optimizer", "lr", "0", "1e-3"},
            {"optimizer", "lr", "inf", "1e-3"},
@@ -205,7 +205,8 @@ TEST(CheckRecipe, TextsHaveNoControlCharacters) {
         const auto fault = GetFieldViolation(CheckRecipe(recipe));
         ASSERT_TRUE(fault) << field->full_name();
         EXPECT_EQ(fault->field(), type->field(i)->name() + "." + field->name());
-        EXPECT_EQ(fault->value(), Printable(bad));
+        const bool has_lines = field->name() == "pipeline_parallel_schedule_csv" && bad == "a\nb";  // whose cell is named
+        EXPECT_EQ(fault->value(), has_lines ? "a" : Printable(bad));
       }
     }
   }
@@ -230,6 +231,37 @@ TEST(LoadRecipe, SaysWhichFile) {
   EXPECT_TRUE(LoadRecipe(path).ok());
   EXPECT_FALSE(LoadRecipe(testing::TempDir()).ok()) << "a folder";
   std::remove(path.c_str());
+}
+
+// The file is read where a recipe is; from there on its text is the value, and is written and read again.
+TEST(ListedSchedule, IsReadOnce) {
+  const std::string path = ::testing::TempDir() + "/schedule.csv", text = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+  std::ofstream(path) << text;
+  const auto recipe = ParseRecipe("[parallelism]\npipeline_parallel_schedule_csv = \"" + path + "\"\n");
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_EQ(recipe->parallelism().pipeline_parallel_schedule_csv(), text);
+  std::remove(path.c_str());
+  const auto again = ParseRecipe(RecipeToToml(*recipe));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->parallelism().pipeline_parallel_schedule_csv(), text);
+
+  v1::Recipe unread;
+  unread.mutable_parallelism()->set_pipeline_parallel_schedule_csv(path);
+  EXPECT_NE(CheckRecipe(unread).message().find("is a path, and the file's text is needed here"), std::string::npos);
+}
+
+TEST(ListedSchedule, IsRefusedWithItsCell) {
+  const std::string path = ::testing::TempDir() + "/wrong.csv";
+  std::ofstream(path) << "0F0,0B0\n1F0,1UNSHARD,1B0\n";
+  const auto recipe = ParseRecipe("", {{"parallelism.pipeline_parallel_schedule_csv", path}});
+  const auto fault = GetFieldViolation(recipe.status());
+  ASSERT_TRUE(fault) << recipe.status();
+  EXPECT_EQ(fault->field(), "parallelism.pipeline_parallel_schedule_csv");
+  EXPECT_EQ(fault->value(), "1UNSHARD");
+  EXPECT_NE(fault->remedy().find("line 2, column 2: UNSHARD is of PyTorch's compiled format"), std::string::npos);
+  std::ofstream(path, std::ios::trunc) << "0F0,0B0";
+  const auto one = ParseRecipe("", {{"parallelism.pipeline_parallel_schedule_csv", path}});
+  EXPECT_NE(one.status().message().find("1 line"), std::string::npos) << one.status();
 }
 
 }  // namespace

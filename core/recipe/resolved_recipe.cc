@@ -1,5 +1,9 @@
 #include "core/recipe/resolved_recipe.h"
 
+#include <google/protobuf/stubs/logging.h>
+
+#include <utility>
+
 #include "core/recipe/chunks.h"
 #include "core/recipe/recipe.h"
 #include "proto/errors.h"
@@ -21,8 +25,16 @@ absl::StatusOr<ResolvedRecipe> ResolvedRecipe::Create(v1::Recipe recipe, const v
   resolved.recipe_ = std::move(recipe);
   resolved.model_ = model;
   resolved.mesh_ = layout.mesh;
-  resolved.chunks_ = ChunkCount(resolved.recipe_.parallelism(), model.num_hidden_layers());
+  resolved.placement_ = PlacementOf(resolved.recipe_.parallelism(), model.num_hidden_layers());
   return resolved;
+}
+
+Schedule ResolvedRecipe::MakeSchedule() const {
+  if (auto listed = ListedSchedule(recipe_.parallelism())) return *std::move(listed);
+  const v1::PipelineSchedule kind = recipe_.parallelism().pipeline_parallel_schedule();
+  auto schedule = parallel::MakeSchedule(kind, mesh_.pp, placement_.chunks, microbatches());
+  GOOGLE_CHECK(schedule.ok()) << schedule.status().ToString();  // the rules of legality.h let only these through
+  return *std::move(schedule);
 }
 
 int64_t ResolvedRecipe::microbatch_size() const {

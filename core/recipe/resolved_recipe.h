@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/mesh/mesh.h"
 #include "core/recipe/legality.h"
+#include "core/schedule/schedule.h"
 #include "proto/legoai/v1/model.pb.h"
 #include "proto/legoai/v1/recipe.pb.h"
 
@@ -48,8 +49,10 @@ class ResolvedRecipe {
   bool reduce_each_microbatch() const {
     return mesh_.dp_shard > 1 && mesh_.pp == 1 && recipe_.parallelism().zero_stage() > 1;
   }
-  // Of the pipeline (core/schedule/schedule.h): one without a pipeline.
-  int64_t chunks() const { return chunks_; }
+  // Of the pipeline's chunks (core/schedule/schedule.h): one on one rank without a pipeline.
+  const Placement& placement() const { return placement_; }
+  // What a step does; made anew.
+  Schedule MakeSchedule() const;
   int64_t RecomputedBlocks(int64_t first, int64_t last) const;  // of the blocks [first, last), those computed again in backward
   // The blocks [first, last) of a chunk.
   std::pair<int64_t, int64_t> LayersOf(int64_t chunk) const;
@@ -59,7 +62,7 @@ class ResolvedRecipe {
   v1::Recipe recipe_;
   v1::Model model_;
   mesh::Mesh mesh_;
-  int64_t chunks_ = 1;
+  Placement placement_;
 };
 
 }  // namespace legoai::parallel

@@ -63,20 +63,17 @@ class RankLowering {
  public:
   RankLowering(const Schedule& schedule, const std::vector<std::vector<int64_t>>& times, int64_t rank)
       : schedule_(schedule), actions_(schedule.ranks[rank]), times_(times[rank]) {
-    for (size_t i = 0; i < actions_.size(); ++i) {
-      last_[{actions_[i].kind, actions_[i].chunk}] = i;
-    }
-    const int64_t ranks = schedule.ranks.size();
-    if (ranks == 1) return;
-    for (const bool forward : {true, false}) {
-      const int64_t source = (rank + (forward ? ranks - 1 : 1)) % ranks;
+    for (const Action& action : actions_) last_microbatch_ = std::max(last_microbatch_, action.microbatch);
+    const int64_t ranks = schedule.placement.ranks;
+    const std::set<int64_t> neighbours = {(rank + 1) % ranks, (rank + ranks - 1) % ranks};
+    for (const int64_t source : neighbours) {
       for (size_t i = 0; i < schedule.ranks[source].size(); ++i) {
         const Action& action = schedule.ranks[source][i];
-        if (IsForward(action) != forward || !Sends(action)) continue;
-        const Incoming message{PlaceOf(action, times[source][i]), action.chunk + (forward ? 1 : -1), action.microbatch};
-        incoming_[ChannelOf(forward)].push_back(message);
-        operands_[{ChannelOf(forward), message.chunk, message.microbatch}] = message.place;
+        if (Sends(action) && schedule.placement.RankOf(ReaderOf(action)) == rank) Expect(action, times[source][i]);
       }
+    }
+    for (auto& messages : incoming_) {
+      std::sort(messages.begin(), messages.end(), [](const Incoming& a, const Incoming& b) { return a.place < b.place; });
     }
   }
 
@@ -99,11 +96,19 @@ class RankLowering {
   }
 
  private:
+  // The chunks that give an action its operand and that read its result, if there are any.
+  static int32_t GiverOf(const Action& action) { return action.chunk + (IsForward(action) ? -1 : 1); }
+  static int32_t ReaderOf(const Action& action) { return action.chunk + (IsForward(action) ? 1 : -1); }
   bool Receives(const Action& action) const {
-    return !NeedsNobody(action) && (IsForward(action) ? action.chunk > 0 : action.chunk + 1 < schedule_.chunks);
+    return !NeedsNobody(action) && schedule_.placement.Talk(action.chunk, GiverOf(action));
   }
   bool Sends(const Action& action) const {
-    return !NeedsNobody(action) && (IsForward(action) ? action.chunk + 1 < schedule_.chunks : action.chunk > 0);
+    return !NeedsNobody(action) && schedule_.placement.Talk(action.chunk, ReaderOf(action));
+  }
+  void Expect(const Action& action, int64_t time) {
+    const int channel = ChannelOf(IsForward(action));
+    incoming_[channel].push_back({PlaceOf(action, time), ReaderOf(action), action.microbatch});
+    operands_[{channel, ReaderOf(action), action.microbatch}] = incoming_[channel].back().place;
   }
 
   const Place& OperandOf(const Action& action) const {
@@ -143,7 +148,7 @@ class RankLowering {
   void Compute(size_t i) {
     const Action& action = actions_[i];
     Add(KindOf(action), action.chunk, action.microbatch, Link::kSendNext);
-    lowered_.back().reduce_gradients = !IsForward(action) && last_.at({action.kind, action.chunk}) == i;
+    lowered_.back().reduce_gradients = !IsForward(action) && action.microbatch == last_microbatch_;
     if (!Sends(action)) return;
     const Link link = SendLink(IsForward(action));
     WaitForSend(link);
@@ -154,7 +159,7 @@ class RankLowering {
   const Schedule& schedule_;
   const std::vector<Action>& actions_;
   const std::vector<int64_t>& times_;
-  std::map<std::pair<Action::Kind, int32_t>, size_t> last_;      // of a kind and chunk, its index
+  int32_t last_microbatch_ = 0;
   std::array<std::vector<Incoming>, 2> incoming_;                // by channel, in the order of all messages
   std::map<std::tuple<int, int32_t, int32_t>, Place> operands_;  // by channel, chunk and microbatch
   std::array<size_t, 2> posted_ = {0, 0};                        // of incoming_
@@ -166,7 +171,7 @@ class RankLowering {
 class Machine {
  public:
   explicit Machine(const LoweredSchedule& lowered)
-      : lowered_(lowered), ranks_(lowered.ranks), loops_(lowered.chunks > Ranks()), states_(ranks_.size()) {}
+      : placement_(lowered.placement), ranks_(lowered.ranks), loops_(placement_.locals() > 1), states_(ranks_.size()) {}
 
   absl::Status Run() {
     for (bool moved = true; moved && error_.ok();) {
@@ -196,7 +201,6 @@ class Machine {
     Link link;
   };
 
-  int64_t Ranks() const { return lowered_.ranks.size(); }
   absl::Status Failed(size_t rank, const LoweredAction& action, const char* why) const {
     return absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ", \"", Print(action, loops_), "\": ", why));
   }
@@ -204,16 +208,11 @@ class Machine {
   static int32_t Partner(Link link, int32_t chunk) {
     return link == Link::kSendNext || link == Link::kReceiveNext ? chunk + 1 : chunk - 1;
   }
-  bool HasPartner(Link link, int32_t chunk) const { return Partner(link, chunk) >= 0 && Partner(link, chunk) < lowered_.chunks; }
-  End Peer(size_t rank, Link link) const {
-    const size_t next = (rank + 1) % ranks_.size(), previous = (rank + ranks_.size() - 1) % ranks_.size();
-    switch (link) {
-      case Link::kSendNext: return {next, Link::kReceivePrevious};
-      case Link::kReceiveNext: return {next, Link::kSendPrevious};
-      case Link::kSendPrevious: return {previous, Link::kReceiveNext};
-      case Link::kReceivePrevious: break;
-    }
-    return {previous, Link::kSendNext};
+  bool HasPartner(Link link, int32_t chunk) const { return placement_.Talk(chunk, Partner(link, chunk)); }
+  // The other end of a message of this chunk.
+  End Peer(Link link, int32_t chunk) const {
+    static constexpr Link kOther[kLinkCount] = {Link::kReceivePrevious, Link::kSendNext, Link::kReceiveNext, Link::kSendPrevious};
+    return {static_cast<size_t>(placement_.RankOf(Partner(link, chunk))), kOther[static_cast<int>(link)]};
   }
   // Runs the action at the rank's counter; false if it has to wait, is wrong, or there is none.
   bool Step(size_t rank) {
@@ -240,6 +239,10 @@ class Machine {
     const Link link = ReceiveLink(forward);
     const bool arrived = !HasPartner(link, action.chunk) || state.waited[static_cast<int>(link)].count(piece) != 0;
     if (!arrived) error_ = Failed(rank, action, "its operand was not waited for");
+    const Piece given{Partner(link, action.chunk), action.microbatch};
+    const bool meets = placement_.Meet(action.chunk, given.first);
+    if (meets && !(forward ? state.forwards : state.backwards).count(given))
+      error_ = Failed(rank, action, "its operand was not computed yet");
     if (!forward && !state.forwards.count(piece)) error_ = Failed(rank, action, "before its forward");
     if (!(forward ? state.forwards : state.backwards).insert(piece).second) error_ = Failed(rank, action, "twice");
     if (action.kind == Kind::kBackward) state.weights.insert(piece);
@@ -275,9 +278,10 @@ class Machine {
       for (const int channel : {0, 1}) {
         auto& mine = states_[rank].channels[channel];
         if (mine.empty()) continue;
-        const End end = Peer(rank, mine.front().link);
+        const End end = Peer(mine.front().link, mine.front().piece.first);
         auto& theirs = states_[end.rank].channels[channel];
         if (theirs.empty() || theirs.front().link != end.link) continue;
+        if (Peer(end.link, theirs.front().piece.first).rank != rank) continue;
         if (!Meet(rank, mine.front(), theirs.front())) return false;
         states_[rank].done[static_cast<int>(mine.front().link)].insert(mine.front().piece);
         states_[end.rank].done[static_cast<int>(end.link)].insert(theirs.front().piece);
@@ -318,7 +322,7 @@ class Machine {
     return absl::FailedPreconditionError(absl::StrCat("pipeline does not end: ", blocked));
   }
 
-  const LoweredSchedule& lowered_;
+  const Placement& placement_;
   const std::vector<std::vector<LoweredAction>>& ranks_;
   const bool loops_;
   std::vector<State> states_;
@@ -334,7 +338,7 @@ int64_t StreamOfLink(Link link) {
 
 LoweredSchedule Lower(const Schedule& schedule) {
   const std::vector<std::vector<int64_t>> times = CompletionTimes(schedule);
-  LoweredSchedule lowered{schedule.chunks, {}};
+  LoweredSchedule lowered{schedule.placement, {}};
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     lowered.ranks.push_back(RankLowering(schedule, times, rank).Run());
   }

@@ -1,12 +1,13 @@
 // What each pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
 // reduction put in. Trainer (stage_runner.h) and simulator consume the same lists. Pure functions.
 //
+// - Messages go between neighbouring chunks of different ranks; what a chunk gives to a neighbour on its own rank, as where a V
+//   turns, is handed over without one.
 // - All messages of a step have one total order, that of CompletionTimes(); ties go by direction, then downstream. On each
-// channel
-//   (activations, or their gradients) every rank posts its sends and receives in this order, and before it waits for a message it
-//   has posted all receives that come before it on either channel. So the first message that is not through yet can always go,
-//   and no choice of communicators makes ranks block each other. A receive that the next action needs may be posted earlier, as
-//   far as its own channel's order allows, to overlap with the action in between.
+//   channel (activations, or their gradients) every rank posts its sends and receives in this order, and before it waits for a
+//   message it has posted all receives that come before it on either channel. So the first message that is not through yet can
+//   always go, and no choice of communicators makes ranks block each other. A receive that the next action needs may be posted
+//   earlier, as far as its own channel's order allows, to overlap with the action in between.
 // - Receives are posted in the sender's order, not in that of their use; several may be under way.
 // - A link has one send under way: before the next one, compute waits for the last one, which lets go of its memory.
 #pragma once
@@ -20,8 +21,8 @@
 
 namespace legoai::parallel {
 
-// One of the four kinds of messages of a rank; each has a stream. The next rank is the one of the next chunk; with two ranks it
-// also is the previous one.
+// One of the four kinds of messages of a rank; each has a stream. "Next" is the rank of the next chunk: where chunks go round two
+// ranks it also is the previous one, and in a V it is the rank above on the way up.
 enum class Link : uint8_t { kSendNext, kReceivePrevious, kSendPrevious, kReceiveNext };
 inline constexpr int kLinkCount = 4;
 
@@ -42,18 +43,18 @@ struct LoweredAction {
   int32_t chunk = 0;  // of this rank: the one that computes, sends or receives
   int32_t microbatch = 0;
   Link link = Link::kSendNext;  // of messages and waits
-  // Of the last backward of a chunk: its data-parallel reduction starts in it. Of parts: of the last of each kind; the reduction
-  // starts with the weights'.
+  // Of the backward of a chunk's last microbatch, or either part: its data-parallel reduction starts with the gradients of the
+  // weights.
   bool reduce_gradients = false;
   bool operator==(const LoweredAction&) const = default;
 };
 
 struct LoweredSchedule {
-  int64_t chunks = 1;                             // of all ranks together
+  Placement placement;
   std::vector<std::vector<LoweredAction>> ranks;  // what each rank does, in order
 };
 
-// A supported schedule (IsSupported) made by schedule.h with all waits: nothing is under way when a list ends.
+// A sound schedule (CheckSchedule), or one of forwards alone, with all waits: nothing is under way when a list ends.
 LoweredSchedule Lower(const Schedule& schedule);
 
 // Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,

@@ -35,8 +35,10 @@ std::vector<Size> Sizes(int64_t most_ranks, int64_t most_microbatches, int64_t m
     for (int64_t m = 1; m <= most_microbatches; ++m) {
       for (const v1::PipelineSchedule kind : {v1::GPIPE, v1::ONE_F_ONE_B}) sizes.push_back({kind, ranks, ranks, m});
       for (int64_t locals = 1; ranks > 1 && locals <= most_locals; ++locals) {
-        for (const v1::PipelineSchedule kind : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE}) {
-          if (PlacesChunks(kind, ranks, locals * ranks)) sizes.push_back({kind, ranks, locals * ranks, m});
+        for (const v1::PipelineSchedule kind :
+             {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE, v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}) {
+          const bool fits = PlacesChunks(kind, ranks, locals * ranks) && m >= LeastMicrobatches(kind, ranks);
+          if (fits) sizes.push_back({kind, ranks, locals * ranks, m});
         }
       }
     }
@@ -71,11 +73,34 @@ TEST(Lowering, LiteralCaseOfSeveralChunks) {
             "wait send_next 2:0\nwait send_previous 2:0");
 }
 
+// The last rank hands over from the way down to the way up; both of its neighbours are the rank before.
+TEST(Lowering, LiteralCaseOfAV) {
+  const LoweredSchedule lowered = LowerAll({v1::ZBV_ZERO_BUBBLE, 2, 4, 1});
+  EXPECT_EQ(Print(lowered.ranks[0]),
+            "0F0\nsend_next 0:0\nrecv_previous 3:0\nwait recv_previous 3:0\n3F0\n3I0!\nsend_previous 3:0\nrecv_next 0:0\n3W0!\n"
+            "wait recv_next 0:0\n0I0!\n0W0!\nwait send_next 0:0\nwait send_previous 3:0");
+  EXPECT_EQ(Print(lowered.ranks[1]),
+            "recv_previous 1:0\nwait recv_previous 1:0\n1F0\nrecv_next 2:0\n2F0\nsend_next 2:0\nwait recv_next 2:0\n2I0!\n"
+            "2W0!\n1I0!\nsend_previous 1:0\n1W0!\nwait send_next 2:0\nwait send_previous 1:0");
+}
+
 TEST(Lowering, StreamsAreThoseOfTheMessages) {
   EXPECT_EQ(StreamOfLink(Link::kSendNext), comm::kSendNext);
   EXPECT_EQ(StreamOfLink(Link::kReceivePrevious), comm::kRecvPrevious);
   EXPECT_EQ(StreamOfLink(Link::kSendPrevious), comm::kSendPrevious);
   EXPECT_EQ(StreamOfLink(Link::kReceiveNext), comm::kRecvNext);
+}
+
+TEST(Lowering, LargePipelinesInAVEnd) {
+  for (const int64_t ranks : {8, 13, 32}) {
+    for (const int64_t microbatches : {int64_t{1}, ranks, 2 * ranks, 4 * ranks + 1}) {
+      for (const v1::PipelineSchedule kind : {v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}) {
+        if (microbatches < LeastMicrobatches(kind, ranks)) continue;
+        const Size size{kind, ranks, 2 * ranks, microbatches};
+        EXPECT_TRUE(CheckLowered(LowerAll(size)).ok()) << size << ": " << CheckLowered(LowerAll(size));
+      }
+    }
+  }
 }
 
 TEST(Lowering, LargePipelinesEnd) {
@@ -114,7 +139,7 @@ std::optional<Action::Kind> Computes(Kind kind) {
 }
 
 TEST(Lowering, PropertiesOfManySizes) {
-  for (const Size& size : Sizes(7, 16, 4)) {
+  for (const Size& size : Sizes(8, 17, 4)) {
     SCOPED_TRACE(testing::Message() << size);
     const Schedule schedule = *MakeSchedule(size.kind, size.ranks, size.chunks, size.microbatches);
     const LoweredSchedule lowered = Lower(schedule);
@@ -132,8 +157,11 @@ TEST(Lowering, PropertiesOfManySizes) {
         EXPECT_EQ(action.microbatch, size.microbatches - 1);
       }
       EXPECT_EQ(computed, schedule.ranks[rank]);
-      const bool parts = size.ranks > 1 && PartsBackward(size.kind);
-      EXPECT_EQ(reduced.size(), size.chunks / size.ranks * (parts ? 2 : 1));
+      const auto last = [&](const Action& a) {
+        return a.kind != Action::Kind::kForward && a.microbatch + 1 == size.microbatches;
+      };
+      EXPECT_EQ(reduced.size(), std::count_if(schedule.ranks[rank].begin(), schedule.ranks[rank].end(), last));
+      if (schedule.placement.in_v) continue;  // both neighbours are "next"
       const auto& next = lowered.ranks[(rank + 1) % size.ranks];
       EXPECT_EQ(Messages(lowered.ranks[rank], Kind::kPostSend, Link::kSendNext, 1),
                 Messages(next, Kind::kPostReceive, Link::kReceivePrevious, 0));
@@ -149,11 +177,12 @@ TEST(Lowering, ReceivesAreThereFirstAndSendsOneByOne) {
     SCOPED_TRACE(testing::Message() << size);
     const Schedule schedule = *MakeSchedule(size.kind, size.ranks, size.chunks, size.microbatches);
     const auto times = CompletionTimes(schedule);
-    std::map<std::tuple<Action::Kind, int32_t, int32_t>, int64_t> made;
+    std::map<std::tuple<bool, int32_t, int32_t>, int64_t> made;  // a forward or not
     for (int64_t rank = 0; rank < size.ranks; ++rank) {
       for (size_t i = 0; i < times[rank].size(); ++i) {
         const Action& action = schedule.ranks[rank][i];
-        made[{action.kind, action.chunk, action.microbatch}] = times[rank][i];
+        const bool forward = action.kind == Action::Kind::kForward;
+        if (action.kind != Action::Kind::kWeightGradient) made[{forward, action.chunk, action.microbatch}] = times[rank][i];
       }
     }
     const LoweredSchedule lowered = Lower(schedule);
@@ -169,9 +198,7 @@ TEST(Lowering, ReceivesAreThereFirstAndSendsOneByOne) {
         if (send_is_through) --sends[link];
         EXPECT_TRUE(sends[link] == 0 || sends[link] == 1);
         if (action.kind != Kind::kPostReceive || computed == 0) continue;
-        const bool parts = PartsBackward(size.kind);
-        const auto kind = forward ? Action::Kind::kForward : parts ? Action::Kind::kInputGradient : Action::Kind::kBackward;
-        EXPECT_LE(times[rank][computed - 1], made.at({kind, action.chunk + (forward ? -1 : 1), action.microbatch}));
+        EXPECT_LE(times[rank][computed - 1], made.at({forward, action.chunk + (forward ? -1 : 1), action.microbatch}));
       }
       for (const int64_t left : sends) EXPECT_EQ(left, 0);
     }
@@ -181,17 +208,19 @@ TEST(Lowering, ReceivesAreThereFirstAndSendsOneByOne) {
 TEST(Lowering, EvaluationRunsForwardsOnly) {
   for (int64_t ranks = 1; ranks <= 5; ++ranks) {
     for (int64_t locals = 1; locals <= (ranks > 1 ? 3 : 1); ++locals) {
-      const LoweredSchedule lowered = Lower(*MakeForwardSchedule(ranks, ranks * locals, 6));
-      EXPECT_TRUE(CheckLowered(lowered).ok()) << CheckLowered(lowered);
-      for (const auto& actions : lowered.ranks) {
-        for (const LoweredAction& action : actions) {
-          EXPECT_NE(action.kind, Kind::kBackward);
-          EXPECT_FALSE(action.reduce_gradients);
+      for (const bool in_v : {false, true}) {
+        const LoweredSchedule lowered = Lower(*MakeForwardSchedule({ranks, ranks * locals, in_v}, 6));
+        EXPECT_TRUE(CheckLowered(lowered).ok()) << CheckLowered(lowered);
+        for (const auto& actions : lowered.ranks) {
+          for (const LoweredAction& action : actions) {
+            EXPECT_NE(action.kind, Kind::kBackward);
+            EXPECT_FALSE(action.reduce_gradients);
+          }
         }
       }
     }
   }
-  EXPECT_EQ(MakeForwardSchedule(2, 2, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeForwardSchedule({2, 2}, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // The rule that does for one chunk a rank, not for several: each receive one action ahead, in the order of use.
@@ -221,7 +250,8 @@ LoweredSchedule OneAhead(LoweredSchedule lowered) {
 
 TEST(Lowering, CheckRefusesReceivesInTheOrderOfUse) {
   for (const Size& size :
-       {Size{v1::INTERLEAVED_1F1B, 2, 4, 4}, Size{v1::INTERLEAVED_1F1B, 4, 8, 8}, Size{v1::LOOPED_BFS, 3, 6, 4}}) {
+       {Size{v1::INTERLEAVED_1F1B, 2, 4, 4}, Size{v1::INTERLEAVED_1F1B, 4, 8, 8}, Size{v1::LOOPED_BFS, 3, 6, 4},
+        Size{v1::ZBV_ZERO_BUBBLE, 4, 8, 8}, Size{v1::DUALPIPE_V, 4, 8, 8}}) {
     ASSERT_TRUE(CheckLowered(LowerAll(size)).ok()) << size;
     EXPECT_FALSE(CheckLowered(OneAhead(LowerAll(size))).ok()) << size;
   }
@@ -229,7 +259,8 @@ TEST(Lowering, CheckRefusesReceivesInTheOrderOfUse) {
 
 TEST(Lowering, CheckFindsEveryDroppedAction) {
   for (const Size& size :
-       {Size{v1::ONE_F_ONE_B, 3, 3, 4}, Size{v1::INTERLEAVED_1F1B, 2, 4, 3}, Size{v1::INTERLEAVED_ZERO_BUBBLE, 2, 4, 3}}) {
+       {Size{v1::ONE_F_ONE_B, 3, 3, 4}, Size{v1::INTERLEAVED_1F1B, 2, 4, 3}, Size{v1::INTERLEAVED_ZERO_BUBBLE, 2, 4, 3},
+        Size{v1::ZBV_ZERO_BUBBLE, 3, 6, 4}, Size{v1::DUALPIPE_V, 2, 4, 4}}) {
     const LoweredSchedule good = LowerAll(size);
     ASSERT_TRUE(CheckLowered(good).ok());
     for (size_t rank = 0; rank < good.ranks.size(); ++rank) {

@@ -14,15 +14,15 @@ using Kind = Action::Kind;
 
 // The forwards of a rank in the order of interleaved 1F1B, and its backwards, which take the chunks from behind. Each round has
 // about as many microbatches as there are ranks; rounds differ by one microbatch at most.
-std::vector<Action> InRounds(Kind kind, int64_t rank, int64_t ranks, int64_t chunks, int64_t microbatches) {
-  const int64_t rounds = std::max<int64_t>(1, microbatches / ranks), locals = chunks / ranks;
+std::vector<Action> InRounds(Kind kind, int64_t rank, const Placement& placement, int64_t microbatches) {
+  const int64_t rounds = std::max<int64_t>(1, microbatches / placement.ranks), locals = placement.locals();
   const int64_t each = microbatches / rounds, more = microbatches % rounds;
   std::vector<Action> actions;
   actions.reserve(locals * microbatches);
   for (int64_t round = 0, first = 0; round < rounds; ++round) {
     const int64_t end = first + each + (round < more ? 1 : 0);
     for (int64_t i = 0; i < locals; ++i) {
-      const int64_t chunk = rank + ranks * (kind == Kind::kForward ? i : locals - 1 - i);
+      const int64_t chunk = placement.ChunkOf(rank, kind == Kind::kForward ? i : locals - 1 - i);
       for (int64_t m = first; m < end; ++m) actions.push_back({kind, static_cast<int32_t>(chunk), static_cast<int32_t>(m)});
     }
     first = end;
@@ -31,17 +31,21 @@ std::vector<Action> InRounds(Kind kind, int64_t rank, int64_t ranks, int64_t chu
 }
 
 // Chunk by chunk, all microbatches of each.
-std::vector<Action> ByChunk(Kind kind, int64_t rank, int64_t ranks, int64_t chunks, int64_t microbatches) {
+std::vector<Action> ByChunk(Kind kind, int64_t rank, const Placement& placement, int64_t microbatches) {
   std::vector<Action> actions;
-  const int64_t locals = chunks / ranks;
+  const int64_t locals = placement.locals();
   for (int64_t i = 0; i < locals; ++i) {
-    const int64_t chunk = rank + ranks * (kind == Kind::kForward ? i : locals - 1 - i);
+    const int64_t chunk = placement.ChunkOf(rank, kind == Kind::kForward ? i : locals - 1 - i);
     for (int64_t m = 0; m < microbatches; ++m) actions.push_back({kind, static_cast<int32_t>(chunk), static_cast<int32_t>(m)});
   }
   return actions;
 }
 
 bool LiesInV(v1::PipelineSchedule kind) { return kind == v1::ZBV_ZERO_BUBBLE || kind == v1::DUALPIPE_V; }
+
+std::vector<Action> InV(v1::PipelineSchedule kind, int64_t ranks, int64_t microbatches, int64_t rank) {
+  return (kind == v1::DUALPIPE_V ? DualPipeV : ZbvZeroBubble)(ranks, microbatches, rank);
+}
 
 // Forwards that run before forwards and backwards alternate, which they do until forwards run out.
 int64_t Ahead(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank) {
@@ -86,33 +90,39 @@ struct Done {
   }
 };
 
-absl::Status CheckOneRank(const Schedule& schedule, size_t rank, int64_t microbatches) {
-  const bool loops = schedule.chunks > static_cast<int64_t>(schedule.ranks.size());
-  std::vector<Done> done(schedule.chunks);
-  const auto wrong = [&](const auto&... why) {
-    return absl::FailedPreconditionError(absl::StrCat("pipeline rank ", rank, ": ", why...));
+std::optional<ScheduleFault> FindFaultOfRank(const Schedule& schedule, size_t rank, int64_t microbatches) {
+  const Placement& placement = schedule.placement;
+  const std::vector<Action>& actions = schedule.ranks[rank];
+  const bool loops = placement.locals() > 1;
+  std::vector<Done> done(placement.locals());
+  const auto wrong = [&](size_t action, const auto&... why) {
+    return ScheduleFault{absl::StrCat("pipeline rank ", rank, ": ", why...), {{rank, action}}};
   };
-  for (const Action& action : schedule.ranks[rank]) {
-    if (action.chunk < 0 || action.chunk >= schedule.chunks || schedule.RankOf(action.chunk) != static_cast<int64_t>(rank)) {
-      return wrong(Print(action, loops), " of chunk ", action.chunk, ", which is not its own");
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const int64_t chunk = actions[i].chunk;
+    if (chunk < 0 || chunk >= placement.chunks || placement.RankOf(chunk) != static_cast<int64_t>(rank)) {
+      return wrong(i, Print(actions[i], loops), " of chunk ", chunk, ", which is not its own");
     }
-    if (const std::string fault = done[action.chunk].Add(action); !fault.empty()) return wrong(Print(action, loops), fault);
+    const std::string fault = done[placement.LocalOf(chunk)].Add(actions[i]);
+    if (!fault.empty()) return wrong(i, Print(actions[i], loops), fault);
   }
-  for (int64_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-    if (schedule.RankOf(chunk) != static_cast<int64_t>(rank)) continue;
-    const Done& of = done[chunk];
+  for (int64_t local = 0; local < placement.locals(); ++local) {
+    const Done& of = done[local];
     if (of.forwards == microbatches && of.inputs == microbatches && of.weights == microbatches) continue;
-    return wrong(of.forwards, " forwards and ", std::min(of.inputs, of.weights), " backwards of chunk ", chunk, " for ",
-                 microbatches, " microbatches");
+    return wrong(actions.size(), of.forwards, " forwards and ", std::min(of.inputs, of.weights), " backwards of chunk ",
+                 placement.ChunkOf(rank, local), " for ", microbatches, " microbatches");
   }
-  return absl::OkStatus();
+  return std::nullopt;
+}
+
+absl::Status CheckCounts(int64_t ranks, int64_t microbatches) {
+  if (ranks >= 1 && microbatches >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a pipeline needs at least one rank and one microbatch, not ", ranks, " and ", microbatches));
 }
 
 absl::Status CheckCounts(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches) {
-  if (ranks < 1 || microbatches < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pipeline needs at least one rank and one microbatch, not ", ranks, " and ", microbatches));
-  }
+  RETURN_IF_ERROR(CheckCounts(ranks, microbatches));
   if (!v1::PipelineSchedule_IsValid(kind) || kind == v1::PIPELINE_SCHEDULE_UNSPECIFIED) {
     return absl::InvalidArgumentError(absl::StrCat("unknown pipeline schedule ", static_cast<int>(kind)));
   }
@@ -132,8 +142,8 @@ class Progress {
       : schedule_(schedule),
         position_(schedule.ranks.size(), 0),
         free_at_(schedule.ranks.size(), 0),
-        forward_ends_(schedule.chunks),
-        backward_ends_(schedule.chunks),
+        forward_ends_(schedule.placement.chunks),
+        backward_ends_(schedule.placement.chunks),
         ends_(schedule.ranks.size()) {}
 
   // False if the ranks block each other.
@@ -158,7 +168,7 @@ class Progress {
     const bool forward = action.kind == Kind::kForward, needs_nothing = action.kind == Kind::kWeightGradient;
     const int64_t source = action.chunk + (forward ? -1 : 1);
     int64_t start = free_at_[rank];
-    if (source >= 0 && source < schedule_.chunks && !needs_nothing) {
+    if (source >= 0 && source < schedule_.placement.chunks && !needs_nothing) {
       const std::vector<int64_t>& arrived = (forward ? forward_ends_ : backward_ends_)[source];
       if (action.microbatch >= static_cast<int64_t>(arrived.size())) return false;
       start = std::max(start, arrived[action.microbatch]);
@@ -179,8 +189,8 @@ class Progress {
 
 }  // namespace
 
-bool IsSupported(v1::PipelineSchedule kind) {
-  return v1::PipelineSchedule_IsValid(kind) && kind != v1::PIPELINE_SCHEDULE_UNSPECIFIED && !LiesInV(kind);
+Placement PlacementOf(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks) {
+  return {ranks, chunks, ranks > 1 && LiesInV(kind)};
 }
 
 bool Loops(v1::PipelineSchedule kind) { return kind != v1::GPIPE && kind != v1::ONE_F_ONE_B; }
@@ -199,15 +209,15 @@ int64_t LeastMicrobatches(v1::PipelineSchedule kind, int64_t ranks) {
 
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches) {
   RETURN_IF_ERROR(CheckCounts(kind, ranks, chunks, microbatches));
-  Schedule schedule{chunks, {}, ranks > 1 && LiesInV(kind)};
+  Schedule schedule{PlacementOf(kind, ranks, chunks), {}};
   const auto order = kind == v1::LOOPED_BFS ? ByChunk : InRounds;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    if (schedule.in_v) {
-      schedule.ranks.push_back((kind == v1::DUALPIPE_V ? DualPipeV : ZbvZeroBubble)(ranks, microbatches, rank));
+    if (schedule.placement.in_v) {
+      schedule.ranks.push_back(InV(kind, ranks, microbatches, rank));
       continue;
     }
-    const std::vector<Action> forwards = order(Kind::kForward, rank, ranks, chunks, microbatches);
-    const std::vector<Action> backwards = order(Kind::kBackward, rank, ranks, chunks, microbatches);
+    const std::vector<Action> forwards = order(Kind::kForward, rank, schedule.placement, microbatches);
+    const std::vector<Action> backwards = order(Kind::kBackward, rank, schedule.placement, microbatches);
     const int64_t ahead = Ahead(kind, ranks, chunks, microbatches, rank);
     const bool parts = ranks > 1 && PartsBackward(kind);
     schedule.ranks.push_back(parts ? InterleavedZeroBubble(forwards, backwards, ahead, rank)
@@ -216,31 +226,73 @@ absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, 
   return schedule;
 }
 
-absl::StatusOr<Schedule> MakeForwardSchedule(int64_t ranks, int64_t chunks, int64_t microbatches) {
-  RETURN_IF_ERROR(CheckCounts(chunks > ranks ? v1::INTERLEAVED_1F1B : v1::ONE_F_ONE_B, ranks, chunks, microbatches));
-  Schedule schedule{chunks, {}};
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    schedule.ranks.push_back(InRounds(Kind::kForward, rank, ranks, chunks, microbatches));
+absl::StatusOr<Schedule> MakeForwardSchedule(const Placement& placement, int64_t microbatches) {
+  RETURN_IF_ERROR(CheckCounts(placement.ranks, microbatches));
+  Schedule schedule{placement, {}};
+  for (int64_t rank = 0; rank < placement.ranks; ++rank) {
+    schedule.ranks.push_back(InRounds(Kind::kForward, rank, placement, microbatches));
+  }
+  return schedule;
+}
+
+Schedule BreadthFirst(const Placement& placement, int64_t microbatches, bool parts_backward) {
+  if (placement.ranks == 1) return *MakeSchedule(v1::GPIPE, 1, 1, microbatches);
+  Schedule schedule{placement, {}};
+  for (int64_t rank = 0; rank < placement.ranks; ++rank) {
+    std::vector<Action>& actions = schedule.ranks.emplace_back(ByChunk(Kind::kForward, rank, placement, microbatches));
+    for (Action action : ByChunk(Kind::kBackward, rank, placement, microbatches)) {
+      if (parts_backward) action.kind = Kind::kInputGradient;
+      actions.push_back(action);
+      if (parts_backward) actions.push_back({Kind::kWeightGradient, action.chunk, action.microbatch});
+    }
   }
   return schedule;
 }
 
 int64_t MostInFlight(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank) {
-  return std::min(chunks / ranks * microbatches, Ahead(kind, ranks, chunks, microbatches, rank) + 1);
+  if (ranks == 1 || !LiesInV(kind)) {
+    return std::min(chunks / ranks * microbatches, Ahead(kind, ranks, chunks, microbatches, rank) + 1);
+  }
+  int64_t now = 0, most = 0;
+  for (const Action& action : InV(kind, ranks, microbatches, rank)) {
+    now += action.kind == Kind::kForward ? 1 : HasInput(action) ? -1 : 0;
+    most = std::max(most, now);
+  }
+  return most;
 }
 
-absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches) {
-  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) RETURN_IF_ERROR(CheckOneRank(schedule, rank, microbatches));
+std::optional<ScheduleFault> FindFault(const Schedule& schedule, int64_t microbatches) {
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    if (auto fault = FindFaultOfRank(schedule, rank, microbatches)) return fault;
+  }
   Progress progress(schedule);
-  if (progress.Run()) return absl::OkStatus();
-  const bool loops = schedule.chunks > static_cast<int64_t>(schedule.ranks.size());
-  std::string blocked;
+  if (progress.Run()) return std::nullopt;
+  ScheduleFault fault{"pipeline ranks wait for each other: ", {}};
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     const size_t at = progress.position()[rank];
     if (at == schedule.ranks[rank].size()) continue;
-    absl::StrAppend(&blocked, blocked.empty() ? "" : ", ", "rank ", rank, " at ", Print(schedule.ranks[rank][at], loops));
+    absl::StrAppend(&fault.why, fault.places.empty() ? "" : ", ", "rank ", rank, " at ",
+                    Print(schedule.ranks[rank][at], schedule.placement.locals() > 1));
+    fault.places.push_back({rank, at});
   }
-  return absl::FailedPreconditionError(absl::StrCat("pipeline ranks wait for each other: ", blocked));
+  return fault;
+}
+
+absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches) {
+  const auto fault = FindFault(schedule, microbatches);
+  return fault ? absl::FailedPreconditionError(fault->why) : absl::OkStatus();
+}
+
+int64_t MicrobatchesOf(const Schedule& schedule) {
+  int64_t most = 0;
+  for (const Action& action : schedule.ranks[0]) most = std::max<int64_t>(most, action.microbatch + 1);
+  return most;
+}
+
+bool PartsBackward(const Schedule& schedule) {
+  return std::any_of(schedule.ranks.begin(), schedule.ranks.end(), [](const std::vector<Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(), [](const Action& a) { return a.kind == Kind::kInputGradient; });
+  });
 }
 
 int64_t CostOf(const Action& action) { return action.kind == Kind::kBackward ? 2 : 1; }

@@ -1,19 +1,20 @@
 // Pipeline schedules: the order in which each rank runs the forward and backward passes of its chunks, as plain data. Pure
 // functions.
 //
-// A chunk, or virtual stage, is a run of the model's layers; chunk c lies on rank c mod ranks of the group "pp" (Narayanan et al.
-// 2021, section 2.2), so a microbatch that goes through the chunks goes around the ranks; or, two chunks a rank, in a V, down the
-// ranks and up again.
+// A chunk, or virtual stage, is a run of the model's layers. Placement says which rank of the group "pp" has it: chunks go round
+// the ranks (Narayanan et al. 2021, section 2.2), or lie in a V, down the ranks and up again (Qi et al. 2024, section 6).
 //   GPipe (Huang et al. 2019): one chunk a rank; all forwards, then all backwards; keeps every microbatch's activations.
 //   1F1B (Narayanan et al. 2019): one chunk a rank; stage s starts with stages - 1 - s forwards, then alternates one forward and
 //     one backward, so it never keeps more than stages - s microbatches.
 //   Interleaved 1F1B (Narayanan et al. 2021): several chunks a rank, which take turns by rounds of about as many microbatches as
 //     there are ranks; the bubble shrinks by the number of chunks a rank.
 //   Looped BFS (Lamy-Poirier 2022): GPipe with several chunks a rank: all microbatches of a chunk, then of the next one.
-//   Interleaved zero bubble, ZBV, DualPipeV: core/schedule/zero_bubble.h. Trainer and simulator do not run those in a V yet.
+//   Interleaved zero bubble, ZBV, DualPipeV: core/schedule/zero_bubble.h.
+//   Any other: core/schedule/schedule_csv.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,19 +32,41 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-struct Schedule {
-  int64_t chunks = 1;                      // of all ranks together: a multiple of theirs
-  std::vector<std::vector<Action>> ranks;  // what each rank does, in order
-  bool in_v = false;                       // chunk c < p lies on rank c, the others on rank 2 p - 1 - c
+// Which rank has which chunk: the one map for trainer, capture and closed forms.
+struct Placement {
+  int64_t ranks = 1;
+  int64_t chunks = 1;  // of all ranks together: a multiple of theirs
+  bool in_v = false;   // the first `ranks` chunks go down the ranks, the next ones up again, and so on; otherwise they go round
 
+  int64_t locals() const { return chunks / ranks; }  // of a rank
   int64_t RankOf(int64_t chunk) const {
-    const auto p = static_cast<int64_t>(ranks.size());
-    return in_v && chunk >= p ? 2 * p - 1 - chunk : chunk % p;
+    const int64_t place = chunk % ranks;
+    return in_v && LocalOf(chunk) % 2 == 1 ? ranks - 1 - place : place;
   }
+  // Which of its rank's chunks it is, in the order of the model.
+  int64_t LocalOf(int64_t chunk) const { return chunk / ranks; }
+  int64_t ChunkOf(int64_t rank, int64_t local) const {
+    return local * ranks + (in_v && local % 2 == 1 ? ranks - 1 - rank : rank);
+  }
+  int64_t RankOfLast() const { return RankOf(chunks - 1); }  // the first chunk is rank 0's
+  // Whether both are there and on two ranks, so that messages go between them.
+  bool Talk(int64_t chunk, int64_t other) const {
+    return chunk >= 0 && other >= 0 && chunk < chunks && other < chunks && RankOf(chunk) != RankOf(other);
+  }
+  // Whether both are there and on one rank: what one gives is handed to the other.
+  bool Meet(int64_t chunk, int64_t other) const {
+    return chunk >= 0 && other >= 0 && chunk < chunks && other < chunks && RankOf(chunk) == RankOf(other);
+  }
+  bool operator==(const Placement&) const = default;
 };
 
-// Whether trainer and simulator run it.
-bool IsSupported(v1::PipelineSchedule kind);
+struct Schedule {
+  Placement placement;
+  std::vector<std::vector<Action>> ranks;  // what each rank does, in order
+};
+
+// Where the chunks of a schedule lie, whether it can place so many or not.
+Placement PlacementOf(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks);
 
 // Whether the schedule gives a rank several chunks: of interleaved zero bubble one or more.
 bool Loops(v1::PipelineSchedule kind);
@@ -62,16 +85,34 @@ int64_t LeastMicrobatches(v1::PipelineSchedule kind, int64_t ranks);
 // microbatches than it needs.
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches);
 
-// Forwards alone, in the order of interleaved 1F1B: evaluation.
-absl::StatusOr<Schedule> MakeForwardSchedule(int64_t ranks, int64_t chunks, int64_t microbatches);
+// Forwards alone, in the order of interleaved 1F1B: evaluation. Errors: InvalidArgument for counts below 1.
+absl::StatusOr<Schedule> MakeForwardSchedule(const Placement& placement, int64_t microbatches);
 
-// How many forwards, chunk by chunk, `rank` has begun before its first backward is done: the most of which it keeps activations.
+// Looped BFS wherever the chunks lie, with its backwards whole or in parts. Counts are at least 1. Of one rank as MakeSchedule.
+Schedule BreadthFirst(const Placement& placement, int64_t microbatches, bool parts_backward);
+
+// The most forwards, chunk by chunk, of which `rank` keeps the activations: begun, and the gradient of the input not done.
 int64_t MostInFlight(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank);
 
-// Holds for every training schedule: each rank runs each microbatch of its chunks forward once and computes either gradient once,
-// in microbatch order of each, and the dependencies across ranks have no cycle. FailedPrecondition says what is wrong, and where
-// each rank stands if they block each other.
+// What is wrong with a schedule, and at which actions of which ranks; one past the last where something is missing.
+struct ScheduleFault {
+  struct Place {
+    size_t rank = 0, action = 0;
+  };
+  std::string why;  // "pipeline rank 1: B0 before its forward"
+  std::vector<Place> places;
+};
+
+// Nothing of a sound training schedule: each rank runs each microbatch of its chunks forward once and computes either gradient
+// once, in microbatch order of each, and the ranks do not wait for each other.
+std::optional<ScheduleFault> FindFault(const Schedule& schedule, int64_t microbatches);
+// The same; FailedPrecondition says why.
 absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches);
+
+// How many microbatches a sound schedule has.
+int64_t MicrobatchesOf(const Schedule& schedule);
+// Whether it has gradients of weights apart from those of inputs.
+bool PartsBackward(const Schedule& schedule);
 
 // A forward takes 1, a backward 2, each of its two gradients 1.
 int64_t CostOf(const Action& action);

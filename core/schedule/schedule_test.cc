@@ -38,7 +38,7 @@ TEST(Schedule, LiteralCasesOfSeveralChunks) {
 // Five microbatches on two ranks: a round of three, then one of two.
 TEST(Schedule, RoundsMayBeUneven) {
   const Schedule uneven = *MakeSchedule(v1::INTERLEAVED_1F1B, 2, 4, 5);
-  EXPECT_EQ(Print(MakeForwardSchedule(2, 4, 5)->ranks[0]), "0F0 0F1 0F2 2F0 2F1 2F2 0F3 0F4 2F3 2F4");
+  EXPECT_EQ(Print(MakeForwardSchedule({2, 4}, 5)->ranks[0]), "0F0 0F1 0F2 2F0 2F1 2F2 0F3 0F4 2F3 2F4");
   EXPECT_TRUE(CheckSchedule(uneven, 5).ok()) << CheckSchedule(uneven, 5);
 }
 
@@ -51,7 +51,9 @@ TEST(Schedule, OneStageIsGradientAccumulation) {
 // The most forwards of which a rank holds activations.
 int64_t CountedInFlight(const std::vector<Action>& actions) {
   int64_t now = 0, most = 0;
-  for (const Action& action : actions) most = std::max(most, now += action.kind == Kind::kForward ? 1 : -1);
+  for (const Action& action : actions) {
+    if (action.kind != Kind::kWeightGradient) most = std::max(most, now += action.kind == Kind::kForward ? 1 : -1);
+  }
   return most;
 }
 
@@ -98,8 +100,44 @@ TEST(Schedule, LiteralCasesOfZeroBubbles) {
   EXPECT_EQ(Print(h1.ranks[1]), "F0 I0 F1 I1 W0 F2 I2 W1 W2");
   const Schedule zbv = *MakeSchedule(v1::ZBV_ZERO_BUBBLE, 2, 4, 3);
   EXPECT_EQ(Print(zbv.ranks[1]), "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2");
-  EXPECT_EQ(zbv.RankOf(2), 1);
-  EXPECT_EQ(zbv.RankOf(3), 0);
+  // DeepSeek-AI 2025: the first backwards and the last ones in parts, those between whole.
+  const Schedule dual = *MakeSchedule(v1::DUALPIPE_V, 2, 4, 4);
+  EXPECT_EQ(Print(dual.ranks[0]), "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0I2 0W2 0I3 0W3");
+}
+
+TEST(Placement, ChunksGoRoundOrLieInAV) {
+  const Placement round{3, 9, false}, v{3, 9, true};
+  const std::vector<int64_t> in_round = {0, 1, 2, 0, 1, 2, 0, 1, 2}, in_v = {0, 1, 2, 2, 1, 0, 0, 1, 2};
+  for (int64_t chunk = 0; chunk < 9; ++chunk) {
+    EXPECT_EQ(round.RankOf(chunk), in_round[chunk]);
+    EXPECT_EQ(v.RankOf(chunk), in_v[chunk]);
+    for (const Placement& placement : {round, v}) {
+      EXPECT_EQ(placement.ChunkOf(placement.RankOf(chunk), placement.LocalOf(chunk)), chunk);
+      EXPECT_EQ(placement.Talk(chunk, chunk + 1), chunk < 8 && !placement.Meet(chunk, chunk + 1));
+    }
+    EXPECT_FALSE(round.Meet(chunk, chunk + 1));
+    EXPECT_EQ(v.Meet(chunk, chunk + 1), chunk == 2 || chunk == 5);
+  }
+  EXPECT_FALSE(v.Talk(0, -1));
+  EXPECT_FALSE(v.Talk(8, 9));
+  EXPECT_EQ(PlacementOf(v1::ZBV_ZERO_BUBBLE, 4, 8).RankOfLast(), 0);
+  EXPECT_EQ(PlacementOf(v1::INTERLEAVED_1F1B, 4, 8).RankOfLast(), 3);
+}
+
+// Every order of forwards and backwards by chunk is sound wherever chunks lie.
+TEST(Schedule, BreadthFirstIsSoundInEveryPlacement) {
+  for (int64_t ranks = 1; ranks <= 5; ++ranks) {
+    for (int64_t locals = 1; locals <= (ranks == 1 ? 1 : 3); ++locals) {
+      for (const bool in_v : {false, true}) {
+        for (const bool parts : {false, true}) {
+          const Schedule schedule = BreadthFirst({ranks, ranks * locals, in_v}, 4, parts);
+          EXPECT_TRUE(CheckSchedule(schedule, 4).ok()) << CheckSchedule(schedule, 4);
+          EXPECT_EQ(PartsBackward(schedule), parts && ranks > 1);
+          EXPECT_EQ(MicrobatchesOf(schedule), 4);
+        }
+      }
+    }
+  }
 }
 
 // Time until all ranks are done when a forward and each gradient of a backward takes 1, by brute force over time: an oracle that
@@ -122,7 +160,8 @@ int64_t Makespan(const Schedule& schedule) {
       const bool forward = action.kind == Kind::kForward, weights = action.kind == Kind::kWeightGradient;
       const int64_t source = forward ? action.chunk - 1 : action.chunk + 1;
       const Kind made = forward ? Kind::kForward : Kind::kInputGradient;  // what the source sends
-      const bool arrived = weights || source < 0 || source == schedule.chunks || done(made, source, action.microbatch, now);
+      const bool is_end = source < 0 || source == schedule.placement.chunks;
+      const bool arrived = weights || is_end || done(made, source, action.microbatch, now);
       const Kind before = weights ? Kind::kInputGradient : Kind::kForward;
       const bool own = forward || done(before, action.chunk, action.microbatch, now);
       if (free_at[rank] > now || !arrived || !own) continue;
@@ -153,6 +192,9 @@ TEST(Schedule, PropertiesOfZeroBubbles) {
           const Schedule schedule = *MakeSchedule(kind, ranks, chunks, microbatches);
           ASSERT_TRUE(CheckSchedule(schedule, microbatches).ok()) << CheckSchedule(schedule, microbatches);
           EXPECT_EQ(LastCompletion(schedule), Makespan(schedule));
+          for (int64_t rank = 0; rank < ranks; ++rank) {
+            EXPECT_EQ(MostInFlight(kind, ranks, chunks, microbatches, rank), CountedInFlight(schedule.ranks[rank]));
+          }
         }
       }
     }

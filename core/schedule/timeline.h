@@ -1,6 +1,5 @@
 // A pipeline schedule as it runs where a forward and each of the two gradients of a backward take 1, and messages nothing: when
-// each rank does what, how much of its time it waits, and of how many forwards it keeps the activations. Pure
-// functions.
+// each rank does what, how much of its time it waits, and how many forwards' activations it keeps. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct Timeline {
   };
   std::vector<std::vector<Span>> ranks;  // by rank, in order of time
   int64_t length = 0;                    // until the last one is done
-  // Of the ranks' time, the share in which they wait. Of GPipe and 1F1B (p - 1) / (m + p - 1) on p ranks with m microbatches
+  // The share of the ranks' time in which they wait. Of GPipe and 1F1B (p - 1) / (m + p - 1) on p ranks with m microbatches
   // (Huang et al. 2019, section 2.3); with v chunks a rank (p - 1) / (v m + p - 1) (Narayanan et al. 2021, section 2.2).
   double bubble_share = 0;
   std::vector<int64_t> in_flight;  // by rank: the most forwards whose weight gradients are not done

@@ -1,6 +1,6 @@
-// The orders of one pipeline rank under schedules that part a backward into the gradient of its input, which the rank before
-// waits for, and the gradients of its weights, which nobody waits for and which fill what would be bubble (Qi et al. 2024).
-// Pure functions; names and orders are those of PyTorch's schedules.
+// What one pipeline rank does under schedules that split a backward into the gradient of its input, which the rank before waits
+// for, and the gradients of its weights, which nobody waits for and which fill what would be bubble (Qi et al. 2024). Names and
+// orders are those of PyTorch's schedules. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace legoai::parallel {
 std::vector<Action> InterleavedZeroBubble(const std::vector<Action>& forwards, const std::vector<Action>& gradients,
                                           int64_t ahead, int64_t rank);
 
-// Two chunks a rank, which lie in a V: chunk c on rank c and on rank 2 ranks - 1 - c (Qi et al. 2024, section 6).
+// Two chunks a rank in a V: rank r has the chunks r and 2 ranks - 1 - r (Qi et al. 2024, section 6).
 std::vector<Action> ZbvZeroBubble(int64_t ranks, int64_t microbatches, int64_t rank);
 
 // DualPipeV (DeepSeek-AI 2025, the V-shaped half of DualPipe): forwards of one chunk beside backwards of the other. At least

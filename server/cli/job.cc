@@ -29,9 +29,11 @@
 namespace legoai::cli {
 namespace {
 
-// Keys that the request has a place for; every other key on the command line binds all candidates.
+// Keys that the request has a place for, or that its base says with the text of a file; every other key on the command line binds
+// all candidates.
 bool IsOfRequest(const std::string& key) {
-  static const std::set<std::string> keys = {"model.name", "training.global_batch_size", "training.seq_len"};
+  static const std::set<std::string> keys = {"model.name", "training.global_batch_size", "training.seq_len",
+                                             "parallelism.pipeline_parallel_schedule_csv"};
   return keys.count(key) > 0;
 }
 

@@ -85,6 +85,10 @@ absl::StatusOr<v1::JobSpec> Parse(const std::string& text, const parallel::Overr
     const auto* to = v1::JobSpec::descriptor()->FindFieldByName(name);
     spec.GetReflection()->MutableMessage(&spec, to)->CopyFrom(file->GetReflection()->GetMessage(*file, from));
   }
+  if (absl::Status status = parallel::ReadListedSchedule(spec.mutable_recipe()); !status.ok()) {
+    faults.push_back(std::move(status));
+    spec.mutable_recipe()->mutable_parallelism()->clear_pipeline_parallel_schedule_csv();
+  }
   v1::Recipe full = spec.recipe();
   parallel::FillDefaults(&full);
   for (absl::Status& fault : parallel::RecipeFaults(full)) faults.push_back(std::move(fault));

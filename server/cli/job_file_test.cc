@@ -65,6 +65,20 @@ TEST_F(JobFile, TheExampleCanBeSubmittedAsItIs) {
   EXPECT_EQ(checked->recipe().checkpoint().interval(), 100);
 }
 
+// A server has another file system: it gets the schedule, and refuses a path.
+TEST_F(JobFile, CarriesTheTextOfItsSchedule) {
+  const std::string path = folder_ / "schedule.csv", text = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+  std::ofstream(path) << text;
+  const std::string section = "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule_csv = \"";
+  auto spec = ReadJobFile(Write(section + path + "\"\n"), {});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->recipe().parallelism().pipeline_parallel_schedule_csv(), text);
+  EXPECT_TRUE(Check(*spec).ok()) << Check(*spec).status();
+  spec->mutable_recipe()->mutable_parallelism()->set_pipeline_parallel_schedule_csv(path);
+  EXPECT_NE(std::string(Check(*spec).status().message()).find("is a path"), std::string::npos) << Check(*spec).status();
+  ExpectFault(section + "none.csv\"\n", {}, "parallelism.pipeline_parallel_schedule_csv", "none.csv");
+}
+
 TEST_F(JobFile, OwnSectionsStandBesideTheRecipe) {
   const std::string path = Write(
       "[resources]\nslots = 2\npool = \"small\"\n[planning]\nobjective = \"step_time\"\nconstraints = "

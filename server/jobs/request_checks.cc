@@ -52,10 +52,15 @@ std::optional<int> UnknownNumber(const Message& message, const FieldDescriptor* 
   return std::nullopt;
 }
 
-// Texts are names, paths, or a sentence: nothing that has lines, or moves a terminal's cursor. A config.json is a file.
+// What has a file's text: a config.json, and a schedule, which has nothing but actions (RecipeFaults).
+bool IsFile(const FieldDescriptor* field) {
+  return field->full_name() == "legoai.v1.Model.config_json" ||
+         field->full_name() == "legoai.v1.Parallelism.pipeline_parallel_schedule_csv";
+}
+
+// Other texts are names, paths, or a sentence: nothing that has lines, or moves a terminal's cursor.
 absl::Status CheckTexts(const Message& message, const FieldDescriptor* field, const std::string& name) {
-  if (field->type() != FieldDescriptor::TYPE_STRING || field->full_name() == "legoai.v1.Model.config_json")
-    return absl::OkStatus();
+  if (field->type() != FieldDescriptor::TYPE_STRING || IsFile(field)) return absl::OkStatus();
   const auto* reflection = message.GetReflection();
   const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
   for (int i = 0; i < count; ++i) {

@@ -15,9 +15,8 @@ class Stages {
   explicit Stages(const parallel::ResolvedRecipe& resolved) : resolved_(resolved), mesh_(resolved.mesh()) {}
 
   absl::StatusOr<std::vector<CapturedStage>> Run() {
-    ASSIGN_OR_RETURN(auto schedule, parallel::MakeSchedule(resolved_.recipe().parallelism().pipeline_parallel_schedule(),
-                                                           mesh_.pp, resolved_.chunks(), resolved_.microbatches()));
-    lowered_ = parallel::Lower(schedule);
+    schedule_ = resolved_.MakeSchedule();
+    lowered_ = parallel::Lower(schedule_);
     for (int64_t stage = 0; stage < mesh_.pp; ++stage) ++stages_of_[KindOf(stage)];
     std::vector<CapturedStage> stages;
     for (int64_t stage = 0; stage < mesh_.pp; ++stage) {
@@ -36,23 +35,31 @@ class Stages {
   };
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
-  // Whether it is the first or the last one, where the layers of its chunks are, counted from the first of them, and which of
-  // them are computed again.
+  // Whether it is the first or the last one, how it computes backwards, where the layers of its chunks are, counted from the
+  // first of them, and which of them are computed again. In a V no two are alike.
   Kind KindOf(int64_t stage) const {
-    Kind kind = {stage == 0, stage + 1 == mesh_.pp};
-    for (int64_t chunk = stage; chunk < resolved_.chunks(); chunk += mesh_.pp) {
-      const auto [first, last] = resolved_.LayersOf(chunk);
+    const parallel::Placement& placement = resolved_.placement();
+    Kind kind = {stage == 0, stage + 1 == mesh_.pp, placement.in_v ? stage : 0};
+    for (const int64_t variant : CapturedVariants(schedule_, stage)) kind.push_back(variant);
+    for (int64_t local = 0; local < placement.locals(); ++local) {
+      const auto [first, last] = resolved_.LayersOf(placement.ChunkOf(stage, local));
       kind.insert(kind.end(), {first - FirstLayer(stage), last - FirstLayer(stage)});
       for (int64_t layer = first; layer < last; ++layer) kind.push_back(resolved_.RecomputedBlocks(layer, layer + 1));
     }
     return kind;
   }
 
+  // Whether a listed schedule may let either of two chunks that share a tied weight bring its first gradient.
+  bool NeedsAll(int64_t stage) const {
+    const bool shares = stage == 0 && mesh_.pp > 1 && resolved_.model().tie_word_embeddings() && !mesh_.ends_talk;
+    return shares && !resolved_.recipe().parallelism().pipeline_parallel_schedule_csv().empty();
+  }
+
   absl::StatusOr<CapturedStage> CaptureStage(int64_t stage) {
-    if (resolved_.microbatches() <= CapturedMicrobatches(mesh_.pp) && stages_of_[KindOf(stage)] == 1) return CaptureAll(stage);
+    const bool few = resolved_.microbatches() <= CapturedMicrobatches(schedule_, stage);
+    if ((few && stages_of_[KindOf(stage)] == 1) || NeedsAll(stage)) return CaptureAll(stage);
     ASSIGN_OR_RETURN(auto part, PartOf(stage));
-    auto instances = InstanceActions(*part->trace, part->actions, lowered_.ranks[stage], mesh_.pp, resolved_.microbatches(),
-                                     stage - part->stage);
+    auto instances = InstanceActions(*part->trace, part->actions, lowered_.ranks[stage], schedule_, stage, stage - part->stage);
     if (absl::IsFailedPrecondition(instances.status())) return CaptureAll(stage);
     if (!instances.ok()) return instances.status();
     instances->layer_shift = FirstLayer(stage) - FirstLayer(part->stage);
@@ -71,8 +78,7 @@ class Stages {
     Part& part = found->second;
     if (!fresh && (FirstLayer(stage) == FirstLayer(part.stage) || ServesOtherLayers(*part.trace))) return &part;
     part.stage = stage;
-    const bool parts_backward = parallel::PartsBackward(resolved_.recipe().parallelism().pipeline_parallel_schedule());
-    part.actions = ActionsToCapture(mesh_.pp, resolved_.chunks(), stage, resolved_.microbatches(), parts_backward);
+    part.actions = ActionsToCapture(schedule_, stage);
     ASSIGN_OR_RETURN(auto captured, CaptureStep(resolved_, mesh_.FirstRankOfStage(stage), part.actions));
     part.trace = std::make_shared<const graph::Trace>(std::move(captured.trace));
     return &part;
@@ -80,6 +86,7 @@ class Stages {
 
   const parallel::ResolvedRecipe& resolved_;
   const mesh::Mesh& mesh_;
+  parallel::Schedule schedule_;
   parallel::LoweredSchedule lowered_;
   std::map<Kind, int64_t> stages_of_;
   std::map<Kind, Part> parts_;

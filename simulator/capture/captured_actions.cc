@@ -1,6 +1,8 @@
 #include "simulator/capture/captured_actions.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
@@ -17,9 +19,25 @@ absl::Status Cannot(const std::string& why) { return absl::FailedPreconditionErr
 
 }  // namespace
 
+// Without a pipeline a gradient's reduction ends in the next microbatch, so the second one is special too.
+Labels::Labels(int64_t ranks, std::vector<Variant> of_microbatch)
+    : microbatches(static_cast<int64_t>(of_microbatch.size())),
+      steady(ranks > 1 ? 1 : 2),
+      of_microbatch_(std::move(of_microbatch)) {
+  if (microbatches > steady + 1) {
+    const std::set<Variant> between(of_microbatch_.begin() + steady, of_microbatch_.end() - 1);
+    variants_.assign(between.begin(), between.end());
+  }
+  last = steady + 2 * static_cast<int>(variants_.size());
+}
+
 int Labels::Of(int64_t microbatch) const {
   if (AllCaptured()) return static_cast<int>(microbatch);
-  return microbatch + 1 == microbatches ? last : static_cast<int>(std::min<int64_t>(microbatch, next));
+  if (microbatch + 1 == microbatches) return last;
+  // Of one variant the first steady one is itself.
+  if (microbatch < steady || variants_.size() == 1) return static_cast<int>(std::min<int64_t>(microbatch, steady + 1));
+  const auto variant = std::lower_bound(variants_.begin(), variants_.end(), of_microbatch_[microbatch]);
+  return steady + 2 * static_cast<int>(variant - variants_.begin()) + 1;
 }
 
 int64_t Labels::MicrobatchOf(int label, int64_t microbatch) const {
@@ -27,9 +45,14 @@ int64_t Labels::MicrobatchOf(int label, int64_t microbatch) const {
   const int own = outside ? kNoMicrobatch : Of(microbatch);
   if (label == own) return microbatch;
   if (label < steady || AllCaptured()) return label < microbatches ? label : -1;  // the same for all
-  if (label == steady && own == next) return microbatch - 1;
-  if (label == next && (own == last || outside)) return microbatches - 2;
+  if (variants_.size() == 1 && label == steady && own == steady + 1) return microbatch - 1;
+  if (variants_.size() == 1 && label == steady + 1 && (own == last || outside)) return microbatches - 2;
   return label == last && outside ? microbatches - 1 : -1;
+}
+
+const Variant& Labels::VariantOf(int label) const {
+  if (AllCaptured() || label < steady) return of_microbatch_[label];
+  return label == last ? of_microbatch_.back() : variants_[(label - steady) / 2];
 }
 
 absl::StatusOr<CapturedActions> CapturedActions::Read(const graph::Trace& trace, const std::vector<LoweredAction>& actions,
@@ -47,7 +70,7 @@ absl::Status CapturedActions::Split(const std::vector<LoweredAction>& actions) {
   const auto& instructions = trace_->instructions;
   const uint32_t count = instructions.size();
   for (const LoweredAction& action : actions) {
-    parts_.push_back({action, labels_.Of(action.microbatch), {}});
+    parts_.push_back({action, labels_.OfCaptured(action.microbatch), {}});
     if (action.chunk >= chunks()) counts_.resize(action.chunk + 1, std::vector<uint32_t>(labels_.last + 1, 0));
   }
   // Of the prologue, the actions and the epilogue: where the first operator is.
@@ -114,8 +137,8 @@ std::optional<CapturedActions::Part> CapturedActions::Find(const LoweredAction& 
 
 absl::Status CapturedActions::Align() {
   for (ActionPart& after : parts_) {
-    if (after.label != labels_.next) continue;
-    const auto before = Find(after.action, labels_.steady);
+    if (!labels_.IsNext(after.label)) continue;
+    const auto before = Find(after.action, after.label - 1);
     const uint32_t length = after.part.end - after.part.begin;
     if (!before || before->end - before->begin != length) return Cannot("microbatches have different actions");
     after.part.before = before->begin;
@@ -188,12 +211,13 @@ bool CapturedActions::AlikeValues(int64_t before, int64_t after) const {
 // The same one; or each microbatch's own, or that of the microbatch before it.
 bool CapturedActions::AlikeStorages(uint32_t before, uint32_t after) const {
   const int home = Home(after);
-  if (home != labels_.next && home != labels_.steady) return before == after;
+  const bool steady = labels_.IsSteady(home);
+  if (!labels_.IsNext(home) && !steady) return before == after;
   const graph::Storage &a = trace_->storages[before], &b = trace_->storages[after];
   const bool same_kind =
       a.bytes == b.bytes && a.kind == b.kind && a.category == b.category && b.kind == graph::StorageKind::kInner;
   const bool same_place = ChunkOf(before) == ChunkOf(after) && Local(before) == Local(after);
-  return same_kind && Home(before) == home - 1 && (home == labels_.steady || same_place);
+  return same_kind && Home(before) == home - 1 && (steady || same_place);
 }
 
 }  // namespace legoai::sim

@@ -2,6 +2,7 @@
 // of which chunk each storage belongs, and whether the two that stand for all others are alike. Torch-free. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -13,20 +14,33 @@
 
 namespace legoai::sim {
 
-// Captured microbatches by label: 0, 1, ... in their order. Those below `steady` are special, `steady` and the next one stand for
-// all up to the last one.
+// How a rank computes a microbatch's backwards: of each of its chunks, whether the gradients of weights come apart.
+using Variant = std::vector<bool>;
+
+// Captured microbatches by label: 0, 1, ... in their order. Those below `steady` are special, and so is `last`; in between, for
+// each variant of the others, two stand for all of them.
 struct Labels {
   int64_t microbatches = 1;  // of the step
-  int steady = 0, next = 0, last = 0;
+  int steady = 0, last = 0;
 
-  // Without a pipeline a gradient's reduction ends in the next microbatch, so the second one is special too.
-  Labels(int64_t ranks, int64_t all) : microbatches(all), steady(ranks > 1 ? 1 : 2), next(steady + 1), last(steady + 2) {}
+  // `of_microbatch`: of the rank that is captured.
+  Labels(int64_t ranks, std::vector<Variant> of_microbatch);
   bool AllCaptured() const { return microbatches <= last + 1; }
   // The label of what a microbatch is a copy of, or is.
   int Of(int64_t microbatch) const;
+  // The label of a captured microbatch, which has its label as its number but for the last one.
+  int OfCaptured(int64_t number) const { return number + 1 == microbatches ? std::min<int64_t>(last, number) : number; }
+  // Whether it is the second one of two that stand for others.
+  bool IsNext(int label) const { return label > steady && label < last && (label - steady) % 2 == 1; }
+  bool IsSteady(int label) const { return label >= steady && label < last && !IsNext(label); }
   // The microbatch whose storages are meant where `microbatch` (as many as there are: outside of all) uses those of a label; -1:
   // it must not.
   int64_t MicrobatchOf(int label, int64_t microbatch) const;
+  const Variant& VariantOf(int label) const;
+
+ private:
+  std::vector<Variant> of_microbatch_;
+  std::vector<Variant> variants_ = {Variant()};  // of those that others stand for
 };
 inline constexpr int kNoMicrobatch = -1;
 

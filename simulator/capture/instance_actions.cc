@@ -16,7 +16,9 @@ using graph::Instance;
 using graph::Instances;
 using graph::Instruction;
 using graph::Trace;
+using parallel::Action;
 using parallel::LoweredAction;
+using parallel::Schedule;
 
 // Pieces are a chunk's storages of one captured microbatch, in the order of chunks and labels.
 class Instancer {
@@ -39,8 +41,8 @@ class Instancer {
       instance.binding = static_cast<uint32_t>(all[i].microbatch);
       instance.action = static_cast<int32_t>(i);
       instance.microbatch = all[i].microbatch;
-      const bool grows = label == labels_.next && !labels_.AllCaptured();
-      instance.steps = grows ? all[i].microbatch - labels_.next : 0;
+      const bool grows = labels_.IsNext(label) && !labels_.AllCaptured();
+      instance.steps = grows ? all[i].microbatch - label : 0;  // a label is the captured microbatch's number
       RETURN_IF_ERROR(Add(*part, instance));
     }
     RETURN_IF_ERROR(Add(parts_.epilogue(), OutsideOfActions()));
@@ -134,39 +136,56 @@ class Instancer {
   Instances out_;
 };
 
-std::vector<parallel::Action> WithPartedBackwards(const std::vector<parallel::Action>& actions) {
-  using Kind = parallel::Action::Kind;
-  std::vector<parallel::Action> parted;
-  for (parallel::Action action : actions) {
-    if (action.kind != Kind::kBackward) {
-      parted.push_back(action);
-      continue;
-    }
-    for (const Kind kind : {Kind::kInputGradient, Kind::kWeightGradient}) {
-      action.kind = kind;
-      parted.push_back(action);
-    }
+// The chunks in the order in which their gradients end: reductions wait for each other in it.
+std::vector<int32_t> OrderOfReductions(const std::vector<LoweredAction>& actions, int64_t rank_shift) {
+  std::vector<int32_t> chunks;
+  for (const LoweredAction& action : actions) {
+    const bool ends = action.reduce_gradients && action.kind != LoweredAction::Kind::kInputGradient;
+    if (ends) chunks.push_back(action.chunk - static_cast<int32_t>(rank_shift));
   }
-  return parted;
+  return chunks;
+}
+
+Labels LabelsOf(const Schedule& schedule, int64_t rank) {
+  std::vector<Variant> variants(parallel::MicrobatchesOf(schedule), Variant(schedule.placement.locals()));
+  for (const Action& action : schedule.ranks[rank]) {
+    if (action.kind != Action::Kind::kInputGradient) continue;
+    variants[action.microbatch][schedule.placement.LocalOf(action.chunk)] = true;
+  }
+  return Labels(schedule.placement.ranks, std::move(variants));
 }
 
 }  // namespace
 
-int64_t CapturedMicrobatches(int64_t ranks) { return Labels(ranks, 1).last + 1; }
+int64_t CapturedMicrobatches(const Schedule& schedule, int64_t rank) { return LabelsOf(schedule, rank).last + 1; }
 
-std::vector<LoweredAction> ActionsToCapture(int64_t ranks, int64_t chunks, int64_t rank, int64_t microbatches,
-                                            bool parts_backward) {
-  const int64_t captured = std::min(microbatches, CapturedMicrobatches(ranks));
-  auto schedule = parallel::MakeSchedule(chunks > ranks ? v1::LOOPED_BFS : v1::GPIPE, ranks, chunks, captured);
-  if (!schedule.ok()) return {};
-  if (parts_backward && ranks > 1) {
-    for (auto& actions : schedule->ranks) actions = WithPartedBackwards(actions);
+std::vector<int64_t> CapturedVariants(const Schedule& schedule, int64_t rank) {
+  const Labels labels = LabelsOf(schedule, rank);
+  std::vector<int64_t> variants;
+  for (int label = 0; label <= labels.last && label < labels.microbatches; ++label) {
+    for (const bool parts : labels.VariantOf(label)) variants.push_back(parts);
   }
-  std::vector<LoweredAction> actions = parallel::Lower(*schedule).ranks[rank];
-  for (LoweredAction& action : actions) {
-    if (action.microbatch + 1 == captured) action.microbatch = static_cast<int32_t>(microbatches - 1);
+  return variants;
+}
+
+std::vector<LoweredAction> ActionsToCapture(const Schedule& schedule, int64_t rank) {
+  const Labels labels = LabelsOf(schedule, rank);
+  const int64_t captured = std::min<int64_t>(labels.microbatches, labels.last + 1);
+  Schedule few = parallel::BreadthFirst(schedule.placement, captured, /*parts_backward=*/false);
+  std::vector<Action> actions;
+  for (const Action& action : few.ranks[rank]) {
+    const bool parts = labels.VariantOf(action.microbatch)[schedule.placement.LocalOf(action.chunk)];
+    actions.push_back(action);
+    if (action.kind != Action::Kind::kBackward || !parts) continue;
+    actions.back().kind = Action::Kind::kInputGradient;
+    actions.push_back({Action::Kind::kWeightGradient, action.chunk, action.microbatch});
   }
-  return actions;
+  few.ranks[rank] = std::move(actions);
+  std::vector<LoweredAction> lowered = parallel::Lower(few).ranks[rank];
+  for (LoweredAction& action : lowered) {
+    if (action.microbatch + 1 == captured) action.microbatch = static_cast<int32_t>(labels.microbatches - 1);
+  }
+  return lowered;
 }
 
 bool ServesOtherLayers(const Trace& captured) {
@@ -175,9 +194,12 @@ bool ServesOtherLayers(const Trace& captured) {
 }
 
 absl::StatusOr<Instances> InstanceActions(const Trace& captured, const std::vector<LoweredAction>& captured_actions,
-                                          const std::vector<LoweredAction>& all, int64_t ranks, int64_t microbatches,
+                                          const std::vector<LoweredAction>& all, const Schedule& schedule, int64_t rank,
                                           int64_t rank_shift) {
-  const Labels labels(ranks, microbatches);
+  if (OrderOfReductions(all, rank_shift) != OrderOfReductions(captured_actions, 0)) {
+    return absl::FailedPreconditionError("the gradients of chunks end in another order than was captured");
+  }
+  const Labels labels = LabelsOf(schedule, rank);
   ASSIGN_OR_RETURN(const auto parts, CapturedActions::Read(captured, captured_actions, labels));
   ASSIGN_OR_RETURN(auto instances, Instancer(captured, parts, labels).Run(all, rank_shift));
   instances.groups = captured.groups;

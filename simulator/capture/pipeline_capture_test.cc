@@ -77,7 +77,12 @@ Capture CaptureOf(const Case& c, bool real) {
   const bool whole_logits = c.tp == 1 || c.gather_logits;
   parallel::StageRunner runner(
       model.get(), whole_logits ? train::MakeCrossEntropy(scale) : parallel::MakeLossParallel(scale, offset, tp_group),
-      {stage, c.pp, c.schedule, kMicrobatches, {kRows, parallel::testing::kSequence / c.tp, config.hidden_size()}, c.dtype}, {});
+      {stage,
+       parallel::MakeSchedule(c.schedule, c.pp, c.pp, kMicrobatches).value(),
+       kMicrobatches,
+       {kRows, parallel::testing::kSequence / c.tp, config.hidden_size()},
+       c.dtype},
+      {});
   recorder.SetRecording(true);
   const Tensor loss = runner.Run(inputs);
   recorder.SetRecording(false);

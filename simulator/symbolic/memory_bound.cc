@@ -43,11 +43,9 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   const int64_t values = GatheredValues(s, resolved);
   int64_t forward = bound.activation_bytes + values;
   if (s.chunks > 1) {
-    // One more goes forward when each chunk has had a backward; it need not be the head's.
-    const bool more = s.microbatches * s.chunks - s.in_flight >= s.backwards_of_each + s.weight_lag;
-    if (more) forward = std::max(forward, Saved(s, s.in_flight, 0) + values + KeptGradients(s, resolved));
-  } else if (s.microbatches > s.in_flight + s.weight_lag) {
-    // One more goes forward when the first is through.
+    // The forward need not be the head's.
+    if (s.later_in_flight > 0) forward = std::max(forward, Saved(s, s.later_in_flight, 0) + values + KeptGradients(s, resolved));
+  } else if (s.later_in_flight == s.in_flight) {
     forward += KeptGradients(s, resolved);
   } else if (s.microbatches > 1) {
     const int64_t left = std::max<int64_t>(0, s.microbatches - 1 - s.weight_lag);

@@ -9,6 +9,7 @@
 #include "core/hardware/catalog.h"
 #include "core/recipe/legality.h"
 #include "core/recipe/recipe.h"
+#include "core/schedule/schedule_csv.h"
 #include "simulator/capture/capture.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/memory/memory_simulator.h"
@@ -62,8 +63,10 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   parallelism->set_data_parallel_shard_degree(shard);
   parallelism->set_tensor_parallel_degree(tp);
   parallelism->set_pipeline_parallel_degree(pp);
-  parallelism->set_pipeline_parallel_schedule(static_cast<v1::PipelineSchedule>(
-      random.Pick({v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE})));
+  constexpr int64_t kListed = 0;
+  const int64_t schedule = random.Pick({v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS,
+                                        v1::INTERLEAVED_ZERO_BUBBLE, v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V, kListed});
+  if (schedule != kListed) parallelism->set_pipeline_parallel_schedule(static_cast<v1::PipelineSchedule>(schedule));
   if (random.Pick({0, 0, 1}) == 1) parallelism->set_pipeline_parallel_last_stage_less_layers(1);
   parallelism->set_pipeline_parallel_microbatch_size(pp > 1 ? random.Pick({1, 2}) : 1);
   parallelism->set_disable_loss_parallel(random.Pick({0, 1}) == 1);
@@ -79,6 +82,12 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   checkpointing->set_mode(static_cast<v1::ActivationCheckpointMode>(random.Pick({v1::AC_NONE, v1::AC_FULL, v1::AC_SELECTIVE})));
   const int64_t every = random.Pick({1, 2, 3});
   checkpointing->set_selective_ac_option(every == 1 ? "op" : std::to_string(every));
+  if (schedule == kListed && pp > 1) {
+    const int64_t rows = training->local_batch_size() * (training->global_batch_size() > 0 ? 2 : 1);
+    const parallel::Placement placement{pp, pp * random.Pick({1, 2}), random.Pick({0, 1}) == 1};
+    parallelism->set_pipeline_parallel_schedule_csv(parallel::ScheduleToCsv(
+        parallel::BreadthFirst(placement, rows / parallelism->pipeline_parallel_microbatch_size(), random.Pick({0, 1}) == 1)));
+  }
   return recipe;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/hardware/catalog.h"
-#include "core/schedule/schedule.h"
+#include "core/schedule/timeline.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
@@ -175,6 +175,20 @@ double SustainedBandwidth(const v1::Cluster& cluster, int tier, int64_t here) {
   return link.bandwidth_bytes_per_second() * link.efficiency() * share;
 }
 
+// For how many microbatches' work a rank waits. Chunks divide it (Narayanan et al. 2021, section 2.2), and gradients of weights
+// fill two thirds (Qi et al. 2024); a listed schedule says itself, for equal chunks.
+double Bubble(const parallel::ResolvedRecipe& resolved) {
+  const parallel::Placement& placement = resolved.placement();
+  const v1::Parallelism& parallelism = resolved.recipe().parallelism();
+  if (!parallelism.pipeline_parallel_schedule_csv().empty()) {
+    const parallel::Timeline timeline = parallel::TimelineOf(resolved.MakeSchedule());
+    const int64_t microbatch = 3 * placement.locals();  // a forward and two gradients of each chunk
+    return static_cast<double>(timeline.length - resolved.microbatches() * microbatch) / static_cast<double>(microbatch);
+  }
+  const bool parts = parallel::PartsBackward(parallelism.pipeline_parallel_schedule());
+  return static_cast<double>(placement.ranks - 1) / static_cast<double>(placement.locals() * (parts ? 3 : 1));
+}
+
 }  // namespace
 
 absl::StatusOr<RooflineEstimate> EstimateStep(const parallel::ResolvedRecipe& resolved, const v1::Cluster& cluster) {
@@ -199,12 +213,7 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const parallel::ResolvedRecipe& re
   const double turns = RanksPerCore(cluster), others = (turns - 1) * microbatches;
   estimate.compute_seconds = turns * microbatches * (slowest - blocking);
   estimate.communication_seconds = turns * (microbatches * blocking + exposed);
-  // Chunks divide the bubble (Narayanan et al. 2021, section 2.2), of which gradients of weights fill two thirds (Qi et al.
-  // 2024).
-  const bool parts = parallel::PartsBackward(resolved.recipe().parallelism().pipeline_parallel_schedule());
-  const double bubble = static_cast<double>(resolved.mesh().pp - 1) * static_cast<double>(resolved.mesh().pp) /
-                        static_cast<double>(resolved.chunks() * (parts ? 3 : 1));
-  estimate.bubble_seconds = std::max(0.0, bubble - others) * slowest;
+  estimate.bubble_seconds = std::max(0.0, Bubble(resolved) - others) * slowest;
   estimate.optimizer_seconds *= turns;
   for (LinkLoad& load : estimate.loads) load.seconds *= turns;
   estimate.step_seconds =

@@ -71,10 +71,10 @@ UnitElements Embedding(const v1::Model& m, UnitCounter unit) {
   return unit.Take();
 }
 
-// The last rank of a pipeline has a tied embedding as well as the first.
-UnitElements Head(const v1::Model& m, bool is_pipeline, UnitCounter unit) {
+// Where embedding and head lie on two ranks, each has a tied embedding.
+UnitElements Head(const v1::Model& m, bool is_apart, UnitCounter unit) {
   for (int norm = 0; norm < (m.architecture() == v1::GPT2 ? 2 : 1); ++norm) unit.Add({m.hidden_size()});
-  if (is_pipeline || !m.tie_word_embeddings()) unit.Add({m.vocab_size(), m.hidden_size()}, 0);
+  if (is_apart || !m.tie_word_embeddings()) unit.Add({m.vocab_size(), m.hidden_size()}, 0);
   return unit.Take();
 }
 
@@ -137,8 +137,9 @@ struct Blocks {
 // A block that is computed again saves less than a kept one, so the fewest kept blocks save least.
 Blocks BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
   Blocks blocks;
-  for (int64_t chunk = stage; chunk < resolved.chunks(); chunk += resolved.mesh().pp) {
-    const auto [first, last] = resolved.LayersOf(chunk);
+  const parallel::Placement& placement = resolved.placement();
+  for (int64_t local = 0; local < placement.locals(); ++local) {
+    const auto [first, last] = resolved.LayersOf(placement.ChunkOf(stage, local));
     const int64_t recomputed = resolved.RecomputedBlocks(first, last);
     blocks.all += last - first;
     blocks.recomputed += recomputed;
@@ -155,6 +156,41 @@ int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Bl
   int64_t again = s.param_bytes * s.local_tokens * m.hidden_size();  // the input
   if (KeepsSecondProducts(resolved)) again += KeptOfOperators(m, s, resolved.mesh().tp);
   return blocks.least_kept * kept + blocks.least_recomputed * again;
+}
+
+// Microbatches in flight of the schedules that have one order of forwards and one of backwards.
+void SetFlight(v1::PipelineSchedule schedule, const parallel::Placement& placement, int64_t stage, StageSizes* s) {
+  const auto most = [&](int64_t rank) {
+    return parallel::MostInFlight(schedule, placement.ranks, placement.chunks, s->microbatches, rank);
+  };
+  s->in_flight = most(stage);
+  s->heads_in_flight = schedule == v1::LOOPED_BFS || s->chunks == 1 ? s->in_flight / s->chunks : 1;
+  s->weight_lag = placement.ranks > 1 && parallel::PartsBackward(schedule) ? stage : 0;
+  // One more goes forward when each chunk has had a backward.
+  const int64_t backwards_of_each = s->chunks == 1 ? 1 : most(placement.ranks - 1);
+  const bool more = s->microbatches * s->chunks - s->in_flight >= backwards_of_each + s->weight_lag;
+  s->later_in_flight = more ? s->in_flight : 0;
+}
+
+// Of any other schedule, counted. On the rank of the head the most are looked for where the loss's tensors are there too.
+void CountFlight(const parallel::Schedule& schedule, int64_t stage, StageSizes* s) {
+  using Kind = parallel::Action::Kind;
+  const int64_t last = schedule.placement.chunks - 1;
+  int64_t now = 0, heads = 0;
+  std::set<int32_t> with_gradients;
+  s->in_flight = s->heads_in_flight = s->later_in_flight = 0;
+  for (const parallel::Action& action : schedule.ranks[stage]) {
+    const bool forward = action.kind == Kind::kForward, weights = action.kind == Kind::kWeightGradient;
+    const bool of_head = action.chunk == last && !weights;
+    if (forward) ++now, heads += of_head;
+    const bool counts = s->has_head ? of_head && forward == s->vocab_is_split : forward;
+    if (counts) std::tie(s->in_flight, s->heads_in_flight) = std::max(std::pair(s->in_flight, s->heads_in_flight), {now, heads});
+    const bool all_have_gradients = static_cast<int64_t>(with_gradients.size()) == s->chunks;
+    if (forward && all_have_gradients) s->later_in_flight = std::max(s->later_in_flight, now);
+    if (!forward && !weights) --now, heads -= of_head;
+    if (weights || action.kind == Kind::kBackward) with_gradients.insert(action.chunk);
+  }
+  s->weight_lag = s->microbatches;
 }
 
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
@@ -174,7 +210,7 @@ std::vector<int64_t> DistinctStages(const ResolvedRecipe& resolved, int64_t unit
   for (int64_t stage = 0; stage < resolved.mesh().pp; ++stage) {
     const int64_t rank = resolved.mesh().FirstRankOfStage(stage);
     const int64_t place = unit > 0 ? rank % unit : 0;
-    if (seen.emplace(stage == 0, stage + 1 == resolved.mesh().pp, BlocksOf(resolved, stage), place).second)
+    if (seen.emplace(stage == 0, stage == resolved.placement().RankOfLast(), BlocksOf(resolved, stage), place).second)
       stages.push_back(stage);
   }
   return stages;
@@ -186,14 +222,14 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   const mesh::Mesh& mesh = resolved.mesh();
   const int64_t stage = mesh.IndexOf(Dim::kPp, rank);
   s.has_embedding = stage == 0;
-  s.has_head = stage + 1 == mesh.pp;
+  s.has_head = stage == resolved.placement().RankOfLast();
   const Blocks blocks = BlocksOf(resolved, stage);
   s.blocks = blocks.all, s.recomputed_blocks = static_cast<double>(blocks.recomputed);
   if (KeepsSecondProducts(resolved)) s.recomputed_blocks *= SharePartlyComputedAgain(model);
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
-  s.head = Head(model, mesh.pp > 1, unit);
+  s.head = Head(model, resolved.placement().RankOfLast() != 0, unit);
   s.tokens = resolved.microbatch_size() * resolved.seq_len();
   s.local_tokens = s.tokens / mesh.tp;
   const v1::Training& training = resolved.recipe().training();
@@ -202,13 +238,13 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.vocab_is_split = resolved.loss_parallel() && mesh.tp > 1;
   s.vocab = s.vocab_is_split ? model.vocab_size() / mesh.tp : model.vocab_size();
   s.microbatches = resolved.microbatches();
-  const v1::PipelineSchedule schedule = resolved.recipe().parallelism().pipeline_parallel_schedule();
-  const auto most = [&](int64_t of) { return parallel::MostInFlight(schedule, mesh.pp, resolved.chunks(), s.microbatches, of); };
-  s.chunks = resolved.chunks() / mesh.pp;
-  s.in_flight = most(stage);
-  s.heads_in_flight = schedule == v1::LOOPED_BFS || s.chunks == 1 ? s.in_flight / s.chunks : 1;
-  s.backwards_of_each = s.chunks == 1 ? 1 : most(mesh.pp - 1);
-  s.weight_lag = mesh.pp > 1 && parallel::PartsBackward(schedule) ? stage : 0;
+  s.chunks = resolved.placement().locals();
+  const v1::Parallelism& parallelism = resolved.recipe().parallelism();
+  if (resolved.placement().in_v || !parallelism.pipeline_parallel_schedule_csv().empty()) {
+    CountFlight(resolved.MakeSchedule(), stage, &s);
+  } else {
+    SetFlight(parallelism.pipeline_parallel_schedule(), resolved.placement(), stage, &s);
+  }
   s.saved_chunk_bytes = SavedChunk(resolved, s, blocks);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;

@@ -33,11 +33,11 @@ struct StageSizes {
   bool vocab_is_split = false;
 
   int64_t microbatches = 1;
-  int64_t chunks = 1;             // of this rank
-  int64_t in_flight = 1;          // most microbatches between their forward and their backward, those of each chunk counted
-  int64_t heads_in_flight = 1;    // how many of these are the head's
-  int64_t backwards_of_each = 1;  // backwards until every chunk has had one
-  int64_t weight_lag = 0;         // by so many backwards the gradients of weights come later
+  int64_t chunks = 1;           // of this rank
+  int64_t in_flight = 1;        // most microbatches between their forward and their backward, those of each chunk counted
+  int64_t heads_in_flight = 1;  // how many of these are the head's
+  int64_t later_in_flight = 0;  // most of them in a forward when each chunk has gradients of its weights; 0: there is none
+  int64_t weight_lag = 0;       // by so many backwards the gradients of weights come later
 
   // Bytes of a microbatch that stay until its backward:
   int64_t saved_chunk_bytes = 0;  // of the blocks of the chunk with the least, as checkpointing leaves them

@@ -7,6 +7,7 @@
 #include "core/model/catalog.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/recipe.h"
+#include "core/schedule/schedule_csv.h"
 
 namespace legoai::integration {
 namespace {
@@ -309,6 +310,44 @@ void AddPipelinesOfTiedModels(std::vector<Case>* cases) {
   cases->push_back(Checkpointed(Make({.name = "gpt2_fsdp2_pp3", .shard = 2, .pp = 3}, TinyGpt2())));
 }
 
+// Two chunks a rank, down the ranks and up again: the first rank has embedding and head. And schedules from files: a V that turns
+// twice, so that its last chunk is the last rank's, and one whose ranks part backwards or not as each likes.
+void AddPipelinesInAV(std::vector<Case>* cases) {
+  const v1::PipelineSchedule zbv = v1::ZBV_ZERO_BUBBLE, dual = v1::DUALPIPE_V;
+  v1::Model tied = DeepLlama();
+  tied.set_name("tiny-llama-deep-tied");
+  tied.set_tie_word_embeddings(true);
+  v1::Model gpt2 = TinyGpt2();
+  gpt2.set_name("tiny-gpt2-deep");
+  gpt2.set_num_hidden_layers(6);
+  v1::Model eight = DeepLlama();
+  eight.set_name("tiny-llama-8");
+  eight.set_num_hidden_layers(8);
+  cases->push_back(Make({.name = "pp2_zbv", .pp = 2, .schedule = zbv}, DeepLlama()));
+  cases->push_back(Checkpointed(Make({.name = "fsdp2_pp2_zbv", .shard = 2, .pp = 2, .schedule = zbv}, DeepLlama())));
+  cases->push_back(Bf16(Make({.name = "fsdp2_tp2_pp2_zbv", .shard = 2, .tp = 2, .pp = 2, .schedule = zbv}, DeepLlama())));
+  cases->push_back(Make({.name = "pp4_zbv", .pp = 4, .schedule = zbv}, eight));
+  cases->push_back(Make({.name = "hsdp2x2_pp2_zbv", .replicate = 2, .shard = 2, .pp = 2, .schedule = zbv}, DeepLlama()));
+  cases->push_back(
+      Make({.name = "pp2_zbv_shorter_ends", .pp = 2, .schedule = zbv, .first_less = 1, .last_less = 1}, DeepLlama()));
+  cases->push_back(Accumulated(Make({.name = "tied_fsdp2_pp2_zbv", .shard = 2, .pp = 2, .schedule = zbv}, tied)));
+  cases->push_back(Bf16(Make({.name = "tied_ddp2_tp2_pp2_zbv", .replicate = 2, .tp = 2, .pp = 2, .schedule = zbv}, tied)));
+  cases->push_back(Make({.name = "gpt2_pp2_zbv", .pp = 2, .schedule = zbv}, gpt2));
+  cases->push_back(KeepingOperators(Make({.name = "gpt2_tp2_pp3_zbv", .tp = 2, .pp = 3, .schedule = zbv}, gpt2)));
+  cases->push_back(Make({.name = "pp3_dualpipev", .pp = 3, .schedule = dual}, DeepLlama()));
+  cases->push_back(
+      Checkpointed(Make({.name = "fsdp2_tp2_pp2_dualpipev", .shard = 2, .tp = 2, .pp = 2, .schedule = dual}, DeepLlama())));
+  cases->push_back(Bf16(Make({.name = "tied_fsdp2_pp2_dualpipev", .shard = 2, .pp = 2, .schedule = dual}, tied)));
+  const auto listed = [&](const Layout& layout, const v1::Model& model, const parallel::Schedule& schedule) {
+    cases->push_back(Make(layout, model));
+    cases->back().recipe.mutable_parallelism()->set_pipeline_parallel_schedule_csv(parallel::ScheduleToCsv(schedule));
+  };
+  listed({.name = "tied_pp2_listed_turns_twice", .pp = 2}, tied, parallel::BreadthFirst({2, 6, true}, 8, true));
+  parallel::Schedule mixed = parallel::MakeSchedule(v1::ONE_F_ONE_B, 2, 2, 4).value();
+  mixed.ranks[1] = parallel::MakeSchedule(v1::INTERLEAVED_ZERO_BUBBLE, 2, 2, 4)->ranks[1];
+  listed({.name = "fsdp2_pp2_listed_mixed", .shard = 2, .pp = 2}, DeepLlama(), mixed);
+}
+
 // With dropout, and 61 tokens of vocabulary, which no degree divides.
 void AddTensorParallelOfGpt2(std::vector<Case>* cases) {
   for (const Layout& layout : {Layout{.name = "gpt2_tp2", .tp = 2}, Layout{.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}}) {
@@ -358,6 +397,7 @@ std::vector<Case> ParityCases() {
   }
   AddPipelinesOfSeveralChunks(&cases);
   AddPipelinesOfTiedModels(&cases);
+  AddPipelinesInAV(&cases);
   AddTensorParallelOfGpt2(&cases);
   AddSharedKeyValueHeads(&cases);
   AddKeptOperators(&cases);

@@ -61,6 +61,25 @@ void DataParallel::MakeUnits() {
                                                 options_.values_stay));
     entry.unit = units_.back().get();
   }
+  MakeUses(tied);
+}
+
+void DataParallel::MakeUses(bool tied) {
+  for (const auto& [begin, end] : model_.chunks()) {
+    std::vector<Use>& uses = uses_.emplace_back();
+    for (size_t layer = begin; layer < end; ++layer) {
+      FsdpUnit* const unit = layers_[layer].unit;
+      if (unit == nullptr) continue;
+      auto use = std::find_if(uses.begin(), uses.end(), [&](const Use& of) { return of.unit == unit; });
+      if (use == uses.end()) use = uses.insert(uses.end(), {unit, {}});
+      Append(&use->parameters, model_.layers()[layer].module->Parameters());
+    }
+  }
+  if (!tied || uses_.size() == 1) return;
+  shared_ = layers_[0].unit;
+  auto* const head = dynamic_cast<model::OutputHead*>(model_.layers().back().module.get());
+  TORCH_CHECK(head != nullptr && head->lm_head()->tied(), "the head does not hold the tied weight");
+  uses_.back().back().parameters.push_back(head->lm_head()->weight());
 }
 
 void DataParallel::AllocateValues(c10::Device device) {
@@ -104,20 +123,11 @@ void DataParallel::CheckGradientsCame() const {
   }
 }
 
-std::vector<FsdpUnit*> DataParallel::UnitsOf(size_t chunk) const {
-  std::vector<FsdpUnit*> units;
-  const auto [begin, end] = model_.chunks().at(chunk);
-  for (size_t layer = begin; layer < end; ++layer) {
-    FsdpUnit* const unit = layers_[layer].unit;
-    if (unit != nullptr && std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
-  }
-  return units;
-}
-
 void DataParallel::BeginBackward(bool last, size_t chunk, Gradients gradients) {
-  if (gradients == Gradients::kAll) CheckGradientsCame();
+  parts_ = parts_ || gradients != Gradients::kAll;
+  if (!parts_) CheckGradientsCame();
   if (gradients != Gradients::kWeights) {
-    for (FsdpUnit* unit : UnitsOf(chunk)) unit->ExpectGradients();
+    for (const Use& use : uses_.at(chunk)) use.unit->ExpectGradients(use.parameters);
   }
   gradients_ = gradients;
   last_ = last;
@@ -127,8 +137,9 @@ void DataParallel::BeginBackward(bool last, size_t chunk, Gradients gradients) {
 
 void DataParallel::GradientReady(FsdpUnit& unit, model::Parameter& parameter) {
   const bool whole = unit.GradientReady(parameter);
-  if (!reduce_) unit.KeepGradient(parameter);
-  if (whole && gradients_ != Gradients::kInputs) Complete(unit);
+  // Which of two chunks brings the last gradient of a shared unit depends on the schedule: all are kept.
+  if (!reduce_ || &unit == shared_) unit.KeepGradient(parameter);
+  if (whole && gradients_ != Gradients::kInputs && &unit != shared_) Complete(unit);
 }
 
 void DataParallel::Complete(FsdpUnit& unit) {
@@ -142,15 +153,19 @@ void DataParallel::Complete(FsdpUnit& unit) {
 }
 
 void DataParallel::EndBackward(bool last, size_t chunk, Gradients gradients) {
-  if (!last || gradients != Gradients::kWeights) return;
-  const std::vector<FsdpUnit*> units = UnitsOf(chunk);
-  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-    if (completed_.count(*unit) == 0) Complete(**unit);
+  if (!last || gradients == Gradients::kInputs) return;
+  const std::vector<Use>& uses = uses_.at(chunk);
+  for (auto use = uses.rbegin(); gradients == Gradients::kWeights && use != uses.rend(); ++use) {
+    if (use->unit != shared_ && completed_.count(use->unit) == 0) Complete(*use->unit);
   }
+  const bool shares = shared_ != nullptr && (chunk == 0 || chunk + 1 == uses_.size());
+  if (shares && ++ended_ == 2) Complete(*shared_);
 }
 
 void DataParallel::FinishBackward() {
   reducing_ = nullptr;
+  ended_ = 0;
+  parts_ = false;
   CheckGradientsCame();
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->FinishReduce();
 }

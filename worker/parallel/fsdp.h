@@ -3,12 +3,13 @@
 //
 // The model's layers become units: each layer one, embedding and head together where they share a weight. The order is static:
 // a unit is gathered before its layer runs, while layers before it compute; in backward the other way round; gradients are
-// reduced when the unit's last one is ready, one reduction behind the computation. Values that stay whole are gathered once a
-// step, after the update.
+// reduced when the unit's last one is ready, one reduction behind the computation. A unit that two chunks of a pipeline rank
+// share (a tied weight, where chunks lie in a V) is reduced with the one whose gradients end last. Values that stay whole are
+// gathered once a step, after the update.
 //
 // Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the
-// last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the model, does not own
-// it; works on the comm::Runtime that was current when it was made.
+// last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the
+// model, does not own it; works on the comm::Runtime that was current when it was made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -81,13 +82,18 @@ class DataParallel {
     bool last_of_unit = false;  // no later layer uses the unit
     bool read_in_backward = true;
   };
+  // What a chunk of the pipeline has of a unit: the parameters that its backward brings gradients for.
+  struct Use {
+    FsdpUnit* unit = nullptr;
+    std::vector<model::Parameter*> parameters;
+  };
   void MakeUnits();
   void BeforeForward(size_t layer);
   void AfterForward(size_t layer, const at::Tensor& output);
   void Prefetch(size_t layer, int64_t direction);
   void BeforeBackward(size_t layer);
   void CheckGradientsCame() const;
-  std::vector<FsdpUnit*> UnitsOf(size_t chunk) const;
+  void MakeUses(bool tied);
   void GradientReady(FsdpUnit& unit, model::Parameter& parameter);
   void Complete(FsdpUnit& unit);
 
@@ -96,7 +102,11 @@ class DataParallel {
   DataParallelMesh mesh_;
   std::vector<std::unique_ptr<FsdpUnit>> units_;
   std::vector<Entry> layers_;
+  std::vector<std::vector<Use>> uses_;  // by chunk, in the order of its layers
   FsdpUnit* reducing_ = nullptr;  // its reduce-scatter is in flight
+  FsdpUnit* shared_ = nullptr;    // by the first and the last chunk, if there is one
+  int ended_ = 0;                 // of these two, those whose gradients of this step are all there
+  bool parts_ = false;            // in this step, gradients of weights may be put off
   // Of the backward under way:
   bool reduce_ = true, last_ = true;
   model::Gradients gradients_ = model::Gradients::kAll;

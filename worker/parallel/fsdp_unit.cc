@@ -155,8 +155,8 @@ size_t FsdpUnit::IndexOf(const model::Parameter& parameter) const {
   return std::find(parameters_.begin(), parameters_.end(), &parameter) - parameters_.begin();
 }
 
-void FsdpUnit::ExpectGradients() {
-  for (int& missing : missing_) ++missing;
+void FsdpUnit::ExpectGradients(const std::vector<model::Parameter*>& parameters) {
+  for (const model::Parameter* parameter : parameters) ++missing_.at(IndexOf(*parameter));
 }
 
 bool FsdpUnit::GradientReady(model::Parameter& parameter) {
@@ -207,7 +207,7 @@ Tensor FsdpUnit::TakeGradient(size_t i) {
   model::Parameter& p = *parameters_[i];
   Tensor gradient = std::exchange(p.value.mutable_grad(), Tensor());
   if (kept_[i].defined()) {
-    kept_[i].add_(gradient);
+    if (gradient.defined()) kept_[i].add_(gradient);
     gradient = std::exchange(kept_[i], Tensor());
   }
   for (const mesh::Dim dim : p.spec.gradient_partial_over) {

@@ -59,8 +59,8 @@ class FsdpUnit {
   // The masters have changed: values that stay are gathered anew when they are asked for.
   void Expire();
 
-  // A backward begins, in which every parameter gets a gradient. Weight gradients of several may be put off.
-  void ExpectGradients();
+  // A backward begins, which brings gradients of these. Weight gradients of several may be put off.
+  void ExpectGradients(const std::vector<model::Parameter*>& parameters);
   // A parameter's gradient of a backward is complete. Gives true when it was the last that the unit expects.
   bool GradientReady(model::Parameter& parameter);
   // Names of parameters whose gradient is expected and has not come.

@@ -28,9 +28,11 @@ absl::StatusOr<c10::ScalarType> TypeOf(const char* field, v1::DType dtype) {
 void KeepChunks(model::LanguageModel& model, const ResolvedRecipe& resolved, int64_t rank) {
   if (resolved.mesh().pp == 1) return;
   std::vector<model::ChunkLayers> chunks;
-  for (int64_t chunk = resolved.mesh().IndexOf(mesh::Dim::kPp, rank); chunk < resolved.chunks(); chunk += resolved.mesh().pp) {
+  const Placement& placement = resolved.placement();
+  for (int64_t local = 0; local < placement.locals(); ++local) {
+    const int64_t chunk = placement.ChunkOf(resolved.mesh().IndexOf(mesh::Dim::kPp, rank), local);
     const auto [first, last] = resolved.LayersOf(chunk);
-    chunks.push_back({chunk == 0, first, last, chunk + 1 == resolved.chunks()});
+    chunks.push_back({chunk == 0, first, last, chunk + 1 == placement.chunks});
   }
   model.KeepLayers(chunks);
 }

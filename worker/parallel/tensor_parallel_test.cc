@@ -164,8 +164,9 @@ TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
     testing::Fill(model.get(), c.dtype);
     const LossFunction loss = c.gather_logits ? train::MakeCrossEntropy(scale)
                                               : MakeLossParallel(scale, VocabularyOffset(c.vocabulary, c.tp, index), group);
+    const Schedule schedule = MakeSchedule(v1::ONE_F_ONE_B, c.pp, c.pp, c.microbatches).value();
     StageRunner runner(model.get(), loss,
-                       {stage, c.pp, v1::ONE_F_ONE_B, c.microbatches, {c.batch, kSequence / c.tp, config.hidden_size()}, c.dtype},
+                       {stage, schedule, c.microbatches, {c.batch, kSequence / c.tp, config.hidden_size()}, c.dtype},
                        {});
     const Tensor sum = runner.Run(inputs);
     if (stage + 1 == c.pp) {

@@ -38,7 +38,7 @@ struct TrainStep::Impl {
     return SumOverRanks(std::move(loss));
   }
 
-  // The head's part of the gradient is on the last pipeline rank, the embedding's on the first.
+  // The head's part of the gradient may be on the last pipeline rank, the embedding's on the first.
   void SumTiedGradients() {
     for (model::Parameter* parameter : parallelized.model->Parameters()) {
       const parallel::ShardSpec& spec = parameter->spec;
@@ -46,7 +46,7 @@ struct TrainStep::Impl {
     }
   }
 
-  // Every data-parallel rank holds its part of the mean, and only the last stage holds any.
+  // Every data-parallel rank holds its part of the mean, and only the rank of the last chunk holds any.
   at::Tensor SumOverRanks(at::Tensor loss) {
     for (const mesh::Dim dim : {mesh::Dim::kDp, mesh::Dim::kPp}) {
       const int64_t group = runtime.GroupId(dim);
@@ -87,8 +87,7 @@ struct TrainStep::Impl {
   void MakeRunner(const parallel::ResolvedRecipe& resolved, c10::Device device) {
     parallel::StageOptions options;
     options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, runtime.rank());
-    options.ranks = resolved.mesh().pp;
-    options.schedule = recipe.parallelism().pipeline_parallel_schedule();
+    options.schedule = resolved.MakeSchedule();
     options.microbatches = resolved.microbatches();
     options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
                                 parallelized.model->config().hidden_size()};

@@ -2,16 +2,20 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/files.h"
+#include "core/schedule/schedule_csv.h"
 #include "core/schedule/timeline.h"
 #include "proto/enum_text.h"
 #include "proto/errors.h"
 #include "proto/legoai/v1/recipe.pb.h"
+#include "proto/read_file.h"
 #include "proto/status.h"
 #include "server/cli/command.h"
 #include "server/cli/job.h"
@@ -75,7 +79,7 @@ std::string Svg(const Timeline& timeline, const std::string& title) {
 Tree TreeOf(const Timeline& timeline, const parallel::Schedule& schedule, const std::string& name, int64_t microbatches) {
   Tree tree = {{"schedule", name},
                {"ranks", schedule.ranks.size()},
-               {"chunks", schedule.chunks},
+               {"chunks", schedule.placement.chunks},
                {"microbatches", microbatches},
                {"length", timeline.length},
                {"bubble_share", timeline.bubble_share},
@@ -84,7 +88,7 @@ Tree TreeOf(const Timeline& timeline, const parallel::Schedule& schedule, const 
   for (const auto& spans : timeline.ranks) {
     Tree row = Tree::array();
     for (const Timeline::Span& span : spans) {
-      row.push_back({{"action", Print(span.action, schedule.chunks > static_cast<int64_t>(schedule.ranks.size()))},
+      row.push_back({{"action", Print(span.action, schedule.placement.locals() > 1)},
                      {"chunk", span.action.chunk},
                      {"microbatch", span.action.microbatch},
                      {"begin", span.begin},
@@ -98,7 +102,8 @@ Tree TreeOf(const Timeline& timeline, const parallel::Schedule& schedule, const 
 absl::StatusOr<v1::PipelineSchedule> KindOf(const std::string& name) {
   if (const auto kind = EnumFromText<v1::PipelineSchedule>(name)) return *kind;
   return FieldError("NAME", name,
-                    absl::StrCat("must be one of ", absl::StrJoin(EnumTexts(v1::PipelineSchedule_descriptor()), ", ")));
+                    absl::StrCat("must be the path of a .csv file, or one of ",
+                                 absl::StrJoin(EnumTexts(v1::PipelineSchedule_descriptor()), ", ")));
 }
 
 absl::Status CheckCounts(v1::PipelineSchedule kind, const std::string& name, int64_t ranks, int64_t each, int64_t microbatches) {
@@ -115,34 +120,56 @@ absl::Status CheckCounts(v1::PipelineSchedule kind, const std::string& name, int
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Run(const Arguments& arguments) {
-  const std::string& name = arguments.positional()[0];
+// Of --pp, --microbatches and --chunks.
+absl::StatusOr<parallel::Schedule> MakeNamed(const std::string& name, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto kind, KindOf(name));
   ASSIGN_OR_RETURN(const auto ranks, arguments.Integer("pp", 1, kMostRanks));
   ASSIGN_OR_RETURN(const auto microbatches, arguments.Integer("microbatches", 1, kMostMicrobatches));
   ASSIGN_OR_RETURN(const auto chunks, arguments.Integer("chunks", 1, kMostChunks));
-  ASSIGN_OR_RETURN(const auto path, OutputPath(arguments, "svg"));
+  if (!ranks) return FieldError("--pp", "", "is needed: the ranks of the pipeline");
+  if (!microbatches) return FieldError("--microbatches", "", "is needed: the microbatches of a step");
   const int64_t each = chunks.value_or(*ranks > 1 && parallel::Loops(kind) ? 2 : 1);
   RETURN_IF_ERROR(CheckCounts(kind, name, *ranks, each, *microbatches));
-  ASSIGN_OR_RETURN(const auto schedule, parallel::MakeSchedule(kind, *ranks, each * *ranks, *microbatches));
+  return parallel::MakeSchedule(kind, *ranks, each * *ranks, *microbatches);
+}
+
+// The file says all.
+absl::StatusOr<parallel::Schedule> ReadListed(const std::string& path, const Arguments& arguments) {
+  for (const char* const option : {"pp", "microbatches", "chunks"}) {
+    if (arguments.Has(option))
+      return FieldError(absl::StrCat("--", option), arguments.Text(option), "cannot go with a file, which says it: leave it out");
+  }
+  ASSIGN_OR_RETURN(const auto text, ReadFileOf("NAME", path, kMostTextBytes, "give the path of a CSV file"));
+  return parallel::ParseScheduleCsv("NAME", text);
+}
+
+absl::StatusOr<int> Run(const Arguments& arguments) {
+  const std::string& name = arguments.positional()[0];
+  ASSIGN_OR_RETURN(const auto path, OutputPath(arguments, "svg"));
+  ASSIGN_OR_RETURN(const auto csv, OutputPath(arguments, "csv"));
+  ASSIGN_OR_RETURN(const auto schedule,
+                   absl::EndsWith(name, ".csv") ? ReadListed(name, arguments) : MakeNamed(name, arguments));
+  const int64_t ranks = schedule.placement.ranks, chunks = schedule.placement.chunks;
+  const int64_t microbatches = parallel::MicrobatchesOf(schedule);
   const Timeline timeline = parallel::TimelineOf(schedule);
   const std::string title =
-      absl::StrCat(name, ": ", *ranks, " ranks, ", schedule.chunks, " chunks, ", *microbatches, " microbatches");
-  const bool parts = std::any_of(schedule.ranks[0].begin(), schedule.ranks[0].end(),
-                                 [](const Action& action) { return action.kind == Action::Kind::kInputGradient; });
+      absl::StrCat(name, ": ", ranks, " ranks, ", chunks, " chunks, ", microbatches, " microbatches");
+  const bool parts = parallel::PartsBackward(schedule);
   if (arguments.format() == Format::kTable) {
     Print(absl::StrCat(TimelineText(timeline), "\n", title, "; ", Waiting(timeline), "\n",
                        "most microbatches in flight, by rank: ", absl::StrJoin(timeline.in_flight, ", "),
-                       schedule.chunks > *ranks ? " (chunk by chunk)" : "", "\n",
+                       chunks > ranks ? " (chunk by chunk)" : "", "\n",
                        "F forward, B backward of a microbatch, which takes twice as long",
                        parts ? "; I and W: the gradients of its input and of the weights apart" : "",
-                       schedule.chunks > *ranks ? "; before it the chunk" : "", "; a dot: waits\n"));
+                       chunks > ranks ? "; before it the chunk" : "", "; a dot: waits\n"));
   } else {
-    Print(TreeText(arguments.format(), TreeOf(timeline, schedule, name, *microbatches)));
+    Print(TreeText(arguments.format(), TreeOf(timeline, schedule, name, microbatches)));
   }
-  if (path.empty()) return kDone;
-  RETURN_IF_ERROR(checkpoint::WriteFile(path, Svg(timeline, title)));
-  std::fprintf(stderr, "wrote %s\n", path.c_str());
+  for (const auto& [file, text] : {std::pair(path, Svg(timeline, title)), {csv, parallel::ScheduleToCsv(schedule)}}) {
+    if (file.empty()) continue;
+    RETURN_IF_ERROR(checkpoint::WriteFile(file, text));
+    std::fprintf(stderr, "wrote %s\n", file.c_str());
+  }
   return kDone;
 }
 
@@ -154,12 +181,14 @@ Command ScheduleCommand() {
   spec.summary = "Draws a pipeline schedule: what each rank does when, how long it waits, how many microbatches it holds.";
   spec.positional = "NAME";
   spec.least_positional = spec.most_positional = 1;
-  spec.options = {{"pp", "P", "ranks of the pipeline", false, /*required=*/true},
-                  {"microbatches", "M", "microbatches of a step", false, /*required=*/true},
+  spec.options = {{"pp", "P", "ranks of the pipeline"},
+                  {"microbatches", "M", "microbatches of a step"},
                   {"chunks", "N", "of each rank (1, or 2 of schedules that loop)"},
-                  {"svg", "FILE", "draws it"}};
+                  {"svg", "FILE", "draws it"},
+                  {"csv", "FILE", "writes it, to be changed and used as parallelism.pipeline_parallel_schedule_csv"}};
   spec.details =
-      "NAME is a value of parallelism.pipeline_parallel_schedule. Times are those of equal chunks, messages take none.";
+      "NAME is a value of parallelism.pipeline_parallel_schedule, drawn for --pp ranks and --microbatches, or a .csv file of "
+      "PyTorch's format, which says these itself. Times are those of equal chunks, messages take none.";
   spec.example = "lego schedule Interleaved1F1B --pp 4 --microbatches 8 --svg schedule.svg";
   return {spec, Run};
 }

@@ -182,5 +182,32 @@ TEST_F(WhatIf, AScheduleIsDrawn) {
               {"--chunks", "must be 2 for"});
 }
 
+// What it writes as a file it draws as that schedule again; a file that is none is refused with the cell.
+TEST_F(WhatIf, SchedulesAreReadFromFiles) {
+  const Json named = Ask({"schedule", "ZBVZeroBubble", "--pp", "2", "--microbatches", "5", "--csv", Path("zbv.csv")});
+  EXPECT_EQ(named["ranks"], 2);
+  EXPECT_EQ(named["chunks"], 4);
+  EXPECT_EQ(named["length"], 31);  // 6 m + p - 1
+  EXPECT_EQ(ReadAll(Path("zbv.csv")).substr(0, 20), "0F0,0F1,0F2,3F0,3I0,");
+  const Json listed = Ask({"schedule", Path("zbv.csv"), "--svg", Path("zbv.svg")});
+  for (const char* const key : {"ranks", "chunks", "microbatches", "length", "in_flight", "actions"})
+    EXPECT_EQ(listed[key], named[key]);
+  EXPECT_NE(ReadAll(Path("zbv.svg")).find("gradients of the weights of microbatch 4, chunk 3"), std::string::npos);
+  // Simulated, a listed schedule is the one with the name.
+  Ask({"schedule", "GPipe", "--pp", "2", "--microbatches", "4", "--csv", Path("gpipe.csv")});
+  const std::vector<std::string> keys = {"--parallelism.pipeline_parallel_degree=2", "--parallelism.data_parallel_shard_degree=1",
+                                         "--training.local_batch_size=4"};
+  std::vector<std::string> by_name = keys, by_file = keys;
+  by_name.push_back("--parallelism.pipeline_parallel_schedule=GPipe");
+  by_file.push_back("--parallelism.pipeline_parallel_schedule_csv=" + Path("gpipe.csv"));
+  const Json of_name = Simulate(by_name), of_file = Simulate(by_file);
+  EXPECT_DOUBLE_EQ(of_file["step_time_seconds"], of_name["step_time_seconds"]);
+  EXPECT_EQ(of_file["stages"][0]["peak_allocated_bytes"], of_name["stages"][0]["peak_allocated_bytes"]);
+  ExpectError({"schedule", Path("zbv.csv"), "--pp", "2"}, 2, {"--pp", "cannot go with a file"});
+  ExpectError({"schedule", Path("none.csv")}, 2, {"NAME", "none.csv"});
+  Write(Path("bad.csv"), "0F0,0B0\n1F0,,1SEND_B0\n");
+  ExpectError({"schedule", Path("bad.csv")}, 2, {"1SEND_B0", "line 2, column 3", "compiled format"});
+}
+
 }  // namespace
 }  // namespace legoai::cli

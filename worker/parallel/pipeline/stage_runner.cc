@@ -48,11 +48,13 @@ Tensor Rows(const Tensor& tensor, int64_t microbatch, int64_t microbatches) {
 
 StageRunner::StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks)
     : model_(model), loss_(std::move(loss)), options_(std::move(options)), hooks_(std::move(hooks)) {
-  const auto training = MakeSchedule(options_.schedule, options_.ranks, Chunks(), options_.microbatches);
-  const auto evaluation = MakeForwardSchedule(options_.ranks, Chunks(), options_.microbatches);
-  TORCH_CHECK(training.ok(), std::string(training.status().message()));
+  TORCH_CHECK(placement().locals() == static_cast<int64_t>(model_->chunks().size()), "the schedule has ", placement().locals(),
+              " chunks a rank, the model ", model_->chunks().size());
+  const absl::Status sound = CheckSchedule(options_.schedule, options_.microbatches);
+  TORCH_CHECK(sound.ok(), std::string(sound.message()));
+  const auto evaluation = MakeForwardSchedule(placement(), options_.microbatches);
   TORCH_CHECK(evaluation.ok(), std::string(evaluation.status().message()));
-  training_ = Lower(*training).ranks[options_.rank];
+  training_ = Lower(options_.schedule).ranks[options_.rank];
   evaluation_ = Lower(*evaluation).ranks[options_.rank];
   comm::Runtime& runtime = comm::CurrentRuntime();
   group_ = runtime.GroupId(mesh::Dim::kPp);
@@ -104,7 +106,7 @@ void StageRunner::Perform(const LoweredAction& action) {
 }
 
 void StageRunner::Forward(const LoweredAction& action) {
-  const bool first = action.chunk == 0, last = action.chunk + 1 == Chunks();
+  const bool first = action.chunk == 0, last = action.chunk + 1 == placement().chunks;
   const int64_t microbatch = action.microbatch;
   // What checkpointing runs again in backward keeps this context (activation_checkpoint.cc).
   model_->context().rng = inputs_->rng;
@@ -127,7 +129,12 @@ void StageRunner::Forward(const LoweredAction& action) {
   } else {
     current.input.reset();
   }
-  if (!last) current.output = std::move(output);
+  if (last) return;
+  if (placement().Meet(action.chunk, action.chunk + 1)) {
+    At(action.chunk + 1, microbatch).input = output.detach().set_requires_grad(at::GradMode::is_enabled());
+  } else {
+    current.output = std::move(output);
+  }
 }
 
 void StageRunner::Backward(const LoweredAction& action) {
@@ -145,7 +152,8 @@ void StageRunner::Backward(const LoweredAction& action) {
 
 void StageRunner::RunBackward(const LoweredAction& action) {
   Microbatch& current = At(action);
-  Tensor gradient = action.chunk + 1 == Chunks() ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
+  const bool last = action.chunk + 1 == placement().chunks;
+  Tensor gradient = last ? at::ones({}, loss_sum_.options()) : std::move(current.received_gradient);
   // The edge, not the output, is the root, so the output could go once it was sent. No graph is kept.
   torch::autograd::edge_list roots = {std::move(current.root)};
   std::vector<Tensor> gradients = {std::move(gradient)};
@@ -156,6 +164,9 @@ void StageRunner::RunBackward(const LoweredAction& action) {
   torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);
   current.auxiliary_roots.clear();
+  if (!placement().Meet(action.chunk, action.chunk - 1)) return;
+  At(action.chunk - 1, action.microbatch).received_gradient = std::exchange(current.input.mutable_grad(), Tensor());
+  current.input.reset();
 }
 
 void StageRunner::PostReceive(const LoweredAction& action) {
@@ -166,7 +177,7 @@ void StageRunner::PostReceive(const LoweredAction& action) {
   comm::WaitEvent(stream, fork_[link]);
   {
     comm::StreamScope scope(stream);
-    comm::Recv(buffer, group_, Peer(action.link));
+    comm::Recv(buffer, group_, Peer(action));
   }
   comm::RecordEvent(stream, DoneEvent(action));
   Microbatch& current = At(action);
@@ -190,17 +201,16 @@ void StageRunner::PostSend(const LoweredAction& action) {
   comm::WaitEvent(stream, fork_[link]);
   {
     comm::StreamScope scope(stream);
-    comm::Send(message, group_, Peer(action.link));
+    comm::Send(message, group_, Peer(action));
   }
   comm::RecordEvent(stream, DoneEvent(action));
   // From here on the runtime holds the message, until the wait.
   (forward ? current.output : current.input).reset();
 }
 
-// The ranks stand in a ring: the chunk after one of the last rank's is the first rank's.
-int64_t StageRunner::Peer(Link link) const {
-  const bool next = link == Link::kSendNext || link == Link::kReceiveNext;
-  return (options_.rank + (next ? 1 : options_.ranks - 1)) % options_.ranks;
+int64_t StageRunner::Peer(const LoweredAction& action) const {
+  const bool next = action.link == Link::kSendNext || action.link == Link::kReceiveNext;
+  return placement().RankOf(action.chunk + (next ? 1 : -1));
 }
 
 int64_t StageRunner::DoneEvent(const LoweredAction& action) const {

@@ -4,7 +4,8 @@
 // Messages: [microbatch, seq, dim] (seq / tp under sequence parallelism) in the compute dtype, on the stream of their link and
 // the group "pp". What is received is a leaf that requires grad; its gradient is what is sent back. Lifetimes are the same in
 // every run: the output of a chunk goes when compute waits for its send, and the graph of a microbatch, its input and its
-// received gradient go with its backward. Between them autograd alone holds activations.
+// received gradient go with its backward. Between them autograd alone holds activations. What a chunk gives to the next one on
+// the same rank, where chunks lie in a V, is that one's input at once; the input's gradient comes back when its backward ends.
 //
 // Not thread-safe. The model is not owned and must outlive the runner, which uses the comm::Runtime current at construction.
 // Errors: c10::Error.
@@ -26,8 +27,8 @@
 namespace legoai::parallel {
 
 struct StageOptions {
-  int64_t rank = 0, ranks = 1;  // of the group "pp"
-  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
+  int64_t rank = 0;                       // of the group "pp"
+  Schedule schedule;                      // of a step: sound (CheckSchedule), and of as many ranks as the group
   int64_t microbatches = 1;               // of a step
   std::vector<int64_t> activation_sizes;  // of one microbatch at the open ends: [microbatch, seq, dim]
   at::TensorOptions activation;           // compute dtype and device
@@ -76,13 +77,12 @@ class StageRunner {
   void RunBackward(const LoweredAction& action);
   void PostReceive(const LoweredAction& action);
   void PostSend(const LoweredAction& action);
-  int64_t Peer(Link link) const;
-  int64_t Chunks() const { return options_.ranks * static_cast<int64_t>(model_->chunks().size()); }
+  int64_t Peer(const LoweredAction& action) const;
+  const Placement& placement() const { return options_.schedule.placement; }
   // Which of the rank's chunks.
-  size_t Local(int64_t chunk) const { return chunk / options_.ranks; }
-  Microbatch& At(const LoweredAction& action) {
-    return microbatches_[Local(action.chunk) * options_.microbatches + action.microbatch];
-  }
+  size_t Local(int64_t chunk) const { return placement().LocalOf(chunk); }
+  Microbatch& At(int64_t chunk, int64_t microbatch) { return microbatches_[Local(chunk) * options_.microbatches + microbatch]; }
+  Microbatch& At(const LoweredAction& action) { return At(action.chunk, action.microbatch); }
   int64_t DoneEvent(const LoweredAction& action) const;
 
   model::LanguageModel* model_;

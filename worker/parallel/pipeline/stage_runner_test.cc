@@ -35,6 +35,8 @@ struct Case {
   int64_t locals = 1;  // chunks of a rank
 
   int64_t chunks() const { return stages * locals; }
+  Schedule Make() const { return MakeSchedule(schedule, stages, chunks(), microbatches).value(); }
+  int64_t RankOfLast() const { return PlacementOf(schedule, stages, chunks()).RankOfLast(); }
 };
 
 // One rank's stage of TinyLlama and everything that a step reads.
@@ -44,7 +46,9 @@ struct Stage {
     model = testing::Build(config, c.dtype);
     const int64_t blocks = config.num_hidden_layers();
     std::vector<model::ChunkLayers> chunks;
-    for (int64_t chunk = rank; chunk < c.chunks(); chunk += c.stages) {
+    const Schedule schedule = c.Make();
+    for (int64_t local = 0; local < c.locals; ++local) {
+      const int64_t chunk = schedule.placement.ChunkOf(rank, local);
       chunks.push_back({chunk == 0, blocks * chunk / c.chunks(), blocks * (chunk + 1) / c.chunks(), chunk + 1 == c.chunks()});
     }
     model->KeepLayers(chunks);
@@ -53,7 +57,7 @@ struct Stage {
     inputs = {testing::Tokens(rows, config.vocab_size(), 1), testing::Tokens(rows, config.vocab_size(), 2), at::arange(rows),
               at::zeros({2}, at::kLong)};
     loss = train::MakeCrossEntropy(1.0 / (rows * kSequence));
-    StageOptions options{rank, c.stages, c.schedule, c.microbatches, {kRows, kSequence, config.hidden_size()}, c.dtype};
+    StageOptions options{rank, schedule, c.microbatches, {kRows, kSequence, config.hidden_size()}, c.dtype};
     runner = std::make_unique<StageRunner>(model.get(), loss, options, std::move(hooks));
   }
   v1::Model config;
@@ -74,7 +78,7 @@ TEST_P(Pipeline, EqualsOneProcess) {
         testing::RunReference(stage.config, c.dtype, stage.loss, stage.inputs.tokens, stage.inputs.targets, c.microbatches);
     for (int step = 0; step < 2; ++step) {
       const Tensor loss = stage.runner->Run(stage.inputs);
-      EXPECT_EQ(loss.item<float>(), rank + 1 == c.stages ? reference.loss.item<float>() : 0);
+      EXPECT_EQ(loss.item<float>(), rank == c.RankOfLast() ? reference.loss.item<float>() : 0);
       EXPECT_FALSE(loss.requires_grad());
       for (model::Parameter* parameter : stage.model->Parameters()) {
         EXPECT_TRUE(parameter->value.grad().defined()) << parameter->name();
@@ -100,7 +104,7 @@ TEST_P(Pipeline, EvaluatesWithoutGradients) {
     });
     const Tensor loss = stage.runner->Evaluate(stage.inputs);
     EXPECT_FALSE(training);
-    EXPECT_EQ(loss.item<float>(), rank + 1 == c.stages ? reference.loss.item<float>() : 0);
+    EXPECT_EQ(loss.item<float>(), rank == c.RankOfLast() ? reference.loss.item<float>() : 0);
     return std::string();
   });
 }
@@ -113,7 +117,12 @@ INSTANTIATE_TEST_SUITE_P(Cases, Pipeline,
                                            Case{2, 5, v1::INTERLEAVED_1F1B, at::kFloat, 3},
                                            Case{3, 1, v1::INTERLEAVED_1F1B, at::kFloat, 2},
                                            Case{3, 7, v1::INTERLEAVED_1F1B, at::kBFloat16, 2},
-                                           Case{2, 4, v1::LOOPED_BFS, at::kFloat, 2}, Case{3, 5, v1::LOOPED_BFS, at::kFloat, 3}),
+                                           Case{2, 4, v1::LOOPED_BFS, at::kFloat, 2}, Case{3, 5, v1::LOOPED_BFS, at::kFloat, 3},
+                                           Case{2, 1, v1::ZBV_ZERO_BUBBLE, at::kFloat, 2},
+                                           Case{2, 5, v1::ZBV_ZERO_BUBBLE, at::kFloat, 2},
+                                           Case{3, 7, v1::ZBV_ZERO_BUBBLE, at::kBFloat16, 2},
+                                           Case{4, 9, v1::ZBV_ZERO_BUBBLE, at::kFloat, 2},
+                                           Case{2, 6, v1::DUALPIPE_V, at::kFloat, 2}, Case{3, 8, v1::DUALPIPE_V, at::kFloat, 2}),
                          [](const auto& info) {
                            return v1::PipelineSchedule_Name(info.param.schedule) + "_" + std::to_string(info.param.stages) +
                                   "_stages_" + std::to_string(info.param.microbatches) +
@@ -231,6 +240,18 @@ TEST(PipelineHooks, SayWhichChunkRunsAndEndEachOfThem) {
     EXPECT_EQ(stage.model->chunks().size(), 2);
     stage.runner->Run(stage.inputs);
     EXPECT_EQ(calls, (std::vector<std::string>{"1", "1!", "end", "0", "0!", "end"}));
+    return std::string();
+  });
+}
+
+TEST(PipelineErrors, UnsoundSchedulesAreRefused) {
+  RunRanks({.pp = 1}, [](int64_t rank, comm::Runtime&) {
+    Stage stage({1, 2, v1::ONE_F_ONE_B}, rank);
+    StageOptions options{rank, MakeSchedule(v1::ONE_F_ONE_B, 1, 1, 2).value(), 2, {kRows, kSequence, 16}, at::kFloat};
+    options.schedule.ranks[0].pop_back();
+    EXPECT_THROW(StageRunner(stage.model.get(), stage.loss, options, {}), c10::Error);
+    options.schedule = MakeSchedule(v1::ZBV_ZERO_BUBBLE, 2, 4, 2).value();
+    EXPECT_THROW(StageRunner(stage.model.get(), stage.loss, options, {}), c10::Error);
     return std::string();
   });
 }

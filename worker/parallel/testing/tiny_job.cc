@@ -95,7 +95,7 @@ v1::Recipe RecipeOf(const TinyJob& job) {
 StageOptions StageOptionsOf(const ResolvedRecipe& resolved, const ParallelizedModel& parallelized, int64_t rank) {
   StageOptions options;
   options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
-  options.ranks = resolved.mesh().pp;
+  options.schedule = resolved.MakeSchedule();
   options.microbatches = resolved.microbatches();
   options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
                               parallelized.model->config().hidden_size()};
