@@ -34,6 +34,7 @@ std::string DecimalBytes(double bytes) {
 const char* UseName(sim::LinkUse use) {
   switch (use) {
     case sim::LinkUse::kTensor: return "tensor parallelism";
+    case sim::LinkUse::kContext: return "context parallelism";
     case sim::LinkUse::kShard: return "sharding";
     case sim::LinkUse::kReplicate: return "the reduction over replicas";
     case sim::LinkUse::kPipeline: break;

@@ -137,6 +137,28 @@ TEST(Space, HoldsEverySplitOfTheWorld) {
   EXPECT_EQ(recipes.size(), candidates.size()) << "a recipe is enumerated twice";
 }
 
+TEST(Space, CutsLongSequencesAndWhereTheBaseSaysSo) {
+  v1::PlanRequest request = Request();
+  const auto degrees = [&] {
+    std::set<int64_t> found;
+    for (const Candidate& c : Enumerate(request, 8)) {
+      EXPECT_EQ(c.replicate * c.shard * c.context * c.tensor * c.pipeline, 8);
+      EXPECT_EQ(ToRecipe(c, request).parallelism().context_parallel_degree(), c.context);
+      found.insert(c.context);
+    }
+    return found;
+  };
+  EXPECT_EQ(degrees(), (std::set<int64_t>{1}));
+  request.set_seq_len(4 * 8192);
+  EXPECT_EQ(degrees(), (std::set<int64_t>{1, 2, 4}));
+  request.set_seq_len(2048);
+  request.add_constraints("parallelism.context_parallel_degree=4");
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_FALSE(space->survivors.empty());
+  for (const Survivor& survivor : space->survivors) EXPECT_EQ(survivor.recipe.parallelism().context_parallel_degree(), 4);
+}
+
 // What legality lets through does not depend on the planner's order: counted again by asking for each candidate.
 TEST(LegalSpaceTest, PrunesWhatTheRulesSay) {
   v1::PlanRequest request = Request();

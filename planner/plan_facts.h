@@ -48,6 +48,7 @@ inline constexpr Choice kChoices[] = {
     {"ZeRO stage", [](const v1::Recipe& r) { return r.parallelism().zero_stage(); }},
     {"split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
     {"precision", [](const v1::Recipe& r) -> int64_t { return r.training().mixed_precision_param(); }},
+    {"context parallel degree", [](const v1::Recipe& r) { return r.parallelism().context_parallel_degree(); }},
 };
 inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
 

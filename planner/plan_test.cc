@@ -429,10 +429,10 @@ TEST(Plan, ConstraintsThatNoRecipeMeetsNameTheValuesThatThereAre) {
             std::string::npos)
       << result->explanation();
   request = Request();
-  request.add_constraints("parallelism.context_parallel_degree=2");
+  request.add_constraints("parallelism.expert_parallel_degree=2");
   const auto violation = GetFieldViolation(Plan(request, estimator).status());
   ASSERT_TRUE(violation);
-  EXPECT_EQ(violation->value(), "parallelism.context_parallel_degree=2");
+  EXPECT_EQ(violation->value(), "parallelism.expert_parallel_degree=2");
   EXPECT_NE(violation->remedy().find("not supported"), std::string::npos);
 }
 

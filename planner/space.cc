@@ -11,6 +11,8 @@ namespace legoai::planner {
 namespace {
 
 constexpr int64_t kMostChunks = 8;  // of a rank
+// Of a sequence on each rank of context parallel: below, gathered keys and values cost more than they save in most models.
+constexpr int64_t kFewestTokens = 8192;
 
 // Ascending.
 std::vector<int64_t> Divisors(int64_t number) {
@@ -67,7 +69,7 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
 }
 
 std::vector<int64_t> ZeroStages(const Candidate& candidate, bool accumulates) {
-  if (candidate.shard == 1) return {3};
+  if (candidate.shard * candidate.context == 1) return {3};
   if (candidate.pipeline > 1 || !accumulates) return {3, 2};
   return {3, 2, 1};
 }
@@ -98,6 +100,29 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
   }
 }
 
+// Of so many ranks. What the base says is tried, however short the sequence.
+std::vector<int64_t> ContextDegrees(const v1::PlanRequest& request, int64_t ranks) {
+  const int64_t asked = request.base().parallelism().context_parallel_degree();
+  std::vector<int64_t> degrees = Divisors(ranks);
+  std::erase_if(degrees, [&](int64_t degree) {
+    return degree > 1 && degree != asked && request.seq_len() / degree < kFewestTokens;
+  });
+  return degrees;
+}
+
+// The splits of the ranks of one stage that tensor parallelism leaves.
+void AppendSplits(const v1::PlanRequest& request, const std::vector<Order>& orders, int64_t ranks, Candidate candidate,
+                  std::vector<Candidate>* out) {
+  for (int64_t context : ContextDegrees(request, ranks)) {
+    for (int64_t shard : Divisors(ranks / context)) {
+      candidate.context = context;
+      candidate.shard = shard;
+      candidate.replicate = ranks / context / shard;
+      AppendBatches(request, orders, candidate, out);
+    }
+  }
+}
+
 // The base recipe says every how many blocks, where it does.
 void SetCheckpointing(const Candidate& candidate, v1::ActivationCheckpoint* section) {
   section->set_mode(candidate.checkpointing);
@@ -113,14 +138,10 @@ std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_s
   for (int64_t pipeline : Divisors(world_size)) {
     const std::vector<Order> orders = Orders(request, pipeline);
     for (int64_t tensor : Divisors(world_size / pipeline)) {
-      for (int64_t shard : Divisors(world_size / pipeline / tensor)) {
-        Candidate candidate;
-        candidate.pipeline = pipeline;
-        candidate.tensor = tensor;
-        candidate.shard = shard;
-        candidate.replicate = world_size / pipeline / tensor / shard;
-        AppendBatches(request, orders, candidate, &candidates);
-      }
+      Candidate candidate;
+      candidate.pipeline = pipeline;
+      candidate.tensor = tensor;
+      AppendSplits(request, orders, world_size / pipeline / tensor, candidate, &candidates);
     }
   }
   return candidates;
@@ -137,6 +158,7 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->set_data_parallel_replicate_degree(candidate.replicate);
   parallelism->set_data_parallel_shard_degree(candidate.shard);
   parallelism->set_zero_stage(candidate.zero_stage);
+  parallelism->set_context_parallel_degree(candidate.context);
   parallelism->set_tensor_parallel_degree(candidate.tensor);
   parallelism->set_pipeline_parallel_degree(candidate.pipeline);
   parallelism->set_pipeline_parallel_microbatch_size(candidate.pipeline > 1 ? candidate.microbatch : 1);

@@ -21,6 +21,7 @@ using Broken = std::optional<Violation>;
 constexpr char kTp[] = "parallelism.tensor_parallel_degree";
 constexpr char kParts[] = "parallelism.module_fqns_per_model_part";
 constexpr char kPp[] = "parallelism.pipeline_parallel_degree";
+constexpr char kCp[] = "parallelism.context_parallel_degree";
 
 Violation Fault(const char* field, int64_t value, std::string remedy) {
   return {"", field, absl::StrCat(value), std::move(remedy)};
@@ -39,10 +40,11 @@ Layout DeriveLayout(const v1::Recipe& recipe, const v1::Model& model, int64_t wo
   mesh::Mesh mesh{.pp = p.pipeline_parallel_degree(),
                   .dp_replicate = p.data_parallel_replicate_degree(),
                   .dp_shard = p.data_parallel_shard_degree(),
+                  .cp = p.context_parallel_degree(),
                   .tp = p.tensor_parallel_degree(),
                   .ends_talk = EndsTalk(p, model)};
   // One division at a time: the product of arbitrary degrees may not fit.
-  if (mesh.dp_shard == -1) mesh.dp_shard = std::max<int64_t>(1, world_size / mesh.dp_replicate / mesh.tp / mesh.pp);
+  if (mesh.dp_shard == -1) mesh.dp_shard = std::max<int64_t>(1, world_size / mesh.dp_replicate / mesh.cp / mesh.tp / mesh.pp);
   const int64_t local_batch = t.local_batch_size();
   // Where the degrees do not make the world size, the first rule says so; their product need not fit.
   const bool fits = mesh.dp_replicate <= world_size && mesh.dp_shard <= world_size / mesh.dp_replicate;
@@ -97,7 +99,8 @@ std::string OfferTp(const Candidate& c) {
 
 Broken DegreesMatchWorldSize(const Candidate& c) {
   int64_t left = c.layout.world_size;
-  for (const int64_t degree : {c.layout.mesh.pp, c.layout.mesh.dp_replicate, c.layout.mesh.dp_shard, c.layout.mesh.tp}) {
+  const mesh::Mesh& mesh = c.layout.mesh;
+  for (const int64_t degree : {mesh.pp, mesh.dp_replicate, mesh.dp_shard, mesh.cp, mesh.tp}) {
     if (left % degree != 0) left = 0;  // stays 0
     left /= degree;
   }
@@ -105,8 +108,9 @@ Broken DegreesMatchWorldSize(const Candidate& c) {
   const auto& p = c.recipe.parallelism();
   return Violation{"", "parallelism",
                    absl::StrCat("data_parallel_replicate_degree ", p.data_parallel_replicate_degree(),
-                                " x data_parallel_shard_degree ", p.data_parallel_shard_degree(), " x tensor_parallel_degree ",
-                                c.layout.mesh.tp, " x pipeline_parallel_degree ", c.layout.mesh.pp),
+                                " x data_parallel_shard_degree ", p.data_parallel_shard_degree(),
+                                mesh.cp > 1 ? absl::StrCat(" x context_parallel_degree ", mesh.cp) : "",
+                                " x tensor_parallel_degree ", mesh.tp, " x pipeline_parallel_degree ", mesh.pp),
                    absl::StrCat("must multiply to the number of ranks, ", c.layout.world_size,
                                 ": data_parallel_shard_degree = -1 derives the shard degree if the others divide it")};
 }
@@ -140,6 +144,33 @@ Broken TpDividesSequence(const Candidate& c) {
   return Fault(
       "training.seq_len", c.layout.seq_len,
       absl::StrCat("must be a multiple of tensor_parallel_degree, ", c.layout.mesh.tp, ", which also cuts the sequence"));
+}
+
+// Each rank has as long a part of every sequence, or two with head-tail parts, and tensor parallel cuts each of these again.
+Broken CpDividesSequence(const Candidate& c) {
+  const int64_t cp = c.layout.mesh.cp, tp = c.layout.mesh.tp, seq = c.layout.seq_len;
+  if (cp == 1) return {};
+  const bool head_tail = c.recipe.parallelism().context_parallel_load_balancer() == v1::BALANCE_HEAD_TAIL;
+  const int64_t parts = (head_tail ? 2 : 1) * cp * tp;  // degrees make the world size, so their product fits
+  if (seq % parts == 0) return {};
+  return Fault("training.seq_len", seq,
+               absl::StrCat("must be a multiple of ", parts, ", ", head_tail ? "2 x " : "", "context_parallel_degree ", cp,
+                            tp > 1 ? absl::StrCat(" x tensor_parallel_degree ", tp) : "", ": use ",
+                            std::max<int64_t>(1, seq / parts) * parts));
+}
+
+Broken CpGathersKeys(const Candidate& c) {
+  const v1::ContextParallelRotation method = c.recipe.parallelism().context_parallel_rotate_method();
+  if (c.layout.mesh.cp == 1 || method == v1::ROTATE_BY_ALL_GATHER) return {};
+  return Violation{"", "parallelism.context_parallel_rotate_method", EnumText(method),
+                   "is not supported yet: use \"allgather\", which gathers keys and values"};
+}
+
+Broken CpWithoutWindow(const Candidate& c) {
+  if (c.layout.mesh.cp == 1 || c.model.sliding_window() == 0) return {};
+  return Fault(kCp, c.layout.mesh.cp,
+               absl::StrCat("is not supported for a model that attends within a window of ", c.model.sliding_window(),
+                            " tokens (sliding_window): use 1"));
 }
 
 Broken SequenceWithinPositions(const Candidate& c) {
@@ -384,6 +415,9 @@ const std::vector<Rule>& Rules() {
       {"tp_divides_intermediate", TpDividesIntermediate},
       {"tp_divides_vocab", TpDividesVocab},
       {"tp_divides_sequence", TpDividesSequence},
+      {"cp_divides_sequence", CpDividesSequence},
+      {"cp_gathers_keys", CpGathersKeys},
+      {"cp_without_window", CpWithoutWindow},
       {"sequence_within_positions", SequenceWithinPositions},
       {"pp_at_most_layers", PpAtMostLayers},
       {"pp_lists_ranks", PpListsRanks},

@@ -169,6 +169,47 @@ TEST(FirstViolation, TpDividesSequence) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 1).substr(0, 24), "degrees_match_world_size");
 }
 
+v1::Recipe ContextParallel(int64_t cp, int64_t tp, int64_t seq) {
+  v1::Recipe recipe = Degrees(1, -1, tp, 1);
+  recipe.mutable_training()->set_seq_len(seq);
+  recipe.mutable_parallelism()->set_context_parallel_degree(cp);
+  return recipe;
+}
+
+TEST(FirstViolation, CpDividesSequence) {
+  v1::Recipe recipe = ContextParallel(4, 2, 48);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 8), "legal");
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 4).substr(0, 24), "degrees_match_world_size");
+  recipe.mutable_training()->set_seq_len(40);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 8), "cp_divides_sequence: training.seq_len = 40");
+  EXPECT_EQ(BrokenRule(recipe, SmallLlama(), 8)->remedy,
+            "must be a multiple of 16, 2 x context_parallel_degree 4 x tensor_parallel_degree 2: use 32");
+  recipe.mutable_training()->set_seq_len(32);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 8), "legal") << "what was offered";
+  recipe.mutable_training()->set_seq_len(40);
+  recipe.mutable_parallelism()->set_context_parallel_load_balancer(v1::BALANCE_NONE);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 8), "legal") << "one part for each rank";
+  EXPECT_EQ(BrokenRule(ContextParallel(4, 1, 6), SmallLlama(), 4)->remedy,
+            "must be a multiple of 8, 2 x context_parallel_degree 4: use 8");
+}
+
+TEST(FirstViolation, CpGathersKeys) {
+  v1::Recipe recipe = ContextParallel(2, 1, 48);
+  recipe.mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_RING);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "cp_gathers_keys: parallelism.context_parallel_rotate_method = ring");
+  recipe.mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_ALL_TO_ALL);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "cp_gathers_keys: parallelism.context_parallel_rotate_method = alltoall");
+  recipe.mutable_parallelism()->set_context_parallel_degree(1);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal") << "nothing is passed on";
+}
+
+TEST(FirstViolation, CpWithoutWindow) {
+  v1::Model model = SmallLlama();
+  model.set_sliding_window(32);
+  EXPECT_EQ(Verdict(ContextParallel(2, 1, 48), model, 2), "cp_without_window: parallelism.context_parallel_degree = 2");
+  EXPECT_EQ(Verdict(ContextParallel(1, 1, 48), model, 2), "legal");
+}
+
 TEST(FirstViolation, SequenceWithinPositions) {
   v1::Recipe recipe = Degrees(1, 1, 1, 1);
   recipe.mutable_training()->set_seq_len(65);

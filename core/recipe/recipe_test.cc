@@ -73,9 +73,9 @@ std::string Refusal(const std::string& toml) {
 }
 
 TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
-  EXPECT_EQ(Refusal("[parallelism]\ncontext_parallel_degree = 2"),
-            "parallelism.context_parallel_degree|2|is not supported yet: leave it at 1");
-  EXPECT_EQ(Refusal("[parallelism]\ncontext_parallel_degree = 1"), "accepted");
+  EXPECT_EQ(Refusal("[parallelism]\nexpert_parallel_degree = 2"),
+            "parallelism.expert_parallel_degree|2|is not supported yet: leave it at 1");
+  EXPECT_EQ(Refusal("[parallelism]\nexpert_parallel_degree = 1"), "accepted");
   EXPECT_EQ(Refusal("[parallelism]\nexpert_parallel_degree = 4"),
             "parallelism.expert_parallel_degree|4|is not supported yet: leave it at 1");
   EXPECT_EQ(Refusal("[parallelism]\nenable_async_tensor_parallel = true"),

@@ -39,15 +39,16 @@ class ResolvedRecipe {
   // Forward passes of a data-parallel rank per optimizer step.
   int64_t microbatches() const { return global_batch() / (mesh_.dp() * microbatch_size()); }
 
+  bool shards_parameters() const { return mesh_.Size(mesh::Dim::kDpShardCp) > 1; }
   bool loss_parallel() const;  // the loss is computed on shards of the vocabulary
-  // Parameters are freed between forward and backward. Policy "default": without a pipeline. Matters where dp_shard is above 1.
+  // Parameters are freed between forward and backward. Policy "default": without a pipeline. Matters where they are sharded.
   bool reshard_after_forward() const;
   // Whole parameters live from step to step, beside the shards of their masters: ZeRO-1 and 2.
-  bool parameters_stay_whole() const { return mesh_.dp_shard > 1 && recipe_.parallelism().zero_stage() < 3; }
+  bool parameters_stay_whole() const { return shards_parameters() && recipe_.parallelism().zero_stage() < 3; }
   // Gradients are reduced after each microbatch, and only their shards are kept; otherwise whole ones are added up and reduced
   // once a step: without shards, with a pipeline, which would wait for it, and under ZeRO-1.
   bool reduce_each_microbatch() const {
-    return mesh_.dp_shard > 1 && mesh_.pp == 1 && recipe_.parallelism().zero_stage() > 1;
+    return shards_parameters() && mesh_.pp == 1 && recipe_.parallelism().zero_stage() > 1;
   }
   // Of the pipeline's chunks (core/schedule/schedule.h): one on one rank without a pipeline.
   const Placement& placement() const { return placement_; }

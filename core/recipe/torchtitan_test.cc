@@ -70,7 +70,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
       "[training]\nbatch_size = 1\nseq_len = 8192\ncompile = false\ndataset = \"c4\"\nstepz = 3\n"
       "[checkpoint]\nfolder = \"checkpoint\"\nasync_mode = \"disabled\"\n"
       "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"ops\"\n",
-      {{"training.gc_freq", "50"}, {"parallelism.context_parallel_degree", "2"}});
+      {{"training.gc_freq", "50"}, {"parallelism.expert_parallel_degree", "2"}});
   ASSERT_FALSE(recipe.ok());
   EXPECT_EQ(recipe.status().message(),
             "13 faults:\n"
@@ -84,7 +84,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  training.dataset = c4: give a text file instead: training.dataset_path\n"
             "  training.stepz = 3: unknown key; the nearest known one is training.steps\n"
             "  training.gc_freq = 50: remove it: there is no Python in the training\n"
-            "  parallelism.context_parallel_degree = 2: is not supported yet: leave it at 1\n"
+            "  parallelism.expert_parallel_degree = 2: is not supported yet: leave it at 1\n"
             "  lr_scheduler.decay_type = exponential: must be one of \"cosine\", \"linear\", \"sqrt\", \"none\"\n"
             "  activation_checkpoint.selective_ac_option = ops: must be \"op\", for every second product, \"policy\", or a "
             "number k of at least 1, for every k-th block");

@@ -175,7 +175,7 @@ TEST_F(Lego, BadRecipesAreRefusedByNameBeforeAnythingStarts) {
   const std::string recipe = Path("recipe.toml");
   ExpectError({"train", recipe, "--training.local_bach_size=2"}, 2, {"training.local_bach_size", "training.local_batch_size"});
   ExpectError({"train", recipe, "--parallelism.tensor_parallel_degree=3"}, 2, {"parallelism.tensor_parallel_degree", "3"});
-  ExpectError({"train", recipe, "--parallelism.context_parallel_degree=2"}, 2, {"context_parallel_degree", "not supported yet"});
+  ExpectError({"train", recipe, "--parallelism.expert_parallel_degree=2"}, 2, {"expert_parallel_degree", "not supported yet"});
   ExpectError({"train", recipe, "--training.dataset_path=" + Path("none.txt")}, 2, {"training.dataset_path", "none.txt"});
   Write(Path("empty.txt"), "");
   ExpectError({"train", recipe, "--training.dataset_path=" + Path("empty.txt")}, 2, {"training.dataset_path", "empty"});
@@ -420,7 +420,7 @@ TEST_F(Lego, PlanRefusesWhatCannotBe) {
   ExpectError(Plan({"--constraint", "parallelism.tensor_paralel_degree=2"}), 2, {"tensor_parallel_degree"});
   ExpectError(Plan({"--constraint", "nonsense"}), 2, {"--constraint", "KEY=VALUE"});
   ExpectError(Plan({"--constraint", "parallelism.tensor_parallel_degree=3"}), 2, {"tensor_parallel_degree=3: use one of 1, 2"});
-  ExpectError(Plan({"--constraint", "parallelism.context_parallel_degree=2"}), 2, {"context_parallel_degree=2", "not supported"});
+  ExpectError(Plan({"--constraint", "parallelism.expert_parallel_degree=2"}), 2, {"expert_parallel_degree=2", "not supported"});
   ExpectError(Plan({"--global-batch", "0"}), 2, {"--global-batch", "0"});
   ExpectError(Plan({"--rejected", "some"}), 2, {"closest or all"});
 }

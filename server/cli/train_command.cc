@@ -39,8 +39,8 @@ absl::StatusOr<int64_t> ReadRanks(const Arguments& arguments, const v1::Recipe& 
   if (nproc) return *nproc;
   const v1::Parallelism& p = recipe.parallelism();
   int64_t ranks = 1;  // without the sharding that is left open
-  for (const int64_t degree : {p.data_parallel_replicate_degree(), p.tensor_parallel_degree(), p.pipeline_parallel_degree(),
-                               std::max<int64_t>(1, p.data_parallel_shard_degree())}) {
+  for (const int64_t degree : {p.data_parallel_replicate_degree(), p.context_parallel_degree(), p.tensor_parallel_degree(),
+                               p.pipeline_parallel_degree(), std::max<int64_t>(1, p.data_parallel_shard_degree())}) {
     if (degree > kMostRanks / ranks)
       return FieldError("parallelism", "", absl::StrCat("its degrees ask for more than ", kMostRanks, " ranks: lower them"));
     ranks *= degree;

@@ -206,8 +206,8 @@ class Smallest {
     const auto& p = recipe_.parallelism();
     int64_t world = 1;
     // One factor at a time: the product of arbitrary degrees may not fit.
-    for (const int64_t degree : {p.data_parallel_replicate_degree(), p.data_parallel_shard_degree(), p.tensor_parallel_degree(),
-                                 p.pipeline_parallel_degree()}) {
+    for (const int64_t degree : {p.data_parallel_replicate_degree(), p.data_parallel_shard_degree(), p.context_parallel_degree(),
+                                 p.tensor_parallel_degree(), p.pipeline_parallel_degree()}) {
       const int64_t most = spec_.resources().slots() > 0 ? spec_.resources().slots() : kMostSlots;
       if (degree > most / world) return TooManyRanks(most);
       world *= degree;
@@ -223,6 +223,7 @@ class Smallest {
     auto* parallelism = recipe_.mutable_parallelism();
     parallelism->set_data_parallel_replicate_degree(1);
     parallelism->set_data_parallel_shard_degree(1);
+    parallelism->set_context_parallel_degree(1);
     parallelism->set_tensor_parallel_degree(1);
     parallelism->set_pipeline_parallel_degree(1);
     parallelism->set_pipeline_parallel_microbatch_size(1);

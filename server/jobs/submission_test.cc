@@ -155,8 +155,8 @@ TEST(Submission, RecipesAreChecked) {
   ExpectFault([](auto* r) { Training(r)->set_seq_len(0); }, "spec.recipe.training.seq_len");
   ExpectFault([](auto* r) { Training(r)->set_dataset_path("/data/other.txt"); }, "spec.recipe.training.dataset_path", "uri");
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_optimizer()->set_name("SGD"); }, "spec.recipe.optimizer.name");
-  ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_parallelism()->set_context_parallel_degree(2); },
-              "spec.recipe.parallelism.context_parallel_degree", "not supported yet");
+  ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_parallelism()->set_expert_parallel_degree(2); },
+              "spec.recipe.parallelism.expert_parallel_degree", "not supported yet");
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_job()->set_dump_folder("runs/a"); }, "spec.recipe.job.dump_folder",
               "absolute");
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_model()->set_tokenizer_path("a.model"); },
@@ -199,7 +199,7 @@ TEST(Submission, ConstraintsThatNoRecipeMeetsAreRefused) {
   ExpectFault(Constrained({"parallelism.tensor_parallel_degree=3"}), first, "use one of 1, 2, 4, with other");
   ExpectFault(Constrained({"parallelism.pipeline_parallel_degree=3"}), first, "2 layers");
   ExpectFault(Constrained({"parallelism.data_parallel_shard_degree=-1"}), first, "give a number");
-  ExpectFault(Constrained({"parallelism.context_parallel_degree=2"}), first, "not supported");
+  ExpectFault(Constrained({"parallelism.expert_parallel_degree=2"}), first, "not supported");
   ExpectFault(Constrained({"training.local_batch_size=3"}), "spec.recipe.training.global_batch_size", "multiple of 3");
   ExpectFault(Constrained({"parallelism.pipeline_parallel_microbatch_size=2", "training.local_batch_size=1"}), first,
               "must divide");

@@ -87,7 +87,7 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
          {"aten::exp",  "aten::exp_",  "aten::log",           "aten::log_",    "aten::sin",           "aten::cos",
           "aten::tanh", "aten::tanh_", "aten::tanh_backward", "aten::sigmoid", "aten::sigmoid_",      "aten::sigmoid_backward",
           "aten::silu", "aten::silu_", "aten::silu_backward", "aten::gelu",    "aten::gelu_backward", "aten::pow",
-          "aten::pow_", "aten::erf"});
+          "aten::pow_", "aten::erf",  "aten::logaddexp"});
   AddAll(rows, {.traffic = kGathers}, {"aten::embedding", "aten::index_select", "aten::index", "aten::gather"});
   AddAll(rows, {.flops_per_element = 40}, {"lego::dropout"});
 }

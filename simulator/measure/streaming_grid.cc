@@ -60,7 +60,7 @@ void AddDropout(v1::DType dtype, int64_t batch, int64_t seq, int64_t width, std:
   Add(dtype, {{"batch", batch}, {"seq", seq}, {"dim", width}}, 2,
       {"lego::dropout",
        "",
-       {Tensor(dtype, {batch, seq, width}), Ids({2}, 1 << 20), Ids({batch}, 1 << 20), Whole(3), Real(0.1), Whole(0)}},
+       {Tensor(dtype, {batch, seq, width}), Ids({2}, 1 << 20), Ids({batch}, 1 << 20), Whole(3), Real(0.1), Whole(0), Wholes({})}},
       points);
 }
 

@@ -57,10 +57,12 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   auto* training = recipe.mutable_training();
   auto* parallelism = recipe.mutable_parallelism();
   const int64_t replicate = random.Pick({1, 1, 2}), shard = random.Pick({1, 2, 3, 4}), tp = random.Pick({1, 1, 2});
-  const int64_t pp = random.Pick({1, 1, 2, 4});
-  *world = replicate * shard * tp * pp;
+  const int64_t pp = random.Pick({1, 1, 2, 4}), cp = random.Pick({1, 1, 2, 4});
+  *world = replicate * shard * cp * tp * pp;
   parallelism->set_data_parallel_replicate_degree(replicate);
   parallelism->set_data_parallel_shard_degree(shard);
+  parallelism->set_context_parallel_degree(cp);
+  parallelism->set_context_parallel_load_balancer(random.Pick({0, 0, 1}) == 1 ? v1::BALANCE_NONE : v1::BALANCE_HEAD_TAIL);
   parallelism->set_tensor_parallel_degree(tp);
   parallelism->set_pipeline_parallel_degree(pp);
   constexpr int64_t kListed = 0;

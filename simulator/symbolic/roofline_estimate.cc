@@ -33,7 +33,8 @@ class StageEstimate {
     s_ = SizesOfStage(resolved, rank);
     again_ = s_.recomputed_blocks;
     tp_ = mesh_.LineOf(mesh::Dim::kTp, rank);
-    shard_ = mesh_.LineOf(mesh::Dim::kDpShard, rank);
+    context_ = mesh_.LineOf(mesh::Dim::kCp, rank);
+    shard_ = mesh_.LineOf(mesh::Dim::kDpShardCp, rank);
     replicate_ = mesh_.LineOf(mesh::Dim::kDpReplicate, rank);
   }
 
@@ -42,7 +43,7 @@ class StageEstimate {
     const double compute = (3.1 * blocks + again_) * block + 3 * head;
     // On a GPU the host runs ahead; on a CPU it is the one that computes.
     microbatch_ = device_.kind() == v1::CPU ? compute + Dispatch() : std::max(compute, Dispatch());
-    blocking_ = TensorParallel() + Messages();
+    blocking_ = TensorParallel() + ContextParallel() + Messages();
     // Gathers and reductions run beside the computation, all but the ends; gathers after the update run alone.
     const bool after_update = resolved_.parameters_stay_whole();
     const double gather = Gather(), beside = (after_update ? 0 : gather) + Reduce();
@@ -88,11 +89,16 @@ class StageEstimate {
     const double tokens = static_cast<double>(s_.tokens), length = static_cast<double>(resolved_.seq_len());
     const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
     OpFacts products{OpClass::kMatmul, dtype(), 2 * tokens * static_cast<double>(s_.block.gathered), 0, 0};
-    OpFacts attention{OpClass::kAttention, dtype(), 2 * tokens * (length + 1) * width, 0, 0};
+    OpFacts attention{OpClass::kAttention, dtype(), 2 * tokens * (length + 1) * width * LargestShareOfPairs(), 0, 0};
     // Its tensors, as many as it saves without checkpointing.
     const double saved = 34 * tokens * static_cast<double>(model_.hidden_size() / mesh_.tp * s_.param_bytes) / 2;
     OpFacts traffic{OpClass::kElementwise, dtype(), 0, static_cast<int64_t>(kPassesOverSaved * saved), 0};
     return Seconds(products) + Seconds(attention) + Seconds(traffic);
+  }
+  // Of the pairs of tokens that attention looks at, what the rank with most has, times the number of ranks.
+  double LargestShareOfPairs() const {
+    const bool balanced = resolved_.recipe().parallelism().context_parallel_load_balancer() == v1::BALANCE_HEAD_TAIL;
+    return balanced ? 1 : 2 - 1 / static_cast<double>(mesh_.cp);
   }
   double Head() {
     const double elements = static_cast<double>(s_.tokens) * static_cast<double>(s_.vocab);
@@ -115,6 +121,15 @@ class StageEstimate {
     const double times = 8 * static_cast<double>(s_.blocks) + 4 * again_;
     const double of_step = times * static_cast<double>(s_.microbatches);
     return times * Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
+  }
+  // Of a microbatch: keys and values of a block gathered forward, and once more backward, where their gradients are scattered,
+  // too; recomputation repeats the forward's.
+  double ContextParallel() {
+    const int64_t width = std::max<int64_t>(1, model_.num_key_value_heads() / mesh_.tp) * model_.head_dim();
+    const double bytes = static_cast<double>(s_.tokens * mesh_.cp * width * s_.param_bytes);
+    const double times = 6 * static_cast<double>(s_.blocks) + 2 * again_;
+    const double of_step = times * static_cast<double>(s_.microbatches);
+    return times * Collective(LinkUse::kContext, of_step, Effect::kAllGather, bytes, context_);
   }
   // The pipeline's messages of a microbatch on the way of the first one.
   double Messages() {
@@ -144,7 +159,7 @@ class StageEstimate {
     double times = resolved_.reduce_each_microbatch() ? static_cast<double>(s_.microbatches) : 1;
     double bytes = static_cast<double>(s_.total().gathered * s_.reduce_bytes);
     double scatter = times * Collective(LinkUse::kShard, times, Effect::kReduceScatter, bytes, shard_);
-    double replicated = bytes / static_cast<double>(mesh_.dp_shard);
+    double replicated = bytes / static_cast<double>(mesh_.Size(mesh::Dim::kDpShardCp));
     return scatter + Collective(LinkUse::kReplicate, 1, Effect::kAllReduce, replicated, replicate_);
   }
 
@@ -156,7 +171,7 @@ class StageEstimate {
   const Models& models_;
   StageSizes s_;
   double again_ = 0;  // blocks that are computed again
-  mesh::RankLine tp_, shard_, replicate_;
+  mesh::RankLine tp_, context_, shard_, replicate_;
   double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
   LinkLoads loads_;
   absl::Status status_;

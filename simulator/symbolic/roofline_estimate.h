@@ -21,8 +21,8 @@ namespace legoai::sim {
 // Thread-safety: pure functions. Units: bytes, seconds.
 
 // Kinds of communication, by what splits the work.
-enum class LinkUse : uint8_t { kTensor, kShard, kReplicate, kPipeline };
-inline constexpr size_t kLinkUses = 4;
+enum class LinkUse : uint8_t { kTensor, kContext, kShard, kReplicate, kPipeline };
+inline constexpr size_t kLinkUses = 5;
 
 // Sharding's gathers and reductions and the replicas' reductions run beside the computation; the others are waited for.
 constexpr bool RunsBesideCompute(LinkUse kind) { return kind == LinkUse::kShard || kind == LinkUse::kReplicate; }

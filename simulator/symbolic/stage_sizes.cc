@@ -30,7 +30,7 @@ class UnitCounter {
     const int64_t copies = std::max<int64_t>(1, mesh_.tp / parts);
     if (tp_dim != kNoCut) parallel::Cut(&spec, tp_dim, mesh_.tp / copies, mesh_.IndexOf(Dim::kTp, rank_) / copies, Dim::kTp);
     unit_.gathered += spec.Elements();
-    parallel::Cut(&spec, 0, mesh_.dp_shard, mesh_.IndexOf(Dim::kDpShard, rank_), Dim::kDpShard);
+    parallel::Cut(&spec, 0, mesh_.Size(Dim::kDpShardCp), mesh_.IndexOf(Dim::kDpShardCp, rank_), Dim::kDpShardCp);
     unit_.held += spec.Elements();
   }
   UnitElements Take() const { return unit_; }
@@ -230,7 +230,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
   s.head = Head(model, resolved.placement().RankOfLast() != 0, unit);
-  s.tokens = resolved.microbatch_size() * resolved.seq_len();
+  s.tokens = resolved.microbatch_size() * resolved.seq_len() / mesh.cp;
   s.local_tokens = s.tokens / mesh.tp;
   const v1::Training& training = resolved.recipe().training();
   s.param_bytes = BytesOf(training.mixed_precision_param());

@@ -25,8 +25,8 @@ struct StageSizes {
   double recomputed_blocks = 0;         // where a block is computed again in part, that part of its products
   UnitElements embedding, block, head;  // head: the final norm and the output weight (none if it is the embedding's)
 
-  int64_t tokens = 0;        // of a microbatch
-  int64_t local_tokens = 0;  // of a microbatch, where sequence parallelism splits them
+  int64_t tokens = 0;        // of a microbatch, those that context parallelism leaves this rank
+  int64_t local_tokens = 0;  // of these, where sequence parallelism splits them
   int64_t param_bytes = 4;   // of an element of values and activations
   int64_t reduce_bytes = 4;
   int64_t vocab = 0;  // columns of logits that this rank's loss works on

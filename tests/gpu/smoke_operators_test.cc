@@ -110,13 +110,15 @@ Tensors AttentionBackward(Inputs in) {
 }
 
 Tensors Dropout(Inputs in) {
-  static const auto op = Find<Tensor(const Tensor&, const Tensor&, const Tensor&, int64_t, double, int64_t)>("lego::dropout");
+  static const auto op =
+      Find<Tensor(const Tensor&, const Tensor&, const Tensor&, int64_t, double, int64_t, at::IntArrayRef)>("lego::dropout");
   const Tensor rng = in.Integers(at::arange(5, 7, at::kLong)),
                samples = in.Integers(at::arange((int64_t{1} << 32) - 2, (int64_t{1} << 32) + 2, at::kLong));
   Tensors results;
   for (const int64_t size : {1, 5, 300, 70001}) {
-    for (const double p : {0.1, 0.9}) results.push_back(op.call(in.Draw({4, size}), rng, samples, 9, p, size == 5 ? 7 : 0));
+    for (const double p : {0.1, 0.9}) results.push_back(op.call(in.Draw({4, size}), rng, samples, 9, p, size == 5 ? 7 : 0, {}));
   }
+  results.push_back(op.call(in.Draw({4, 300}), rng, samples, 9, 0.3, 5, {50, 2, 101, 1003}));  // six runs
   return results;
 }
 

@@ -17,12 +17,13 @@ constexpr double kMaxNorm = 0.5;  // below the gradients' norms, so that they ar
 
 struct Layout {
   const char* name;
-  int64_t replicate = 1, shard = 1, tp = 1, pp = 1;
+  int64_t replicate = 1, shard = 1, cp = 1, tp = 1, pp = 1;
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
   bool loss_parallel = true;
   int64_t layers_per_stage = 0, first_less = 0, last_less = 0;  // 0: not said
   int64_t microbatch = 1;
-  int64_t world() const { return replicate * shard * tp * pp; }
+  v1::ContextParallelBalance balance = v1::BALANCE_HEAD_TAIL;
+  int64_t world() const { return replicate * shard * cp * tp * pp; }
 };
 
 Case Make(const Layout& layout, const v1::Model& model) {
@@ -42,6 +43,8 @@ Case Make(const Layout& layout, const v1::Model& model) {
   auto* parallelism = recipe.mutable_parallelism();
   parallelism->set_data_parallel_replicate_degree(layout.replicate);
   parallelism->set_data_parallel_shard_degree(layout.shard);
+  parallelism->set_context_parallel_degree(layout.cp);
+  parallelism->set_context_parallel_load_balancer(layout.balance);
   parallelism->set_tensor_parallel_degree(layout.tp);
   parallelism->set_pipeline_parallel_degree(layout.pp);
   parallelism->set_pipeline_parallel_schedule(layout.schedule);
@@ -288,6 +291,45 @@ void AddSharedKeyValueHeads(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "fsdp2_tp4_kv1", .shard = 2, .tp = 4}, model));
 }
 
+// Each rank has parts of every sequence of 16 tokens.
+void AddContextParallel(std::vector<Case>* cases) {
+  const std::vector<Layout> layouts = {
+      {.name = "cp2", .cp = 2},
+      {.name = "cp4", .cp = 4},
+      {.name = "cp4_unbalanced", .cp = 4, .balance = v1::BALANCE_NONE},
+      {.name = "fsdp2_cp2", .shard = 2, .cp = 2},
+      {.name = "ddp2_cp2", .replicate = 2, .cp = 2},
+      {.name = "hsdp2x2_cp2", .replicate = 2, .shard = 2, .cp = 2},
+      {.name = "cp2_tp2", .cp = 2, .tp = 2},
+      {.name = "cp4_tp2_unbalanced", .cp = 4, .tp = 2, .balance = v1::BALANCE_NONE},
+      {.name = "fsdp2_cp2_tp2", .shard = 2, .cp = 2, .tp = 2},
+      {.name = "cp2_pp2", .cp = 2, .pp = 2},
+      {.name = "cp2_tp2_pp2", .cp = 2, .tp = 2, .pp = 2},
+  };
+  for (const Layout& layout : layouts) cases->push_back(Make(layout, TinyLlama()));
+  for (size_t index : {0, 8}) cases->push_back(Checkpointed(Make(layouts[index], TinyLlama())));
+  for (size_t index : {1, 6, 9}) cases->push_back(KeepingOperators(Make(layouts[index], TinyLlama())));
+  cases->push_back(EverySecondCheckpointed(Make(layouts[2], TinyLlama())));
+  cases->push_back(Bf16(Make(layouts[8], TinyLlama())));
+  cases->push_back(KeepingOperators(Bf16(Make(layouts[3], TinyLlama()))));
+  cases->push_back(Accumulated(Make(layouts[3], TinyLlama())));
+  cases->push_back(Make({.name = "cp2_tp4_kv2", .cp = 2, .tp = 4}, SharedHeadsLlama()));
+  cases->push_back(Make({.name = "fsdp2_cp2_pp2_interleaved", .shard = 2, .cp = 2, .pp = 2, .schedule = v1::INTERLEAVED_1F1B},
+                        DeepLlama()));
+  cases->push_back(Make({.name = "cp2_pp2_interleaved_zb", .cp = 2, .pp = 2, .schedule = v1::INTERLEAVED_ZERO_BUBBLE},
+                        DeepLlama()));
+  for (size_t index : {0, 2, 8, 9}) {
+    Case test_case = Make(layouts[index], TinyGpt2());
+    test_case.name = "gpt2_" + test_case.name;
+    cases->push_back(test_case);
+    if (index == 0) cases->push_back(Checkpointed(test_case)), cases->push_back(KeepingOperators(test_case));
+  }
+  v1::Model sure = TinyGpt2();
+  sure.set_name("tiny-gpt2-sure");
+  sure.set_attn_pdrop(0);
+  cases->push_back(Make({.name = "gpt2_cp4_of_kept_probabilities", .cp = 4}, sure));
+}
+
 // The embedding is on the first rank and, as the head, on the last.
 void AddPipelinesOfTiedModels(std::vector<Case>* cases) {
   v1::Model llama = DeepLlama();
@@ -402,6 +444,7 @@ std::vector<Case> ParityCases() {
   AddSharedKeyValueHeads(&cases);
   AddKeptOperators(&cases);
   AddZeroStages(&cases);
+  AddContextParallel(&cases);
   for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
     cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));
   }

@@ -1,5 +1,5 @@
 // Each parallel recipe trains like one process: losses and gradient norms of 20 steps, gradients of the first, parameter by
-// parameter.
+// parameter, and the loss of an evaluation after the last.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,6 +62,7 @@ TEST_P(Parity, WithOneProcess) {
     EXPECT_NEAR(actual.losses[step], expected.losses[step], of_loss * expected.losses[step]);
     EXPECT_NEAR(actual.grad_norms[step], expected.grad_norms[step], of_gradients * expected.grad_norms[step]);
   }
+  EXPECT_NEAR(actual.held_out_loss, expected.held_out_loss, of_loss * expected.held_out_loss);
   ExpectSameGradients(expected.first_gradients, actual.first_gradients, of_gradients);
 }
 

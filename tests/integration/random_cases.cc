@@ -53,6 +53,7 @@ void DrawDegrees(Draw& draw, Case* drawn) {
   };
   p->set_pipeline_parallel_degree(degree({1, 1, 2, 2, 2, 3, 4}));
   p->set_tensor_parallel_degree(degree({1, 1, 2, 4}));
+  p->set_context_parallel_degree(degree({1, 1, 1, 2, 4}));
   p->set_data_parallel_shard_degree(degree({1, 2, 3, 4}));
   p->set_data_parallel_replicate_degree(degree({1, 1, 2}));
   if (draw.OneIn(32)) ++drawn->world_size;
@@ -103,6 +104,9 @@ Case DrawCase(uint64_t seed) {
   DrawDegrees(draw, &drawn);
   auto* parallelism = drawn.recipe.mutable_parallelism();
   DrawPipeline(draw, parallelism);
+  parallelism->set_context_parallel_load_balancer(draw.Of({v1::BALANCE_HEAD_TAIL, v1::BALANCE_NONE}));
+  parallelism->set_zero_stage(draw.Of<int64_t>({3, 3, 2, 1}));
+  parallelism->set_fsdp_prefetch_depth(draw.Of<int64_t>({1, 1, 0, 3}));
   parallelism->set_disable_loss_parallel(draw.OneIn(2));
   parallelism->set_fsdp_reshard_after_forward(
       draw.Of({v1::RESHARD_DEFAULT, v1::RESHARD_DEFAULT, v1::RESHARD_ALWAYS, v1::RESHARD_NEVER}));

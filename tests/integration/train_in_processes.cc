@@ -11,6 +11,7 @@
 
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/data/text_dataset.h"
+#include "worker/parallel/context_parallel.h"
 
 namespace legoai::integration {
 namespace {
@@ -143,7 +144,9 @@ std::string TrainOneRank(const Case& test_case, int64_t steps, int64_t rank, con
     losses.push_back(*result.loss.const_data_ptr<float>());
     norms.push_back(*result.grad_norm.const_data_ptr<float>());
   }
+  const float held_out = *Must(step->Evaluate()).const_data_ptr<float>();
   WriteTensors(out, step->model(), &model::Parameter::master);
+  out.Floats(&held_out, 1);
   out.Floats(losses.data(), losses.size());
   out.Floats(norms.data(), norms.size());
   return out.Take();
@@ -159,12 +162,14 @@ void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel
   auto* tokens = inputs.tokens.mutable_data_ptr<int64_t>();
   auto* targets = inputs.targets.mutable_data_ptr<int64_t>();
   auto* rows = inputs.samples.mutable_data_ptr<int64_t>();
-  const int64_t vocab = test_case.model.vocab_size(), length = resolved.seq_len();
+  const int64_t vocab = test_case.model.vocab_size();
   for (size_t row = 0; row < samples.size(); ++row) {
     rows[row] = samples[row];
-    for (int64_t t = 0; t < length; ++t) {
-      tokens[row * length + t] = Token(samples[row], t, vocab);
-      targets[row * length + t] = Token(samples[row], t + 1, vocab);
+    for (const model::TokenRun& run : parallel::TokensOfRank(resolved, rank)) {
+      for (int64_t t = run.first; t < run.first + run.length; ++t) {
+        *tokens++ = Token(samples[row], t, vocab);
+        *targets++ = Token(samples[row], t + 1, vocab);
+      }
     }
   }
   auto* rng = inputs.rng.mutable_data_ptr<int64_t>();
@@ -189,11 +194,14 @@ Training Train(const Case& test_case, int64_t steps) {
     Reader in(bytes);
     ReadTensors(in, &training.first_gradients);
     ReadTensors(in, &training.parameters);
+    const float held_out = in.Floats().at(0);
     const auto losses = in.Floats(), norms = in.Floats();
     if (training.losses.empty()) {
+      training.held_out_loss = held_out;
       training.losses = losses;
       training.grad_norms = norms;
     }
+    EXPECT_EQ(held_out, training.held_out_loss) << "ranks of " << test_case.name << " tell different losses of an evaluation";
     EXPECT_EQ(losses, training.losses) << "ranks of " << test_case.name << " tell different losses";
     EXPECT_EQ(norms, training.grad_norms) << "ranks of " << test_case.name << " tell different gradient norms";
   }

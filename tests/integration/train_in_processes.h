@@ -22,6 +22,7 @@ using Tensors = std::map<std::string, std::vector<float>>;
 struct Training {
   std::vector<float> losses;      // by step
   std::vector<float> grad_norms;  // by step
+  float held_out_loss = 0;        // of an evaluation after the last step
   Tensors first_gradients;        // of the first step, before clipping
   Tensors parameters;             // masters after the last step
 };

@@ -32,7 +32,7 @@ absl::StatusOr<v1::DType> TypeOf(const ShardedTensor& part) {
 bool Writes(const ShardedTensor& part, const comm::Runtime& runtime) {
   const bool empty = Volume(part.spec.global_shape) == 0;  // a tensor without elements is kept by name, type and shape
   if (part.spec.Elements() == 0 && !empty) return false;
-  for (const mesh::Dim dim : {mesh::Dim::kDpReplicate, mesh::Dim::kDpShard, mesh::Dim::kTp}) {
+  for (const mesh::Dim dim : {mesh::Dim::kDpReplicate, mesh::Dim::kDpShardCp, mesh::Dim::kTp}) {
     if (!part.spec.IsShardedOver(dim) && runtime.GroupRank(runtime.GroupId(dim)) != 0) return false;
   }
   if (runtime.GroupRank(runtime.GroupId(mesh::Dim::kTp)) % part.spec.copies_over_tp != 0) return false;

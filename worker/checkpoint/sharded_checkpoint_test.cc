@@ -62,7 +62,7 @@ std::vector<ShardedTensor> Parts(const Runtime& runtime, bool filled) {
     part.on_all_stages = tensor.stage < 0;
     part.spec = parallel::Unsharded(tensor.name, tensor.shape);
     if (tensor.tp_dimension >= 0) parallel::Cut(&part.spec, tensor.tp_dimension, size(Dim::kTp), index(Dim::kTp), Dim::kTp);
-    if (!tensor.shape.empty()) parallel::Cut(&part.spec, 0, size(Dim::kDpShard), index(Dim::kDpShard), Dim::kDpShard);
+    if (!tensor.shape.empty()) parallel::Cut(&part.spec, 0, size(Dim::kDpShardCp), index(Dim::kDpShardCp), Dim::kDpShardCp);
     part.tensor = GlobalTensor(tensor);
     for (size_t d = 0; d < tensor.shape.size(); ++d)
       part.tensor = part.tensor.narrow(d, part.spec.offsets[d], part.spec.sizes[d]);

@@ -17,18 +17,34 @@ namespace {
 Runtime* g_runtime = nullptr;  // set by RuntimeScope alone
 thread_local int64_t t_stream = kCompute;
 
-// Which channels a group needs.
-std::vector<int64_t> ChannelsOf(mesh::Dim dim) {
+// Where the sequence is not cut, a dimension taken as one with kCp has the ranks of the dimension without it, which then stands
+// for both: no second communicator is opened over the same ranks.
+mesh::Dim WithoutContext(mesh::Dim dim) {
   switch (dim) {
-    case mesh::Dim::kDpShard: return {kCompute, kAllGather, kReduceScatter};
+    case mesh::Dim::kDpCp: return mesh::Dim::kDp;
+    case mesh::Dim::kDpShardCp: return mesh::Dim::kDpShard;
+    default: return dim;
+  }
+}
+
+bool CutsSequence(const std::vector<mesh::Group>& groups) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const mesh::Group& group) { return group.dim == mesh::Dim::kCp && group.ranks.size > 1; });
+}
+
+// Which channels a group needs. Of a dimension with and without kCp one alone communicates.
+std::vector<int64_t> ChannelsOf(mesh::Dim dim, bool cuts_sequence) {
+  const std::vector<int64_t> none, sharding = {kCompute, kAllGather, kReduceScatter};
+  switch (dim) {
+    case mesh::Dim::kDpShard: return cuts_sequence ? none : sharding;
+    case mesh::Dim::kDpShardCp: return cuts_sequence ? sharding : none;
+    case mesh::Dim::kDp: return cuts_sequence ? none : std::vector<int64_t>{kCompute};
+    case mesh::Dim::kCp:
+    case mesh::Dim::kDpCp: return cuts_sequence ? std::vector<int64_t>{kCompute} : none;
     case mesh::Dim::kDpReplicate: return {kCompute, kReplicate};
     case mesh::Dim::kPp: return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
-    case mesh::Dim::kCp:
-    case mesh::Dim::kDpCp:
-    case mesh::Dim::kDpShardCp: return {};  // nothing is cut along the sequence
     case mesh::Dim::kWorld:
     case mesh::Dim::kTp:
-    case mesh::Dim::kDp:
     case mesh::Dim::kPpEnds: break;
   }
   return {kCompute};
@@ -102,13 +118,14 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(int64_t rank, std::vect
   state.factory = std::move(factory);
   state.fake = state.factory == nullptr;
   bool has_peers = false;
+  const bool cuts_sequence = CutsSequence(runtime->groups_);
   for (size_t id = 0; id < runtime->groups_.size(); ++id) {
     const mesh::Group& group = runtime->groups_[id];
     const int64_t index = group.ranks.IndexOf(rank);
     TORCH_CHECK(index >= 0, "rank ", rank, " is not in its own group ", mesh::NameOf(group.dim));
     runtime->group_ranks_.push_back(index);
     if (state.fake) continue;
-    for (int64_t channel : ChannelsOf(group.dim)) {
+    for (int64_t channel : ChannelsOf(group.dim, cuts_sequence)) {
       if (group.ranks.size == 1) {
         state.communicators[{id, channel}] = MakeLocalCommunicator(state.streams.get());
         continue;
@@ -127,6 +144,7 @@ int64_t Runtime::GroupSize(int64_t group) const { return groups_.at(group).ranks
 int64_t Runtime::GroupRank(int64_t group) const { return group_ranks_.at(group); }
 
 int64_t Runtime::GroupId(mesh::Dim dim) const {
+  if (!CutsSequence(groups_)) dim = WithoutContext(dim);
   for (size_t id = 0; id < groups_.size(); ++id) {
     if (groups_[id].dim == dim) return static_cast<int64_t>(id);
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -81,6 +83,33 @@ TEST(Runtime, ALostPeerEndsTheWaitAndAllCommunicators) {
   health = absl::UnavailableError("rank 1 is gone");
   EXPECT_EQ((*runtime)->Drain(), health);
   EXPECT_EQ(aborts, made);
+}
+
+// The communicators that a rank of `mesh` opens, "dp_shard over 2" each.
+std::multiset<std::string> Opened(const mesh::Mesh& mesh, std::unique_ptr<Runtime>* runtime) {
+  std::multiset<std::string> opened;
+  static const absl::Status health;  // communicators ask as long as they live
+  static int aborts = 0;
+  const CommunicatorFactory factory = [&](const mesh::Group& group, int64_t,
+                                          int64_t) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    opened.insert(std::string(mesh::NameOf(group.dim)) + " over " + std::to_string(group.ranks.size));
+    return std::make_unique<SickCommunicator>(&health, &aborts);
+  };
+  auto made = Runtime::Create(0, mesh.Groups(0), std::make_unique<LostDevice>(), factory);
+  EXPECT_TRUE(made.ok()) << made.status();
+  *runtime = *std::move(made);
+  return opened;
+}
+
+TEST(Runtime, OpensNoSecondCommunicatorsWhereTheSequenceIsWhole) {
+  std::unique_ptr<Runtime> runtime;
+  const std::string shard = "dp_shard over 2", whole = "dp_shard_cp over 4";
+  EXPECT_EQ(Opened({.dp_shard = 2}, &runtime), (std::multiset<std::string>{"world over 2", shard, shard, shard, "dp over 2"}));
+  EXPECT_EQ(runtime->GroupId(mesh::Dim::kDpShardCp), runtime->GroupId(mesh::Dim::kDpShard));
+  EXPECT_EQ(runtime->GroupId(mesh::Dim::kDpCp), runtime->GroupId(mesh::Dim::kDp));
+  EXPECT_EQ(Opened({.dp_shard = 2, .cp = 2}, &runtime),
+            (std::multiset<std::string>{"world over 4", "cp over 2", "dp_cp over 4", whole, whole, whole}));
+  EXPECT_EQ(runtime->GroupSize(runtime->GroupId(mesh::Dim::kDpShardCp)), 4);
 }
 
 TEST(Runtime, AGroupOfOneCopiesAsItsStreamsCan) {

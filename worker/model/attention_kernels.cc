@@ -8,10 +8,12 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include <limits>
 #include <tuple>
 
 namespace legoai::model {
@@ -100,18 +102,24 @@ TwoTensors AttentionCuda(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return {std::get<0>(result), std::get<1>(result)};
 }
 
-// Without dropout the generator's state is not read: empty tensors stand for it.
+// Memory-efficient attention wants room for whole blocks of so many tokens in lse.
+constexpr int64_t kLseBlock = 32;
+
+// Without dropout the generator's state is not read: empty tensors stand for it. lse may be one that was merged of several.
 ThreeTensors AttentionBackwardCuda(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const at::Tensor& out, const at::Tensor& lse, bool causal, double scale) {
   at::AutoDispatchBelowADInplaceOrView below;
   const at::Tensor none = at::empty({0}, q.options().dtype(at::kLong));
   if (IsFlash(q)) {
-    return at::_scaled_dot_product_flash_attention_backward(grad, q, k, v, out, lse, at::Tensor(), at::Tensor(), q.size(2),
-                                                            k.size(2), 0.0, causal, none, none, scale);
+    return at::_scaled_dot_product_flash_attention_backward(grad, q, k, v, out, lse.contiguous(), at::Tensor(), at::Tensor(),
+                                                            q.size(2), k.size(2), 0.0, causal, none, none, scale);
   }
-  const int64_t kv_heads = k.size(1);
+  const int64_t kv_heads = k.size(1), padding = (kLseBlock - q.size(2) % kLseBlock) % kLseBlock;
+  const at::Tensor padded = lse.size(2) == q.size(2) && padding > 0
+                                ? at::constant_pad_nd(lse, {0, padding}, std::numeric_limits<double>::infinity())
+                                : lse.contiguous();
   auto [grad_q, grad_k, grad_v, _] = at::_scaled_dot_product_efficient_attention_backward(
-      grad, q, RepeatHeads(k, q.size(1)), RepeatHeads(v, q.size(1)), /*attn_bias=*/at::Tensor(), out, lse, none, none, 0.0,
+      grad, q, RepeatHeads(k, q.size(1)), RepeatHeads(v, q.size(1)), /*attn_bias=*/at::Tensor(), out, padded, none, none, 0.0,
       {true, true, true, false}, causal, scale);
   return {grad_q, SumHeads(grad_k, kv_heads), SumHeads(grad_v, kv_heads)};
 }

@@ -16,7 +16,7 @@ constexpr int kLanes = 16;
 constexpr int64_t kChunk = 4 * kLanes;  // positions drawn at a time
 constexpr int64_t kGrain = 32768;       // positions worth a thread
 
-// A row whose first element has position `first`. Chunks begin where a block of four draws does, so the first one may lie before
+// A run whose first element has position `first`. Chunks begin where a block of four draws does, so the first one may lie before
 // it.
 template <class T>
 void DropChunks(const T* x, T* out, int64_t size, int64_t first, const DropoutDraw& draw, const DropoutFactor& factor,
@@ -24,7 +24,7 @@ void DropChunks(const T* x, T* out, int64_t size, int64_t first, const DropoutDr
   PhiloxLanes<kLanes> words;
   uint32_t random[kChunk];
   for (int64_t chunk = begin; chunk < end; ++chunk) {
-    const int64_t start = chunk * kChunk - first % 4;  // of the row
+    const int64_t start = chunk * kChunk - first % 4;  // of the run
     DrawBlocks(draw, first / 4 + chunk * kLanes, &words);
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int word = 0; word < 4; ++word) random[4 * lane + word] = words.word[word][lane];
@@ -36,33 +36,38 @@ void DropChunks(const T* x, T* out, int64_t size, int64_t first, const DropoutDr
 }
 
 template <class T>
-void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p, int64_t first,
+void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p, const DropoutRuns& runs,
          const at::Tensor& out) {
-  const int64_t batch = x.size(0), size = batch == 0 ? 0 : x.numel() / batch, chunks = (first % 4 + size + kChunk - 1) / kChunk;
+  const int64_t batch = x.size(0), size = batch == 0 ? 0 : x.numel() / batch, length = runs.length == 0 ? size : runs.length;
   const int64_t* seed_and_step = rng.const_data_ptr<int64_t>();
   const DropoutFactor factor = FactorOf(p);
   for (int64_t row = 0; row < batch; ++row) {
     const DropoutDraw draw = DrawOf(seed_and_step[0], seed_and_step[1], samples.const_data_ptr<int64_t>()[row], site);
-    at::parallel_for(0, chunks, kGrain / kChunk, [&](int64_t begin, int64_t end) {
-      DropChunks(x.const_data_ptr<T>() + row * size, out.mutable_data_ptr<T>() + row * size, size, first, draw, factor, begin,
-                 end);
-    });
+    for (int64_t begin = 0, run = 0; begin < size; begin += length, ++run) {
+      const T* const from = x.const_data_ptr<T>() + row * size + begin;
+      T* const to = out.mutable_data_ptr<T>() + row * size + begin;
+      const int64_t first = runs.FirstOf(run), chunks = (first % 4 + length + kChunk - 1) / kChunk;
+      at::parallel_for(0, chunks, kGrain / kChunk, [&](int64_t chunk, int64_t end) {
+        DropChunks(from, to, length, first, draw, factor, chunk, end);
+      });
+    }
   }
 }
 
 at::Tensor DropoutMeta(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
-                       int64_t first) {
-  CheckDropoutArguments(x, rng, samples, site, p, first);
+                       int64_t first, at::IntArrayRef runs) {
+  (void)CheckDropoutArguments(x, rng, samples, site, p, first, runs);
   return at::empty_like(x);
 }
 
 at::Tensor DropoutCpu(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
-                      int64_t first) {
-  at::Tensor out = DropoutMeta(x, rng, samples, site, p, first);
+                      int64_t first, at::IntArrayRef runs) {
+  const DropoutRuns positions = CheckDropoutArguments(x, rng, samples, site, p, first, runs);
+  at::Tensor out = at::empty_like(x);
   if (x.scalar_type() == at::kFloat) {
-    Run<float>(x, rng, samples, site, p, first, out);
+    Run<float>(x, rng, samples, site, p, positions, out);
   } else {
-    Run<at::BFloat16>(x, rng, samples, site, p, first, out);
+    Run<at::BFloat16>(x, rng, samples, site, p, positions, out);
   }
   return out;
 }

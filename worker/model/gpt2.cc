@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/triu.h>
@@ -14,6 +15,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "worker/model/layers.h"
 #include "worker/model/ops.h"
@@ -27,13 +29,42 @@ double ResidualStd(const v1::Model& config) {
   return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
 }
 
-// x is this rank's part of each sample, so its positions in the sample follow from its size.
-at::Tensor Drop(const at::Tensor& x, const StepContext& context, int64_t site, double p) {
-  const int64_t size = x.size(0) == 0 ? 0 : x.numel() / x.size(0);
-  return DropoutFunction(x, context.rng, context.samples, site, p, context.part * size);
-}
+// x [batch, seq, dim] is of this rank's tokens of each sample.
 at::Tensor MaybeDrop(const at::Tensor& x, const StepContext& context, int64_t site, double p) {
-  return context.training && p > 0 ? Drop(x, context, site, p) : x;
+  if (!context.training || p <= 0) return x;
+  const std::vector<TokenRun> runs = context.RunsOf(x.size(1));
+  const int64_t dim = x.size(2);
+  DropoutRuns positions{.first = runs[0].first * dim};
+  if (runs.size() > 1) {
+    positions.length = runs[0].length * dim;
+    positions.count = static_cast<int64_t>(runs.size());
+    positions.stride = (runs[1].first - runs[0].first) * dim;
+  }
+  return DropoutFunction(x, context.rng, context.samples, site, p, positions);
+}
+
+// [batch, heads, queries, seq], of this rank's heads and tokens of each sample.
+at::Tensor DropProbabilities(const at::Tensor& x, const StepContext& context, int64_t site, double p) {
+  const int64_t seq = x.size(3), first_head = context.part * x.size(1) * seq * seq;
+  DropoutRuns positions{.first = first_head};
+  if (!context.runs.empty()) {
+    const std::vector<TokenRun>& runs = context.runs;
+    positions.first += runs[0].first * seq;
+    positions.length = runs[0].length * seq;
+    positions.count = static_cast<int64_t>(runs.size());
+    positions.stride = runs.size() > 1 ? (runs[1].first - runs[0].first) * seq : 0;
+    positions.outer_stride = seq * seq;
+  }
+  return DropoutFunction(x, context.rng, context.samples, site, p, positions);
+}
+
+// int64, of the tokens that `like` [batch, seq, dim] has.
+at::Tensor Positions(const at::Tensor& like, const StepContext& context, const at::TensorOptions& options) {
+  std::vector<at::Tensor> parts;
+  for (const TokenRun& run : context.RunsOf(like.size(1))) {
+    parts.push_back(run.first == 0 ? at::arange(run.length, options) : at::arange(run.first, run.first + run.length, options));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts);
 }
 
 class Gpt2Embedding : public Module {
@@ -49,9 +80,7 @@ class Gpt2Embedding : public Module {
  protected:
   at::Tensor Forward(const at::Tensor& input) override {
     const at::Tensor tokens = (*wte_)(input);
-    const int64_t seq = tokens.size(1), first = context_->first_position + context_->part * seq;
-    const at::Tensor positions = first == 0 ? at::arange(seq, input.options()) : at::arange(first, first + seq, input.options());
-    return MaybeDrop(at::add(tokens, (*wpe_)(positions)), *context_, 0, dropout_);
+    return MaybeDrop(at::add(tokens, (*wpe_)(Positions(tokens, *context_, input.options()))), *context_, 0, dropout_);
   }
 
  private:
@@ -93,18 +122,20 @@ class Gpt2Attention : public SelfAttention {
     return context_->training && attention_dropout_ > 0 ? CoreWithDropout(q, k, v) : LocalAttention(q, k, v);
   }
 
-  // Each [batch, heads, seq, head_dim].
+  // q [batch, heads, queries, head_dim], k and v [batch, heads, seq, head_dim]: all tokens of the sequence, and in q those that
+  // this rank has of them.
   at::Tensor CoreWithDropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim()));
-    const int64_t batch = q.size(0), heads = q.size(1), seq = q.size(2);
-    TORCH_CHECK(context_->causal_mask.defined() && context_->causal_mask.size(0) >= seq,
-                "the causal mask does not cover a sequence of ", seq);
-    const at::Tensor mask = context_->causal_mask.narrow(0, 0, seq).narrow(1, 0, seq);
-    const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, seq, head_dim()}); };
+    const int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), seq = k.size(2);
+    const at::Tensor& whole = context_->causal_mask;
+    TORCH_CHECK(whole.defined() && whole.size(0) >= queries && whole.size(1) >= seq, "the causal mask does not cover ", queries,
+                " queries of a sequence of ", seq);
+    const at::Tensor mask = whole.narrow(0, 0, queries).narrow(1, 0, seq);
+    const auto flat = [&](const at::Tensor& x) { return x.reshape({batch * heads, x.size(2), head_dim()}); };
     const at::Tensor scores = at::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1.0, scale);
-    const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({batch, heads, seq, seq});
-    const at::Tensor kept = Drop(probabilities, *context_, site_, attention_dropout_);
-    return at::bmm(kept.view({batch * heads, seq, seq}), flat(v)).view({batch, heads, seq, head_dim()});
+    const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false).view({batch, heads, queries, seq});
+    const at::Tensor kept = DropProbabilities(probabilities, *context_, site_, attention_dropout_);
+    return at::bmm(kept.view({batch * heads, queries, seq}), flat(v)).view({batch, heads, queries, head_dim()});
   }
 
   int64_t site_;

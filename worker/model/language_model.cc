@@ -1,5 +1,8 @@
 #include "worker/model/language_model.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -68,9 +71,24 @@ void LanguageModel::KeepLayers(const std::vector<ChunkLayers>& chunks) {
   layers_ = std::move(kept);
 }
 
+namespace {
+
+at::Tensor RowsOf(const at::Tensor& table, const std::vector<TokenRun>& runs) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> rows;
+  for (const TokenRun& run : runs) rows.push_back(table.narrow(0, run.first, run.length));
+  return at::cat(rows);
+}
+
+}  // namespace
+
 void LanguageModel::CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq) {
   if (config_.architecture() == v1::LLAMA) MakeRopeTables(config_, device, compute_dtype, seq, context_.get());
   if (config_.architecture() == v1::GPT2) MakeCausalMask(config_, device, compute_dtype, seq, context_.get());
+  if (context_->runs.empty()) return;
+  for (at::Tensor* table : {&context_->rope_cos, &context_->rope_sin, &context_->causal_mask}) {
+    if (table->defined()) *table = RowsOf(*table, context_->runs);
+  }
 }
 
 std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Buffers() const {

@@ -51,7 +51,8 @@ class LanguageModel {
   // head is kept, it has the weight alone (ShardSpec::on_both_ends). Throws c10::Error where a head does not know how.
   void KeepLayers(const std::vector<ChunkLayers>& chunks);
 
-  // Makes the tables that the layers read (rotary angles, causal mask) for sequences of up to `seq` tokens. Once, before the
+  // Makes the tables that the layers read (rotary angles, causal mask) for sequences of up to `seq` tokens, with rows of the
+  // context's runs, if it has any. Once, before the
   // first forward and outside of any recording; made of ATen operators only, so a fake device can follow.
   void CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq);
   // What CreateBuffers made: external inputs of a step, category buffer.

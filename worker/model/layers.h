@@ -2,9 +2,6 @@
 //
 // All read Parameter::value when they run, and take their sizes from it: tensor parallelism may have cut it. The weights are
 // held for backward without a saved-tensor hook or version check, since FSDP frees and refills their storage in between.
-//
-// Self-attention as every family here has it: projections to queries, keys and values, a mixing of values, a projection back. How
-// the values are mixed is a function of its own: context parallelism and a cache of keys and values put another one in its place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -96,7 +93,8 @@ class OutputHead : public Module {
   Linear* lm_head_;
 };
 
-// q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq, head_dim]; result like q. Causal.
+// q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq, head_dim]; result like q. Causal. Under context parallelism `seq`
+// is this rank's tokens.
 using AttentionCore = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
 // AttentionFunction (ops.h), scaled by 1 / sqrt(head_dim).
@@ -108,6 +106,7 @@ class SelfAttention : public Module {
  public:
   // Before the first forward.
   void ReplaceCore(AttentionCore core) { core_ = std::move(core); }
+  const AttentionCore& core() const { return core_; }
 
  protected:
   SelfAttention(int64_t head_dim, AttentionCore core) : head_dim_(head_dim), core_(std::move(core)) {}

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "core/trace/annotation.h"
 
 namespace legoai::model {
@@ -66,6 +68,19 @@ std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(Parameter* parameter) 
         return outputs;
       }));
   return node;
+}
+
+std::vector<TokenRun> StepContext::RunsOf(int64_t tokens) const {
+  const int64_t begin = part * tokens, end = begin + tokens;  // of this rank's tokens, counted through its runs
+  if (runs.empty()) return {{first_position + begin, tokens}};
+  std::vector<TokenRun> here;
+  int64_t at = 0;
+  for (const TokenRun& run : runs) {
+    const int64_t from = std::max(begin, at), to = std::min(end, at + run.length);
+    if (from < to) here.push_back({run.first + from - at, to - from});
+    at += run.length;
+  }
+  return here;
 }
 
 }  // namespace legoai::model

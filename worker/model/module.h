@@ -110,6 +110,12 @@ class Module {
   std::vector<Interceptor> interceptors_;
 };
 
+// Consecutive tokens of a sequence: positions [first, first + length).
+struct TokenRun {
+  int64_t first = 0, length = 0;
+  bool operator==(const TokenRun&) const = default;
+};
+
 // What layers read besides their input.
 // The same object for all layers of a model, set before each forward. Checkpointing that recomputes a layer later must put
 // back what was here when the layer first ran (a pipeline has other microbatches in between).
@@ -118,7 +124,10 @@ struct StepContext {
   at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
   bool training = true;
   int64_t first_position = 0;  // of the tokens that are given, in their sequence
-  // Which of equal consecutive parts of each sample this rank has, of its tokens between the blocks and of the heads in
+  // Which tokens of each sequence this rank has where it has not all of them (context parallel), in their order; the tables below
+  // then have rows of these alone. Runs of one length. Empty: all.
+  std::vector<TokenRun> runs;
+  // Which of equal consecutive parts this rank has (tensor parallel), of these tokens between the blocks and of the heads in
   // attention.
   int64_t part = 0;
   // What layers add to the loss beside what they pass on, fp32 [] each. Whoever runs the forward takes them and begins the
@@ -128,6 +137,9 @@ struct StepContext {
   // Tables made once by LanguageModel::CreateBuffers, in the compute dtype; undefined where a model has none.
   at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama.h
   at::Tensor causal_mask;         // [max seq, max seq]: 0 where a query may look, -inf where not
+
+  // Where `tokens` tokens stand that a layer has of each sequence: this rank's part of its runs, or what follows first_position.
+  std::vector<TokenRun> RunsOf(int64_t tokens) const;
 };
 
 // One entry of a model's ordered list of layers.

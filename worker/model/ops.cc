@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include <tuple>
+#include <vector>
 
 namespace legoai::model {
 namespace {
@@ -67,35 +68,35 @@ struct AttentionAutograd : torch::autograd::Function<AttentionAutograd> {
 };
 
 at::Tensor CallDropout(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
-                       int64_t first) {
+                       int64_t first, at::IntArrayRef runs) {
   static const auto op =
-      FindOperator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double, int64_t)>(
-          "lego::dropout");
+      FindOperator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, double, int64_t,
+                              at::IntArrayRef)>("lego::dropout");
   at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(x.contiguous(), rng, samples, site, p, first);
+  return op.call(x.contiguous(), rng, samples, site, p, first, runs);
 }
 
 // Nothing of x is saved: the mask is drawn again.
 struct DropoutAutograd : torch::autograd::Function<DropoutAutograd> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples,
-                            int64_t site, double p, int64_t first) {
+                            int64_t site, double p, const DropoutRuns& runs) {
+    const std::vector<int64_t> rest = runs.length == 0 ? std::vector<int64_t>{}
+                                                       : std::vector{runs.length, runs.count, runs.stride, runs.outer_stride};
     context->saved_data["rng"] = rng;
     context->saved_data["samples"] = samples;
     context->saved_data["site"] = site;
     context->saved_data["p"] = p;
-    context->saved_data["first"] = first;
-    return CallDropout(x, rng, samples, site, p, first);
+    context->saved_data["first"] = runs.first;
+    context->saved_data["runs"] = rest;
+    return CallDropout(x, rng, samples, site, p, runs.first, rest);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     auto& saved = context->saved_data;
-    return {CallDropout(grads[0], saved["rng"].toTensor(), saved["samples"].toTensor(), saved["site"].toInt(),
-                        saved["p"].toDouble(), saved["first"].toInt()),
-            at::Tensor(),
-            at::Tensor(),
-            at::Tensor(),
-            at::Tensor(),
-            at::Tensor()};
+    variable_list result(6);
+    result[0] = CallDropout(grads[0], saved["rng"].toTensor(), saved["samples"].toTensor(), saved["site"].toInt(),
+                            saved["p"].toDouble(), saved["first"].toInt(), saved["runs"].toIntVector());
+    return result;
   }
 };
 
@@ -110,8 +111,8 @@ at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at:
 }
 
 at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
-                           int64_t first) {
-  return DropoutAutograd::apply(x, rng, samples, site, p, first);
+                           const DropoutRuns& runs) {
+  return DropoutAutograd::apply(x, rng, samples, site, p, runs);
 }
 
 }  // namespace legoai::model
@@ -123,7 +124,7 @@ TORCH_LIBRARY_FRAGMENT(lego, m) {
   m.def(
       "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale) -> "
       "(Tensor grad_q, Tensor grad_k, Tensor grad_v)");
-  m.def("dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first) -> Tensor");
+  m.def("dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first, int[] runs) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(lego, Autograd, m) {

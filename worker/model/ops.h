@@ -6,7 +6,7 @@
 //   lego::attention(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor out, Tensor lse)
 //   lego::attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale)
 //       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
-//   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first) -> Tensor
+//   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first, int[] runs) -> Tensor
 //
 // Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel. Meta gives exactly the CPU's sizes and strides;
 // CUDA gives the same but for lse, which attention_backward alone reads: dense there, and of fp32 attention padded to 32 tokens
@@ -17,6 +17,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+
+#include "worker/model/philox.h"
 
 namespace legoai::model {
 
@@ -34,9 +36,10 @@ at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at:
 // Zeroes elements with probability p and scales the others by 1 / (1 - p). Dimension 0 of x (contiguous; fp32 or bf16) is the
 // batch, samples int64 [batch] the global sample index of each, rng int64 [2] seed and step. An element's fate is a function of
 // (seed, step, sample, site, its position within the sample) alone: equal in every layout, for every split into microbatches, and
-// when recomputed. `first`: the position of each row's first element, where x has a consecutive part of each sample. Backward is
-// the same operator on the gradient. Limits: 2^34 elements per sample, 2^32 steps, 2^48 samples, 2^16 sites.
+// when recomputed. `runs`: which positions x has, where it has a part of each sample; the operator takes its first number, and
+// none or the other four. Backward is the same operator on the gradient. Limits: 2^34 elements per sample, 2^32 steps, 2^48
+// samples, 2^16 sites.
 at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
-                           int64_t first = 0);
+                           const DropoutRuns& runs = {});
 
 }  // namespace legoai::model

@@ -140,7 +140,7 @@ TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
     at::Tensor x = Random({2, 5, 12}, dtype), w = Random({12}, dtype);
     CompareMeta("lego::rms_norm", {x, w, 1e-5});
     CompareMeta("lego::rms_norm_backward", {x, x, w, Random({2, 5})});
-    CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5, 0});
+    CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5, 0, std::vector<int64_t>()});
     at::Tensor q = Random({2, 7, 4, 8}, dtype).transpose(1, 2), k = Random({2, 7, 2, 8}, dtype).transpose(1, 2);
     CompareMeta("lego::attention", {q, k, k, true, 0.3});
     auto forward = Call("lego::attention", {q, k, k, true, 0.3});
@@ -175,10 +175,19 @@ TEST_F(OpsTest, DropoutIsAFunctionOfSamplePositionAndSite) {
   // In consecutive parts of each sample.
   const at::Tensor rows = x.view({4, 31 * 7});
   for (const auto& [first, size] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {1, 64}, {6, 70}, {63, 154}, {216, 1}}) {
-    EXPECT_TRUE(at::equal(DropoutFunction(rows.narrow(1, first, size), rng, samples, 2, 0.5, first),
+    EXPECT_TRUE(at::equal(DropoutFunction(rows.narrow(1, first, size), rng, samples, 2, 0.5, {.first = first}),
                           whole.view({4, 31 * 7}).narrow(1, first, size)))
         << first << " " << size;
   }
+  // In runs: of each sample [2, 4, 6, 7] the second and the last of dimension 1, of these the first three of dimension 2.
+  const at::Tensor cube = Random({4, 2 * 4 * 6 * 7}), mask = DropoutFunction(cube, rng, samples, 2, 0.5);
+  const auto part = [](const at::Tensor& x) {
+    const at::Tensor one = x.view({4, 2, 4, 6, 7}).narrow(2, 1, 3).narrow(3, 0, 3);
+    return at::stack({one.select(2, 0), one.select(2, 2)}, 2).reshape({4, -1});
+  };
+  const DropoutRuns runs{.first = 42, .length = 21, .count = 2, .stride = 84, .outer_stride = 168};
+  EXPECT_TRUE(at::equal(DropoutFunction(part(cube), rng, samples, 2, 0.5, runs), part(mask)));
+  EXPECT_THROW(DropoutFunction(cube, rng, samples, 2, 0.5, {.length = 11}), c10::Error);
   // Whatever else changes, the mask does: seed, step, sample, sample's high bits, site.
   auto differs = [&](at::Tensor r, at::Tensor s, int64_t site) { return !at::equal(DropoutFunction(x, r, s, site, 0.5), whole); };
   EXPECT_TRUE(differs(Longs({6, 9}), samples, 2));
@@ -208,11 +217,13 @@ void ExpectDropoutOfAGpusThreads(at::ScalarType dtype) {
                       3,
                       37 * 11,
                       6,
-                      FactorOf(0.3)};
-  for (const int64_t first : {0, 3, 64, 1001}) {
-    call.first = first;
+                      FactorOf(0.3),
+                      {}};
+  // The row of 37 x 11 elements as one run, or as eleven.
+  for (const DropoutRuns& runs : std::vector<DropoutRuns>{{0}, {3}, {64}, {1001}, {5, 37, 1, 0, 50}, {6, 37, 2, 45, 1003}}) {
+    call.runs = runs;
     for (int64_t block = 0; block < call.Blocks(); ++block) DropBlock(call, block);
-    EXPECT_TRUE(at::equal(out, DropoutFunction(x, rng, samples, 6, 0.3, first))) << dtype << " " << first;
+    EXPECT_TRUE(at::equal(out, DropoutFunction(x, rng, samples, 6, 0.3, runs))) << dtype << " " << runs.first;
   }
 }
 

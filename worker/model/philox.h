@@ -80,6 +80,13 @@ inline DropoutFactor FactorOf(double p) {
           static_cast<float>(1.0 / (1.0 - p))};
 }
 
+// Which positions of its sample a row of elements has: runs of `length` consecutive ones (0: one run, the whole row). Run i
+// begins at first + (i mod count) stride + (i / count) outer_stride.
+struct DropoutRuns {
+  int64_t first = 0, length = 0, count = 1, stride = 0, outer_stride = 0;
+  LEGOAI_HOST_DEVICE int64_t FirstOf(int64_t run) const { return first + run % count * stride + run / count * outer_stride; }
+};
+
 // A call of the operator as a GPU's threads see it: raw memory, in rows (samples) of `size` elements.
 template <class T>
 struct DropoutCall {
@@ -89,23 +96,28 @@ struct DropoutCall {
   const int64_t* samples = nullptr;        // [batch]
   int64_t batch = 0, size = 0, site = 0;
   DropoutFactor factor;
-  int64_t first = 0;  // position of each row's first element
+  DropoutRuns runs;
 
-  // Draws come in blocks of four positions, of which a row may begin and end within one.
-  LEGOAI_HOST_DEVICE int64_t Lead() const { return first % 4; }
-  LEGOAI_HOST_DEVICE int64_t BlocksOfRow() const { return (Lead() + size + 3) / 4; }
-  LEGOAI_HOST_DEVICE int64_t Blocks() const { return batch * BlocksOfRow(); }
+  LEGOAI_HOST_DEVICE int64_t Length() const { return runs.length == 0 ? size : runs.length; }
+  LEGOAI_HOST_DEVICE int64_t RunsOfRow() const { return runs.length == 0 ? 1 : size / runs.length; }
+  // Draws come in blocks of four positions, of which a run may begin and end within one; where they begin at different places,
+  // there may be a block more than a run needs.
+  LEGOAI_HOST_DEVICE int64_t BlocksOfRun() const {
+    return runs.length == 0 ? (runs.first % 4 + size + 3) / 4 : (runs.length + 6) / 4;
+  }
+  LEGOAI_HOST_DEVICE int64_t Blocks() const { return batch * RunsOfRow() * BlocksOfRun(); }
 };
 
-// One thread's work: the positions of block `block` of all rows' blocks.
+// One thread's work: the positions of block `block` of all runs' blocks.
 template <class T>
 LEGOAI_HOST_DEVICE inline void DropBlock(const DropoutCall<T>& call, int64_t block) {
-  const int64_t row = block / call.BlocksOfRow(), in_row = block % call.BlocksOfRow();
+  const int64_t in_run = block % call.BlocksOfRun(), of_all = block / call.BlocksOfRun();
+  const int64_t row = of_all / call.RunsOfRow(), run = of_all % call.RunsOfRow(), first = call.runs.FirstOf(run);
   PhiloxLanes<1> words;
-  DrawBlocks(DrawOf(call.seed_and_step[0], call.seed_and_step[1], call.samples[row], call.site), call.first / 4 + in_row, &words);
+  DrawBlocks(DrawOf(call.seed_and_step[0], call.seed_and_step[1], call.samples[row], call.site), first / 4 + in_run, &words);
   for (int word = 0; word < 4; ++word) {
-    const int64_t i = 4 * in_row + word - call.Lead(), at = row * call.size + i;
-    if (i < 0 || i >= call.size) continue;
+    const int64_t i = 4 * in_run + word - first % 4, at = row * call.size + run * call.Length() + i;
+    if (i < 0 || i >= call.Length()) continue;
     call.out[at] = static_cast<T>(static_cast<float>(call.x[at]) * call.factor.Of(words.word[word][0]));
   }
 }

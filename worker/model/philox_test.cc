@@ -78,7 +78,7 @@ TEST(DropoutDraw, BlocksCoverEveryElementOnce) {
       std::vector<float> x(batch * size), out(batch * size + 4, -1);
       for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1);
       const std::vector<int64_t> rng = {11, 12}, samples = {5, int64_t{1} << 33, 7};
-      const DropoutCall<float> call{x.data(), out.data(), rng.data(), samples.data(), batch, size, 4, FactorOf(0.5)};
+      const DropoutCall<float> call{x.data(), out.data(), rng.data(), samples.data(), batch, size, 4, FactorOf(0.5), {}};
       ASSERT_EQ(call.Blocks(), batch * ((size + 3) / 4));
       for (int64_t block = call.Blocks() - 1; block >= 0; --block) DropBlock(call, block);
       for (int64_t row = 0; row < batch; ++row) {

@@ -35,8 +35,8 @@ struct DataParallelOptions {
   bool values_stay = false;
   // So many layers ahead of the one that computes are gathered.
   int64_t prefetch_depth = 1;
-  // With dp_shard > 1: gradients are reduced after each microbatch, and only their shards are kept. Otherwise whole gradients
-  // are added up and reduced once.
+  // Where parameters are sharded, gradients are reduced after each microbatch, and only their shards are kept. Otherwise whole
+  // gradients are added up and reduced once.
   bool reduce_each_microbatch = true;
 };
 

@@ -32,7 +32,7 @@ struct UnitScope : graph::AnnotationScope<const std::string*> {
 
 DataParallelMesh DataParallelMesh::Current() {
   const comm::Runtime& runtime = comm::CurrentRuntime();
-  const int64_t shard = runtime.GroupId(mesh::Dim::kDpShard), replicate = runtime.GroupId(mesh::Dim::kDpReplicate);
+  const int64_t shard = runtime.GroupId(mesh::Dim::kDpShardCp), replicate = runtime.GroupId(mesh::Dim::kDpReplicate);
   return {.shard_group = shard,
           .shard_size = runtime.GroupSize(shard),
           .shard_rank = runtime.GroupRank(shard),
@@ -49,7 +49,7 @@ FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, 
       values_stay_(values_stay) {
   for (model::Parameter* p : parameters_) {
     TORCH_CHECK(p->spec.sizes == p->local_shape && !p->local_shape.empty(), p->name(),
-                ": already cut over dp_shard, or a scalar");
+                ": already cut over dp_shard_cp, or a scalar");
     Piece piece;
     piece.rows = p->local_shape[0];
     piece.row = piece.rows == 0 ? 0 : p->spec.Elements() / piece.rows;
@@ -57,7 +57,7 @@ FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, 
     piece.offset = packed_;
     packed_ += piece.elements;
     pieces_.push_back(piece);
-    Cut(&p->spec, 0, place.shard_size, place.shard_rank, mesh::Dim::kDpShard);
+    Cut(&p->spec, 0, place.shard_size, place.shard_rank, mesh::Dim::kDpShardCp);
   }
   flats_.resize(parameters_.size());
   kept_.resize(parameters_.size());

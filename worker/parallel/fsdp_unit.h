@@ -34,7 +34,8 @@ struct Precision {
   c10::ScalarType reduce = c10::ScalarType::Float;  // gradients while they are summed over ranks and microbatches
 };
 
-// This rank's place in the data-parallel mesh, from the groups "dp_shard" and "dp_replicate" of the current runtime.
+// This rank's place in the data-parallel mesh, from the groups kDpShardCp and kDpReplicate of the current runtime: ranks that
+// share sequences hold shards like others.
 struct DataParallelMesh {
   int64_t shard_group = 0, shard_size = 1, shard_rank = 0;
   int64_t replicate_group = 0, replicate_size = 1;
@@ -43,7 +44,7 @@ struct DataParallelMesh {
 
 class FsdpUnit {
  public:
-  // Cuts the parameters' specs over dp_shard. `path` names the unit in recordings. `values_stay`: they keep their memory.
+  // Cuts the parameters' specs over kDpShardCp. `path` names the unit in recordings. `values_stay`: they keep their memory.
   FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh, const Precision& precision,
            bool values_stay = false);
 
@@ -68,9 +69,9 @@ class FsdpUnit {
   // For a later reduction: value.grad() stays, or is added up in fp32 where values are not.
   void KeepGradient(model::Parameter& parameter);
   // Sums the gradients over the mesh, and with those of earlier reductions of this step: first over the groups they are partial
-  // over (on the compute stream), then dp_shard; with `last` over dp_replicate too. Asynchronous.
+  // over (on the compute stream), then kDpShardCp; with `last` over kDpReplicate too. Asynchronous.
   void StartReduce(bool last);
-  // Waits on the compute stream for the reduction over dp_shard in flight, if any, and releases its input.
+  // Waits on the compute stream for the reduction over kDpShardCp in flight, if any, and releases its input.
   void FinishShardReduce();
   // Waits for everything and sets Parameter::grad.
   void FinishReduce();

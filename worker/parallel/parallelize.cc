@@ -12,6 +12,7 @@
 #include "worker/comm/runtime.h"
 #include "worker/model/init.h"
 #include "worker/parallel/activation_checkpoint.h"
+#include "worker/parallel/context_parallel.h"
 #include "worker/parallel/tensor_parallel.h"
 
 namespace legoai::parallel {
@@ -66,9 +67,11 @@ absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageMod
   KeepChunks(*result.model, resolved, comm::CurrentRuntime().rank());
   // 2. Tensor parallelism cuts weights in any dimension and changes layouts inside the blocks.
   RETURN_IF_ERROR(ApplyTensorParallel(result.model.get(), recipe));
-  // 3. Checkpointing: what it recomputes includes the collectives of 2, and not the gathers of 4.
+  // 3. Context parallelism: this rank has some tokens of every sequence, and attention gets the keys and values of the others.
+  ApplyContextParallel(result.model.get(), resolved);
+  // 4. Checkpointing: what it recomputes includes the collectives of 2 and 3, and not the gathers of 5.
   ApplyActivationCheckpoint(*result.model, recipe.activation_checkpoint());
-  // 4. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
+  // 5. Data parallelism cuts dimension 0 of what is left, and gathers around everything above.
   DataParallelOptions options;
   options.precision = result.precision;
   options.reshard_after_forward = resolved.reshard_after_forward();

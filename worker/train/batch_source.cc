@@ -9,6 +9,7 @@
 #include "core/data/tokenizer.h"
 #include "proto/errors.h"
 #include "proto/status.h"
+#include "worker/parallel/context_parallel.h"
 #include "worker/parallel/loss_parallel.h"
 
 namespace legoai::train {
@@ -30,6 +31,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(const parallel:
   ASSIGN_OR_RETURN(const auto layout, data::MakeLayout(resolved.mesh().IndexOf(mesh::Dim::kDp, rank), resolved.mesh().dp(),
                                                        resolved.local_batch(), resolved.global_batch()));
   source->loader_ = std::make_unique<data::Loader>(source->dataset_.get(), layout, next_sample);
+  source->runs_ = parallel::TokensOfRank(resolved, rank);
   source->tokens_.resize(layout.Rows() * training.seq_len());
   source->targets_.resize(source->tokens_.size());
   source->samples_.resize(layout.Rows());
@@ -69,12 +71,17 @@ absl::Status BatchSource::CheckIds() const {
 }
 
 void BatchSource::CopyTo(StepInputs& inputs) {
-  const auto copy = [](std::vector<int64_t>& from, const at::Tensor& to) {
-    to.copy_(at::from_blob(from.data(), to.sizes(), at::TensorOptions().dtype(at::kLong)));
+  const int64_t rows = static_cast<int64_t>(samples_.size());
+  const auto on_host = [&](std::vector<int64_t>& from) {
+    return at::from_blob(from.data(), {rows, static_cast<int64_t>(from.size()) / rows}, at::TensorOptions().dtype(at::kLong));
   };
-  copy(tokens_, inputs.tokens);
-  copy(targets_, inputs.targets);
-  copy(samples_, inputs.samples);
+  int64_t at = 0;
+  for (const model::TokenRun& run : runs_) {
+    inputs.tokens.narrow(1, at, run.length).copy_(on_host(tokens_).narrow(1, run.first, run.length));
+    inputs.targets.narrow(1, at, run.length).copy_(on_host(targets_).narrow(1, run.first, run.length));
+    at += run.length;
+  }
+  inputs.samples.copy_(on_host(samples_).view({rows}));
 }
 
 }  // namespace legoai::train

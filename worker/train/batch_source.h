@@ -47,7 +47,8 @@ class BatchSource {
   std::string cache_folder_;
   std::unique_ptr<data::TextDataset> dataset_;
   std::unique_ptr<data::Loader> loader_;
-  std::vector<int64_t> tokens_, targets_, samples_;  // on the host, of one step
+  std::vector<int64_t> tokens_, targets_, samples_;  // on the host, of one step, whole sequences
+  std::vector<model::TokenRun> runs_;                // the tokens of them that this rank has
 };
 
 }  // namespace legoai::train

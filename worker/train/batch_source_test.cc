@@ -153,6 +153,32 @@ TEST_F(BatchSourceTest, RanksOfOneReplicaGetTheSame) {
   for (const auto& [rows, ranks] : ranks_of) EXPECT_EQ(ranks, 4);
 }
 
+TEST_F(BatchSourceTest, RanksOfContextParallelHavePartsOfTheSameSequences) {
+  const std::vector<Row> whole = Next(*Source(0, 1));
+  recipe_.mutable_parallelism()->set_context_parallel_degree(2);
+  const int64_t length = kSeq / 4;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    auto source = Source(rank, 2);
+    const auto options = at::TensorOptions(at::kLong);
+    StepInputs inputs;
+    inputs.tokens = at::empty({rows_, kSeq / 2}, options);
+    inputs.targets = at::empty({rows_, kSeq / 2}, options);
+    inputs.samples = at::empty({rows_}, options);
+    ASSERT_EQ(source->Next(inputs), absl::OkStatus());
+    // Of four quarters the middle ones, or the first and the last.
+    const int64_t head = (1 - rank) * length, tail = (2 + rank) * length;
+    for (int64_t row = 0; row < rows_; ++row) {
+      const auto text = [&](const at::Tensor& ids) {
+        const int64_t* first = ids.const_data_ptr<int64_t>() + row * kSeq / 2;
+        return std::string(first, first + kSeq / 2);
+      };
+      EXPECT_EQ(inputs.samples.const_data_ptr<int64_t>()[row], whole[row].sample);
+      EXPECT_EQ(text(inputs.tokens), whole[row].tokens.substr(head, length) + whole[row].tokens.substr(tail, length));
+      EXPECT_EQ(text(inputs.targets), whole[row].targets.substr(head, length) + whole[row].targets.substr(tail, length));
+    }
+  }
+}
+
 TEST_F(BatchSourceTest, GoesOnWhereItWas) {
   auto whole = Source(1, 2);
   for (int step = 0; step < 4; ++step) Next(*whole);

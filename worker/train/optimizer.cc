@@ -44,14 +44,14 @@ at::Tensor Adam::GradientNorm(comm::Runtime& runtime) const {
   // Tensors cut by the same mesh dimensions are summed together; each sum then goes over its own dimensions, so that what is
   // replicated counts once. The pipeline is outermost: every stage holds other parameters, but for a tied
   // embedding.
-  const int64_t tp = runtime.GroupId(Dim::kTp), shard = runtime.GroupId(Dim::kDpShard), pp = runtime.GroupId(Dim::kPp);
-  std::array<std::array<std::vector<at::Tensor>, 2>, 2> gradients;  // [cut by tp][cut by dp_shard]
+  const int64_t tp = runtime.GroupId(Dim::kTp), shard = runtime.GroupId(Dim::kDpShardCp), pp = runtime.GroupId(Dim::kPp);
+  std::array<std::array<std::vector<at::Tensor>, 2>, 2> gradients;  // [cut by tp][cut by dp_shard_cp]
   for (const auto& state : state_) {
     const auto& spec = state.parameter->spec;
     const bool is_copy = (spec.copies_over_tp > 1 && runtime.GroupRank(tp) % spec.copies_over_tp != 0) ||
                          (spec.on_both_ends && runtime.GroupRank(runtime.GroupId(Dim::kPpEnds)) != 0);
     if (spec.Elements() == 0 || is_copy) continue;
-    gradients[spec.IsShardedOver(Dim::kTp)][spec.IsShardedOver(Dim::kDpShard)].push_back(state.parameter->grad);
+    gradients[spec.IsShardedOver(Dim::kTp)][spec.IsShardedOver(Dim::kDpShardCp)].push_back(state.parameter->grad);
   }
   const c10::Device device = state_.front().parameter->master.device();
   auto over_tp = [&](bool sharded) {

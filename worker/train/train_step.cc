@@ -46,9 +46,9 @@ struct TrainStep::Impl {
     }
   }
 
-  // Every data-parallel rank holds its part of the mean, and only the rank of the last chunk holds any.
+  // Every rank that sees other tokens holds its part of the mean, and only the rank of the last chunk holds any.
   at::Tensor SumOverRanks(at::Tensor loss) {
-    for (const mesh::Dim dim : {mesh::Dim::kDp, mesh::Dim::kPp}) {
+    for (const mesh::Dim dim : {mesh::Dim::kDpCp, mesh::Dim::kPp}) {
       const int64_t group = runtime.GroupId(dim);
       if (runtime.GroupSize(group) > 1) comm::AllReduce(loss, group);
     }
@@ -69,8 +69,9 @@ struct TrainStep::Impl {
     graph::CategoryScope category(graph::Category::kInput);
     const auto options = at::TensorOptions().device(device).dtype(at::kLong);
     const int64_t rows = resolved.accumulation() * resolved.local_batch();
-    inputs.tokens = at::zeros({rows, resolved.seq_len()}, options);
-    inputs.targets = at::zeros({rows, resolved.seq_len()}, options);
+    const int64_t seq = resolved.seq_len() / resolved.mesh().cp;
+    inputs.tokens = at::zeros({rows, seq}, options);
+    inputs.targets = at::zeros({rows, seq}, options);
     inputs.samples = at::zeros({rows}, options);
     inputs.rng = at::zeros({2}, options);
     inputs.learning_rate = at::zeros({}, options.dtype(at::kFloat));
@@ -89,7 +90,7 @@ struct TrainStep::Impl {
     options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, runtime.rank());
     options.schedule = resolved.MakeSchedule();
     options.microbatches = resolved.microbatches();
-    options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
+    options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / (resolved.mesh().cp * resolved.mesh().tp),
                                 parallelized.model->config().hidden_size()};
     options.activation = at::TensorOptions().device(device).dtype(parallelized.precision.param);
     parallel::DataParallel* data_parallel = parallelized.data_parallel.get();

@@ -31,7 +31,7 @@ struct NamedTensor {
 
 // Filled by the caller before each Run(), in place.
 struct StepInputs {
-  at::Tensor tokens;         // int64 [accumulation * local_batch, seq]
+  at::Tensor tokens;         // int64 [accumulation * local_batch, seq], this rank's (parallel::TokensOfRank)
   at::Tensor targets;        // int64 [accumulation * local_batch, seq]
   at::Tensor samples;        // int64 [accumulation * local_batch]: global sample index of each row
   at::Tensor rng;            // int64 [2]: seed, step
@@ -65,8 +65,8 @@ class TrainStep {
   // Forward, backward and reduction into Parameter::grad only; for tests of gradients. ReleaseGradients() afterwards.
   absl::StatusOr<at::Tensor> ForwardBackward();
   void ReleaseGradients();
-  // Sum of the losses of the tokens in inputs() of all data-parallel ranks, divided by global batch x seq: their mean, if no
-  // target is parallel::kIgnoredTarget. Without gradient, the same on every rank.
+  // Sum of the losses of the tokens in inputs() of all ranks that see other tokens, divided by global batch x seq: their mean, if
+  // no target is parallel::kIgnoredTarget. Without gradient, the same on every rank.
   absl::StatusOr<at::Tensor> Evaluate();
 
  private:

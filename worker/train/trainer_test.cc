@@ -125,17 +125,19 @@ TEST_F(TrainerTest, TheHeldOutLossDependsOnNeitherBatchNorLayout) {
   }
   struct Layout {
     const char* name;
-    int64_t replicate, shard, tp, pp, microbatch;
+    int64_t replicate, shard, cp, tp, pp, microbatch;
     bool loss_parallel;
   };
-  for (const Layout& l : {Layout{"dp2", 2, 1, 1, 1, 1, true},
-                          {"fsdp2", 1, 2, 1, 1, 1, true},
-                          {"tp2", 1, 1, 2, 1, 1, true},
-                          {"tp2-whole-loss", 1, 1, 2, 1, 1, false},
-                          {"pp2", 1, 1, 1, 2, 1, true},
-                          {"pp2-2", 1, 1, 1, 2, 2, true}}) {
+  for (const Layout& l : {Layout{"dp2", 2, 1, 1, 1, 1, 1, true},
+                          {"fsdp2", 1, 2, 1, 1, 1, 1, true},
+                          {"cp2", 1, 1, 2, 1, 1, 1, true},
+                          {"tp2", 1, 1, 1, 2, 1, 1, true},
+                          {"tp2-whole-loss", 1, 1, 1, 2, 1, 1, false},
+                          {"pp2", 1, 1, 1, 1, 2, 1, true},
+                          {"pp2-2", 1, 1, 1, 1, 2, 2, true}}) {
     recipe().mutable_parallelism()->set_data_parallel_replicate_degree(l.replicate);
     recipe().mutable_parallelism()->set_data_parallel_shard_degree(l.shard);
+    recipe().mutable_parallelism()->set_context_parallel_degree(l.cp);
     recipe().mutable_parallelism()->set_tensor_parallel_degree(l.tp);
     recipe().mutable_parallelism()->set_pipeline_parallel_degree(l.pp);
     recipe().mutable_parallelism()->set_pipeline_parallel_microbatch_size(l.microbatch);
@@ -198,6 +200,26 @@ TEST_F(TrainerTest, GoesOnInAnyLayout) {
   const std::vector<float> a = Tensor("whole", 30, "model.layers.1.mlp.up_proj.weight", {32, 16});
   const std::vector<float> b = Tensor("pieces", 30, "model.layers.1.mlp.up_proj.weight", {32, 16});
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
+}
+
+// Ranks that share sequences hold shards, each written once, and another layout goes on from them.
+TEST_F(TrainerTest, GoesOnFromContextParallelAndIntoIt) {
+  recipe().mutable_training()->set_steps(20);
+  recipe().mutable_checkpoint()->set_interval(2);
+  ASSERT_TRUE(Train("whole", 1).ok());
+  const auto whole = Losses("whole");
+  int64_t before = 0;
+  for (const int64_t cp : {2, 1, 2}) {
+    recipe().mutable_parallelism()->set_context_parallel_degree(cp);
+    stop_at_ = before == 0 ? 1 : before + 4;
+    const auto piece = Train("pieces", 2);
+    ASSERT_TRUE(piece.ok()) << piece.status();
+    EXPECT_EQ(piece->resumed_from.value_or(0), before);
+    before = piece->step;
+  }
+  const auto pieces = Losses("pieces");
+  for (const auto& [step, loss] : pieces) EXPECT_NEAR(loss, whole.at(step), 1e-4 * loss) << "step " << step;
+  EXPECT_EQ(static_cast<int64_t>(pieces.size()), before);
 }
 
 // Two ranks hold each key-value head: the checkpoint has it once, in its place, and any layout goes on from it.

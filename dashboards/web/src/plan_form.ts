@@ -34,6 +34,7 @@ export const FIRST_FORM: PlanForm = {
 export const DECIDED: Record<string, string[]> = {
   'parallelism.data_parallel_replicate_degree': [],
   'parallelism.data_parallel_shard_degree': [],
+  'parallelism.context_parallel_degree': [],
   'parallelism.tensor_parallel_degree': [],
   'parallelism.pipeline_parallel_degree': [],
   'parallelism.pipeline_parallel_schedule': ['1F1B', 'GPipe', 'Interleaved1F1B', 'LoopedBFS', 'InterleavedZeroBubble'],

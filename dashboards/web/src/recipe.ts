@@ -11,6 +11,7 @@ export function parallelismText(recipe: Recipe | null | undefined): string {
   };
   degree('replicate', p?.data_parallel_replicate_degree);
   degree('shard', p?.data_parallel_shard_degree);
+  degree('cp', p?.context_parallel_degree);
   degree('tp', p?.tensor_parallel_degree);
   if (p && (p.pipeline_parallel_degree ?? 1) > 1) {
     const chunks = p.pipeline_parallel_layers_per_stage ? `, ${p.pipeline_parallel_layers_per_stage} layers a chunk,` : '';

@@ -26,7 +26,8 @@ export function decidedConstraints(recipe: Recipe | null): Constraint[] {
 
 export function devicesOf(recipe: Recipe | null): number {
   const p = recipe?.parallelism;
-  return [p?.data_parallel_replicate_degree, p?.data_parallel_shard_degree, p?.tensor_parallel_degree, p?.pipeline_parallel_degree]
+  return [p?.data_parallel_replicate_degree, p?.data_parallel_shard_degree, p?.context_parallel_degree, p?.tensor_parallel_degree,
+    p?.pipeline_parallel_degree]
     .reduce<number>((product, degree) => product * Math.max(1, degree ?? 1), 1);
 }
 

@@ -43,6 +43,7 @@ export interface Recipe {
     data_parallel_replicate_degree: number | null;
     data_parallel_shard_degree: number | null;
     fsdp_reshard_after_forward: string | null;
+    context_parallel_degree?: number | null;
     tensor_parallel_degree: number | null;
     pipeline_parallel_degree: number | null;
     pipeline_parallel_schedule: string | null;

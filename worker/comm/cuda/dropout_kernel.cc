@@ -13,8 +13,8 @@ namespace legoai::model {
 namespace {
 
 template <class T>
-void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p, int64_t first,
-         const at::Tensor& out) {
+void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
+         const DropoutRuns& runs, const at::Tensor& out) {
   DropoutCall<T> call;
   call.x = static_cast<const T*>(x.const_data_ptr());
   call.out = static_cast<T*>(out.mutable_data_ptr());
@@ -24,19 +24,19 @@ void Run(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, 
   call.size = call.batch == 0 ? 0 : x.numel() / call.batch;
   call.site = site;
   call.factor = FactorOf(p);
-  call.first = first;
+  call.runs = runs;
   C10_CUDA_CHECK(LaunchDropout(call, c10::cuda::getCurrentCUDAStream().stream()));
 }
 
 at::Tensor DropoutCuda(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
-                       int64_t first) {
-  CheckDropoutArguments(x, rng, samples, site, p, first);
+                       int64_t first, at::IntArrayRef runs) {
+  const DropoutRuns positions = CheckDropoutArguments(x, rng, samples, site, p, first, runs);
   const c10::cuda::CUDAGuard device(x.device());
   const at::Tensor out = at::empty_like(x);
   if (x.scalar_type() == at::kFloat) {
-    Run<float>(x, rng, samples, site, p, first, out);
+    Run<float>(x, rng, samples, site, p, positions, out);
   } else {
-    Run<__nv_bfloat16>(x, rng, samples, site, p, first, out);
+    Run<__nv_bfloat16>(x, rng, samples, site, p, positions, out);
   }
   return out;
 }

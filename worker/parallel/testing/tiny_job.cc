@@ -84,6 +84,7 @@ v1::Recipe RecipeOf(const TinyJob& job) {
   parallelism.set_data_parallel_replicate_degree(job.mesh.dp_replicate);
   parallelism.set_data_parallel_shard_degree(job.mesh.dp_shard);
   parallelism.set_fsdp_reshard_after_forward(job.reshard);
+  parallelism.set_context_parallel_degree(job.mesh.cp);
   parallelism.set_tensor_parallel_degree(job.mesh.tp);
   parallelism.set_disable_loss_parallel(true);
   parallelism.set_pipeline_parallel_degree(job.mesh.pp);
@@ -97,7 +98,7 @@ StageOptions StageOptionsOf(const ResolvedRecipe& resolved, const ParallelizedMo
   options.rank = resolved.mesh().IndexOf(mesh::Dim::kPp, rank);
   options.schedule = resolved.MakeSchedule();
   options.microbatches = resolved.microbatches();
-  options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / resolved.mesh().tp,
+  options.activation_sizes = {resolved.microbatch_size(), resolved.seq_len() / (resolved.mesh().cp * resolved.mesh().tp),
                               parallelized.model->config().hidden_size()};
   options.activation = at::TensorOptions().dtype(parallelized.precision.param);
   return options;

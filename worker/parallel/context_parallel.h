@@ -1,0 +1,49 @@
+// Context parallelism: the ranks of the group "cp" have parts of every sequence, and each attends from its tokens to those of all
+// (Liu et al. 2023; gathered keys and values as in Grattafiori et al. 2024, section 3.3.2).
+//
+// Of parts of one length, cut in order, the last has most to attend to. Head-tail balance cuts the sequence into 2 cp parts and
+// gives each rank one of the first half, its head, and one of the second, its tail: rank r has the parts cp - 1 - r and cp + r,
+// and all look at as many pairs of tokens. Without it, rank r has part cp - 1 - r of cp. Counted this way, the first rank of a
+// group, which the simulator captures, has as much to do as any and needs as much memory.
+//
+// Everything but attention works on a token alone: between the blocks a rank has [batch, seq / cp, dim], its loss is the sum over
+// its tokens, and gradients are summed over "dp_cp" like those of other samples. What depends on where a token stands reads
+// StepContext::runs. Attention gathers keys and values of the group, each [batch, kv_heads, seq, head_dim], and lets go of them:
+// a backward gathers them once more, and reduce-scatters their gradients. Nothing of the length of the whole sequence is saved
+// but where GPT-2 drops attention's probabilities, which are saved by operators of their own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/recipe/resolved_recipe.h"
+#include "worker/model/language_model.h"
+
+namespace legoai::parallel {
+
+// The tokens that `rank` has of each sequence, in the order in which it has them. All of them without context parallelism.
+std::vector<model::TokenRun> TokensOfRank(const ResolvedRecipe& resolved, int64_t rank);
+
+// This rank's place among those that share sequences.
+struct ContextPlace {
+  int64_t group = 0;  // a number of the current comm::Runtime
+  int64_t size = 1, index = 0;
+  int64_t parts = 1;  // of each rank: 2 for head and tail
+};
+
+// [batch, heads, seq / cp, head_dim] of each rank -> [batch, heads, seq, head_dim] on all, in the order of the sequence; backward
+// sums the ranks' gradients. On the compute stream. Reductions are made in the tensor's dtype.
+at::Tensor GatherContext(const at::Tensor& local, const ContextPlace& place);
+
+// Causal attention of this rank's queries to the keys and values of all: q [batch, heads, seq / cp, head_dim], k and v [batch,
+// kv_heads, seq / cp, head_dim]; result like q. Results of blocks of keys are merged by their log-sum-exp in fp32 (Milakov and
+// Gimelshein 2018), so they are those of one softmax; backward takes each block by the merged log-sum-exp.
+at::Tensor ContextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ContextPlace& place);
+
+// Tells the model which tokens it will get, and puts the above in the place of its attention. Does nothing without context
+// parallelism. After tensor parallelism, before checkpointing, once, and before the model's buffers are made.
+void ApplyContextParallel(model::LanguageModel* model, const ResolvedRecipe& resolved);
+
+}  // namespace legoai::parallel
