@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
+#include "core/recipe/optimizer.h"
 #include "core/recipe/torchtitan.h"
 #include "core/schedule/schedule_csv.h"
 #include "proto/enum_text.h"
@@ -150,12 +151,9 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
 }
 
 void CheckOptimizer(const v1::OptimizerSection& o, const v1::LrScheduler& s, Checker* check) {
-  check->OneOf("optimizer.name", o.name(), {"AdamW", "Adam"});
-  check->Real("optimizer.lr", o.lr(), o.lr() > 0, "must be above 0");
-  check->Real("optimizer.beta1", o.beta1(), o.beta1() >= 0 && o.beta1() < 1, "must be at least 0 and below 1");
-  check->Real("optimizer.beta2", o.beta2(), o.beta2() >= 0 && o.beta2() < 1, "must be at least 0 and below 1");
-  check->Real("optimizer.eps", o.eps(), o.eps() > 0, "must be above 0");
-  check->Real("optimizer.weight_decay", o.weight_decay(), o.weight_decay() >= 0, "must be at least 0");
+  for (const OptimizerFault& fault : FaultsOfOptimizer(o, DefaultRecipe().optimizer())) {
+    check->Fail(fault.key, fault.value, fault.remedy);
+  }
   check->Whole("lr_scheduler.warmup_steps", s.warmup_steps(), 0);
   check->OneOf("lr_scheduler.decay_type", s.decay_type(), {"cosine", "linear", "sqrt", "none"});
   check->Real("lr_scheduler.decay_ratio", s.decay_ratio(), s.decay_ratio() >= 0 && s.decay_ratio() <= 1,

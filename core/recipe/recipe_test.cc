@@ -152,7 +152,7 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"parallelism", "pipeline_parallel_microbatch_size", "0", "1"},
            {"parallelism", "pipeline_parallel_schedule_csv", "\"no-such-file.csv\"", "\"\""},
            {"parallelism", "pipeline_parallel_schedule_csv", "\"0F0,0B0\\n1F0,1B1\\n\"", "\"0F0,0B0\\n1F0,1B0\\n\""},
-           {"optimizer", "name", "\"SGD\"", "\"AdamW\""},
+           {"optimizer", "name", "\"Lion\"", "\"SGD\""},
            {"optimizer", "lr", "0", "1e-3"},
            {"optimizer", "lr", "inf", "1e-3"},
            {"optimizer", "lr", "nan", "1e-3"},
@@ -183,6 +183,36 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
     EXPECT_EQ(Refusal(head + bad.value).substr(0, Refusal(head + bad.value).find('|')), std::string(bad.section) + "." + bad.key)
         << bad.value;
     EXPECT_EQ(Refusal(head + bad.good), "accepted") << bad.key;
+  }
+}
+
+// A key of one optimizer is refused with another, and what it would not do there is not left to be found out.
+TEST(CheckRecipe, RefusesKeysOfAnotherOptimizer) {
+  struct {
+    const char *text, *field, *remedy;
+  } bad[] = {
+      {"name = \"AdamW\"\nmuon_lr = 0.02", "optimizer.muon_lr", "is a key of Muon: remove it with AdamW"},
+      {"name = \"Adam\"\nmomentum = 0.9", "optimizer.momentum", "is a key of SGD, Muon: remove it with Adam"},
+      {"nesterov = true", "optimizer.nesterov", "is a key of SGD, Muon: remove it with AdamW"},
+      {"name = \"SGD\"\nbeta1 = 0.8", "optimizer.beta1", "is a key of AdamW, Adam, Muon: remove it with SGD"},
+      {"name = \"SGD\"\nmuon_ns_steps = 6", "optimizer.muon_ns_steps", "is a key of Muon: remove it with SGD"},
+      {"muon_adjust_lr_fn = \"match_rms_adamw\"", "optimizer.muon_adjust_lr_fn", "is a key of Muon: remove it with AdamW"},
+      {"name = \"SGD\"\nnesterov = true", "optimizer.nesterov",
+       "needs a momentum above 0: set optimizer.momentum, or remove nesterov"},
+      {"name = \"Muon\"\nmomentum = 1.0", "optimizer.momentum", "must be at least 0 and below 1"},
+      {"name = \"Muon\"\nmuon_lr = 0", "optimizer.muon_lr", "must be above 0"},
+      {"name = \"Muon\"\nmuon_ns_steps = 100", "optimizer.muon_ns_steps", "must lie between 1 and 99"},
+      {"name = \"Muon\"\nmuon_adjust_lr_fn = \"other\"", "optimizer.muon_adjust_lr_fn",
+       "must be one of \"original\", \"match_rms_adamw\""},
+  };
+  for (const auto& [text, field, remedy] : bad) {
+    const std::string refusal = Refusal(std::string("[optimizer]\n") + text);
+    EXPECT_EQ(refusal.substr(0, refusal.find('|')), field) << text;
+    EXPECT_EQ(refusal.substr(refusal.rfind('|') + 1), remedy) << text;
+  }
+  for (const char* good : {"name = \"SGD\"", "name = \"SGD\"\nmomentum = 0.9\nnesterov = true", "name = \"Muon\"",
+                           "name = \"Muon\"\nmuon_lr = 0.02\nnesterov = false\nmuon_ns_steps = 6\nbeta1 = 0.8"}) {
+    EXPECT_EQ(Refusal(std::string("[optimizer]\n") + good), "accepted") << good;
   }
 }
 

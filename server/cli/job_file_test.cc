@@ -105,7 +105,7 @@ TEST_F(JobFile, WhatIsWrongIsNamedAsInTheFile) {
   ExpectFault("[resources]\nslots = \"two\"\n", {}, "resources.slots", "two");
   ExpectFault("", {{"polcy.priority", "1"}}, "polcy", "policy");
   ExpectFault("", {{"training.steps", "0"}}, "training.steps", "between");
-  ExpectFault("[optimizer]\nname = \"SGD\"\n", {}, "optimizer.name", "AdamW");
+  ExpectFault("[optimizer]\nname = \"Lion\"\n", {}, "optimizer.name", "AdamW");
   ExpectFault("", {{"training.dataset_path", "s3://bucket"}}, "training.dataset_path", "not supported");
   ExpectFault("", {{"training.dataset_path", folder_.string()}}, "training.dataset_path", "regular file");
   const auto missing = ReadJobFile(folder_ / "none.toml", {});

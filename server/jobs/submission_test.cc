@@ -154,7 +154,7 @@ TEST(Submission, RecipesAreChecked) {
   ExpectFault([](auto* r) { Training(r)->clear_seq_len(); }, "spec.recipe.training.seq_len", "is needed");
   ExpectFault([](auto* r) { Training(r)->set_seq_len(0); }, "spec.recipe.training.seq_len");
   ExpectFault([](auto* r) { Training(r)->set_dataset_path("/data/other.txt"); }, "spec.recipe.training.dataset_path", "uri");
-  ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_optimizer()->set_name("SGD"); }, "spec.recipe.optimizer.name");
+  ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_optimizer()->set_name("Lion"); }, "spec.recipe.optimizer.name");
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_parallelism()->set_expert_parallel_degree(2); },
               "spec.recipe.parallelism.expert_parallel_degree", "not supported yet");
   ExpectFault([](auto* r) { Spec(r)->mutable_recipe()->mutable_job()->set_dump_folder("runs/a"); }, "spec.recipe.job.dump_folder",

@@ -37,7 +37,8 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   const UnitElements total = s.total();
   const int64_t rows = resolved.accumulation() * resolved.local_batch();
   MemoryBound bound;
-  bound.always_bytes = 12 * total.held + rows * (16 * resolved.seq_len() / resolved.mesh().cp + 8);
+  bound.always_bytes =
+      4 * total.held + s.optimizer_state_bytes + rows * (16 * resolved.seq_len() / resolved.mesh().cp + 8);
   if (resolved.parameters_stay_whole()) bound.always_bytes += s.param_bytes * total.gathered;
   bound.activation_bytes = Saved(s, s.in_flight, s.heads_in_flight) + LossTemporaries(s);
   const int64_t values = GatheredValues(s, resolved);

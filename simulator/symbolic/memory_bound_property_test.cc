@@ -90,6 +90,9 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
     parallelism->set_pipeline_parallel_schedule_csv(parallel::ScheduleToCsv(
         parallel::BreadthFirst(placement, rows / parallelism->pipeline_parallel_microbatch_size(), random.Pick({0, 1}) == 1)));
   }
+  const int64_t optimizer = random.Pick({0, 0, 1, 2, 2});
+  recipe.mutable_optimizer()->set_name(optimizer == 0 ? "AdamW" : optimizer == 1 ? "SGD" : "Muon");
+  if (optimizer == 1 && random.Pick({0, 1}) == 1) recipe.mutable_optimizer()->set_momentum(0.9);
   return recipe;
 }
 

@@ -64,6 +64,24 @@ TEST(MemoryBoundTest, OneProcessInFp32ByHand) {
   EXPECT_EQ(bound.peak_requested_bytes, bound.always_bytes + std::max(bound.activation_bytes, 4 * parameters));
 }
 
+// Two moments of AdamW, none or one of SGD; of Muon one of the seven matrices of each block, and two of everything else.
+TEST(MemoryBoundTest, EachOptimizerKeepsItsState) {
+  Job job("llama3-1b");
+  const int64_t parameters = model::ParameterCount(job.model), rest = 16 * 2048 + 8;
+  const auto state = [&] { return job.Bound().always_bytes - 4 * parameters - rest; };
+  EXPECT_EQ(state(), 8 * parameters);
+  auto* optimizer = job.recipe.mutable_optimizer();
+  optimizer->set_name("SGD");
+  EXPECT_EQ(state(), 0);
+  optimizer->set_momentum(0.9);
+  EXPECT_EQ(state(), 4 * parameters);
+  optimizer->set_name("Muon");
+  const v1::Model& m = job.model;
+  const int64_t q = m.num_attention_heads() * m.head_dim(), kv = m.num_key_value_heads() * m.head_dim();
+  const int64_t matrices = m.num_hidden_layers() * m.hidden_size() * (2 * q + 2 * kv + 3 * m.intermediate_size());
+  EXPECT_EQ(state(), 8 * parameters - 4 * matrices);
+}
+
 TEST(MemoryBoundTest, TechniquesLowerIt) {
   Job job("llama3-8b");
   job.world = 8;

@@ -48,7 +48,7 @@ class StageEstimate {
     const bool after_update = resolved_.parameters_stay_whole();
     const double gather = Gather(), beside = (after_update ? 0 : gather) + Reduce();
     exposed_ = std::max(0.0, beside - 0.9 * static_cast<double>(s_.microbatches) * microbatch_) + (after_update ? gather : 0);
-    optimizer_ = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, 16 * s_.total().held, 12 * s_.total().held});
+    optimizer_ = Optimizer();
     return status_;
   }
 
@@ -161,6 +161,17 @@ class StageEstimate {
     double scatter = times * Collective(LinkUse::kShard, times, Effect::kReduceScatter, bytes, shard_);
     double replicated = bytes / static_cast<double>(mesh_.Size(mesh::Dim::kDpShardCp));
     return scatter + Collective(LinkUse::kReplicate, 1, Effect::kAllReduce, replicated, replicate_);
+  }
+
+  // Masters, gradients and state are read, masters and state are written; Muon's matrices travel there and back.
+  double Optimizer() {
+    const int64_t masters = 4 * s_.total().held, state = s_.optimizer_state_bytes;
+    double seconds = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, 2 * masters + state, masters + state});
+    if (s_.orthogonalize_flops == 0) return seconds;
+    const double bytes = 2 * static_cast<double>(s_.blocks * s_.block.matrices);
+    seconds += Seconds({OpClass::kMatmul, v1::BFLOAT16, s_.orthogonalize_flops, 0, 0});
+    seconds += 2 * Collective(LinkUse::kShard, 2, Effect::kAllToAll, bytes, shard_);
+    return seconds + 2 * Collective(LinkUse::kTensor, 2, Effect::kAllToAll, bytes, tp_);
   }
 
   const v1::Model& model_;

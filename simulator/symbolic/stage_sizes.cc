@@ -10,6 +10,7 @@
 
 #include "core/mesh/shard_spec.h"
 #include "core/recipe/keep_policy.h"
+#include "core/recipe/optimizer.h"
 #include "core/schedule/schedule.h"
 
 namespace legoai::sim {
@@ -32,10 +33,20 @@ class UnitCounter {
     unit_.gathered += spec.Elements();
     parallel::Cut(&spec, 0, mesh_.Size(Dim::kDpShardCp), mesh_.IndexOf(Dim::kDpShardCp, rank_), Dim::kDpShardCp);
     unit_.held += spec.Elements();
+    if (shape.size() == 2) AddMatrix(spec);
   }
   UnitElements Take() const { return unit_; }
 
  private:
+  // An iteration has two products of [m, n] with [n, m] or [m, m], and one of [m, m] with itself.
+  void AddMatrix(const parallel::ShardSpec& spec) {
+    const auto [less, more] = std::minmax(spec.global_shape[0], spec.global_shape[1]);
+    const double m = static_cast<double>(less), n = static_cast<double>(more);
+    const int64_t ranks = mesh_.Size(Dim::kDpShardCp) * (spec.IsShardedOver(Dim::kTp) ? mesh_.tp : 1);
+    unit_.matrices += spec.Elements();
+    unit_.iteration_flops += (4 * m * m * n + 2 * m * m * m) / static_cast<double>(ranks);
+  }
+
   const mesh::Mesh& mesh_;
   int64_t rank_;
   UnitElements unit_;
@@ -193,6 +204,13 @@ void CountFlight(const parallel::Schedule& schedule, int64_t stage, StageSizes* 
   s->weight_lag = s->microbatches;
 }
 
+// Of what the optimizer keeps (worker/train/optimizer.cc, muon.cc).
+int64_t OptimizerStateBytes(const v1::OptimizerSection& section, const StageSizes& s) {
+  const int64_t held = s.total().held;
+  if (section.name() == "SGD") return parallel::MomentumOf(section) > 0 ? 4 * held : 0;
+  return section.name() == "Muon" ? 8 * held - 4 * s.blocks * s.block.matrices : 8 * held;
+}
+
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
 
 }  // namespace
@@ -230,6 +248,11 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
   s.head = Head(model, resolved.placement().RankOfLast() != 0, unit);
+  const v1::OptimizerSection& optimizer = resolved.recipe().optimizer();
+  s.optimizer_state_bytes = OptimizerStateBytes(optimizer, s);
+  if (optimizer.name() == "Muon") {
+    s.orthogonalize_flops = static_cast<double>(s.blocks * optimizer.muon_ns_steps()) * s.block.iteration_flops;
+  }
   s.tokens = resolved.microbatch_size() * resolved.seq_len() / mesh.cp;
   s.local_tokens = s.tokens / mesh.tp;
   const v1::Training& training = resolved.recipe().training();

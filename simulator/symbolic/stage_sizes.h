@@ -17,6 +17,9 @@ namespace legoai::sim {
 struct UnitElements {
   int64_t gathered = 0;  // after tensor parallelism, before FSDP
   int64_t held = 0;      // this rank's shard
+  int64_t matrices = 0;  // of held, those of matrices
+  // One Newton-Schulz iteration of the matrices (worker/train/orthogonalize.h), this rank's share.
+  double iteration_flops = 0;
 };
 
 struct StageSizes {
@@ -27,6 +30,8 @@ struct StageSizes {
 
   int64_t tokens = 0;        // of a microbatch, those that context parallelism leaves this rank
   int64_t local_tokens = 0;  // of these, where sequence parallelism splits them
+  int64_t optimizer_state_bytes = 0;  // of this rank's shard
+  double orthogonalize_flops = 0;     // of this rank in a step, of Muon
   int64_t param_bytes = 4;   // of an element of values and activations
   int64_t reduce_bytes = 4;
   int64_t vocab = 0;  // columns of logits that this rank's loss works on

@@ -61,7 +61,7 @@ TEST_F(BadInput, UnknownKeysAndValuesOfARecipe) {
   ExpectTrainRefuses({"--training.steps=many"}, {"training.steps = many", "must be a whole number"});
   ExpectTrainRefuses({"--training.steps=0"}, {"training.steps = 0"});
   ExpectTrainRefuses({"--training.steps=2", "--training.steps=3"}, {"--training.steps = 3", "is given twice"});
-  ExpectTrainRefuses({"--optimizer.name=SGD"}, {"optimizer.name = SGD", "AdamW"});
+  ExpectTrainRefuses({"--optimizer.name=Lion"}, {"optimizer.name = Lion", "AdamW"});
   ExpectTrainRefuses({"--activation_checkpoint.selective_ac_option=ops"},
                      {"activation_checkpoint.selective_ac_option = ops", "must be \"op\""});
 }

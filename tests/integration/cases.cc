@@ -254,6 +254,43 @@ void AddZeroStages(std::vector<Case>* cases) {
   cases->push_back(Prefetching(3, WithZeroStage(2, Make(fsdp2, DeepLlama()))));
 }
 
+Case WithSgd(Case test_case, double momentum, bool nesterov) {
+  test_case.name += momentum > 0 ? "_sgd_momentum" : "_sgd";
+  auto* optimizer = test_case.recipe.mutable_optimizer();
+  optimizer->set_name("SGD");
+  optimizer->set_lr(0.08);  // far enough for the loss to tell
+  if (momentum > 0) optimizer->set_momentum(momentum);
+  if (nesterov) optimizer->set_nesterov(true);
+  return test_case;
+}
+
+Case WithMuon(Case test_case) {
+  test_case.name += "_muon";
+  test_case.recipe.mutable_optimizer()->set_name("Muon");
+  test_case.recipe.mutable_optimizer()->set_muon_lr(8e-3);
+  return test_case;
+}
+
+// Muon's matrices whole on one rank of those that hold parts: three blocks have 3, 6 or 9 of a shape.
+void AddOtherOptimizers(std::vector<Case>* cases) {
+  cases->push_back(WithAdam(Make({.name = "fsdp2", .shard = 2}, TinyLlama())));
+  cases->push_back(WithAdam(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2())));
+  cases->push_back(WithSgd(Make({.name = "ddp2", .replicate = 2}, TinyLlama()), 0, false));
+  cases->push_back(WithSgd(Make({.name = "fsdp2_tp2", .shard = 2, .tp = 2}, TinyLlama()), 0.9, false));
+  cases->push_back(WithSgd(Make({.name = "gpt2_fsdp2_pp2", .shard = 2, .pp = 2}, TinyGpt2()), 0.9, true));
+  const std::vector<Layout> layouts = {
+      {.name = "ddp2", .replicate = 2}, {.name = "fsdp2", .shard = 2},
+      {.name = "tp2", .tp = 2},         {.name = "fsdp2_tp2", .shard = 2, .tp = 2},
+      {.name = "pp2", .pp = 2},         {.name = "fsdp2_tp2_pp2", .shard = 2, .tp = 2, .pp = 2},
+  };
+  for (const Layout& layout : layouts) cases->push_back(WithMuon(Make(layout, TinyLlama())));
+  cases->push_back(WithMuon(Make({.name = "tp4_kv2", .tp = 4}, SharedHeadsLlama())));
+  cases->push_back(WithMuon(Make({.name = "hsdp2x2", .replicate = 2, .shard = 2}, TinyLlama())));
+  cases->push_back(WithMuon(Make({.name = "gpt2_pp2", .pp = 2}, TinyGpt2())));
+  cases->back().recipe.mutable_optimizer()->set_muon_adjust_lr_fn("match_rms_adamw");
+  cases->back().recipe.mutable_optimizer()->clear_muon_lr();
+}
+
 // Of products and attention the outputs are kept.
 void AddKeptOperators(std::vector<Case>* cases) {
   const std::vector<Layout> layouts = {
@@ -451,8 +488,7 @@ std::vector<Case> ParityCases() {
   cases.push_back(
       EverySecondCheckpointed(Make({.name = "pp2_interleaved", .pp = 2, .schedule = v1::INTERLEAVED_1F1B}, DeepLlama())));
   cases.push_back(EverySecondCheckpointed(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
-  cases.push_back(WithAdam(Make({.name = "fsdp2", .shard = 2}, TinyLlama())));
-  cases.push_back(WithAdam(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2())));
+  AddOtherOptimizers(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

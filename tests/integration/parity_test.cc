@@ -12,6 +12,7 @@ namespace legoai::integration {
 namespace {
 
 constexpr int64_t kSteps = 20;
+constexpr double kMuonLoss = 2e-3, kMuonNorm = 2e-2;
 
 double Norm(const std::vector<float>& values) {
   double sum = 0;
@@ -54,13 +55,17 @@ TEST_P(Parity, WithOneProcess) {
   const bool bf16 = test_case.recipe.training().mixed_precision_param() == v1::BFLOAT16;
   const Training& expected = ReferenceTraining(test_case);
   const Training actual = Train(test_case, kSteps);
-  const double of_loss = bf16 ? 2e-2 : 1e-5, of_gradients = bf16 ? 5e-2 : 1e-4;
+  const bool muon = test_case.recipe.optimizer().name() == "Muon";
+  const double of_gradients = bf16 ? 5e-2 : 1e-4;
+  // Muon's iterations are in bf16: where a momentum of another last bit is rounded the other way, by 2^-8, an entry of the update
+  // is, too, and the steps after it differ by a share of that.
+  const double of_loss = bf16 ? 2e-2 : muon ? kMuonLoss : 1e-5, of_norms = muon ? kMuonNorm : of_gradients;
   ASSERT_EQ(actual.losses.size(), size_t(kSteps));
   EXPECT_GT(expected.grad_norms[0], test_case.recipe.training().max_norm()) << "nothing is clipped";
   for (int64_t step = 0; step < kSteps; ++step) {
     SCOPED_TRACE(testing::Message() << "step " << step);
     EXPECT_NEAR(actual.losses[step], expected.losses[step], of_loss * expected.losses[step]);
-    EXPECT_NEAR(actual.grad_norms[step], expected.grad_norms[step], of_gradients * expected.grad_norms[step]);
+    EXPECT_NEAR(actual.grad_norms[step], expected.grad_norms[step], of_norms * expected.grad_norms[step]);
   }
   EXPECT_NEAR(actual.held_out_loss, expected.held_out_loss, of_loss * expected.held_out_loss);
   ExpectSameGradients(expected.first_gradients, actual.first_gradients, of_gradients);

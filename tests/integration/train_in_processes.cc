@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 
+#include "core/recipe/recipe.h"
 #include "worker/comm/testing/process_group_test_util.h"
 #include "worker/data/text_dataset.h"
 #include "worker/parallel/context_parallel.h"
@@ -175,7 +176,8 @@ void FillInputs(train::StepInputs& inputs, const Case& test_case, const parallel
   auto* rng = inputs.rng.mutable_data_ptr<int64_t>();
   rng[0] = test_case.dropout_seed.value_or(test_case.recipe.training().seed());
   rng[1] = step;
-  *inputs.learning_rate.mutable_data_ptr<float>() = 1e-3f / (1 + 0.1f * step);
+  const float peak = 1e-3f * static_cast<float>(test_case.recipe.optimizer().lr() / parallel::DefaultRecipe().optimizer().lr());
+  *inputs.learning_rate.mutable_data_ptr<float>() = peak / (1 + 0.1f * step);
 }
 
 std::vector<std::string> RunCase(const Case& test_case, const RankBody& body) {

@@ -25,12 +25,20 @@ constexpr std::string_view kFixed[] = {
     "training.validation_fraction",
     "training.mixed_precision_param",
     "training.mixed_precision_reduce",
+    "training.dtype",
+    "training.initial_loss_scale",
     "optimizer.name",
     "optimizer.lr",
     "optimizer.beta1",
     "optimizer.beta2",
     "optimizer.eps",
     "optimizer.weight_decay",
+    "optimizer.momentum",
+    "optimizer.nesterov",
+    "optimizer.muon_ns_steps",
+    "optimizer.muon_adjust_lr_fn",
+    "optimizer.muon_lr",
+    "optimizer.stochastic_rounding",
 };
 
 constexpr std::string_view kTold[] = {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 namespace legoai::train {
 namespace {
 
@@ -52,6 +55,34 @@ TEST(LrFactor, StaysAtThePeakBeforeTheShareThatDecays) {
   EXPECT_LT(LrFactor(scheduler, 4, 10), 1);
   scheduler.set_decay_ratio(0);
   EXPECT_DOUBLE_EQ(LrFactor(scheduler, 10, 10), 1) << "nothing decays";
+}
+
+// Warmup-stable-decay (WSD) as published: with N steps, of which W warm up and D decay, the step after n others has (n + 1) / W
+// below W, then 1 until N - D, and f(n, N, D) from there (Hu et al. 2024, section 4.2), where f is linear, 1 - sqrt((n - (N - D)) / D)
+// (Haegele et al. 2024, section 3) or the half of a cosine.
+TEST(LrFactor, WithADecayRatioIsWarmupStableDecay) {
+  constexpr int64_t kSteps = 40;
+  const auto f = [](const std::string& type, double n, double of, double decay) {
+    const double progress = (n - (of - decay)) / decay;
+    return type == "linear" ? 1 - progress : type == "sqrt" ? 1 - std::sqrt(progress) : 0.5 * (1 + std::cos(M_PI * progress));
+  };
+  for (const char* type : {"linear", "sqrt", "cosine"}) {
+    for (const int64_t warmup : {0, 4}) {
+      for (const double ratio : {0.1, 0.2, 0.5}) {
+        v1::LrScheduler scheduler = Scheduler(type, warmup, 0);
+        scheduler.set_decay_ratio(ratio);
+        const int64_t decay = std::lround(ratio * kSteps);
+        int64_t stable = 0;
+        for (int64_t n = 0; n < kSteps; ++n) {
+          const bool decays = n >= kSteps - decay;
+          const double expected = n < warmup ? double(n + 1) / double(warmup) : decays ? f(type, n, kSteps, decay) : 1;
+          EXPECT_NEAR(LrFactor(scheduler, n + 1, kSteps), expected, 1e-12) << type << " " << warmup << " " << ratio << " " << n;
+          stable += n >= warmup && !decays;
+        }
+        EXPECT_EQ(stable, kSteps - warmup - decay);
+      }
+    }
+  }
 }
 
 TEST(LrFactor, NoneStaysAtThePeak) { EXPECT_DOUBLE_EQ(LrFactor(Scheduler("none", 2, 0.1), 77, 100), 1); }

@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/stack.h>
@@ -13,8 +14,10 @@
 #include <array>
 #include <utility>
 
+#include "core/recipe/optimizer.h"
 #include "core/trace/annotation.h"
 #include "worker/comm/ops.h"
+#include "worker/train/muon.h"
 
 namespace legoai::train {
 namespace {
@@ -29,31 +32,82 @@ at::Tensor SquaredNorm(const std::vector<at::Tensor>& gradients, c10::Device dev
   return at::stack(at::_foreach_norm(gradients, 2)).square().sum();
 }
 
+class Adam final : public Optimizer {
+ public:
+  Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
+      : Optimizer(std::move(parameters)), section_(section) {
+    for (model::Parameter* parameter : this->parameters()) {
+      const at::Tensor exp_avg = AddState("exp_avg", parameter);
+      group_.Add(parameter, exp_avg, AddState("exp_avg_sq", parameter));
+    }
+  }
+
+ private:
+  void UpdateParameters(const at::Tensor& learning_rate) override { group_.Update(section_, learning_rate, step()); }
+
+  v1::OptimizerSection section_;
+  AdamGroup group_;
+};
+
+// A momentum that starts at zero is that of torch.optim.SGD, which starts at the first gradient.
+class Sgd final : public Optimizer {
+ public:
+  Sgd(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
+      : Optimizer(std::move(parameters)), section_(section) {
+    for (model::Parameter* parameter : this->parameters()) {
+      const at::Tensor buffer = parallel::MomentumOf(section) > 0 ? AddState("momentum_buffer", parameter) : at::Tensor();
+      if (parameter->spec.Elements() == 0) continue;
+      held_.push_back(parameter);
+      if (buffer.defined()) momentum_buffers_.push_back(buffer);
+    }
+  }
+
+ private:
+  void UpdateParameters(const at::Tensor& learning_rate) override {
+    std::vector<at::Tensor> masters, gradients;
+    for (model::Parameter* parameter : held_) {
+      masters.push_back(parameter->master);
+      gradients.push_back(parameter->grad);
+    }
+    at::_ops::_fused_sgd__tensor_lr::call(masters, gradients, momentum_buffers_, section_.weight_decay(),
+                                          parallel::MomentumOf(section_), learning_rate, /*dampening=*/0,
+                                          parallel::NesterovOf(section_), /*maximize=*/false, /*is_first_step=*/false,
+                                          std::nullopt, std::nullopt);
+  }
+
+  v1::OptimizerSection section_;
+  std::vector<model::Parameter*> held_;
+  std::vector<at::Tensor> momentum_buffers_;
+};
+
 }  // namespace
 
-Adam::Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section) : section_(section) {
+Optimizer::Optimizer(std::vector<model::Parameter*> parameters) : parameters_(std::move(parameters)) {
   graph::CategoryScope category(graph::Category::kOptimizerState);
-  for (model::Parameter* parameter : parameters) {
-    auto options = parameter->master.options();
-    state_.push_back({parameter, at::zeros(parameter->master.sizes(), options), at::zeros(parameter->master.sizes(), options)});
-  }
-  step_ = at::zeros({}, parameters.front()->master.options());
+  step_ = at::zeros({}, parameters_.front()->master.options());
 }
 
-at::Tensor Adam::GradientNorm(comm::Runtime& runtime) const {
+at::Tensor Optimizer::AddState(const char* name, model::Parameter* parameter) {
+  graph::CategoryScope category(graph::Category::kOptimizerState);
+  const at::Tensor tensor = at::zeros(parameter->master.sizes(), parameter->master.options());
+  state_.push_back({name, parameter, tensor});
+  return tensor;
+}
+
+at::Tensor Optimizer::GradientNorm(comm::Runtime& runtime) const {
   // Tensors cut by the same mesh dimensions are summed together; each sum then goes over its own dimensions, so that what is
   // replicated counts once. The pipeline is outermost: every stage holds other parameters, but for a tied
   // embedding.
   const int64_t tp = runtime.GroupId(Dim::kTp), shard = runtime.GroupId(Dim::kDpShardCp), pp = runtime.GroupId(Dim::kPp);
   std::array<std::array<std::vector<at::Tensor>, 2>, 2> gradients;  // [cut by tp][cut by dp_shard_cp]
-  for (const auto& state : state_) {
-    const auto& spec = state.parameter->spec;
+  for (const model::Parameter* parameter : parameters_) {
+    const auto& spec = parameter->spec;
     const bool is_copy = (spec.copies_over_tp > 1 && runtime.GroupRank(tp) % spec.copies_over_tp != 0) ||
                          (spec.on_both_ends && runtime.GroupRank(runtime.GroupId(Dim::kPpEnds)) != 0);
     if (spec.Elements() == 0 || is_copy) continue;
-    gradients[spec.IsShardedOver(Dim::kTp)][spec.IsShardedOver(Dim::kDpShardCp)].push_back(state.parameter->grad);
+    gradients[spec.IsShardedOver(Dim::kTp)][spec.IsShardedOver(Dim::kDpShardCp)].push_back(parameter->grad);
   }
-  const c10::Device device = state_.front().parameter->master.device();
+  const c10::Device device = parameters_.front()->master.device();
   auto over_tp = [&](bool sharded) {
     at::Tensor sum = SquaredNorm(gradients[0][sharded], device);
     if (runtime.GroupSize(tp) == 1) return sum;
@@ -71,29 +125,55 @@ at::Tensor Adam::GradientNorm(comm::Runtime& runtime) const {
   return total.sqrt();
 }
 
-void Adam::Clip(const at::Tensor& norm, double max_norm) {
+void Optimizer::Clip(const at::Tensor& norm, double max_norm) {
   const at::Tensor factor = at::clamp(at::reciprocal(norm + kNormEpsilon) * max_norm, std::nullopt, at::Scalar(1.0));
   std::vector<at::Tensor> gradients;
-  for (const auto& state : state_) gradients.push_back(state.parameter->grad);
+  for (const model::Parameter* parameter : parameters_) gradients.push_back(parameter->grad);
   at::_foreach_mul_(gradients, factor);
 }
 
-void Adam::Update(const at::Tensor& learning_rate) {
-  std::vector<at::Tensor> parameters, gradients, exp_avg, exp_avg_sq, steps;
+void Optimizer::Update(const at::Tensor& learning_rate) {
   step_.add_(1);
-  for (auto& state : state_) {
-    if (state.parameter->spec.Elements() == 0) continue;
-    parameters.push_back(state.parameter->master);
-    gradients.push_back(state.parameter->grad);
-    exp_avg.push_back(state.exp_avg);
-    exp_avg_sq.push_back(state.exp_avg_sq);
-    steps.push_back(step_);
+  UpdateParameters(learning_rate);
+}
+
+void AdamGroup::Add(model::Parameter* parameter, at::Tensor exp_avg, at::Tensor exp_avg_sq) {
+  if (parameter->spec.Elements() == 0) return;
+  parameters_.push_back(parameter);
+  exp_avg_.push_back(std::move(exp_avg));
+  exp_avg_sq_.push_back(std::move(exp_avg_sq));
+}
+
+void AdamGroup::Update(const v1::OptimizerSection& section, const at::Tensor& learning_rate, const at::Tensor& step) {
+  std::vector<at::Tensor> masters, gradients;
+  for (model::Parameter* parameter : parameters_) {
+    masters.push_back(parameter->master);
+    gradients.push_back(parameter->grad);
   }
+  const std::vector<at::Tensor> steps(masters.size(), step);
   const auto fused = [&](auto update) {
-    update(parameters, gradients, exp_avg, exp_avg_sq, {}, steps, learning_rate, section_.beta1(), section_.beta2(),
-           section_.weight_decay(), section_.eps(), /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
+    update(masters, gradients, exp_avg_, exp_avg_sq_, {}, steps, learning_rate, section.beta1(), section.beta2(),
+           section.weight_decay(), section.eps(), /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
   };
-  section_.name() == "Adam" ? fused(at::_ops::_fused_adam__tensor_lr::call) : fused(at::_ops::_fused_adamw__tensor_lr::call);
+  section.name() == "Adam" ? fused(at::_ops::_fused_adam__tensor_lr::call) : fused(at::_ops::_fused_adamw__tensor_lr::call);
+}
+
+std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model) {
+  std::set<const model::Parameter*> hidden;
+  for (const model::Layer& layer : model.layers()) {
+    if (layer.kind != model::Layer::Kind::kBlock) continue;
+    for (const model::Parameter* parameter : layer.module->Parameters()) {
+      if (parameter->spec.global_shape.size() == 2) hidden.insert(parameter);
+    }
+  }
+  return hidden;
+}
+
+std::unique_ptr<Optimizer> MakeOptimizer(std::vector<model::Parameter*> parameters,
+                                         const std::set<const model::Parameter*>& hidden, const v1::OptimizerSection& section) {
+  if (section.name() == "Muon") return std::make_unique<Muon>(std::move(parameters), hidden, section);
+  if (section.name() == "SGD") return std::make_unique<Sgd>(std::move(parameters), section);
+  return std::make_unique<Adam>(std::move(parameters), section);
 }
 
 }  // namespace legoai::train

@@ -23,7 +23,7 @@ struct TrainStep::Impl {
   comm::Runtime& runtime;
   parallel::ParallelizedModel parallelized;
   std::unique_ptr<parallel::StageRunner> runner;
-  std::unique_ptr<Adam> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   StepInputs inputs;
 
   explicit Impl(comm::Runtime& current) : runtime(current) {}
@@ -106,7 +106,8 @@ struct TrainStep::Impl {
     ASSIGN_OR_RETURN(parallelized, parallel::Parallelize(std::move(model), resolved));
     parallel::Materialize(parallelized, device, recipe.training().seed(), materialize);
     c10::NoGradGuard no_grad;
-    optimizer = std::make_unique<Adam>(parallelized.model->Parameters(), recipe.optimizer());
+    model::LanguageModel& layers = *parallelized.model;
+    optimizer = MakeOptimizer(layers.Parameters(), HiddenMatrices(layers), recipe.optimizer());
     MakeInputs(resolved, device);
     MakeRunner(resolved, device);
     return absl::OkStatus();
@@ -119,9 +120,8 @@ struct TrainStep::Impl {
     };
     for (auto& tensor : parallelized.data_parallel->State()) add(tensor.name, tensor.tensor, tensor.category);
     for (auto& [name, tensor] : parallelized.model->Buffers()) add(name, tensor, graph::Category::kBuffer);
-    for (auto& moments : optimizer->state()) {
-      add(moments.parameter->name() + ".exp_avg", moments.exp_avg, graph::Category::kOptimizerState);
-      add(moments.parameter->name() + ".exp_avg_sq", moments.exp_avg_sq, graph::Category::kOptimizerState);
+    for (const OptimizerState& kept : optimizer->state()) {
+      add(kept.parameter->name() + "." + kept.name, kept.tensor, graph::Category::kOptimizerState);
     }
     add("optimizer.step", optimizer->step(), graph::Category::kOptimizerState);
     add("input.tokens", inputs.tokens, graph::Category::kInput);
@@ -148,7 +148,7 @@ absl::StatusOr<std::unique_ptr<TrainStep>> TrainStep::Build(const parallel::Reso
 
 StepInputs& TrainStep::inputs() { return impl_->inputs; }
 model::LanguageModel& TrainStep::model() { return *impl_->parallelized.model; }
-Adam& TrainStep::optimizer() { return *impl_->optimizer; }
+Optimizer& TrainStep::optimizer() { return *impl_->optimizer; }
 std::vector<NamedTensor> TrainStep::State() { return impl_->State(); }
 
 void TrainStep::PerformOnly(std::vector<parallel::LoweredAction> actions) { impl_->runner->PerformOnly(std::move(actions)); }

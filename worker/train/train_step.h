@@ -47,7 +47,7 @@ class TrainStep {
 
   StepInputs& inputs();
   model::LanguageModel& model();
-  Adam& optimizer();
+  Optimizer& optimizer();
   // Parameters' masters, gathered values, optimizer state, inputs: everything that lives across steps, named and categorized.
   std::vector<NamedTensor> State();
   // Parameters that stay whole (ZeRO-1 and 2) are gathered from their masters, which are filled by now. The first step does so

@@ -100,19 +100,20 @@ absl::Status PendingSaves::Settle() {
   return link_.SendLog("warning", absl::StrCat("an old checkpoint cannot be removed: ", removed.ToString()));
 }
 
-std::vector<checkpoint::ShardedTensor> CheckpointTensors(Adam& optimizer) {
+std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer) {
   std::vector<checkpoint::ShardedTensor> tensors;
-  for (OptimizerState& state : optimizer.state()) {
+  for (const model::Parameter* parameter : optimizer.parameters()) {
+    tensors.push_back({parameter->name(), parameter->master, parameter->spec});
+  }
+  for (const OptimizerState& state : optimizer.state()) {
     const parallel::ShardSpec& spec = state.parameter->spec;
-    tensors.push_back({spec.name, state.parameter->master, spec});
-    tensors.push_back({"optimizer.exp_avg." + spec.name, state.exp_avg, spec});
-    tensors.push_back({"optimizer.exp_avg_sq." + spec.name, state.exp_avg_sq, spec});
+    tensors.push_back({absl::StrCat("optimizer.", state.name, ".", spec.name), state.tensor, spec});
   }
   tensors.push_back({"optimizer.step", optimizer.step(), parallel::Unsharded("optimizer.step", {}), /*on_all_stages=*/true});
   return tensors;
 }
 
-absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Adam& optimizer,
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Optimizer& optimizer,
                                     comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max) {
   // What was committed since the last save makes older ones needless, and them room.
   RETURN_IF_ERROR(SettleSaves(link, pending));
@@ -143,13 +144,13 @@ absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending) {
   return link.Meet();
 }
 
-absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Adam& optimizer) {
+absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Optimizer& optimizer) {
   ASSIGN_OR_RETURN(const auto weights, model::HfWeights::Open(path, link.start().model()));
   c10::NoGradGuard no_grad;
-  for (OptimizerState& state : optimizer.state()) {
-    const at::Tensor& master = state.parameter->master;
+  for (const model::Parameter* parameter : optimizer.parameters()) {
+    const at::Tensor& master = parameter->master;
     const at::Tensor host = at::empty(master.sizes(), at::TensorOptions().dtype(at::kFloat));
-    RETURN_IF_ERROR(weights.Load(state.parameter->spec, host.data_ptr<float>()));
+    RETURN_IF_ERROR(weights.Load(parameter->spec, host.data_ptr<float>()));
     master.detach().copy_(host);
     link.Advance(static_cast<int64_t>(host.nbytes()));
   }
@@ -181,7 +182,7 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   return NoteDamage(status, start, step);
 }
 
-absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Adam& optimizer) {
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Optimizer& optimizer) {
   const int64_t step = link.start().resume_step();
   auto reader = OpenCheckpoint(link.start(), step);
   if (!reader.ok()) return NoteDamage(reader.status(), link.start(), step);

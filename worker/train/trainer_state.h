@@ -58,15 +58,16 @@ class PendingSaves {
   std::thread thread_;  // on rank 0
 };
 
-// This rank's masters and optimizer state, under the names that checkpoints have: parameters by their own, moments as
-// "optimizer.exp_avg.<parameter>" and "optimizer.exp_avg_sq.<parameter>", the count of updates as "optimizer.step".
-std::vector<checkpoint::ShardedTensor> CheckpointTensors(Adam& optimizer);
+// This rank's masters and optimizer state, under the names that checkpoints have: parameters by their own, what the optimizer
+// keeps of them as "optimizer.<name>.<parameter>" ("optimizer.exp_avg.model.norm.weight"), the count of updates as
+// "optimizer.step".
+std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer);
 
 // Puts step `facts.step` into the run directory and offers it to the launcher, whose verdict may come later: `pending` then does
 // what it says. However long that takes a rank, the others wait for it: all come back at the same time. Where the disk is full
 // all wait until there is room (room.h; `max` is that of all ranks); false: a rank was asked to stop while they waited, and the
 // step was given up. Errors: those of SaveSharded and SettleSaves.
-absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Adam& optimizer,
+absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::CheckpointManifest& facts, Optimizer& optimizer,
                                     comm::Runtime& runtime, PendingSaves& pending, const MaxOfRanks& max);
 
 // Does on the disk what the verdicts that have come say, while the ranks wait for each other. Errors: those of
@@ -74,7 +75,7 @@ absl::StatusOr<bool> SaveCheckpoint(launch::TrainerLink& link, const v1::Checkpo
 absl::Status SettleSaves(launch::TrainerLink& link, PendingSaves& pending);
 
 // Fills the masters from a Hugging Face folder (recipe key model.initial_load_path). Errors: those of HfWeights.
-absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Adam& optimizer);
+absl::Status LoadInitialWeights(launch::TrainerLink& link, const std::string& path, Optimizer& optimizer);
 
 // Makes the run directory's hf/ from the committed checkpoint of `step`, all at once (core/process/run_directory.h): by one rank,
 // without the others. After an error an earlier hf/ is as it was.
@@ -82,6 +83,6 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step);
 
 // Fills the optimizer's tensors from the checkpoint that Start names; gives its manifest. An error that is the checkpoint's
 // damage carries it (core/checkpoint/directory.h), here and in ExportCheckpoint.
-absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Adam& optimizer);
+absl::StatusOr<v1::CheckpointManifest> LoadCheckpoint(launch::TrainerLink& link, Optimizer& optimizer);
 
 }  // namespace legoai::train

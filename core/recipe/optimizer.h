@@ -1,0 +1,28 @@
+// What [optimizer] says beside its numbers: which keys belong to which optimizer, and what those that are unset mean.
+//
+// Thread-safety: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/legoai/v1/recipe.pb.h"
+
+namespace legoai::parallel {
+
+// Unset: 0.95 with Muon, otherwise 0.
+double MomentumOf(const v1::OptimizerSection& section);
+// Unset: true with Muon, otherwise false.
+bool NesterovOf(const v1::OptimizerSection& section);
+// The peak learning rate of the matrices that Muon updates.
+double MuonLrOf(const v1::OptimizerSection& section);
+
+struct OptimizerFault {
+  std::string key, value, remedy;  // "optimizer.muon_lr"
+};
+
+// Of a section with its defaults: an unknown name, numbers out of range, and keys of another optimizer where they are not as
+// `defaults` has them.
+std::vector<OptimizerFault> FaultsOfOptimizer(const v1::OptimizerSection& section, const v1::OptimizerSection& defaults);
+
+}  // namespace legoai::parallel
