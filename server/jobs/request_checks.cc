@@ -227,6 +227,8 @@ class Smallest {
     parallelism->set_tensor_parallel_degree(1);
     parallelism->set_pipeline_parallel_degree(1);
     parallelism->set_pipeline_parallel_microbatch_size(1);
+    // CheckRecipe has looked at it by itself; which degrees and batches go with it, the planner finds.
+    parallelism->clear_pipeline_parallel_schedule_csv();
     recipe_.mutable_training()->set_local_batch_size(1);
   }
 
