@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
+#include "core/model/model_facts.h"
 #include "planner/explain.h"
 #include "planner/legal.h"
 #include "planner/plan_facts.h"
@@ -343,7 +344,7 @@ absl::Status CheckRequest(const v1::PlanRequest& request) {
                                    BytesText(static_cast<double>(request.cluster().device().memory_bytes()))));
   }
   if (request.model().num_hidden_layers() <= 0) return FieldError("model", request.model().name(), "give a model with layers");
-  return absl::OkStatus();
+  return model::CheckWindow(request.model(), request.seq_len(), request.cluster().device().kind());
 }
 
 }  // namespace

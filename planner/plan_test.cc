@@ -532,6 +532,8 @@ TEST(Plan, RefusesNumbersThatCannotBe) {
   EXPECT_EQ(refused([](auto& r) { r.set_global_batch(0); }), "global_batch");
   EXPECT_EQ(refused([](auto& r) { r.set_global_batch(INT64_MAX); }), "global_batch");
   EXPECT_EQ(refused([](auto& r) { r.set_seq_len(INT64_MAX); }), "seq_len");
+  EXPECT_EQ(refused([](auto& r) { *r.mutable_model() = model::ResolveModel("mistral-7b-v0.1").value(), r.set_seq_len(8192); }),
+            "training.seq_len");
   EXPECT_EQ(refused([](auto& r) { r.set_budget_seconds(std::nan("")); }), "budget_seconds");
   EXPECT_EQ(refused([](auto& r) { r.set_objective(static_cast<v1::Objective>(7)); }), "objective");
   EXPECT_EQ(refused([](auto& r) { r.set_min_headroom_bytes(-1); }), "min_headroom_bytes");

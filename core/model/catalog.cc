@@ -31,6 +31,74 @@ v1::Model Llama3(const char* name, int64_t layers, int64_t hidden, int64_t inter
   return model;
 }
 
+v1::Model Mistral7b(const char* name, int64_t vocab, double rope_theta, int64_t window) {
+  v1::Model model = Llama({.vocab = vocab,
+                           .hidden = 4096,
+                           .intermediate = 14336,
+                           .layers = 32,
+                           .heads = 32,
+                           .kv_heads = 8,
+                           .positions = 32768,
+                           .rope_theta = rope_theta});
+  model.set_name(name);
+  model.set_architecture(v1::MISTRAL);
+  model.set_sliding_window(window);
+  return model;
+}
+
+// The smaller ones are tied and have a table that is 128 rows shorter.
+v1::Model Qwen25(const char* name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads, int64_t kv_heads,
+                 int64_t positions, double norm_eps, bool tied) {
+  v1::Model model = Llama({.vocab = tied ? 151936 : 152064,
+                           .hidden = hidden,
+                           .intermediate = intermediate,
+                           .layers = layers,
+                           .heads = heads,
+                           .kv_heads = kv_heads,
+                           .positions = positions,
+                           .rope_theta = 1e6});
+  model.set_name(name);
+  model.set_architecture(v1::QWEN2);
+  model.set_norm_eps(norm_eps);
+  model.set_tie_word_embeddings(tied);
+  model.set_qkv_bias(true);
+  return model;
+}
+
+v1::Model Qwen3(const char* name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads, bool tied) {
+  v1::Model model = Llama({.vocab = 151936,
+                           .hidden = hidden,
+                           .intermediate = intermediate,
+                           .layers = layers,
+                           .heads = heads,
+                           .kv_heads = 8,
+                           .positions = 40960,
+                           .rope_theta = 1e6});
+  model.set_name(name);
+  model.set_architecture(v1::QWEN3);
+  model.set_head_dim(128);
+  model.set_norm_eps(1e-6);
+  model.set_tie_word_embeddings(tied);
+  model.set_qk_norm(true);
+  return model;
+}
+
+v1::Model Gemma(const char* name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads, int64_t kv_heads) {
+  v1::Model model = Llama({.vocab = 256000,
+                           .hidden = hidden,
+                           .intermediate = intermediate,
+                           .layers = layers,
+                           .heads = heads,
+                           .kv_heads = kv_heads,
+                           .positions = 8192});
+  model.set_name(name);
+  model.set_architecture(v1::GEMMA);
+  model.set_head_dim(256);
+  model.set_norm_eps(1e-6);
+  model.set_tie_word_embeddings(true);
+  return model;
+}
+
 v1::Model Gpt2(const char* name, int64_t layers, int64_t hidden, int64_t heads) {
   v1::Model model;
   model.set_name(name);
@@ -78,6 +146,23 @@ const std::vector<v1::Model>& Catalog() {
       Llama3("llama3-8b", 32, 4096, 14336, 32, 8, false),
       Llama3("llama3-70b", 80, 8192, 28672, 64, 8, false),
       Llama3("llama3-405b", 126, 16384, 53248, 128, 8, false),
+      Mistral7b("mistral-7b-v0.1", 32000, 10000, 4096),
+      Mistral7b("mistral-7b-v0.3", 32768, 1e6, 0),
+      Qwen25("qwen2.5-0.5b", 24, 896, 4864, 14, 2, 32768, 1e-6, true),
+      Qwen25("qwen2.5-1.5b", 28, 1536, 8960, 12, 2, 131072, 1e-6, true),
+      Qwen25("qwen2.5-3b", 36, 2048, 11008, 16, 2, 32768, 1e-6, true),
+      Qwen25("qwen2.5-7b", 28, 3584, 18944, 28, 4, 131072, 1e-6, false),
+      Qwen25("qwen2.5-14b", 48, 5120, 13824, 40, 8, 131072, 1e-5, false),
+      Qwen25("qwen2.5-32b", 64, 5120, 27648, 40, 8, 131072, 1e-5, false),
+      Qwen25("qwen2.5-72b", 80, 8192, 29568, 64, 8, 131072, 1e-5, false),
+      Qwen3("qwen3-0.6b", 28, 1024, 3072, 16, true),
+      Qwen3("qwen3-1.7b", 28, 2048, 6144, 16, true),
+      Qwen3("qwen3-4b", 36, 2560, 9728, 32, true),
+      Qwen3("qwen3-8b", 36, 4096, 12288, 32, false),
+      Qwen3("qwen3-14b", 40, 5120, 17408, 40, false),
+      Qwen3("qwen3-32b", 64, 5120, 25600, 64, false),
+      Gemma("gemma-2b", 18, 2048, 16384, 8, 1),
+      Gemma("gemma-7b", 28, 3072, 24576, 16, 16),
       Gpt2("gpt2", 12, 768, 12),
       Gpt2("gpt2-medium", 24, 1024, 16),
       Gpt2("gpt2-large", 36, 1280, 20),
@@ -93,6 +178,23 @@ const std::vector<std::string>& HubNames(const std::string& catalog_name) {
       {"llama3-8b", {"meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"}},
       {"llama3-70b", {"meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"}},
       {"llama3-405b", {"meta-llama/Llama-3.1-405B", "meta-llama/Llama-3.1-405B-Instruct"}},
+      {"mistral-7b-v0.1", {"mistralai/Mistral-7B-v0.1", "mistralai/Mistral-7B-Instruct-v0.1"}},
+      {"mistral-7b-v0.3", {"mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"}},
+      {"qwen2.5-0.5b", {"Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct"}},
+      {"qwen2.5-1.5b", {"Qwen/Qwen2.5-1.5B"}},
+      {"qwen2.5-3b", {"Qwen/Qwen2.5-3B", "Qwen/Qwen2.5-3B-Instruct"}},
+      {"qwen2.5-7b", {"Qwen/Qwen2.5-7B"}},
+      {"qwen2.5-14b", {"Qwen/Qwen2.5-14B"}},
+      {"qwen2.5-32b", {"Qwen/Qwen2.5-32B"}},
+      {"qwen2.5-72b", {"Qwen/Qwen2.5-72B"}},
+      {"qwen3-0.6b", {"Qwen/Qwen3-0.6B"}},
+      {"qwen3-1.7b", {"Qwen/Qwen3-1.7B"}},
+      {"qwen3-4b", {"Qwen/Qwen3-4B"}},
+      {"qwen3-8b", {"Qwen/Qwen3-8B"}},
+      {"qwen3-14b", {"Qwen/Qwen3-14B"}},
+      {"qwen3-32b", {"Qwen/Qwen3-32B"}},
+      {"gemma-2b", {"google/gemma-2b", "google/gemma-2b-it"}},
+      {"gemma-7b", {"google/gemma-7b", "google/gemma-7b-it"}},
       {"gpt2", {"openai-community/gpt2"}},
       {"gpt2-medium", {"openai-community/gpt2-medium"}},
       {"gpt2-large", {"openai-community/gpt2-large"}},

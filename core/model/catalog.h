@@ -10,7 +10,7 @@
 
 namespace legoai::model {
 
-// What models of Llama's architecture differ in. The dimension of a head is hidden / heads.
+// What models of Llama's kind differ in. The dimension of a head is hidden / heads.
 struct LlamaSizes {
   int64_t vocab, hidden, intermediate, layers, heads, kv_heads, positions;
   double rope_theta = 10000, initializer_range = 0.02;
@@ -18,7 +18,8 @@ struct LlamaSizes {
 // Untied, without a name.
 v1::Model Llama(const LlamaSizes& sizes);
 
-// llama3-1b and 3b are Llama 3.2's, llama3-8b to 405b Llama 3.1's; gpt2 to gpt2-xl. By family, smallest first.
+// llama3-1b and 3b are Llama 3.2's, llama3-8b to 405b Llama 3.1's; Mistral 7B, Qwen 2.5, Qwen 3 without experts, the first Gemma;
+// gpt2 to gpt2-xl. By family, smallest first.
 const std::vector<v1::Model>& Catalog();
 
 // The names that Hugging Face's Hub has for this architecture, the base model's first: "meta-llama/Llama-3.1-8B". They are

@@ -18,7 +18,7 @@ using google::protobuf::util::MessageDifferencer;
 TEST(Catalog, NamesAreUnique) {
   std::set<std::string> names;
   for (const v1::Model& model : Catalog()) EXPECT_TRUE(names.insert(model.name()).second) << model.name();
-  EXPECT_EQ(names.size(), 9);
+  EXPECT_EQ(names.size(), 26);
 }
 
 TEST(Catalog, EveryModelIsOneThatConfigJsonCanSay) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,8 @@ class Reader {
   void NotThere(const char* key) {
     if (Find(key)) Fail(key, "is not supported: leave it out");
   }
+  // Null, where transformers gives null a meaning of its own.
+  bool IsNull(const char* key) const { return json_.contains(key) && json_.at(key).is_null(); }
   // Null and absent are one.
   const Json* Find(const char* key) const {
     const auto at = json_.find(key);
@@ -133,30 +136,111 @@ void ReadRope(Reader* reader, v1::Model* model) {
   }
 }
 
-void ReadLlama(Reader* reader, v1::Model* model) {
-  model->set_architecture(v1::LLAMA);
+// What families of Llama's kind are called, and what transformers takes for keys that are missing.
+struct Family {
+  v1::Architecture architecture;
+  const char* name;
+  const char* model_type;
+  int64_t positions;
+  int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  int64_t kv_heads = 0;  // 0: num_attention_heads
+  const char* activation = "silu";
+  bool tied = false;
+};
+constexpr Family kFamilies[] = {
+    {v1::LLAMA, "LlamaForCausalLM", "llama", 2048},
+    {v1::MISTRAL, "MistralForCausalLM", "mistral", 131072, 0, 8},
+    {v1::QWEN2, "Qwen2ForCausalLM", "qwen2", 32768, 0, 32},
+    {v1::QWEN3, "Qwen3ForCausalLM", "qwen3", 32768, 128, 32},
+    {v1::GEMMA, "GemmaForCausalLM", "gemma", 8192, 256, 16, "gelu_pytorch_tanh", true},
+};
+constexpr char kGpt2Name[] = "GPT2LMHeadModel";
+
+// Null for another family.
+const Family* FamilyOf(v1::Architecture architecture) {
+  const auto* at = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                [&](const Family& family) { return family.architecture == architecture; });
+  return at == std::end(kFamilies) ? nullptr : at;
+}
+
+// Mistral's window is one for all layers; null: none.
+void ReadMistralWindow(Reader* reader, v1::Model* model) {
+  constexpr int64_t kOfMissing = 4096;
+  reader->NotThere("layer_types");
+  if (!reader->IsNull("sliding_window")) model->set_sliding_window(reader->Whole("sliding_window", kOfMissing));
+}
+
+constexpr char kMixedWindows[] =
+    "mixes layers with and without a sliding window, which is not supported: all layers have one, or none";
+
+// Qwen's window is that of the layers from max_window_layers on, or of those that layer_types names, if use_sliding_window.
+void ReadQwenWindow(Reader* reader, v1::Model* model) {
+  constexpr int64_t kWindowOfMissing = 4096, kLayersOfMissing = 28;
+  const bool has_window = reader->Boolean("use_sliding_window", false) && !reader->IsNull("sliding_window");
+  const int64_t window = has_window ? reader->Whole("sliding_window", kWindowOfMissing) : 0, layers = model->num_hidden_layers();
+  const Json* types = reader->Find("layer_types");
+  if (types != nullptr) {
+    if (!types->is_array() || static_cast<int64_t>(types->size()) != layers)
+      return reader->Fail("layer_types", absl::StrCat("must be a list of the kinds of ", layers, " layers"));
+    const auto is = [](const char* kind) { return [kind](const Json& type) { return type == kind; }; };
+    if (std::all_of(types->begin(), types->end(), is("full_attention"))) return;
+    if (!std::all_of(types->begin(), types->end(), is("sliding_attention"))) return reader->Fail("layer_types", kMixedWindows);
+    if (!has_window)
+      return reader->Fail("layer_types", "is sliding_attention without a window: set use_sliding_window and sliding_window");
+    return model->set_sliding_window(window);
+  }
+  if (!has_window) return;
+  const Json* first = reader->Find("max_window_layers");
+  if (first != nullptr && *first == 0) return model->set_sliding_window(window);
+  const int64_t without = reader->Whole("max_window_layers", kLayersOfMissing);
+  if (reader->status().ok() && without < layers) reader->Fail("max_window_layers", kMixedWindows);
+}
+
+// What a family has that Llama has not.
+void ReadSwitches(Reader* reader, v1::Model* model) {
+  const bool is_qwen = model->architecture() == v1::QWEN2 || model->architecture() == v1::QWEN3;
+  model->set_qkv_bias(model->architecture() == v1::QWEN2);
+  model->set_qk_norm(model->architecture() == v1::QWEN3);
+  if (is_qwen) ReadQwenWindow(reader, model);
+  if (model->architecture() == v1::MISTRAL) ReadMistralWindow(reader, model);
+  if (model->architecture() == v1::GEMMA) {
+    const Json* activation = reader->Find("hidden_act");
+    if (activation != nullptr && *activation == "gelu") {
+      reader->Fail("hidden_act",
+                   "is read by some versions of transformers as the exact function and by others as its approximation by tanh: "
+                   "write \"gelu_pytorch_tanh\", with which Gemma was trained");
+    }
+    reader->Only("hidden_activation", "gelu_pytorch_tanh");
+    reader->Only("use_bidirectional_attention", false);
+  }
+}
+
+void ReadLlama(const Family& family, Reader* reader, v1::Model* model) {
+  model->set_architecture(family.architecture);
   model->set_vocab_size(reader->Whole("vocab_size"));
   model->set_hidden_size(reader->Whole("hidden_size"));
   model->set_intermediate_size(reader->Whole("intermediate_size"));
   model->set_num_hidden_layers(reader->Whole("num_hidden_layers"));
   const int64_t heads = reader->Whole("num_attention_heads");
   model->set_num_attention_heads(heads);
-  model->set_num_key_value_heads(reader->Whole("num_key_value_heads", heads));
+  const bool has_default = family.kv_heads > 0 && !reader->IsNull("num_key_value_heads");
+  model->set_num_key_value_heads(reader->Whole("num_key_value_heads", has_default ? family.kv_heads : heads));
   if (!reader->status().ok()) return;
   if (heads % model->num_key_value_heads() != 0) reader->Fail("num_key_value_heads", "must divide num_attention_heads");
-  if (!reader->Find("head_dim") && model->hidden_size() % heads != 0) {
+  if (!reader->Find("head_dim") && family.head_dim == 0 && model->hidden_size() % heads != 0) {
     reader->Fail("num_attention_heads", "must divide hidden_size where head_dim is not given");
   }
-  model->set_head_dim(reader->Whole("head_dim", model->hidden_size() / heads));
+  model->set_head_dim(reader->Whole("head_dim", family.head_dim > 0 ? family.head_dim : model->hidden_size() / heads));
   if (model->head_dim() % 2 != 0) reader->Fail("head_dim", "must be even: rotary positions turn pairs of channels");
-  model->set_max_position_embeddings(reader->Whole("max_position_embeddings", 2048));
+  model->set_max_position_embeddings(reader->Whole("max_position_embeddings", family.positions));
   model->set_norm_eps(reader->Real("rms_norm_eps", 0, 1, 1e-6));
   model->set_initializer_range(reader->Real("initializer_range", 0, kMax, 0.02));
-  model->set_tie_word_embeddings(reader->Boolean("tie_word_embeddings", false));
+  model->set_tie_word_embeddings(reader->Boolean("tie_word_embeddings", family.tied));
   ReadRope(reader, model);
-  reader->Only("model_type", "llama");
+  ReadSwitches(reader, model);
+  reader->Only("model_type", family.model_type);
   reader->Only("partial_rotary_factor", 1.0);
-  reader->Only("hidden_act", "silu");
+  reader->Only("hidden_act", family.activation);
   reader->Only("attention_bias", false);
   reader->Only("mlp_bias", false);
   reader->Only("attention_dropout", 0.0);
@@ -213,9 +297,11 @@ std::string Architecture(Reader* reader) {
   if (list && list->is_array() && list->size() == 1 && list->front().is_string()) return list->front().get<std::string>();
   if (list) return "";
   const Json* type = reader->Find("model_type");
-  if (type && *type == "llama") return "LlamaForCausalLM";
-  if (type && *type == "gpt2") return "GPT2LMHeadModel";
-  return "";
+  if (!type) return "";
+  for (const Family& family : kFamilies) {
+    if (*type == family.model_type) return family.name;
+  }
+  return *type == "gpt2" ? kGpt2Name : "";
 }
 
 void WriteRopeScaling(Json* json, const v1::Model& model) {
@@ -229,18 +315,32 @@ void WriteRopeScaling(Json* json, const v1::Model& model) {
                              {"rope_type", "llama3"}};
 }
 
+// Keys of its own family alone.
+void WriteSwitches(Json* json, const v1::Model& m) {
+  if (m.architecture() == v1::MISTRAL || m.architecture() == v1::QWEN2) json->erase("attention_bias");
+  if (m.architecture() != v1::LLAMA) json->erase("mlp_bias");
+  const Json window = m.sliding_window() > 0 ? Json(m.sliding_window()) : Json();
+  if (m.architecture() == v1::MISTRAL) json->update({{"sliding_window", window}});
+  if (m.architecture() == v1::QWEN2 || m.architecture() == v1::QWEN3) {
+    json->update({{"max_window_layers", m.sliding_window() > 0 ? 0 : m.num_hidden_layers()},
+                  {"sliding_window", window},
+                  {"use_sliding_window", m.sliding_window() > 0}});
+  }
+}
+
 Json LlamaJson(const v1::Model& m) {
-  Json json = {{"architectures", Json::array({"LlamaForCausalLM"})},
+  const Family& family = *FamilyOf(m.architecture());
+  Json json = {{"architectures", Json::array({family.name})},
                {"attention_bias", false},
                {"attention_dropout", 0.0},
                {"head_dim", m.head_dim()},
-               {"hidden_act", "silu"},
+               {"hidden_act", family.activation},
                {"hidden_size", m.hidden_size()},
                {"initializer_range", m.initializer_range()},
                {"intermediate_size", m.intermediate_size()},
                {"max_position_embeddings", m.max_position_embeddings()},
                {"mlp_bias", false},
-               {"model_type", "llama"},
+               {"model_type", family.model_type},
                {"num_attention_heads", m.num_attention_heads()},
                {"num_hidden_layers", m.num_hidden_layers()},
                {"num_key_value_heads", m.num_key_value_heads()},
@@ -251,12 +351,13 @@ Json LlamaJson(const v1::Model& m) {
                {"torch_dtype", "float32"},
                {"use_cache", true},
                {"vocab_size", m.vocab_size()}});
+  WriteSwitches(&json, m);
   return json;
 }
 
 Json Gpt2Json(const v1::Model& m) {
   return {{"activation_function", "gelu_new"},
-          {"architectures", Json::array({"GPT2LMHeadModel"})},
+          {"architectures", Json::array({kGpt2Name})},
           {"attn_pdrop", m.attn_pdrop()},
           {"embd_pdrop", m.embd_pdrop()},
           {"initializer_range", m.initializer_range()},
@@ -292,12 +393,17 @@ absl::StatusOr<v1::Model> ParseHfConfig(const std::string& text, const std::stri
   model.set_config_json(text);
   Reader reader(json);
   const std::string architecture = Architecture(&reader);
-  if (architecture == "LlamaForCausalLM") {
-    ReadLlama(&reader, &model);
-  } else if (architecture == "GPT2LMHeadModel") {
+  const auto* const family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                          [&](const Family& known) { return known.name == architecture; });
+  if (family != std::end(kFamilies)) {
+    ReadLlama(*family, &reader, &model);
+  } else if (architecture == kGpt2Name) {
     ReadGpt2(&reader, &model);
   } else {
-    reader.Fail("architectures", "is not supported: LlamaForCausalLM and GPT2LMHeadModel are");
+    std::string known;
+    for (const Family& one : kFamilies) absl::StrAppend(&known, one.name, ", ");
+    known.resize(known.size() - 2);
+    reader.Fail("architectures", absl::StrCat("is not supported: ", known, " and ", kGpt2Name, " are"));
   }
   reader.NotThere("quantization_config");
   reader.Only("pruned_heads", Json::object());
@@ -322,7 +428,7 @@ absl::StatusOr<v1::Model> ReadHfConfig(const std::string& path) {
 
 std::string WriteHfConfig(const v1::Model& model) {
   if (!model.config_json().empty()) return model.config_json();
-  return (model.architecture() == v1::GPT2 ? Gpt2Json(model) : LlamaJson(model)).dump(2) + "\n";
+  return (FamilyOf(model.architecture()) == nullptr ? Gpt2Json(model) : LlamaJson(model)).dump(2) + "\n";
 }
 
 std::string WriteHfConfigOfExport(const v1::Model& model, std::optional<int32_t> begin, std::optional<int32_t> end) {

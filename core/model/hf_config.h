@@ -1,8 +1,9 @@
 // The architecture of a model from a Hugging Face config.json, and back. Thread-safety: pure functions.
 //
-// Read are LlamaForCausalLM and GPT2LMHeadModel with the keys that transformers writes, the newer `rope_parameters` too; keys
-// that may be missing have transformers' defaults. What would change the model and is not built is refused by name; other keys
-// are kept in Model::config_json.
+// Read are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM (Qwen 2.5 too), Qwen3ForCausalLM, GemmaForCausalLM and
+// GPT2LMHeadModel with the keys that transformers writes, the newer `rope_parameters` too; keys that may be missing have
+// transformers' defaults. What would change the model and is not built is refused by name; other keys are kept in
+// Model::config_json.
 #pragma once
 
 #include <cstdint>

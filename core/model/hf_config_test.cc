@@ -24,6 +24,36 @@ Json Llama() {
     "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 128256})");
 }
 
+// With keys and values of the released config.json of Mistral 7B v0.1, Qwen 2.5 7B, Qwen 3 8B and Gemma 2B.
+Json Mistral() {
+  return Json::parse(R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768,
+    "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0, "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "vocab_size": 32000})");
+}
+Json Qwen2() {
+  return Json::parse(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "hidden_act": "silu",
+    "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 131072,
+    "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
+    "use_sliding_window": false, "vocab_size": 152064})");
+}
+Json Qwen3() {
+  return Json::parse(R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
+    "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3", "num_attention_heads": 32,
+    "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+    "sliding_window": null, "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})");
+}
+Json Gemma() {
+  return Json::parse(R"({"architectures": ["GemmaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "hidden_activation": null, "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 16384, "max_position_embeddings": 8192, "model_type": "gemma", "num_attention_heads": 8,
+    "num_hidden_layers": 18, "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000.0,
+    "vocab_size": 256000})");
+}
+
 // With the keys and values of the released config.json of GPT-2.
 Json Gpt2() {
   return Json::parse(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
@@ -125,6 +155,25 @@ TEST(ParseHfConfig, Gpt2InnerWidthAndUntied) {
   EXPECT_FALSE(Parse(json).tie_word_embeddings());
 }
 
+TEST(ParseHfConfig, FamiliesThatDifferFromLlamaByALittle) {
+  const v1::Model mistral = Parse(Mistral()), qwen2 = Parse(Qwen2()), qwen3 = Parse(Qwen3()), gemma = Parse(Gemma());
+  EXPECT_EQ(mistral.architecture(), v1::MISTRAL);
+  EXPECT_EQ(mistral.sliding_window(), 4096);
+  EXPECT_FALSE(mistral.qkv_bias() || mistral.qk_norm());
+  EXPECT_EQ(qwen2.architecture(), v1::QWEN2);
+  EXPECT_TRUE(qwen2.qkv_bias() && !qwen2.qk_norm());
+  EXPECT_EQ(qwen2.sliding_window(), 0);
+  EXPECT_EQ(qwen2.head_dim(), 128);
+  EXPECT_EQ(qwen3.architecture(), v1::QWEN3);
+  EXPECT_TRUE(qwen3.qk_norm() && !qwen3.qkv_bias());
+  EXPECT_EQ(qwen3.sliding_window(), 0);
+  EXPECT_EQ(gemma.architecture(), v1::GEMMA);
+  EXPECT_TRUE(gemma.tie_word_embeddings());
+  EXPECT_EQ(gemma.head_dim(), 256);
+  EXPECT_EQ(gemma.num_key_value_heads(), 1);
+  EXPECT_FALSE(gemma.qkv_bias() || gemma.qk_norm());
+}
+
 // "field = value" of what is refused when `key` is `value` (null: removed).
 std::string Refusal(Json json, const std::string& key, const Json& value) {
   value.is_null() ? void(json.erase(key)) : void(json[key] = value);
@@ -133,6 +182,65 @@ std::string Refusal(Json json, const std::string& key, const Json& value) {
   if (!violation) return "accepted";
   EXPECT_FALSE(violation->remedy().empty());
   return violation->field() + " = " + violation->value();
+}
+
+// As transformers 4.57 has them.
+TEST(ParseHfConfig, DefaultsOfTheFamilies) {
+  const auto of = [](Json json) {
+    for (const char* key : {"num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta",
+                            "hidden_act", "tie_word_embeddings", "architectures", "sliding_window"}) {
+      json.erase(key);
+    }
+    return Parse(json);
+  };
+  EXPECT_EQ(of(Mistral()).sliding_window(), 4096);
+  EXPECT_EQ(of(Mistral()).num_key_value_heads(), 8);
+  EXPECT_EQ(of(Mistral()).max_position_embeddings(), 131072);
+  EXPECT_EQ(of(Qwen3()).head_dim(), 128);
+  EXPECT_EQ(of(Qwen3()).num_key_value_heads(), 32);
+  Json few_heads = Gemma();
+  few_heads.erase("num_key_value_heads");
+  EXPECT_EQ(Refusal(few_heads, "model_type", "gemma"), "config.json: num_key_value_heads = ") << "16 do not divide 8";
+  const auto gemma = [&](Json json) {
+    json["num_attention_heads"] = 16;
+    return of(json);
+  };
+  EXPECT_EQ(gemma(Gemma()).num_key_value_heads(), 16);
+  EXPECT_EQ(gemma(Gemma()).head_dim(), 256);
+  EXPECT_EQ(gemma(Gemma()).max_position_embeddings(), 8192);
+  EXPECT_TRUE(gemma(Gemma()).tie_word_embeddings());
+  EXPECT_EQ(gemma(Gemma()).norm_eps(), 1e-6);
+  Json null_heads = Mistral();
+  null_heads["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(Parse(null_heads).num_key_value_heads(), 32) << "null is as many as of queries";
+}
+
+TEST(ParseHfConfig, WindowsOfAllLayersOrNone) {
+  Json json = Mistral();
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(Parse(json).sliding_window(), 0);
+  for (Json qwen : {Qwen2(), Qwen3()}) {
+    const int64_t layers = qwen["num_hidden_layers"];
+    qwen["use_sliding_window"] = true;
+    qwen["sliding_window"] = 512;
+    EXPECT_EQ(Parse(qwen).sliding_window(), 0) << "from layer max_window_layers on: none";
+    qwen["max_window_layers"] = 0;
+    EXPECT_EQ(Parse(qwen).sliding_window(), 512);
+    qwen["max_window_layers"] = layers - 1;
+    const auto mixed = GetFieldViolation(ParseHfConfig(qwen.dump(), "x").status());
+    EXPECT_EQ(mixed->field(), "config.json: max_window_layers");
+    qwen["layer_types"] = std::vector<std::string>(layers, "sliding_attention");
+    EXPECT_EQ(Parse(qwen).sliding_window(), 512);
+    qwen["layer_types"][0] = "full_attention";
+    EXPECT_EQ(GetFieldViolation(ParseHfConfig(qwen.dump(), "x").status())->field(), "config.json: layer_types");
+    qwen["layer_types"] = std::vector<std::string>(layers, "full_attention");
+    EXPECT_EQ(Parse(qwen).sliding_window(), 0);
+    qwen["layer_types"].erase(0);
+    EXPECT_EQ(GetFieldViolation(ParseHfConfig(qwen.dump(), "x").status())->field(), "config.json: layer_types");
+    qwen["layer_types"] = std::vector<std::string>(layers, "sliding_attention");
+    qwen["use_sliding_window"] = false;
+    EXPECT_EQ(GetFieldViolation(ParseHfConfig(qwen.dump(), "x").status())->field(), "config.json: layer_types");
+  }
 }
 
 TEST(ParseHfConfig, MissingKeysAreNamed) {
@@ -145,7 +253,9 @@ TEST(ParseHfConfig, MissingKeysAreNamed) {
 }
 
 TEST(ParseHfConfig, RefusesWhatIsNotSupportedByName) {
-  EXPECT_EQ(Refusal(Llama(), "architectures", {"MistralForCausalLM"}), "config.json: architectures = [\"MistralForCausalLM\"]");
+  for (const char* name : {"Gemma2ForCausalLM", "Gemma3ForCausalLM", "Qwen3MoeForCausalLM", "MixtralForCausalLM"}) {
+    EXPECT_EQ(Refusal(Llama(), "architectures", {name}), std::string("config.json: architectures = [\"") + name + "\"]");
+  }
   EXPECT_EQ(Refusal(Llama(), "model_type", "mistral"), "config.json: model_type = mistral");
   EXPECT_EQ(Refusal(Gpt2(), "model_type", "llama"), "config.json: model_type = llama");
   EXPECT_EQ(Refusal(Llama(), "attention_bias", true), "config.json: attention_bias = true");
@@ -164,6 +274,15 @@ TEST(ParseHfConfig, RefusesWhatIsNotSupportedByName) {
   EXPECT_EQ(Refusal(Gpt2(), "scale_attn_by_inverse_layer_idx", true), "config.json: scale_attn_by_inverse_layer_idx = true");
   EXPECT_EQ(Refusal(Gpt2(), "reorder_and_upcast_attn", true), "config.json: reorder_and_upcast_attn = true");
   EXPECT_EQ(Refusal(Gpt2(), "add_cross_attention", true), "config.json: add_cross_attention = true");
+  EXPECT_EQ(Refusal(Mistral(), "layer_types", {"full_attention"}), "config.json: layer_types = [\"full_attention\"]");
+  EXPECT_EQ(Refusal(Mistral(), "sliding_window", 0), "config.json: sliding_window = 0");
+  EXPECT_EQ(Refusal(Qwen2(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}), "config.json: type = yarn");
+  EXPECT_EQ(Refusal(Qwen2(), "hidden_act", "gelu"), "config.json: hidden_act = gelu");
+  EXPECT_EQ(Refusal(Qwen3(), "attention_bias", true), "config.json: attention_bias = true");
+  EXPECT_EQ(Refusal(Gemma(), "hidden_act", "silu"), "config.json: hidden_act = silu");
+  EXPECT_EQ(Refusal(Gemma(), "hidden_act", "gelu"), "config.json: hidden_act = gelu");
+  EXPECT_EQ(Refusal(Gemma(), "hidden_activation", "gelu"), "config.json: hidden_activation = gelu");
+  EXPECT_EQ(Refusal(Gemma(), "use_bidirectional_attention", true), "config.json: use_bidirectional_attention = true");
 }
 
 // transformers refuses these, or reads one of two values: the other one, or another one in another version.
@@ -247,11 +366,17 @@ TEST(ReadHfConfig, NamesTheModelAfterItsFolder) {
 }
 
 TEST(WriteHfConfig, GivesBackWhatWasRead) {
-  for (const std::string& text : {Llama().dump(4), Gpt2().dump()}) EXPECT_EQ(WriteHfConfig(*ParseHfConfig(text, "x")), text);
+  for (const std::string& text : {Llama().dump(4), Gpt2().dump(), Qwen2().dump()}) {
+    EXPECT_EQ(WriteHfConfig(*ParseHfConfig(text, "x")), text);
+  }
 }
 
 TEST(WriteHfConfig, SaysWhatTransformersNeeds) {
-  for (const Json& original : {Llama(), Gpt2()}) {
+  Json windows = Qwen3();
+  windows.update({{"use_sliding_window", true}, {"sliding_window", 512}, {"max_window_layers", 0}});
+  Json no_windows = Qwen2();
+  no_windows["sliding_window"] = nullptr;
+  for (const Json& original : {Llama(), Gpt2(), Mistral(), no_windows, Qwen3(), windows, Gemma()}) {
     v1::Model model = Parse(original);
     model.clear_config_json();
     const Json written = Json::parse(WriteHfConfig(model));

@@ -1,15 +1,20 @@
 #include "core/model/model_facts.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
 
 namespace legoai::model {
 namespace {
 
-// RMS norms have a weight, projections have no bias.
+// RMS norms have a weight, projections no bias but those of queries, keys and values in some families.
 int64_t LlamaBlock(const v1::Model& m) {
   const int64_t queries = m.num_attention_heads() * m.head_dim(), keys = m.num_key_value_heads() * m.head_dim();
-  const int64_t attention = m.hidden_size() * (2 * queries + 2 * keys);  // q, o, k, v
+  int64_t attention = m.hidden_size() * (2 * queries + 2 * keys);  // q, o, k, v
+  if (m.qkv_bias()) attention += queries + 2 * keys;
+  if (m.qk_norm()) attention += 2 * m.head_dim();
   return attention + 3 * m.hidden_size() * m.intermediate_size() + 2 * m.hidden_size();
 }
 
@@ -43,7 +48,16 @@ double FlopsPerToken(const v1::Model& model, int64_t seq_len) {
   const double multiplied =
       double(model.num_hidden_layers()) * counts.block + counts.final_norm + counts.embedding;  // the head's
   const double attention_width = double(model.num_attention_heads()) * model.head_dim();
-  return 6 * multiplied + 12.0 * model.num_hidden_layers() * attention_width * seq_len;
+  const int64_t seen = model.sliding_window() > 0 ? std::min(seq_len, model.sliding_window()) : seq_len;
+  return 6 * multiplied + 12.0 * model.num_hidden_layers() * attention_width * seen;
+}
+
+absl::Status CheckWindow(const v1::Model& model, int64_t seq_len, v1::DeviceKind kind) {
+  const int64_t window = model.sliding_window();
+  if (kind != v1::CUDA || window == 0 || window >= seq_len) return absl::OkStatus();
+  return FieldError("training.seq_len", absl::StrCat(seq_len),
+                    absl::StrCat("is longer than the model's sliding window of ", window,
+                                 " tokens, and attention with a window is not built for CUDA: use at most ", window));
 }
 
 absl::StatusOr<double> ModelFlopsUtilization(double flops_per_second, double peak_flops_per_second) {

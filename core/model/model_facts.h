@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/legoai/v1/hardware.pb.h"
 #include "proto/legoai/v1/model.pb.h"
 
 namespace legoai::model {
@@ -25,8 +27,12 @@ int64_t ParameterCount(const v1::Model& model);
 
 // Floating-point operations of forward and backward per token, without recomputation: 6 N + 12 L h s (PaLM, Chowdhery et al.
 // 2023, appendix B). N leaves out the tables that are only looked up; a tied table is multiplied by in the head and counts. h is
-// attention's width, heads x head_dim; the half that the causal mask saves is not deducted.
+// attention's width, heads x head_dim; the half that the causal mask saves is not deducted. s is at most the sliding window.
 double FlopsPerToken(const v1::Model& model, int64_t seq_len);
+
+// Whether devices of this kind train on sequences of this length: on CUDA attention with a sliding window is not built. Error:
+// FieldError of training.seq_len.
+absl::Status CheckWindow(const v1::Model& model, int64_t seq_len, v1::DeviceKind kind);
 
 // Model FLOPs utilization of a device: the FLOP/s of FlopsPerToken that it does as a share of its peak (PaLM, Chowdhery et al.
 // 2023, section 4.1). Errors: FieldError of the device's peak where none is known, and where the share is above 1: no device does

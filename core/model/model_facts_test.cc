@@ -18,6 +18,23 @@ TEST(ParameterCount, OfReleasedModels) {
   EXPECT_EQ(ParameterCount(Named("llama3-8b")), 8030261248);
   EXPECT_EQ(ParameterCount(Named("llama3-70b")), 70553706496);
   EXPECT_EQ(ParameterCount(Named("llama3-405b")), 405853388800);
+  EXPECT_EQ(ParameterCount(Named("mistral-7b-v0.1")), 7241732096);
+  EXPECT_EQ(ParameterCount(Named("mistral-7b-v0.3")), 7248023552);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-0.5b")), 494032768);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-1.5b")), 1543714304);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-3b")), 3085938688);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-7b")), 7615616512);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-14b")), 14770033664);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-32b")), 32763876352);
+  EXPECT_EQ(ParameterCount(Named("qwen2.5-72b")), 72706203648);
+  EXPECT_EQ(ParameterCount(Named("qwen3-0.6b")), 596049920);
+  EXPECT_EQ(ParameterCount(Named("qwen3-1.7b")), 1720574976);
+  EXPECT_EQ(ParameterCount(Named("qwen3-4b")), 4022468096);
+  EXPECT_EQ(ParameterCount(Named("qwen3-8b")), 8190735360);
+  EXPECT_EQ(ParameterCount(Named("qwen3-14b")), 14768307200);
+  EXPECT_EQ(ParameterCount(Named("qwen3-32b")), 32762123264);
+  EXPECT_EQ(ParameterCount(Named("gemma-2b")), 2506172416);
+  EXPECT_EQ(ParameterCount(Named("gemma-7b")), 8537680896);
   EXPECT_EQ(ParameterCount(Named("gpt2")), 124439808);
   EXPECT_EQ(ParameterCount(Named("gpt2-medium")), 354823168);
   EXPECT_EQ(ParameterCount(Named("gpt2-large")), 774030080);
@@ -49,6 +66,26 @@ TEST(FlopsPerToken, CountsATiedTableOnce) {
   v1::Model untied = Named("llama3-1b");
   untied.set_tie_word_embeddings(false);
   EXPECT_EQ(FlopsPerToken(untied, 2048), FlopsPerToken(Named("llama3-1b"), 2048)) << "the same products";
+}
+
+TEST(FlopsPerToken, OfASlidingWindowCountsTheWindow) {
+  const v1::Model windowed = Named("mistral-7b-v0.1");
+  v1::Model whole = windowed;
+  whole.clear_sliding_window();
+  EXPECT_EQ(FlopsPerToken(windowed, 4096), FlopsPerToken(whole, 4096));
+  EXPECT_EQ(FlopsPerToken(windowed, 16384), FlopsPerToken(whole, 4096));
+}
+
+TEST(CheckWindow, RefusesLongerSequencesOnCudaAlone) {
+  const v1::Model model = Named("mistral-7b-v0.1");
+  EXPECT_EQ(CheckWindow(model, 4096, v1::CUDA), absl::OkStatus());
+  EXPECT_EQ(CheckWindow(model, 8192, v1::CPU), absl::OkStatus());
+  EXPECT_EQ(CheckWindow(Named("mistral-7b-v0.3"), 8192, v1::CUDA), absl::OkStatus());
+  const auto fault = GetFieldViolation(CheckWindow(model, 8192, v1::CUDA));
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->field(), "training.seq_len");
+  EXPECT_EQ(fault->value(), "8192");
+  EXPECT_NE(fault->remedy().find("use at most 4096"), std::string::npos) << fault->remedy();
 }
 
 TEST(ModelFlopsUtilization, IsAShareOfThePeakOrAnErrorOfTheCatalog) {

@@ -89,18 +89,20 @@ std::vector<std::string> ModulesOfBlock(const v1::Model& model) {
     return {"",     "ln_1", "attn",     "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.c_proj",
             "ln_2", "mlp",  "mlp.c_fc", "mlp.c_proj"};
   }
-  return {"",
-          "input_layernorm",
-          "self_attn",
-          "self_attn.q_proj",
-          "self_attn.k_proj",
-          "self_attn.v_proj",
-          "self_attn.o_proj",
-          "post_attention_layernorm",
-          "mlp",
-          "mlp.gate_proj",
-          "mlp.up_proj",
-          "mlp.down_proj"};
+  std::vector<std::string> modules = {"",
+                                      "input_layernorm",
+                                      "self_attn",
+                                      "self_attn.q_proj",
+                                      "self_attn.k_proj",
+                                      "self_attn.v_proj",
+                                      "self_attn.o_proj",
+                                      "post_attention_layernorm",
+                                      "mlp",
+                                      "mlp.gate_proj",
+                                      "mlp.up_proj",
+                                      "mlp.down_proj"};
+  if (model.qk_norm()) modules.insert(modules.begin() + 6, {"self_attn.q_norm", "self_attn.k_norm"});
+  return modules;
 }
 
 }  // namespace legoai::parallel

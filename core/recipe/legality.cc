@@ -166,18 +166,20 @@ Broken CpGathersKeys(const Candidate& c) {
                    "is not supported yet: use \"allgather\", which gathers keys and values"};
 }
 
-Broken CpWithoutWindow(const Candidate& c) {
-  if (c.layout.mesh.cp == 1 || c.model.sliding_window() == 0) return {};
-  return Fault(kCp, c.layout.mesh.cp,
-               absl::StrCat("is not supported for a model that attends within a window of ", c.model.sliding_window(),
-                            " tokens (sliding_window): use 1"));
-}
-
 Broken SequenceWithinPositions(const Candidate& c) {
   if (c.model.architecture() != v1::GPT2 || c.layout.seq_len <= c.model.max_position_embeddings()) return {};
   return Fault(
       "training.seq_len", c.layout.seq_len,
       absl::StrCat("must be at most ", c.model.max_position_embeddings(), ": the model learned a vector for each position"));
+}
+
+// Context parallel puts its own attention in the place of the model's, which knows no window.
+Broken CpWithoutWindow(const Candidate& c) {
+  const int64_t cp = c.recipe.parallelism().context_parallel_degree(), window = c.model.sliding_window();
+  if (cp <= 1 || window == 0 || window >= c.layout.seq_len) return {};
+  return Fault(kCp, cp,
+               absl::StrCat("cannot go with the model's sliding window of ", window, " tokens, shorter than training.seq_len = ",
+                            c.layout.seq_len, ": use 1"));
 }
 
 Broken PpAtMostLayers(const Candidate& c) {

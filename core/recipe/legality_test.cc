@@ -208,6 +208,8 @@ TEST(FirstViolation, CpWithoutWindow) {
   model.set_sliding_window(32);
   EXPECT_EQ(Verdict(ContextParallel(2, 1, 48), model, 2), "cp_without_window: parallelism.context_parallel_degree = 2");
   EXPECT_EQ(Verdict(ContextParallel(1, 1, 48), model, 2), "legal");
+  model.set_sliding_window(48);
+  EXPECT_EQ(Verdict(ContextParallel(2, 1, 48), model, 2), "legal") << "a window as long as the sequence is none";
 }
 
 TEST(FirstViolation, SequenceWithinPositions) {

@@ -36,17 +36,20 @@ struct Family {
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
 v1::Model Config(const Family& family) {
-  const bool is_llama = family.architecture == v1::LLAMA;
+  const bool is_gpt2 = family.architecture == v1::GPT2;
   v1::Model config = model::Llama({.vocab = 61,
                                    .hidden = 32,
                                    .intermediate = 44,
                                    .layers = 2,
                                    .heads = 4,
-                                   .kv_heads = is_llama ? 2 : 4,
+                                   .kv_heads = is_gpt2 ? 4 : 2,
                                    .positions = 32,
                                    .initializer_range = 0.2});
   config.set_architecture(family.architecture);
   config.set_tie_word_embeddings(family.tied);
+  config.set_qkv_bias(family.architecture == v1::QWEN2);
+  config.set_qk_norm(family.architecture == v1::QWEN3);
+  config.set_sliding_window(family.architecture == v1::MISTRAL ? 5 : 0);
   config.set_embd_pdrop(family.dropout);
   config.set_attn_pdrop(family.dropout);
   config.set_resid_pdrop(family.dropout);
@@ -107,6 +110,11 @@ TEST_P(ModelCaptureTest, CaptureEqualsTheRealRunAndExecutes) {
 INSTANTIATE_TEST_SUITE_P(Families, ModelCaptureTest,
                          ::testing::Values(Family{"llama", v1::LLAMA}, Family{"llama_tied", v1::LLAMA, true},
                                            Family{"llama_bf16", v1::LLAMA, false, 0, at::kBFloat16},
+                                           Family{"mistral", v1::MISTRAL},
+                                           Family{"mistral_bf16", v1::MISTRAL, false, 0, at::kBFloat16},
+                                           Family{"qwen2", v1::QWEN2}, Family{"qwen3", v1::QWEN3},
+                                           Family{"gemma", v1::GEMMA, true},
+                                           Family{"gemma_bf16", v1::GEMMA, true, 0, at::kBFloat16},
                                            Family{"gpt2", v1::GPT2, true}, Family{"gpt2_dropout", v1::GPT2, true, 0.1},
                                            Family{"gpt2_dropout_bf16", v1::GPT2, true, 0.1, at::kBFloat16}),
                          [](const auto& info) { return std::string(info.param.name); });

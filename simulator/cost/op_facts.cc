@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -52,8 +53,9 @@ double AttentionFlops(const InstructionView& op, int first, double per_pair, Mas
     causal = *flag;
     break;
   }
-  double length = static_cast<double>(q.sizes[2]), pairs = length * static_cast<double>(k.sizes[2]);
-  if (mask == Mask::kDeducted && causal && q.sizes[2] == k.sizes[2]) pairs = length * (length + 1) / 2;
+  const int64_t window = AttentionWindow(op, first), seen = window > 0 ? std::min(window, k.sizes[2]) : k.sizes[2];
+  double pairs = static_cast<double>(q.sizes[2]) * static_cast<double>(seen);
+  if (mask == Mask::kDeducted && (causal || window > 0) && q.sizes[2] == k.sizes[2]) pairs = CausalPairs(q.sizes[2], window);
   return per_pair * static_cast<double>(q.sizes[0] * q.sizes[1] * q.sizes[3]) * pairs;
 }
 
@@ -162,6 +164,20 @@ void AppendTensor(const InstructionView& op, int64_t id, std::string* text) {
 }
 
 }  // namespace
+
+double CausalPairs(int64_t seq, int64_t window) {
+  const double length = static_cast<double>(seq);
+  const double unseen = window > 0 && window < seq ? static_cast<double>(seq - window) : 0;
+  return length * (length + 1) / 2 - unseen * (unseen + 1) / 2;
+}
+
+int64_t AttentionWindow(const InstructionView& op, int q) {
+  if (!absl::EndsWith(op.name(), ".window")) return 0;
+  for (int i = q; i < op.argument_count(); ++i) {
+    if (const auto window = op.Constant<int64_t>(i)) return *window;
+  }
+  return 0;
+}
 
 int64_t DistinctBytes(const Geometry& geometry) { return DistinctElements(geometry) * graph::ElementBytes(geometry.dtype); }
 

@@ -23,11 +23,18 @@ struct OpFacts {
   int64_t bytes() const { return read_bytes + written_bytes; }
 };
 
+// Pairs of a query and a key before it or itself, in a sequence of `seq` positions that see the last `window` (0: all).
+double CausalPairs(int64_t seq, int64_t window);
+
+// The window of lego::attention.window and its backward, whose q is argument `q`; 0 for other attention.
+int64_t AttentionWindow(const graph::InstructionView& instruction, int q);
+
 // `row` is the operator's. Matrix products: 2 m n k for each batch. Attention: 4 batch heads pairs head_dim forward and 10
-// backward (it recomputes the scores), where a causal mask on equal lengths leaves seq (seq + 1) / 2 pairs.
+// backward (it recomputes the scores), where a causal mask on equal lengths leaves CausalPairs.
 OpFacts FactsOf(const graph::InstructionView& instruction, const OperatorRow& row);
 
-// As model::FlopsPerToken counts: of matrix products and attention only, the half that a causal mask saves not deducted.
+// As model::FlopsPerToken counts: of matrix products and attention only, the half that a causal mask saves not deducted; with a
+// window each position counts as many as the window has.
 double ConventionalFlops(const graph::InstructionView& instruction, const OperatorRow& row);
 
 // Bytes of the distinct elements of a geometry.

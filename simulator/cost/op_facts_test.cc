@@ -82,6 +82,25 @@ TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
   }
 }
 
+TEST(OpFactsTest, AttentionCountsPairsInTheWindow) {
+  const int64_t batch = 2, heads = 4, seq = 7, dim = 8;
+  for (const int64_t window : {1, 3, 7, 9}) {
+    TraceBuilder b;
+    auto q = b.New(v1::BFLOAT16, {batch, heads, seq, dim}), lse = b.New(v1::FLOAT32, {batch, heads, seq});
+    double pairs = 0;
+    for (int64_t i = 0; i < seq; ++i) {
+      for (int64_t j = 0; j < seq; ++j) pairs += j <= i && i - j < window;
+    }
+    EXPECT_EQ(CausalPairs(seq, window), pairs);
+    b.Op("lego::attention.window", {q, q, q, window, 0.3}, {q, lse});
+    EXPECT_EQ(Facts(b).flops, 4 * dim * batch * heads * pairs);
+    EXPECT_EQ(Conventional(b), 4 * dim * batch * heads * seq * std::min(window, seq));
+    b.Op("lego::attention_backward.window", {q, q, q, q, q, lse, window, 0.3}, {q, q, q});
+    EXPECT_EQ(Facts(b).flops, 10 * dim * batch * heads * pairs);
+  }
+  EXPECT_EQ(CausalPairs(7, 0), 28);
+}
+
 TEST(OpFactsTest, BroadcastCountsOnceAndSameTensorCountsOnce) {
   TraceBuilder b;
   auto x = b.New(v1::FLOAT32, {4, 6});

@@ -189,6 +189,8 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   if (!status.ok()) return status;
   const int64_t world = request.cluster().devices_per_node() * request.cluster().nodes();
   ASSIGN_OR_RETURN(auto resolved, parallel::ResolvedRecipe::Create(request.recipe(), request.model(), world));
+  status = model::CheckWindow(request.model(), resolved.seq_len(), request.cluster().device().kind());
+  if (!status.ok()) return status;
   v1::Estimate estimate;
   estimate.set_model(request.model().name());
   estimate.set_cluster(request.cluster().name());

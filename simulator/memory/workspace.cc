@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "simulator/cost/op_facts.h"
+
 namespace legoai::sim {
 namespace {
 
@@ -23,14 +25,12 @@ int64_t QueryBlock(int64_t length) {
 }
 constexpr int64_t kKeyBlock = 512;
 
-// q, k, v [batch, heads, seq, head_dim] from argument `first`. Forward, per thread: scores, row maxima and sums, and the output
-// block, in fp32; for 16-bit inputs a block of probabilities in their type besides.
-int64_t CpuFlashForward(const InstructionView& op, int first, int64_t threads) {
-  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
-  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
-  int64_t rows = QueryBlock(q->sizes[2]), columns = std::min(kKeyBlock, k->sizes[2]), dim = q->sizes[3];
+// Forward of `queries` and `keys` of the length of a sequence, per thread: scores, row maxima and sums, and the output block, in
+// fp32; for 16-bit inputs a block of probabilities in their type besides.
+int64_t CpuFlashForward(const Geometry& q, int64_t queries, int64_t keys, int64_t threads) {
+  int64_t rows = QueryBlock(queries), columns = std::min(kKeyBlock, keys), dim = q.sizes[3];
   int64_t bytes = threads * (rows * columns + 2 * rows + rows * dim) * 4;
-  if (IsReduced(*q)) bytes += threads * rows * columns * graph::ElementBytes(q->dtype);
+  if (IsReduced(q)) bytes += threads * rows * columns * graph::ElementBytes(q.dtype);
   return bytes;
 }
 
@@ -62,17 +62,66 @@ int64_t CpuMatmul(const InstructionView& op, const WorkspaceContext& context) {
 }
 
 // Backward, per thread: probabilities and their gradients, and the row sums; for 16-bit inputs both blocks again in their type,
-// and what oneDNN takes for the product of transposed probabilities with the output's gradient.
-int64_t CpuFlashBackward(const InstructionView& op, int first, const WorkspaceContext& context) {
-  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
-  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
-  int64_t rows = QueryBlock(q->sizes[2]), columns = std::min(kKeyBlock, k->sizes[2]);
+// and what oneDNN takes for the larger of two products: of transposed probabilities with the output's gradient, and of the
+// gradients of scores with keys.
+int64_t CpuFlashBackward(const Geometry& q, int64_t queries, int64_t keys, const WorkspaceContext& context) {
+  int64_t rows = QueryBlock(queries), columns = std::min(kKeyBlock, keys);
   int64_t bytes = context.threads * (2 * rows * columns + rows) * 4;
-  if (!IsReduced(*q)) return bytes;
-  bytes += context.threads * 2 * rows * columns * graph::ElementBytes(q->dtype);
+  if (!IsReduced(q)) return bytes;
+  bytes += context.threads * 2 * rows * columns * graph::ElementBytes(q.dtype);
   // Products of fewer rows take another path, without blocks.
   if (!context.onednn_bfloat16 || rows < 32) return bytes;
-  return bytes + context.threads * OneDnnBlocks(columns, q->sizes[3], rows, true);
+  const int64_t dim = q.sizes[3];
+  return bytes + context.threads * std::max(OneDnnBlocks(columns, dim, rows, true), OneDnnBlocks(rows, dim, columns, false));
+}
+
+// The most of `bytes(queries, keys)` of the blocks in which worker/model/windowed_attention_kernels.cc computes a sequence.
+template <class Bytes>
+int64_t MostOfBlocks(int64_t seq, int64_t window, Bytes bytes) {
+  const int64_t rows = std::max<int64_t>(64, window / 4);
+  int64_t most = 0;
+  for (int64_t query = 0; query < seq; query += rows) {
+    const int64_t queries = std::min(rows, seq - query), end = query + queries;
+    most = std::max(most, bytes(queries, end - std::max<int64_t>(0, query - window + 1)));
+  }
+  return most;
+}
+
+// Beside what flash attention takes of a block: its mask, and its results before they are copied.
+int64_t CpuWindowForward(const Geometry& q, int64_t window, int64_t threads) {
+  const int64_t row = q.sizes[0] * q.sizes[1] * (q.sizes[3] * graph::ElementBytes(q.dtype) + 4);
+  return MostOfBlocks(q.sizes[2], window, [&](int64_t queries, int64_t keys) {
+    return 4 * queries * keys + row * queries + CpuFlashForward(q, queries, keys, threads);
+  });
+}
+
+// Of 16-bit keys and values the gradients are summed in fp32, to which a block's are cast. ATen copies a part of the output's
+// gradient that is not dense.
+int64_t CpuWindowBackward(const Geometry& q, const Geometry& k, int64_t window, const WorkspaceContext& context) {
+  const int64_t element = graph::ElementBytes(q.dtype), key_row = k.sizes[0] * k.sizes[1] * k.sizes[3];
+  const int64_t query_row = q.sizes[0] * q.sizes[1] * q.sizes[3] * element;
+  const int64_t sums = IsReduced(q) ? 2 * 4 * graph::Elements(k) : 0;
+  return sums + MostOfBlocks(q.sizes[2], window, [&](int64_t queries, int64_t keys) {
+           const int64_t gradients = query_row * queries + 2 * key_row * element * keys;
+           const int64_t dense = q.sizes[0] > 1 && queries < q.sizes[2] ? query_row * queries : 0;
+           const int64_t flash = 4 * queries * keys + dense + CpuFlashBackward(q, queries, keys, context);
+           return gradients + std::max(flash, IsReduced(q) ? 4 * key_row * keys : 0);
+         });
+}
+
+// q, k, v [batch, heads, seq, head_dim] from argument `first`.
+int64_t CpuAttentionForward(const InstructionView& op, int first, int64_t threads) {
+  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
+  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
+  const int64_t window = AttentionWindow(op, first);
+  return window > 0 ? CpuWindowForward(*q, window, threads) : CpuFlashForward(*q, q->sizes[2], k->sizes[2], threads);
+}
+
+int64_t CpuAttentionBackward(const InstructionView& op, int first, const WorkspaceContext& context) {
+  const Geometry *q = Input(op, first), *k = Input(op, first + 1);
+  if (q == nullptr || k == nullptr || q->sizes.size() != 4) return 0;
+  const int64_t window = AttentionWindow(op, first);
+  return window > 0 ? CpuWindowBackward(*q, *k, window, context) : CpuFlashBackward(*q, q->sizes[2], k->sizes[2], context);
 }
 
 // Attention on CUDA is what worker/model/attention_kernels.cc calls: FlashAttention-2 takes 16-bit types alone (PyTorch 2.11,
@@ -191,9 +240,9 @@ int64_t WorkspaceBytes(const InstructionView& op, const OperatorRow& row, const 
   switch (row.workspace) {
     case WorkspaceRule::kNone: return 0;
     case WorkspaceRule::kFlashAttention:
-    case WorkspaceRule::kAttention: return cpu ? CpuFlashForward(op, 0, context.threads) : CudaForward(op, 0);
+    case WorkspaceRule::kAttention: return cpu ? CpuAttentionForward(op, 0, context.threads) : CudaForward(op, 0);
     case WorkspaceRule::kFlashAttentionBackward:
-    case WorkspaceRule::kAttentionBackward: return cpu ? CpuFlashBackward(op, 1, context) : CudaBackward(op, 1);
+    case WorkspaceRule::kAttentionBackward: return cpu ? CpuAttentionBackward(op, 1, context) : CudaBackward(op, 1);
     case WorkspaceRule::kLayerNormBackward: return LayerNormBackward(op, context);
     case WorkspaceRule::kRmsNormBackward: return RmsNormBackward(op, context);
     case WorkspaceRule::kEmbeddingBackward: return EmbeddingBackward(op, context);

@@ -3,10 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <iostream>
+#include <tuple>
 
 #include "core/trace/testing/trace_builder.h"
 #include "worker/comm/cpu_tensors.h"
@@ -105,6 +107,30 @@ TEST_F(WorkspaceTest, Attention) {
           return {a, b, c};
         });
       }
+    }
+  }
+}
+
+std::vector<Tensor> CallWindow(const char* name, std::vector<c10::IValue> stack) {
+  c10::Dispatcher::singleton().findSchemaOrThrow(name, "window").callBoxed(stack);
+  std::vector<Tensor> results;
+  for (const c10::IValue& value : stack) results.push_back(value.toTensor());
+  return results;
+}
+
+TEST_F(WorkspaceTest, AttentionWithAWindow) {
+  for (auto dtype : Types()) {
+    for (const auto& [batch, seq, window] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {2, 40, 5}, {2, 64, 16}, {1, 200, 30}, {2, 200, 30}, {2, 300, 299}, {1, 900, 700}}) {
+      SCOPED_TRACE(testing::Message() << toString(dtype) << " batch " << batch << " seq " << seq << " window " << window);
+      auto options = at::TensorOptions().dtype(dtype);
+      Tensor q = at::zeros({batch, seq, 4, 32}, options).transpose(1, 2);
+      Tensor k = at::zeros({batch, seq, 2, 32}, options).transpose(1, 2);
+      const std::vector<c10::IValue> forward = {q, k, k, window, 0.1};
+      Check("lego::attention.window", forward, [&] { return CallWindow("lego::attention", forward); });
+      const auto out = CallWindow("lego::attention", forward);
+      const std::vector<c10::IValue> backward = {out[0], q, k, k, out[0], out[1], window, 0.1};
+      Check("lego::attention_backward.window", backward, [&] { return CallWindow("lego::attention_backward", backward); });
     }
   }
 }

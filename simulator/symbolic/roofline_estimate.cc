@@ -87,9 +87,10 @@ class StageEstimate {
 
   double BlockForward() {
     const double tokens = static_cast<double>(s_.tokens), length = static_cast<double>(resolved_.seq_len());
+    const double pairs_of_token = CausalPairs(resolved_.seq_len(), model_.sliding_window()) / length;
     const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
     OpFacts products{OpClass::kMatmul, dtype(), 2 * tokens * static_cast<double>(s_.block.gathered), 0, 0};
-    OpFacts attention{OpClass::kAttention, dtype(), 2 * tokens * (length + 1) * width * LargestShareOfPairs(), 0, 0};
+    OpFacts attention{OpClass::kAttention, dtype(), 4 * tokens * pairs_of_token * width * LargestShareOfPairs(), 0, 0};
     // Its tensors, as many as it saves without checkpointing.
     const double saved = 34 * tokens * static_cast<double>(model_.hidden_size() / mesh_.tp * s_.param_bytes) / 2;
     OpFacts traffic{OpClass::kElementwise, dtype(), 0, static_cast<int64_t>(kPassesOverSaved * saved), 0};

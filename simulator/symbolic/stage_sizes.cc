@@ -52,11 +52,16 @@ class UnitCounter {
   UnitElements unit_;
 };
 
-UnitElements LlamaBlock(const v1::Model& m, UnitCounter unit) {
+UnitElements LlamaFamilyBlock(const v1::Model& m, UnitCounter unit) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim(), kv = m.num_key_value_heads() * m.head_dim();
   for (int norm = 0; norm < 2; ++norm) unit.Add({h});
   unit.Add({q, h}, 0);
   for (int projection = 0; projection < 2; ++projection) unit.Add({kv, h}, 0, m.num_key_value_heads());
+  if (m.qkv_bias()) {
+    unit.Add({q}, 0);
+    for (int projection = 0; projection < 2; ++projection) unit.Add({kv}, 0, m.num_key_value_heads());
+  }
+  if (m.qk_norm()) unit.Add({m.head_dim()}), unit.Add({m.head_dim()});
   unit.Add({h, q}, 1);
   for (int projection = 0; projection < 2; ++projection) unit.Add({m.intermediate_size(), h}, 0);
   unit.Add({h, m.intermediate_size()}, 1);
@@ -89,13 +94,19 @@ UnitElements Head(const v1::Model& m, bool is_apart, UnitCounter unit) {
   return unit.Take();
 }
 
-// What a Llama block's operators save: RMS norms their input and rstd; projections their (gathered) input; attention q, k, v, its
-// output and lse; silu, the product and the down projection four tensors of the inner width.
-int64_t LlamaSaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
+// What the operators of a block of Llama's kind save: RMS norms their input and rstd, those of queries and keys too; projections
+// their (gathered) input; attention q, k, v, its output and lse; silu or gelu, the product and the down projection four tensors
+// of the inner width.
+int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim() / tp;
   const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim(), inner = m.intermediate_size() / tp;
-  const int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 2 * q + 2 * kv + 4 * inner);
-  return s.param_bytes * elements + 4 * (2 * s.local_tokens + s.tokens * m.num_attention_heads() / tp);
+  int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 2 * q + 2 * kv + 4 * inner);
+  int64_t fp32 = 2 * s.local_tokens + s.tokens * m.num_attention_heads() / tp;
+  if (m.qk_norm()) {
+    elements += s.tokens * (q + kv);
+    fp32 += s.tokens * (q + kv) / m.head_dim();
+  }
+  return s.param_bytes * elements + 4 * fp32;
 }
 
 // A GPT-2 block: layer norms their input, mean and rstd; projections their input; attention q, k, v and its output, and with
@@ -163,7 +174,7 @@ Blocks BlocksOf(const ResolvedRecipe& resolved, int64_t stage) {
 int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Blocks& blocks) {
   const v1::Model& m = resolved.model();
   const int64_t kept = m.architecture() == v1::GPT2 ? Gpt2Saved(m, s, resolved.seq_len(), resolved.mesh().tp)
-                                                    : LlamaSaved(m, s, resolved.mesh().tp);
+                                                    : LlamaFamilySaved(m, s, resolved.mesh().tp);
   int64_t again = s.param_bytes * s.local_tokens * m.hidden_size();  // the input
   if (KeepsSecondProducts(resolved)) again += KeptOfOperators(m, s, resolved.mesh().tp);
   return blocks.least_kept * kept + blocks.least_recomputed * again;
@@ -246,7 +257,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   if (KeepsSecondProducts(resolved)) s.recomputed_blocks *= SharePartlyComputedAgain(model);
   const UnitCounter unit(mesh, rank);
   s.embedding = Embedding(model, unit);
-  s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaBlock(model, unit);
+  s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaFamilyBlock(model, unit);
   s.head = Head(model, resolved.placement().RankOfLast() != 0, unit);
   const v1::OptimizerSection& optimizer = resolved.recipe().optimizer();
   s.optimizer_state_bytes = OptimizerStateBytes(optimizer, s);

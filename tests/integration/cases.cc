@@ -125,6 +125,44 @@ v1::Model UntiedGpt2() {
   return model;
 }
 
+v1::Model TinyMistral() {
+  v1::Model model = TinyLlama();
+  model.set_name("tiny-mistral");
+  model.set_architecture(v1::MISTRAL);
+  model.set_sliding_window(5);
+  return model;
+}
+
+v1::Model TinyQwen2() {
+  v1::Model model = TinyLlama();
+  model.set_name("tiny-qwen2");
+  model.set_architecture(v1::QWEN2);
+  model.set_qkv_bias(true);
+  return model;
+}
+
+// Heads are wider than hidden_size / num_attention_heads.
+v1::Model TinyQwen3() {
+  v1::Model model = TinyLlama();
+  model.set_name("tiny-qwen3");
+  model.set_architecture(v1::QWEN3);
+  model.set_qk_norm(true);
+  model.set_head_dim(12);
+  return model;
+}
+
+// One key-value head, shared by all ranks.
+v1::Model TinyGemma() {
+  v1::Model model = TinyLlama();
+  model.set_name("tiny-gemma");
+  model.set_architecture(v1::GEMMA);
+  model.set_intermediate_size(56);
+  model.set_num_key_value_heads(1);
+  model.set_head_dim(16);
+  model.set_tie_word_embeddings(true);
+  return model;
+}
+
 Case Reference(const Case& test_case) {
   Case reference = test_case;
   reference.name = test_case.name + " on one process";
@@ -441,6 +479,23 @@ void AddTensorParallelOfGpt2(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "gpt2_tp2_gathered_loss", .tp = 2, .loss_parallel = false}, even));
 }
 
+// Families that differ from Llama by a switch or two.
+void AddOtherFamilies(std::vector<Case>* cases) {
+  cases->push_back(Make({.name = "mistral_fsdp2", .shard = 2}, TinyMistral()));
+  cases->push_back(KeepingOperators(cases->back()));
+  cases->push_back(Bf16(Make({.name = "mistral_fsdp2_tp2", .shard = 2, .tp = 2}, TinyMistral())));
+  cases->push_back(Make({.name = "qwen2_fsdp2_tp2", .shard = 2, .tp = 2}, TinyQwen2()));
+  v1::Model shared = TinyQwen2();
+  shared.set_name("tiny-qwen2-56");
+  shared.set_intermediate_size(56);
+  cases->push_back(Checkpointed(Make({.name = "qwen2_tp4_kv2", .tp = 4}, shared)));
+  cases->push_back(Make({.name = "qwen3_tp2_pp2", .tp = 2, .pp = 2}, TinyQwen3()));
+  cases->push_back(KeepingOperators(Make({.name = "qwen3_fsdp2_tp2", .shard = 2, .tp = 2}, TinyQwen3())));
+  cases->push_back(Make({.name = "gemma_tied_pp2", .pp = 2}, TinyGemma()));
+  cases->push_back(Make({.name = "gemma_tp4_kv1", .tp = 4}, TinyGemma()));
+  cases->push_back(Checkpointed(Bf16(Make({.name = "gemma_fsdp2_tp2_pp2", .shard = 2, .tp = 2, .pp = 2}, TinyGemma()))));
+}
+
 }  // namespace
 
 std::vector<Case> ParityCases() {
@@ -482,6 +537,7 @@ std::vector<Case> ParityCases() {
   AddKeptOperators(&cases);
   AddZeroStages(&cases);
   AddContextParallel(&cases);
+  AddOtherFamilies(&cases);
   for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
     cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));
   }

@@ -24,6 +24,10 @@ v1::Model TinyLlama();
 v1::Model TinyGpt2();
 v1::Model DeepLlama();  // six layers
 v1::Model UntiedGpt2();
+v1::Model TinyMistral();  // a window shorter than the sequence
+v1::Model TinyQwen2();
+v1::Model TinyQwen3();  // heads wider than hidden_size / num_attention_heads
+v1::Model TinyGemma();  // one key-value head
 
 // The same training on one process: what a case is compared with.
 Case Reference(const Case& test_case);

@@ -25,11 +25,12 @@ class Draw {
 };
 
 v1::Model DrawModel(Draw& draw) {
-  v1::Model model = draw.OneIn(3) ? TinyGpt2() : TinyLlama();
+  using Make = v1::Model (*)();
+  v1::Model model = draw.Of<Make>({TinyLlama, TinyLlama, TinyGpt2, TinyGpt2, TinyMistral, TinyQwen2, TinyQwen3, TinyGemma})();
   model.set_num_hidden_layers(draw.Of<int64_t>({1, 2, 3, 4, 6, 6}));
   model.set_vocab_size(draw.Of<int64_t>({61, 62, 64, 64}));
   model.set_tie_word_embeddings(draw.OneIn(2));
-  if (model.architecture() == v1::LLAMA) {
+  if (model.architecture() != v1::GPT2) {
     model.set_num_key_value_heads(draw.Of<int64_t>({1, 2, 4}));
     model.set_intermediate_size(draw.Of<int64_t>({54, 56, 56}));
   } else if (draw.OneIn(2)) {
@@ -112,7 +113,7 @@ Case DrawCase(uint64_t seed) {
       draw.Of({v1::RESHARD_DEFAULT, v1::RESHARD_DEFAULT, v1::RESHARD_ALWAYS, v1::RESHARD_NEVER}));
   DrawCheckpointing(draw, drawn.recipe.mutable_activation_checkpoint());
   DrawTraining(draw, &drawn.recipe);
-  drawn.recipe.mutable_optimizer()->set_name(draw.Of<const char*>({"AdamW", "AdamW", "Adam"}));
+  drawn.recipe.mutable_optimizer()->set_name(draw.Of<const char*>({"AdamW", "AdamW", "Adam", "SGD", "Muon"}));
   return drawn;
 }
 

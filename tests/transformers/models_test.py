@@ -20,6 +20,11 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_si
          "hidden_act": "silu", "torch_dtype": "bfloat16"}
 GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 520, "n_embd": 32, "n_layer": 2, "n_head": 4,
         "n_positions": 128, "bos_token_id": 50256, "eos_token_id": 50256}
+
+def like_llama(name, model_type, **keys):
+    return {**LLAMA, "architectures": [name], "model_type": model_type, **keys}
+
+
 NEW_TOKENS = 40
 
 
@@ -63,6 +68,19 @@ class ModelsTest(unittest.TestCase):
 
     def test_llama_of_a_tiktoken_file(self):
         self.check({**LLAMA, "vocab_size": 514, "tie_word_embeddings": True}, TIKTOKEN, ["the quick", "12"])
+
+    def test_mistral_with_a_window_shorter_than_the_sequence(self):
+        self.check(like_llama("MistralForCausalLM", "mistral", sliding_window=6), "byte", ["the quick", "a"])
+
+    def test_qwen2(self):
+        self.check(like_llama("Qwen2ForCausalLM", "qwen2", tie_word_embeddings=True), "byte", ["the quick"])
+
+    def test_qwen3(self):
+        self.check(like_llama("Qwen3ForCausalLM", "qwen3", head_dim=16), "byte", ["the quick"])
+
+    def test_gemma(self):
+        self.check(like_llama("GemmaForCausalLM", "gemma", head_dim=16, num_key_value_heads=1, tie_word_embeddings=True,
+                              hidden_act="gelu_pytorch_tanh"), "byte", ["the quick"])
 
     def test_gpt2_with_tied_embeddings(self):
         self.check(GPT2, TIKTOKEN, ["the quick", "jumps over"])

@@ -25,22 +25,25 @@ class Cache {
  public:
   Cache(const v1::Model& config, at::ScalarType dtype, int64_t capacity, const model::StepContext* context)
       : context_(context),
+        window_(config.sliding_window()),
         keys_(at::empty({1, config.num_key_value_heads(), capacity, config.head_dim()}, at::TensorOptions().dtype(dtype))),
         values_(at::empty_like(keys_)) {}
 
-  // Adds k and v and attends to all that is there.
+  // Adds k and v and attends to all that is there, or to the last of it that the model's window has.
   at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     const int64_t seen = context_->first_position, seq = q.size(2);
     TORCH_CHECK(seen == 0 || seq == 1, "after the first tokens, one at a time can be fed, not ", seq);
     keys_.narrow(2, seen, seq).copy_(k);
     values_.narrow(2, seen, seq).copy_(v);
+    if (seen == 0) return model::LocalAttention(q, keys_.narrow(2, 0, seq), values_.narrow(2, 0, seq), window_);
+    const int64_t count = window_ > 0 ? std::min(window_, seen + 1) : seen + 1, first = seen + 1 - count;
     const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-    return model::AttentionFunction(q, keys_.narrow(2, 0, seen + seq), values_.narrow(2, 0, seen + seq), /*causal=*/seen == 0,
-                                    scale);
+    return model::AttentionFunction(q, keys_.narrow(2, first, count), values_.narrow(2, first, count), /*causal=*/false, scale);
   }
 
  private:
   const model::StepContext* context_;
+  int64_t window_;
   at::Tensor keys_, values_;
 };
 
@@ -80,7 +83,8 @@ CachedModel::CachedModel(std::unique_ptr<model::LanguageModel> model, at::Scalar
   TORCH_CHECK(capacity >= 1 && capacity <= config.max_position_embeddings(), "a cache of ", capacity, " tokens for a context of ",
               config.max_position_embeddings());
   model_->context().training = false;
-  if (config.architecture() == v1::LLAMA) model_->CreateBuffers(at::kCPU, dtype, capacity);
+  // Of GPT-2 there would be a mask, which training alone reads.
+  if (config.architecture() != v1::GPT2) model_->CreateBuffers(at::kCPU, dtype, capacity);
   for (model::SelfAttention* attention : model_->Attentions())
     attention->ReplaceCore(Cache(config, dtype, capacity, &model_->context()));
 }

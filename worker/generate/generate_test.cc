@@ -115,8 +115,8 @@ TEST_P(CachedModelTest, MoreThanTheContextIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CachedModelTest,
-                         testing::Values("gpt2", "gpt2-untied", "llama-gqa", "llama-narrow-heads", "llama-rope-scaled",
-                                         "llama-tied", "llama-wide-heads"),
+                         testing::Values("gemma", "gpt2", "gpt2-untied", "llama-gqa", "llama-narrow-heads", "llama-rope-scaled",
+                                         "llama-tied", "llama-wide-heads", "mistral", "qwen2", "qwen3", "qwen3-window"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

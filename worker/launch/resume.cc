@@ -142,24 +142,26 @@ v1::Model CanonicalModel(v1::Model model) {
 absl::StatusOr<std::vector<std::string>> CheckGoesOn(const v1::CheckpointManifest& manifest, const v1::Start& start) {
   const Comparison comparison(manifest, start);
   const v1::Recipe& recipe = start.recipe();
+  v1::Recipe made_with = manifest.recipe();  // keys that its build did not know had what are their defaults now
+  parallel::FillDefaults(&made_with);
   RETURN_IF_ERROR(CompareModels(manifest.model(), start.model(), comparison));
   for (std::string_view key : kFixed) {
-    const std::string then = ValueOf(manifest.recipe(), key), now = ValueOf(recipe, key);
+    const std::string then = ValueOf(made_with, key), now = ValueOf(recipe, key);
     if (now != then) return comparison.Refuse(key, now, then);
   }
   if (manifest.tokenizer_identity() != start.tokenizer_identity())
     return comparison.Refuse("model.tokenizer_path", recipe.model().tokenizer_path(),
-                             absl::StrCat("another tokenizer, ", manifest.recipe().model().tokenizer_path(), " (",
+                             absl::StrCat("another tokenizer, ", made_with.model().tokenizer_path(), " (",
                                           manifest.tokenizer_identity(), ")"));
   if (manifest.dataset_sha256() != start.dataset().sha256())
     return comparison.Refuse("training.dataset_path", recipe.training().dataset_path(),
                              absl::StrCat("another text, of SHA-256 ", manifest.dataset_sha256()));
   // Weights to start from come too late now. The run's own may be forgotten.
   const std::string& weights = recipe.model().initial_load_path();
-  const std::string& began_with = manifest.recipe().model().initial_load_path();
+  const std::string& began_with = made_with.model().initial_load_path();
   if (!weights.empty() && weights != began_with)
     return comparison.Refuse("model.initial_load_path", weights, began_with.empty() ? "fresh weights" : began_with);
-  return Changes(manifest.recipe(), recipe);
+  return Changes(made_with, recipe);
 }
 
 }  // namespace legoai::launch

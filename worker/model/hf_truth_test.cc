@@ -120,8 +120,19 @@ TEST_P(HfTruthTest, ExportEqualsWhatTransformersWroteAndLoaded) {
   EXPECT_EQ(absl::StrCat(as_read, "\n", DigestOf(other), "\n"), checkpoint::ReadFile(Folder() + "/export.sha256").value());
 }
 
-constexpr const char* kModels[] = {"gpt2",       "gpt2-untied",     "llama-gqa", "llama-narrow-heads", "llama-rope-scaled",
-                                   "llama-tied", "llama-wide-heads"};
+constexpr const char* kModels[] = {"gemma",
+                                   "gpt2",
+                                   "gpt2-untied",
+                                   "llama-gqa",
+                                   "llama-narrow-heads",
+                                   "llama-rope-scaled",
+                                   "llama-tied",
+                                   "llama-wide-heads",
+                                   "mistral",
+                                   "mistral-without-window",
+                                   "qwen2",
+                                   "qwen3",
+                                   "qwen3-window"};
 
 TEST(HfTruth, EveryRecordedModelIsCompared) {
   std::set<std::string> recorded;

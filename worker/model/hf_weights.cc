@@ -40,16 +40,22 @@ void AddConv1d(const std::string& parent, const std::string& name, std::vector<s
   }
 }
 
-std::vector<HfTensor> LlamaTensors(const v1::Model& m) {
+std::vector<HfTensor> LlamaFamilyTensors(const v1::Model& m) {
   const int64_t dim = m.hidden_size(), inner = m.intermediate_size();
   const int64_t width = m.num_attention_heads() * m.head_dim(), kv_width = m.num_key_value_heads() * m.head_dim();
   std::vector<HfTensor> all = {Plain("model.embed_tokens.weight", {m.vocab_size(), dim})};
   for (int64_t i = 0; i < m.num_hidden_layers(); ++i) {
     const std::string block = absl::StrCat("model.layers.", i, ".");
-    all.push_back(Plain(block + "self_attn.q_proj.weight", {width, dim}));
-    all.push_back(Plain(block + "self_attn.k_proj.weight", {kv_width, dim}));
-    all.push_back(Plain(block + "self_attn.v_proj.weight", {kv_width, dim}));
+    for (const auto& [projection, rows] :
+         {std::pair("q_proj", width), std::pair("k_proj", kv_width), std::pair("v_proj", kv_width)}) {
+      all.push_back(Plain(absl::StrCat(block, "self_attn.", projection, ".weight"), {rows, dim}));
+      if (m.qkv_bias()) all.push_back(Plain(absl::StrCat(block, "self_attn.", projection, ".bias"), {rows}));
+    }
     all.push_back(Plain(block + "self_attn.o_proj.weight", {dim, width}));
+    if (m.qk_norm()) {
+      all.push_back(Plain(block + "self_attn.q_norm.weight", {m.head_dim()}));
+      all.push_back(Plain(block + "self_attn.k_norm.weight", {m.head_dim()}));
+    }
     all.push_back(Plain(block + "mlp.gate_proj.weight", {inner, dim}));
     all.push_back(Plain(block + "mlp.up_proj.weight", {inner, dim}));
     all.push_back(Plain(block + "mlp.down_proj.weight", {dim, inner}));
@@ -123,7 +129,7 @@ absl::Status WeightsError(const std::string& tensor, const std::string& value, c
 }  // namespace
 
 std::vector<HfTensor> HfTensors(const v1::Model& model) {
-  return model.architecture() == v1::GPT2 ? Gpt2Tensors(model) : LlamaTensors(model);
+  return model.architecture() == v1::GPT2 ? Gpt2Tensors(model) : LlamaFamilyTensors(model);
 }
 
 HfWeights::HfWeights(checkpoint::SafetensorsReader reader, std::vector<HfTensor> tensors)

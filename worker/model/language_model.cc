@@ -10,7 +10,7 @@
 #include "proto/status.h"
 #include "worker/model/gpt2.h"
 #include "worker/model/layers.h"
-#include "worker/model/llama.h"
+#include "worker/model/llama_family.h"
 
 namespace legoai::model {
 
@@ -83,8 +83,11 @@ at::Tensor RowsOf(const at::Tensor& table, const std::vector<TokenRun>& runs) {
 }  // namespace
 
 void LanguageModel::CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq) {
-  if (config_.architecture() == v1::LLAMA) MakeRopeTables(config_, device, compute_dtype, seq, context_.get());
-  if (config_.architecture() == v1::GPT2) MakeCausalMask(config_, device, compute_dtype, seq, context_.get());
+  if (config_.architecture() == v1::GPT2) {
+    MakeCausalMask(config_, device, compute_dtype, seq, context_.get());
+  } else {
+    MakeRopeTables(config_, device, compute_dtype, seq, context_.get());
+  }
   if (context_->runs.empty()) return;
   for (at::Tensor* table : {&context_->rope_cos, &context_->rope_sin, &context_->causal_mask}) {
     if (table->defined()) *table = RowsOf(*table, context_->runs);
@@ -116,7 +119,10 @@ absl::Status CheckConfig(const v1::Model& config) {
     return FieldError("model.num_key_value_heads", absl::StrCat(config.num_key_value_heads()),
                       absl::StrCat("must divide num_attention_heads = ", config.num_attention_heads()));
   }
-  if (config.architecture() == v1::LLAMA && config.head_dim() % 2 != 0) {
+  if (config.sliding_window() < 0) {
+    return FieldError("model.sliding_window", absl::StrCat(config.sliding_window()), "must be positive, or 0 for none");
+  }
+  if (config.architecture() != v1::GPT2 && config.head_dim() % 2 != 0) {
     return FieldError("model.head_dim", absl::StrCat(config.head_dim()), "must be even: rotary positions turn pairs");
   }
   if (config.architecture() == v1::GPT2 && (config.num_key_value_heads() != config.num_attention_heads() ||
@@ -131,12 +137,14 @@ absl::Status CheckConfig(const v1::Model& config) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LanguageModel>> BuildModel(const v1::Model& config) {
-  if (config.architecture() != v1::LLAMA && config.architecture() != v1::GPT2) {
-    return FieldError("model.architecture", v1::Architecture_Name(config.architecture()), "not known; use LLAMA or GPT2");
+  if (!v1::Architecture_IsValid(config.architecture()) || config.architecture() == v1::ARCHITECTURE_UNSPECIFIED) {
+    return FieldError("model.architecture", v1::Architecture_Name(config.architecture()),
+                      "not known; use LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA or GPT2");
   }
   RETURN_IF_ERROR(CheckConfig(config));
   auto context = std::make_shared<StepContext>();
-  std::vector<Layer> layers = config.architecture() == v1::LLAMA ? LlamaLayers(config, context) : Gpt2Layers(config, context);
+  std::vector<Layer> layers =
+      config.architecture() == v1::GPT2 ? Gpt2Layers(config, context) : LlamaFamilyLayers(config, context);
   return std::make_unique<LanguageModel>(config, std::move(layers), std::move(context));
 }
 

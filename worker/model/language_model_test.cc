@@ -13,7 +13,7 @@
 #include "proto/errors.h"
 #include "worker/model/hf_weights.h"
 #include "worker/model/init.h"
-#include "worker/model/llama.h"
+#include "worker/model/llama_family.h"
 
 namespace legoai::model {
 namespace {
@@ -29,6 +29,9 @@ v1::Model Tiny(v1::Architecture architecture) {
                             .initializer_range = 0.2});
   config.set_architecture(architecture);
   config.set_tie_word_embeddings(architecture == v1::GPT2);
+  config.set_qkv_bias(architecture == v1::QWEN2);
+  config.set_qk_norm(architecture == v1::QWEN3);
+  config.set_sliding_window(architecture == v1::MISTRAL ? 3 : 0);
   return config;
 }
 
@@ -65,9 +68,12 @@ class LanguageModelTest : public testing::Test {
 // As printed by transformers' num_parameters() for the released models.
 TEST_F(LanguageModelTest, ParameterCountsAreTheReleasedOnes) {
   const std::map<std::string, int64_t> released = {
-      {"llama3-1b", 1235814400},   {"llama3-3b", 3212749824},     {"llama3-8b", 8030261248},
-      {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800}, {"gpt2", 124439808},
-      {"gpt2-medium", 354823168},  {"gpt2-large", 774030080},     {"gpt2-xl", 1557611200}};
+      {"llama3-1b", 1235814400},       {"llama3-3b", 3212749824},       {"llama3-8b", 8030261248},
+      {"llama3-70b", 70553706496},     {"llama3-405b", 405853388800},   {"gpt2", 124439808},
+      {"gpt2-medium", 354823168},      {"gpt2-large", 774030080},       {"gpt2-xl", 1557611200},
+      {"mistral-7b-v0.1", 7241732096}, {"mistral-7b-v0.3", 7248023552}, {"qwen2.5-0.5b", 494032768},
+      {"qwen2.5-7b", 7615616512},      {"qwen3-0.6b", 596049920},       {"qwen3-8b", 8190735360},
+      {"gemma-2b", 2506172416},        {"gemma-7b", 8537680896}};
   for (const auto& [name, count] : released) {
     auto config = ResolveModel(name);
     ASSERT_TRUE(config.ok()) << config.status();
@@ -115,7 +121,7 @@ TEST_F(LanguageModelTest, RopeTurnsPairsByTheAngleOfThePosition) {
 }
 
 TEST_F(LanguageModelTest, LaterTokensDoNotChangeEarlierLogits) {
-  for (v1::Architecture architecture : {v1::LLAMA, v1::GPT2}) {
+  for (v1::Architecture architecture : {v1::LLAMA, v1::GPT2, v1::MISTRAL, v1::QWEN2, v1::QWEN3, v1::GEMMA}) {
     for (double dropout : {0.0, 0.2}) {
       v1::Model config = Tiny(architecture);
       config.set_attn_pdrop(dropout);
@@ -127,6 +133,22 @@ TEST_F(LanguageModelTest, LaterTokensDoNotChangeEarlierLogits) {
       EXPECT_FALSE(at::allclose(a.narrow(1, 7, 5), b.narrow(1, 7, 5), 1e-5, 1e-6));
     }
   }
+}
+
+// Two layers of a window of three see four tokens before a position; a window as long as the sequence is none, bit by bit.
+TEST_F(LanguageModelTest, AWindowForgetsWhatIsBeforeIt) {
+  v1::Model config = Tiny(v1::MISTRAL);
+  auto model = Build(config);
+  at::Tensor tokens = Tokens(2, 12), other = tokens.clone();
+  other.narrow(1, 0, 4).add_(1).remainder_(61);
+  at::Tensor a = LogitsOf(*model, tokens), b = LogitsOf(*model, other);
+  EXPECT_TRUE(at::allclose(a.narrow(1, 8, 4), b.narrow(1, 8, 4), 1e-5, 1e-6));
+  EXPECT_FALSE(at::allclose(a.narrow(1, 7, 1), b.narrow(1, 7, 1), 1e-5, 1e-6));
+  config.set_sliding_window(12);
+  const at::Tensor wide = LogitsOf(*Build(config), tokens);
+  config.set_sliding_window(0);
+  EXPECT_TRUE(at::equal(wide, LogitsOf(*Build(config), tokens)));
+  EXPECT_FALSE(at::allclose(wide, a, 1e-3, 1e-3));
 }
 
 std::vector<at::Tensor> Gradients(LanguageModel& model, const at::Tensor& loss) {
@@ -223,6 +245,9 @@ TEST_F(LanguageModelTest, RefusesConfigsThatDoNotFit) {
   config = Tiny(v1::LLAMA);
   config.set_head_dim(7);
   EXPECT_EQ(field(config), "model.head_dim");
+  config = Tiny(v1::MISTRAL);
+  config.set_sliding_window(-1);
+  EXPECT_EQ(field(config), "model.sliding_window");
   config = Tiny(v1::GPT2);
   config.set_hidden_size(36);
   EXPECT_EQ(field(config), "model.num_attention_heads");

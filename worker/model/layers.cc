@@ -4,6 +4,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/reshape.h>
@@ -109,8 +110,14 @@ at::Tensor LinearFunction(const at::Tensor& x, const at::Tensor& weight, const a
   return LinearAutograd::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
 }
 
-Embedding::Embedding(int64_t rows, int64_t dim, InitRule init) : weight_(AddParameter("weight", {rows, dim}, init)) {}
-at::Tensor Embedding::Forward(const at::Tensor& input) { return at::embedding(weight_->value, input); }
+Embedding::Embedding(int64_t rows, int64_t dim, InitRule init, double scale)
+    : weight_(AddParameter("weight", {rows, dim}, init)), scale_(scale) {}
+at::Tensor Embedding::Forward(const at::Tensor& input) {
+  const at::Tensor found = at::embedding(weight_->value, input);
+  if (scale_ == 1) return found;
+  const bool is_rounded = found.scalar_type() == at::kBFloat16;
+  return at::mul(found, is_rounded ? static_cast<double>(static_cast<at::BFloat16>(static_cast<float>(scale_))) : scale_);
+}
 
 Linear::Linear(int64_t in, int64_t out, bool bias, InitRule init) : weight_(AddParameter("weight", {out, in}, init)) {
   if (bias) bias_ = AddParameter("bias", {out}, {InitRule::Kind::kZeros});
@@ -127,8 +134,13 @@ at::Tensor Linear::Forward(const at::Tensor& input) {
   return LinearFunction(input, weight_->value, bias_ != nullptr && adds_bias_ ? bias_->value : at::Tensor());
 }
 
-RmsNorm::RmsNorm(int64_t dim, double eps) : weight_(AddParameter("weight", {dim}, {InitRule::Kind::kOnes})), eps_(eps) {}
-at::Tensor RmsNorm::Forward(const at::Tensor& input) { return RmsNormFunction(input, weight_->value, eps_); }
+RmsNorm::RmsNorm(int64_t dim, double eps, Factor factor)
+    : weight_(AddParameter("weight", {dim}, {factor == Factor::kWeight ? InitRule::Kind::kOnes : InitRule::Kind::kZeros})),
+      eps_(eps),
+      factor_(factor) {}
+at::Tensor RmsNorm::Forward(const at::Tensor& input) {
+  return RmsNormFunction(input, weight_->value, eps_, factor_ == Factor::kWeight ? 0 : 1);
+}
 
 LayerNorm::LayerNorm(int64_t dim, double eps)
     : weight_(AddParameter("weight", {dim}, {InitRule::Kind::kOnes})),
@@ -142,8 +154,10 @@ OutputHead::OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_
     : norm_(AddChild("norm", std::move(norm))), lm_head_(AddChild("lm_head", std::move(lm_head))) {}
 at::Tensor OutputHead::Forward(const at::Tensor& input) { return (*lm_head_)((*norm_)(input)); }
 
-at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return AttentionFunction(q, k, v, /*causal=*/true, 1.0 / std::sqrt(static_cast<double>(q.size(3))));
+at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  if (window > 0 && window < q.size(2)) return WindowedAttentionFunction(q, k, v, window, scale);
+  return AttentionFunction(q, k, v, /*causal=*/true, scale);
 }
 
 }  // namespace legoai::model

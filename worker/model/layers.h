@@ -18,10 +18,10 @@ namespace legoai::model {
 // gradients of input and weight are computed apart from each other.
 at::Tensor LinearFunction(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// tokens int64 [batch, seq] -> [batch, seq, dim].
+// tokens int64 [batch, seq] -> [batch, seq, dim], times `scale` (rounded to the type of the weight, as transformers does).
 class Embedding : public Module {
  public:
-  Embedding(int64_t rows, int64_t dim, InitRule init);
+  Embedding(int64_t rows, int64_t dim, InitRule init, double scale = 1);
   Parameter* weight() const { return weight_; }
 
  protected:
@@ -29,6 +29,7 @@ class Embedding : public Module {
 
  private:
   Parameter* weight_;  // [rows, dim]
+  double scale_;
 };
 
 class Linear : public Module {
@@ -53,10 +54,12 @@ class Linear : public Module {
   bool tied_ = false, adds_bias_ = true;
 };
 
-// x / sqrt(mean(x^2) + eps) * weight over the last dimension, in fp32 inside (operator lego::rms_norm).
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension, in fp32 inside (operator lego::rms_norm). With kOnePlusWeight
+// 1 + weight, summed in the weight's type, takes the weight's place, and the weight starts from zeros.
 class RmsNorm : public Module {
  public:
-  RmsNorm(int64_t dim, double eps);
+  enum class Factor { kWeight, kOnePlusWeight };
+  RmsNorm(int64_t dim, double eps, Factor factor = Factor::kWeight);
 
  protected:
   at::Tensor Forward(const at::Tensor& input) override;
@@ -64,6 +67,7 @@ class RmsNorm : public Module {
  private:
   Parameter* weight_;
   double eps_;
+  Factor factor_;
 };
 
 class LayerNorm : public Module {
@@ -97,8 +101,9 @@ class OutputHead : public Module {
 // is this rank's tokens.
 using AttentionCore = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
-// AttentionFunction (ops.h), scaled by 1 / sqrt(head_dim).
-at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// Attention of ops.h, scaled by 1 / sqrt(head_dim). `window`: positions that one attends to, itself included; 0: all before it.
+// A window as long as the sequence is none.
+at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window = 0);
 
 // Self-attention as every family here has it: projections to queries, keys and values, a mixing of values, a projection back. How
 // the values are mixed is a function of its own: context parallelism and a cache of keys and values put another one in its place.

@@ -135,7 +135,7 @@ struct StepContext {
   std::vector<at::Tensor> auxiliary_losses;
 
   // Tables made once by LanguageModel::CreateBuffers, in the compute dtype; undefined where a model has none.
-  at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama.h
+  at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama_family.h
   at::Tensor causal_mask;         // [max seq, max seq]: 0 where a query may look, -inf where not
 
   // Where `tokens` tokens stand that a layer has of each sequence: this rank's part of its runs, or what follows first_position.

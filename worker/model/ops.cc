@@ -2,10 +2,12 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/add.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 namespace legoai::model {
@@ -15,18 +17,21 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 template <class Signature>
-c10::TypedOperatorHandle<Signature> FindOperator(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+c10::TypedOperatorHandle<Signature> FindOperator(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
 }
 
+at::Tensor Sum(const at::Tensor& weight, double added) { return added == 0 ? weight : at::add(weight, added); }
+
 struct RmsNormAutograd : torch::autograd::Function<RmsNormAutograd> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double eps) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double eps, double added) {
     static const auto op =
         FindOperator<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, double)>("lego::rms_norm");
     at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, rstd] = op.call(x, weight, eps);
+    auto [out, rstd] = op.call(x, Sum(weight, added), eps);
     context->save_for_backward({x, rstd});
     context->saved_data["weight"] = weight;  // no version check: FSDP refills its storage
+    context->saved_data["added"] = added;
     return out;
   }
 
@@ -35,21 +40,26 @@ struct RmsNormAutograd : torch::autograd::Function<RmsNormAutograd> {
         const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&)>("lego::rms_norm_backward");
     at::AutoDispatchBelowADInplaceOrView below;
     const variable_list saved = context->get_saved_variables();
-    auto [x, weight] = op.call(grads[0].contiguous(), saved[0], context->saved_data["weight"].toTensor(), saved[1]);
-    return {x, weight, at::Tensor()};
+    const at::Tensor factor = Sum(context->saved_data["weight"].toTensor(), context->saved_data["added"].toDouble());
+    auto [x, weight] = op.call(grads[0].contiguous(), saved[0], factor, saved[1]);
+    return {x, weight, at::Tensor(), at::Tensor()};
   }
 };
 
-struct AttentionAutograd : torch::autograd::Function<AttentionAutograd> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
+// Mask: bool, whether causal, or int64_t, a window; they tell the operators' overloads apart.
+template <class Mask>
+struct AttentionAutograd : torch::autograd::Function<AttentionAutograd<Mask>> {
+  static constexpr const char* kOverload = std::is_same_v<Mask, bool> ? "" : "window";
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask,
                             double scale) {
     static const auto op =
-        FindOperator<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&, bool, double)>(
-            "lego::attention");
+        FindOperator<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&, Mask, double)>(
+            "lego::attention", kOverload);
     at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, lse] = op.call(q, k, v, causal, scale);
+    auto [out, lse] = op.call(q, k, v, mask, scale);
     context->save_for_backward({q, k, v, out, lse});
-    context->saved_data["causal"] = causal;
+    context->saved_data["mask"] = mask;
     context->saved_data["scale"] = scale;
     return out;
   }
@@ -58,11 +68,11 @@ struct AttentionAutograd : torch::autograd::Function<AttentionAutograd> {
     using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
     static const auto op =
         FindOperator<Gradients(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                               const at::Tensor&, bool, double)>("lego::attention_backward");
+                               const at::Tensor&, Mask, double)>("lego::attention_backward", kOverload);
     at::AutoDispatchBelowADInplaceOrView below;
     const variable_list saved = context->get_saved_variables();
-    auto [q, k, v] = op.call(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], context->saved_data["causal"].toBool(),
-                             context->saved_data["scale"].toDouble());
+    auto [q, k, v] = op.call(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4],
+                             context->saved_data["mask"].template to<Mask>(), context->saved_data["scale"].toDouble());
     return {q, k, v, at::Tensor(), at::Tensor()};
   }
 };
@@ -102,12 +112,17 @@ struct DropoutAutograd : torch::autograd::Function<DropoutAutograd> {
 
 }  // namespace
 
-at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return RmsNormAutograd::apply(x, weight, eps);
+at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double eps, double added) {
+  return RmsNormAutograd::apply(x, weight, eps, added);
 }
 
 at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
-  return AttentionAutograd::apply(q, k, v, causal, scale);
+  return AttentionAutograd<bool>::apply(q, k, v, causal, scale);
+}
+
+at::Tensor WindowedAttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window,
+                                     double scale) {
+  return AttentionAutograd<int64_t>::apply(q, k, v, window, scale);
 }
 
 at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
@@ -124,11 +139,16 @@ TORCH_LIBRARY_FRAGMENT(lego, m) {
   m.def(
       "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale) -> "
       "(Tensor grad_q, Tensor grad_k, Tensor grad_v)");
+  m.def("attention.window(Tensor q, Tensor k, Tensor v, int window, float scale) -> (Tensor out, Tensor lse)");
+  m.def(
+      "attention_backward.window(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, int window, float scale) -> "
+      "(Tensor grad_q, Tensor grad_k, Tensor grad_v)");
   m.def("dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first, int[] runs) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(lego, Autograd, m) {
-  for (const char* name : {"rms_norm", "rms_norm_backward", "attention", "attention_backward", "dropout"}) {
+  for (const char* name : {"rms_norm", "rms_norm_backward", "attention", "attention_backward", "attention.window",
+                           "attention_backward.window", "dropout"}) {
     m.impl(name, torch::CppFunction::makeFallthrough());
   }
 }

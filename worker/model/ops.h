@@ -6,12 +6,16 @@
 //   lego::attention(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor out, Tensor lse)
 //   lego::attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float scale)
 //       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
+//   lego::attention.window(Tensor q, Tensor k, Tensor v, int window, float scale) -> (Tensor out, Tensor lse)
+//   lego::attention_backward.window(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, int window, float scale)
+//       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
 //   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first, int[] runs) -> Tensor
 //
-// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel. Meta gives exactly the CPU's sizes and strides;
-// CUDA gives the same but for lse, which attention_backward alone reads: dense there, and of fp32 attention padded to 32 tokens
-// (simulator/memory/memory_simulator.h counts that). The operators have no autograd kernel; the functions below do. Errors:
-// c10::Error on sizes or dtypes that do not fit. Results do not depend on the number of threads.
+// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel; CUDA's of `window` refuse by name. Meta gives
+// exactly the CPU's sizes and strides; CUDA gives the same but for lse, which attention_backward alone reads: dense there, and of
+// fp32 attention padded to 32 tokens (simulator/memory/memory_simulator.h counts that). The operators have no autograd kernel;
+// the functions below do. Errors: c10::Error on sizes or dtypes that do not fit. Results of norms and dropout do not depend on
+// the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,8 +27,9 @@
 namespace legoai::model {
 
 // x / sqrt(mean(x^2) + eps) * weight over the last dimension. x [..., dim] contiguous, weight [dim], both of one dtype: fp32 or
-// bf16. Sums in fp32. Saves x and rstd (fp32 [...]).
-at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double eps);
+// bf16. Sums in fp32. Saves x and rstd (fp32 [...]). `added` + weight, summed in the weight's type, takes the weight's
+// place; backward sums it again.
+at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double eps, double added = 0);
 
 // softmax(scale * q k^T) v without materializing the product. q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq,
 // head_dim] with kv_heads a divisor of heads (query head h reads kv head h / (heads / kv_heads)); last stride 1. Result
@@ -32,6 +37,10 @@ at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double
 // FlashAttention for bf16 (head_dim a multiple of 8, at most 256), ATen's memory-efficient attention for fp32 (head_dim a
 // multiple of 4).
 at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale);
+
+// The same where each position attends to the last `window` positions only, itself included (Mistral 7B, Jiang et al. 2023). seq
+// of k is that of q, window at least 1. For a window as long as the sequence AttentionFunction is the same and cheaper.
+at::Tensor WindowedAttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window, double scale);
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p). Dimension 0 of x (contiguous; fp32 or bf16) is the
 // batch, samples int64 [batch] the global sample index of each, rng int64 [2] seed and step. An element's fate is a function of

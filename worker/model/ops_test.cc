@@ -73,10 +73,13 @@ TEST_F(OpsTest, RmsNormRefusesWhatItCannotRead) {
   EXPECT_THROW(RmsNormFunction(Random({2, 4}, at::kDouble), Random({4}, at::kDouble), 1e-5), c10::Error);
 }
 
-at::Tensor AttentionOracle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale) {
+// `window`: 0 for none.
+at::Tensor AttentionOracle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, double scale,
+                           int64_t window = 0) {
   const int64_t repeat = q.size(1) / k.size(1), seq = q.size(2);
   at::Tensor scores = at::matmul(q, k.repeat_interleave(repeat, 1).transpose(2, 3)) * scale;
   if (causal) scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).triu(1), -INFINITY);
+  if (window > 0) scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril(-window), -INFINITY);
   return at::matmul(at::softmax(scores, -1), v.repeat_interleave(repeat, 1));
 }
 
@@ -102,6 +105,51 @@ TEST_F(OpsTest, AttentionEqualsItsDefinitionAndGradient) {
   }
 }
 
+// The last two: several blocks of queries, and keys of a block that none of its last queries sees.
+TEST_F(OpsTest, AttentionWithAWindowEqualsItsDefinitionAndGradient) {
+  struct Case {
+    int64_t batch, heads, kv_heads, seq, dim, window;
+  };
+  for (const Case& c : {Case{2, 4, 2, 17, 8, 5}, Case{1, 2, 1, 9, 4, 1}, Case{2, 2, 2, 12, 8, 12}, Case{1, 2, 2, 7, 8, 100},
+                        Case{2, 4, 1, 201, 8, 70}, Case{1, 1, 1, 2500, 4, 2400}, Case{1, 1, 1, 4200, 4, 4100}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      if (c.seq > 1000 && dtype != at::kFloat) continue;
+      SCOPED_TRACE(testing::Message() << c.seq << " positions, window " << c.window << " " << dtype);
+      std::vector<at::Tensor> inputs, doubles;
+      for (const int64_t heads : {c.heads, c.kv_heads, c.kv_heads})
+        inputs.push_back(Random({c.batch, c.seq, heads, c.dim}, dtype).set_requires_grad(true));
+      for (const at::Tensor& t : inputs) doubles.push_back(t.detach().to(at::kDouble).set_requires_grad(true));
+      const auto by_head = [](const at::Tensor& t) { return t.transpose(1, 2); };
+      at::Tensor out = WindowedAttentionFunction(by_head(inputs[0]), by_head(inputs[1]), by_head(inputs[2]), c.window, 0.4);
+      at::Tensor expected =
+          AttentionOracle(by_head(doubles[0]), by_head(doubles[1]), by_head(doubles[2]), true, 0.4, c.window);
+      EXPECT_LT(Error(out, expected), dtype == at::kFloat ? 1e-5 : 2e-2);
+      at::Tensor grad = Random(out.sizes(), dtype);
+      auto got = Gradients(out, grad, inputs), want = Gradients(expected, grad.to(at::kDouble), doubles);
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(got[i].scalar_type(), dtype);
+        // With a window of one the gradients of queries and keys are all but 0.
+        if (c.window == 1 && i < 2) continue;
+        EXPECT_LT(Error(got[i], want[i]), dtype == at::kFloat ? 1e-5 : 4e-2) << i;
+      }
+    }
+  }
+}
+
+TEST_F(OpsTest, AttentionWithAWindowIsRefusedByNameOnCuda) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lego::attention", "window");
+  at::Tensor q = Random({1, 2, 8, 8});
+  std::vector<c10::IValue> stack = {q, q, q, 4, 0.3};
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), &stack);
+    FAIL() << "accepted";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("not built for CUDA"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(WindowedAttentionFunction(q, q, q, 0, 0.3), c10::Error);
+  EXPECT_THROW(WindowedAttentionFunction(q, q.narrow(2, 0, 4), q.narrow(2, 0, 4), 2, 0.3), c10::Error);
+}
+
 // The fake device takes geometry from the Meta kernels: strides and dtypes must be those of the CPU.
 void ExpectSameGeometry(const std::vector<at::Tensor>& real, const std::vector<at::Tensor>& meta) {
   ASSERT_EQ(real.size(), meta.size());
@@ -113,15 +161,15 @@ void ExpectSameGeometry(const std::vector<at::Tensor>& real, const std::vector<a
   }
 }
 
-std::vector<at::Tensor> Call(const char* name, std::vector<c10::IValue> stack) {
+std::vector<at::Tensor> Call(const char* name, std::vector<c10::IValue> stack, const char* overload) {
   at::NoGradGuard no_grad;
-  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(stack);
+  c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).callBoxed(stack);
   std::vector<at::Tensor> results;
   for (const c10::IValue& value : stack) results.push_back(value.toTensor());
   return results;
 }
 
-void CompareMeta(const char* name, const std::vector<c10::IValue>& arguments) {
+void CompareMeta(const char* name, const std::vector<c10::IValue>& arguments, const char* overload = "") {
   SCOPED_TRACE(name);
   std::vector<c10::IValue> meta;
   for (const c10::IValue& value : arguments) {
@@ -132,7 +180,7 @@ void CompareMeta(const char* name, const std::vector<c10::IValue>& arguments) {
     const at::Tensor& t = value.toTensor();
     meta.push_back(at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta)));
   }
-  ExpectSameGeometry(Call(name, arguments), Call(name, meta));
+  ExpectSameGeometry(Call(name, arguments, overload), Call(name, meta, overload));
 }
 
 TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
@@ -143,8 +191,10 @@ TEST_F(OpsTest, MetaKernelsGiveTheCpusGeometry) {
     CompareMeta("lego::dropout", {x, at::ones({2}, at::kLong), at::ones({2}, at::kLong), 3, 0.5, 0, std::vector<int64_t>()});
     at::Tensor q = Random({2, 7, 4, 8}, dtype).transpose(1, 2), k = Random({2, 7, 2, 8}, dtype).transpose(1, 2);
     CompareMeta("lego::attention", {q, k, k, true, 0.3});
-    auto forward = Call("lego::attention", {q, k, k, true, 0.3});
+    auto forward = Call("lego::attention", {q, k, k, true, 0.3}, "");
     CompareMeta("lego::attention_backward", {forward[0], q, k, k, forward[0], forward[1], true, 0.3});
+    CompareMeta("lego::attention", {q, k, k, 3, 0.3}, "window");
+    CompareMeta("lego::attention_backward", {forward[0], q, k, k, forward[0], forward[1], 3, 0.3}, "window");
     at::Tensor dense = Random({2, 4, 7, 8}, dtype);
     CompareMeta("lego::attention", {dense, dense, dense, false, 0.3});
   }

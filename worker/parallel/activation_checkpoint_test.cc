@@ -352,9 +352,10 @@ TEST(KeptOutputs, WhatMayBeKeptMakesNewOutputs) {
 
 // What a recipe may name are the modules that a block has.
 TEST(KeptOutputs, ModulesOfABlockAreThoseOfTheModel) {
-  for (const v1::Architecture architecture : {v1::LLAMA, v1::GPT2}) {
+  for (const v1::Architecture architecture : {v1::LLAMA, v1::GPT2, v1::QWEN3}) {
     v1::Model config = testing::SmallLlama();
     config.set_architecture(architecture);
+    config.set_qk_norm(architecture == v1::QWEN3);
     if (architecture == v1::GPT2) config.set_num_key_value_heads(config.num_attention_heads());
     const auto model = model::BuildModel(config);
     ASSERT_TRUE(model.ok()) << model.status();

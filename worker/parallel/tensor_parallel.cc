@@ -98,7 +98,7 @@ struct Plan {
   const char* embedding_table;      // path in the embedding
   const char* embedding_positions;  // learned ones work on this rank's tokens; null: none
   std::vector<WeightRule> block_weights;
-  std::vector<const char*> block_norms;    // work on this rank's tokens
+  std::vector<const char*> block_norms;    // work on this rank's tokens, or heads; those that the family's block has
   std::vector<const char*> block_regions;  // work on all tokens until their row-wise product, which ends in a partial sum
   const char* head_norm;
   const char* head_logits;
@@ -106,7 +106,7 @@ struct Plan {
 
 // Null for a family without a plan.
 const Plan* PlanOf(v1::Architecture architecture) {
-  static const Plan* const kLlama = new Plan{
+  static const Plan* const kLlamaFamily = new Plan{
       .embedding_table = "",
       .embedding_positions = nullptr,
       .block_weights = {{"self_attn.q_proj", kColumnWise},
@@ -116,7 +116,7 @@ const Plan* PlanOf(v1::Architecture architecture) {
                         {"mlp.gate_proj", kColumnWise},
                         {"mlp.up_proj", kColumnWise},
                         {"mlp.down_proj", kRowWise}},
-      .block_norms = {"input_layernorm", "post_attention_layernorm"},
+      .block_norms = {"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"},
       .block_regions = {"self_attn", "mlp"},
       .head_norm = "norm",
       .head_logits = "lm_head",
@@ -136,7 +136,11 @@ const Plan* PlanOf(v1::Architecture architecture) {
       .head_logits = "lm_head",
   };
   switch (architecture) {
-    case v1::LLAMA: return kLlama;
+    case v1::LLAMA:
+    case v1::MISTRAL:
+    case v1::QWEN2:
+    case v1::QWEN3:
+    case v1::GEMMA: return kLlamaFamily;
     case v1::GPT2: return kGpt2;
     default: return nullptr;
   }
@@ -165,6 +169,7 @@ void CutWeight(Module* module, int64_t dim, const Place& place, int64_t parts = 
   if (bias != nullptr && dim == kColumnWise) CutParameter(bias, 0, place, parts);
 }
 
+// Of tokens, or of heads: each rank has seen its own.
 void SumGradientOverTokens(model::Parameter* parameter) { parameter->spec.gradient_partial_over.push_back(mesh::Dim::kTp); }
 void SumGradientsOverTokens(Module* module) {
   for (model::Parameter* parameter : module->Parameters()) SumGradientOverTokens(parameter);
@@ -204,7 +209,9 @@ void ApplyToBlock(Module* block, const Plan& plan, int64_t kv_heads, const Place
     CutWeight(block->Find(rule.module), rule.split, place, rule.by_kv_heads ? kv_heads : std::numeric_limits<int64_t>::max());
     if (rule.split == kRowWise) ReduceAfter(block->Find(rule.module), place);
   }
-  for (const char* norm : plan.block_norms) SumGradientsOverTokens(block->Find(norm));
+  for (const char* norm : plan.block_norms) {
+    if (Module* const module = block->Find(norm)) SumGradientsOverTokens(module);
+  }
   for (const char* region : plan.block_regions) {
     block->Find(region)->Intercept(
         [group = place.group](const Tensor& input, const ForwardFunction& next) { return next(GatherSequence(input, group)); });

@@ -2,12 +2,12 @@
 //
 // Which weight is cut how stands in plan tables here, by module path; a model knows nothing of it. With tp the size of the group
 // "tp", between blocks each rank has [batch, seq / tp, dim]; norms work on that, so their gradients are parts of a sum
-// (ShardSpec::gradient_partial_over); so are those of learned positions and of biases that are added to sums of parts. Attention
-// and feed-forward gather the sequence when they begin, work on their heads or columns, and reduce-scatter the partial sums of
-// their last product; what comes after it, a bias or dropout, works on this rank's tokens. Where there are fewer key-value heads
-// than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The embedding is cut over the vocabulary: each
-// rank looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for loss parallel (loss_parallel.h), or
-// gathers.
+// (ShardSpec::gradient_partial_over); so are those of norms of a rank's heads, of learned positions and of biases that are added
+// to sums of parts. Attention and feed-forward gather the sequence when they begin, work on their heads or columns, and
+// reduce-scatter the partial sums of their last product; what comes after it, a bias or dropout, works on this rank's tokens.
+// Where there are fewer key-value heads than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The
+// embedding is cut over the vocabulary: each rank looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for
+// loss parallel (loss_parallel.h), or gathers.
 //
 // The edges between what is split by heads or columns and what is split by tokens are all-gather and reduce-scatter as
 // differentiable functions, each the other's backward. They run on the compute stream, because the next operator needs them at

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/model/model_facts.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -57,6 +58,7 @@ absl::Status Trainer::SetUp() {
   ASSIGN_OR_RETURN(const auto resolved, parallel::ResolvedRecipe::Create(start_.recipe(), start_.model(), start_.world_size()));
   recipe_ = resolved.recipe();
   steps_ = recipe_.training().steps();
+  RETURN_IF_ERROR(model::CheckWindow(start_.model(), resolved.seq_len(), start_.device() == "cuda" ? v1::CUDA : v1::CPU));
   RETURN_IF_ERROR(link_.SendProgress("connecting", 0, steps_));
   ASSIGN_OR_RETURN(machine_, Machine::Open(start_));
   RETURN_IF_ERROR(MakeRecorder(resolved));

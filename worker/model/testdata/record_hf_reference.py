@@ -6,6 +6,8 @@ what LegoAI exports. Versions are pinned by requirements.txt beside this file; r
     VENV/bin/python record_hf_reference.py models             # writes NAME/config.json, weights, NAME/reference.safetensors
     bazel build //worker/model:reexport
     VENV/bin/python record_hf_reference.py exports REEXPORT   # the built program; writes NAME/export.sha256
+
+Names after that are the models to record; without, all.
 """
 import hashlib
 import os
@@ -28,6 +30,8 @@ LLAMA = dict(vocab_size=61, hidden_size=32, intermediate_size=44, num_hidden_lay
 SCALING = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=32)
 GPT2 = dict(vocab_size=61, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=None)
+SMALL = {**LLAMA, "hidden_size": 16, "intermediate_size": 20}
+QWEN = dict(max_window_layers=2, use_sliding_window=False)
 MODELS = {
     # name: (config, sequence length, largest file)
     "llama-gqa": (transformers.LlamaConfig(**LLAMA), 13, "5GB"),
@@ -40,6 +44,15 @@ MODELS = {
     # Narrower heads, whose number does not divide hidden_size.
     "llama-narrow-heads": (transformers.LlamaConfig(**{**LLAMA, "hidden_size": 30, "head_dim": 6, "num_key_value_heads": 4,
                                                        "rope_theta": 100.0}), 13, "5GB"),
+    "mistral": (transformers.MistralConfig(**{**SMALL, "sliding_window": 5}), 13, "5GB"),
+    "mistral-without-window": (transformers.MistralConfig(**{**SMALL, "sliding_window": None}), 13, "5GB"),
+    "qwen2": (transformers.Qwen2Config(**{**SMALL, **QWEN, "tie_word_embeddings": True, "rope_theta": 1000000.0}), 13, "5GB"),
+    "qwen3": (transformers.Qwen3Config(**{**SMALL, **QWEN, "head_dim": 12, "rope_theta": 1000000.0, "rms_norm_eps": 0.1}), 13,
+              "5GB"),
+    "qwen3-window": (transformers.Qwen3Config(**{**SMALL, "use_sliding_window": True, "sliding_window": 4,
+                                                 "max_window_layers": 0}), 13, "5GB"),
+    "gemma": (transformers.GemmaConfig(**{**SMALL, "head_dim": 12, "num_key_value_heads": 1, "tie_word_embeddings": True}), 13,
+              "5GB"),
     "gpt2": (transformers.GPT2Config(**GPT2), 13, "5GB"),
     "gpt2-untied": (transformers.GPT2Config(**{
         **GPT2, "n_positions": 13, "n_inner": 40, "tie_word_embeddings": False, "activation_function": "gelu_pytorch_tanh",
@@ -105,11 +118,13 @@ def record_export(name, reexport):
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    for name in MODELS:
-        if sys.argv[1] == "models":
+    what, *rest = sys.argv[1:]
+    reexport, names = (None, rest) if what == "models" else (rest[0], rest[1:])
+    for name in names or MODELS:
+        if what == "models":
             record_model(name)
         else:
-            record_export(name, sys.argv[2])
+            record_export(name, reexport)
         print(name, "recorded")
 
 

@@ -1,7 +1,19 @@
-// Llama 3 (LlamaForCausalLM): RMS norms, rotary positions, grouped-query attention, SwiGLU ("The Llama 3 Herd of Models", 2024,
-// section 3.2). Names and numbers as in Hugging Face transformers.
+// Llama 3 (LlamaForCausalLM): RMS norms, rotary positions, grouped-query attention, a gated feed-forward layer ("The Llama 3 Herd
+// of Models", 2024, section 3.2), and the families that differ from it by a switch or two. Names and numbers as in Hugging Face
+// transformers.
 //
-// Layers: "model.embed_tokens"; "model.layers.N" with input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm,
+//              | q, k, v have biases | q, k normalized by head | attention sees    | norms multiply by | gate | embedding times
+//   Llama      |                     |                         | all before        | weight            | SiLU | 1
+//   Mistral    |                     |                         | sliding_window    | weight            | SiLU | 1
+//   Qwen 2.5   | yes                 |                         | sliding_window    | weight            | SiLU | 1
+//   Qwen 3     |                     | yes                     | sliding_window    | weight            | SiLU | 1
+//   Gemma      |                     |                         | all before        | 1 + weight        | GELU | sqrt(hidden_size)
+//
+// (Jiang et al. 2023; Qwen Team 2024 and 2025; Gemma Team 2024. GELU is its approximation by tanh. Without a sliding window
+// attention sees all before.)
+//
+// Layers: "model.embed_tokens"; "model.layers.N" with input_layernorm, self_attn.{q,k,v,o}_proj, in Qwen 3 self_attn.{q,k}_norm,
+// post_attention_layernorm,
 // mlp.{gate,up,down}_proj; the head (path "head") with "model.norm" and "lm_head". Weights start from a normal distribution of
 // standard deviation initializer_range, divided by sqrt(2 layers) for o_proj and down_proj, which write to the residual.
 //
@@ -21,7 +33,7 @@
 namespace legoai::model {
 
 // The config must have been checked (BuildModel). All layers read `context`.
-std::vector<Layer> LlamaLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context);
+std::vector<Layer> LlamaFamilyLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context);
 
 // Angle per position of each pair of dimensions, [head_dim / 2], with Llama 3.1's scaling where the config has it.
 std::vector<double> RopeFrequencies(const v1::Model& config);

@@ -1,4 +1,4 @@
-#include "worker/model/llama.h"
+#include "worker/model/llama_family.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
@@ -7,6 +7,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/outer.h>
@@ -32,16 +33,34 @@ double ResidualStd(const v1::Model& config) {
   return config.initializer_range() / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers()));
 }
 
-class LlamaAttention : public SelfAttention {
+// What Gemma alone has stands in no field of its own.
+bool IsGemma(const v1::Model& config) { return config.architecture() == v1::GEMMA; }
+
+std::unique_ptr<RmsNorm> Norm(const v1::Model& config, int64_t dim) {
+  return std::make_unique<RmsNorm>(dim, config.norm_eps(),
+                                   IsGemma(config) ? RmsNorm::Factor::kOnePlusWeight : RmsNorm::Factor::kWeight);
+}
+
+AttentionCore CoreOf(const v1::Model& config) {
+  return [window = config.sliding_window()](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return LocalAttention(q, k, v, window);
+  };
+}
+
+class Attention : public SelfAttention {
  public:
-  LlamaAttention(const v1::Model& config, std::shared_ptr<StepContext> context)
-      : SelfAttention(config.head_dim(), LocalAttention), context_(std::move(context)) {
+  Attention(const v1::Model& config, std::shared_ptr<StepContext> context)
+      : SelfAttention(config.head_dim(), CoreOf(config)), context_(std::move(context)) {
     const int64_t dim = config.hidden_size(), width = config.num_attention_heads() * head_dim();
     const int64_t kv_width = config.num_key_value_heads() * head_dim();
     const InitRule init = Normal(config.initializer_range());
-    q_proj_ = AddChild("q_proj", std::make_unique<Linear>(dim, width, false, init));
-    k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, kv_width, false, init));
-    v_proj_ = AddChild("v_proj", std::make_unique<Linear>(dim, kv_width, false, init));
+    q_proj_ = AddChild("q_proj", std::make_unique<Linear>(dim, width, config.qkv_bias(), init));
+    k_proj_ = AddChild("k_proj", std::make_unique<Linear>(dim, kv_width, config.qkv_bias(), init));
+    v_proj_ = AddChild("v_proj", std::make_unique<Linear>(dim, kv_width, config.qkv_bias(), init));
+    if (config.qk_norm()) {
+      q_norm_ = AddChild("q_norm", Norm(config, head_dim()));
+      k_norm_ = AddChild("k_norm", Norm(config, head_dim()));
+    }
     o_proj_ = AddChild("o_proj", std::make_unique<Linear>(width, dim, false, Normal(ResidualStd(config))));
   }
 
@@ -51,20 +70,22 @@ class LlamaAttention : public SelfAttention {
  private:
   // [batch, seq, dim] -> [batch, seq, heads * head_dim]
   at::Tensor Attend(const at::Tensor& input) {
-    const auto rotated = [&](const at::Tensor& x) {
-      return ApplyRope(x, context_->rope_cos, context_->rope_sin, context_->first_position).transpose(1, 2);
+    const auto rotated = [&](Module& projection, Module* norm) {
+      const at::Tensor heads = Heads(projection(input)), normalized = norm == nullptr ? heads : (*norm)(heads);
+      return ApplyRope(normalized, context_->rope_cos, context_->rope_sin, context_->first_position).transpose(1, 2);
     };
-    const at::Tensor q = rotated(Heads((*q_proj_)(input))), k = rotated(Heads((*k_proj_)(input)));
+    const at::Tensor q = rotated(*q_proj_, q_norm_), k = rotated(*k_proj_, k_norm_);
     return Mix(q, k, Heads((*v_proj_)(input)).transpose(1, 2));
   }
 
   std::shared_ptr<StepContext> context_;
   Linear *q_proj_, *k_proj_, *v_proj_, *o_proj_;
+  Module *q_norm_ = nullptr, *k_norm_ = nullptr;
 };
 
-class LlamaMlp : public Module {
+class GatedMlp : public Module {
  public:
-  explicit LlamaMlp(const v1::Model& config) {
+  explicit GatedMlp(const v1::Model& config) : is_gelu_(IsGemma(config)) {
     const int64_t dim = config.hidden_size(), inner = config.intermediate_size();
     const InitRule init = Normal(config.initializer_range());
     gate_proj_ = AddChild("gate_proj", std::make_unique<Linear>(dim, inner, false, init));
@@ -77,20 +98,21 @@ class LlamaMlp : public Module {
 
  private:
   at::Tensor Inner(const at::Tensor& input) {
-    const at::Tensor gate = at::silu((*gate_proj_)(input));
-    return at::mul(gate, (*up_proj_)(input));
+    const at::Tensor gate = (*gate_proj_)(input), open = is_gelu_ ? at::gelu(gate, "tanh") : at::silu(gate);
+    return at::mul(open, (*up_proj_)(input));
   }
 
+  bool is_gelu_;
   Linear *gate_proj_, *up_proj_, *down_proj_;
 };
 
-class LlamaBlock : public Module {
+class Block : public Module {
  public:
-  LlamaBlock(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
-    input_norm_ = AddChild("input_layernorm", std::make_unique<RmsNorm>(config.hidden_size(), config.norm_eps()));
-    attention_ = AddChild("self_attn", std::make_unique<LlamaAttention>(config, context));
-    mlp_norm_ = AddChild("post_attention_layernorm", std::make_unique<RmsNorm>(config.hidden_size(), config.norm_eps()));
-    mlp_ = AddChild("mlp", std::make_unique<LlamaMlp>(config));
+  Block(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
+    input_norm_ = AddChild("input_layernorm", Norm(config, config.hidden_size()));
+    attention_ = AddChild("self_attn", std::make_unique<Attention>(config, context));
+    mlp_norm_ = AddChild("post_attention_layernorm", Norm(config, config.hidden_size()));
+    mlp_ = AddChild("mlp", std::make_unique<GatedMlp>(config));
   }
 
  protected:
@@ -105,21 +127,21 @@ class LlamaBlock : public Module {
 
 }  // namespace
 
-std::vector<Layer> LlamaLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
+std::vector<Layer> LlamaFamilyLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context) {
   const int64_t dim = config.hidden_size(), vocab = config.vocab_size();
   const InitRule init = Normal(config.initializer_range());
   std::vector<Layer> layers;
-  auto embedding = std::make_unique<Embedding>(vocab, dim, init);
+  auto embedding = std::make_unique<Embedding>(vocab, dim, init, IsGemma(config) ? std::sqrt(static_cast<double>(dim)) : 1);
   auto lm_head = config.tie_word_embeddings() ? std::make_unique<Linear>(embedding->weight())
                                               : std::make_unique<Linear>(dim, vocab, false, init);
   embedding->SetPath("model.embed_tokens");
   layers.push_back({Layer::Kind::kEmbedding, -1, std::move(embedding)});
   for (int64_t i = 0; i < config.num_hidden_layers(); ++i) {
-    auto block = std::make_unique<LlamaBlock>(config, context);
+    auto block = std::make_unique<Block>(config, context);
     block->SetPath("model.layers." + std::to_string(i));
     layers.push_back({Layer::Kind::kBlock, i, std::move(block)});
   }
-  auto head = std::make_unique<OutputHead>(std::make_unique<RmsNorm>(dim, config.norm_eps()), std::move(lm_head));
+  auto head = std::make_unique<OutputHead>(Norm(config, dim), std::move(lm_head));
   head->SetPath("head");
   head->Find("norm")->SetPath("model.norm");
   head->Find("lm_head")->SetPath("lm_head");
