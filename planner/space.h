@@ -1,5 +1,5 @@
-// The space of recipes: replicate x shard (ZeRO stage) x context x tensor x pipeline (schedule, chunks, microbatch) x local batch x
-// checkpointing x precision. Pure.
+// The space of recipes: replicate x shard (ZeRO stage) x context x tensor x pipeline (schedule, chunks, microbatch) x local batch
+// x checkpointing x precision. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct Candidate {
 // Every combination of divisors of the world, in a fixed order. Without a pipeline the local batch runs over the divisors of a
 // rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches, and schedules that
 // loop have 2 to 8 chunks a rank, interleaved zero bubble 1 to 8, as many as the model's layers can be cut into. Sequences are
-// cut where each rank keeps at least 8,192 tokens of one, and as the base says. Shards are those of ZeRO-3 or 2, or of ZeRO-1 where
-// that is something else: where microbatches are accumulated without a pipeline.
+// cut where each rank keeps at least 8,192 tokens of one, and as the base says. Shards are those of ZeRO-3 or 2, or of ZeRO-1
+// where that is something else: where microbatches are accumulated without a pipeline.
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size);
 
 // The base recipe with the candidate's decisions set.

@@ -80,7 +80,8 @@ TEST(Mesh, GroupsPartTheRanksInEveryDimension) {
           }
           const std::map<Dim, int64_t> sizes = {{Dim::kWorld, mesh.world()}, {Dim::kPp, pp}, {Dim::kDpReplicate, replicate},
                                                 {Dim::kDpShard, shard},      {Dim::kTp, tp}, {Dim::kDp, replicate * shard},
-                                                {Dim::kCp, cp}, {Dim::kDpCp, replicate * shard * cp}, {Dim::kDpShardCp, shard * cp}};
+                                                {Dim::kCp, cp},              {Dim::kDpCp, replicate * shard * cp},
+                                                {Dim::kDpShardCp, shard * cp}};
           for (const auto& [dim, size] : sizes) {
             EXPECT_EQ(mesh.Size(dim), size) << NameOf(dim);
             EXPECT_EQ(static_cast<int64_t>(parts[dim].size()), mesh.world() / size) << NameOf(dim);

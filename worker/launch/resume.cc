@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/recipe/recipe.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 
