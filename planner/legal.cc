@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -26,7 +27,7 @@ constexpr size_t kClosestKept = 20;
 constexpr char kConstraint[] = "constraint", kSomethingElse[] = "a constraint asks for something else";
 constexpr char kPrecisionAskedFor[] = "precision_asked_for", kFloat32IfAsked[] = "float32_only_if_asked_for";
 // Of the search for a larger cluster: far enough for every model of the catalog, and seconds at most.
-constexpr int64_t kMostNodes = 1024, kMostCandidates = 100'000;
+constexpr int64_t kMostNodes = 1024, kMostCandidates = 1'000'000;
 
 using Override = std::pair<std::string, std::string>;
 
@@ -253,11 +254,19 @@ class Pruner {
   LegalSpace space_;
 };
 
-// No recipe keeps more of its state on a device than there is room for: masters and moments of all parameters, however split.
-bool StateMayFit(const v1::Model& model, const v1::Cluster& cluster) {
-  constexpr double kStateBytes = 12;
-  const double held = kStateBytes * static_cast<double>(model::ParameterCount(model)) / static_cast<double>(World(cluster));
-  return held <= static_cast<double>(UsableBytes(cluster));
+// Of a parameter: its master and at least what the optimizer keeps of it, none where a constraint may name another one.
+int64_t LeastStateBytes(const v1::PlanRequest& request) {
+  const auto names_optimizer = [](const std::string& constraint) { return absl::StartsWith(constraint, "optimizer."); };
+  const v1::OptimizerSection& optimizer = request.base().optimizer();
+  const bool open = std::any_of(request.constraints().begin(), request.constraints().end(), names_optimizer);
+  if (open || request.has_resume_from() || optimizer.name() == "SGD") return 4;
+  return optimizer.name() == "Muon" ? 8 : 12;
+}
+
+// No recipe keeps more of its state on a device than there is room for, however split.
+bool StateMayFit(const v1::PlanRequest& request) {
+  const double state = static_cast<double>(LeastStateBytes(request) * model::ParameterCount(request.model()));
+  return state / static_cast<double>(World(request.cluster())) <= static_cast<double>(UsableBytes(request.cluster()));
 }
 
 }  // namespace
@@ -280,7 +289,7 @@ absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request) {
   for (int64_t decided = 0; cluster->nodes() < kMostNodes && decided < kMostCandidates;) {
     cluster->set_nodes(cluster->nodes() + 1);
     larger.nodes = cluster->nodes();
-    if (!StateMayFit(request.model(), *cluster)) continue;
+    if (!StateMayFit(request)) continue;
     auto fitting = Pruner(request, {}, {}).FirstThatMayFit(&decided);
     if (!fitting.ok()) return fitting.status();
     larger.fitting = *std::move(fitting);

@@ -68,9 +68,11 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   return orders;
 }
 
-std::vector<int64_t> ZeroStages(const Candidate& candidate, bool accumulates) {
-  if (candidate.shard * candidate.context == 1) return {3};
-  if (candidate.pipeline > 1 || !accumulates) return {3, 2};
+// Of those that come to the same the one that the base says.
+std::vector<int64_t> ZeroStages(const v1::PlanRequest& request, const Candidate& candidate, bool accumulates) {
+  const int64_t asked = request.base().parallelism().zero_stage();  // 0: not said
+  if (candidate.shard * candidate.context == 1) return {asked > 0 ? asked : 3};
+  if (candidate.pipeline > 1 || !accumulates) return {3, asked == 1 ? 1 : 2};
   return {3, 2, 1};
 }
 
@@ -87,7 +89,7 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
         candidate.checkpointing = checkpointing.mode;
         candidate.keeps_operators = checkpointing.keeps_operators;
         candidate.precision = precision;
-        for (const int64_t zero_stage : ZeroStages(candidate, size < share)) {
+        for (const int64_t zero_stage : ZeroStages(request, candidate, size < share)) {
           candidate.zero_stage = zero_stage;
           for (const Order& order : orders) {
             candidate.schedule = order.schedule;
@@ -135,7 +137,9 @@ void SetCheckpointing(const Candidate& candidate, v1::ActivationCheckpoint* sect
 
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size) {
   std::vector<Candidate> candidates;
+  const auto listed = parallel::ListedSchedule(request.base().parallelism());
   for (int64_t pipeline : Divisors(world_size)) {
+    if (listed != nullptr && pipeline > 1 && pipeline != listed->placement.ranks) continue;
     const std::vector<Order> orders = Orders(request, pipeline);
     for (int64_t tensor : Divisors(world_size / pipeline)) {
       Candidate candidate;

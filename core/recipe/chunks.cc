@@ -38,10 +38,18 @@ bool IsModuleName(const std::string& name) {
   return digits && (number == "0" || number[0] != '0');
 }
 
-std::optional<Schedule> ListedSchedule(const v1::Parallelism& p) {
-  if (p.pipeline_parallel_schedule_csv().empty()) return std::nullopt;
-  auto schedule = ParseScheduleCsv("", p.pipeline_parallel_schedule_csv());
-  return schedule.ok() ? std::optional(*std::move(schedule)) : std::nullopt;
+std::shared_ptr<const Schedule> ListedSchedule(const v1::Parallelism& p) {
+  const std::string& text = p.pipeline_parallel_schedule_csv();
+  if (text.empty()) return nullptr;
+  // Rules, placement and closed forms of every recipe of a plan ask for the same one.
+  static thread_local std::string last_text;
+  static thread_local std::shared_ptr<const Schedule> last_schedule;
+  if (last_text != text) {
+    auto schedule = ParseScheduleCsv("", text);
+    last_schedule = schedule.ok() ? std::make_shared<const Schedule>(*std::move(schedule)) : nullptr;
+    last_text = text;
+  }
+  return last_schedule;
 }
 
 int64_t ChunkCount(const v1::Parallelism& p, int64_t layers) {

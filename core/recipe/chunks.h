@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +23,8 @@ std::vector<std::string> ModuleNames(int64_t layers);
 bool IsModuleName(const std::string& name);
 
 // The schedule whose text pipeline_parallel_schedule_csv is; nothing where it is empty or unsound (recipe.h says why).
-std::optional<Schedule> ListedSchedule(const v1::Parallelism& parallelism);
+// A thread does not read its last text again.
+std::shared_ptr<const Schedule> ListedSchedule(const v1::Parallelism& parallelism);
 
 // One without a pipeline. As many as module_fqns_per_model_part lists, or as pipeline_parallel_layers_per_stage makes of
 // `layers`, whatever the schedule says of it; where neither is set, as a listed schedule has, one a rank, or two of schedules

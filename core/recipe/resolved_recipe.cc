@@ -30,7 +30,7 @@ absl::StatusOr<ResolvedRecipe> ResolvedRecipe::Create(v1::Recipe recipe, const v
 }
 
 Schedule ResolvedRecipe::MakeSchedule() const {
-  if (auto listed = ListedSchedule(recipe_.parallelism())) return *std::move(listed);
+  if (const auto listed = ListedSchedule(recipe_.parallelism())) return *listed;
   const v1::PipelineSchedule kind = recipe_.parallelism().pipeline_parallel_schedule();
   auto schedule = parallel::MakeSchedule(kind, mesh_.pp, placement_.chunks, microbatches());
   GOOGLE_CHECK(schedule.ok()) << schedule.status().ToString();  // the rules of legality.h let only these through

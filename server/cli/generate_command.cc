@@ -92,7 +92,7 @@ absl::StatusOr<int> Run(const Arguments& arguments) {
 Command GenerateCommand() {
   CommandSpec spec;
   spec.name = "generate";
-  spec.summary = "Goes on with a text, with a model that was trained here or a Hugging Face folder of Llama or GPT-2.";
+  spec.summary = "Goes on with a text, with a model that was trained here or a Hugging Face folder of a family that trains here.";
   spec.positional = "RUN|FOLDER";
   spec.least_positional = spec.most_positional = 1;
   spec.options = {{"prompt", "TEXT", "the text to go on with"},

@@ -37,13 +37,15 @@ constexpr Key kPlanned[] = {{"training", "local_batch_size"},
                             {"training", "mixed_precision_param"},
                             {"parallelism", "data_parallel_replicate_degree"},
                             {"parallelism", "data_parallel_shard_degree"},
+                            {"parallelism", "zero_stage"},
                             {"parallelism", "context_parallel_degree"},
                             {"parallelism", "tensor_parallel_degree"},
                             {"parallelism", "pipeline_parallel_degree"},
                             {"parallelism", "pipeline_parallel_schedule", true},
                             {"parallelism", "pipeline_parallel_layers_per_stage", true},
                             {"parallelism", "pipeline_parallel_microbatch_size", true},
-                            {"activation_checkpoint", "mode"}};
+                            {"activation_checkpoint", "mode"},
+                            {"activation_checkpoint", "selective_ac_option"}};
 
 std::string PathOf(const Key& key) { return absl::StrCat(key.section, ".", key.name); }
 

@@ -2,8 +2,7 @@
 //
 //   INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract, testing::Values(Backend{...}), BackendName);
 //
-// The tests are in contract_operations.cc, contract_records.cc, contract_transactions.cc, contract_model.cc and
-// contract_durability.cc.
+// The tests are in contract_operations.cc, contract_records.cc, contract_transactions.cc and contract_model.cc.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -35,6 +35,7 @@ struct Case {
   v1::ReshardPolicy reshard = v1::RESHARD_DEFAULT;
   int64_t layers_per_stage = 0;  // 0: not said
   int64_t instanced = -1;        // stages that are not wholly captured; -1: all where microbatches repeat
+  int64_t zero_stage = 3, prefetch_depth = 1, cp = 1;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -60,6 +61,9 @@ v1::Recipe RecipeOf(const Case& c) {
   parallelism->set_pipeline_parallel_schedule(c.schedule);
   parallelism->set_pipeline_parallel_microbatch_size(c.pp > 1 ? c.rows : 1);
   parallelism->set_fsdp_reshard_after_forward(c.reshard);
+  parallelism->set_zero_stage(c.zero_stage);
+  parallelism->set_fsdp_prefetch_depth(c.prefetch_depth);
+  parallelism->set_context_parallel_degree(c.cp);
   if (c.layers_per_stage > 0) parallelism->set_pipeline_parallel_layers_per_stage(c.layers_per_stage);
   recipe.mutable_activation_checkpoint()->set_mode(c.checkpointing ? v1::AC_FULL : v1::AC_NONE);
   return recipe;
@@ -132,7 +136,7 @@ TEST_P(CaptureStagesTest, GivesTheTracesOfWholeCaptures) {
   const Case& c = GetParam();
   const v1::Model model = ModelOf(c);
   const v1::Recipe recipe = RecipeOf(c);
-  auto resolved = parallel::ResolvedRecipe::Create(recipe, model, c.replicate * c.shard * c.tp * c.pp);
+  auto resolved = parallel::ResolvedRecipe::Create(recipe, model, c.replicate * c.shard * c.cp * c.tp * c.pp);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   ASSERT_EQ(resolved->microbatches(), c.microbatches);
   // All stages where microbatches repeat; where not, those in the middle, which are alike.
@@ -197,6 +201,16 @@ std::vector<Case> Cases() {
       {.name = "accumulate_fsdp3_bf16", .shard = 3, .microbatches = 12, .rows = 2, .bf16 = true},
       {.name = "accumulate_fsdp2_kept", .shard = 2, .microbatches = 9, .reshard = v1::RESHARD_NEVER},
       {.name = "accumulate_hsdp2x2", .shard = 2, .microbatches = 8, .replicate = 2},
+      {.name = "accumulate_zero1", .shard = 2, .microbatches = 8, .zero_stage = 1},
+      {.name = "accumulate_zero2_bf16", .shard = 2, .microbatches = 8, .bf16 = true, .zero_stage = 2, .prefetch_depth = 2},
+      {.name = "accumulate_cp2", .microbatches = 8, .cp = 2},
+      {.name = "pp4_cp2", .pp = 4, .layers = 8, .cp = 2},
+      {.name = "fsdp2_pp2_zbv_tied_zero2",
+       .shard = 2,
+       .pp = 2,
+       .schedule = v1::ZBV_ZERO_BUBBLE,
+       .tied = true,
+       .zero_stage = 2},
       {.name = "accumulate_ddp2", .microbatches = 8, .bf16 = true, .replicate = 2},
       {.name = "accumulate_tp2", .tp = 2, .microbatches = 8},
       {.name = "accumulate_tied", .shard = 2, .microbatches = 8, .tied = true},

@@ -33,16 +33,17 @@ class UnitCounter {
     unit_.gathered += spec.Elements();
     parallel::Cut(&spec, 0, mesh_.Size(Dim::kDpShardCp), mesh_.IndexOf(Dim::kDpShardCp, rank_), Dim::kDpShardCp);
     unit_.held += spec.Elements();
-    if (shape.size() == 2) AddMatrix(spec);
+    if (shape.size() == 2) AddMatrix(spec, tp_dim == kNoCut ? 1 : mesh_.tp);
   }
   UnitElements Take() const { return unit_; }
 
  private:
   // An iteration has two products of [m, n] with [n, m] or [m, m], and one of [m, m] with itself.
-  void AddMatrix(const parallel::ShardSpec& spec) {
+  // Ranks of tensor parallelism share it, copies of a part too.
+  void AddMatrix(const parallel::ShardSpec& spec, int64_t tp_ranks) {
     const auto [less, more] = std::minmax(spec.global_shape[0], spec.global_shape[1]);
     const double m = static_cast<double>(less), n = static_cast<double>(more);
-    const int64_t ranks = mesh_.Size(Dim::kDpShardCp) * (spec.IsShardedOver(Dim::kTp) ? mesh_.tp : 1);
+    const int64_t ranks = mesh_.Size(Dim::kDpShardCp) * tp_ranks;
     unit_.matrices += spec.Elements();
     unit_.iteration_flops += (4 * m * m * n + 2 * m * m * m) / static_cast<double>(ranks);
   }

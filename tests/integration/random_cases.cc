@@ -27,12 +27,11 @@ class Draw {
 v1::Model DrawModel(Draw& draw) {
   using Make = v1::Model (*)();
   v1::Model model = draw.Of<Make>({TinyLlama, TinyLlama, TinyGpt2, TinyGpt2, TinyMistral, TinyQwen2, TinyQwen3, TinyGemma})();
-  model.set_num_hidden_layers(draw.Of<int64_t>({1, 2, 3, 4, 6, 6}));
-  model.set_vocab_size(draw.Of<int64_t>({61, 62, 64, 64}));
+  model.set_vocab_size(draw.Of<int64_t>({61, 64, 64, 64}));
   model.set_tie_word_embeddings(draw.OneIn(2));
   if (model.architecture() != v1::GPT2) {
     model.set_num_key_value_heads(draw.Of<int64_t>({1, 2, 4}));
-    model.set_intermediate_size(draw.Of<int64_t>({54, 56, 56}));
+    model.set_intermediate_size(draw.Of<int64_t>({54, 56, 56, 56}));
   } else if (draw.OneIn(2)) {
     model.set_embd_pdrop(0);
     model.set_attn_pdrop(0);
@@ -52,7 +51,7 @@ void DrawDegrees(Draw& draw, Case* drawn) {
     drawn->world_size *= chosen;
     return chosen;
   };
-  p->set_pipeline_parallel_degree(degree({1, 1, 2, 2, 2, 3, 4}));
+  p->set_pipeline_parallel_degree(degree({1, 1, 2, 2, 2, 2, 3, 4}));
   p->set_tensor_parallel_degree(degree({1, 1, 2, 4}));
   p->set_context_parallel_degree(degree({1, 1, 1, 2, 4}));
   p->set_data_parallel_shard_degree(degree({1, 2, 3, 4}));
@@ -60,14 +59,18 @@ void DrawDegrees(Draw& draw, Case* drawn) {
   if (draw.OneIn(32)) ++drawn->world_size;
 }
 
-void DrawPipeline(Draw& draw, v1::Parallelism* p) {
+// A schedule, and mostly layers enough for it.
+void DrawPipeline(Draw& draw, Case* drawn) {
+  auto* p = drawn->recipe.mutable_parallelism();
+  drawn->model.set_num_hidden_layers(p->pipeline_parallel_degree() * draw.Of<int64_t>({1, 2, 2, 3}));
+  if (draw.OneIn(8)) drawn->model.set_num_hidden_layers(draw.Of<int64_t>({1, 3, 5}));
   if (p->pipeline_parallel_degree() == 1 && !draw.OneIn(8)) return;
   p->set_pipeline_parallel_schedule(draw.Of({v1::GPIPE, v1::ONE_F_ONE_B, v1::INTERLEAVED_1F1B, v1::LOOPED_BFS,
                                              v1::INTERLEAVED_ZERO_BUBBLE, v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}));
   p->set_pipeline_parallel_microbatch_size(draw.Of<int64_t>({1, 1, 1, 2, 3}));
-  if (draw.OneIn(4)) p->set_pipeline_parallel_layers_per_stage(draw.Of<int64_t>({1, 2, 3}));
-  if (draw.OneIn(4)) p->set_pipeline_parallel_first_stage_less_layers(1);
-  if (draw.OneIn(4)) p->set_pipeline_parallel_last_stage_less_layers(1);
+  if (draw.OneIn(8)) p->set_pipeline_parallel_layers_per_stage(draw.Of<int64_t>({1, 2, 3}));
+  if (draw.OneIn(8)) p->set_pipeline_parallel_first_stage_less_layers(1);
+  if (draw.OneIn(8)) p->set_pipeline_parallel_last_stage_less_layers(1);
 }
 
 void DrawCheckpointing(Draw& draw, v1::ActivationCheckpoint* section) {
@@ -79,7 +82,7 @@ void DrawTraining(Draw& draw, v1::Recipe* recipe) {
   auto* training = recipe->mutable_training();
   const auto& p = recipe->parallelism();
   const int64_t ranks = p.data_parallel_replicate_degree() * p.data_parallel_shard_degree();
-  training->set_local_batch_size(draw.Of<int64_t>({1, 2, 4, 6}));
+  training->set_local_batch_size(draw.Of<int64_t>({1, 2, 4, 6, 8}));
   training->set_global_batch_size(training->local_batch_size() * ranks * draw.Of<int64_t>({1, 1, 2}));
   if (draw.OneIn(32)) training->set_global_batch_size(training->global_batch_size() + 1);
   training->set_seq_len(draw.Of<int64_t>({8, 16, 24, 30}));
@@ -104,13 +107,13 @@ Case DrawCase(uint64_t seed) {
   drawn.recipe = parallel::DefaultRecipe();
   DrawDegrees(draw, &drawn);
   auto* parallelism = drawn.recipe.mutable_parallelism();
-  DrawPipeline(draw, parallelism);
+  DrawPipeline(draw, &drawn);
   parallelism->set_context_parallel_load_balancer(draw.Of({v1::BALANCE_HEAD_TAIL, v1::BALANCE_NONE}));
   parallelism->set_zero_stage(draw.Of<int64_t>({3, 3, 2, 1}));
   parallelism->set_fsdp_prefetch_depth(draw.Of<int64_t>({1, 1, 0, 3}));
   parallelism->set_disable_loss_parallel(draw.OneIn(2));
   parallelism->set_fsdp_reshard_after_forward(
-      draw.Of({v1::RESHARD_DEFAULT, v1::RESHARD_DEFAULT, v1::RESHARD_ALWAYS, v1::RESHARD_NEVER}));
+      draw.Of({v1::RESHARD_DEFAULT, v1::RESHARD_DEFAULT, v1::RESHARD_DEFAULT, v1::RESHARD_ALWAYS, v1::RESHARD_NEVER}));
   DrawCheckpointing(draw, drawn.recipe.mutable_activation_checkpoint());
   DrawTraining(draw, &drawn.recipe);
   drawn.recipe.mutable_optimizer()->set_name(draw.Of<const char*>({"AdamW", "AdamW", "Adam", "SGD", "Muon"}));

@@ -45,24 +45,32 @@ TEST_P(RandomRecipe, IsRefusedByNameOrTrainsLikeOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomRecipe, testing::Range(FirstSeed(), FirstSeed() + kRecipes),
                          [](const auto& info) { return std::to_string(info.param); });
 
-// What is drawn is worth the time: most of it trains, on many ranks, with every schedule that runs.
+// What is drawn is worth the time: much of it trains, on several ranks, and techniques meet.
 TEST(RandomRecipes, AreLegalOftenEnough) {
-  int64_t legal = 0, on_several_ranks = 0;
+  int64_t legal = 0, on_several_ranks = 0, in_v = 0, whole_parameters = 0, context = 0, muon_in_parts = 0;
   std::set<v1::PipelineSchedule> schedules;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + kRecipes; ++seed) {
     const Case drawn = DrawCase(seed);
-    if (!parallel::ResolvedRecipe::Create(drawn.recipe, drawn.model, drawn.world_size).ok()) continue;
+    const auto resolved = parallel::ResolvedRecipe::Create(drawn.recipe, drawn.model, drawn.world_size);
+    if (!resolved.ok()) continue;
     ++legal;
+    in_v += resolved->placement().in_v && resolved->mesh().pp > 1;
+    whole_parameters += resolved->parameters_stay_whole();
+    context += resolved->mesh().cp > 1;
+    muon_in_parts += drawn.recipe.optimizer().name() == "Muon" && resolved->mesh().tp * resolved->mesh().cp > 1;
     on_several_ranks += drawn.world_size > 1;
     if (drawn.recipe.parallelism().pipeline_parallel_degree() > 1)
       schedules.insert(drawn.recipe.parallelism().pipeline_parallel_schedule());
   }
-  std::printf("seeds from %lu: %ld of %ld recipes are legal, %ld on several ranks, %zu schedules\n",
+  std::printf("seeds from %lu: %ld of %ld recipes are legal, %ld on several ranks; %zu schedules, %ld in a V, %ld with whole "
+              "parameters, %ld context parallel, %ld with Muon on parts\n",
               static_cast<unsigned long>(FirstSeed()), static_cast<long>(legal), static_cast<long>(kRecipes),
-              static_cast<long>(on_several_ranks), schedules.size());
-  EXPECT_GE(legal, kRecipes / 3);
+              static_cast<long>(on_several_ranks), schedules.size(), static_cast<long>(in_v), static_cast<long>(whole_parameters),
+              static_cast<long>(context), static_cast<long>(muon_in_parts));
+  EXPECT_GE(legal, kRecipes / 4);
   EXPECT_GE(on_several_ranks, legal / 2);
-  EXPECT_GE(schedules.size(), 4u);
+  EXPECT_GE(schedules.size(), 5u);
+  for (const int64_t met : {in_v, whole_parameters, context, muon_in_parts}) EXPECT_GE(met, 3);
 }
 
 }  // namespace

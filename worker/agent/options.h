@@ -16,7 +16,7 @@ struct AgentOptions {
   v1::Worker worker;                                    // what Hello says of this machine; `instance` names this process
   std::string device_reason;                            // why its slots are what they are, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
-  std::vector<std::string> data_roots;                  // folders from which jobs may read (launch/data_roots.h)
+  std::vector<std::string> data_roots;                  // folders from which jobs may read (core/process/data_roots.h)
   std::string trainer;                                  // path of legoai-trainer
   int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, kept while the server is away
   absl::Duration first_wait = absl::Milliseconds(100);  // before the second try to reach the server; doubles

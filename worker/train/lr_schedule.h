@@ -1,6 +1,6 @@
 // The learning rate of every step: linear warm-up, then decay to min_lr_factor of the peak; with decay_ratio it stays at the peak
 // in between (warmup-stable-decay, Hu et al. 2024, section 4). Torch-free. Pure functions.
-// Which values a recipe may have is parallel/recipe.h's to check.
+// Which values a recipe may have is core/recipe/recipe.h's to check.
 #pragma once
 
 #include <cstdint>

@@ -58,8 +58,8 @@ TEST(LrFactor, StaysAtThePeakBeforeTheShareThatDecays) {
 }
 
 // Warmup-stable-decay (WSD) as published: with N steps, of which W warm up and D decay, the step after n others has (n + 1) / W
-// below W, then 1 until N - D, and f(n, N, D) from there (Hu et al. 2024, section 4.2), where f is linear, 1 - sqrt((n - (N - D)) / D)
-// (Haegele et al. 2024, section 3) or the half of a cosine.
+// below W, then 1 until N - D, and f(n, N, D) from there (Hu et al. 2024, section 4.2), where f is linear,
+// 1 - sqrt((n - (N - D)) / D) (Haegele et al. 2024, section 3) or the half of a cosine.
 TEST(LrFactor, WithADecayRatioIsWarmupStableDecay) {
   constexpr int64_t kSteps = 40;
   const auto f = [](const std::string& type, double n, double of, double decay) {

@@ -34,10 +34,12 @@ export const FIRST_FORM: PlanForm = {
 export const DECIDED: Record<string, string[]> = {
   'parallelism.data_parallel_replicate_degree': [],
   'parallelism.data_parallel_shard_degree': [],
+  'parallelism.zero_stage': ['3', '2', '1'],
   'parallelism.context_parallel_degree': [],
   'parallelism.tensor_parallel_degree': [],
   'parallelism.pipeline_parallel_degree': [],
-  'parallelism.pipeline_parallel_schedule': ['1F1B', 'GPipe', 'Interleaved1F1B', 'LoopedBFS', 'InterleavedZeroBubble'],
+  'parallelism.pipeline_parallel_schedule': ['1F1B', 'GPipe', 'Interleaved1F1B', 'LoopedBFS', 'InterleavedZeroBubble',
+    'ZBVZeroBubble', 'DualPipeV'],
   'parallelism.pipeline_parallel_layers_per_stage': [],
   'parallelism.pipeline_parallel_microbatch_size': [],
   'activation_checkpoint.mode': ['none', 'selective', 'full'],

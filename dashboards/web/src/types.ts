@@ -43,11 +43,13 @@ export interface Recipe {
     data_parallel_replicate_degree: number | null;
     data_parallel_shard_degree: number | null;
     fsdp_reshard_after_forward: string | null;
+    zero_stage?: number | null;
     context_parallel_degree?: number | null;
     tensor_parallel_degree: number | null;
     pipeline_parallel_degree: number | null;
     pipeline_parallel_schedule: string | null;
     pipeline_parallel_layers_per_stage?: number | null;
+    pipeline_parallel_schedule_csv?: string | null;
     pipeline_parallel_microbatch_size: number | null;
   } | null;
   activation_checkpoint: { mode: string | null } | null;
