@@ -142,9 +142,9 @@ v1::Model CanonicalModel(v1::Model model) {
 
 absl::StatusOr<std::vector<std::string>> CheckGoesOn(const v1::CheckpointManifest& manifest, const v1::Start& start) {
   const Comparison comparison(manifest, start);
-  const v1::Recipe& recipe = start.recipe();
-  v1::Recipe made_with = manifest.recipe();  // keys that its build did not know had what are their defaults now
-  parallel::FillDefaults(&made_with);
+  // Keys that the checkpoint's build did not know had what are their defaults now.
+  v1::Recipe recipe = start.recipe(), made_with = manifest.recipe();
+  for (v1::Recipe* one : {&recipe, &made_with}) parallel::FillDefaults(one);
   RETURN_IF_ERROR(CompareModels(manifest.model(), start.model(), comparison));
   for (std::string_view key : kFixed) {
     const std::string then = ValueOf(made_with, key), now = ValueOf(recipe, key);
