@@ -88,7 +88,9 @@ std::string CutText(std::string_view text, size_t most_bytes) {
   return std::string(text.substr(0, end)) + "...";
 }
 
-int EditDistance(std::string_view from, std::string_view to) {
+namespace {
+
+int Distance(std::string_view from, std::string_view to, int of_another_letter) {
   const int rows = from.size() + 1, columns = to.size() + 1;
   std::vector<int> cost(rows * columns);
   auto at = [&](int i, int j) -> int& { return cost[i * columns + j]; };
@@ -98,7 +100,8 @@ int EditDistance(std::string_view from, std::string_view to) {
         at(i, j) = i + j;
         continue;
       }
-      at(i, j) = std::min({at(i - 1, j) + 1, at(i, j - 1) + 1, at(i - 1, j - 1) + (from[i - 1] != to[j - 1])});
+      const int here = from[i - 1] == to[j - 1] ? 0 : of_another_letter;
+      at(i, j) = std::min({at(i - 1, j) + 1, at(i, j - 1) + 1, at(i - 1, j - 1) + here});
       const bool swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
       if (swapped) at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
     }
@@ -106,10 +109,16 @@ int EditDistance(std::string_view from, std::string_view to) {
   return cost.back();
 }
 
+}  // namespace
+
+int EditDistance(std::string_view from, std::string_view to) { return Distance(from, to, 1); }
+
+// Who leaves a part of a name out means it rather than a short name of other letters: another letter is one removed and one
+// added.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
   word = word.substr(0, kMostCompared);
   const auto nearest = std::min_element(candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
-    return EditDistance(word, a) < EditDistance(word, b);
+    return Distance(word, a, 2) < Distance(word, b, 2);
   });
   return nearest == candidates.end() ? "" : *nearest;
 }

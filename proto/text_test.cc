@@ -76,6 +76,7 @@ TEST(EditDistance, IsSymmetric) { EXPECT_EQ(EditDistance("sunday", "saturday"), 
 TEST(Nearest, TakesTheSmallestAndTheFirstOfEquals) {
   EXPECT_EQ(Nearest("batchsize", {"seq_len", "local_batch_size", "batch"}), "batch");
   EXPECT_EQ(Nearest("ab", {"ax", "xb"}), "ax");
+  EXPECT_EQ(Nearest("tensor_degree", {"zero_stage", "tensor_parallel_degree"}), "tensor_parallel_degree");
   EXPECT_EQ(Nearest("ab", {}), "");
   EXPECT_EQ(Nearest("ab" + std::string(16 << 20, 'x'), {"cd", "ab"}), "ab") << "in no time and memory to speak of";
 }

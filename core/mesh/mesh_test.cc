@@ -111,7 +111,7 @@ TEST(Dim, NamesReadBack) {
     EXPECT_EQ(read, dim);
   }
   Dim untouched = Dim::kTp;
-  EXPECT_FALSE(DimFromName("cp", &untouched));
+  EXPECT_FALSE(DimFromName("ep", &untouched));
   EXPECT_EQ(untouched, Dim::kTp);
 }
 
