@@ -342,7 +342,7 @@ std::string Summarize(const v1::Recipe& recipe) {
   degree("replicate", p.data_parallel_replicate_degree());
   degree("shard", p.data_parallel_shard_degree());
   if (p.has_zero_stage() && p.zero_stage() != 3) parts.push_back(absl::StrCat("ZeRO-", p.zero_stage()));
-  degree("cp", p.context_parallel_degree());
+  if (p.has_context_parallel_degree()) degree("cp", p.context_parallel_degree());
   degree("tp", p.tensor_parallel_degree());
   if (p.pipeline_parallel_degree() > 1) {
     const std::string chunks = p.has_pipeline_parallel_layers_per_stage()

@@ -52,7 +52,7 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
     const int64_t left = std::max<int64_t>(0, s.microbatches - 1 - s.weight_lag);
     forward = std::max(forward, Saved(s, left, left) + values + KeptGradients(s, resolved));
   }
-  bound.peak_requested_bytes = bound.always_bytes + std::max(forward, 4 * total.held);
+  bound.peak_requested_bytes = bound.always_bytes + std::max(forward, 4 * total.held + s.orthogonalize_bytes);
   return bound;
 }
 

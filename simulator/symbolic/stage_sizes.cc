@@ -45,6 +45,7 @@ class UnitCounter {
     const double m = static_cast<double>(less), n = static_cast<double>(more);
     const int64_t ranks = mesh_.Size(Dim::kDpShardCp) * tp_ranks;
     unit_.matrices += spec.Elements();
+    unit_.iteration_bytes = std::max(unit_.iteration_bytes, 4 * (less * more + less * less));
     unit_.iteration_flops += (4 * m * m * n + 2 * m * m * m) / static_cast<double>(ranks);
   }
 
@@ -263,6 +264,8 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   const v1::OptimizerSection& optimizer = resolved.recipe().optimizer();
   s.optimizer_state_bytes = OptimizerStateBytes(optimizer, s);
   if (optimizer.name() == "Muon") {
+    const bool first = mesh.IndexOf(Dim::kTp, rank) == 0 && mesh.IndexOf(Dim::kDpShardCp, rank) == 0;
+    if (first && s.blocks > 0) s.orthogonalize_bytes = s.block.iteration_bytes;
     s.orthogonalize_flops = static_cast<double>(s.blocks * optimizer.muon_ns_steps()) * s.block.iteration_flops;
   }
   s.tokens = resolved.microbatch_size() * resolved.seq_len() / mesh.cp;

@@ -20,6 +20,8 @@ struct UnitElements {
   int64_t matrices = 0;  // of held, those of matrices
   // One Newton-Schulz iteration of the matrices (worker/train/orthogonalize.h), this rank's share.
   double iteration_flops = 0;
+  // What it has at least of the largest one, in bytes: the matrix before and after, and twice its product with itself, in bf16.
+  int64_t iteration_bytes = 0;
 };
 
 struct StageSizes {
@@ -32,6 +34,7 @@ struct StageSizes {
   int64_t local_tokens = 0;  // of these, where sequence parallelism splits them
   int64_t optimizer_state_bytes = 0;  // of this rank's shard
   double orthogonalize_flops = 0;     // of this rank in a step, of Muon
+  int64_t orthogonalize_bytes = 0;    // at least, while the first rank orthogonalizes a matrix
   int64_t param_bytes = 4;   // of an element of values and activations
   int64_t reduce_bytes = 4;
   int64_t vocab = 0;  // columns of logits that this rank's loss works on
