@@ -147,7 +147,7 @@ std::string StepTimeText(double ratio) {
 std::string LinkText(const v1::Cluster& cluster, sim::LinkUse use, const sim::LinkLoad& load, double compute_seconds) {
   const v1::Tier& tier = cluster.tiers(load.tier);
   const std::string& name = tier.link().type().empty() ? tier.name() : tier.link().type();
-  const std::string hides = sim::RunsBesideCompute(use)
+  const std::string hides = load.runs_beside_compute
                                 ? absl::StrFormat("beside %.3g s of compute that can hide it", compute_seconds)
                                 : "which nothing hides";
   return absl::StrCat(UseName(use), " puts ", DecimalBytes(load.bytes), " a step on each device's ", name, " (",

@@ -151,8 +151,24 @@ TEST(Space, CutsLongSequencesAndWhereTheBaseSaysSo) {
   EXPECT_EQ(degrees(), (std::set<int64_t>{1}));
   request.set_seq_len(4 * 8192);
   EXPECT_EQ(degrees(), (std::set<int64_t>{1, 2, 4}));
+  const auto methods = [&request] {  // of several ranks
+    std::set<v1::ContextParallelRotation> found;
+    for (const Survivor& survivor : PruneSpace(request)->survivors) {
+      const v1::Parallelism& parallelism = survivor.recipe.parallelism();
+      if (parallelism.context_parallel_degree() > 1) found.insert(parallelism.context_parallel_rotate_method());
+    }
+    return found;
+  };
+  EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_RING}) << "what hides its hops, and takes less memory";
+  request.add_constraints("parallelism.context_parallel_rotate_method=allgather");
+  EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_ALL_GATHER});
+  request.clear_constraints();
+  request.mutable_base()->mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_ALL_TO_ALL);
+  EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_ALL_TO_ALL});
+  request.mutable_base()->mutable_parallelism()->clear_context_parallel_rotate_method();
   request.set_seq_len(2048);
   request.add_constraints("parallelism.context_parallel_degree=4");
+  EXPECT_EQ(methods(), std::set{v1::ROTATE_BY_ALL_GATHER}) << "what the base says of short parts";
   const auto space = PruneSpace(request);
   ASSERT_TRUE(space.ok()) << space.status();
   ASSERT_FALSE(space->survivors.empty());

@@ -1,6 +1,7 @@
 #include "planner/space.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
@@ -11,7 +12,7 @@ namespace legoai::planner {
 namespace {
 
 constexpr int64_t kMostChunks = 8;  // of a rank
-// Of a sequence on each rank of context parallel: below, gathered keys and values cost more than they save in most models.
+// Of a sequence on each rank of context parallel: below, the way of keys and values costs more than it saves in most models.
 constexpr int64_t kFewestTokens = 8192;
 
 // Ascending.
@@ -112,12 +113,27 @@ std::vector<int64_t> ContextDegrees(const v1::PlanRequest& request, int64_t rank
   return degrees;
 }
 
+// One of the two, not both: a ring passes on the bytes that gathers do, and no rank has more than two ranks' keys and values at a
+// time. Attention of 8,192 tokens to those of another rank takes 4,096 FLOPs for each byte of a hop in bfloat16, and as many times
+// that as heads share a key, which hides the hop inside a node, and most of it between nodes. What a constraint or the base asks
+// for stays.
+v1::ContextParallelRotation RotationOf(const v1::PlanRequest& request, int64_t context) {
+  constexpr std::string_view kKey = "parallelism.context_parallel_rotate_method";
+  const v1::ContextParallelRotation asked = request.base().parallelism().context_parallel_rotate_method();
+  const auto names_method = [&](const std::string& constraint) { return constraint.substr(0, kKey.size()) == kKey; };
+  if (std::any_of(request.constraints().begin(), request.constraints().end(), names_method)) return asked;
+  const bool is_long = context > 1 && request.seq_len() / context >= kFewestTokens;
+  const bool may_rotate = asked == v1::ROTATE_BY_ALL_GATHER && request.model().attn_pdrop() == 0;
+  return is_long && may_rotate ? v1::ROTATE_BY_RING : asked;
+}
+
 // The splits of the ranks of one stage that tensor parallelism leaves.
 void AppendSplits(const v1::PlanRequest& request, const std::vector<Order>& orders, int64_t ranks, Candidate candidate,
                   std::vector<Candidate>* out) {
   for (int64_t context : ContextDegrees(request, ranks)) {
     for (int64_t shard : Divisors(ranks / context)) {
       candidate.context = context;
+      candidate.rotation = RotationOf(request, context);
       candidate.shard = shard;
       candidate.replicate = ranks / context / shard;
       AppendBatches(request, orders, candidate, out);
@@ -163,6 +179,7 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->set_data_parallel_shard_degree(candidate.shard);
   parallelism->set_zero_stage(candidate.zero_stage);
   parallelism->set_context_parallel_degree(candidate.context);
+  parallelism->set_context_parallel_rotate_method(candidate.rotation);
   parallelism->set_tensor_parallel_degree(candidate.tensor);
   parallelism->set_pipeline_parallel_degree(candidate.pipeline);
   parallelism->set_pipeline_parallel_microbatch_size(candidate.pipeline > 1 ? candidate.microbatch : 1);

@@ -13,6 +13,7 @@ namespace legoai::planner {
 // What the planner decides; everything else comes from the request's base recipe.
 struct Candidate {
   int64_t replicate = 1, shard = 1, context = 1, tensor = 1, pipeline = 1;
+  v1::ContextParallelRotation rotation = v1::ROTATE_BY_ALL_GATHER;  // of context parallel
   int64_t zero_stage = 3;
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
   int64_t layers_per_chunk = 0;  // 0: not said
@@ -25,7 +26,8 @@ struct Candidate {
 // Every combination of divisors of the world, in a fixed order. Without a pipeline the local batch runs over the divisors of a
 // rank's share of the global batch, the rest is accumulated; with one, the share is cut into microbatches, and schedules that
 // loop have 2 to 8 chunks a rank, interleaved zero bubble 1 to 8, as many as the model's layers can be cut into. Sequences are
-// cut where each rank keeps at least 8,192 tokens of one, and as the base says. Shards are those of ZeRO-3 or 2, or of ZeRO-1
+// cut where each rank keeps at least 8,192 tokens of one, and as the base says; their keys and values go round a ring where ranks
+// have so many, unless a constraint or the base says otherwise. Shards are those of ZeRO-3 or 2, or of ZeRO-1
 // where that is something else: where microbatches are accumulated without a pipeline.
 std::vector<Candidate> Enumerate(const v1::PlanRequest& request, int64_t world_size);
 

@@ -159,11 +159,13 @@ Broken CpDividesSequence(const Candidate& c) {
                             std::max<int64_t>(1, seq / parts) * parts));
 }
 
+// Blocks of attention are merged by their log-sum-exp, which knows no dropped probabilities.
 Broken CpGathersKeys(const Candidate& c) {
   const v1::ContextParallelRotation method = c.recipe.parallelism().context_parallel_rotate_method();
-  if (c.layout.mesh.cp == 1 || method == v1::ROTATE_BY_ALL_GATHER) return {};
+  if (c.layout.mesh.cp == 1 || method == v1::ROTATE_BY_ALL_GATHER || c.model.attn_pdrop() == 0) return {};
   return Violation{"", "parallelism.context_parallel_rotate_method", EnumText(method),
-                   "is not supported yet: use \"allgather\", which gathers keys and values"};
+                   absl::StrCat("cannot go with the model's dropout of attention's probabilities, attn_pdrop = ",
+                                c.model.attn_pdrop(), ", for which all keys of a query must be there: use \"allgather\"")};
 }
 
 Broken SequenceWithinPositions(const Candidate& c) {

@@ -195,12 +195,22 @@ TEST(FirstViolation, CpDividesSequence) {
 
 TEST(FirstViolation, CpGathersKeys) {
   v1::Recipe recipe = ContextParallel(2, 1, 48);
-  recipe.mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_RING);
-  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "cp_gathers_keys: parallelism.context_parallel_rotate_method = ring");
-  recipe.mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_ALL_TO_ALL);
-  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "cp_gathers_keys: parallelism.context_parallel_rotate_method = alltoall");
-  recipe.mutable_parallelism()->set_context_parallel_degree(1);
-  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal") << "nothing is passed on";
+  v1::Model dropping = SmallLlama();
+  dropping.set_attn_pdrop(0.25);
+  EXPECT_EQ(Verdict(recipe, dropping, 2), "legal");
+  for (const auto& [method, name] :
+       {std::pair{v1::ROTATE_BY_RING, "ring"}, std::pair{v1::ROTATE_BY_ALL_TO_ALL, "alltoall"}}) {
+    recipe.mutable_parallelism()->set_context_parallel_degree(2);
+    recipe.mutable_parallelism()->set_context_parallel_rotate_method(method);
+    EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+    EXPECT_EQ(Verdict(recipe, dropping, 2),
+              std::string("cp_gathers_keys: parallelism.context_parallel_rotate_method = ") + name);
+    EXPECT_EQ(BrokenRule(recipe, dropping, 2)->remedy,
+              "cannot go with the model's dropout of attention's probabilities, attn_pdrop = 0.25, for which all keys of a query "
+              "must be there: use \"allgather\"");
+    recipe.mutable_parallelism()->set_context_parallel_degree(1);
+    EXPECT_EQ(Verdict(recipe, dropping, 2), "legal") << "nothing is passed on";
+  }
 }
 
 TEST(FirstViolation, CpWithoutWindow) {

@@ -13,7 +13,8 @@ namespace legoai::comm {
 
 const char* StreamName(int64_t stream) {
   static const char* const kNames[kStreamCount] = {"compute",   "all_gather",    "reduce_scatter", "replicate",
-                                                   "send_next", "recv_previous", "send_previous",  "recv_next"};
+                                                   "send_next", "recv_previous", "send_previous",  "recv_next",
+                                                   "rotate"};
   return stream >= 0 && stream < kStreamCount ? kNames[stream] : "unknown";
 }
 

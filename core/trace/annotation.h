@@ -63,7 +63,8 @@ enum StreamId : int64_t {
   kRecvPrevious = 5,   // pipeline: activations from the previous stage
   kSendPrevious = 6,   // pipeline: activation gradients to the previous stage
   kRecvNext = 7,       // pipeline: activation gradients from the next stage
-  kStreamCount = 8,
+  kRotate = 8,         // context parallel: keys, values and their gradients round the group
+  kStreamCount = 9,
 };
 
 const char* StreamName(int64_t stream);

@@ -35,6 +35,7 @@ const std::vector<EffectRow>& EffectRows() {
       {.name = "lego::reduce_scatter_into", .label = "reduce_scatter", .effect = Effect::kReduceScatter, .tensor = 1, .group = 2},
       {.name = "lego::all_reduce_", .label = "all_reduce", .effect = Effect::kAllReduce, .tensor = 0, .group = 1},
       {.name = "lego::all_to_all_into", .label = "all_to_all", .effect = Effect::kAllToAll, .tensor = 0, .group = 2},
+      {.name = "lego::rotate_into", .label = "rotate", .effect = Effect::kRotate, .tensor = 0, .group = 2},
       {.name = "lego::broadcast_", .label = "broadcast", .effect = Effect::kBroadcast, .tensor = 0, .group = 1},
       {.name = "lego::send", .label = "send", .effect = Effect::kSend, .tensor = 0, .group = 1, .peer = 2},
       {.name = "lego::recv", .label = "recv", .effect = Effect::kRecv, .tensor = 0, .group = 1, .peer = 2},

@@ -100,6 +100,7 @@ enum class Effect : uint8_t {
   kReduceScatter,
   kAllReduce,
   kAllToAll,
+  kRotate,
   kBroadcast,
   kSend,
   kRecv,

@@ -102,6 +102,7 @@ absl::StatusOr<CollectiveCostModel::Shape> CollectiveCostModel::ShapeOf(const me
       shape.slowest = std::min(shape.slowest, bandwidth * static_cast<double>(share));
       shape.hop_latencies += static_cast<double>(hops) * tiers_[t].latency;
       shape.cheapest_hop = std::min(shape.cheapest_hop, tiers_[t].latency);
+      shape.tiers_with_hops.push_back(t);
     }
     if (t == 0) shape.per_node = spread.fewest;
     shape.units.push_back(spread.units);
@@ -144,6 +145,13 @@ double CollectiveCostModel::AllToAll(const mesh::RankLine& ranks, int64_t per_no
   return slowest;
 }
 
+double CollectiveCostModel::Rotation(const Shape& shape, double bytes) const {
+  double slowest = 0;
+  for (const int t : shape.tiers_with_hops)
+    slowest = std::max(slowest, tiers_[t].latency + bytes / (t == 0 ? NodeBandwidth(2) : tiers_[t].bandwidth));
+  return slowest;
+}
+
 double CollectiveCostModel::LocalCopy(int64_t bytes) const {
   return std::max(launch_seconds_, 2 * static_cast<double>(bytes) / memory_bandwidth_);
 }
@@ -162,6 +170,7 @@ absl::StatusOr<double> CollectiveCostModel::Time(Effect kind, int64_t bytes, con
       return launch_seconds_ + std::min(2 * ring, Tree(shape, size));
     case Effect::kBroadcast: return launch_seconds_ + shape.hop_latencies - shape.cheapest_hop + size / shape.slowest;
     case Effect::kAllToAll: return launch_seconds_ + AllToAll(ranks, shape.per_node, size);
+    case Effect::kRotate: return launch_seconds_ + Rotation(shape, size);
     default: break;
   }
   return absl::InvalidArgumentError("a message takes MessageTime");

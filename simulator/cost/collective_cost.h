@@ -19,6 +19,7 @@
 //   share: 2 S (m - 1)/m over B_C. Both parts are pipelined: the slower counts.
 // - all-reduce is the faster of ring and tree, as NCCL chooses; Gloo has the ring only.
 // - all-to-all: P - 1 pairwise exchanges of S / P. Broadcast: a chain, pipelined. Send: one hop.
+// - rotation: each rank sends S to the next, all at once, so the slowest of these hops; between nodes it has one adapter.
 // Left out: NVLink SHARP, protocol switches at small sizes, stragglers.
 //
 // Thread-safety: const after construction. Units: seconds, bytes.
@@ -79,6 +80,7 @@ class CollectiveCostModel {
     std::vector<int64_t> units;                  // units[t]: groups of tier t that it spans
     double slowest = 0;                          // bytes per second that a ring sustains
     double hop_latencies = 0, cheapest_hop = 0;  // of the closed ring
+    std::vector<int> tiers_with_hops;            // of the closed ring
     int64_t per_node = 1;                        // fewest ranks of the group in one node
   };
   // How many units of a tier a group spans, and the fewest of its ranks in one of them.
@@ -91,6 +93,7 @@ class CollectiveCostModel {
   double Ring(const Shape& shape, double bytes) const;
   double Tree(const Shape& shape, double bytes) const;
   double AllToAll(const mesh::RankLine& ranks, int64_t per_node, double bytes) const;
+  double Rotation(const Shape& shape, double bytes) const;
   // What a device has towards the others of its node in a group with `ranks` ranks there.
   double NodeBandwidth(int64_t ranks) const;
   double LocalCopy(int64_t bytes) const;

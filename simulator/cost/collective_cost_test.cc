@@ -241,6 +241,10 @@ TEST(CollectiveCostTest, OtherKinds) {
   CollectiveCostModel model(TestCluster(4, 2));
   double between = kLatencyBetween + 1e6 / kBetween, inside = kLatencyInside + 1e6 / kInside;
   EXPECT_NEAR(*model.Time(Effect::kAllToAll, 8000000, Range(0, 8)), 4 * between + 3 * inside, 1e-12);
+  EXPECT_NEAR(*model.Time(Effect::kRotate, 1000000, Range(0, 4)), inside, 1e-12);
+  EXPECT_NEAR(*model.Time(Effect::kRotate, 1000000, Range(0, 8)), between, 1e-12) << "all hops at once: the slowest";
+  EXPECT_NEAR(*model.Time(Effect::kRotate, 1000000, Range(0, 2, 4)), between, 1e-12);
+  EXPECT_NEAR(*model.Time(Effect::kRotate, 1000000, {5, 1, 1}), 2e6 / 1e10, 1e-12);
   EXPECT_NEAR(*model.MessageTime(1000000, 0, 3), inside, 1e-12);
   EXPECT_NEAR(*model.MessageTime(1000000, 3, 4), between, 1e-12);
   EXPECT_NEAR(*model.Time(Effect::kBroadcast, 1000000, Range(0, 4)), 3 * kLatencyInside + 1e6 / kInside, 1e-12);

@@ -37,11 +37,9 @@ double MatmulFlops(const InstructionView& op) {
   return 2.0 * static_cast<double>(graph::Elements(a)) * static_cast<double>(operands.back()->sizes.back());
 }
 
-// Whether what a causal mask saves is deducted.
-enum class Mask { kDeducted, kCounted };
-
-// q, k [batch, heads, seq, head_dim] begin at argument `first`; the first boolean constant says whether it is causal.
-double AttentionFlops(const InstructionView& op, int first, double per_pair, Mask mask) {
+// q, k [batch, heads, seq, head_dim] begin at argument `first`; the first boolean constant says whether it is causal. `counted`:
+// keys that the convention counts for each query (ConventionalFlops); 0: those that it sees.
+double AttentionFlops(const InstructionView& op, int first, double per_pair, int64_t counted) {
   const graph::Value *q_value = op.Input(first), *k_value = op.Input(first + 1);
   if (q_value == nullptr || k_value == nullptr) return 0;
   const Geometry &q = op.GeometryOf(*q_value), &k = op.GeometryOf(*k_value);
@@ -53,9 +51,16 @@ double AttentionFlops(const InstructionView& op, int first, double per_pair, Mas
     causal = *flag;
     break;
   }
-  const int64_t window = AttentionWindow(op, first), seen = window > 0 ? std::min(window, k.sizes[2]) : k.sizes[2];
-  double pairs = static_cast<double>(q.sizes[2]) * static_cast<double>(seen);
-  if (mask == Mask::kDeducted && (causal || window > 0) && q.sizes[2] == k.sizes[2]) pairs = CausalPairs(q.sizes[2], window);
+  const int64_t window = AttentionWindow(op, first);
+  const auto times_queries = [&](int64_t keys) {
+    return static_cast<double>(q.sizes[2]) * static_cast<double>(window > 0 ? std::min(window, keys) : keys);
+  };
+  double pairs = times_queries(k.sizes[2]);
+  if (counted > 0) {
+    pairs = causal || window > 0 ? times_queries(counted) : 0;
+  } else if ((causal || window > 0) && q.sizes[2] == k.sizes[2]) {
+    pairs = CausalPairs(q.sizes[2], window);
+  }
   return per_pair * static_cast<double>(q.sizes[0] * q.sizes[1] * q.sizes[3]) * pairs;
 }
 
@@ -128,11 +133,11 @@ v1::DType ArithmeticDType(const InstructionView& op) {
   return found == v1::DTYPE_UNSPECIFIED ? v1::FLOAT32 : found;
 }
 
-double FlopsOf(const InstructionView& op, const OperatorRow& row, int64_t largest, Mask mask = Mask::kDeducted) {
+double FlopsOf(const InstructionView& op, const OperatorRow& row, int64_t largest, int64_t counted = 0) {
   switch (row.flops) {
     case FlopRule::kMatmul: return MatmulFlops(op);
-    case FlopRule::kAttention: return AttentionFlops(op, 0, 4, mask);
-    case FlopRule::kAttentionBackward: return AttentionFlops(op, 1, 10, mask);
+    case FlopRule::kAttention: return AttentionFlops(op, 0, 4, counted);
+    case FlopRule::kAttentionBackward: return AttentionFlops(op, 1, 10, counted);
     case FlopRule::kPerElement: return row.flops_per_element * static_cast<double>(largest);
   }
   return 0;
@@ -193,9 +198,9 @@ OpFacts FactsOf(const InstructionView& op, const OperatorRow& row) {
   return facts;
 }
 
-double ConventionalFlops(const InstructionView& op, const OperatorRow& row) {
+double ConventionalFlops(const InstructionView& op, const OperatorRow& row, int64_t seq) {
   if (row.op_class != OpClass::kMatmul && row.op_class != OpClass::kAttention) return 0;
-  return FlopsOf(op, row, 0, Mask::kCounted);
+  return FlopsOf(op, row, 0, seq);
 }
 
 std::string SignatureOf(const InstructionView& op) {

@@ -34,8 +34,9 @@ int64_t AttentionWindow(const graph::InstructionView& instruction, int q);
 OpFacts FactsOf(const graph::InstructionView& instruction, const OperatorRow& row);
 
 // As model::FlopsPerToken counts: of matrix products and attention only, the half that a causal mask saves not deducted; with a
-// window each position counts as many as the window has.
-double ConventionalFlops(const graph::InstructionView& instruction, const OperatorRow& row);
+// window each position counts as many as the window has. Attention of a sequence of `seq` tokens may be done in blocks of keys
+// (context parallelism): the block in which queries meet themselves, the causal one, counts all `seq` keys, and the others none.
+double ConventionalFlops(const graph::InstructionView& instruction, const OperatorRow& row, int64_t seq);
 
 // Bytes of the distinct elements of a geometry.
 int64_t DistinctBytes(const graph::Geometry& geometry);

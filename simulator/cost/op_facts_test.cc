@@ -18,9 +18,9 @@ OpFacts Facts(const TraceBuilder& builder) {
   return FactsOf(op, *row);
 }
 
-double Conventional(const TraceBuilder& builder) {
+double Conventional(const TraceBuilder& builder, int64_t seq) {
   graph::InstructionView op(builder.trace(), builder.trace().instructions.back());
-  return ConventionalFlops(op, *FindOperator(op.name()));
+  return ConventionalFlops(op, *FindOperator(op.name()), seq);
 }
 
 TEST(OperatorTableTest, NamesAreUniqueAndOverloadsShareARow) {
@@ -74,7 +74,8 @@ TEST(OpFactsTest, AttentionCountsPairsUnderTheMask) {
     }
     b.Op("lego::attention", {q, k, v, causal, 0.3}, {out, lse});
     EXPECT_EQ(Facts(b).flops, forward);
-    EXPECT_EQ(Conventional(b), unmasked);
+    // Of twice as long a sequence in two blocks, the causal one stands for both.
+    for (const int64_t whole : {seq, 2 * seq}) EXPECT_EQ(Conventional(b, whole), causal ? unmasked * whole / seq : 0);
     b.Op("lego::attention_backward", {out, q, k, v, out, lse, causal, 0.3}, {q, k, v});
     EXPECT_EQ(Facts(b).flops, forward * 2.5);
     b.Op("lego::attention", {q, k, v, causal, 0.3, !causal}, {out, lse});  // what a later flag says is not of the mask
@@ -94,7 +95,7 @@ TEST(OpFactsTest, AttentionCountsPairsInTheWindow) {
     EXPECT_EQ(CausalPairs(seq, window), pairs);
     b.Op("lego::attention.window", {q, q, q, window, 0.3}, {q, lse});
     EXPECT_EQ(Facts(b).flops, 4 * dim * batch * heads * pairs);
-    EXPECT_EQ(Conventional(b), 4 * dim * batch * heads * seq * std::min(window, seq));
+    EXPECT_EQ(Conventional(b, seq), 4 * dim * batch * heads * seq * std::min(window, seq));
     b.Op("lego::attention_backward.window", {q, q, q, q, q, lse, window, 0.3}, {q, q, q});
     EXPECT_EQ(Facts(b).flops, 10 * dim * batch * heads * pairs);
   }

@@ -57,7 +57,7 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
 }
 
 // FLOPs that all ranks of a step do once more in recomputation, counted as those of the model are.
-absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, int64_t ranks_per_stage) {
+absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, const parallel::ResolvedRecipe& resolved) {
   double flops = 0;
   for (const CapturedStage& stage : stages) {
     const graph::Trace& trace = *stage.trace;
@@ -73,10 +73,11 @@ absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages,
           instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
       if (!counts) continue;
       flops += static_cast<double>(times[i]) *
-               ConventionalFlops(graph::InstructionView(trace, instruction), *rows[instruction.operator_index]);
+               ConventionalFlops(graph::InstructionView(trace, instruction), *rows[instruction.operator_index],
+                                 resolved.seq_len());
     }
   }
-  return flops * static_cast<double>(ranks_per_stage);
+  return flops * static_cast<double>(resolved.mesh().world() / resolved.mesh().pp);
 }
 
 std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
@@ -137,7 +138,7 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(resolved.model(), resolved.seq_len()));
-  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, resolved.mesh().world() / resolved.mesh().pp));
+  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, resolved));
   const double model_flops = estimate->model_flops_per_token() * tokens;
   // HFU is the larger: where it is a share of the peak, MFU is.
   const auto hfu = model::ModelFlopsUtilization((model_flops + recomputed) / seconds / world, peak);

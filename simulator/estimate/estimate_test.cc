@@ -35,19 +35,33 @@ v1::SimRequest Request(const char* cluster, int64_t shard, int64_t tp, int64_t p
 TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
   struct Layout {
     const char* cluster;
-    int64_t shard, tp, pp;
+    int64_t shard, tp, pp, cp = 1;
+    v1::ContextParallelRotation rotation = v1::ROTATE_BY_ALL_GATHER;
+    v1::ContextParallelBalance balance = v1::BALANCE_HEAD_TAIL;
   };
   for (const Layout& l : {Layout{"h100-sxm-80:1x1", 1, 1, 1},
                           {"h100-sxm-80:4x1", 4, 1, 1},
                           {"h100-sxm-80:2x1", 1, 2, 1},
                           {"h100-sxm-80:2x1", 1, 1, 2},
-                          {"cpu:8x1", 2, 2, 2}}) {
-    SCOPED_TRACE(testing::Message() << l.cluster << " tp " << l.tp << " pp " << l.pp);
-    const auto plain = EstimateRecipe(Request(l.cluster, l.shard, l.tp, l.pp, v1::AC_NONE));
+                          {"cpu:8x1", 2, 2, 2},
+                          {"h100-sxm-80:2x1", 1, 1, 1, 2},
+                          {"h100-sxm-80:4x1", 1, 1, 1, 4, v1::ROTATE_BY_RING},
+                          {"h100-sxm-80:4x1", 1, 1, 1, 4, v1::ROTATE_BY_RING, v1::BALANCE_NONE},
+                          {"h100-sxm-80:8x1", 1, 2, 2, 2, v1::ROTATE_BY_RING}}) {
+    SCOPED_TRACE(testing::Message() << l.cluster << " tp " << l.tp << " pp " << l.pp << " cp " << l.cp << " " << l.rotation);
+    const auto request = [&l](v1::ActivationCheckpointMode mode) {
+      v1::SimRequest asked = Request(l.cluster, l.shard, l.tp, l.pp, mode);
+      v1::Parallelism& parallelism = *asked.mutable_recipe()->mutable_parallelism();
+      parallelism.set_context_parallel_degree(l.cp);
+      parallelism.set_context_parallel_rotate_method(l.rotation);
+      parallelism.set_context_parallel_load_balancer(l.balance);
+      return asked;
+    };
+    const auto plain = EstimateRecipe(request(v1::AC_NONE));
     ASSERT_TRUE(plain.ok()) << plain.status();
     EXPECT_GT(plain->mfu(), 0);
     EXPECT_EQ(plain->hfu(), plain->mfu());
-    const auto full = EstimateRecipe(Request(l.cluster, l.shard, l.tp, l.pp, v1::AC_FULL));
+    const auto full = EstimateRecipe(request(v1::AC_FULL));
     ASSERT_TRUE(full.ok()) << full.status();
     constexpr double kHidden = 32, kInner = 64, kKeys = 16, kLayers = 4;
     const double last = 2 * kHidden * kInner;
@@ -56,6 +70,24 @@ TEST(EstimateRecipe, HfuIsMfuAndWhatIsRecomputed) {
     EXPECT_LE(recomputed, kLayers * block * (1 + 1e-9));
     EXPECT_GE(recomputed, kLayers * (block - last) * (1 - 1e-9));
   }
+}
+
+// Of sequences long enough attention to the keys and values of one rank takes longer than those of the next take to come.
+TEST(EstimateRecipe, ARingHidesWhatGathersExpose) {
+  v1::SimRequest request = Request("h100-sxm-80:4x1", 1, 1, 1, v1::AC_NONE);
+  *request.mutable_model() = model::Llama(
+      {.vocab = 128, .hidden = 1024, .intermediate = 2048, .layers = 2, .heads = 8, .kv_heads = 8, .positions = 32768});
+  request.mutable_recipe()->mutable_training()->set_local_batch_size(1);
+  request.mutable_recipe()->mutable_training()->set_seq_len(32768);
+  v1::Parallelism& parallelism = *request.mutable_recipe()->mutable_parallelism();
+  parallelism.set_context_parallel_degree(4);
+  const auto gathered = EstimateRecipe(request);
+  parallelism.set_context_parallel_rotate_method(v1::ROTATE_BY_RING);
+  const auto ring = EstimateRecipe(request);
+  ASSERT_TRUE(gathered.ok() && ring.ok()) << gathered.status() << ring.status();
+  EXPECT_LT(ring->breakdown().exposed_communication_seconds(), 0.6 * gathered->breakdown().exposed_communication_seconds());
+  EXPECT_LT(ring->step_time_seconds(), gathered->step_time_seconds());
+  EXPECT_LT(ring->stages(0).peak_requested_bytes(), gathered->stages(0).peak_requested_bytes());
 }
 
 // On real Traces: the parts of the stages and of the critical path are the step, costs follow from its time, and planning, which

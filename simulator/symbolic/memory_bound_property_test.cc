@@ -68,6 +68,7 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   parallelism->set_data_parallel_shard_degree(shard);
   parallelism->set_context_parallel_degree(cp);
   parallelism->set_context_parallel_load_balancer(random.Pick({0, 0, 1}) == 1 ? v1::BALANCE_NONE : v1::BALANCE_HEAD_TAIL);
+  parallelism->set_context_parallel_rotate_method(random.Pick({0, 1}) == 1 ? v1::ROTATE_BY_RING : v1::ROTATE_BY_ALL_GATHER);
   parallelism->set_tensor_parallel_degree(tp);
   parallelism->set_pipeline_parallel_degree(pp);
   constexpr int64_t kListed = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/hardware/catalog.h"
+#include "core/recipe/keep_policy.h"
 #include "core/schedule/timeline.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
@@ -14,6 +15,13 @@ namespace {
 // Operators that a block dispatches forward and backward, and how often its activations pass through memory, as captures of
 // Llama and GPT-2 blocks have them, rounded.
 constexpr double kForwardOperators = 35, kBackwardOperators = 60, kPassesOverSaved = 3;
+
+// Of the tier's link, in a group with `here` ranks in one of its units.
+double SustainedBandwidth(const v1::Cluster& cluster, int tier, int64_t here) {
+  const v1::Link& link = cluster.tiers(tier).link();
+  const double share = tier == 0 ? NodeBandwidthShare(cluster, here) : 1;
+  return link.bandwidth_bytes_per_second() * link.efficiency() * share;
+}
 
 struct Models {
   const RooflineModel& compute;
@@ -74,27 +82,33 @@ class StageEstimate {
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
     const double ranks = static_cast<double>(line.size), passes = kind == Effect::kAllReduce ? 2 : 1;
-    AddLoad(use, NarrowestLink(cluster_, line, times * passes * (ranks - 1) / ranks * bytes), times * *seconds);
+    const bool beside = use == LinkUse::kShard || use == LinkUse::kReplicate;
+    AddLoad(use, NarrowestLink(cluster_, line, times * passes * (ranks - 1) / ranks * bytes), times * *seconds, beside);
     return *seconds;
   }
-  void AddLoad(LinkUse use, const LinkLoad& link, double seconds) {
+  void AddLoad(LinkUse use, const LinkLoad& link, double seconds, bool beside_compute) {
     LinkLoad& load = loads_[static_cast<size_t>(use)];
     load.tier = link.tier;
     load.bytes_per_second = link.bytes_per_second;
     load.bytes += link.bytes;
     load.seconds += seconds;
+    load.runs_beside_compute = beside_compute;
   }
 
   double BlockForward() {
-    const double tokens = static_cast<double>(s_.tokens), length = static_cast<double>(resolved_.seq_len());
-    const double pairs_of_token = CausalPairs(resolved_.seq_len(), model_.sliding_window()) / length;
-    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
+    const double tokens = static_cast<double>(s_.tokens);
     OpFacts products{OpClass::kMatmul, dtype(), 2 * tokens * static_cast<double>(s_.block.gathered), 0, 0};
-    OpFacts attention{OpClass::kAttention, dtype(), 4 * tokens * pairs_of_token * width * LargestShareOfPairs(), 0, 0};
     // Its tensors, as many as it saves without checkpointing.
     const double saved = 34 * tokens * static_cast<double>(model_.hidden_size() / mesh_.tp * s_.param_bytes) / 2;
     OpFacts traffic{OpClass::kElementwise, dtype(), 0, static_cast<int64_t>(kPassesOverSaved * saved), 0};
-    return Seconds(products) + Seconds(attention) + Seconds(traffic);
+    return Seconds(products) + AttentionForward() + Seconds(traffic);
+  }
+  double AttentionForward() {
+    const double pairs_of_token =
+        CausalPairs(resolved_.seq_len(), model_.sliding_window()) / static_cast<double>(resolved_.seq_len());
+    const double pairs = static_cast<double>(s_.tokens) * pairs_of_token * LargestShareOfPairs();
+    const double width = static_cast<double>(model_.num_attention_heads() * model_.head_dim() / mesh_.tp);
+    return Seconds({OpClass::kAttention, dtype(), 4 * pairs * width, 0, 0});
   }
   // Of the pairs of tokens that attention looks at, what the rank with most has, times the number of ranks.
   double LargestShareOfPairs() const {
@@ -124,13 +138,29 @@ class StageEstimate {
     return times * Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
   }
   // Of a microbatch: keys and values of a block gathered forward, and once more backward, where their gradients are scattered,
-  // too; recomputation repeats the forward's.
+  // too; recomputation repeats the forward's, where it does not keep attention.
   double ContextParallel() {
+    if (mesh_.cp == 1) return 0;
     const int64_t width = std::max<int64_t>(1, model_.num_key_value_heads() / mesh_.tp) * model_.head_dim();
-    const double bytes = static_cast<double>(s_.tokens * mesh_.cp * width * s_.param_bytes);
-    const double times = 6 * static_cast<double>(s_.blocks) + 2 * again_;
-    const double of_step = times * static_cast<double>(s_.microbatches);
-    return times * Collective(LinkUse::kContext, of_step, Effect::kAllGather, bytes, context_);
+    const double bytes = static_cast<double>(s_.tokens * width * s_.param_bytes), blocks = static_cast<double>(s_.blocks);
+    const double again = parallel::KeepsOperators(resolved_.recipe().activation_checkpoint()) ? 0 : again_;
+    if (resolved_.recipe().parallelism().context_parallel_rotate_method() != v1::ROTATE_BY_ALL_GATHER)
+      return Ring(2 * bytes, blocks, again);
+    const double times = 6 * blocks + 2 * again, of_step = times * static_cast<double>(s_.microbatches);
+    return times * Collective(LinkUse::kContext, of_step, Effect::kAllGather, bytes * static_cast<double>(mesh_.cp), context_);
+  }
+  // Keys and values of `bytes` go round beside attention's blocks, one of cp at a time; in backward, which takes 2.5 times as long,
+  // their gradients as well, and these have one hop more when all is computed.
+  double Ring(double bytes, double blocks, double again) {
+    auto hop = models_.collectives.Time(Effect::kRotate, static_cast<int64_t>(bytes), context_);
+    if (!hop.ok()) status_ = hop.status();
+    if (!hop.ok()) return 0;
+    const double hops = static_cast<double>(mesh_.cp - 1), block = AttentionForward() / static_cast<double>(mesh_.cp);
+    const double times = hops * (3 * blocks + again) * static_cast<double>(s_.microbatches);
+    const int tier = models_.collectives.TierOf(context_);
+    AddLoad(LinkUse::kContext, {tier, times * bytes, 0, SustainedBandwidth(cluster_, tier, 2)}, times * *hop, true);
+    const double forward = hops * std::max(0.0, *hop - block), backward = hops * std::max(0.0, 2 * *hop - 2.5 * block) + *hop;
+    return (blocks + again) * forward + blocks * backward;
   }
   // The pipeline's messages of a microbatch on the way of the first one.
   double Messages() {
@@ -141,7 +171,7 @@ class StageEstimate {
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
     const double messages = static_cast<double>(s_.microbatches * s_.chunks);
-    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, messages * static_cast<double>(bytes)), 2 * messages * *seconds);
+    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, messages * static_cast<double>(bytes)), 2 * messages * *seconds, false);
     return 2 * static_cast<double>(s_.chunks) * *seconds;
   }
   // Gathers of all units in a step.
@@ -193,13 +223,6 @@ class StageEstimate {
 int64_t UnitOf(const v1::Cluster& cluster) {
   const int tiers = cluster.tiers_size();
   return tiers > 1 ? cluster.tiers(tiers - 2).group_size() : 0;
-}
-
-// Of the tier's link, in a group with `here` ranks in one of its units.
-double SustainedBandwidth(const v1::Cluster& cluster, int tier, int64_t here) {
-  const v1::Link& link = cluster.tiers(tier).link();
-  const double share = tier == 0 ? NodeBandwidthShare(cluster, here) : 1;
-  return link.bandwidth_bytes_per_second() * link.efficiency() * share;
 }
 
 // For how many microbatches' work a rank waits. Chunks divide it (Narayanan et al. 2021, section 2.2), and gradients of weights

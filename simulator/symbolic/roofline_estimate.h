@@ -24,14 +24,13 @@ namespace legoai::sim {
 enum class LinkUse : uint8_t { kTensor, kContext, kShard, kReplicate, kPipeline };
 inline constexpr size_t kLinkUses = 5;
 
-// Sharding's gathers and reductions and the replicas' reductions run beside the computation; the others are waited for.
-constexpr bool RunsBesideCompute(LinkUse kind) { return kind == LinkUse::kShard || kind == LinkUse::kReplicate; }
-
 struct LinkLoad {
   int tier = -1;                // of Cluster.tiers, the one that takes longest; -1: nothing is sent
   double bytes = 0;             // that one device's link of this tier carries each way
   double seconds = 0;           // of the collectives or messages, one after the other
   double bytes_per_second = 0;  // that large messages reach on this link
+  // Sharding's gathers and reductions, the replicas' reductions, and keys and values that rotate; the others are waited for.
+  bool runs_beside_compute = false;
 };
 
 using LinkLoads = std::array<LinkLoad, kLinkUses>;  // by LinkUse

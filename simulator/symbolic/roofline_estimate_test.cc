@@ -108,6 +108,25 @@ TEST(RooflineEstimateTest, CountsTheBytesOfSharding) {
   EXPECT_EQ(estimate.loads[static_cast<size_t>(LinkUse::kPipeline)].tier, -1);
 }
 
+// A ring passes on as many bytes as gathers and scatters do, and attention to long parts hides them.
+TEST(RooflineEstimateTest, ARingHidesWhatGathersDoNot) {
+  Job job;
+  job.recipe.mutable_parallelism()->set_context_parallel_degree(8);
+  const auto estimate = [&job](int64_t seq, v1::ContextParallelRotation method) {
+    job.recipe.mutable_training()->set_seq_len(seq);
+    job.recipe.mutable_parallelism()->set_context_parallel_rotate_method(method);
+    return job.Estimate();
+  };
+  const RooflineEstimate gathered = estimate(131072, v1::ROTATE_BY_ALL_GATHER), ring = estimate(131072, v1::ROTATE_BY_RING);
+  const LinkLoad &of_gathers = gathered.loads[static_cast<size_t>(LinkUse::kContext)],
+                 &of_ring = ring.loads[static_cast<size_t>(LinkUse::kContext)];
+  EXPECT_NEAR(of_ring.bytes, of_gathers.bytes, 1e-9 * of_gathers.bytes);
+  EXPECT_TRUE(of_ring.runs_beside_compute);
+  EXPECT_FALSE(of_gathers.runs_beside_compute);
+  EXPECT_LT(ring.communication_seconds, 0.25 * gathered.communication_seconds) << "the last hop of each block's gradients";
+  EXPECT_GT(estimate(2048, v1::ROTATE_BY_RING).communication_seconds, 0) << "parts too short to hide a hop";
+}
+
 // What is waited for is the part of the step that the estimate calls communication.
 TEST(RooflineEstimateTest, LoadsOfTensorAndPipelineParallelAreWaitedFor) {
   Job job;

@@ -76,6 +76,8 @@ TEST_F(Nccl, CollectivesThatMove) {
                 [&](Communicator& c, void* out, const void* in, int64_t count) { return c.AllGather(out, in, count * size); });
     ExpectAlike("all_to_all", dtype,
                 [&](Communicator& c, void* out, const void* in, int64_t count) { return c.AllToAll(out, in, count * size); });
+    ExpectAlike("rotate", dtype,
+                [&](Communicator& c, void* out, const void* in, int64_t count) { return c.Rotate(out, in, count * size); });
     ExpectAlike("broadcast", dtype,
                 [&](Communicator& c, void* out, const void*, int64_t count) { return c.Broadcast(out, count * size, 0); });
   }
@@ -188,6 +190,8 @@ TEST(NcclRank, DISABLED_Collectives) {
     at::Tensor out = at::empty({2}, options);
     comm::AllToAllInto(out, at::arange(2, options) + 10 * rank, group);
     EXPECT_TRUE(at::equal(out.cpu(), (at::arange(2, dtype) * 10 + rank)));
+    comm::RotateInto(out, at::full({2}, double(rank), options), group);
+    EXPECT_TRUE(at::equal(out.cpu(), at::full({2}, double(1 - rank), dtype)));
     at::Tensor root = at::full({2}, double(rank), options);
     comm::Broadcast(root, group, 1);
     EXPECT_EQ(root.sum().item<float>(), 2);

@@ -148,6 +148,7 @@ const std::set<std::string>& Communicating() {
                                               "lego::reduce_scatter_into",
                                               "lego::all_reduce_",
                                               "lego::all_to_all_into",
+                                              "lego::rotate_into",
                                               "lego::broadcast_",
                                               "lego::send",
                                               "lego::recv",
@@ -207,6 +208,7 @@ TEST_F(SmokeOperators, CollectivesOfAGroupOfOneCopyDeviceMemory) {
     expect_copy("all_gather", [&](const Tensor& out) { comm::AllGatherInto(out, in, group); });
     expect_copy("reduce_scatter", [&](const Tensor& out) { comm::ReduceScatterInto(out, in, group); });
     expect_copy("all_to_all", [&](const Tensor& out) { comm::AllToAllInto(out, in, group); });
+    expect_copy("rotate", [&](const Tensor& out) { comm::RotateInto(out, in, group); });
     const Tensor kept = in.clone();
     comm::AllReduce(kept, group);
     comm::AllReduce(kept, group, comm::ReduceOp::kMax);

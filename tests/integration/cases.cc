@@ -23,6 +23,7 @@ struct Layout {
   int64_t layers_per_stage = 0, first_less = 0, last_less = 0;  // 0: not said
   int64_t microbatch = 1;
   v1::ContextParallelBalance balance = v1::BALANCE_HEAD_TAIL;
+  v1::ContextParallelRotation rotation = v1::ROTATE_BY_ALL_GATHER;
   int64_t world() const { return replicate * shard * cp * tp * pp; }
 };
 
@@ -45,6 +46,7 @@ Case Make(const Layout& layout, const v1::Model& model) {
   parallelism->set_data_parallel_shard_degree(layout.shard);
   parallelism->set_context_parallel_degree(layout.cp);
   parallelism->set_context_parallel_load_balancer(layout.balance);
+  parallelism->set_context_parallel_rotate_method(layout.rotation);
   parallelism->set_tensor_parallel_degree(layout.tp);
   parallelism->set_pipeline_parallel_degree(layout.pp);
   parallelism->set_pipeline_parallel_schedule(layout.schedule);
@@ -405,6 +407,38 @@ void AddContextParallel(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "gpt2_cp4_of_kept_probabilities", .cp = 4}, sure));
 }
 
+// Keys and values go round. Of three ranks and no balance each has 4 of 12 tokens.
+void AddRings(std::vector<Case>* cases) {
+  const auto ring = v1::ROTATE_BY_RING;
+  const auto none = v1::BALANCE_NONE;
+  const std::vector<Layout> layouts = {
+      {.name = "cp2_ring", .cp = 2, .rotation = ring},
+      {.name = "cp4_ring", .cp = 4, .rotation = ring},
+      {.name = "cp4_ring_unbalanced", .cp = 4, .balance = none, .rotation = ring},
+      {.name = "fsdp2_cp2_ring", .shard = 2, .cp = 2, .rotation = ring},
+      {.name = "hsdp2x2_cp2_ring", .replicate = 2, .shard = 2, .cp = 2, .rotation = ring},
+      {.name = "fsdp2_cp2_tp2_alltoall", .shard = 2, .cp = 2, .tp = 2, .rotation = v1::ROTATE_BY_ALL_TO_ALL},
+      {.name = "cp2_pp2_ring_unbalanced", .cp = 2, .pp = 2, .balance = none, .rotation = ring},
+      {.name = "cp2_tp2_pp2_ring", .cp = 2, .tp = 2, .pp = 2, .rotation = ring},
+  };
+  for (const Layout& layout : layouts) cases->push_back(Make(layout, TinyLlama()));
+  for (size_t index : {1, 5}) cases->push_back(Checkpointed(Make(layouts[index], TinyLlama())));
+  for (size_t index : {1, 2, 7}) cases->push_back(KeepingOperators(Make(layouts[index], TinyLlama())));
+  cases->push_back(Bf16(Make(layouts[1], TinyLlama())));
+  cases->push_back(EverySecondCheckpointed(Bf16(Make(layouts[3], TinyLlama()))));
+  cases->push_back(Accumulated(Make(layouts[3], TinyLlama())));
+  cases->push_back(Make({.name = "cp2_tp4_kv2_ring", .cp = 2, .tp = 4, .rotation = ring}, SharedHeadsLlama()));
+  cases->push_back(Make({.name = "fsdp2_cp2_pp2_interleaved_ring", .shard = 2, .cp = 2, .pp = 2,
+                         .schedule = v1::INTERLEAVED_1F1B, .rotation = ring},
+                        DeepLlama()));
+  cases->push_back(Make({.name = "cp3_ring", .cp = 3, .balance = none, .rotation = ring}, TinyLlama()));
+  cases->back().recipe.mutable_training()->set_seq_len(12);
+  v1::Model sure = TinyGpt2();
+  sure.set_name("tiny-gpt2-sure");
+  sure.set_attn_pdrop(0);
+  cases->push_back(Make({.name = "gpt2_cp4_ring_of_kept_probabilities", .cp = 4, .rotation = ring}, sure));
+}
+
 // The embedding is on the first rank and, as the head, on the last.
 void AddPipelinesOfTiedModels(std::vector<Case>* cases) {
   v1::Model llama = DeepLlama();
@@ -537,6 +571,7 @@ std::vector<Case> ParityCases() {
   AddKeptOperators(&cases);
   AddZeroStages(&cases);
   AddContextParallel(&cases);
+  AddRings(&cases);
   AddOtherFamilies(&cases);
   for (const Layout& layout : {Layout{.name = "fsdp2", .shard = 2}, Layout{.name = "tp2_pp2", .tp = 2, .pp = 2}}) {
     cases.push_back(EverySecondCheckpointed(Make(layout, TinyLlama())));

@@ -109,6 +109,8 @@ Case DrawCase(uint64_t seed) {
   auto* parallelism = drawn.recipe.mutable_parallelism();
   DrawPipeline(draw, &drawn);
   parallelism->set_context_parallel_load_balancer(draw.Of({v1::BALANCE_HEAD_TAIL, v1::BALANCE_NONE}));
+  parallelism->set_context_parallel_rotate_method(
+      draw.Of({v1::ROTATE_BY_ALL_GATHER, v1::ROTATE_BY_RING, v1::ROTATE_BY_RING, v1::ROTATE_BY_ALL_TO_ALL}));
   parallelism->set_zero_stage(draw.Of<int64_t>({3, 3, 2, 1}));
   parallelism->set_fsdp_prefetch_depth(draw.Of<int64_t>({1, 1, 0, 3}));
   parallelism->set_disable_loss_parallel(draw.OneIn(2));

@@ -18,6 +18,7 @@ class LocalCommunicator : public Communicator {
   }
   absl::Status AllReduce(void*, int64_t, c10::ScalarType, ReduceOp) override { return absl::OkStatus(); }
   absl::Status AllToAll(void* out, const void* in, int64_t bytes) override { return Copy(out, in, bytes); }
+  absl::Status Rotate(void* out, const void* in, int64_t bytes) override { return Copy(out, in, bytes); }
   absl::Status Broadcast(void*, int64_t, int64_t) override { return absl::OkStatus(); }
   absl::Status Send(const void*, int64_t, int64_t) override { return NoPeer(); }
   absl::Status Recv(void*, int64_t, int64_t) override { return NoPeer(); }

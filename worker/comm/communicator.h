@@ -31,6 +31,8 @@ class Communicator {
   virtual absl::Status AllReduce(void* data, int64_t count, c10::ScalarType dtype, ReduceOp op) = 0;
   // in, out: size() x bytes; part i of `in` goes to rank i.
   virtual absl::Status AllToAll(void* out, const void* in, int64_t bytes) = 0;
+  // in: bytes for the next rank; out: as many from the one before. The last rank's go to rank 0.
+  virtual absl::Status Rotate(void* out, const void* in, int64_t bytes) = 0;
   virtual absl::Status Broadcast(void* data, int64_t bytes, int64_t root) = 0;
   virtual absl::Status Send(const void* data, int64_t bytes, int64_t peer) = 0;
   virtual absl::Status Recv(void* data, int64_t bytes, int64_t peer) = 0;

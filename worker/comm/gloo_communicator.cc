@@ -137,6 +137,13 @@ class GlooCommunicator : public Communicator {
     });
   }
 
+  absl::Status Rotate(void* out, const void* in, int64_t bytes) override {
+    return Guard(What("rotate"), [&] {
+      Exchange(static_cast<const char*>(in), bytes, static_cast<char*>(out), bytes);
+      return absl::OkStatus();
+    });
+  }
+
   absl::Status Broadcast(void* data, int64_t bytes, int64_t root) override {
     return Guard(What("broadcast"), [&] {
       gloo::BroadcastOptions options(context_);

@@ -79,6 +79,16 @@ void AllToAllKernel(Tensor& out, const Tensor& in, int64_t group) {
                                                 Communicator& c) { return c.AllToAll(o, i, bytes); }));
 }
 
+void RotateKernel(Tensor& out, const Tensor& in, int64_t group) {
+  CheckUsable("rotate_into", out);
+  CheckUsable("rotate_into", in);
+  TORCH_CHECK(in.nbytes() == out.nbytes() && !in.is_alias_of(out), "rotate_into: sizes ", out.sizes(), " and ", in.sizes(),
+              " do not match, or share memory");
+  ThrowIfError(CurrentRuntime().Communicate(
+      Describe("rotate", group, in, out), {out.storage(), in.storage()},
+      [o = Write(out), i = Read(in), bytes = in.nbytes()](Communicator& c) { return c.Rotate(o, i, bytes); }));
+}
+
 void BroadcastKernel(Tensor& tensor, int64_t group, int64_t root) {
   CheckUsable("broadcast_", tensor);
   ThrowIfError(CurrentRuntime().Communicate(
@@ -122,6 +132,7 @@ TORCH_LIBRARY(lego, m) {
   m.def("reduce_scatter_into(Tensor(a!) out, Tensor inp, int group) -> ()");
   m.def("all_reduce_(Tensor(a!) tensor, int group, int op) -> ()");
   m.def("all_to_all_into(Tensor(a!) out, Tensor inp, int group) -> ()");
+  m.def("rotate_into(Tensor(a!) out, Tensor inp, int group) -> ()");
   m.def("broadcast_(Tensor(a!) tensor, int group, int root) -> ()");
   m.def("send(Tensor tensor, int group, int peer) -> ()");
   m.def("recv(Tensor(a!) tensor, int group, int peer) -> ()");
@@ -135,6 +146,7 @@ void ImplementFor(torch::Library& m) {
   m.impl("reduce_scatter_into", ReduceScatterKernel);
   m.impl("all_reduce_", AllReduceKernel);
   m.impl("all_to_all_into", AllToAllKernel);
+  m.impl("rotate_into", RotateKernel);
   m.impl("broadcast_", BroadcastKernel);
   m.impl("send", SendKernel);
   m.impl("recv", RecvKernel);
@@ -150,8 +162,8 @@ TORCH_LIBRARY_IMPL(lego, CompositeExplicitAutograd, m) {
 }
 
 TORCH_LIBRARY_IMPL(lego, Autograd, m) {
-  for (const char* name : {"all_gather_into", "reduce_scatter_into", "all_reduce_", "all_to_all_into", "broadcast_", "send",
-                           "recv", "resize_storage_"}) {
+  for (const char* name : {"all_gather_into", "reduce_scatter_into", "all_reduce_", "all_to_all_into", "rotate_into",
+                           "broadcast_", "send", "recv", "resize_storage_"}) {
     m.impl(name, torch::CppFunction::makeFallthrough());
   }
 }
@@ -173,6 +185,11 @@ void AllReduce(const Tensor& tensor, int64_t group, ReduceOp reduce) {
 }
 void AllToAllInto(const Tensor& out, const Tensor& in, int64_t group) {
   static const auto op = Find<void(Tensor&, const Tensor&, int64_t)>("lego::all_to_all_into");
+  Tensor written = out;
+  op.call(written, in, group);
+}
+void RotateInto(const Tensor& out, const Tensor& in, int64_t group) {
+  static const auto op = Find<void(Tensor&, const Tensor&, int64_t)>("lego::rotate_into");
   Tensor written = out;
   op.call(written, in, group);
 }

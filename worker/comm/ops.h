@@ -21,6 +21,8 @@ void ReduceScatterInto(const at::Tensor& out, const at::Tensor& in, int64_t grou
 void AllReduce(const at::Tensor& tensor, int64_t group, ReduceOp op = ReduceOp::kSum);
 // in, out: [group size * n, ...]
 void AllToAllInto(const at::Tensor& out, const at::Tensor& in, int64_t group);
+// in: for the next rank of the group; out: the previous one's, of the same size.
+void RotateInto(const at::Tensor& out, const at::Tensor& in, int64_t group);
 void Broadcast(const at::Tensor& tensor, int64_t group, int64_t root);
 void Send(const at::Tensor& tensor, int64_t group, int64_t peer);
 void Recv(const at::Tensor& tensor, int64_t group, int64_t peer);

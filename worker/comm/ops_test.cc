@@ -51,6 +51,11 @@ TEST(Collectives, GiveWhatTheirNamesSay) {
       auto out = at::empty({world});
       AllToAllInto(out, in, group);
       for (int64_t i = 0; i < world; ++i) EXPECT_EQ(At(out, i), 10 * i + rank);
+      auto from_previous = at::empty({1000});
+      for (int64_t round = 0; round < 3; ++round) {
+        RotateInto(from_previous, at::full({1000}, double(10 * rank + round)), group);
+        EXPECT_EQ(At(from_previous, 999), 10 * ((rank + world - 1) % world) + round);
+      }
       auto from_root = at::full({2}, double(rank));
       Broadcast(from_root, group, world - 1);
       EXPECT_EQ(At(from_root, 1), world - 1);

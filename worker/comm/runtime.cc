@@ -63,6 +63,7 @@ int64_t ChannelOfStream(int64_t stream) {
   switch (stream) {
     case kRecvPrevious: return kSendNext;
     case kRecvNext: return kSendPrevious;
+    case kRotate: return kCompute;
     default: return stream;
   }
 }

@@ -340,6 +340,14 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 OperatorHookScope::OperatorHookScope(OperatorHook* hook) : previous_(std::exchange(t_hook, hook)), guard_(kKey) {}
 OperatorHookScope::~OperatorHookScope() { t_hook = previous_; }
 
+void RunAsOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run) {
+  if (t_hook == nullptr) return run();
+  t_hook->OnOperator(op, stack, [&] {
+    const OperatorHookScope none(nullptr);
+    run();
+  });
+}
+
 Recorder::Recorder(OperatorRunner* runner) : impl_(std::make_unique<Impl>(runner)) {
   Impl* none = nullptr;
   TORCH_CHECK(g_recorder.compare_exchange_strong(none, impl_.get()), "one recorder at a time: another one is recording");

@@ -49,6 +49,10 @@ class OperatorHookScope {
   const c10::impl::IncludeDispatchKeyGuard guard_;
 };
 
+// For what stands for one operator and consists of several, `run`: the thread's hook sees `op` alone, whose arguments are on the
+// stack; `run` takes them off and leaves the results.
+void RunAsOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run);
+
 class Recorder {
  public:
   // `runner` is not owned and may be null: real kernels run.

@@ -5,19 +5,16 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/lerp.h>
-#include <ATen/ops/logaddexp.h>
-#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cmath>
-#include <tuple>
 
 #include "worker/comm/ops.h"
-#include "worker/comm/runtime.h"
+#include "worker/graph/recorder.h"
+#include "worker/parallel/context_blocks.h"
+#include "worker/parallel/context_ring.h"
 
 namespace legoai::parallel {
 namespace {
@@ -25,11 +22,6 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Which of the equal parts of each sequence a rank has: heads count down from the middle, tails up.
-int64_t PartOf(const ContextPlace& place, int64_t part) {
-  return part == 0 ? place.size - 1 - place.index : place.size + place.index;
-}
 
 // [batch, heads, seq / cp, head_dim] -> [batch, heads, seq, head_dim], which lies as [batch, seq, heads, head_dim].
 Tensor Gather(const Tensor& local, const ContextPlace& place) {
@@ -55,60 +47,23 @@ Tensor ReduceScatter(const Tensor& whole, const ContextPlace& place) {
   return out.transpose(1, 2);
 }
 
+std::vector<int64_t> NumbersOf(const ContextPlace& p) { return {p.group, p.size, p.index, p.parts, p.events}; }
+ContextPlace PlaceOf(const std::vector<int64_t>& numbers) {
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+}
+
 struct GatherAutograd : torch::autograd::Function<GatherAutograd> {
   static Tensor forward(AutogradContext* context, const Tensor& local, const ContextPlace& place) {
-    context->saved_data["place"] = std::vector<int64_t>{place.group, place.size, place.index, place.parts};
+    context->saved_data["place"] = NumbersOf(place);
     at::AutoDispatchBelowADInplaceOrView below;
     return Gather(local, place);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const std::vector<int64_t> place = context->saved_data["place"].toIntVector();
+    const ContextPlace place = PlaceOf(context->saved_data["place"].toIntVector());
     at::AutoDispatchBelowADInplaceOrView below;
-    return {ReduceScatter(gradients[0], {place[0], place[1], place[2], place[3]}), Tensor()};
+    return {ReduceScatter(gradients[0], place), Tensor()};
   }
 };
-
-// Attention as a tensor [batch, heads, seq, head_dim] and the log-sum-exp of its scores, fp32 [batch, heads, seq].
-struct Attended {
-  Tensor out, lse;
-};
-
-Attended Attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("lego::attention", "")
-          .typed<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, bool, double)>();
-  auto [out, lse] = op.call(q, k, v, causal, scale);
-  return {out, lse.narrow(2, 0, q.size(2))};
-}
-
-struct Gradients {
-  Tensor q, k, v;
-};
-
-Gradients AttendBackward(const Tensor& gradient, const Tensor& q, const Tensor& k, const Tensor& v, const Attended& attended,
-                         bool causal, double scale) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("lego::attention_backward", "")
-          .typed<std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                                    const Tensor&, bool, double)>();
-  auto [of_q, of_k, of_v] = op.call(gradient, q, k, v, attended.out, attended.lse, causal, scale);
-  return {of_q, of_k, of_v};
-}
-
-// What one softmax over the keys of both would have given. In new memory: checkpointing may keep what attention gave.
-Attended Merge(const Attended& a, const Attended& b) {
-  const Tensor weight = at::sigmoid(b.lse - a.lse).unsqueeze(-1);
-  const Tensor out = at::lerp(a.out.to(at::kFloat), b.out.to(at::kFloat), weight);
-  return {out.to(a.out.scalar_type()), at::logaddexp(a.lse, b.lse)};
-}
-
-// Joins the parts of a rank along the sequence. They lie by sequence, so that the projection behind attention copies nothing.
-Tensor Join(const std::vector<Tensor>& parts) {
-  if (parts.size() == 1) return parts[0];
-  return at::cat({parts[0].transpose(1, 2), parts[1].transpose(1, 2)}, 1).transpose(1, 2);
-}
 
 // The queries of one of this rank's parts see all keys before the part, and of its own those up to themselves.
 struct QueryPart {
@@ -118,68 +73,83 @@ struct QueryPart {
 std::vector<QueryPart> QueryParts(const ContextPlace& place, int64_t queries) {
   std::vector<QueryPart> parts;
   const int64_t length = queries / place.parts;
-  for (int64_t part = 0; part < place.parts; ++part) parts.push_back({part * length, length, PartOf(place, part) * length});
+  for (int64_t part = 0; part < place.parts; ++part)
+    parts.push_back({part * length, length, PartOf(place, place.index, part) * length});
   return parts;
 }
 
-class ContextAttentionAutograd : public torch::autograd::Function<ContextAttentionAutograd> {
- public:
+Attended GatheredForward(const Tensor& q, const Tensor& k, const Tensor& v, const ContextPlace& place) {
+  const Tensor keys = Gather(k, place), values = Gather(v, place);
+  std::vector<Attended> parts;
+  for (const QueryPart& part : QueryParts(place, q.size(2))) {
+    const Tensor queries = q.narrow(2, part.first, part.length);
+    Attended attended = Attend(queries, keys.narrow(2, part.begin, part.length), values.narrow(2, part.begin, part.length),
+                               /*causal=*/true);
+    if (part.begin > 0) {
+      attended = Merge(attended, Attend(queries, keys.narrow(2, 0, part.begin), values.narrow(2, 0, part.begin),
+                                        /*causal=*/false));
+    }
+    parts.push_back({attended.out.to(q.scalar_type()), attended.lse});
+  }
+  return JoinAttended(parts, q.scalar_type());
+}
+
+AttentionGradients GatheredBackward(const Tensor& gradient, const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const Attended& attended, const ContextPlace& place) {
+  const Tensor keys = Gather(k, place), values = Gather(v, place);
+  const Tensor of_keys = at::zeros_like(keys), of_values = at::zeros_like(values);
+  std::vector<Tensor> of_queries;
+  for (const QueryPart& part : QueryParts(place, q.size(2))) {
+    const auto mine = [&](const Tensor& tensor) { return tensor.narrow(2, part.first, part.length); };
+    Tensor of_part;
+    const auto add = [&](int64_t begin, int64_t length, bool causal) {
+      if (length == 0) return;
+      const AttentionGradients of_block =
+          AttendBackward(mine(gradient), mine(q), keys.narrow(2, begin, length), values.narrow(2, begin, length),
+                         {mine(attended.out), mine(attended.lse)}, causal);
+      of_part = of_part.defined() ? of_part.add_(of_block.q) : of_block.q;
+      of_keys.narrow(2, begin, length).add_(of_block.k);
+      of_values.narrow(2, begin, length).add_(of_block.v);
+    };
+    // At most half the sequence at a time: the most that every rank with a tail attends to.
+    const int64_t half = place.parts == 2 ? std::min(part.begin, place.size * part.length) : part.begin;
+    add(0, half, /*causal=*/false);
+    add(half, part.begin - half, /*causal=*/false);
+    add(part.begin, part.length, /*causal=*/true);
+    of_queries.push_back(of_part);
+  }
+  return {Join(of_queries), ReduceScatter(of_keys, place), ReduceScatter(of_values, place)};
+}
+
+// Whoever watches operators, checkpointing that keeps some of their outputs, sees one attention, as without context parallelism:
+// where its output is kept, keys and values do not travel again.
+Attended ForwardAsOneOperator(const Tensor& q, const Tensor& k, const Tensor& v, const ContextPlace& place) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lego::attention", "");
+  torch::jit::Stack stack{q, k, v, /*causal=*/true, ScaleOf(q)};
+  graph::RunAsOperator(op, &stack, [&] {
+    const Attended attended = place.events >= 0 ? RingForward(q, k, v, place) : GatheredForward(q, k, v, place);
+    stack = {attended.out, attended.lse};
+  });
+  return {stack[0].toTensor(), stack[1].toTensor()};
+}
+
+struct ContextAttentionAutograd : torch::autograd::Function<ContextAttentionAutograd> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, const ContextPlace& place) {
     at::AutoDispatchBelowADInplaceOrView below;
-    const Tensor keys = Gather(k, place), values = Gather(v, place);
-    const double scale = Scale(q);
-    std::vector<Tensor> outs, lses;
-    for (const QueryPart& part : QueryParts(place, q.size(2))) {
-      const Tensor queries = q.narrow(2, part.first, part.length);
-      Attended attended = Attend(queries, keys.narrow(2, part.begin, part.length), values.narrow(2, part.begin, part.length),
-                                 /*causal=*/true, scale);
-      if (part.begin > 0) {
-        attended = Merge(attended, Attend(queries, keys.narrow(2, 0, part.begin), values.narrow(2, 0, part.begin),
-                                          /*causal=*/false, scale));
-      }
-      outs.push_back(attended.out);
-      lses.push_back(attended.lse);
-    }
-    const Tensor out = Join(outs), lse = Join(lses);
-    context->save_for_backward({q, k, v, out, lse});
-    context->saved_data["place"] = std::vector<int64_t>{place.group, place.size, place.index, place.parts};
-    return out;
+    const Attended attended = ForwardAsOneOperator(q, k, v, place);
+    context->save_for_backward({q, k, v, attended.out, attended.lse});
+    context->saved_data["place"] = NumbersOf(place);
+    return attended.out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const std::vector<int64_t> numbers = context->saved_data["place"].toIntVector();
-    const ContextPlace place{numbers[0], numbers[1], numbers[2], numbers[3]};
+    const ContextPlace place = PlaceOf(context->saved_data["place"].toIntVector());
     at::AutoDispatchBelowADInplaceOrView below;
-    const Tensor& q = saved[0];
-    const Tensor keys = Gather(saved[1], place), values = Gather(saved[2], place);
-    const Tensor of_keys = at::zeros_like(keys), of_values = at::zeros_like(values);
-    std::vector<Tensor> of_queries;
-    for (const QueryPart& part : QueryParts(place, q.size(2))) {
-      const auto mine = [&](const Tensor& tensor) { return tensor.narrow(2, part.first, part.length); };
-      const Attended attended{mine(saved[3]), mine(saved[4])};
-      Tensor of_part;
-      const auto add = [&](int64_t begin, int64_t length, bool causal) {
-        if (length == 0) return;
-        const Gradients of_block =
-            AttendBackward(mine(gradients[0]), mine(q), keys.narrow(2, begin, length), values.narrow(2, begin, length), attended,
-                           causal, Scale(q));
-        of_part = of_part.defined() ? of_part.add_(of_block.q) : of_block.q;
-        of_keys.narrow(2, begin, length).add_(of_block.k);
-        of_values.narrow(2, begin, length).add_(of_block.v);
-      };
-      // At most half the sequence at a time: the most that every rank with a tail attends to.
-      const int64_t half = place.parts == 2 ? std::min(part.begin, place.size * part.length) : part.begin;
-      add(0, half, /*causal=*/false);
-      add(half, part.begin - half, /*causal=*/false);
-      add(part.begin, part.length, /*causal=*/true);
-      of_queries.push_back(of_part);
-    }
-    return {Join(of_queries), ReduceScatter(of_keys, place), ReduceScatter(of_values, place), Tensor()};
+    const auto backward = place.events >= 0 ? RingBackward : GatheredBackward;
+    const AttentionGradients of = backward(gradients[0], saved[0], saved[1], saved[2], {saved[3], saved[4]}, place);
+    return {of.q, of.k, of.v, Tensor()};
   }
-
- private:
-  static double Scale(const Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(3))); }
 };
 
 }  // namespace
@@ -194,6 +164,15 @@ std::vector<model::TokenRun> TokensOfRank(const ResolvedRecipe& resolved, int64_
   return runs;
 }
 
+ContextPlace PlaceInContext(comm::Runtime& runtime, int64_t parts, bool rotates) {
+  const int64_t group = runtime.GroupId(mesh::Dim::kCp);
+  ContextPlace place{group, runtime.GroupSize(group), runtime.GroupRank(group), parts};
+  if (!rotates) return place;
+  place.events = runtime.NewEvent();
+  for (int more = 0; more < 2; ++more) runtime.NewEvent();
+  return place;
+}
+
 Tensor GatherContext(const Tensor& local, const ContextPlace& place) { return GatherAutograd::apply(local, place); }
 
 Tensor ContextAttention(const Tensor& q, const Tensor& k, const Tensor& v, const ContextPlace& place) {
@@ -202,12 +181,11 @@ Tensor ContextAttention(const Tensor& q, const Tensor& k, const Tensor& v, const
 
 void ApplyContextParallel(model::LanguageModel* model, const ResolvedRecipe& resolved) {
   if (resolved.mesh().cp == 1) return;
-  const comm::Runtime& runtime = comm::CurrentRuntime();
+  comm::Runtime& runtime = comm::CurrentRuntime();
   model::StepContext& context = model->context();
   context.runs = TokensOfRank(resolved, runtime.rank());
-  const int64_t group = runtime.GroupId(mesh::Dim::kCp);
-  const ContextPlace place{group, runtime.GroupSize(group), runtime.GroupRank(group),
-                           static_cast<int64_t>(context.runs.size())};
+  const bool rotates = resolved.recipe().parallelism().context_parallel_rotate_method() != v1::ROTATE_BY_ALL_GATHER;
+  const ContextPlace place = PlaceInContext(runtime, static_cast<int64_t>(context.runs.size()), rotates);
   const bool drops_probabilities = model->config().attn_pdrop() > 0;
   for (model::SelfAttention* attention : model->Attentions()) {
     attention->ReplaceCore([place, drops_probabilities, &context, core = attention->core()](const Tensor& q, const Tensor& k,

@@ -8,9 +8,14 @@
 //
 // Everything but attention works on a token alone: between the blocks a rank has [batch, seq / cp, dim], its loss is the sum over
 // its tokens, and gradients are summed over "dp_cp" like those of other samples. What depends on where a token stands reads
-// StepContext::runs. Attention gathers keys and values of the group, each [batch, kv_heads, seq, head_dim], and lets go of them:
-// a backward gathers them once more, and reduce-scatters their gradients. Nothing of the length of the whole sequence is saved
-// but where GPT-2 drops attention's probabilities, which are saved by operators of their own.
+// StepContext::runs. There are two ways to the keys and values of the others, each [batch, kv_heads, seq, head_dim] in all:
+// - They are gathered before attention, and let go of after it; backward gathers them once more, and reduce-scatters their
+//   gradients. Nothing hides these collectives.
+// - They go round the ring of ranks: while a rank attends to those that it has, it passes them on to the next rank and gets those
+//   of the one before, on a stream of its own, so that it never has more than two ranks' at a time. In backward they go round
+//   once more, and the sum of their gradients behind them, which ends where it belongs.
+// Nothing of the length of the whole sequence is saved but where GPT-2 drops attention's probabilities, which are saved by
+// operators of their own, over gathered keys.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +24,7 @@
 #include <vector>
 
 #include "core/recipe/resolved_recipe.h"
+#include "worker/comm/runtime.h"
 #include "worker/model/language_model.h"
 
 namespace legoai::parallel {
@@ -31,7 +37,13 @@ struct ContextPlace {
   int64_t group = 0;  // a number of the current comm::Runtime
   int64_t size = 1, index = 0;
   int64_t parts = 1;  // of each rank: 2 for head and tail
+  // Where keys and values go round, the first of three events (of comm::Runtime): what is passed on is ready; keys and values
+  // have come; their gradients have come. -1: they are gathered.
+  int64_t events = -1;
 };
+
+// Of the runtime's rank, whose group kCp has two ranks or more.
+ContextPlace PlaceInContext(comm::Runtime& runtime, int64_t parts, bool rotates);
 
 // [batch, heads, seq / cp, head_dim] of each rank -> [batch, heads, seq, head_dim] on all, in the order of the sequence; backward
 // sums the ranks' gradients. On the compute stream. Reductions are made in the tensor's dtype.
@@ -39,7 +51,8 @@ at::Tensor GatherContext(const at::Tensor& local, const ContextPlace& place);
 
 // Causal attention of this rank's queries to the keys and values of all: q [batch, heads, seq / cp, head_dim], k and v [batch,
 // kv_heads, seq / cp, head_dim]; result like q. Results of blocks of keys are merged by their log-sum-exp in fp32 (Milakov and
-// Gimelshein 2018), so they are those of one softmax; backward takes each block by the merged log-sum-exp.
+// Gimelshein 2018), so they are those of one softmax; backward takes each block by the merged log-sum-exp. Gradients of keys and
+// values are summed in their dtype.
 at::Tensor ContextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ContextPlace& place);
 
 // Tells the model which tokens it will get, and puts the above in the place of its attention. Does nothing without context

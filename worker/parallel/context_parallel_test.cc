@@ -22,7 +22,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kLength = 16, kWidth = 8;
+constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kLength = 48, kWidth = 8;
 
 Tensor Whole(int64_t heads, uint64_t seed) {
   return at::randn({kBatch, heads, kLength, kWidth}, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
@@ -55,51 +55,65 @@ void ExpectNear(const Tensor& actual, const Tensor& whole, const Tensor& positio
   EXPECT_LE(error, tolerance * expected.abs().max().item<double>()) << what;
 }
 
-using Sizes = std::tuple<int64_t, int64_t, at::ScalarType>;  // ranks, parts of each, dtype
+using Sizes = std::tuple<int64_t, int64_t, at::ScalarType, bool>;  // ranks, parts of each, dtype, whether keys and values rotate
 class ContextAttentionTest : public ::testing::TestWithParam<Sizes> {};
 
 TEST_P(ContextAttentionTest, EqualsAttentionOfTheWholeSequence) {
-  const auto [ranks, parts, dtype] = GetParam();
-  comm::testing::RunRanks({.cp = ranks}, [&, ranks = ranks, parts = parts, dtype = dtype](int64_t rank, comm::Runtime& runtime) {
+  const auto [ranks, parts, dtype, rotates] = GetParam();
+  comm::testing::RunRanks({.cp = ranks}, [=, ranks = ranks, parts = parts, dtype = dtype, rotates = rotates](
+                                             int64_t rank, comm::Runtime& runtime) {
     const Tensor q = Whole(kHeads, 1).requires_grad_(), k = Whole(kKeyHeads, 2).requires_grad_(),
                  v = Whole(kKeyHeads, 3).requires_grad_(), gradient = Whole(kHeads, 4);
     const Tensor expected = BruteForce(q, k, v);
     expected.backward(gradient);
 
     const Tensor positions = PositionsOf(rank, ranks, parts);
-    const Tensor lq = LocalLeaf(q.detach(), positions, dtype), lk = LocalLeaf(k.detach(), positions, dtype),
-                 lv = LocalLeaf(v.detach(), positions, dtype);
-    const Tensor out = ContextAttention(lq, lk, lv, {runtime.GroupId(mesh::Dim::kCp), ranks, rank, parts});
-    EXPECT_EQ(out.scalar_type(), dtype);
-    EXPECT_TRUE(out.transpose(1, 2).is_contiguous());
-    out.backward(gradient.index_select(2, positions).to(dtype));
+    const ContextPlace place = PlaceInContext(runtime, parts, rotates);
+    for (int step = 0; step < 2; ++step) {  // events are used again
+      const Tensor lq = LocalLeaf(q.detach(), positions, dtype), lk = LocalLeaf(k.detach(), positions, dtype),
+                   lv = LocalLeaf(v.detach(), positions, dtype);
+      const Tensor out = ContextAttention(lq, lk, lv, place);
+      EXPECT_EQ(out.scalar_type(), dtype);
+      EXPECT_TRUE(out.transpose(1, 2).is_contiguous());
+      out.backward(gradient.index_select(2, positions).to(dtype));
 
-    const double tolerance = dtype == at::kFloat ? 2e-6 : 3e-2;
-    ExpectNear(out.detach(), expected.detach(), positions, tolerance, "result");
-    ExpectNear(lq.grad(), q.grad(), positions, tolerance, "gradient of queries");
-    ExpectNear(lk.grad(), k.grad(), positions, tolerance, "gradient of keys");
-    ExpectNear(lv.grad(), v.grad(), positions, tolerance, "gradient of values");
+      const double tolerance = dtype == at::kFloat ? 2e-6 : 3e-2;
+      ExpectNear(out.detach(), expected.detach(), positions, tolerance, "result");
+      ExpectNear(lq.grad(), q.grad(), positions, tolerance, "gradient of queries");
+      ExpectNear(lk.grad(), k.grad(), positions, tolerance, "gradient of keys");
+      ExpectNear(lv.grad(), v.grad(), positions, tolerance, "gradient of values");
+    }
     return std::string();
   });
 }
 
-TEST_P(ContextAttentionTest, GathersInTheOrderOfTheSequence) {
-  const auto [ranks, parts, dtype] = GetParam();
-  comm::testing::RunRanks({.cp = ranks}, [&, ranks = ranks, parts = parts, dtype = dtype](int64_t rank, comm::Runtime& runtime) {
-    const Tensor whole = Whole(kKeyHeads, 5).to(dtype), positions = PositionsOf(rank, ranks, parts);
-    const Tensor local = LocalLeaf(whole, positions, dtype);
-    const Tensor gathered = GatherContext(local, {runtime.GroupId(mesh::Dim::kCp), ranks, rank, parts});
-    EXPECT_TRUE(at::equal(gathered.detach(), whole));
-    // Every rank has the same share of the gradient.
-    gathered.backward(at::ones_like(gathered) * at::arange(kLength, dtype).view({1, 1, kLength, 1}));
-    EXPECT_TRUE(at::equal(local.grad(), (positions * ranks).to(dtype).view({1, 1, -1, 1}).expand_as(local)));
-    return std::string();
-  });
+std::vector<Sizes> EverySize() {
+  std::vector<Sizes> sizes;
+  for (const bool rotates : {false, true}) {
+    for (const int64_t parts : {2, 1}) {
+      for (const int64_t ranks : {2, 3, 4}) sizes.push_back({ranks, parts, at::kFloat, rotates});
+    }
+    sizes.push_back({4, 2, at::kBFloat16, rotates});
+  }
+  return sizes;
 }
+INSTANTIATE_TEST_SUITE_P(Sizes, ContextAttentionTest, ::testing::ValuesIn(EverySize()));
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ContextAttentionTest,
-                         ::testing::Values(Sizes{2, 2, at::kFloat}, Sizes{2, 1, at::kFloat}, Sizes{4, 2, at::kFloat},
-                                         Sizes{4, 1, at::kFloat}, Sizes{4, 2, at::kBFloat16}));
+TEST(GatherContext, GathersInTheOrderOfTheSequence) {
+  for (const auto& [ranks, parts, dtype] :
+       {std::tuple{2, 2, at::kFloat}, {3, 1, at::kFloat}, {4, 2, at::kFloat}, {4, 1, at::kFloat}, {4, 2, at::kBFloat16}}) {
+    comm::testing::RunRanks({.cp = ranks}, [=, ranks = ranks, parts = parts, dtype = dtype](int64_t rank, comm::Runtime& runtime) {
+      const Tensor whole = Whole(kKeyHeads, 5).to(dtype), positions = PositionsOf(rank, ranks, parts);
+      const Tensor local = LocalLeaf(whole, positions, dtype);
+      const Tensor gathered = GatherContext(local, PlaceInContext(runtime, parts, /*rotates=*/false));
+      EXPECT_TRUE(at::equal(gathered.detach(), whole));
+      // Every rank has the same share of the gradient.
+      gathered.backward(at::ones_like(gathered) * at::arange(kLength, dtype).view({1, 1, kLength, 1}));
+      EXPECT_TRUE(at::equal(local.grad(), (positions * ranks).to(dtype).view({1, 1, -1, 1}).expand_as(local)));
+      return std::string();
+    });
+  }
+}
 
 TEST(TokensOfRank, AreDealtOutOnceAndBalanced) {
   for (const int64_t cp : {1, 2, 4}) {

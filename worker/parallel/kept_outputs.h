@@ -2,7 +2,8 @@
 // (core/recipe/keep_policy.h), and recomputation takes them instead of running these operators again.
 //
 // What is kept are tensors below autograd, so the graph of the forward is not held by them. Recomputation ends with the last
-// tensor that autograd has saved; outputs made after that one are dropped when the forward ends. Collectives always run again.
+// tensor that autograd has saved; outputs made after that one are dropped when the forward ends. Collectives run again, but for
+// those of context parallelism's attention where its output is kept.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -100,6 +100,16 @@ class NcclCommunicator : public Communicator {
       return result == ncclSuccess ? end : result;
     });
   }
+  absl::Status Rotate(void* out, const void* in, int64_t bytes) override {
+    const int next = static_cast<int>((rank_ + 1) % size_), previous = static_cast<int>((rank_ + size_ - 1) % size_);
+    return Enqueue("rotate", [&] {
+      ncclResult_t result = ncclGroupStart();
+      if (result == ncclSuccess) result = ncclSend(in, bytes, ncclUint8, next, comm_, Stream());
+      if (result == ncclSuccess) result = ncclRecv(out, bytes, ncclUint8, previous, comm_, Stream());
+      const ncclResult_t end = ncclGroupEnd();
+      return result == ncclSuccess ? end : result;
+    });
+  }
   absl::Status Broadcast(void* data, int64_t bytes, int64_t root) override {
     return Enqueue("broadcast",
                    [&] { return ncclBroadcast(data, data, bytes, ncclUint8, static_cast<int>(root), comm_, Stream()); });
