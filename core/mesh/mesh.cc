@@ -14,6 +14,8 @@ const char* NameOf(Dim dim) {
     case Dim::kCp: return "cp";
     case Dim::kDpCp: return "dp_cp";
     case Dim::kDpShardCp: return "dp_shard_cp";
+    case Dim::kReshard: return "reshard";
+    case Dim::kTpGather: return "tp_gather";
   }
   return "";
 }
@@ -50,6 +52,8 @@ int64_t Mesh::Size(Dim dim) const {
     case Dim::kCp: return cp;
     case Dim::kDpCp: return dp() * cp;
     case Dim::kDpShardCp: return dp_shard * cp;
+    case Dim::kReshard: return reshard;
+    case Dim::kTpGather: return gathers_beside ? tp : 1;
   }
   return 1;
 }
@@ -61,11 +65,13 @@ int64_t Mesh::Stride(Dim dim) const {
     case Dim::kDpReplicate: return dp_shard * cp * tp;
     case Dim::kDpShard:
     case Dim::kDp: return cp * tp;
-    case Dim::kTp: return 1;
+    case Dim::kTp:
+    case Dim::kTpGather: return 1;
     case Dim::kPpEnds: return (pp - 1) * dp() * cp * tp;
     case Dim::kCp:
     case Dim::kDpCp:
-    case Dim::kDpShardCp: return tp;
+    case Dim::kDpShardCp:
+    case Dim::kReshard: return tp;
   }
   return 1;
 }

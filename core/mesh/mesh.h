@@ -19,9 +19,25 @@ namespace legoai::mesh {
 //   kDp, dp_replicate x dp_shard, divides the batch;
 //   kDpCp, with cp, all ranks that see other tokens: what a loss and its gradients are summed over;
 //   kDpShardCp, dp_shard x cp, divides parameters under FSDP.
-enum class Dim : uint8_t { kWorld, kPp, kDpReplicate, kDpShard, kTp, kDp, kPpEnds, kCp, kDpCp, kDpShardCp };
-inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp,     Dim::kDpReplicate, Dim::kDpShard, Dim::kTp,
-                                   Dim::kDp,    Dim::kPpEnds, Dim::kCp,          Dim::kDpCp,    Dim::kDpShardCp};
+// And two that a recipe may ask for:
+//   kReshard, neighbours of kDpShardCp, divides parameters between their forward and their backward;
+//   kTpGather has the ranks of kTp, for gathers beside what is computed, which need a communicator of their own.
+enum class Dim : uint8_t {
+  kWorld,
+  kPp,
+  kDpReplicate,
+  kDpShard,
+  kTp,
+  kDp,
+  kPpEnds,
+  kCp,
+  kDpCp,
+  kDpShardCp,
+  kReshard,
+  kTpGather
+};
+inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp,     Dim::kDpReplicate, Dim::kDpShard, Dim::kTp,      Dim::kDp,
+                                   Dim::kPpEnds, Dim::kCp,    Dim::kDpCp,        Dim::kDpShardCp, Dim::kReshard, Dim::kTpGather};
 
 // "dp_shard": what files, flight records and people call it.
 const char* NameOf(Dim dim);
@@ -49,6 +65,8 @@ struct Group {
 struct Mesh {
   int64_t pp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1;
   bool ends_talk = false;  // the first and the last rank of a pipeline, which hold a tied embedding both
+  int64_t reshard = 1;     // of kReshard; divides dp_shard x cp
+  bool gathers_beside = false;  // there is kTpGather
 
   int64_t dp() const { return dp_replicate * dp_shard; }
   int64_t world() const { return pp * dp() * cp * tp; }

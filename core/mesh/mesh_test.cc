@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -24,7 +25,9 @@ TEST(Mesh, GroupsOfOneRank) {
       {"pp_ends", {13}},
       {"cp", {13}},
       {"dp_cp", {9, 11, 13, 15}},
-      {"dp_shard_cp", {13, 15}}};
+      {"dp_shard_cp", {13, 15}},
+      {"reshard", {13}},
+      {"tp_gather", {13}}};
   ASSERT_EQ(groups.size(), expected.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     EXPECT_EQ(NameOf(groups[i].dim), expected[i].first);
@@ -41,6 +44,32 @@ TEST(Mesh, TheSequenceIsCutInsideDataParallelAndOutsideTensorParallel) {
   EXPECT_EQ(mesh.LineOf(Dim::kDpShardCp, 13).List(), (std::vector<int64_t>{9, 11, 13, 15}));
   EXPECT_EQ(mesh.LineOf(Dim::kDp, 13).List(), (std::vector<int64_t>{1, 5, 9, 13}));
   EXPECT_EQ(mesh.LineOf(Dim::kDpCp, 13).List(), (std::vector<int64_t>{1, 3, 5, 7, 9, 11, 13, 15}));
+}
+
+TEST(Mesh, ParametersAreShardedOverNeighboursAfterForward) {
+  const Mesh mesh{.pp = 2, .dp_replicate = 2, .dp_shard = 2, .cp = 2, .tp = 2, .reshard = 2, .gathers_beside = true};
+  EXPECT_EQ(mesh.LineOf(Dim::kDpShardCp, 13).List(), (std::vector<int64_t>{9, 11, 13, 15}));
+  EXPECT_EQ(mesh.LineOf(Dim::kReshard, 13).List(), (std::vector<int64_t>{13, 15}));
+  EXPECT_EQ(mesh.LineOf(Dim::kReshard, 26).List(), (std::vector<int64_t>{24, 26}));
+  EXPECT_EQ(mesh.LineOf(Dim::kTpGather, 13).List(), (std::vector<int64_t>{12, 13}));
+}
+
+// Groups of kReshard part those of kDpShardCp into pieces of neighbours, in order.
+TEST(Mesh, ReshardGroupsPartTheShardGroups) {
+  for (const int64_t replicate : {1, 3}) {
+    for (const auto& [shard, cp, reshard] : {std::array<int64_t, 3>{4, 1, 2}, {2, 3, 2}, {6, 2, 4}, {12, 1, 3}}) {
+      for (const int64_t tp : {1, 2}) {
+        const Mesh mesh{.dp_replicate = replicate, .dp_shard = shard, .cp = cp, .tp = tp, .reshard = reshard};
+        for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+          const std::vector<int64_t> all = mesh.LineOf(Dim::kDpShardCp, rank).List();
+          const int64_t at = mesh.IndexOf(Dim::kDpShardCp, rank), first = at / reshard * reshard;
+          EXPECT_EQ(mesh.LineOf(Dim::kReshard, rank).List(),
+                    std::vector<int64_t>(all.begin() + first, all.begin() + first + reshard));
+          EXPECT_EQ(mesh.IndexOf(Dim::kReshard, rank), at - first);
+        }
+      }
+    }
+  }
 }
 
 TEST(Mesh, EndsOfAPipelineTalkWhereTheyShall) {

@@ -1,6 +1,7 @@
 #include "core/recipe/legality.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <numeric>
 
@@ -42,7 +43,9 @@ Layout DeriveLayout(const v1::Recipe& recipe, const v1::Model& model, int64_t wo
                   .dp_shard = p.data_parallel_shard_degree(),
                   .cp = p.context_parallel_degree(),
                   .tp = p.tensor_parallel_degree(),
-                  .ends_talk = EndsTalk(p, model)};
+                  .ends_talk = EndsTalk(p, model),
+                  .reshard = std::max<int64_t>(1, p.fsdp_reshard_after_forward_size()),
+                  .gathers_beside = p.sequence_parallel_gather_in_backward()};
   // One division at a time: the product of arbitrary degrees may not fit.
   if (mesh.dp_shard == -1) mesh.dp_shard = std::max<int64_t>(1, world_size / mesh.dp_replicate / mesh.cp / mesh.tp / mesh.pp);
   const int64_t local_batch = t.local_batch_size();
@@ -360,6 +363,40 @@ Broken PpWithoutReshard(const Candidate& c) {
                    "cannot go with pipeline parallelism: use \"default\" or \"never\""};
 }
 
+constexpr char kReshardSize[] = "parallelism.fsdp_reshard_after_forward_size";
+
+// Parameters must go after their forward, for a part of them to be left.
+Broken ReshardSizeHasWhatToReshard(const Candidate& c) {
+  const v1::Parallelism& p = c.recipe.parallelism();
+  const int64_t size = p.fsdp_reshard_after_forward_size();
+  if (size == 0) return {};
+  if (c.layout.mesh.pp > 1) return Fault(kReshardSize, size, "cannot go with pipeline parallelism: use 0");
+  if (p.zero_stage() < 3) {
+    return Fault(kReshardSize, size,
+                 absl::StrCat("cannot go with zero_stage = ", p.zero_stage(), ", which keeps parameters whole: use 0"));
+  }
+  if (p.fsdp_reshard_after_forward() == v1::RESHARD_NEVER) {
+    return Fault(kReshardSize, size,
+                 "cannot go with fsdp_reshard_after_forward = \"never\", which keeps parameters gathered: use 0");
+  }
+  return {};
+}
+
+// FSDP2's rule: a group of one rank would keep parameters whole, one of all ranks reshard them as without the key.
+Broken ReshardSizePartsTheShardGroup(const Candidate& c) {
+  const int64_t size = c.recipe.parallelism().fsdp_reshard_after_forward_size();
+  const int64_t ranks = c.layout.mesh.Size(mesh::Dim::kDpShardCp);
+  const auto fits = [&](int64_t other) { return other > 1 && other < ranks && ranks % other == 0; };
+  if (size == 0 || fits(size)) return {};
+  int64_t nearest = 0;
+  for (int64_t other = 2; other < ranks; ++other) {
+    if (fits(other) && (nearest == 0 || std::abs(other - size) < std::abs(nearest - size))) nearest = other;
+  }
+  return Fault(kReshardSize, size,
+               absl::StrCat("must be a divisor of data_parallel_shard_degree x context_parallel_degree = ", ranks,
+                            ", more than 1 and less than all: use ", nearest));
+}
+
 Broken ZeroStageKeepsParameters(const Candidate& c) {
   const v1::Parallelism& p = c.recipe.parallelism();
   if (p.zero_stage() == 3 || p.fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
@@ -432,6 +469,8 @@ const std::vector<Rule>& Rules() {
       {"pp_chunks_have_layers", PpChunksHaveLayers},
       {"pp_without_reshard", PpWithoutReshard},
       {"zero_stage_keeps_parameters", ZeroStageKeepsParameters},
+      {"reshard_size_has_what_to_reshard", ReshardSizeHasWhatToReshard},
+      {"reshard_size_parts_the_shard_group", ReshardSizePartsTheShardGroup},
       {"keep_policy_names_modules", KeepPolicyNamesModules},
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <random>
 #include <set>
 #include <sstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/model/catalog.h"
@@ -521,6 +523,36 @@ TEST(FirstViolation, ZeroStageKeepsParameters) {
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "zero_stage_keeps_parameters: parallelism.zero_stage = 2");
   recipe.mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_DEFAULT);
   EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+}
+
+TEST(FirstViolation, ReshardSize) {
+  const auto verdict = [](int64_t size, int64_t shard, int64_t cp, const std::function<void(v1::Parallelism*)>& change = {}) {
+    v1::Recipe recipe = Degrees(1, shard, 1, 1);
+    recipe.mutable_parallelism()->set_context_parallel_degree(cp);
+    recipe.mutable_parallelism()->set_fsdp_reshard_after_forward_size(size);
+    if (change) change(recipe.mutable_parallelism());
+    FillDefaults(&recipe);
+    const int64_t world = shard * cp * recipe.parallelism().pipeline_parallel_degree();
+    Layout layout;
+    const auto violation = FirstViolation(recipe, SmallLlama(), world, &layout);
+    if (!violation) return "legal, groups of " + std::to_string(layout.mesh.reshard);
+    return violation->rule + ": " + violation->remedy.substr(violation->remedy.rfind(": ") + 2);
+  };
+  const std::string parts = "reshard_size_parts_the_shard_group: use ", left = "reshard_size_has_what_to_reshard: use 0";
+  EXPECT_EQ(verdict(0, 8, 1), "legal, groups of 1");
+  EXPECT_EQ(verdict(4, 8, 1), "legal, groups of 4");
+  EXPECT_EQ(verdict(2, 4, 2), "legal, groups of 2");
+  EXPECT_EQ(verdict(1, 8, 1), parts + "2");
+  EXPECT_EQ(verdict(8, 8, 1), parts + "4");
+  EXPECT_EQ(verdict(3, 8, 1), parts + "2");
+  EXPECT_EQ(verdict(5, 6, 2), parts + "4") << "of 12 ranks";
+  EXPECT_EQ(verdict(1000, 6, 2), parts + "6");
+  EXPECT_EQ(verdict(2, 1, 1), parts + "0") << "one rank has no such groups";
+  EXPECT_EQ(verdict(2, 3, 1), parts + "0");
+  EXPECT_EQ(verdict(2, 4, 1, [](auto* p) { p->set_zero_stage(2); }), left);
+  EXPECT_EQ(verdict(2, 4, 1, [](auto* p) { p->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER); }), left);
+  EXPECT_EQ(verdict(2, 4, 1, [](auto* p) { p->set_fsdp_reshard_after_forward(v1::RESHARD_ALWAYS); }), "legal, groups of 2");
+  EXPECT_EQ(verdict(2, 4, 1, [](auto* p) { p->set_pipeline_parallel_degree(2); }), left);
 }
 
 TEST(FirstViolation, MicrobatchDividesLocalBatch) {

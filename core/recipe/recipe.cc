@@ -126,6 +126,7 @@ void CheckParallelism(const v1::Parallelism& p, Checker* check) {
   check->WholeOrDerived("parallelism.data_parallel_shard_degree", p.data_parallel_shard_degree(), "what the other degrees leave");
   check->Whole("parallelism.zero_stage", p.zero_stage(), 1, 3);
   check->Whole("parallelism.fsdp_prefetch_depth", p.fsdp_prefetch_depth(), 0, 64);
+  check->Whole("parallelism.fsdp_reshard_after_forward_size", p.fsdp_reshard_after_forward_size(), 0);
   check->Whole("parallelism.tensor_parallel_degree", p.tensor_parallel_degree(), 1);
   check->Whole("parallelism.context_parallel_degree", p.context_parallel_degree(), 1);
   check->Whole("parallelism.pipeline_parallel_degree", p.pipeline_parallel_degree(), 1);

@@ -147,6 +147,7 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"parallelism", "zero_stage", "4", "2"},
            {"parallelism", "fsdp_prefetch_depth", "-1", "0"},
            {"parallelism", "fsdp_prefetch_depth", "65", "64"},
+           {"parallelism", "fsdp_reshard_after_forward_size", "-1", "0"},
            {"parallelism", "tensor_parallel_degree", "0", "2"},
            {"parallelism", "pipeline_parallel_degree", "-3", "2"},
            {"parallelism", "pipeline_parallel_microbatch_size", "0", "1"},

@@ -64,7 +64,8 @@ enum StreamId : int64_t {
   kSendPrevious = 6,   // pipeline: activation gradients to the previous stage
   kRecvNext = 7,       // pipeline: activation gradients from the next stage
   kRotate = 8,         // context parallel: keys, values and their gradients round the group
-  kStreamCount = 9,
+  kTensorGather = 9,   // tensor parallel: inputs gathered once more in backward
+  kStreamCount = 10,
 };
 
 const char* StreamName(int64_t stream);

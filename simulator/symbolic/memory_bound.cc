@@ -12,12 +12,15 @@ int64_t LossTemporaries(const StageSizes& s) {
   return s.tokens * s.vocab * (s.vocab_is_split ? s.param_bytes : 8);
 }
 
-// Values that are apart from the masters and come for a step: those that are there while the stage's last forward ends.
+// Values that are apart from the masters and come for a step: those that are there while the stage's last forward ends, and what
+// groups of ranks keep of the others until their backward.
 int64_t GatheredValues(const StageSizes& s, const parallel::ResolvedRecipe& resolved) {
   bool apart = resolved.shards_parameters() || s.param_bytes != 4;
   if (!apart || resolved.parameters_stay_whole()) return 0;
   if (!resolved.reshard_after_forward()) return s.param_bytes * s.total().gathered;
-  return s.has_head ? s.param_bytes * s.head.gathered : 0;
+  const int64_t of_head = s.has_head ? s.param_bytes * s.head.gathered : 0;
+  const int64_t groups = resolved.mesh().reshard;
+  return groups == 1 ? of_head : of_head + s.blocks * (s.param_bytes * s.block.gathered / groups);
 }
 
 // Gradients of microbatches whose backward is done, while others go forward: whole ones in fp32 until the last backward, or

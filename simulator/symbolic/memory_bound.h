@@ -3,8 +3,8 @@
 // - always: fp32 masters of this rank's shard and what the optimizer keeps of them, the batch;
 // - at the update: the shard's fp32 gradients;
 // - when the last microbatch that is in flight has gone forward: what its blocks and those of the other microbatches saved (all
-//   of it, or the inputs of blocks with checkpointing), gathered values that are not resharded, kept gradients of microbatches
-//   that are through, and on the last stage the logits and the loss's tensors.
+//   of it, or the inputs of blocks with checkpointing), gathered values that are not resharded or what a smaller group keeps of
+//   them, kept gradients of microbatches that are through, and on the last stage the logits and the loss's tensors.
 // Workspaces, prefetched and reduce buffers, rounding and the peak within a backward are left out.
 //
 // Thread-safety: a pure function.

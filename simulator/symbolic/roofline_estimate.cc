@@ -1,6 +1,8 @@
 #include "simulator/symbolic/roofline_estimate.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "core/hardware/catalog.h"
 #include "core/recipe/keep_policy.h"
@@ -43,6 +45,7 @@ class StageEstimate {
     tp_ = mesh_.LineOf(mesh::Dim::kTp, rank);
     context_ = mesh_.LineOf(mesh::Dim::kCp, rank);
     shard_ = mesh_.LineOf(mesh::Dim::kDpShardCp, rank);
+    reshard_ = mesh_.reshard > 1 ? mesh_.LineOf(mesh::Dim::kReshard, rank) : shard_;
     replicate_ = mesh_.LineOf(mesh::Dim::kDpReplicate, rank);
   }
 
@@ -51,7 +54,7 @@ class StageEstimate {
     const double compute = (3.1 * blocks + again_) * block + 3 * head;
     // On a GPU the host runs ahead; on a CPU it is the one that computes.
     microbatch_ = device_.kind() == v1::CPU ? compute + Dispatch() : std::max(compute, Dispatch());
-    blocking_ = TensorParallel() + ContextParallel() + Messages();
+    blocking_ = TensorParallel() + GatheredAgain() + ContextParallel() + Messages();
     // Gathers and reductions run beside the computation, all but the ends; gathers after the update run alone.
     const bool after_update = resolved_.parameters_stay_whole();
     const double gather = Gather(), beside = (after_update ? 0 : gather) + Reduce();
@@ -64,7 +67,17 @@ class StageEstimate {
   double blocking() const { return blocking_; }
   double exposed() const { return exposed_; }
   double optimizer() const { return optimizer_; }
-  const LinkLoads& loads() const { return loads_; }  // of the step
+  // Of the step: of each kind the tier that takes longest, and the seconds of all.
+  LinkLoads Loads() const {
+    LinkLoads loads;
+    for (const auto& [key, link] : carried_) {
+      LinkLoad& load = loads[static_cast<size_t>(key.first)];
+      const double seconds = load.seconds + link.seconds;
+      if (load.tier < 0 || link.bytes * load.bytes_per_second > load.bytes * link.bytes_per_second) load = link;
+      load.seconds = seconds;
+    }
+    return loads;
+  }
   int64_t microbatches() const { return s_.microbatches; }
 
  private:
@@ -87,7 +100,7 @@ class StageEstimate {
     return *seconds;
   }
   void AddLoad(LinkUse use, const LinkLoad& link, double seconds, bool beside_compute) {
-    LinkLoad& load = loads_[static_cast<size_t>(use)];
+    LinkLoad& load = carried_[{use, link.tier}];
     load.tier = link.tier;
     load.bytes_per_second = link.bytes_per_second;
     load.bytes += link.bytes;
@@ -137,6 +150,21 @@ class StageEstimate {
     const double of_step = times * static_cast<double>(s_.microbatches);
     return times * Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
   }
+  // Of a microbatch: the inputs of a block's column-parallel products, gathered for the gradients of their weights beside the
+  // first gradient of an input, which is that of the up and of the value projection.
+  double GatheredAgain() {
+    if (mesh_.tp == 1 || s_.input_tokens == s_.tokens) return 0;
+    const double bytes = static_cast<double>(s_.tokens * model_.hidden_size() * s_.param_bytes);
+    const double blocks = static_cast<double>(s_.blocks), of_step = 2 * blocks * static_cast<double>(s_.microbatches);
+    const double gather = Collective(LinkUse::kTensor, of_step, Effect::kAllGather, bytes, tp_);
+    const int64_t values = std::max<int64_t>(1, model_.num_key_value_heads() / mesh_.tp) * model_.head_dim();
+    double exposed = 0;
+    for (const int64_t width : {model_.intermediate_size() / mesh_.tp, values}) {
+      const double flops = 2 * static_cast<double>(s_.tokens * model_.hidden_size()) * static_cast<double>(width);
+      exposed += std::max(0.0, gather - Seconds({OpClass::kMatmul, dtype(), flops, 0, 0}));
+    }
+    return blocks * exposed;
+  }
   // Of a microbatch: keys and values of a block gathered forward, and once more backward, where their gradients are scattered,
   // too; recomputation repeats the forward's, where it does not keep attention.
   double ContextParallel() {
@@ -174,12 +202,16 @@ class StageEstimate {
     AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, messages * static_cast<double>(bytes)), 2 * messages * *seconds, false);
     return 2 * static_cast<double>(s_.chunks) * *seconds;
   }
-  // Gathers of all units in a step.
+  // Gathers of all units in a step: once, or in each forward and each backward.
   double Gather() {
-    double times = !resolved_.reshard_after_forward() ? 1 : 2 * static_cast<double>(s_.microbatches);
+    if (!resolved_.reshard_after_forward()) return GatherUnits(1, shard_);
+    const double times = static_cast<double>(s_.microbatches);
+    return GatherUnits(times, shard_) + GatherUnits(times, reshard_);
+  }
+  double GatherUnits(double times, const mesh::RankLine& line) {
     const auto gather = [&](double units, const UnitElements& unit) {
       return units * Collective(LinkUse::kShard, times * units, Effect::kAllGather,
-                                static_cast<double>(unit.gathered * s_.param_bytes), shard_);
+                                static_cast<double>(unit.gathered * s_.param_bytes), line);
     };
     double seconds = gather(static_cast<double>(s_.blocks), s_.block);
     if (s_.has_embedding) seconds += gather(1, s_.embedding);
@@ -213,9 +245,9 @@ class StageEstimate {
   const Models& models_;
   StageSizes s_;
   double again_ = 0;  // blocks that are computed again
-  mesh::RankLine tp_, context_, shard_, replicate_;
+  mesh::RankLine tp_, context_, shard_, reshard_, replicate_;
   double microbatch_ = 0, blocking_ = 0, exposed_ = 0, optimizer_ = 0;
-  LinkLoads loads_;
+  std::map<std::pair<LinkUse, int>, LinkLoad> carried_;  // by tier
   absl::Status status_;
 };
 
@@ -255,8 +287,9 @@ absl::StatusOr<RooflineEstimate> EstimateStep(const parallel::ResolvedRecipe& re
     exposed = std::max(exposed, one.exposed());
     estimate.optimizer_seconds = std::max(estimate.optimizer_seconds, one.optimizer());
     microbatches = static_cast<double>(one.microbatches());
+    const LinkLoads loads = one.Loads();
     for (size_t kind = 0; kind < kLinkUses; ++kind) {
-      if (one.loads()[kind].seconds > estimate.loads[kind].seconds) estimate.loads[kind] = one.loads()[kind];
+      if (loads[kind].seconds > estimate.loads[kind].seconds) estimate.loads[kind] = loads[kind];
     }
   }
   // Ranks that share a core take turns; while a stage of theirs has nothing to do, the others go on in its place.

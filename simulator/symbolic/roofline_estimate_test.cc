@@ -127,6 +127,34 @@ TEST(RooflineEstimateTest, ARingHidesWhatGathersDoNot) {
   EXPECT_GT(estimate(2048, v1::ROTATE_BY_RING).communication_seconds, 0) << "parts too short to hide a hop";
 }
 
+// Over groups of a node the gathers of backward leave the link between nodes alone, which then carries two thirds: gathers of
+// forward in bfloat16 and reductions in float32.
+TEST(RooflineEstimateTest, SmallerGroupsSpareTheSlowLink) {
+  Job job;
+  job.cluster = "h100-sxm-80:8x4";
+  const auto shard = [&] { return job.Estimate().loads[static_cast<size_t>(LinkUse::kShard)]; };
+  const LinkLoad all = shard();
+  job.recipe.mutable_parallelism()->set_fsdp_reshard_after_forward_size(8);
+  const LinkLoad nodes = shard();
+  EXPECT_EQ(all.tier, 1);
+  EXPECT_EQ(nodes.tier, 1);
+  EXPECT_NEAR(nodes.bytes / all.bytes, (2.0 + 4) / (2 + 2 + 4), 1e-9);
+  EXPECT_LT(nodes.seconds, all.seconds);
+}
+
+TEST(RooflineEstimateTest, GatheringAgainCostsWhatNothingHides) {
+  Job job;
+  job.recipe.mutable_parallelism()->set_tensor_parallel_degree(8);
+  const RooflineEstimate plain = job.Estimate();
+  job.recipe.mutable_parallelism()->set_sequence_parallel_gather_in_backward(true);
+  const RooflineEstimate again = job.Estimate();
+  const auto tensor = [](const RooflineEstimate& estimate) { return estimate.loads[static_cast<size_t>(LinkUse::kTensor)]; };
+  EXPECT_NEAR(tensor(again).bytes / tensor(plain).bytes, 10.0 / 8, 1e-9) << "two gathers of a block beside eight collectives";
+  EXPECT_GT(again.step_seconds, plain.step_seconds);
+  EXPECT_LT(again.step_seconds - plain.step_seconds, tensor(again).seconds - tensor(plain).seconds);
+  EXPECT_NEAR(again.compute_seconds, plain.compute_seconds, 1e-12);
+}
+
 // What is waited for is the part of the step that the estimate calls communication.
 TEST(RooflineEstimateTest, LoadsOfTensorAndPipelineParallelAreWaitedFor) {
   Job job;

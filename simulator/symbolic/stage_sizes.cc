@@ -102,7 +102,7 @@ UnitElements Head(const v1::Model& m, bool is_apart, UnitCounter unit) {
 int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
   const int64_t h = m.hidden_size(), q = m.num_attention_heads() * m.head_dim() / tp;
   const int64_t kv = std::max<int64_t>(1, m.num_key_value_heads() / tp) * m.head_dim(), inner = m.intermediate_size() / tp;
-  int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 2 * q + 2 * kv + 4 * inner);
+  int64_t elements = 2 * (s.local_tokens + s.input_tokens) * h + s.tokens * (2 * q + 2 * kv + 4 * inner);
   int64_t fp32 = 2 * s.local_tokens + s.tokens * m.num_attention_heads() / tp;
   if (m.qk_norm()) {
     elements += s.tokens * (q + kv);
@@ -115,7 +115,7 @@ int64_t LlamaFamilySaved(const v1::Model& m, const StageSizes& s, int64_t tp) {
 // dropout of probabilities these twice (before and after); GELU its input and the projection its output.
 int64_t Gpt2Saved(const v1::Model& m, const StageSizes& s, int64_t seq, int64_t tp) {
   const int64_t h = m.hidden_size(), heads = m.num_attention_heads() / tp;
-  int64_t elements = 2 * s.local_tokens * h + s.tokens * (2 * h + 4 * h / tp + 2 * m.intermediate_size() / tp);
+  int64_t elements = 2 * (s.local_tokens + s.input_tokens) * h + s.tokens * (4 * h / tp + 2 * m.intermediate_size() / tp);
   int64_t fp32 = 4 * s.local_tokens;
   if (m.attn_pdrop() > 0) {
     elements += 2 * s.tokens * seq * heads;
@@ -270,6 +270,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   }
   s.tokens = resolved.microbatch_size() * resolved.seq_len() / mesh.cp;
   s.local_tokens = s.tokens / mesh.tp;
+  s.input_tokens = resolved.recipe().parallelism().sequence_parallel_gather_in_backward() ? s.local_tokens : s.tokens;
   const v1::Training& training = resolved.recipe().training();
   s.param_bytes = BytesOf(training.mixed_precision_param());
   s.reduce_bytes = BytesOf(training.mixed_precision_reduce());
@@ -285,7 +286,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   }
   s.saved_chunk_bytes = SavedChunk(resolved, s, blocks);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
-  s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.tokens * model.hidden_size() + 4 * s.tokens * s.vocab;
+  s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.input_tokens * model.hidden_size() + 4 * s.tokens * s.vocab;
   return s;
 }
 

@@ -32,6 +32,7 @@ struct StageSizes {
 
   int64_t tokens = 0;        // of a microbatch, those that context parallelism leaves this rank
   int64_t local_tokens = 0;  // of these, where sequence parallelism splits them
+  int64_t input_tokens = 0;  // those of either that column-parallel products keep of their input
   int64_t optimizer_state_bytes = 0;  // of this rank's shard
   double orthogonalize_flops = 0;     // of this rank in a step, of Muon
   int64_t orthogonalize_bytes = 0;    // at least, while the first rank orthogonalizes a matrix

@@ -58,6 +58,13 @@ Case Make(const Layout& layout, const v1::Model& model) {
   return result;
 }
 
+v1::Model DeepGpt2() {
+  v1::Model model = TinyGpt2();
+  model.set_name("tiny-gpt2-deep");
+  model.set_num_hidden_layers(6);
+  return model;
+}
+
 Case Checkpointed(Case test_case) {
   test_case.name += "_ac";
   test_case.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_FULL);
@@ -439,6 +446,58 @@ void AddRings(std::vector<Case>* cases) {
   cases->push_back(Make({.name = "gpt2_cp4_ring_of_kept_probabilities", .cp = 4, .rotation = ring}, sure));
 }
 
+Case GatheringAgain(Case test_case) {
+  test_case.name += "_again";
+  test_case.recipe.mutable_parallelism()->set_sequence_parallel_gather_in_backward(true);
+  return test_case;
+}
+
+// Inputs of column-parallel products, gathered once more in backward: in every kind of checkpointing and of backward.
+void AddInputsGatheredAgain(std::vector<Case>* cases) {
+  const v1::PipelineSchedule zero_bubble = v1::INTERLEAVED_ZERO_BUBBLE;
+  const Layout tp2{.name = "tp2", .tp = 2}, fsdp2_tp2{.name = "fsdp2_tp2", .shard = 2, .tp = 2};
+  for (const Layout& layout : {tp2, fsdp2_tp2}) {
+    cases->push_back(GatheringAgain(Make(layout, TinyLlama())));
+    cases->push_back(GatheringAgain(Checkpointed(Make(layout, TinyLlama()))));
+    cases->push_back(GatheringAgain(KeepingOperators(Bf16(Make(layout, TinyLlama())))));
+  }
+  Case policy = GatheringAgain(KeepingOperators(Make({.name = "tp2_policy", .tp = 2}, TinyLlama())));
+  policy.recipe.mutable_activation_checkpoint()->set_selective_ac_option("policy");
+  policy.recipe.mutable_activation_checkpoint()->set_selective_ac_policy("mlp.* aten::mm all; self_attn lego::attention 1");
+  cases->push_back(policy);
+  cases->push_back(GatheringAgain(EverySecondCheckpointed(Accumulated(Make(tp2, TinyLlama())))));
+  cases->push_back(GatheringAgain(Make({.name = "tp2_gathered_loss", .tp = 2, .loss_parallel = false}, TinyLlama())));
+  cases->push_back(GatheringAgain(Make({.name = "gpt2_fsdp2_tp4", .shard = 2, .tp = 4}, TinyGpt2())));
+  cases->push_back(GatheringAgain(Make({.name = "cp2_tp2", .cp = 2, .tp = 2}, TinyLlama())));
+  cases->push_back(GatheringAgain(Make({.name = "tp2_pp2_1f1b", .tp = 2, .pp = 2, .microbatch = 2}, TinyLlama())));
+  cases->push_back(GatheringAgain(KeepingOperators(
+      Make({.name = "fsdp2_tp2_pp2_zb_h1", .shard = 2, .tp = 2, .pp = 2, .schedule = zero_bubble, .layers_per_stage = 3},
+           DeepLlama()))));
+  cases->push_back(GatheringAgain(
+      Bf16(Make({.name = "tp2_pp2_zbv", .tp = 2, .pp = 2, .schedule = v1::ZBV_ZERO_BUBBLE, .microbatch = 2}, DeepLlama()))));
+  cases->push_back(GatheringAgain(
+      Checkpointed(Make({.name = "gpt2_tp2_pp2_dualpipev", .tp = 2, .pp = 2, .schedule = v1::DUALPIPE_V}, DeepGpt2()))));
+}
+
+Case ReshardedOver(int64_t ranks, Case test_case) {
+  test_case.name += "_reshard" + std::to_string(ranks);
+  test_case.recipe.mutable_parallelism()->set_fsdp_reshard_after_forward_size(ranks);
+  return test_case;
+}
+
+void AddReshardSizes(std::vector<Case>* cases) {
+  const Layout fsdp4{.name = "fsdp4", .shard = 4};
+  cases->push_back(ReshardedOver(2, Make(fsdp4, TinyLlama())));
+  cases->push_back(ReshardedOver(2, Checkpointed(Make(fsdp4, TinyLlama()))));
+  cases->push_back(ReshardedOver(2, Bf16(Accumulated(Make(fsdp4, TinyLlama())))));
+  cases->push_back(ReshardedOver(2, Prefetching(2, KeepingOperators(Make(fsdp4, DeepLlama())))));
+  cases->push_back(ReshardedOver(2, Make({.name = "gpt2_fsdp4", .shard = 4}, TinyGpt2())));
+  cases->push_back(ReshardedOver(4, Bf16(Make({.name = "fsdp8", .shard = 8}, TinyLlama()))));
+  cases->push_back(ReshardedOver(2, Make({.name = "hsdp2x4", .replicate = 2, .shard = 4}, TinyLlama())));
+  cases->push_back(ReshardedOver(2, Make({.name = "fsdp2_cp2", .shard = 2, .cp = 2}, TinyLlama())));
+  cases->push_back(ReshardedOver(2, GatheringAgain(Bf16(Make({.name = "fsdp4_tp2", .shard = 4, .tp = 2}, TinyLlama())))));
+}
+
 // The embedding is on the first rank and, as the head, on the last.
 void AddPipelinesOfTiedModels(std::vector<Case>* cases) {
   v1::Model llama = DeepLlama();
@@ -468,9 +527,7 @@ void AddPipelinesInAV(std::vector<Case>* cases) {
   v1::Model tied = DeepLlama();
   tied.set_name("tiny-llama-deep-tied");
   tied.set_tie_word_embeddings(true);
-  v1::Model gpt2 = TinyGpt2();
-  gpt2.set_name("tiny-gpt2-deep");
-  gpt2.set_num_hidden_layers(6);
+  const v1::Model gpt2 = DeepGpt2();
   v1::Model eight = DeepLlama();
   eight.set_name("tiny-llama-8");
   eight.set_num_hidden_layers(8);
@@ -570,6 +627,8 @@ std::vector<Case> ParityCases() {
   AddSharedKeyValueHeads(&cases);
   AddKeptOperators(&cases);
   AddZeroStages(&cases);
+  AddInputsGatheredAgain(&cases);
+  AddReshardSizes(&cases);
   AddContextParallel(&cases);
   AddRings(&cases);
   AddOtherFamilies(&cases);

@@ -92,6 +92,16 @@ void DrawTraining(Draw& draw, v1::Recipe* recipe) {
   if (draw.OneIn(64)) training->set_mixed_precision_reduce(v1::BFLOAT16);
 }
 
+// Mostly one that can be, where one can.
+void DrawReshardSize(Draw& draw, v1::Parallelism* p) {
+  const int64_t ranks = p->data_parallel_shard_degree() * p->context_parallel_degree();
+  if (draw.OneIn(64)) return p->set_fsdp_reshard_after_forward_size(draw.Of<int64_t>({1, 2, 3, 4}));
+  const bool reshards = p->pipeline_parallel_degree() == 1 && p->fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
+  if (ranks < 4 || !reshards || draw.OneIn(4)) return;
+  p->set_zero_stage(3);
+  p->set_fsdp_reshard_after_forward_size(ranks == 6 ? draw.Of<int64_t>({2, 3}) : ranks == 8 ? draw.Of<int64_t>({2, 4}) : 2);
+}
+
 }  // namespace
 
 uint64_t FirstSeed() {
@@ -119,6 +129,8 @@ Case DrawCase(uint64_t seed) {
   DrawCheckpointing(draw, drawn.recipe.mutable_activation_checkpoint());
   DrawTraining(draw, &drawn.recipe);
   drawn.recipe.mutable_optimizer()->set_name(draw.Of<const char*>({"AdamW", "AdamW", "Adam", "SGD", "Muon"}));
+  parallelism->set_sequence_parallel_gather_in_backward(draw.OneIn(2));
+  DrawReshardSize(draw, parallelism);
   return drawn;
 }
 

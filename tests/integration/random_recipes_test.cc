@@ -48,6 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomRecipe, testing::Range(FirstSeed(), FirstS
 // What is drawn is worth the time: much of it trains, on several ranks, and techniques meet.
 TEST(RandomRecipes, AreLegalOftenEnough) {
   int64_t legal = 0, on_several_ranks = 0, in_v = 0, whole_parameters = 0, context = 0, rings = 0, muon_in_parts = 0;
+  int64_t again = 0, regrouped = 0;
   std::set<v1::PipelineSchedule> schedules;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + kRecipes; ++seed) {
     const Case drawn = DrawCase(seed);
@@ -60,19 +61,24 @@ TEST(RandomRecipes, AreLegalOftenEnough) {
     rings += resolved->mesh().cp > 1 &&
              drawn.recipe.parallelism().context_parallel_rotate_method() != v1::ROTATE_BY_ALL_GATHER;
     muon_in_parts += drawn.recipe.optimizer().name() == "Muon" && resolved->mesh().tp * resolved->mesh().cp > 1;
+    again += resolved->mesh().gathers_beside && resolved->mesh().tp > 1;
+    regrouped += resolved->mesh().reshard > 1;
     on_several_ranks += drawn.world_size > 1;
     if (drawn.recipe.parallelism().pipeline_parallel_degree() > 1)
       schedules.insert(drawn.recipe.parallelism().pipeline_parallel_schedule());
   }
-  std::printf("seeds from %lu: %ld of %ld recipes are legal, %ld on several ranks; %zu schedules, %ld in a V, %ld with whole "
-              "parameters, %ld context parallel, %ld of them in rings, %ld with Muon on parts\n",
-              static_cast<unsigned long>(FirstSeed()), static_cast<long>(legal), static_cast<long>(kRecipes),
-              static_cast<long>(on_several_ranks), schedules.size(), static_cast<long>(in_v), static_cast<long>(whole_parameters),
-              static_cast<long>(context), static_cast<long>(rings), static_cast<long>(muon_in_parts));
+  std::printf(
+      "seeds from %lu: %ld of %ld recipes are legal, %ld on several ranks; %zu schedules, %ld in a V, %ld with whole parameters, "
+      "%ld context parallel, %ld of them in rings, %ld with Muon on parts, %ld that gather inputs again, %ld that reshard over "
+      "smaller groups\n",
+      static_cast<unsigned long>(FirstSeed()), static_cast<long>(legal), static_cast<long>(kRecipes),
+      static_cast<long>(on_several_ranks), schedules.size(), static_cast<long>(in_v), static_cast<long>(whole_parameters),
+      static_cast<long>(context), static_cast<long>(rings), static_cast<long>(muon_in_parts), static_cast<long>(again),
+      static_cast<long>(regrouped));
   EXPECT_GE(legal, kRecipes / 4);
   EXPECT_GE(on_several_ranks, legal / 2);
   EXPECT_GE(schedules.size(), 5u);
-  for (const int64_t met : {in_v, whole_parameters, context, rings, muon_in_parts}) EXPECT_GE(met, 3);
+  for (const int64_t met : {in_v, whole_parameters, context, rings, muon_in_parts, again, regrouped}) EXPECT_GE(met, 3);
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ std::vector<int64_t> ChannelsOf(mesh::Dim dim, bool cuts_sequence) {
     case mesh::Dim::kCp:
     case mesh::Dim::kDpCp: return cuts_sequence ? std::vector<int64_t>{kCompute} : none;
     case mesh::Dim::kDpReplicate: return {kCompute, kReplicate};
+    case mesh::Dim::kReshard: return {kAllGather};
+    case mesh::Dim::kTpGather: return {kTensorGather};
     case mesh::Dim::kPp: return {kCompute, ChannelOfStream(kSendNext), ChannelOfStream(kSendPrevious)};
     case mesh::Dim::kWorld:
     case mesh::Dim::kTp:

@@ -113,6 +113,16 @@ TEST(Runtime, OpensNoSecondCommunicatorsWhereTheSequenceIsWhole) {
   EXPECT_EQ(runtime->GroupSize(runtime->GroupId(mesh::Dim::kDpShardCp)), 4);
 }
 
+TEST(Runtime, OpensWhatARecipeAsksFor) {
+  std::unique_ptr<Runtime> runtime;
+  const std::string shard = "dp_shard over 4";
+  EXPECT_EQ(Opened({.dp_shard = 4, .reshard = 2}, &runtime),
+            (std::multiset<std::string>{"world over 4", shard, shard, shard, "dp over 4", "reshard over 2"}));
+  EXPECT_EQ(Opened({.tp = 2}, &runtime), (std::multiset<std::string>{"world over 2", "tp over 2"}));
+  EXPECT_EQ(Opened({.tp = 2, .gathers_beside = true}, &runtime),
+            (std::multiset<std::string>{"world over 2", "tp over 2", "tp_gather over 2"}));
+}
+
 TEST(Runtime, AGroupOfOneCopiesAsItsStreamsCan) {
   auto owned = std::make_unique<LostDevice>();
   const LostDevice* streams = owned.get();

@@ -10,7 +10,6 @@
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/saved_variable.h>
 
 #include <cmath>
 #include <optional>
@@ -27,23 +26,9 @@ using torch::autograd::variable_list;
 at::Tensor InputGradient(const at::Tensor& grad, const at::Tensor& weight) { return at::mm(grad, weight); }
 at::Tensor WeightGradient(const at::Tensor& grad, const at::Tensor& input) { return at::mm(grad.t(), input); }
 
-// A tensor saved at once. AutogradContext saves when the function has returned; recomputation of a checkpointed block ends with
-// the last tensor saved, so a layer at the block's end would compute a product that nobody reads.
-struct SavedAtOnce : torch::CustomClassHolder {
-  explicit SavedAtOnce(const at::Tensor& tensor) : variable(tensor, /*is_output=*/false) {}
-  torch::autograd::SavedVariable variable;
-};
-
-void SaveAtOnce(AutogradContext* context, const at::Tensor& tensor) {
-  context->saved_data["saved"] = c10::IValue::make_capsule(c10::make_intrusive<SavedAtOnce>(tensor));
-}
-
-// Gives the tensor and drops what was saved, as autograd would when the function's backward is over.
-at::Tensor TakeSaved(AutogradContext* context) {
-  auto& variable = static_cast<SavedAtOnce*>(context->saved_data["saved"].toCapsule().get())->variable;
-  at::Tensor tensor = variable.unpack();
-  variable.reset_data();
-  return tensor;
+c10::intrusive_ptr<SavedInput> SavedInputOf(AutogradContext* context) {
+  return c10::intrusive_ptr<SavedInput>::reclaim_copy(
+      static_cast<SavedInput*>(context->saved_data["input"].toCapsule().get()));
 }
 
 // Everything runs below autograd: the flat views are no views to autograd, and the output may be changed in place.
@@ -53,7 +38,7 @@ struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
     at::AutoDispatchBelowADInplaceOrView below;
     std::vector<int64_t> sizes = x.sizes().vec();
     const at::Tensor flat = x.reshape({-1, sizes.back()});
-    SaveAtOnce(context, flat);
+    context->saved_data["input"] = c10::IValue::make_capsule(SavedInput::Of(x, flat));
     context->saved_data["weight"] = weight;
     context->saved_data["sizes"] = sizes;
     context->saved_data["bias"] = bias.has_value();
@@ -66,16 +51,18 @@ struct LinearAutograd : torch::autograd::Function<LinearAutograd> {
     const at::Tensor weight = context->saved_data["weight"].toTensor();
     const at::Tensor grad = grads[0].reshape({-1, weight.size(0)});
     grads.clear();
+    const c10::intrusive_ptr<SavedInput> input = SavedInputOf(context);
+    WeightGradients* const later = DeferWeightGradients::Current();
+    const bool now = context->needs_input_grad(1) && later == nullptr;
+    if (now) input->Prepare();
     variable_list result(3);
     if (context->needs_input_grad(0)) {
       result[0] = InputGradient(grad, weight).view(context->saved_data["sizes"].toIntVector());
     }
-    if (context->needs_input_grad(1)) {
-      if (WeightGradients* const later = DeferWeightGradients::Current()) {
-        later->Add({weight, grad, TakeSaved(context)});
-      } else {
-        result[1] = WeightGradient(grad, TakeSaved(context));
-      }
+    if (now) {
+      result[1] = WeightGradient(grad, input->Take());
+    } else if (context->needs_input_grad(1)) {
+      later->Add({weight, grad, input});
     }
     if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) result[2] = at::sum(grad, {0});
     return result;

@@ -14,6 +14,7 @@ namespace legoai::model {
 namespace {
 
 WeightGradients* g_queue = nullptr;
+const SaveInputAs* g_save_as = nullptr;
 
 // As AccumulateGrad does in a backward, hooks and all. The engine would copy the gradient, which it cannot know to be nobody's.
 void Accumulate(const at::Tensor& weight, at::Tensor gradient) {
@@ -31,14 +32,32 @@ void Accumulate(const at::Tensor& weight, at::Tensor gradient) {
 
 }  // namespace
 
+c10::intrusive_ptr<SavedInput> SavedInput::Of(const at::Tensor& x, const at::Tensor& flat) {
+  if (g_save_as == nullptr || !g_save_as->whole_.is_same(x)) return c10::make_intrusive<SavedInput>(flat);
+  g_save_as->input_->AddUser();
+  return g_save_as->input_;
+}
+
+at::Tensor SavedInput::TakeSaved() {
+  at::Tensor tensor = saved_.unpack();
+  saved_.reset_data();
+  return tensor;
+}
+
+SaveInputAs::SaveInputAs(const at::Tensor& whole, c10::intrusive_ptr<SavedInput> input)
+    : whole_(whole), input_(std::move(input)), outer_(std::exchange(g_save_as, this)) {}
+SaveInputAs::~SaveInputAs() { g_save_as = outer_; }
+
 void WeightGradients::Compute() {
   while (!products_.empty()) {
     Product product = std::move(products_.front());
     products_.pop_front();
+    product.input->Prepare();
+    if (!products_.empty()) products_.front().input->Prepare();  // while this product is computed
     at::Tensor gradient;
     {
       at::AutoDispatchBelowADInplaceOrView below;
-      gradient = at::mm(product.gradient.t(), product.input);
+      gradient = at::mm(product.gradient.t(), product.input->Take());
     }
     product.gradient.reset();
     product.input.reset();

@@ -105,7 +105,9 @@ void DataParallel::AfterForward(size_t layer, const at::Tensor& output) {
   const Entry& entry = layers_[layer];
   const bool backward_follows = c10::GradMode::is_enabled();
   const bool last_layer = layer + 1 == layers_.size();
-  if (entry.last_of_unit && (!backward_follows || (options_.reshard_after_forward && !last_layer))) entry.unit->Reshard();
+  if (entry.last_of_unit && (!backward_follows || (options_.reshard_after_forward && !last_layer))) {
+    backward_follows && entry.read_in_backward ? entry.unit->ReshardAfterForward() : entry.unit->Reshard();
+  }
   if (backward_follows && entry.read_in_backward && output.requires_grad()) {
     output.register_hook([this, layer](const at::Tensor&) { BeforeBackward(layer); });
   }

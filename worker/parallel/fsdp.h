@@ -5,7 +5,8 @@
 // a unit is gathered before its layer runs, while layers before it compute; in backward the other way round; gradients are
 // reduced when the unit's last one is ready, one reduction behind the computation. A unit that two chunks of a pipeline rank
 // share (a tied weight, where chunks lie in a V) is reduced with the one whose gradients end last. Values that stay whole are
-// gathered once a step, after the update.
+// gathered once a step, after the update. Where the runtime's mesh has groups "reshard", backward gathers over these, from what
+// their ranks keep of each forward.
 //
 // Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the
 // last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the

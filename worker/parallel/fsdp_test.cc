@@ -267,10 +267,12 @@ TEST_P(Layouts, MixedPrecisionStaysNear) {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
                          ::testing::Values(Mesh{}, Mesh{.dp_replicate = 2}, Mesh{.dp_shard = 2}, Mesh{.dp_shard = 3},
-                                           Mesh{.dp_shard = 4}, Mesh{.dp_replicate = 2, .dp_shard = 2}),
+                                           Mesh{.dp_shard = 4}, Mesh{.dp_replicate = 2, .dp_shard = 2},
+                                           Mesh{.dp_shard = 4, .reshard = 2}, Mesh{.dp_shard = 6, .reshard = 3}),
                          [](const auto& info) {
                            return "replicate" + std::to_string(info.param.dp_replicate) + "shard" +
-                                  std::to_string(info.param.dp_shard);
+                                  std::to_string(info.param.dp_shard) +
+                                  (info.param.reshard > 1 ? "reshard" + std::to_string(info.param.reshard) : "");
                          });
 
 TEST(DataParallel, PartialGradientsAreSummedFirst) {

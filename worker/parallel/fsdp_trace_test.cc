@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/trace/effects.h"
 #include "core/trace/verify.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/testing/process_group_test_util.h"
@@ -85,7 +86,8 @@ Trace Capture(const Case& test, int64_t rank = 0) {
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_replicate = 4}, Mesh{.dp_shard = 3}, Mesh{.dp_replicate = 2, .dp_shard = 2}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_replicate = 4}, Mesh{.dp_shard = 3}, Mesh{.dp_replicate = 2, .dp_shard = 2},
+                           Mesh{.dp_shard = 6, .reshard = 3}}) {
     for (bool checkpoint : {false, true}) {
       for (int64_t microbatches : {1, 2}) {
         for (auto param : {at::kFloat, at::kBFloat16}) {
@@ -181,6 +183,23 @@ TEST(DataParallelTrace, ValuesThatStayAreGatheredAfterTheUpdateAndNeverResized) 
       EXPECT_EQ(graph::Races(trace), std::vector<std::string>());
       EXPECT_EQ(graph::BadReads(trace), std::vector<std::string>());
     }
+  }
+}
+
+TEST(DataParallelTrace, BackwardGathersOverTheSmallerGroup) {
+  const Mesh mesh{.dp_shard = 4, .reshard = 2};
+  for (const c10::ScalarType param : {at::kFloat, at::kBFloat16}) {
+    const Trace trace = Capture({.mesh = mesh, .microbatches = 2, .options = {.precision = {param, at::kFloat}}});
+    std::map<Phase, std::map<std::string, int>> gathers;
+    for (const Instruction& instruction : trace.instructions) {
+      if (instruction.kind != Instruction::Kind::kOperator) continue;
+      const graph::InstructionView op(trace, instruction);
+      if (op.name() != "lego::all_gather_into") continue;
+      ++gathers[instruction.phase][mesh::NameOf(mesh.Groups(0).at(*op.Constant<int64_t>(2)).dim)];
+    }
+    EXPECT_EQ(gathers[Phase::kForward], (std::map<std::string, int>{{"dp_shard", 2 * 5}}));
+    EXPECT_EQ(gathers[Phase::kBackward], (std::map<std::string, int>{{"reshard", 2 * 3}})) << "three blocks; the head stayed";
+    EXPECT_EQ(gathers.size(), 2u);
   }
 }
 

@@ -32,12 +32,16 @@ struct UnitScope : graph::AnnotationScope<const std::string*> {
 
 DataParallelMesh DataParallelMesh::Current() {
   const comm::Runtime& runtime = comm::CurrentRuntime();
-  const int64_t shard = runtime.GroupId(mesh::Dim::kDpShardCp), replicate = runtime.GroupId(mesh::Dim::kDpReplicate);
+  const int64_t shard = runtime.GroupId(mesh::Dim::kDpShardCp), replicate = runtime.GroupId(mesh::Dim::kDpReplicate),
+                reshard = runtime.GroupId(mesh::Dim::kReshard);
   return {.shard_group = shard,
           .shard_size = runtime.GroupSize(shard),
           .shard_rank = runtime.GroupRank(shard),
           .replicate_group = replicate,
-          .replicate_size = runtime.GroupSize(replicate)};
+          .replicate_size = runtime.GroupSize(replicate),
+          .reshard_group = reshard,
+          .reshard_size = runtime.GroupSize(reshard),
+          .reshard_rank = runtime.GroupRank(reshard)};
 }
 
 FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& place,
@@ -111,12 +115,16 @@ void FsdpUnit::StartGather() {
     CategoryScope category(Category::kAllGatherBuffer);
     gathered_ = at::empty({mesh_.shard_size, packed_}, parameters_[0]->value.options().requires_grad(false));
   }
-  const Tensor own = gathered_.select(0, mesh_.shard_rank);
-  PackMasters(own);
+  const int64_t group = part_.defined() ? mesh_.reshard_group : mesh_.shard_group;
+  Tensor own = std::exchange(part_, Tensor());
+  if (!own.defined()) {
+    own = gathered_.select(0, mesh_.shard_rank);
+    PackMasters(own);
+  }
   RecordEvent(comm::kCompute, gather_fork_);
   WaitEvent(comm::kAllGather, gather_fork_);
   StreamScope stream(comm::kAllGather);
-  comm::AllGatherInto(gathered_, own, mesh_.shard_group);
+  comm::AllGatherInto(gathered_, own, group);
   RecordEvent(comm::kAllGather, gather_done_);
 }
 
@@ -142,11 +150,32 @@ void FsdpUnit::FinishGather() {
 }
 
 void FsdpUnit::Reshard() {
+  part_.reset();
   if (values_stay_ || state_ == State::kSharded) return;
   FinishGather();  // a prefetch that nobody used
   UnitScope unit(path_);
   for (const Tensor& flat : flats_) comm::ResizeStorage(flat, 0);
   state_ = State::kSharded;
+}
+
+void FsdpUnit::ReshardAfterForward() {
+  if (values_stay_ || mesh_.reshard_size == 1) return Reshard();
+  FinishGather();
+  at::NoGradGuard no_grad;
+  UnitScope unit(path_);
+  const int64_t rows = mesh_.shard_size / mesh_.reshard_size;
+  Tensor part;
+  {
+    CategoryScope category(Category::kShardedParameter);
+    part = at::empty({rows, packed_}, parameters_[0]->value.options().requires_grad(false));
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    const Tensor by_rank = flats_[i].view({mesh_.shard_size, piece.elements});
+    part.narrow(1, piece.offset, piece.elements).copy_(by_rank.narrow(0, mesh_.reshard_rank * rows, rows));
+  }
+  Reshard();
+  part_ = part;
 }
 
 void FsdpUnit::Expire() { state_ = State::kSharded; }

@@ -5,6 +5,8 @@
 // Layout: dimension 0 of a parameter is cut into `shard` pieces of ceil(rows / shard) rows. A piece, padded to that many rows,
 // takes Piece::elements of a packed buffer; the concatenation of all pieces in rank order is the tensor followed by padding. So
 // an all-gather of the packed pieces gives [shard, packed], of which columns [offset, offset + elements) are the parameter.
+// Between forward and backward a rank may hold more than its piece: consecutive rows of that, one part for each rank of a group
+// of neighbours, over which an all-gather gives the same (FSDP2's reshard_after_forward by an integer).
 //
 // Buffers are let go of when the compute stream waits for the collective that used them, never when it happens to finish. Not
 // thread-safe. A unit is used on the comm::Runtime that was current when it was made, and does not own its parameters, which must
@@ -34,11 +36,12 @@ struct Precision {
   c10::ScalarType reduce = c10::ScalarType::Float;  // gradients while they are summed over ranks and microbatches
 };
 
-// This rank's place in the data-parallel mesh, from the groups kDpShardCp and kDpReplicate of the current runtime: ranks that
-// share sequences hold shards like others.
+// This rank's place in the data-parallel mesh, from the groups kDpShardCp, kDpReplicate and kReshard of the current runtime:
+// ranks that share sequences hold shards like others.
 struct DataParallelMesh {
   int64_t shard_group = 0, shard_size = 1, shard_rank = 0;
   int64_t replicate_group = 0, replicate_size = 1;
+  int64_t reshard_group = 0, reshard_size = 1, reshard_rank = 0;  // of one rank: parameters are resharded over all of shard_group
   static DataParallelMesh Current();
 };
 
@@ -57,6 +60,8 @@ class FsdpUnit {
   void FinishGather();
   // Lets the values' memory go, unless they stay.
   void Reshard();
+  // The same before a backward that reads them: where there is a group for it, this rank keeps its part of them for that.
+  void ReshardAfterForward();
   // The masters have changed: values that stay are gathered anew when they are asked for.
   void Expire();
 
@@ -111,6 +116,7 @@ class FsdpUnit {
   State state_ = State::kSharded;
   std::vector<at::Tensor> flats_;  // [shard * elements] in the parameters' type
   at::Tensor gathered_;            // [shard, packed] between start and finish
+  at::Tensor part_;                // [shard / reshard, packed] from forward to backward
 
   size_t IndexOf(const model::Parameter& parameter) const;
 

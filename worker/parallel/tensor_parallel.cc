@@ -1,5 +1,6 @@
 #include "worker/parallel/tensor_parallel.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/masked_fill.h>
@@ -8,13 +9,16 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/trace/annotation.h"
 #include "proto/errors.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/runtime.h"
 #include "worker/model/layers.h"
+#include "worker/model/weight_gradients.h"
 
 namespace legoai::parallel {
 namespace {
@@ -25,19 +29,25 @@ using model::Module;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// [batch, n, dim] -> [batch, tp * n, dim]. The collective orders its output by rank first.
-Tensor AllGatherDim1(const Tensor& local, int64_t group) {
+// Memory for what a gather of [batch, n, dim] gives, which orders it by rank first: [1, tp * n, dim], or [tp, batch, n, dim].
+Tensor EmptyGathered(const Tensor& local, int64_t group) {
   const int64_t tp = comm::CurrentRuntime().GroupSize(group);
   const int64_t batch = local.size(0), n = local.size(1), dim = local.size(2);
-  const Tensor in = local.contiguous();
-  if (batch == 1) {
-    Tensor out = at::empty({1, tp * n, dim}, local.options());
-    comm::AllGatherInto(out, in, group);
-    return out;
-  }
-  Tensor by_rank = at::empty({tp, batch, n, dim}, local.options());
-  comm::AllGatherInto(by_rank, in, group);
-  return by_rank.transpose(0, 1).reshape({batch, tp * n, dim});
+  if (batch == 1) return at::empty({1, tp * n, dim}, local.options());
+  return at::empty({tp, batch, n, dim}, local.options());
+}
+
+// Of that, [batch, tp * n, dim].
+Tensor JoinSequence(const Tensor& gathered) {
+  if (gathered.dim() == 3) return gathered;
+  return gathered.transpose(0, 1).reshape({gathered.size(1), gathered.size(0) * gathered.size(2), gathered.size(3)});
+}
+
+// [batch, n, dim] -> [batch, tp * n, dim].
+Tensor AllGatherDim1(const Tensor& local, int64_t group) {
+  const Tensor in = local.contiguous(), gathered = EmptyGathered(in, group);
+  comm::AllGatherInto(gathered, in, group);
+  return JoinSequence(gathered);
 }
 
 // [batch, tp * n, dim] -> [batch, n, dim], the sum of the ranks' parts.
@@ -83,6 +93,53 @@ class Differentiable : public torch::autograd::Function<Differentiable<kForward,
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     return {kBackward(gradients[0], context->saved_data["group"].toInt()), Tensor()};
   }
+};
+
+// What a region's second gather works on: a group of its own, and events of the region's.
+struct GatherAgain {
+  int64_t group, fork, done;
+};
+
+// Keeps this rank's tokens of a region's input, and gathers them once more for the region's products.
+class GatheredInput : public model::SavedInput {
+ public:
+  GatheredInput(const Tensor& local, const GatherAgain& again) : SavedInput(local.tensor_data()), again_(again) {}
+
+  void AddUser() override { ++users_; }
+
+  void Prepare() override {
+    if (state_ != State::kLocal) return;
+    state_ = State::kGathering;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const Tensor local = TakeSaved().contiguous();
+    {
+      const graph::CategoryScope category(graph::Category::kActivation);
+      input_ = EmptyGathered(local, again_.group);
+    }
+    comm::RecordEvent(comm::kCompute, again_.fork);
+    comm::WaitEvent(comm::kTensorGather, again_.fork);
+    const comm::StreamScope stream(comm::kTensorGather);
+    comm::AllGatherInto(input_, local, again_.group);
+    comm::RecordEvent(comm::kTensorGather, again_.done);
+  }
+
+  Tensor Take() override {
+    Prepare();
+    if (state_ == State::kGathering) {
+      state_ = State::kGathered;
+      comm::WaitEvent(comm::kCompute, again_.done);
+      const graph::CategoryScope category(graph::Category::kActivation);
+      input_ = JoinSequence(input_).view({-1, input_.size(-1)});
+    }
+    return --users_ > 0 ? input_ : std::exchange(input_, Tensor());
+  }
+
+ private:
+  enum class State { kLocal, kGathering, kGathered };
+  const GatherAgain again_;
+  State state_ = State::kLocal;
+  int64_t users_ = 0;  // layers that have not taken it
+  Tensor input_;       // as the gather gives it, then [tokens, dim]
 };
 
 // Dimensions of a weight [out, in] or [rows, dim].
@@ -149,6 +206,7 @@ const Plan* PlanOf(v1::Architecture architecture) {
 // This rank's place.
 struct Place {
   int64_t group, size, index;
+  bool gathers_again;
 };
 
 // With more ranks than parts, neighbouring ranks have copies of one part.
@@ -188,6 +246,22 @@ void ReduceAfter(Module* product, const Place& place) {
   });
 }
 
+// The module works on all tokens of what is given in parts.
+void GatherBefore(Module* region, const Place& place) {
+  if (!place.gathers_again) {
+    region->Intercept(
+        [group = place.group](const Tensor& input, const ForwardFunction& next) { return next(GatherSequence(input, group)); });
+    return;
+  }
+  comm::Runtime& runtime = comm::CurrentRuntime();
+  const GatherAgain again{runtime.GroupId(mesh::Dim::kTpGather), runtime.NewEvent(), runtime.NewEvent()};
+  region->Intercept([group = place.group, again](const Tensor& input, const ForwardFunction& next) {
+    const Tensor whole = GatherSequence(input, group);
+    const model::SaveInputAs keeps(whole, c10::make_intrusive<GatheredInput>(input, again));
+    return next(whole);
+  });
+}
+
 // tokens int64 [batch, seq] -> [batch, seq / tp, dim]. The layer has rows [first, first + rows) of the table.
 Tensor LookUp(const Tensor& tokens, const ForwardFunction& next, int64_t first, int64_t rows, int64_t group) {
   const Tensor elsewhere = tokens.lt(first).bitwise_or_(tokens.ge(first + rows));
@@ -212,19 +286,17 @@ void ApplyToBlock(Module* block, const Plan& plan, int64_t kv_heads, const Place
   for (const char* norm : plan.block_norms) {
     if (Module* const module = block->Find(norm)) SumGradientsOverTokens(module);
   }
-  for (const char* region : plan.block_regions) {
-    block->Find(region)->Intercept(
-        [group = place.group](const Tensor& input, const ForwardFunction& next) { return next(GatherSequence(input, group)); });
-  }
+  for (const char* region : plan.block_regions) GatherBefore(block->Find(region), place);
 }
 
 void ApplyToHead(Module* head, const Plan& plan, bool gather_logits, const Place& place) {
   SumGradientsOverTokens(head->Find(plan.head_norm));
   Module* logits = head->Find(plan.head_logits);
   CutWeight(logits, kColumnWise, place);
-  logits->Intercept([gather_logits, group = place.group](const Tensor& input, const ForwardFunction& next) {
-    const Tensor shard = next(GatherSequence(input, group));
-    return gather_logits ? GatherColumns(shard, group) : shard;
+  GatherBefore(logits, place);
+  if (!gather_logits) return;
+  logits->Intercept([group = place.group](const Tensor& input, const ForwardFunction& next) {
+    return GatherColumns(next(input), group);
   });
 }
 
@@ -243,7 +315,8 @@ Tensor GatherColumns(const Tensor& local, int64_t group) {
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe) {
   const comm::Runtime& runtime = comm::CurrentRuntime();
   const int64_t group = runtime.GroupId(mesh::Dim::kTp);
-  const Place place{group, runtime.GroupSize(group), runtime.GroupRank(group)};
+  const Place place{group, runtime.GroupSize(group), runtime.GroupRank(group),
+                    recipe.parallelism().sequence_parallel_gather_in_backward()};
   if (place.size == 1) return absl::OkStatus();
   const v1::Model& config = model->config();
   const Plan* plan = PlanOf(config.architecture());

@@ -13,6 +13,11 @@
 // differentiable functions, each the other's backward. They run on the compute stream, because the next operator needs them at
 // once. `group` is a number of the current comm::Runtime; `tp` below is its size. With batch 1 the collective's layout is the
 // tensor's own; with a larger batch one permuting copy is made. Reductions are made in the tensor's dtype.
+//
+// What attention, feed-forward and output head gather, their column-parallel products keep for the gradients of their weights:
+// the whole of it, or this rank's tokens of it, which backward then gathers once more, on a stream of its own and while the
+// gradient of the products' input is computed (Korthikanti et al. 2022, section 4.2.2). The products that share an input share
+// the second gather, too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,8 +44,8 @@ at::Tensor GatherColumns(const at::Tensor& local, int64_t group);
 // Cuts the specs and local shapes of the model's parameters, which have no memory yet, and adds the interceptors; group, size
 // and rank are those of "tp" in the current comm::Runtime. Does nothing if its size is 1. `model` may have lost layers to other
 // pipeline stages. To be applied before checkpointing and data parallelism, once, with a recipe that a ResolvedRecipe was made
-// of: that the degree divides heads and sequence is checked there. Errors: InvalidArgument naming the field for an architecture
-// without a plan.
+// of: that the degree divides heads and sequence is checked there. To gather in backward, the runtime's mesh must have the group
+// "tp_gather". Errors: InvalidArgument naming the field for an architecture without a plan.
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe);
 
 // Where `index`'s columns of the logits begin under loss parallel.

@@ -1,6 +1,7 @@
 #include "worker/parallel/tensor_parallel.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -11,10 +12,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "core/trace/annotation.h"
+#include "core/trace/effects.h"
+#include "core/trace/verify.h"
 #include "proto/errors.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/testing/process_group_test_util.h"
+#include "worker/graph/recorder.h"
+#include "worker/model/weight_gradients.h"
+#include "worker/parallel/activation_checkpoint.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/pipeline/stage_runner.h"
 #include "worker/parallel/testing/tiny_job.h"
@@ -111,7 +122,8 @@ TEST(SequenceParallelErrors, SequencesThatDoNotDivide) {
 struct Case {
   std::string name;
   int64_t pp = 1, tp = 2, batch = 1, microbatches = 1;
-  bool gather_logits = false, tied = false;
+  bool gather_logits = false, tied = false, gather_again = false;
+  v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
   at::ScalarType dtype = at::kFloat;
   int64_t vocabulary = 12, inner = 20;
 };
@@ -126,8 +138,9 @@ v1::Model Config(const Case& c) {
   return config;
 }
 
-v1::Recipe Recipe(bool gather_logits) {
+v1::Recipe Recipe(bool gather_logits, bool gather_again = false) {
   v1::Recipe recipe;
+  recipe.mutable_parallelism()->set_sequence_parallel_gather_in_backward(gather_again);
   recipe.mutable_parallelism()->set_disable_loss_parallel(gather_logits);
   return recipe;
 }
@@ -145,7 +158,7 @@ class TensorParallel : public ::testing::TestWithParam<Case> {};
 // With and without pipeline, so sequence shards travel between stages too.
 TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
   const Case c = GetParam();
-  RunRanks({.pp = c.pp, .tp = c.tp}, [c](int64_t rank, comm::Runtime& runtime) {
+  RunRanks({.pp = c.pp, .tp = c.tp, .gathers_beside = c.gather_again}, [c](int64_t rank, comm::Runtime& runtime) {
     const v1::Model config = Config(c);
     const int64_t rows = c.batch * c.microbatches, stage = rank / c.tp, index = rank % c.tp,
                   group = runtime.GroupId(mesh::Dim::kTp);
@@ -160,11 +173,11 @@ TEST_P(TensorParallel, LossAndGradientsEqualThoseOfOneProcess) {
     auto model = testing::Build(config, c.dtype);
     const int64_t blocks = config.num_hidden_layers();
     model->KeepLayers({{stage == 0, blocks * stage / c.pp, blocks * (stage + 1) / c.pp, stage + 1 == c.pp}});
-    EXPECT_EQ(ApplyTensorParallel(model.get(), Recipe(c.gather_logits)), absl::OkStatus());
+    EXPECT_EQ(ApplyTensorParallel(model.get(), Recipe(c.gather_logits, c.gather_again)), absl::OkStatus());
     testing::Fill(model.get(), c.dtype);
     const LossFunction loss = c.gather_logits ? train::MakeCrossEntropy(scale)
                                               : MakeLossParallel(scale, VocabularyOffset(c.vocabulary, c.tp, index), group);
-    const Schedule schedule = MakeSchedule(v1::ONE_F_ONE_B, c.pp, c.pp, c.microbatches).value();
+    const Schedule schedule = MakeSchedule(c.schedule, c.pp, c.pp, c.microbatches).value();
     StageRunner runner(model.get(), loss,
                        {stage, schedule, c.microbatches, {c.batch, kSequence / c.tp, config.hidden_size()}, c.dtype},
                        {});
@@ -191,8 +204,113 @@ INSTANTIATE_TEST_SUITE_P(Cases, TensorParallel,
                                            Case{.name = "uneven", .batch = 2, .vocabulary = 13, .inner = 21},
                                            Case{.name = "three_microbatches", .batch = 2, .microbatches = 3},
                                            Case{.name = "bf16", .batch = 2, .dtype = at::kBFloat16},
-                                           Case{.name = "pipeline", .pp = 2, .batch = 2, .microbatches = 3}),
+                                           Case{.name = "pipeline", .pp = 2, .batch = 2, .microbatches = 3},
+                                           Case{.name = "again", .gather_again = true},
+                                           Case{.name = "again_batch", .batch = 3, .gather_logits = true, .gather_again = true},
+                                           Case{.name = "again_zero_bubble",
+                                                .pp = 2,
+                                                .batch = 2,
+                                                .microbatches = 3,
+                                                .gather_again = true,
+                                                .schedule = v1::INTERLEAVED_ZERO_BUBBLE}),
                          [](const auto& info) { return info.param.name; });
+
+struct Microbatch {
+  int64_t batch = 1;
+  at::ScalarType dtype = at::kFloat;
+  const char* checkpointing = "none";  // or "full", or a selective_ac_option
+  bool parts_backward = false;
+};
+
+// Of one microbatch on this rank of tensor parallelism, by name. `recorder`, where it is not null, records forward and backward.
+std::map<std::string, Tensor> Gradients(const Microbatch& m, bool gather_again, comm::Runtime& runtime,
+                                        graph::Recorder* recorder = nullptr) {
+  const v1::Model config = testing::TinyLlama();
+  const int64_t group = runtime.GroupId(mesh::Dim::kTp);
+  auto model = testing::Build(config, m.dtype);
+  EXPECT_EQ(ApplyTensorParallel(model.get(), Recipe(false, gather_again)), absl::OkStatus());
+  v1::ActivationCheckpoint checkpointing;
+  const std::string option = m.checkpointing;
+  checkpointing.set_mode(option == "none" ? v1::AC_NONE : option == "full" ? v1::AC_FULL : v1::AC_SELECTIVE);
+  checkpointing.set_selective_ac_option(option);
+  ApplyActivationCheckpoint(*model, checkpointing);
+  testing::Fill(model.get(), m.dtype);
+  model->context().samples = at::arange(m.batch);
+  model->context().rng = at::zeros({2}, at::kLong);
+  const int64_t vocabulary = config.vocab_size(), tp = runtime.GroupSize(group);
+  const LossFunction loss = MakeLossParallel(0.1, VocabularyOffset(vocabulary, tp, runtime.GroupRank(group)), group);
+  const Tensor tokens = testing::Tokens(m.batch, vocabulary, 1), targets = testing::Tokens(m.batch, vocabulary, 2);
+  if (recorder != nullptr) recorder->SetRecording(true);
+  const Tensor value = loss((*model)(tokens), targets);
+  model::WeightGradients queue;
+  {
+    std::optional<model::DeferWeightGradients> later;
+    if (m.parts_backward) later.emplace(&queue);
+    graph::PhaseScope phase(graph::Phase::kBackward);
+    value.backward();
+  }
+  queue.Compute();
+  std::map<std::string, Tensor> gradients;
+  for (model::Parameter* parameter : model->Parameters()) gradients[parameter->name()] = parameter->value.grad();
+  return gradients;
+}
+
+// When it is gathered again an input is what it was.
+TEST(GatherInBackward, GradientsAreTheSameBitByBit) {
+  std::vector<Microbatch> microbatches;
+  for (const bool parts_backward : {false, true}) {
+    for (const char* checkpointing : {"none", "full", "op"}) {
+      microbatches.push_back({1, at::kFloat, checkpointing, parts_backward});
+      microbatches.push_back({2, at::kBFloat16, checkpointing, parts_backward});
+    }
+  }
+  RunRanks({.tp = 2, .gathers_beside = true}, [&](int64_t rank, comm::Runtime& runtime) {
+    at::set_num_threads(1);
+    for (const Microbatch& m : microbatches) {
+      SCOPED_TRACE(::testing::Message() << m.checkpointing << ", batch " << m.batch << ", parts " << m.parts_backward);
+      const auto kept = Gradients(m, false, runtime), again = Gradients(m, true, runtime);
+      ASSERT_EQ(kept.size(), again.size());
+      for (const auto& [name, gradient] : kept) EXPECT_TRUE(at::equal(gradient, again.at(name))) << name;
+    }
+  });
+}
+
+// Each region gathers once more; the first of its products to need the input computes the gradient of it meanwhile.
+TEST(GatherInBackward, RunsBesideTheGradientOfTheInput) {
+  const mesh::Mesh mesh{.tp = 2, .gathers_beside = true};
+  for (const bool parts_backward : {false, true}) {
+    auto runtime = comm::Runtime::Create(0, mesh.Groups(0), comm::MakeFakeStreams(), nullptr);
+    ASSERT_TRUE(runtime.ok());
+    comm::RuntimeScope scope(runtime->get());
+    graph::Recorder recorder;
+    recorder.SetRecording(false);
+    Gradients({.parts_backward = parts_backward}, true, **runtime, &recorder);
+    EXPECT_TRUE((*runtime)->Drain().ok());
+    const graph::Trace trace = recorder.Finish();
+    EXPECT_EQ(graph::Races(trace), std::vector<std::string>());
+    std::map<std::string, std::string> orders;  // by module, in backward: G gathers on the side stream, W waits, P a product
+    int gathers = 0;
+    for (const graph::Instruction& instruction : trace.instructions) {
+      if (instruction.kind != graph::Instruction::Kind::kOperator) continue;
+      const std::string& name = trace.OperatorName(instruction);
+      const bool gathers_beside = instruction.stream == comm::kTensorGather && name == "lego::all_gather_into";
+      gathers += gathers_beside;
+      if (instruction.phase != graph::Phase::kBackward) continue;
+      std::string& order = orders[trace.modules[instruction.module]];
+      if (gathers_beside) order += 'G';
+      if (name == "aten::mm") order += 'P';
+      const auto use = graph::EventOf(trace, instruction);
+      if (use && !use->is_record && use->stream == comm::kCompute) order += 'W';
+    }
+    EXPECT_EQ(gathers, 2 * testing::TinyLlama().num_hidden_layers() + 1);
+    if (parts_backward) continue;
+    EXPECT_EQ(orders["model.layers.1.mlp.up_proj"], "GPWP");
+    EXPECT_EQ(orders["model.layers.1.mlp.gate_proj"], "PP");
+    EXPECT_EQ(orders["model.layers.1.self_attn.v_proj"], "GPWP");
+    EXPECT_EQ(orders["model.layers.1.self_attn.q_proj"], "PP");
+    EXPECT_EQ(orders["lm_head"], "GPWP");
+  }
+}
 
 TEST(TensorParallelSpecs, CoverEveryWeightOnce) {
   std::map<std::string, int64_t> elements, whole;
