@@ -256,11 +256,15 @@ class Pruner {
 
 // Of a parameter: its master and at least what the optimizer keeps of it, none where a constraint may name another one.
 int64_t LeastStateBytes(const v1::PlanRequest& request) {
-  const auto names_optimizer = [](const std::string& constraint) { return absl::StartsWith(constraint, "optimizer."); };
+  const auto constrained = [&](const char* key) {
+    return std::any_of(request.constraints().begin(), request.constraints().end(),
+                       [&](const std::string& constraint) { return absl::StartsWith(constraint, key); });
+  };
+  const bool open = request.has_resume_from();
   const v1::OptimizerSection& optimizer = request.base().optimizer();
-  const bool open = std::any_of(request.constraints().begin(), request.constraints().end(), names_optimizer);
-  if (open || request.has_resume_from() || optimizer.name() == "SGD") return 4;
-  return optimizer.name() == "Muon" ? 8 : 12;
+  const int64_t bytes = open || constrained("training.dtype") || request.base().training().dtype() == v1::BFLOAT16 ? 2 : 4;
+  if (open || constrained("optimizer.") || optimizer.name() == "SGD") return bytes;
+  return optimizer.name() == "Muon" ? 2 * bytes : 3 * bytes;
 }
 
 // No recipe keeps more of its state on a device than there is room for, however split.

@@ -1,5 +1,6 @@
 #include "core/checkpoint/chunks.h"
 
+#include <bit>
 #include <optional>
 #include <utility>
 
@@ -134,6 +135,16 @@ absl::Status CheckpointReader::ReadRectangle(std::string_view name, v1::DType dt
     ASSIGN_OR_RETURN(std::string_view bytes, Bytes(chunk));
     CopyRectangle(bytes.data(), chunk.part, static_cast<char*>(out), part, *shared, DTypeBytes(dtype));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadFloats(std::string_view name, const std::vector<int64_t>& global_shape, float* out) {
+  const auto tensor = tensors_.find(name);
+  const bool is_wide = tensor == tensors_.end() || manifest_.chunks(tensor->second[0].index).dtype() != v1::BFLOAT16;
+  if (is_wide) return ReadRectangle(name, v1::FLOAT32, global_shape, WholeOf(global_shape), out);
+  std::vector<uint16_t> halves(Volume(global_shape));
+  RETURN_IF_ERROR(ReadRectangle(name, v1::BFLOAT16, global_shape, WholeOf(global_shape), halves.data()));
+  for (size_t i = 0; i < halves.size(); ++i) out[i] = std::bit_cast<float>(uint32_t{halves[i]} << 16);
   return absl::OkStatus();
 }
 

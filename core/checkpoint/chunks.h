@@ -70,6 +70,8 @@ class CheckpointReader {
   // of the tensor are not those expected.
   absl::Status ReadRectangle(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape,
                              const Rectangle& part, void* out);
+  // The whole tensor, of fp32 or bf16, in fp32. Errors: as above.
+  absl::Status ReadFloats(std::string_view name, const std::vector<int64_t>& global_shape, float* out);
 
  private:
   struct Chunk {

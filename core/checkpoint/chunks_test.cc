@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -183,6 +184,33 @@ TEST_F(CheckpointReaderTest, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(reader.ReadRectangle("w", v1::FLOAT32, {4, 2}, WholeOf({4, 2}), out).ok());
   EXPECT_FALSE(reader.ReadRectangle("w", v1::INT32, {4, 2}, {{3, 0}, {2, 2}}, out).ok());
   EXPECT_FALSE(CheckpointReader::Open(root_, 2, "").ok());
+}
+
+TEST_F(CheckpointReaderTest, FloatsOfEitherType) {
+  const std::string directory = StepDirectory(root_, 1);
+  ASSERT_TRUE(BeginCheckpoint(root_, 1, 0).ok());
+  const std::vector<float> wide = {1, -2.5, 3e-39f, 65536};
+  const std::vector<uint16_t> halves = {0x3F80, 0xC020, 0x0000, 0x7F80};  // 1, -2.5, 0, infinity
+  auto writer = ChunkWriter::Create(directory, 0).value();
+  ASSERT_TRUE(writer.Append("wide", v1::FLOAT32, {4}, WholeOf({4}), wide.data()).ok());
+  ASSERT_TRUE(writer.Append("halves", v1::BFLOAT16, {2, 2}, {{0, 0}, {1, 2}}, halves.data()).ok());
+  ASSERT_TRUE(writer.Append("halves", v1::BFLOAT16, {2, 2}, {{1, 0}, {1, 2}}, halves.data() + 2).ok());
+  ASSERT_TRUE(writer.Append("whole", v1::INT32, {1}, WholeOf({1}), wide.data()).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  v1::CheckpointManifest manifest;
+  manifest.set_step(1);
+  ASSERT_TRUE(CollectChunks(directory, 1, manifest).ok());
+  ASSERT_TRUE(PrepareManifest(root_, manifest).ok());
+  ASSERT_TRUE(CommitManifest(root_, 1).ok());
+  auto reader = CheckpointReader::Open(root_, 1, "").value();
+  std::vector<float> out(4);
+  ASSERT_TRUE(reader.ReadFloats("wide", {4}, out.data()).ok());
+  EXPECT_EQ(out, wide);
+  ASSERT_TRUE(reader.ReadFloats("halves", {2, 2}, out.data()).ok());
+  EXPECT_EQ(out, (std::vector<float>{1, -2.5, 0, std::numeric_limits<float>::infinity()}));
+  EXPECT_FALSE(reader.ReadFloats("halves", {4}, out.data()).ok());
+  EXPECT_FALSE(reader.ReadFloats("whole", {1}, out.data()).ok());
+  EXPECT_EQ(reader.ReadFloats("nothing", {1}, out.data()).code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -89,17 +89,33 @@ class Checker {
   std::vector<absl::Status> faults_;
 };
 
+// In what numbers are held, computed and summed.
+void CheckPrecision(const v1::Training& t, const v1::OptimizerSection& o, Checker* check) {
+  if (t.dtype() == v1::FLOAT16) {
+    check->Fail("training.dtype", "float16", "would lose small updates: use \"bfloat16\", or \"float32\"");
+  }
+  check->OneOf("training.dtype", EnumText(t.dtype()), {"float32", "bfloat16"});
+  if (o.stochastic_rounding() && t.dtype() != v1::BFLOAT16) {
+    check->Fail("optimizer.stochastic_rounding", "true", "needs training.dtype = \"bfloat16\": nothing is rounded in float32");
+  }
+  if (o.master_weights()) {
+    check->Fail("optimizer.master_weights", "true",
+                "remove it: training.dtype = \"float32\" holds masters in float32, and mixed_precision_param = \"bfloat16\" the "
+                "parameters beside them; parallelism.zero_stage = 1 keeps both from step to step");
+  }
+  check->OneOf("training.mixed_precision_param", EnumText(t.mixed_precision_param()), {"float32", "bfloat16"});
+  if (t.mixed_precision_reduce() == v1::BFLOAT16) {
+    check->Fail("training.mixed_precision_reduce", "bfloat16", "is not supported yet: gradients are reduced in float32");
+  }
+  check->OneOf("training.mixed_precision_reduce", EnumText(t.mixed_precision_reduce()), {"float32"});
+}
+
 void CheckTraining(const v1::Training& t, Checker* check) {
   check->Whole("training.local_batch_size", t.local_batch_size(), 1);
   check->WholeOrDerived("training.global_batch_size", t.global_batch_size(), "local_batch_size x the data-parallel degree");
   check->Whole("training.seq_len", t.seq_len(), 1);
   check->Real("training.max_norm", t.max_norm(), t.max_norm() >= 0, "must be at least 0, which switches clipping off");
   check->Whole("training.steps", t.steps(), 1);
-  check->OneOf("training.mixed_precision_param", EnumText(t.mixed_precision_param()), {"float32", "bfloat16"});
-  if (t.mixed_precision_reduce() == v1::BFLOAT16) {
-    check->Fail("training.mixed_precision_reduce", "bfloat16", "is not supported yet: gradients are reduced in float32");
-  }
-  check->OneOf("training.mixed_precision_reduce", EnumText(t.mixed_precision_reduce()), {"float32"});
   check->Whole("training.seed", t.seed(), 0, INT64_MAX);
   check->Real("training.validation_fraction", t.validation_fraction(),
               t.validation_fraction() >= 0 && t.validation_fraction() < 1, "must be at least 0 and below 1");
@@ -256,6 +272,7 @@ void FillDefaults(v1::Recipe* recipe) {
 std::vector<absl::Status> RecipeFaults(const v1::Recipe& recipe) {
   Checker check;
   CheckTraining(recipe.training(), &check);
+  CheckPrecision(recipe.training(), recipe.optimizer(), &check);
   CheckParallelism(recipe.parallelism(), &check);
   CheckSupported(recipe, &check);
   CheckTexts(recipe, &check);

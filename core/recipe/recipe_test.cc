@@ -89,6 +89,14 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
   EXPECT_EQ(Refusal(policy + "selective_ac_policy = \"mlp.* aten::mm odd\""), "accepted");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),
             "training.mixed_precision_reduce|bfloat16|is not supported yet: gradients are reduced in float32");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"float16\""),
+            "training.dtype|float16|would lose small updates: use \"bfloat16\", or \"float32\"");
+  EXPECT_EQ(Refusal("[optimizer]\nstochastic_rounding = true"),
+            "optimizer.stochastic_rounding|true|needs training.dtype = \"bfloat16\": nothing is rounded in float32");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n[optimizer]\nstochastic_rounding = true"), "accepted");
+  EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n[optimizer]\nmaster_weights = true"),
+            "optimizer.master_weights|true|remove it: training.dtype = \"float32\" holds masters in float32, and "
+            "mixed_precision_param = \"bfloat16\" the parameters beside them; parallelism.zero_stage = 1 keeps both from step to step");
 }
 
 TEST(RecomputedBlocks, AreEveryKthOfTheModel) {
@@ -136,6 +144,9 @@ TEST(CheckRecipe, RefusesEachKeyOutOfItsRange) {
            {"training", "max_norm", "nan", "1"},
            {"training", "steps", "0", "1"},
            {"training", "mixed_precision_param", "\"float16\"", "\"float32\""},
+           {"training", "dtype", "\"float16\"", "\"bfloat16\""},
+           {"optimizer", "stochastic_rounding", "true", "false"},
+           {"optimizer", "master_weights", "true", "false"},
            {"training", "mixed_precision_reduce", "\"float64\"", "\"float32\""},
            {"training", "seed", "-1", "0"},
            {"training", "validation_fraction", "1.0", "0.5"},

@@ -90,6 +90,7 @@ void AddElementwise(std::vector<OperatorRow>& rows) {
           "aten::pow_", "aten::erf",  "aten::logaddexp"});
   AddAll(rows, {.traffic = kGathers}, {"aten::embedding", "aten::index_select", "aten::index", "aten::gather"});
   AddAll(rows, {.flops_per_element = 40}, {"lego::dropout"});
+  AddAll(rows, {.flops_per_element = 40, .traffic = kOverwrites}, {"lego::round_stochastically_"});
 }
 
 void AddComparisons(std::vector<OperatorRow>& rows) {

@@ -106,6 +106,10 @@ v1::Recipe RandomRecipe(Random& random, int64_t* world) {
   const int64_t optimizer = random.Pick({0, 0, 1, 2, 2});
   recipe.mutable_optimizer()->set_name(optimizer == 0 ? "AdamW" : optimizer == 1 ? "SGD" : "Muon");
   if (optimizer == 1 && random.Pick({0, 1}) == 1) recipe.mutable_optimizer()->set_momentum(0.9);
+  if (random.Pick({0, 0, 1}) == 1) {
+    training->set_dtype(v1::BFLOAT16);
+    recipe.mutable_optimizer()->set_stochastic_rounding(random.Pick({0, 1}) == 1);
+  }
   return recipe;
 }
 

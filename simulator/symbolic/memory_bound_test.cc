@@ -82,6 +82,19 @@ TEST(MemoryBoundTest, EachOptimizerKeepsItsState) {
   EXPECT_EQ(state(), 8 * parameters - 4 * matrices);
 }
 
+// Everything that lives across steps in two bytes: no values apart on one process, while gradients are fp32.
+TEST(MemoryBoundTest, HeldInBf16ByHand) {
+  Job job("llama3-1b");
+  const int64_t parameters = model::ParameterCount(job.model), rest = 16 * 2048 + 8;
+  const MemoryBound mixed = job.Bound();
+  job.recipe.mutable_training()->set_dtype(v1::BFLOAT16);
+  EXPECT_EQ(job.Bound().always_bytes, 6 * parameters + rest);
+  EXPECT_EQ(job.Bound().activation_bytes, mixed.activation_bytes);
+  job.recipe.mutable_optimizer()->set_name("SGD");
+  EXPECT_EQ(job.Bound().always_bytes, 2 * parameters + rest);
+  EXPECT_GE(job.Bound().peak_requested_bytes, 6 * parameters);
+}
+
 TEST(MemoryBoundTest, TechniquesLowerIt) {
   Job job("llama3-8b");
   job.world = 8;

@@ -228,8 +228,8 @@ class StageEstimate {
 
   // Masters, gradients and state are read, masters and state are written; Muon's matrices travel there and back.
   double Optimizer() {
-    const int64_t masters = 4 * s_.total().held, state = s_.optimizer_state_bytes;
-    double seconds = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, 2 * masters + state, masters + state});
+    const int64_t held = s_.total().held, changed = s_.master_bytes * held + s_.optimizer_state_bytes;
+    double seconds = Seconds({OpClass::kOptimizer, v1::FLOAT32, 0, changed + 4 * held, changed});
     if (s_.orthogonalize_flops == 0) return seconds;
     const double bytes = 2 * static_cast<double>(s_.blocks * s_.block.matrices);
     seconds += Seconds({OpClass::kMatmul, v1::BFLOAT16, s_.orthogonalize_flops, 0, 0});

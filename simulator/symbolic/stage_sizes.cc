@@ -219,9 +219,9 @@ void CountFlight(const parallel::Schedule& schedule, int64_t stage, StageSizes* 
 
 // Of what the optimizer keeps (worker/train/optimizer.cc, muon.cc).
 int64_t OptimizerStateBytes(const v1::OptimizerSection& section, const StageSizes& s) {
-  const int64_t held = s.total().held;
-  if (section.name() == "SGD") return parallel::MomentumOf(section) > 0 ? 4 * held : 0;
-  return section.name() == "Muon" ? 8 * held - 4 * s.blocks * s.block.matrices : 8 * held;
+  const int64_t once = s.master_bytes * s.total().held;
+  if (section.name() == "SGD") return parallel::MomentumOf(section) > 0 ? once : 0;
+  return section.name() == "Muon" ? 2 * once - s.master_bytes * s.blocks * s.block.matrices : 2 * once;
 }
 
 int64_t BytesOf(v1::DType dtype) { return dtype == v1::BFLOAT16 || dtype == v1::FLOAT16 ? 2 : 4; }
@@ -261,7 +261,9 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.embedding = Embedding(model, unit);
   s.block = model.architecture() == v1::GPT2 ? Gpt2Block(model, unit) : LlamaFamilyBlock(model, unit);
   s.head = Head(model, resolved.placement().RankOfLast() != 0, unit);
+  const v1::Training& training = resolved.recipe().training();
   const v1::OptimizerSection& optimizer = resolved.recipe().optimizer();
+  s.master_bytes = BytesOf(training.dtype());
   s.optimizer_state_bytes = OptimizerStateBytes(optimizer, s);
   if (optimizer.name() == "Muon") {
     const bool first = mesh.IndexOf(Dim::kTp, rank) == 0 && mesh.IndexOf(Dim::kDpShardCp, rank) == 0;
@@ -271,7 +273,6 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.tokens = resolved.microbatch_size() * resolved.seq_len() / mesh.cp;
   s.local_tokens = s.tokens / mesh.tp;
   s.input_tokens = resolved.recipe().parallelism().sequence_parallel_gather_in_backward() ? s.local_tokens : s.tokens;
-  const v1::Training& training = resolved.recipe().training();
   s.param_bytes = BytesOf(training.mixed_precision_param());
   s.reduce_bytes = BytesOf(training.mixed_precision_reduce());
   s.vocab_is_split = resolved.loss_parallel() && mesh.tp > 1;

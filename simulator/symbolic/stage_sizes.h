@@ -36,6 +36,7 @@ struct StageSizes {
   int64_t optimizer_state_bytes = 0;  // of this rank's shard
   double orthogonalize_flops = 0;     // of this rank in a step, of Muon
   int64_t orthogonalize_bytes = 0;    // at least, while the first rank orthogonalizes a matrix
+  int64_t master_bytes = 4;  // of an element of what the optimizer updates, and of its state
   int64_t param_bytes = 4;   // of an element of values and activations
   int64_t reduce_bytes = 4;
   int64_t vocab = 0;  // columns of logits that this rank's loss works on

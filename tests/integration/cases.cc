@@ -172,6 +172,11 @@ v1::Model TinyGemma() {
   return model;
 }
 
+bool IsRoundedToBf16(const Case& test_case) {
+  const v1::Training& training = test_case.recipe.training();
+  return training.mixed_precision_param() == v1::BFLOAT16 || training.dtype() == v1::BFLOAT16;
+}
+
 Case Reference(const Case& test_case) {
   Case reference = test_case;
   reference.name = test_case.name + " on one process";
@@ -336,6 +341,30 @@ void AddOtherOptimizers(std::vector<Case>* cases) {
   cases->push_back(WithMuon(Make({.name = "gpt2_pp2", .pp = 2}, TinyGpt2())));
   cases->back().recipe.mutable_optimizer()->set_muon_adjust_lr_fn("match_rms_adamw");
   cases->back().recipe.mutable_optimizer()->clear_muon_lr();
+}
+
+Case HeldInBf16(Case test_case, bool stochastic = false) {
+  test_case.name += stochastic ? "_bf16_held_stochastic" : "_bf16_held";
+  test_case.recipe.mutable_training()->set_dtype(v1::BFLOAT16);
+  test_case.recipe.mutable_optimizer()->set_stochastic_rounding(stochastic);
+  return test_case;
+}
+
+// Parameters and the optimizer's state in bf16; computed with in bf16, or in fp32.
+void AddHeldInBf16(std::vector<Case>* cases) {
+  const Layout fsdp2{.name = "fsdp2", .shard = 2}, fsdp2_tp2{.name = "fsdp2_tp2", .shard = 2, .tp = 2};
+  cases->push_back(HeldInBf16(Bf16(Accumulated(Make({.name = "ddp2", .replicate = 2}, TinyLlama())))));
+  cases->push_back(HeldInBf16(Bf16(Make(fsdp2, TinyLlama()))));
+  cases->push_back(HeldInBf16(Make(fsdp2, TinyLlama()), true));
+  cases->push_back(HeldInBf16(Checkpointed(Bf16(Make(fsdp2_tp2, TinyLlama()))), true));
+  cases->push_back(HeldInBf16(Bf16(Make({.name = "gpt2_tp2_pp2", .tp = 2, .pp = 2}, TinyGpt2())), true));
+  cases->push_back(HeldInBf16(WithZeroStage(1, Bf16(Make({.name = "hsdp2x2", .replicate = 2, .shard = 2}, TinyLlama()))), true));
+  cases->push_back(HeldInBf16(WithZeroStage(2, Accumulated(Bf16(Make(fsdp2, TinyLlama()))))));
+  cases->push_back(HeldInBf16(Bf16(Make({.name = "cp2", .cp = 2}, TinyLlama())), true));
+  cases->push_back(HeldInBf16(WithAdam(Make({.name = "pp2", .pp = 2}, TinyLlama()))));
+  cases->push_back(HeldInBf16(WithSgd(Bf16(Make({.name = "ddp2", .replicate = 2}, TinyLlama())), 0.9, true), true));
+  cases->push_back(HeldInBf16(WithMuon(Make({.name = "ddp2", .replicate = 2}, TinyLlama()))));
+  cases->push_back(HeldInBf16(WithMuon(Bf16(Make(fsdp2_tp2, TinyLlama()))), true));
 }
 
 // Of products and attention the outputs are kept.
@@ -639,6 +668,7 @@ std::vector<Case> ParityCases() {
       EverySecondCheckpointed(Make({.name = "pp2_interleaved", .pp = 2, .schedule = v1::INTERLEAVED_1F1B}, DeepLlama())));
   cases.push_back(EverySecondCheckpointed(Make({.name = "gpt2_ddp2", .replicate = 2}, TinyGpt2())));
   AddOtherOptimizers(&cases);
+  AddHeldInBf16(&cases);
   // Not on the list, but legal.
   cases.push_back(Make({.name = "ddp2_tp2", .replicate = 2, .tp = 2}, TinyLlama()));
   cases.push_back(Checkpointed(Make({.name = "ddp2_pp2", .replicate = 2, .pp = 2}, TinyLlama())));

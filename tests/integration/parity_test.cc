@@ -52,7 +52,7 @@ class Parity : public testing::TestWithParam<Case> {};
 
 TEST_P(Parity, WithOneProcess) {
   const Case& test_case = GetParam();
-  const bool bf16 = test_case.recipe.training().mixed_precision_param() == v1::BFLOAT16;
+  const bool bf16 = IsRoundedToBf16(test_case);
   const Training& expected = ReferenceTraining(test_case);
   const Training actual = Train(test_case, kSteps);
   const bool muon = test_case.recipe.optimizer().name() == "Muon";

@@ -131,6 +131,8 @@ Case DrawCase(uint64_t seed) {
   drawn.recipe.mutable_optimizer()->set_name(draw.Of<const char*>({"AdamW", "AdamW", "Adam", "SGD", "Muon"}));
   parallelism->set_sequence_parallel_gather_in_backward(draw.OneIn(2));
   DrawReshardSize(draw, parallelism);
+  if (draw.OneIn(4)) drawn.recipe.mutable_training()->set_dtype(v1::BFLOAT16);
+  if (draw.OneIn(8)) drawn.recipe.mutable_optimizer()->set_stochastic_rounding(true);
   return drawn;
 }
 

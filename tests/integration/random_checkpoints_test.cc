@@ -35,6 +35,7 @@ Case OtherLayout(const Case& first, uint64_t seed) {
     training->set_max_norm(first.recipe.training().max_norm());
     training->set_seed(first.recipe.training().seed());
     training->set_mixed_precision_param(v1::FLOAT32);
+    training->set_dtype(first.recipe.training().dtype());
     if (parallel::ResolvedRecipe::Create(other.recipe, other.model, other.world_size).ok()) return other;
   }
 }

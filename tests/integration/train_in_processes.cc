@@ -80,7 +80,7 @@ void WriteTensors(Writer& out, model::LanguageModel& model, at::Tensor model::Pa
   const auto parameters = model.Parameters();
   out.Number(parameters.size());
   for (const model::Parameter* parameter : parameters) {
-    const at::Tensor values = (parameter->*member).detach().contiguous();
+    const at::Tensor values = (parameter->*member).detach().to(at::kFloat).contiguous();
     if (values.sizes() != at::IntArrayRef(parameter->spec.sizes))
       throw std::runtime_error(parameter->name() + " has another shape than its spec");
     out.Text(parameter->name());

@@ -12,7 +12,6 @@
 #include "core/checkpoint/chunks.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/tensor_layout.h"
 #include "core/mesh/shard_spec.h"
 #include "core/model/hf_config.h"
 #include "core/process/run_directory.h"
@@ -172,7 +171,7 @@ absl::StatusOr<Source> OpenRun(const Wanted& wanted, const std::string& run) {
   }
   source.weights = [reader = std::make_shared<checkpoint::CheckpointReader>(*std::move(reader))](
                        const std::string& name, const std::vector<int64_t>& shape, float* out) {
-    return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
+    return reader->ReadFloats(name, shape, out);
   };
   return source;
 }

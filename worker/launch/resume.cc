@@ -40,6 +40,7 @@ constexpr std::string_view kFixed[] = {
     "optimizer.muon_adjust_lr_fn",
     "optimizer.muon_lr",
     "optimizer.stochastic_rounding",
+    "optimizer.master_weights",
 };
 
 constexpr std::string_view kTold[] = {
@@ -49,6 +50,7 @@ constexpr std::string_view kTold[] = {
     "lr_scheduler.decay_ratio",
     "training.steps",
     "training.max_norm",
+    "training.loss_scale_growth_interval",
 };
 
 // Names of things that are compared by what they are (model.name, tokenizer_path, dataset_path), or have done their part

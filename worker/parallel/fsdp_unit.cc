@@ -72,7 +72,7 @@ FsdpUnit::FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, 
   }
 }
 
-bool FsdpUnit::ValuesApart() const { return mesh_.shard_size > 1 || precision_.param != c10::ScalarType::Float; }
+bool FsdpUnit::ValuesApart() const { return mesh_.shard_size > 1 || precision_.param != precision_.master; }
 
 void FsdpUnit::Allocate(c10::Device device) {
   at::NoGradGuard no_grad;

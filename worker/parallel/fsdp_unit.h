@@ -28,12 +28,13 @@ struct Node;
 
 namespace legoai::parallel {
 
-// Mixed precision (Micikevicius et al. 2018): parameters and compute in one type, gradients reduced in another; the optimizer's
-// copy of a parameter (its master) and its state are always fp32. Activations follow the parameters: a bf16 embedding gives bf16
-// activations. The loss casts the logits to fp32.
+// Mixed precision (Micikevicius et al. 2018): parameters and compute in one type, gradients reduced in another, what the
+// optimizer updates held in a third. Activations follow the parameters: a bf16 embedding gives bf16 activations. The loss casts
+// the logits to fp32, and gradients are fp32 once they are reduced.
 struct Precision {
   c10::ScalarType param = c10::ScalarType::Float;   // Parameter::value, activations, and the gradients autograd makes
   c10::ScalarType reduce = c10::ScalarType::Float;  // gradients while they are summed over ranks and microbatches
+  c10::ScalarType master = c10::ScalarType::Float;  // Parameter::master, and the optimizer's state
 };
 
 // This rank's place in the data-parallel mesh, from the groups kDpShardCp, kDpReplicate and kReshard of the current runtime:

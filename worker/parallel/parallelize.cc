@@ -38,12 +38,13 @@ void KeepChunks(model::LanguageModel& model, const ResolvedRecipe& resolved, int
   model.KeepLayers(chunks);
 }
 
-// Initialization writes host memory.
+// Initialization writes host memory, in fp32.
 void Initialize(model::Parameter& p, uint64_t seed) {
   if (p.spec.Elements() == 0) return;
-  const at::Tensor host = p.master.is_cpu() ? p.master : at::empty(p.spec.sizes, at::TensorOptions().dtype(at::kFloat));
+  const bool in_place = p.master.is_cpu() && p.master.scalar_type() == at::kFloat;
+  const at::Tensor host = in_place ? p.master : at::empty(p.spec.sizes, at::TensorOptions().dtype(at::kFloat));
   model::FillParameter(p.spec, p.init, seed, host);
-  if (!p.master.is_cpu()) p.master.copy_(host);
+  if (!in_place) p.master.copy_(host);
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ absl::StatusOr<Precision> PrecisionOf(const v1::Training& training) {
                                       training.has_mixed_precision_param() ? training.mixed_precision_param() : v1::BFLOAT16));
   ASSIGN_OR_RETURN(auto reduce, TypeOf("training.mixed_precision_reduce",
                                        training.has_mixed_precision_reduce() ? training.mixed_precision_reduce() : v1::FLOAT32));
-  return Precision{param, reduce};
+  ASSIGN_OR_RETURN(auto master, TypeOf("training.dtype", training.has_dtype() ? training.dtype() : v1::FLOAT32));
+  return Precision{param, reduce, master};
 }
 
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved) {
@@ -87,7 +89,7 @@ void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t s
   {
     graph::CategoryScope category(graph::Category::kShardedParameter);
     for (model::Parameter* p : parallelized.model->Parameters()) {
-      p->master = at::empty(p->spec.sizes, at::TensorOptions().device(device).dtype(c10::ScalarType::Float));
+      p->master = at::empty(p->spec.sizes, at::TensorOptions().device(device).dtype(parallelized.precision.master));
       if (initialize) Initialize(*p, seed);
     }
   }

@@ -26,13 +26,13 @@ struct ParallelizedModel {
 // field, for what a technique cannot do.
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved);
 
-// From training.mixed_precision_param and training.mixed_precision_reduce; an unset field takes its default. Errors:
+// From training.mixed_precision_param, mixed_precision_reduce and dtype; an unset field takes its default. Errors:
 // InvalidArgument, by field, for a type other than float32 and bfloat16.
 absl::StatusOr<Precision> PrecisionOf(const v1::Training& training);
 
 // Gives parameters and buffers their memory, this rank's parts only: the weights are a function of seed, name and global
-// index, hence the same in every layout. `initialize`: fills the masters by their rules; otherwise their contents are undefined
-// (a fake device, or weights that are loaded next). Once.
+// index, rounded to the masters' type, hence the same in every layout. `initialize`: fills the masters by their rules; otherwise
+// their contents are undefined (a fake device, or weights that are loaded next). Once.
 void Materialize(ParallelizedModel& parallelized, c10::Device device, uint64_t seed, bool initialize);
 
 }  // namespace legoai::parallel

@@ -25,8 +25,7 @@ class Muon final : public Optimizer {
 
  private:
   struct Matrix {
-    model::Parameter* parameter;
-    at::Tensor momentum_buffer;
+    HeldTensor master, momentum_buffer;
   };
   // Of one shape and cut alike.
   struct Kind {
@@ -35,13 +34,13 @@ class Muon final : public Optimizer {
     std::vector<Matrix> matrices;
   };
 
-  void UpdateParameters(const at::Tensor& learning_rate) override;
-  at::Tensor MomentumOf(Matrix& matrix);
-  void UpdateTogether(const Kind& kind, std::span<Matrix> matrices, const at::Tensor& rate, const at::Tensor& kept);
+  void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) override;
+  at::Tensor MomentumOf(const Matrix& matrix, const Rounding& rounding) const;
+  void UpdateTogether(const Kind& kind, std::span<const Matrix> matrices, const at::Tensor& rate, const at::Tensor& kept,
+                      const Rounding& rounding) const;
 
-  v1::OptimizerSection section_;
   std::vector<Kind> kinds_;
-  AdamGroup others_;
+  FusedGroup others_;
 };
 
 }  // namespace legoai::train

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <array>
+#include <span>
 #include <utility>
 
 #include "core/recipe/optimizer.h"
@@ -35,63 +36,59 @@ at::Tensor SquaredNorm(const std::vector<at::Tensor>& gradients, c10::Device dev
 class Adam final : public Optimizer {
  public:
   Adam(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
-      : Optimizer(std::move(parameters)), section_(section) {
+      : Optimizer(std::move(parameters), section) {
     for (model::Parameter* parameter : this->parameters()) {
-      const at::Tensor exp_avg = AddState("exp_avg", parameter);
-      group_.Add(parameter, exp_avg, AddState("exp_avg_sq", parameter));
+      const HeldTensor exp_avg = AddState("exp_avg", parameter);
+      group_.Add(parameter, {exp_avg, AddState("exp_avg_sq", parameter)});
     }
   }
 
  private:
-  void UpdateParameters(const at::Tensor& learning_rate) override { group_.Update(section_, learning_rate, step()); }
+  void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) override {
+    UpdateByAdam(group_, section(), learning_rate, step(), rounding);
+  }
 
-  v1::OptimizerSection section_;
-  AdamGroup group_;
+  FusedGroup group_;
 };
 
 // A momentum that starts at zero is that of torch.optim.SGD, which starts at the first gradient.
 class Sgd final : public Optimizer {
  public:
   Sgd(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
-      : Optimizer(std::move(parameters)), section_(section) {
+      : Optimizer(std::move(parameters), section) {
     for (model::Parameter* parameter : this->parameters()) {
-      const at::Tensor buffer = parallel::MomentumOf(section) > 0 ? AddState("momentum_buffer", parameter) : at::Tensor();
-      if (parameter->spec.Elements() == 0) continue;
-      held_.push_back(parameter);
-      if (buffer.defined()) momentum_buffers_.push_back(buffer);
+      std::vector<HeldTensor> state;
+      if (parallel::MomentumOf(section) > 0) state.push_back(AddState("momentum_buffer", parameter));
+      group_.Add(parameter, std::move(state));
     }
   }
 
  private:
-  void UpdateParameters(const at::Tensor& learning_rate) override {
-    std::vector<at::Tensor> masters, gradients;
-    for (model::Parameter* parameter : held_) {
-      masters.push_back(parameter->master);
-      gradients.push_back(parameter->grad);
-    }
-    at::_ops::_fused_sgd__tensor_lr::call(masters, gradients, momentum_buffers_, section_.weight_decay(),
-                                          parallel::MomentumOf(section_), learning_rate, /*dampening=*/0,
-                                          parallel::NesterovOf(section_), /*maximize=*/false, /*is_first_step=*/false,
-                                          std::nullopt, std::nullopt);
+  void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) override {
+    const auto update = [&](const auto& masters, const auto& gradients, const auto& state) {
+      at::_ops::_fused_sgd__tensor_lr::call(masters, gradients, state.empty() ? FusedGroup::Tensors() : state[0],
+                                            section().weight_decay(), parallel::MomentumOf(section()), learning_rate,
+                                            /*dampening=*/0, parallel::NesterovOf(section()), /*maximize=*/false,
+                                            /*is_first_step=*/false, std::nullopt, std::nullopt);
+    };
+    group_.Update(update, rounding);
   }
 
-  v1::OptimizerSection section_;
-  std::vector<model::Parameter*> held_;
-  std::vector<at::Tensor> momentum_buffers_;
+  FusedGroup group_;
 };
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<model::Parameter*> parameters) : parameters_(std::move(parameters)) {
+Optimizer::Optimizer(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section)
+    : section_(section), parameters_(std::move(parameters)) {
   graph::CategoryScope category(graph::Category::kOptimizerState);
-  step_ = at::zeros({}, parameters_.front()->master.options());
+  step_ = at::zeros({}, parameters_.front()->master.options().dtype(at::kFloat));
 }
 
-at::Tensor Optimizer::AddState(const char* name, model::Parameter* parameter) {
+HeldTensor Optimizer::AddState(const char* name, model::Parameter* parameter) {
   graph::CategoryScope category(graph::Category::kOptimizerState);
-  const at::Tensor tensor = at::zeros(parameter->master.sizes(), parameter->master.options());
-  state_.push_back({name, parameter, tensor});
-  return tensor;
+  state_.push_back({name, parameter, at::zeros(parameter->master.sizes(), parameter->master.options())});
+  return state_.back();
 }
 
 at::Tensor Optimizer::GradientNorm(comm::Runtime& runtime) const {
@@ -132,30 +129,45 @@ void Optimizer::Clip(const at::Tensor& norm, double max_norm) {
   at::_foreach_mul_(gradients, factor);
 }
 
-void Optimizer::Update(const at::Tensor& learning_rate) {
+void Optimizer::Update(const at::Tensor& learning_rate, const at::Tensor& rng) {
   step_.add_(1);
-  UpdateParameters(learning_rate);
+  UpdateParameters(learning_rate, Rounding(section_.stochastic_rounding(), rng));
 }
 
-void AdamGroup::Add(model::Parameter* parameter, at::Tensor exp_avg, at::Tensor exp_avg_sq) {
+void FusedGroup::Add(model::Parameter* parameter, std::vector<HeldTensor> state) {
   if (parameter->spec.Elements() == 0) return;
-  parameters_.push_back(parameter);
-  exp_avg_.push_back(std::move(exp_avg));
-  exp_avg_sq_.push_back(std::move(exp_avg_sq));
+  state.insert(state.begin(), {"", parameter, parameter->master});
+  members_.push_back(std::move(state));
 }
 
-void AdamGroup::Update(const v1::OptimizerSection& section, const at::Tensor& learning_rate, const at::Tensor& step) {
-  std::vector<at::Tensor> masters, gradients;
-  for (model::Parameter* parameter : parameters_) {
-    masters.push_back(parameter->master);
-    gradients.push_back(parameter->grad);
+void FusedGroup::Update(const Operator& update, const Rounding& rounding) const {
+  if (members_.empty()) return;
+  const bool copies = members_.front().front().tensor.scalar_type() != at::kFloat;
+  const size_t at_once = copies ? 1 : members_.size();
+  for (size_t first = 0; first < members_.size(); first += at_once) {
+    const std::span<const Member> batch(members_.data() + first, at_once);
+    std::vector<Tensors> wide(batch.front().size());
+    Tensors gradients;
+    for (const Member& member : batch) {
+      gradients.push_back(member.front().parameter->grad);
+      for (size_t k = 0; k < member.size(); ++k) wide[k].push_back(Widened(member[k].tensor));
+    }
+    update(wide.front(), gradients, {wide.begin() + 1, wide.end()});
+    for (size_t i = 0; i < batch.size(); ++i) {
+      for (size_t k = 0; k < batch[i].size(); ++k) rounding.Store(batch[i][k], wide[k][i]);
+    }
   }
-  const std::vector<at::Tensor> steps(masters.size(), step);
-  const auto fused = [&](auto update) {
-    update(masters, gradients, exp_avg_, exp_avg_sq_, {}, steps, learning_rate, section.beta1(), section.beta2(),
+}
+
+void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& learning_rate,
+                  const at::Tensor& step, const Rounding& rounding) {
+  const auto update = section.name() == "Adam" ? at::_ops::_fused_adam__tensor_lr::call : at::_ops::_fused_adamw__tensor_lr::call;
+  const auto fused = [&](const auto& masters, const auto& gradients, const auto& state) {
+    const std::vector<at::Tensor> steps(masters.size(), step);
+    update(masters, gradients, state[0], state[1], {}, steps, learning_rate, section.beta1(), section.beta2(),
            section.weight_decay(), section.eps(), /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
   };
-  section.name() == "Adam" ? fused(at::_ops::_fused_adam__tensor_lr::call) : fused(at::_ops::_fused_adamw__tensor_lr::call);
+  group.Update(fused, rounding);
 }
 
 std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model) {

@@ -1,6 +1,6 @@
 // What makes new masters of old ones and their gradients: AdamW, Adam, SGD and Muon (muon.h). Everything that changes from step
 // to step is a tensor: learning rate and step count are 0-dimensional inputs, state exists before the first step. Gradient
-// clipping by the global norm over all meshes.
+// clipping by the global norm over all meshes. State is of the masters' type, fp32 or bf16 (rounding.h).
 //
 // Not thread-safe. Formulas: Adam (Kingma and Ba 2015), where weight decay adds to the gradient; AdamW, where it is decoupled
 // (Loshchilov and Hutter 2019); SGD with momentum (Sutskever et al. 2013) without dampening. As torch.optim's with fused=True.
@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,15 +18,9 @@
 #include "worker/comm/runtime.h"
 #include "worker/model/language_model.h"
 #include "worker/model/module.h"
+#include "worker/train/rounding.h"
 
 namespace legoai::train {
-
-// What an optimizer keeps of a parameter from step to step.
-struct OptimizerState {
-  const char* name;  // as torch.optim has it: "exp_avg", "exp_avg_sq", "momentum_buffer"
-  model::Parameter* parameter;
-  at::Tensor tensor;  // fp32, shape of the master
-};
 
 class Optimizer {
  public:
@@ -37,39 +32,48 @@ class Optimizer {
   at::Tensor GradientNorm(comm::Runtime& runtime) const;
   // Scales gradients so that their norm is at most max_norm. No host value: a factor clamped to 1.
   void Clip(const at::Tensor& norm, double max_norm);
-  // Parameter::grad -> Parameter::master. `learning_rate`: fp32 [].
-  void Update(const at::Tensor& learning_rate);
+  // Parameter::grad -> Parameter::master. `learning_rate`: fp32 []; `rng`: int64 [2], seed and step.
+  void Update(const at::Tensor& learning_rate, const at::Tensor& rng);
 
   const std::vector<model::Parameter*>& parameters() const { return parameters_; }
-  const std::vector<OptimizerState>& state() const { return state_; }
+  const std::vector<HeldTensor>& state() const { return state_; }  // what it keeps from step to step
   const at::Tensor& step() const { return step_; }  // updates so far, fp32 []
 
  protected:
   // `parameters` are not owned; there is at least one.
-  explicit Optimizer(std::vector<model::Parameter*> parameters);
+  Optimizer(std::vector<model::Parameter*> parameters, const v1::OptimizerSection& section);
+  const v1::OptimizerSection& section() const { return section_; }
   // Zeros of the parameter's shape, which state() names.
-  at::Tensor AddState(const char* name, model::Parameter* parameter);
-  virtual void UpdateParameters(const at::Tensor& learning_rate) = 0;
+  HeldTensor AddState(const char* name, model::Parameter* parameter);
+  virtual void UpdateParameters(const at::Tensor& learning_rate, const Rounding& rounding) = 0;
 
  private:
+  const v1::OptimizerSection section_;
   std::vector<model::Parameter*> parameters_;
-  std::vector<OptimizerState> state_;
+  std::vector<HeldTensor> state_;
   at::Tensor step_;
 };
 
-// The parameters that AdamW or Adam updates, in one fused operator.
-class AdamGroup {
+// Parameters that a fused operator updates: all at once, or, where they are held in bf16, one after the other, so that there are
+// fp32 copies of one at a time.
+class FusedGroup {
  public:
-  AdamGroup() = default;
-  // Parameters of which this rank holds nothing are left out.
-  void Add(model::Parameter* parameter, at::Tensor exp_avg, at::Tensor exp_avg_sq);
-  // `section`: betas, eps and weight decay; `step` counts this update.
-  void Update(const v1::OptimizerSection& section, const at::Tensor& learning_rate, const at::Tensor& step);
+  using Tensors = std::vector<at::Tensor>;
+  // In fp32, in the order of the parameters; state[k]: the k-th that is kept of each.
+  using Operator = std::function<void(const Tensors& masters, const Tensors& gradients, const std::vector<Tensors>& state)>;
+
+  // `state`: what is kept of it, as much for each. Parameters of which this rank holds nothing are left out.
+  void Add(model::Parameter* parameter, std::vector<HeldTensor> state);
+  void Update(const Operator& update, const Rounding& rounding) const;
 
  private:
-  std::vector<model::Parameter*> parameters_;
-  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;
+  using Member = std::vector<HeldTensor>;  // the master, then what is kept of it
+  std::vector<Member> members_;
 };
+
+// By AdamW, or Adam if that is the section's name; the state is exp_avg and exp_avg_sq. `step` counts this update.
+void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, const at::Tensor& learning_rate,
+                  const at::Tensor& step, const Rounding& rounding);
 
 // The matrices inside blocks: what Muon is for, neither embeddings nor the head.
 std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model);

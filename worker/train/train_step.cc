@@ -60,7 +60,7 @@ struct TrainStep::Impl {
     graph::PhaseScope phase(graph::Phase::kOptimizer);
     at::Tensor norm = optimizer->GradientNorm(runtime);
     if (recipe.training().max_norm() > 0) optimizer->Clip(norm, recipe.training().max_norm());
-    optimizer->Update(inputs.learning_rate);
+    optimizer->Update(inputs.learning_rate, inputs.rng);
     parallelized.data_parallel->GatherUpdated();
     return norm;
   }
@@ -120,7 +120,7 @@ struct TrainStep::Impl {
     };
     for (auto& tensor : parallelized.data_parallel->State()) add(tensor.name, tensor.tensor, tensor.category);
     for (auto& [name, tensor] : parallelized.model->Buffers()) add(name, tensor, graph::Category::kBuffer);
-    for (const OptimizerState& kept : optimizer->state()) {
+    for (const HeldTensor& kept : optimizer->state()) {
       add(kept.parameter->name() + "." + kept.name, kept.tensor, graph::Category::kOptimizerState);
     }
     add("optimizer.step", optimizer->step(), graph::Category::kOptimizerState);

@@ -105,7 +105,7 @@ std::vector<checkpoint::ShardedTensor> CheckpointTensors(Optimizer& optimizer) {
   for (const model::Parameter* parameter : optimizer.parameters()) {
     tensors.push_back({parameter->name(), parameter->master, parameter->spec});
   }
-  for (const OptimizerState& state : optimizer.state()) {
+  for (const HeldTensor& state : optimizer.state()) {
     const parallel::ShardSpec& spec = state.parameter->spec;
     tensors.push_back({absl::StrCat("optimizer.", state.name, ".", spec.name), state.tensor, spec});
   }
@@ -165,7 +165,7 @@ absl::Status ExportCheckpoint(launch::TrainerLink& link, int64_t step) {
   if (!reader.ok()) return NoteDamage(reader.status(), start, step);
   reader->SetProgress([&](int64_t) { link.Advance(0); });  // what is written counts; that there is reading is told too
   const auto source = [&](const std::string& name, const std::vector<int64_t>& shape, float* out) {
-    return reader->ReadRectangle(name, v1::FLOAT32, shape, checkpoint::WholeOf(shape), out);
+    return reader->ReadFloats(name, shape, out);
   };
   ASSIGN_OR_RETURN(const auto tokenizer, data::LoadTokenizer(start.recipe().model().tokenizer_path()));
   v1::Model model = start.model();

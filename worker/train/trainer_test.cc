@@ -280,6 +280,44 @@ TEST_F(TrainerTest, GoesOnFromATiedEmbeddingOnBothEndsOfAPipeline) {
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-3) << i;
 }
 
+// Parameters and state in bf16, rounded at random: what is stopped and goes on, there or in another layout, is rounded as what runs
+// on; the folder that is left holds the same numbers in fp32; and a run held in one type does not go on in another.
+TEST_F(TrainerTest, HeldInBf16GoesOnBitByBit) {
+  recipe().mutable_training()->set_dtype(v1::BFLOAT16);
+  recipe().mutable_training()->set_mixed_precision_param(v1::BFLOAT16);
+  recipe().mutable_optimizer()->set_stochastic_rounding(true);
+  recipe().mutable_training()->set_steps(12);
+  recipe().mutable_checkpoint()->set_interval(2);
+  recipe().mutable_checkpoint()->set_last_save_in_hf(true);
+  const auto whole = Train("whole", 2);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_LT(whole->metrics.back().loss(), whole->metrics.front().loss());
+  stop_at_ = 1;
+  const auto first = Train("pieces", 2);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->cause, v1::Exit::STOPPED);
+  stop_at_ = -1;
+  const auto second = Train("pieces", 2);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->resumed_from, first->step);
+  EXPECT_EQ(Losses("pieces"), Losses("whole"));
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  const std::vector<float> values = Tensor("pieces", 12, name, {32, 16});
+  EXPECT_EQ(values, Tensor("whole", 12, name, {32, 16}));
+  const auto exported = checkpoint::SafetensorsReader::Open(second->hf_directory);
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  std::vector<float> written(32 * 16);
+  ASSERT_EQ(exported->Read(name, checkpoint::WholeOf({32, 16}), written.data()), absl::OkStatus());
+  EXPECT_EQ(written, values);
+
+  recipe().mutable_training()->set_steps(14);
+  recipe().mutable_training()->set_dtype(v1::FLOAT32);
+  recipe().mutable_optimizer()->set_stochastic_rounding(false);
+  const absl::Status status = Train("pieces", 2).status();
+  ASSERT_TRUE(GetFieldViolation(status).has_value()) << status;
+  EXPECT_EQ(GetFieldViolation(status)->field(), "training.dtype");
+}
+
 // A folder of GPT-2 read into shards and stages and written from them has the same bytes: q, k and v are parted and joined again,
 // and the head is the embedding.
 TEST_F(TrainerTest, Gpt2GoesThroughLayoutsToTheByte) {

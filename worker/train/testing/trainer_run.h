@@ -63,12 +63,12 @@ class TrainerRun : public launch::testing::TinyRun {
     return losses;
   }
 
-  // A whole fp32 tensor of a checkpoint.
+  // A whole tensor of a checkpoint, in fp32.
   std::vector<float> Tensor(const std::string& name, int64_t step, const std::string& tensor, std::vector<int64_t> shape) const {
     auto reader = checkpoint::CheckpointReader::Open(Checkpoints(name), step, launch::BuildVersion());
     EXPECT_TRUE(reader.ok()) << reader.status();
     std::vector<float> values(checkpoint::Volume(shape));
-    EXPECT_EQ(reader->ReadRectangle(tensor, v1::FLOAT32, shape, checkpoint::WholeOf(shape), values.data()), absl::OkStatus());
+    EXPECT_EQ(reader->ReadFloats(tensor, shape, values.data()), absl::OkStatus());
     return values;
   }
 };
