@@ -356,6 +356,14 @@ Broken KeepPolicyNamesModules(const Candidate& c) {
   return {};
 }
 
+Broken TracedRanksExist(const Candidate& c) {
+  for (const int64_t rank : c.recipe.metrics().trace_ranks()) {
+    const int64_t world = c.layout.world_size;
+    if (rank >= world) return Fault("metrics.trace_ranks", rank, absl::StrCat("is no rank of ", world, ": use 0 to ", world - 1));
+  }
+  return {};
+}
+
 // A microbatch would gather each stage's parameters anew.
 Broken PpWithoutReshard(const Candidate& c) {
   if (c.layout.mesh.pp == 1 || c.recipe.parallelism().fsdp_reshard_after_forward() != v1::RESHARD_ALWAYS) return {};
@@ -475,6 +483,7 @@ const std::vector<Rule>& Rules() {
       {"microbatch_divides_local_batch", MicrobatchDividesLocalBatch},
       {"local_batches_make_global_batch", LocalBatchesMakeGlobalBatch},
       {"pp_schedule_has_microbatches", PpScheduleHasMicrobatches},
+      {"traced_ranks_exist", TracedRanksExist},
   };
   return *rules;
 }

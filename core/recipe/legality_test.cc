@@ -53,6 +53,14 @@ TEST(FirstViolation, KeysInRange) {
   EXPECT_EQ(Verdict(Degrees(1, 1, 0, 1), SmallLlama(), 1), "keys_in_range: parallelism.tensor_parallel_degree = 0");
 }
 
+TEST(FirstViolation, TracedRanksExist) {
+  v1::Recipe recipe = Degrees(2, 1, 1, 1);
+  recipe.mutable_metrics()->add_trace_ranks(1);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "legal");
+  recipe.mutable_metrics()->add_trace_ranks(2);
+  EXPECT_EQ(Verdict(recipe, SmallLlama(), 2), "traced_ranks_exist: metrics.trace_ranks = 2");
+}
+
 TEST(FirstViolation, DegreesMatchWorldSize) {
   EXPECT_EQ(Verdict(Degrees(2, 2, 2, 2), SmallLlama(), 16), "legal");
   EXPECT_EQ(Verdict(Degrees(2, -1, 2, 2), SmallLlama(), 16), "legal");

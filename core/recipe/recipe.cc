@@ -2,6 +2,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -199,6 +200,21 @@ void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
               "must be \"op\", for every second product, \"policy\", or a number k of at least 1, for every k-th block");
 }
 
+// Each is a file of a step, a line for each of its operators.
+void CheckMetrics(const v1::Recipe& recipe, Checker* check) {
+  constexpr int kMost = 16;
+  const v1::MetricsSection& metrics = recipe.metrics();
+  check->Whole("metrics.log_freq", metrics.log_freq(), 1);
+  for (const int64_t step : metrics.trace_steps())
+    check->Whole("metrics.trace_steps", step, 1, std::max<int64_t>(1, recipe.training().steps()));
+  for (const int64_t rank : metrics.trace_ranks()) check->Whole("metrics.trace_ranks", rank, 0);
+  const auto at_most = [&](const char* key, int count, const char* what) {
+    if (count > kMost) check->Fail(key, absl::StrCat(count, " ", what), absl::StrCat("must be at most ", kMost));
+  };
+  at_most("metrics.trace_steps", metrics.trace_steps_size(), "steps");
+  at_most("metrics.trace_ranks", metrics.trace_ranks_size(), "ranks");
+}
+
 void CheckRest(const v1::Recipe& recipe, Checker* check) {
   if (recipe.job().dump_folder().empty()) check->Fail("job.dump_folder", "", "must name a folder");
   if (recipe.model().tokenizer_path().empty()) {
@@ -211,7 +227,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
   check->Whole("comm.init_timeout_seconds", recipe.comm().init_timeout_seconds(), 1);
   check->Whole("comm.train_timeout_seconds", recipe.comm().train_timeout_seconds(), 1);
   check->Whole("comm.trace_buf_size", recipe.comm().trace_buf_size(), 1, 10'000'000);
-  check->Whole("metrics.log_freq", recipe.metrics().log_freq(), 1);
+  CheckMetrics(recipe, check);
   check->Whole("validation.freq", recipe.validation().freq(), 1);
   check->WholeOrDerived("validation.steps", recipe.validation().steps(), "the whole held-out text");
   if (recipe.validation().enable() && recipe.training().validation_fraction() == 0) {

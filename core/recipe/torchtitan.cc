@@ -61,7 +61,7 @@ constexpr TorchTitanKey kKeys[] = {
     {"comm.save_traces_file_prefix", "remove it: flight records are called flight/rank-R"},
     {"metrics.disable_color_printing", "remove it: NO_COLOR=1 in the environment does that"},
     {"metrics.save_tb_folder", "remove it: event files are in tensorboard/ of job.dump_folder"},
-    {"metrics.save_for_all_ranks", "remove it: metrics are of all ranks together"},
+    {"metrics.save_for_all_ranks", "remove it: metrics.jsonl has a row for each rank"},
     {"metrics.enable_wandb", "remove it: metrics.enable_tensorboard writes event files, metrics.jsonl is always there"},
     {"validation.enabled", "is validation.enable here"},
     {"validation.dataset", kHeldOut},

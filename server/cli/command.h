@@ -38,6 +38,7 @@ Command WorkersCommand();  // the machines that train
 Command PlanCommand();
 Command SimulateCommand();
 Command CompareCommand();
+Command CompareTraceCommand();  // of a step, predicted and measured
 Command SweepCommand();
 Command ScheduleCommand();  // of a pipeline
 

@@ -31,10 +31,10 @@ std::vector<Command> AllCommands() {
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
   std::vector<Command> commands = {
-      SubmitCommand(), ListCommand(),     GetCommand(),       WatchCommand(),    WaitCommand(),          LogsCommand(),
-      CancelCommand(), RetryCommand(),    WorkersCommand(),   PlanCommand(),     SimulateCommand(),      CompareCommand(),
-      SweepCommand(),  ScheduleCommand(), TrainCommand(),     GenerateCommand(), CheckpointsCommand(),   FlightCommand(),
-      ModelsCommand(), HardwareCommand(), CalibrateCommand(), UpCommand(),       {version, PrintVersion}};
+      SubmitCommand(),       ListCommand(),   GetCommand(),         WatchCommand(),    WaitCommand(),    LogsCommand(),
+      CancelCommand(),       RetryCommand(),  WorkersCommand(),     PlanCommand(),     SimulateCommand(), CompareCommand(),
+      CompareTraceCommand(), SweepCommand(),  ScheduleCommand(),    TrainCommand(),    GenerateCommand(), CheckpointsCommand(),
+      FlightCommand(),       ModelsCommand(), HardwareCommand(),    CalibrateCommand(), UpCommand(),     {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));
@@ -44,7 +44,7 @@ std::vector<Command> AllCommands() {
 std::string Overview(const std::vector<Command>& commands) {
   std::string text = "lego finds the recipe that trains a model fastest on a cluster, and trains with it.\n\n";
   for (const Command& command : commands)
-    absl::StrAppend(&text, absl::StrFormat("  %-12s %s\n", command.spec.name, command.spec.summary));
+    absl::StrAppend(&text, absl::StrFormat("  %-14s %s\n", command.spec.name, command.spec.summary));
   return text +
          "\n`lego COMMAND --help` shows the options of a command, with an example. -o json or -o yaml, before or after the "
          "command,\n"

@@ -26,6 +26,7 @@
 #include "server/cli/output.h"
 #include "server/cli/train_layout.h"
 #include "worker/launch/gpus.h"
+#include "worker/launch/metrics_merger.h"
 #include "worker/launch/run_training.h"
 
 namespace legoai::cli {
@@ -204,6 +205,9 @@ class TrainingDisplay {
       if (shown_step_ > 0 && share > 0) line_.ShowPassing(absl::StrCat("step ", progress.step(), "/", steps_, "  ", phase));
     };
     callbacks.metrics = [this](const v1::StepMetrics& metrics) { Show(metrics); };
+    callbacks.step_trace = [this](int64_t rank, const v1::StepTraceWritten& written) {
+      line_.Note(absl::StrCat("step ", written.step(), " of rank ", rank, " is traced in ", written.path()));
+    };
     callbacks.flight_dumped = [this](const v1::FlightDump& dump) { dumps_.push_back(dump); };
     callbacks.log = [this](const std::string& level, const std::string& text) {
       line_.Note(absl::StrCat(Colored(level == "error" ? Color::kRed : Color::kYellow, level, Stream::kErr), ": ", text));
@@ -227,6 +231,8 @@ class TrainingDisplay {
     if (held_out_) absl::StrAppend(&text, absl::StrFormat("  held-out %.4f", *held_out_));
     absl::StrAppend(&text, "  ", CountText(metrics.tokens_per_second()), " tokens/s");
     if (metrics.has_mfu()) absl::StrAppend(&text, "  MFU ", PercentText(metrics.mfu()));
+    if (metrics.hfu() > metrics.mfu()) absl::StrAppend(&text, "  HFU ", PercentText(metrics.hfu()));
+    if (const auto exposed = launch::ExposedShare(metrics)) absl::StrAppend(&text, "  exposed ", PercentText(*exposed));
     const double each = pace_.Observe(metrics.step(), metrics.step_seconds(), absl::Now());
     absl::StrAppend(&text, "  ", DurationText(each * (steps_ - metrics.step())), " left");
     line_.Show(text);

@@ -6,9 +6,9 @@
 
 #include "proto/status.h"
 #include "worker/comm/runtime.h"
-#include "worker/comm/status_error.h"
 #include "worker/comm/streams.h"
 #include "worker/graph/fake/fake_device.h"
+#include "worker/train/record_step.h"
 
 namespace legoai::sim {
 namespace {
@@ -20,23 +20,8 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 }  // namespace
 
 absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step, train::TrainStep::Result* result) {
-  graph::Trace trace;
-  RETURN_IF_ERROR(step.GatherParameters());
-  absl::Status status = comm::CatchStatus([&] {
-    for (const train::NamedTensor& state : step.State()) recorder.Input(state.name, state.tensor, state.category);
-    recorder.SetRecording(true);
-    auto ran = step.Run();
-    recorder.SetRecording(false);
-    if (!ran.ok()) return ran.status();
-    recorder.Output("loss", ran->loss);
-    recorder.Output("grad_norm", ran->grad_norm);
-    if (result != nullptr) *result = *ran;
-    trace = recorder.Finish();
-    trace.groups = comm::CurrentRuntime().groups();
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  return trace;
+  train::TrainStep::Result unseen;
+  return train::RecordStep(recorder, step, [&] { return step.Run(); }, result != nullptr ? result : &unseen);
 }
 
 absl::StatusOr<CaptureResult> CaptureStep(const parallel::ResolvedRecipe& resolved, int64_t rank,

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/trace/effects.h"
+#include "core/trace/views.h"
 
 namespace legoai::sim {
 namespace {
@@ -21,50 +22,7 @@ void AddAll(std::vector<OperatorRow>& rows, OperatorRow row, std::initializer_li
 }
 
 void AddViews(std::vector<OperatorRow>& rows) {
-  AddAll(rows, {.op_class = kView, .flops_per_element = 0},
-         {"aten::view",
-          "aten::_unsafe_view",
-          "aten::_reshape_alias",
-          "aten::reshape",
-          "aten::as_strided",
-          "aten::t",
-          "aten::t_",
-          "aten::transpose",
-          "aten::transpose_",
-          "aten::permute",
-          "aten::expand",
-          "aten::expand_as",
-          "aten::slice",
-          "aten::select",
-          "aten::narrow",
-          "aten::split",
-          "aten::split_with_sizes",
-          "aten::chunk",
-          "aten::unbind",
-          "aten::squeeze",
-          "aten::squeeze_",
-          "aten::unsqueeze",
-          "aten::unsqueeze_",
-          "aten::detach",
-          "aten::detach_",
-          "aten::alias",
-          "aten::diagonal",
-          "aten::flatten",
-          "aten::unflatten",
-          "aten::lift_fresh",
-          "aten::view_as",
-          "aten::view_as_real",
-          "aten::view_as_complex",
-          "aten::unfold",
-          "aten::movedim",
-          "aten::set_",
-          "aten::resize_",
-          "aten::empty",
-          "aten::empty_like",
-          "aten::empty_strided",
-          "aten::new_empty",
-          "aten::new_empty_strided",
-          "aten::empty_permuted"});
+  for (const std::string_view name : graph::ViewNames()) AddAll(rows, {.op_class = kView, .flops_per_element = 0}, {name});
 }
 
 void AddElementwise(std::vector<OperatorRow>& rows) {

@@ -11,44 +11,31 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "core/trace/annotation.h"
+#include "core/trace/module_slices.h"
+#include "core/trace/trace_events.h"
+#include "core/trace/trace_text.h"
 #include "proto/status.h"
 #include "simulator/engine/memory_counters.h"
 #include "simulator/engine/slice_args.h"
-#include "simulator/engine/trace_text.h"
 
 namespace legoai::sim {
 namespace {
 
-constexpr int64_t kModuleTrack = 1, kFirstStreamTrack = 2;
-// Thread numbers are unique, and none is a process's: Perfetto takes a thread of the same number for the process's own.
-constexpr int64_t kThreadsOfProcess = 1000;
-
-// Perfetto hides process 0: it is the idle one.
-int64_t ProcessOf(const StageTrace& stage) { return stage.stage + 1; }
+using graph::Nanoseconds;
 
 class Writer {
  public:
-  Writer(const TraceSource& source, const TraceFileOptions& options, TraceFile* file)
+  Writer(const TraceSource& source, const TraceFileOptions& options, graph::TraceFile* file)
       : source_(source),
         options_(options),
         step_(source.simulation.lowered),
         schedule_(source.simulation.schedule),
-        file_(file) {}
+        events_(file) {}
 
-  // Tracks in the order in which they are shown. `used`: by stage and stream; none: no threads.
+  // `used`: by stage and stream; none: no tracks.
   void Names(const std::vector<std::vector<bool>>& used) {
-    for (size_t i = 0; i < source_.stages.size(); ++i) {
-      const StageTrace& stage = source_.stages[i];
-      const int64_t process = ProcessOf(stage);
-      const std::string name = absl::StrCat("stage ", stage.stage, " (rank ", stage.rank, ")");
-      Metadata("process_name", process, 0, absl::StrCat("\"name\":", Quoted(name)));
-      Metadata("process_sort_index", process, 0, absl::StrCat("\"sort_index\":", process));
-      if (used.empty()) continue;
-      if (used[i][comm::kCompute]) Thread(process, kModuleTrack, "phases and modules");
-      for (int64_t stream = 0; stream < comm::kStreamCount; ++stream) {
-        if (used[i][stream]) Thread(process, kFirstStreamTrack + stream, comm::StreamName(stream));
-      }
-    }
+    for (size_t i = 0; i < source_.stages.size(); ++i)
+      events_.Stage(source_.stages[i].stage, source_.stages[i].rank, used.empty() ? std::vector<bool>() : used[i]);
   }
 
   absl::Status Tasks(const TraceSpans& spans) {
@@ -72,16 +59,8 @@ class Writer {
   }
 
   void Modules() {
-    for (uint32_t i = 0; i < source_.stages.size(); ++i) {
-      for (const ModuleSlice& slice : ModuleSlices(i, source_.stages[i], source_.simulation, *spans_)) {
-        Begin("X", slice.name, "module", ThreadOf(i, kModuleTrack), i, slice.start);
-        Duration(slice.finish - slice.start);
-        absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(slice.phase), "\"");
-        if (!slice.module.empty()) absl::StrAppend(&text_, ",\"module\":", Quoted(slice.module));
-        absl::StrAppend(&text_, "}");
-        End();
-      }
-    }
+    for (uint32_t i = 0; i < source_.stages.size(); ++i)
+      events_.Modules(source_.stages[i].stage, ModuleSlices(i, source_.stages[i], source_.simulation, *spans_));
   }
 
   void Flows() {
@@ -105,32 +84,16 @@ class Writer {
   bool Memory(uint32_t index) {
     bool thinned = false;
     for (const MemoryCounter& counter : MemoryCounters(index, source_.simulation, source_.memory[index])) {
-      const std::string name = Quoted(counter.name);
       const auto points = options_.full ? counter.points : Thinned(counter.points, options_.counter_points);
       thinned = thinned || points.size() < counter.points.size();
-      for (const CounterPoint& point : points) {
-        absl::StrAppend(&text_, separator_, "{\"ph\":\"C\",\"name\":", name, ",\"pid\":", ProcessOf(source_.stages[index]),
-                        ",\"ts\":");
-        AppendMicroseconds(point.nanoseconds, &text_);
-        absl::StrAppend(&text_, ",\"args\":{\"bytes\":", point.bytes, "}");
-        End();
-      }
+      for (const CounterPoint& point : points)
+        events_.Counter(source_.stages[index].stage, counter.name, point.nanoseconds, point.bytes);
     }
     return thinned;
   }
 
-  // Of the file: its first member is the array of events.
-  void BeginFile() { text_ = "{\"traceEvents\":[\n"; }
-  void EndFile(const std::map<std::string, std::string>& about) {
-    absl::StrAppend(&text_, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{");
-    const char* separator = "";
-    for (const auto& [name, value] : about) {
-      absl::StrAppend(&text_, separator, Quoted(name), ":", Quoted(value));
-      separator = ",";
-    }
-    absl::StrAppend(&text_, "}}\n");
-    Flush();
-  }
+  void BeginFile() { events_.BeginFile(); }
+  void EndFile(const std::map<std::string, std::string>& about) { events_.EndFile(about); }
 
  private:
   // What was not drawn task by task, of one span on one stream.
@@ -141,38 +104,10 @@ class Writer {
 
   int64_t Start(TaskId id) const { return Nanoseconds(schedule_.start[id]); }
   int64_t Finish(TaskId id) const { return Nanoseconds(schedule_.finish[id]); }
-  int64_t ThreadOf(uint32_t stage, int64_t track) const { return ProcessOf(source_.stages[stage]) * kThreadsOfProcess + track; }
-
-  void Begin(absl::string_view kind, absl::string_view name, absl::string_view category, int64_t thread, uint32_t stage,
+  // Of the stage with this index.
+  void Begin(absl::string_view kind, absl::string_view name, absl::string_view category, uint32_t stage, int64_t stream,
              int64_t at) {
-    absl::StrAppend(&text_, separator_, "{\"ph\":\"", kind, "\",\"name\":", Quoted(name), ",\"cat\":\"", category, "\",\"pid\":");
-    absl::StrAppend(&text_, ProcessOf(source_.stages[stage]), ",\"tid\":", thread, ",\"ts\":");
-    AppendMicroseconds(at, &text_);
-  }
-  void Duration(int64_t nanoseconds) {
-    absl::StrAppend(&text_, ",\"dur\":");
-    AppendMicroseconds(nanoseconds, &text_);
-  }
-  void End() {
-    text_ += '}';
-    separator_ = ",\n";
-    Flush();
-  }
-  void Flush() {
-    file_->Append(text_);
-    text_.clear();
-  }
-
-  void Metadata(absl::string_view name, int64_t process, int64_t thread, absl::string_view args) {
-    absl::StrAppend(&text_, separator_, "{\"ph\":\"M\",\"name\":\"", name, "\",\"pid\":", process);
-    if (thread > 0) absl::StrAppend(&text_, ",\"tid\":", thread);
-    absl::StrAppend(&text_, ",\"args\":{", args, "}");
-    End();
-  }
-  void Thread(int64_t process, int64_t track, absl::string_view name) {
-    const int64_t thread = process * kThreadsOfProcess + track;
-    Metadata("thread_name", process, thread, absl::StrCat("\"name\":", Quoted(name)));
-    Metadata("thread_sort_index", process, thread, absl::StrCat("\"sort_index\":", track));
+    events_.Begin(kind, name, category, source_.stages[stage].stage, graph::TraceEvents::kFirstStreamTrack + stream, at);
   }
 
   void Task(TaskId id) {
@@ -180,18 +115,19 @@ class Writer {
     const graph::Trace& trace = *source_.stages[info.stage].trace;
     const graph::Instruction& instruction = trace.instructions[info.instruction];
     Begin("X", trace.OperatorName(instruction), info.kind == TaskKind::kCompute ? "compute" : "communication",
-          ThreadOf(info.stage, kFirstStreamTrack + info.stream), info.stage, Start(id));
-    Duration(Finish(id) - Start(id));
-    absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(instruction.phase), "\"");
+          info.stage, info.stream, Start(id));
+    events_.Duration(Finish(id) - Start(id));
+    std::string* const text = events_.text();
+    absl::StrAppend(text, ",\"args\":{\"phase\":\"", graph::PhaseName(instruction.phase), "\"");
     if (const std::string module = source_.stages[info.stage].Module(instruction.module); !module.empty())
-      absl::StrAppend(&text_, ",\"module\":", Quoted(module));
-    if (info.microbatch >= 0) absl::StrAppend(&text_, ",\"microbatch\":", info.microbatch);
+      absl::StrAppend(text, ",\"module\":", graph::Quoted(module));
+    if (info.microbatch >= 0) absl::StrAppend(text, ",\"microbatch\":", info.microbatch);
     const double alone = step_.program.tasks()[id].seconds, took = schedule_.finish[id] - schedule_.start[id];
-    args_[info.stage].Append(info, alone, &text_);
-    if (alone > 0 && took > 1.01 * alone) absl::StrAppend(&text_, ",\"slowdown\":", absl::StrFormat("%.2f", took / alone));
-    if (critical_[id]) absl::StrAppend(&text_, ",\"critical\":true");
-    absl::StrAppend(&text_, ",\"instruction\":", info.position, "}");
-    End();
+    args_[info.stage].Append(info, alone, text);
+    if (alone > 0 && took > 1.01 * alone) absl::StrAppend(text, ",\"slowdown\":", absl::StrFormat("%.2f", took / alone));
+    if (critical_[id]) absl::StrAppend(text, ",\"critical\":true");
+    absl::StrAppend(text, ",\"instruction\":", info.position, "}");
+    events_.End();
   }
 
   void AddToSummary(TaskId id) {
@@ -212,13 +148,14 @@ class Writer {
     if (summarized_ == kNoSpan) return;
     const TraceSpan& span = spans_->spans[summarized_];
     for (const auto& [stream, summary] : summaries_) {
-      Begin("X", SpanName(span), "span", ThreadOf(span.stage, kFirstStreamTrack + stream), span.stage, summary.start);
-      Duration(summary.finish - summary.start);
-      absl::StrAppend(&text_, ",\"args\":{\"phase\":\"", graph::PhaseName(span.phase), "\",\"microbatch\":", span.microbatch,
+      Begin("X", graph::SpanName(span.phase, span.microbatch), "span", span.stage, stream, summary.start);
+      events_.Duration(summary.finish - summary.start);
+      std::string* const text = events_.text();
+      absl::StrAppend(text, ",\"args\":{\"phase\":\"", graph::PhaseName(span.phase), "\",\"microbatch\":", span.microbatch,
                       ",\"operators\":", summary.tasks, ",\"busy_us\":");
-      AppendMicroseconds(summary.busy, &text_);
-      absl::StrAppend(&text_, ",\"flops\":", absl::StrFormat("%.0f", summary.flops), "}");
-      End();
+      graph::AppendMicroseconds(summary.busy, text);
+      absl::StrAppend(text, ",\"flops\":", absl::StrFormat("%.0f", summary.flops), "}");
+      events_.End();
     }
     summaries_.clear();
     summarized_ = kNoSpan;
@@ -242,24 +179,22 @@ class Writer {
   }
   void FlowEnd(absl::string_view kind, absl::string_view name, TaskId id, int64_t at, absl::string_view binding) {
     const TaskInfo& info = step_.tasks[id];
-    Begin(kind, name, "flow", ThreadOf(info.stage, kFirstStreamTrack + info.stream), info.stage, at);
-    absl::StrAppend(&text_, ",\"id\":", flows_, binding);
-    End();
+    Begin(kind, name, "flow", info.stage, info.stream, at);
+    absl::StrAppend(events_.text(), ",\"id\":", flows_, binding);
+    events_.End();
   }
 
   const TraceSource& source_;
   const TraceFileOptions& options_;
   const LoweredStep& step_;
   const Schedule& schedule_;
-  TraceFile* file_;
+  graph::TraceEvents events_;
   const TraceSpans* spans_ = nullptr;
   std::vector<SliceArgs> args_;           // by stage
   std::vector<bool> critical_;            // by task
   std::map<int64_t, Summary> summaries_;  // by stream, of the span `summarized_`
   uint32_t summarized_ = kNoSpan;
   int64_t flows_ = 0;
-  std::string text_;  // of the event that is being made
-  const char* separator_ = "";
 };
 
 // By stage and stream: whether a slice is there.
@@ -285,7 +220,7 @@ std::string PointsLeftOut(int64_t limit) {
 
 // Memory, the end of the file and the report on it.
 absl::StatusOr<TraceFileReport> Finish(const TraceSource& source, const TraceFileOptions& options, std::string left_out,
-                                       Writer* writer, TraceFile* file) {
+                                       Writer* writer, graph::TraceFile* file) {
   bool thinned = false;
   for (uint32_t i = 0; i < source.memory.size() && i < source.stages.size(); ++i) thinned = writer->Memory(i) || thinned;
   if (thinned) absl::StrAppend(&left_out, left_out.empty() ? "" : "; ", PointsLeftOut(options.counter_points));
@@ -297,8 +232,6 @@ absl::StatusOr<TraceFileReport> Finish(const TraceSource& source, const TraceFil
 }
 
 using graph::Phase;
-
-Phase SpanPhase(Phase phase) { return phase == Phase::kRecompute ? Phase::kBackward : phase; }
 
 bool CanBeLeftOut(const TraceSpan& span) {
   return span.microbatch >= 0 && (span.phase == Phase::kForward || span.phase == Phase::kBackward);
@@ -330,7 +263,7 @@ absl::StatusOr<TraceFileReport> WriteChromeTrace(const std::string& field, const
                                                  const TraceFileOptions& options) {
   const TraceSpans spans = FindSpans(source.stages, source.simulation.lowered,
                                      options.full ? std::numeric_limits<int64_t>::max() : options.task_limit);
-  ASSIGN_OR_RETURN(auto file, TraceFile::Create(field, path));
+  ASSIGN_OR_RETURN(auto file, graph::TraceFile::Create(field, path));
   Writer writer(source, options, file.get());
   writer.BeginFile();
   writer.Names(UsedStreams(source));
@@ -342,7 +275,7 @@ absl::StatusOr<TraceFileReport> WriteChromeTrace(const std::string& field, const
 
 absl::StatusOr<TraceFileReport> WriteMemoryTimeline(const std::string& field, const std::string& path, const TraceSource& source,
                                                     const TraceFileOptions& options) {
-  ASSIGN_OR_RETURN(auto file, TraceFile::Create(field, path));
+  ASSIGN_OR_RETURN(auto file, graph::TraceFile::Create(field, path));
   Writer writer(source, options, file.get());
   writer.BeginFile();
   writer.Names({});
@@ -362,7 +295,7 @@ TraceSpans FindSpans(const std::vector<StageTrace>& stages, const LoweredStep& s
       continue;
     }
     const graph::Instruction& instruction = stages[info.stage].trace->instructions[info.instruction];
-    const Phase phase = SpanPhase(instruction.phase);
+    const Phase phase = graph::SpanPhase(instruction.phase);
     const bool same = !found.spans.empty() && found.spans.back().stage == info.stage && found.spans.back().phase == phase &&
                       found.spans.back().microbatch == info.microbatch;
     if (!same) found.spans.push_back({info.stage, phase, info.microbatch});
@@ -373,10 +306,6 @@ TraceSpans FindSpans(const std::vector<StageTrace>& stages, const LoweredStep& s
   found.drawn_tasks = messages;
   for (const TraceSpan& span : found.spans) found.drawn_tasks += span.drawn ? span.tasks : 0;
   return found;
-}
-
-std::string SpanName(const TraceSpan& span) {
-  return absl::StrCat(graph::PhaseName(span.phase), span.microbatch >= 0 ? absl::StrCat(" of microbatch ", span.microbatch) : "");
 }
 
 }  // namespace legoai::sim

@@ -77,7 +77,4 @@ struct TraceSpans {
 // task. What belongs to no microbatch (the optimizer) and pipeline messages always are.
 TraceSpans FindSpans(const std::vector<StageTrace>& stages, const LoweredStep& step, int64_t limit);
 
-// "forward of microbatch 3"
-std::string SpanName(const TraceSpan& span);
-
 }  // namespace legoai::sim

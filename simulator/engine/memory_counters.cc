@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "simulator/engine/trace_text.h"
+#include "core/trace/trace_text.h"
 
 namespace legoai::sim {
 namespace {
@@ -31,7 +31,7 @@ class PointClock {
     if (runs && started_) {
       Pass();
     } else if (runs) {
-      now_ = std::max(now_, Nanoseconds(schedule_.start[compute_[next_]]));
+      now_ = std::max(now_, graph::Nanoseconds(schedule_.start[compute_[next_]]));
       started_ = true;
     }
     return now_;
@@ -42,7 +42,7 @@ class PointClock {
     return info.position < position || (info.position == position && info.kind == TaskKind::kMarker);
   }
   void Pass() {
-    now_ = std::max(now_, Nanoseconds(schedule_.finish[compute_[next_++]]));
+    now_ = std::max(now_, graph::Nanoseconds(schedule_.finish[compute_[next_++]]));
     started_ = false;
   }
 

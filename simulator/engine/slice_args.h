@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/trace/module_slices.h"
+#include "core/trace/shape_text.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/chrome_trace.h"
@@ -48,7 +50,6 @@ class SliceArgs {
 
  private:
   SliceArgs(const StageTrace& stage, const v1::Cluster& cluster, std::vector<const OperatorRow*> rows);
-  std::string ShapesOf(const graph::InstructionView& op) const;
   void AppendOperator(const TaskInfo& task, double seconds, std::string* text) const;
   const char* BoundOf(const TaskInfo& task, const OpFacts& facts, double seconds) const;
   const char* BoundOf(const OpFacts& facts) const;
@@ -59,26 +60,15 @@ class SliceArgs {
 
   const StageTrace stage_;
   const v1::Cluster* cluster_;
-  std::vector<const OperatorRow*> rows_;     // by operator of the Trace
+  std::vector<const OperatorRow*> rows_;  // by operator of the Trace
+  graph::ShapeText shapes_;
   std::unique_ptr<RooflineModel> roofline_;  // null: the device lacks what it needs
   std::unique_ptr<CollectiveCostModel> collectives_;
-  std::vector<std::string> shapes_;                                                        // by geometry of the Trace
   std::map<std::tuple<Effect, int64_t, int64_t, int64_t>, std::string> collective_texts_;  // by kind, bytes, group, peer
 };
 
-// The modules of a stage's compute stream as nested slices: a phase, in it its modules, in them theirs.
-//
-// Thread-safety: a pure function. Units: nanoseconds.
-struct ModuleSlice {
-  std::string name;    // "forward of microbatch 0", "recompute", or the module's last part: "layers.3", "q_proj"
-  std::string module;  // full path; empty for a phase
-  graph::Phase phase = graph::Phase::kInit;
-  int64_t start = 0, finish = 0;
-};
-
-// From the first operator of each to its last; an outer slice comes before what is in it. Spans that are not drawn have no
-// modules.
-std::vector<ModuleSlice> ModuleSlices(uint32_t stage, const StageTrace& trace, const StepSimulation& simulation,
-                                      const TraceSpans& spans);
+// The modules of a stage's compute stream as nested slices (core/trace/module_slices.h). Spans that are not drawn have none.
+std::vector<graph::ModuleSlice> ModuleSlices(uint32_t stage, const StageTrace& trace, const StepSimulation& simulation,
+                                             const TraceSpans& spans);
 
 }  // namespace legoai::sim

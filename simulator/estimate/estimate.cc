@@ -11,13 +11,13 @@
 #include "absl/time/clock.h"
 #include "core/hardware/catalog.h"
 #include "core/model/model_facts.h"
+#include "core/recipe/recomputation.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "simulator/capture/capture_stages.h"
 #include "simulator/cost/collective_cost.h"
 #include "simulator/cost/compute_cost.h"
-#include "simulator/cost/op_facts.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
 #include "simulator/measure/node_link.h"
@@ -54,30 +54,6 @@ absl::Status AddMemory(const std::vector<CapturedStage>& stages, const v1::Devic
   }
   estimate->set_fits(fits);
   return absl::OkStatus();
-}
-
-// FLOPs that all ranks of a step do once more in recomputation, counted as those of the model are.
-absl::StatusOr<double> RecomputedFlops(const std::vector<CapturedStage>& stages, const parallel::ResolvedRecipe& resolved) {
-  double flops = 0;
-  for (const CapturedStage& stage : stages) {
-    const graph::Trace& trace = *stage.trace;
-    ASSIGN_OR_RETURN(auto rows, ResolveOperators(trace));
-    const graph::Instances step = stage.instances ? *stage.instances : graph::WholeOf(trace);
-    std::vector<int64_t> times(trace.instructions.size(), 0);
-    for (const graph::Instance& instance : step.list) {
-      for (uint32_t i = instance.begin; i < instance.end; ++i) ++times[i];
-    }
-    for (size_t i = 0; i < times.size(); ++i) {
-      const graph::Instruction& instruction = trace.instructions[i];
-      const bool counts =
-          instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
-      if (!counts) continue;
-      flops += static_cast<double>(times[i]) *
-               ConventionalFlops(graph::InstructionView(trace, instruction), *rows[instruction.operator_index],
-                                 resolved.seq_len());
-    }
-  }
-  return flops * static_cast<double>(resolved.mesh().world() / resolved.mesh().pp);
 }
 
 std::vector<StageTrace> StageTraces(const std::vector<CapturedStage>& stages) {
@@ -129,8 +105,8 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
   return SimulateStep(traces, *cluster, BenchmarkModel(&table), CollectiveCostModel(*cluster));
 }
 
-absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedStage>& stages, const StepSimulation& step,
-                     const parallel::ResolvedRecipe& resolved, v1::Estimate* estimate) {
+absl::Status AddTime(const v1::SimRequest& request, const StepSimulation& step, const parallel::ResolvedRecipe& resolved,
+                     v1::Estimate* estimate) {
   const double seconds = step.step_seconds, world = static_cast<double>(resolved.mesh().world());
   const double tokens = static_cast<double>(resolved.tokens_per_step());
   const double peak = PeakFlops(request.cluster().device(), estimate->recipe().training().mixed_precision_param()) /
@@ -138,8 +114,8 @@ absl::Status AddTime(const v1::SimRequest& request, const std::vector<CapturedSt
   estimate->set_step_time_seconds(seconds);
   estimate->set_tokens_per_second_per_gpu(tokens / seconds / world);
   estimate->set_model_flops_per_token(model::FlopsPerToken(resolved.model(), resolved.seq_len()));
-  ASSIGN_OR_RETURN(const auto recomputed, RecomputedFlops(stages, resolved));
   const double model_flops = estimate->model_flops_per_token() * tokens;
+  const double recomputed = parallel::RecomputedFlopsPerToken(resolved) * tokens;
   // HFU is the larger: where it is a share of the peak, MFU is.
   const auto hfu = model::ModelFlopsUtilization((model_flops + recomputed) / seconds / world, peak);
   if (hfu.ok()) {
@@ -211,7 +187,7 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   const std::vector<StageTrace> traces = StageTraces(stages);
   v1::Cluster cluster = request.cluster();
   ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, estimate, progress, &cluster));
-  status = AddTime(request, stages, step, resolved, &estimate);
+  status = AddTime(request, step, resolved, &estimate);
   if (status.ok() && request.details()) status = AddStepDetails(traces, cluster, step, &estimate);
   if (!status.ok()) return status;
   estimate.set_simulate_seconds(SecondsSince(start));

@@ -7,6 +7,12 @@
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
 #include "core/recipe/recipe.h"
+#include "core/recipe/recomputation.h"
+#include "core/recipe/resolved_recipe.h"
+#include "core/trace/effects.h"
+#include "simulator/capture/capture_stages.h"
+#include "simulator/cost/op_facts.h"
+#include "simulator/cost/operator_table.h"
 
 namespace legoai::sim {
 namespace {
@@ -88,6 +94,69 @@ TEST(EstimateRecipe, ARingHidesWhatGathersExpose) {
   EXPECT_LT(ring->breakdown().exposed_communication_seconds(), 0.6 * gathered->breakdown().exposed_communication_seconds());
   EXPECT_LT(ring->step_time_seconds(), gathered->step_time_seconds());
   EXPECT_LT(ring->stages(0).peak_requested_bytes(), gathered->stages(0).peak_requested_bytes());
+}
+
+// By the captured step itself: FLOPs that all of its ranks do once more.
+double RecomputedFlops(const parallel::ResolvedRecipe& resolved) {
+  const auto stages = CaptureStages(resolved);
+  EXPECT_TRUE(stages.ok()) << stages.status();
+  double flops = 0;
+  for (const CapturedStage& stage : *stages) {
+    const graph::Trace trace = stage.Flat();
+    const auto rows = ResolveOperators(trace);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    for (const graph::Instruction& instruction : trace.instructions) {
+      const bool counts =
+          instruction.kind == graph::Instruction::Kind::kOperator && instruction.phase == graph::Phase::kRecompute;
+      if (!counts) continue;
+      flops += ConventionalFlops(graph::InstructionView(trace, instruction), *(*rows)[instruction.operator_index],
+                                 resolved.seq_len());
+    }
+  }
+  return flops * static_cast<double>(resolved.mesh().world() / resolved.mesh().pp);
+}
+
+v1::Model TinyGpt2(double dropout) {
+  v1::Model model = model::Llama(
+      {.vocab = 128, .hidden = 32, .intermediate = 64, .layers = 4, .heads = 4, .kv_heads = 4, .positions = kSeqLen});
+  model.set_architecture(v1::GPT2);
+  model.set_attn_pdrop(dropout);
+  model.set_resid_pdrop(dropout);
+  model.set_embd_pdrop(dropout);
+  model.set_tie_word_embeddings(true);
+  return model;
+}
+
+TEST(EstimateRecipe, WhatIsRecomputedIsWhatTheStepRecomputes) {
+  struct Way {
+    const char *name, *option, *policy, *forced;
+  };
+  for (const bool gpt2 : {false, true}) {
+    for (const double dropout : {0.0, 0.1}) {
+      if (!gpt2 && dropout > 0) continue;
+      for (const int64_t tp : {1, 2}) {
+        for (const Way& way : {Way{"full", "", "", ""}, {"second", "2", "", ""}, {"op", "op", "", ""},
+                               {"forced", "op", "", gpt2 ? "attn.k_proj" : "self_attn.k_proj"},
+                               {"policy", "policy", "*attn* aten::mm|aten::addmm even; * aten::bmm 1", ""}}) {
+          SCOPED_TRACE(testing::Message()
+                       << (gpt2 ? "GPT-2" : "Llama") << " dropout " << dropout << " tp " << tp << " " << way.name);
+          v1::SimRequest request = Request("cpu:8x1", tp == 1 ? 2 : 1, tp, tp == 1 ? 1 : 2, v1::AC_SELECTIVE);
+          v1::ActivationCheckpoint& section = *request.mutable_recipe()->mutable_activation_checkpoint();
+          section.set_selective_ac_option(way.option);
+          section.set_selective_ac_policy(way.policy);
+          if (*way.forced != 0) section.add_per_op_sac_force_recompute_mm_shapes_by_fqns(way.forced);
+          if (*way.option == 0) section = {}, section.set_mode(v1::AC_FULL);
+          const v1::Model model = gpt2 ? TinyGpt2(dropout) : request.model();
+          const auto resolved = parallel::ResolvedRecipe::Create(request.recipe(), model, tp == 1 ? 2 : 4);
+          ASSERT_TRUE(resolved.ok()) << resolved.status();
+          const double recomputed = RecomputedFlops(*resolved);
+          EXPECT_GT(recomputed, 0);
+          EXPECT_DOUBLE_EQ(parallel::RecomputedFlopsPerToken(*resolved) * static_cast<double>(resolved->tokens_per_step()),
+                           recomputed);
+        }
+      }
+    }
+  }
 }
 
 // On real Traces: the parts of the stages and of the critical path are the step, costs follow from its time, and planning, which

@@ -14,8 +14,8 @@ namespace legoai::agent {
 // "attempt 2 begins: 2 ranks of workers/a (shard 2, local batch 4, ...), in /runs/01J/epoch-2, from step 100".
 std::string BeginText(const v1::StartAttempt& start, const std::string& directory);
 
-// "step: 10  loss: 7.1234  grad_norm: 1.2345  memory: 123 MiB  tps: 12,345  mfu: 31.2 %  validation_loss: 7.0123"; what the
-// report does not have is left out.
+// "step: 10  loss: 7.1234  grad_norm: 1.2345  memory: 123 MiB  tps: 12,345  mfu: 31.2 %  hfu: 40.1 %  exposed: 8.1 %
+// validation_loss: 7.0123"; what the report does not have is left out, and so is an HFU that is the MFU.
 std::string StepText(const v1::StepMetrics& metrics);
 
 // Which reports become lines: the first, those with a held-out loss, that of the last step, and of the others one a second.

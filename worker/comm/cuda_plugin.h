@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/comm/rendezvous.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/step_timeline.h"
 #include "worker/comm/streams.h"
 
 namespace legoai::comm {
@@ -26,6 +27,8 @@ struct CudaPlugin {
   // The GPU of this process with this UUID, "GPU-…"; -1: there is none.
   int (*device_of_uuid)(const char* uuid) = nullptr;
   std::unique_ptr<DeviceTimer> (*make_timer)() = nullptr;
+  // Of the GPU of this process; after select_device.
+  std::unique_ptr<DeviceClock> (*make_clock)() = nullptr;
   // "card" and the versions "cuda", "cudnn", "cublas", "nccl"; without those that cannot be found out.
   std::map<std::string, std::string> (*describe)(int device) = nullptr;
 };

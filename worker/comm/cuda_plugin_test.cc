@@ -14,6 +14,7 @@
 
 #include "proto/errors.h"
 #include "worker/comm/ops.h"
+#include "worker/comm/step_timeline.h"
 
 namespace legoai::comm {
 namespace {
@@ -75,6 +76,28 @@ void TimersTellTheDevicesTime(const CudaPlugin& plugin) {
   for (const char* name : {"card", "cuda", "cudnn", "cublas", "nccl"}) EXPECT_NE(facts.count(name), 0u) << name;
 }
 
+// A phase lasts as long as the device works for it, though the host only enqueues.
+void TimelinesTellTheDevicesTime(const CudaPlugin& plugin) {
+  StepTimeline timeline(plugin.make_clock());
+  const auto length_of = [&](int64_t size) {
+    const at::Tensor x = at::full({size, size}, 1.0, at::kCUDA);
+    at::mm(x, x);
+    timeline.Begin();
+    {
+      const auto phase = TimelineScope::Phase(graph::Phase::kForward);
+      for (int i = 0; i < 20; ++i) at::mm(x, x);
+    }
+    const auto times = timeline.End();
+    EXPECT_TRUE(times.ok()) << times.status();
+    if (!times.ok()) return int64_t{0};
+    EXPECT_LE(times->phases.at(0).span.end_ns, times->length_ns);
+    return times->phases.at(0).span.length_ns();
+  };
+  const int64_t small = length_of(1024), large = length_of(4096);
+  EXPECT_GT(small, 0);
+  EXPECT_GT(large, 10 * small) << "64 times the work";
+}
+
 TEST(CudaPlugin, AMissingLibraryIsNamedWithItsRemedy) {
   const absl::Status missing = LoadCudaPlugin("no/such/library.so").status();
   if (missing.ok()) GTEST_SKIP() << "another test of this program has loaded the plugin, which stays";
@@ -106,6 +129,7 @@ TEST(CudaPlugin, WorksOnAGpuOrSaysWhyNot) {
     CollectivesOfOne(**plugin);
     MarksArePassed(**plugin);
     TimersTellTheDevicesTime(**plugin);
+    TimelinesTellTheDevicesTime(**plugin);
     return;
   }
   EXPECT_EQ(plugin.status().code(), absl::StatusCode::kFailedPrecondition);

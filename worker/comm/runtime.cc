@@ -10,6 +10,7 @@
 
 #include "proto/status.h"
 #include "worker/comm/communicator.h"
+#include "worker/comm/step_timeline.h"
 
 namespace legoai::comm {
 namespace {
@@ -57,6 +58,13 @@ using Clock = std::array<uint64_t, kStreamCount>;
 
 void Merge(Clock& into, const Clock& from) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+// Of the compute stream.
+template <class Wait>
+absl::Status TimedWait(Wait wait) {
+  const TimelineScope timed = TimelineScope::Wait();
+  return wait();
 }
 
 }  // namespace
@@ -168,12 +176,17 @@ absl::Status Runtime::Communicate(const CommObserver::Call& call, std::vector<c1
   CommObserver* observer = state_->observer;
   const int64_t id = observer ? observer->Created(call) : 0;
   Streams* streams = state_->streams.get();
-  return streams->Post(stream, [communicator = it->second.get(), work = std::move(work), observer, id, streams, stream] {
-    if (observer) observer->Started(id, stream, streams->Mark(stream));
-    absl::Status status = work(*communicator);
-    if (observer && status.ok()) observer->Completed(id, stream, streams->Mark(stream));
-    return status;
-  });
+  StepTimeline* timeline = StepTimeline::Current();
+  const size_t timed = timeline ? timeline->AddCall(call.kind, call.group, stream) : 0;
+  return streams->Post(stream,
+                       [communicator = it->second.get(), work = std::move(work), observer, id, streams, stream, timeline, timed] {
+                         if (observer) observer->Started(id, stream, streams->Mark(stream));
+                         if (timeline) timeline->Start(timed);
+                         absl::Status status = work(*communicator);
+                         if (timeline && status.ok()) timeline->Close(timed);
+                         if (observer && status.ok()) observer->Completed(id, stream, streams->Mark(stream));
+                         return status;
+                       });
 }
 
 absl::Status Runtime::RecordEvent(int64_t stream, int64_t event) {
@@ -182,14 +195,15 @@ absl::Status Runtime::RecordEvent(int64_t stream, int64_t event) {
 }
 
 absl::Status Runtime::WaitEvent(int64_t stream, int64_t event) {
-  absl::Status status = state_->streams->Wait(stream, event);
+  const auto wait = [&] { return state_->streams->Wait(stream, event); };
+  const absl::Status status = stream == kCompute ? TimedWait(wait) : wait();
   Merge(state_->clocks.at(stream), state_->events[event]);
   if (stream == kCompute) state_->ReleaseKnownDone();
   return status;
 }
 
 absl::Status Runtime::Drain() {
-  absl::Status status = state_->streams->Drain();
+  const absl::Status status = TimedWait([&] { return state_->streams->Drain(); });
   if (!status.ok()) {  // or who waits in a collective of a lost peer would wait on, and this rank behind it
     for (const auto& [_, communicator] : state_->communicators) communicator->Abort();
   }

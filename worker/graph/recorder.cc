@@ -15,6 +15,7 @@
 #include "core/process/mutex.h"
 #include "core/trace/interner.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/step_timeline.h"
 #include "worker/graph/ivalue_constant.h"
 #include "worker/graph/module_attribution.h"
 #include "worker/graph/storage_table.h"
@@ -261,7 +262,11 @@ struct Recorder::Impl {
     instruction.argument_count = argument_count;
     for (size_t i = 0; i < argument_count; ++i) trace.arguments.push_back(Convert((*stack)[base + i], false));
     CollectWritten(operator_facts, *stack, base);
-    Run(op, after, stack, base);
+    {
+      // What it frees is noted with the next operator, so this is its place in the Trace.
+      const auto timed = comm::TimelineScope::Operator(static_cast<int64_t>(trace.instructions.size()));
+      Run(op, after, stack, base);
+    }
     instruction.result_count = op.schema().returns().size();
     instruction.first_result = trace.results.size();
     bool host_value = false;

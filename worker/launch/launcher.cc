@@ -205,6 +205,7 @@ void Launcher::Dispatch(RankProcess& rank, const v1::FromTrainer& message) {
   }
   if (message.has_metrics() && callbacks_.metrics) callbacks_.metrics(rank.rank(), message.metrics());
   if (message.has_log() && callbacks_.log) callbacks_.log(rank.rank(), message.log());
+  if (message.has_step_trace() && callbacks_.step_trace) callbacks_.step_trace(rank.rank(), message.step_trace());
   if (message.has_flight_answer()) {
     rank.answered = true;
     rank.waits_in = message.flight_answer().waits_in();

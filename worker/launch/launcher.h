@@ -58,6 +58,7 @@ struct LaunchCallbacks {
   std::function<void(int64_t rank, const v1::Progress&)> progress;
   std::function<void(int64_t rank, const v1::StepMetrics&)> metrics;
   std::function<void(int64_t rank, const v1::Log&)> log;
+  std::function<void(int64_t rank, const v1::StepTraceWritten&)> step_trace;
   // Something has gone wrong, every rank was asked what it does, and none is stopped for it yet: the time to look at the flight
   // rings. By rank, what each is like; and what Run() will return. Once.
   std::function<void(const std::vector<v1::RankCondition>& ranks, const absl::Status& failure)> troubled;

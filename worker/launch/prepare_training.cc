@@ -18,6 +18,7 @@
 #include "core/process/build_version.h"
 #include "core/process/data_roots.h"
 #include "core/process/run_directory.h"
+#include "core/recipe/recomputation.h"
 #include "core/recipe/resolved_recipe.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -217,6 +218,7 @@ absl::StatusOr<PreparedTraining> PrepareTraining(const TrainRequest& request, co
   start.set_threads(request.threads);
   start.set_accept_other_build(request.accept_other_build);
   start.set_model_flops_per_token(model::FlopsPerToken(request.model, resolved.seq_len()));
+  start.set_hardware_flops_per_token(start.model_flops_per_token() + parallel::RecomputedFlopsPerToken(resolved));
   start.set_peak_flops_per_second(request.peak_flops_per_second);
   prepared.parameters = model::ParameterCount(request.model);
   RETURN_IF_ERROR(ReadText(request, resolved, cache_folder, cancel, &prepared));

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <utility>
 
@@ -21,53 +20,11 @@
 #include "proto/read_file.h"
 #include "proto/status.h"
 #include "worker/launch/launcher.h"
+#include "worker/launch/metrics_merger.h"
 #include "worker/launch/prepare_training.h"
 
 namespace legoai::launch {
 namespace {
-
-// Makes one StepMetrics of the reports of all ranks: rank 0's, with the largest peak of memory of all. Not thread-safe.
-class MetricsMerger {
- public:
-  explicit MetricsMerger(int64_t world_size) : world_size_(world_size), peaks_(world_size, 0) {}
-
-  // The merged report as soon as all ranks have reported the step.
-  std::optional<v1::StepMetrics> Add(int64_t rank, const v1::StepMetrics& metrics) {
-    Pending& pending = pending_[metrics.step()];
-    ++pending.reports;
-    pending.peak = std::max(pending.peak, metrics.peak_memory_bytes());
-    if (rank == 0) pending.first = metrics;
-    peaks_[rank] = metrics.peak_memory_bytes();
-    if (pending.reports < world_size_ || !pending.first) return std::nullopt;
-    v1::StepMetrics merged = *std::move(pending.first);
-    merged.set_peak_memory_bytes(pending.peak);
-    pending_.erase(metrics.step());
-    return merged;
-  }
-  // What rank 0 reported and others will not, ascending: to be asked when a job has ended.
-  std::vector<v1::StepMetrics> Rest() {
-    std::vector<v1::StepMetrics> rest;
-    for (auto& [step, pending] : pending_) {
-      if (!pending.first) continue;
-      rest.push_back(*std::move(pending.first));
-      rest.back().set_peak_memory_bytes(pending.peak);
-    }
-    pending_.clear();
-    return rest;
-  }
-
-  // Latest peak of each rank.
-  const std::vector<int64_t>& peak_memory_bytes() const { return peaks_; }
-
- private:
-  struct Pending {
-    int64_t reports = 0, peak = 0;
-    std::optional<v1::StepMetrics> first;
-  };
-  const int64_t world_size_;
-  std::vector<int64_t> peaks_;
-  std::map<int64_t, Pending> pending_;  // by step
-};
 
 double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
@@ -312,6 +269,7 @@ class Listener {
     callbacks.troubled = [this](const std::vector<v1::RankCondition>& ranks, const absl::Status& failure) {
       DumpFlightRings(directory_.path(), ranks, failure, callbacks_);
     };
+    callbacks.step_trace = callbacks_.step_trace;
     callbacks.commit = callbacks_.commit;
     return callbacks;
   }

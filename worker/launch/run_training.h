@@ -35,6 +35,7 @@ struct TrainCallbacks {
   std::function<void(const v1::StepMetrics&)> metrics;  // as in metrics.jsonl
   std::function<void(const std::string& level, const std::string& text)> log;
   std::function<void(int64_t rank, const v1::Log&)> rank_log;  // what ranks say, if `log` should not hear of it
+  std::function<void(int64_t rank, const v1::StepTraceWritten&)> step_trace;
   // Something has gone wrong: what each rank that had come so far was doing, with what the launcher knows of it, one after
   // another. It is in flight/rank-R.json, too.
   std::function<void(const v1::FlightDump&)> flight_dumped;

@@ -96,6 +96,7 @@ absl::Status Machine::Connect(const v1::Start& start, const parallel::ResolvedRe
     if (!made.ok()) return Annotate(made.status(), "the ranks could not meet");
     factory = *std::move(made);
   }
+  timeline_ = std::make_unique<comm::StepTimeline>(plugin_ != nullptr ? plugin_->make_clock() : nullptr);
   auto streams = plugin_ != nullptr ? plugin_->make_streams() : comm::MakeThreadStreams();
   ASSIGN_OR_RETURN(runtime_,
                    comm::Runtime::Create(start.rank(), groups, std::move(streams), std::move(factory), recorder_.get()));

@@ -14,6 +14,7 @@
 #include "worker/comm/cuda_plugin.h"
 #include "worker/comm/flight_recorder.h"
 #include "worker/comm/runtime.h"
+#include "worker/comm/step_timeline.h"
 
 namespace legoai::train {
 
@@ -34,6 +35,8 @@ class Machine {
 
   c10::Device device() const { return device_; }
   comm::Runtime& runtime() { return *runtime_; }
+  // Of the device; after Connect().
+  comm::StepTimeline& timeline() { return *timeline_; }
   // The most bytes that tensors on the device held since the start.
   int64_t PeakMemoryBytes() const;
   // Largest value over all ranks, for small whole numbers; all ranks call it at the same place. Also a barrier.
@@ -45,6 +48,7 @@ class Machine {
   const c10::Device device_;
   const comm::CudaPlugin* plugin_ = nullptr;  // null on CPU
   std::unique_ptr<comm::FlightRecorder> recorder_;
+  std::unique_ptr<comm::StepTimeline> timeline_;  // the streams write into it
   std::unique_ptr<comm::Runtime> runtime_;
   std::unique_ptr<comm::RuntimeScope> scope_;
 };

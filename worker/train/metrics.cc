@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/files.h"
@@ -29,36 +31,39 @@ double Seconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(
 
 Meter::Meter(const v1::Start& start, int64_t tokens_per_step) : start_(start), tokens_per_step_(tokens_per_step) {}
 
-void Meter::Add(absl::Duration step, absl::Duration data) {
-  ++steps_;
-  step_time_ += step;
-  data_time_ += data;
-}
-
 v1::StepMetrics Meter::Take(int64_t step, absl::Time now) {
   v1::StepMetrics metrics;
   metrics.set_attempt(start_.attempt());
   metrics.set_step(step);
   metrics.set_time_unix_seconds(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  if (steps_ > 0 && step_time_ > absl::ZeroDuration()) {
-    metrics.set_step_seconds(absl::ToDoubleSeconds(step_time_) / static_cast<double>(steps_));
-    metrics.set_data_seconds(absl::ToDoubleSeconds(data_time_) / static_cast<double>(steps_));
+  v1::RankMetrics row = sum_.Means(start_.rank());
+  if (row.step_seconds() > 0) {
+    metrics.set_step_seconds(row.step_seconds());
+    metrics.set_data_seconds(row.data_seconds());
     metrics.set_tokens_per_second(static_cast<double>(tokens_per_step_) / metrics.step_seconds());
-    AddMfu(&metrics);
+    AddUtilization(&metrics);
+    *metrics.add_ranks() = std::move(row);
   }
-  steps_ = 0;
-  step_time_ = data_time_ = absl::ZeroDuration();
+  sum_ = StepBreakdown();
   return metrics;
 }
 
-void Meter::AddMfu(v1::StepMetrics* metrics) {
+// HFU is the larger: where it is a share of the peak, MFU is.
+void Meter::AddUtilization(v1::StepMetrics* metrics) {
   fault_.clear();
-  if (start_.peak_flops_per_second() <= 0 || start_.model_flops_per_token() <= 0) return;
-  const double of_a_device =
-      start_.model_flops_per_token() * metrics->tokens_per_second() / static_cast<double>(start_.world_size());
-  const auto mfu = model::ModelFlopsUtilization(of_a_device, start_.peak_flops_per_second());
-  if (mfu.ok()) return metrics->set_mfu(*mfu);
-  fault_ = std::string(mfu.status().message());
+  const double model_flops = start_.model_flops_per_token(), peak = start_.peak_flops_per_second();
+  if (peak <= 0 || model_flops <= 0) return;
+  const auto share = [&](double flops_per_token) {
+    return model::ModelFlopsUtilization(flops_per_token * metrics->tokens_per_second() / static_cast<double>(start_.world_size()),
+                                        peak);
+  };
+  const auto mfu = share(model_flops), hfu = share(std::max(model_flops, start_.hardware_flops_per_token()));
+  if (!hfu.ok()) {
+    fault_ = std::string(hfu.status().message());
+    return;
+  }
+  metrics->set_mfu(*mfu);
+  metrics->set_hfu(*hfu);
 }
 
 absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(const std::string& folder, const std::string& suffix,

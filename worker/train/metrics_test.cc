@@ -11,15 +11,25 @@
 namespace legoai::train {
 namespace {
 
+StepBreakdown Step(absl::Duration step, absl::Duration data = absl::ZeroDuration()) {
+  StepBreakdown breakdown;
+  breakdown.steps = 1;
+  breakdown.step_ns = absl::ToInt64Nanoseconds(step);
+  breakdown.data_ns = absl::ToInt64Nanoseconds(data);
+  return breakdown;
+}
+
 TEST(Meter, GivesMeansSinceTheLastTime) {
   v1::Start start;
   start.set_attempt(2);
   start.set_world_size(4);
+  start.set_rank(3);
   start.set_model_flops_per_token(1e9);
+  start.set_hardware_flops_per_token(1.25e9);
   start.set_peak_flops_per_second(1e12);
   Meter meter(start, 1000);
-  meter.Add(absl::Seconds(1), absl::Milliseconds(100));
-  meter.Add(absl::Seconds(3), absl::Milliseconds(300));
+  meter.Add(Step(absl::Seconds(1), absl::Milliseconds(100)));
+  meter.Add(Step(absl::Seconds(3), absl::Milliseconds(300)));
   const v1::StepMetrics metrics = meter.Take(12, absl::FromUnixSeconds(100));
   EXPECT_EQ(metrics.attempt(), 2);
   EXPECT_EQ(metrics.step(), 12);
@@ -28,7 +38,11 @@ TEST(Meter, GivesMeansSinceTheLastTime) {
   EXPECT_DOUBLE_EQ(metrics.data_seconds(), 0.2);
   EXPECT_DOUBLE_EQ(metrics.tokens_per_second(), 500);
   EXPECT_DOUBLE_EQ(metrics.mfu(), 500.0 * 1e9 / 4e12);
-  meter.Add(absl::Seconds(5), absl::ZeroDuration());
+  EXPECT_DOUBLE_EQ(metrics.hfu(), 1.25 * metrics.mfu());
+  ASSERT_EQ(metrics.ranks_size(), 1);
+  EXPECT_EQ(metrics.ranks(0).rank(), 3);
+  EXPECT_DOUBLE_EQ(metrics.ranks(0).step_seconds(), 2);
+  meter.Add(Step(absl::Seconds(5)));
   EXPECT_DOUBLE_EQ(meter.Take(13, absl::UnixEpoch()).step_seconds(), 5);
 }
 
@@ -37,8 +51,27 @@ TEST(Meter, LeavesOutMfuWithoutAPeak) {
   start.set_world_size(1);
   start.set_model_flops_per_token(1e9);
   Meter meter(start, 1000);
-  meter.Add(absl::Seconds(1), absl::ZeroDuration());
+  meter.Add(Step(absl::Seconds(1)));
   EXPECT_FALSE(meter.Take(1, absl::UnixEpoch()).has_mfu());
+}
+
+TEST(Meter, WithoutAStepThereIsNoRow) {
+  v1::Start start;
+  start.set_world_size(1);
+  EXPECT_EQ(Meter(start, 1000).Take(1, absl::UnixEpoch()).ranks_size(), 0);
+}
+
+TEST(Meter, AnHfuAboveOneLeavesOutBoth) {
+  v1::Start start;
+  start.set_world_size(1);
+  start.set_model_flops_per_token(1e9);
+  start.set_hardware_flops_per_token(1.3e9);
+  start.set_peak_flops_per_second(1.1e12);
+  Meter meter(start, 1000);
+  meter.Add(Step(absl::Seconds(1)));
+  const auto metrics = meter.Take(1, absl::UnixEpoch());
+  EXPECT_FALSE(metrics.has_mfu() || metrics.has_hfu());
+  EXPECT_NE(meter.fault(), "");
 }
 
 TEST(Meter, AnMfuAboveOneIsAnErrorOfTheCatalogAndSaidAsSuch) {
@@ -47,11 +80,11 @@ TEST(Meter, AnMfuAboveOneIsAnErrorOfTheCatalogAndSaidAsSuch) {
   start.set_model_flops_per_token(1e9);
   start.set_peak_flops_per_second(1e11);
   Meter meter(start, 1000);
-  meter.Add(absl::Seconds(1), absl::ZeroDuration());
+  meter.Add(Step(absl::Seconds(1)));
   EXPECT_FALSE(meter.Take(1, absl::UnixEpoch()).has_mfu()) << "1e12 FLOP/s on two devices of 1e11";
   EXPECT_NE(meter.fault().find("device.peak_flops = 1e+11"), std::string::npos) << meter.fault();
   EXPECT_NE(meter.fault().find("5e+11 FLOP/s"), std::string::npos) << meter.fault();
-  meter.Add(absl::Seconds(10), absl::ZeroDuration());
+  meter.Add(Step(absl::Seconds(10)));
   EXPECT_DOUBLE_EQ(meter.Take(2, absl::UnixEpoch()).mfu(), 0.5);
   EXPECT_EQ(meter.fault(), "");
 }

@@ -9,6 +9,7 @@
 #include "proto/status.h"
 #include "worker/comm/ops.h"
 #include "worker/comm/status_error.h"
+#include "worker/comm/step_timeline.h"
 #include "worker/parallel/loss_parallel.h"
 #include "worker/parallel/parallelize.h"
 #include "worker/parallel/pipeline/stage_runner.h"
@@ -33,6 +34,7 @@ struct TrainStep::Impl {
     at::Tensor loss = runner->Run({inputs.tokens, inputs.targets, inputs.samples, inputs.rng});
     c10::NoGradGuard no_grad;
     graph::PhaseScope phase(graph::Phase::kBackward);
+    const auto timed = comm::TimelineScope::Phase(graph::Phase::kBackward);
     parallelized.data_parallel->FinishBackward();
     SumTiedGradients();
     return SumOverRanks(std::move(loss));
@@ -164,6 +166,7 @@ absl::StatusOr<TrainStep::Result> TrainStep::Run() {
   Result result;
   RETURN_IF_ERROR(comm::CatchStatus([&] {
     result.loss = impl_->ForwardBackward();
+    const auto timed = comm::TimelineScope::Phase(graph::Phase::kOptimizer);  // with the end of what it has gathered
     result.grad_norm = impl_->Update();
     impl_->parallelized.data_parallel->ReleaseGradients();
     return impl_->runtime.Drain();

@@ -15,9 +15,13 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/comm/status_error.h"
+#include "worker/graph/recorder.h"
 #include "worker/launch/resume.h"
 #include "worker/train/lr_schedule.h"
+#include "worker/train/record_step.h"
 #include "worker/train/room.h"
+#include "worker/train/step_breakdown.h"
+#include "worker/train/step_trace.h"
 #include "worker/train/trainer_state.h"
 
 namespace legoai::train {
@@ -36,6 +40,13 @@ std::vector<std::pair<std::string, double>> Scalars(const v1::StepMetrics& metri
                                                          {"time/tokens_per_second", metrics.tokens_per_second()},
                                                          {"memory/peak_bytes", static_cast<double>(metrics.peak_memory_bytes())}};
   if (metrics.has_mfu()) scalars.emplace_back("time/mfu", metrics.mfu());
+  if (metrics.has_hfu()) scalars.emplace_back("time/hfu", metrics.hfu());
+  for (const v1::RankMetrics& row : metrics.ranks()) {  // rank 0's own
+    scalars.emplace_back("time/forward_seconds", row.forward_seconds());
+    scalars.emplace_back("time/backward_seconds", row.backward_seconds());
+    scalars.emplace_back("time/optimizer_seconds", row.optimizer_seconds());
+    scalars.emplace_back("time/exposed_communication_seconds", row.exposed_communication_seconds());
+  }
   if (metrics.has_validation_loss()) scalars.emplace_back("loss/validation", metrics.validation_loss());
   return scalars;
 }
@@ -107,6 +118,10 @@ absl::Status Trainer::MakeStep(const parallel::ResolvedRecipe& resolved) {
   }
   RETURN_IF_ERROR(OpenText(resolved, next_sample));
   tokens_per_step_ = resolved.tokens_per_step();
+  stage_ = resolved.mesh().IndexOf(mesh::Dim::kPp, start_.rank());
+  const auto& ranks = recipe_.metrics().trace_ranks();
+  may_trace_ = ranks.empty() ? start_.rank() == resolved.mesh().FirstRankOfStage(stage_)
+                             : std::find(ranks.begin(), ranks.end(), start_.rank()) != ranks.end();
   meter_ = std::make_unique<Meter>(start_, tokens_per_step_);
   pending_ = std::make_unique<PendingSaves>(link_, recipe_.checkpoint().keep_latest_k());
   RETURN_IF_ERROR(MakeTensorboard());
@@ -165,16 +180,73 @@ absl::Status Trainer::DoStep() {
   inputs.rng[0].fill_(recipe_.training().seed());
   inputs.rng[1].fill_(step);
   inputs.learning_rate.fill_(learning_rate_);
-  const absl::Time ready = absl::Now();
-  const auto result = train_step_->Run();
-  if (!result.ok()) return Annotate(result.status(), absl::StrCat("step ", step));
-  loss_ = result->loss.item<float>();
-  grad_norm_ = result->grad_norm.item<float>();
-  meter_->Add(absl::Now() - begin, ready - begin);
+  RETURN_IF_ERROR(RunStep(step, absl::Now() - begin));
   step_ = step;
   validation_loss_.reset();
   RETURN_IF_ERROR(CheckFinite());
   return link_.SendProgress("train", step_, steps_);
+}
+
+absl::Status Trainer::RunStep(int64_t step, absl::Duration data) {
+  comm::StepTimes times;
+  StepBreakdown breakdown;
+  const auto run = [&]() -> absl::StatusOr<TrainStep::Result> {
+    const absl::Time begin = absl::Now();
+    machine_->timeline().Begin();
+    ASSIGN_OR_RETURN(const auto result, train_step_->Run());
+    ASSIGN_OR_RETURN(times, machine_->timeline().End());
+    breakdown = BreakdownOf(times, machine_->runtime().groups());
+    breakdown.data_ns = absl::ToInt64Nanoseconds(data);
+    breakdown.step_ns = absl::ToInt64Nanoseconds(data + (absl::Now() - begin));
+    return result;
+  };
+  absl::StatusOr<TrainStep::Result> result;
+  graph::Trace trace;
+  if (Traces(step)) {
+    graph::Recorder recorder;
+    recorder.SetRecording(false);
+    result.emplace();
+    if (auto recorded = RecordStep(recorder, *train_step_, run, &*result); recorded.ok()) {
+      trace = *std::move(recorded);
+    } else {
+      result = recorded.status();
+    }
+  } else {
+    result = run();
+  }
+  if (!result.ok()) return Annotate(result.status(), absl::StrCat("step ", step));
+  loss_ = result->loss.item<float>();
+  grad_norm_ = result->grad_norm.item<float>();
+  meter_->Add(breakdown);
+  return Traces(step) ? WriteTrace(step, trace, times, breakdown) : absl::OkStatus();
+}
+
+bool Trainer::Traces(int64_t step) const {
+  const auto& steps = recipe_.metrics().trace_steps();
+  return may_trace_ && std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+absl::Status Trainer::WriteTrace(int64_t step, const graph::Trace& trace, const comm::StepTimes& times,
+                                 const StepBreakdown& breakdown) {
+  const std::string path = StepTracePath(start_.run_directory(), step, start_.rank());
+  const auto seconds = [](int64_t ns) { return absl::StrCat(1e-9 * static_cast<double>(ns)); };
+  const absl::Status written = WriteStepTrace(path, {trace,
+                                                     times,
+                                                     stage_,
+                                                     start_.rank(),
+                                                     {{"model", start_.model().name()},
+                                                      {"ranks", absl::StrCat(start_.world_size())},
+                                                      {"step", absl::StrCat(step)},
+                                                      {"step_time_seconds", seconds(breakdown.step_ns)},
+                                                      {"data_seconds", seconds(breakdown.data_ns)},
+                                                      {"left_out", "nothing"},
+                                                      {"made_by", "legoai-trainer"}}});
+  // The training goes on without its pictures.
+  if (!written.ok()) return link_.SendLog("warning", absl::StrCat("no trace of step ", step, ": ", written.message()));
+  v1::FromTrainer message;
+  message.mutable_step_trace()->set_step(step);
+  message.mutable_step_trace()->set_path(path);
+  return link_.Send(std::move(message));
 }
 
 // The loss is the same on every rank, so all stop in the same step, and the last checkpoint is from before.
@@ -235,6 +307,7 @@ absl::Status Trainer::Report() {
   metrics.set_grad_norm(grad_norm_);
   metrics.set_learning_rate(learning_rate_);
   metrics.set_peak_memory_bytes(machine_->PeakMemoryBytes());
+  for (v1::RankMetrics& row : *metrics.mutable_ranks()) row.set_peak_memory_bytes(metrics.peak_memory_bytes());
   if (validation_loss_) metrics.set_validation_loss(*validation_loss_);
   if (tensorboard_ != nullptr) {
     // The training goes on without its pictures.

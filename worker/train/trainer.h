@@ -12,11 +12,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/recipe/resolved_recipe.h"
+#include "core/trace/trace.h"
+#include "worker/comm/step_timeline.h"
 #include "worker/launch/trainer_link.h"
 #include "worker/train/batch_source.h"
 #include "worker/train/machine.h"
 #include "worker/train/metrics.h"
+#include "worker/train/step_breakdown.h"
 #include "worker/train/train_step.h"
 #include "worker/train/trainer_state.h"
 
@@ -40,6 +44,9 @@ class Trainer {
   absl::Status OpenText(const parallel::ResolvedRecipe& resolved, int64_t next_sample);
   absl::StatusOr<v1::Exit::Cause> Loop();
   absl::Status DoStep();
+  absl::Status RunStep(int64_t step, absl::Duration data);
+  absl::Status WriteTrace(int64_t step, const graph::Trace& trace, const comm::StepTimes& times, const StepBreakdown& breakdown);
+  bool Traces(int64_t step) const;
   absl::Status CheckFinite() const;
   absl::Status AfterStep(bool last);
   absl::Status Evaluate();
@@ -61,6 +68,8 @@ class Trainer {
   std::unique_ptr<TensorboardWriter> tensorboard_;  // on rank 0, if wished for
   std::unique_ptr<PendingSaves> pending_;
   int64_t tokens_per_step_ = 0;
+  int64_t stage_ = 0;         // of the pipeline
+  bool may_trace_ = false;    // is one of metrics.trace_ranks
   int64_t steps_ = 0;
   int64_t step_ = 0;
   int64_t saved_step_ = -1;                              // on the disk; what the launcher says of it may come later

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -60,6 +61,61 @@ TEST_F(TrainerTest, LearnsSavesEvaluatesAndExports) {
   std::vector<float> norm(16);
   ASSERT_EQ(exported->Read("model.norm.weight", checkpoint::WholeOf({16}), norm.data()), absl::OkStatus());
   EXPECT_EQ(norm, Tensor("run", 60, "model.norm.weight", {16}));
+}
+
+// The phases are the step but for what the loop does between them; and nothing is exposed that does not communicate.
+TEST_F(TrainerTest, EachRankSaysWhereItsStepWent) {
+  recipe().mutable_training()->set_steps(20);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_metrics()->set_log_freq(5);
+  recipe().mutable_parallelism()->set_data_parallel_shard_degree(2);
+  request_.peak_flops_per_second = 1e11;
+  const auto outcome = Train("run", 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_FALSE(outcome->metrics.empty());
+  for (const v1::StepMetrics& metrics : outcome->metrics) {
+    ASSERT_EQ(metrics.ranks_size(), 2) << metrics.DebugString();
+    EXPECT_EQ(metrics.hfu(), metrics.mfu()) << "nothing is recomputed";
+    for (const v1::RankMetrics& row : metrics.ranks()) {
+      const double sum = row.data_seconds() + row.forward_seconds() + row.backward_seconds() + row.optimizer_seconds();
+      EXPECT_GT(row.forward_seconds(), 0);
+      EXPECT_GT(row.backward_seconds(), row.forward_seconds() / 10);
+      EXPECT_GT(row.optimizer_seconds(), 0);
+      EXPECT_LE(sum, row.step_seconds() * (1 + 1e-9));
+      EXPECT_GE(row.exposed_communication_seconds(), 0);
+      EXPECT_LE(row.exposed_communication_seconds(), row.step_seconds());
+      EXPECT_GT(row.peak_memory_bytes(), 0);
+      std::set<std::string> kinds;
+      for (const v1::CollectiveTime& collective : row.collectives()) {
+        kinds.insert(absl::StrCat(collective.collective(), " of ", collective.group()));
+        EXPECT_GT(collective.count(), 0);
+        EXPECT_GE(collective.exposed_seconds(), 0);
+        EXPECT_LE(collective.exposed_seconds(), collective.seconds() * (1 + 1e-9));
+      }
+      EXPECT_TRUE(kinds.count("all_gather of dp_shard")) << row.DebugString();
+      EXPECT_TRUE(kinds.count("reduce_scatter of dp_shard")) << row.DebugString();
+    }
+  }
+}
+
+TEST_F(TrainerTest, TracedStepsAreFilesAndTrainTheSame) {
+  recipe().mutable_training()->set_steps(4);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_parallelism()->set_data_parallel_shard_degree(2);
+  ASSERT_TRUE(Train("plain", 2).ok());
+  recipe().mutable_metrics()->add_trace_steps(1);
+  recipe().mutable_metrics()->add_trace_steps(3);
+  recipe().mutable_metrics()->add_trace_ranks(1);
+  std::vector<std::string> told;
+  callbacks_.step_trace = [&](int64_t rank, const v1::StepTraceWritten& written) {
+    told.push_back(absl::StrCat(rank, ": ", written.step()));
+    EXPECT_TRUE(std::filesystem::exists(written.path())) << written.path();
+  };
+  const auto outcome = Train("traced", 2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(told, ElementsAre("1: 1", "1: 3"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder() + "/traced/traces"), {}), 2);
+  EXPECT_EQ(Losses("traced"), Losses("plain")) << "bit by bit";
 }
 
 // Nothing has been learned by the first evaluation, so each of 256 bytes is as likely; and every layout finds the same.

@@ -75,6 +75,40 @@ TEST_F(WhatIf, DegreesThatHangTogetherAreOneChange) {
   EXPECT_DOUBLE_EQ(json["changes"][0]["step_time_seconds"], json["b"]["step_time_seconds"]);
 }
 
+// A real step of two ranks beside its prediction.
+TEST_F(WhatIf, CompareTraceHoldsAMeasuredStepAgainstThePrediction) {
+  const std::string recipe = Recipe("recipe.toml", {{"parallelism", "data_parallel_shard_degree = 2"}});
+  const Result simulated = Run({"simulate", "--recipe", recipe, "--cluster", "cpu:2x1", "--trace", Path("predicted.json.gz")});
+  ASSERT_EQ(simulated.code, 0) << simulated.err;
+  const Result trained = Run(Train({"--metrics.trace_steps=2"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string measured = Path("run/traces/step-2-rank-0.json.gz");
+  EXPECT_NE(trained.err.find(measured), std::string::npos) << trained.err;
+  const Json json = Ask({"compare-trace", Path("predicted.json.gz"), measured});
+  EXPECT_EQ(json["only_predicted"].size(), 0u) << json["only_predicted"] << ": the captured step is the real one";
+  EXPECT_EQ(json["only_measured"].size(), 0u) << json["only_measured"];
+  for (const char* side : {"predicted", "measured"}) {
+    double sum = 0;
+    for (const Json& row : json["rows"]) {
+      if (row["stream"] == "compute" || row["phase"] == "") sum += row["seconds"][side].get<double>();
+    }
+    const double step = json["step_seconds"][side];
+    EXPECT_NEAR(sum, step, 1e-3 * step) << side;
+    EXPECT_GT(step, 0);
+  }
+  bool gathers = false;
+  for (const Json& row : json["collectives"]) {
+    EXPECT_EQ(row["times"]["predicted"], row["times"]["measured"]) << row;
+    EXPECT_LE(row["exposed_seconds"]["measured"].get<double>(), row["seconds"]["measured"].get<double>() + 1e-9) << row;
+    gathers = gathers || row["collective"] == "lego::all_gather_into";
+  }
+  EXPECT_TRUE(gathers) << json["collectives"];
+  const Result table = Run({"compare-trace", Path("predicted.json.gz"), measured, "--rows", "3"});
+  EXPECT_NE(table.out.find("Where they part"), std::string::npos) << table.out;
+  ExpectError({"compare-trace", recipe, measured}, 2, {"PREDICTED", "recipe.toml", "no trace file"});
+  ExpectError({"compare-trace", Path("predicted.json.gz"), Path("none")}, 2, {"MEASURED", "none"});
+}
+
 TEST_F(WhatIf, CompareSaysWhichFileIsAtFault) {
   const std::string good = Recipe("a.toml", {});
   ExpectError({"compare", good, Path("none.toml"), "--cluster", "cpu:2x1"}, 2, {"none.toml"});

@@ -26,16 +26,17 @@ absl::Status Check(cudaError_t error, const char* what) {
 
 }  // namespace
 
-class CudaMarks::Pool {
+class EventPool {
  public:
-  ~Pool() {
+  explicit EventPool(unsigned flags) : flags_(flags) {}
+  ~EventPool() {
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
   }
   // Null if there is none to be had.
   cudaEvent_t Take() {
     const MutexLock lock(mutex_);
     cudaEvent_t event = nullptr;
-    if (free_.empty()) return cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess ? event : nullptr;
+    if (free_.empty()) return cudaEventCreateWithFlags(&event, flags_) == cudaSuccess ? event : nullptr;
     event = free_.back();
     free_.pop_back();
     return event;
@@ -46,6 +47,7 @@ class CudaMarks::Pool {
   }
 
  private:
+  const unsigned flags_;
   Mutex mutex_;
   std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);
 };
@@ -53,7 +55,7 @@ class CudaMarks::Pool {
 // Of a device that failed it is never passed.
 class CudaMarks::Mark : public StreamMark {
  public:
-  Mark(std::shared_ptr<Pool> pool, cudaStream_t stream) : pool_(std::move(pool)), event_(pool_->Take()) {
+  Mark(std::shared_ptr<EventPool> pool, cudaStream_t stream) : pool_(std::move(pool)), event_(pool_->Take()) {
     cudaGetDevice(&device_);
     recorded_ = event_ != nullptr && cudaEventRecord(event_, stream) == cudaSuccess;
   }
@@ -71,13 +73,13 @@ class CudaMarks::Mark : public StreamMark {
   }
 
  private:
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_;
   int device_ = 0;
   bool recorded_ = false;
 };
 
-CudaMarks::CudaMarks() : pool_(std::make_shared<Pool>()) {}
+CudaMarks::CudaMarks() : pool_(std::make_shared<EventPool>(cudaEventDisableTiming)) {}
 CudaMarks::~CudaMarks() = default;
 std::unique_ptr<StreamMark> CudaMarks::At(cudaStream_t stream) { return std::make_unique<Mark>(pool_, stream); }
 
@@ -191,8 +193,44 @@ class CudaTimer : public DeviceTimer {
   bool started_ = false;
 };
 
+class CudaClock : public DeviceClock {
+ public:
+  std::unique_ptr<Mark> Now() override {
+    auto mark = std::make_unique<TimedMark>(pool_);
+    return mark->recorded() ? std::move(mark) : nullptr;
+  }
+  absl::StatusOr<double> Seconds(const Mark& from, const Mark& to) override {
+    const cudaEvent_t begin = static_cast<const TimedMark&>(from).event(), end = static_cast<const TimedMark&>(to).event();
+    float milliseconds = 0;
+    RETURN_IF_ERROR(Check(cudaEventSynchronize(end), "cudaEventSynchronize"));
+    RETURN_IF_ERROR(Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime"));
+    return 1e-3 * milliseconds;
+  }
+
+ private:
+  class TimedMark : public Mark {
+   public:
+    explicit TimedMark(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), event_(pool_->Take()) {
+      recorded_ = event_ != nullptr && cudaEventRecord(event_, c10::cuda::getCurrentCUDAStream().stream()) == cudaSuccess;
+    }
+    ~TimedMark() override {
+      if (event_ != nullptr) pool_->Give(event_);
+    }
+    cudaEvent_t event() const { return event_; }
+    bool recorded() const { return recorded_; }
+
+   private:
+    std::shared_ptr<EventPool> pool_;
+    cudaEvent_t event_;
+    bool recorded_ = false;
+  };
+
+  std::shared_ptr<EventPool> pool_ = std::make_shared<EventPool>(cudaEventDefault);
+};
+
 }  // namespace
 
+std::unique_ptr<DeviceClock> MakeCudaClock() { return std::make_unique<CudaClock>(); }
 std::unique_ptr<Streams> MakeCudaStreams() { return std::make_unique<CudaStreams>(); }
 std::unique_ptr<DeviceTimer> MakeCudaTimer() { return std::make_unique<CudaTimer>(); }
 

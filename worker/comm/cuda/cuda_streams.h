@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "worker/comm/step_timeline.h"
 #include "worker/comm/streams.h"
 
 namespace legoai::comm {
@@ -14,6 +15,11 @@ std::unique_ptr<Streams> MakeCudaStreams();
 
 // Two events on the current stream.
 std::unique_ptr<DeviceTimer> MakeCudaTimer();
+
+// Events that keep their time, on whatever stream is the current one. They are used again.
+std::unique_ptr<DeviceClock> MakeCudaClock();
+
+class EventPool;
 
 // Marks of a process's streams. Their events are used again. Thread-safe.
 class CudaMarks {
@@ -24,9 +30,8 @@ class CudaMarks {
   std::unique_ptr<StreamMark> At(cudaStream_t stream);
 
  private:
-  class Pool;
   class Mark;
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<EventPool> pool_;
 };
 
 // A GPU's UUID as NVML writes it: the bytes in hexadecimal, with hyphens after 4, 6, 8 and 10 of them.

@@ -84,6 +84,7 @@ extern "C" const legoai::comm::CudaPlugin* legoai_cuda_plugin() {
       .peak_allocated_bytes = PeakAllocatedBytes,
       .device_of_uuid = DeviceOfUuid,
       .make_timer = MakeCudaTimer,
+      .make_clock = MakeCudaClock,
       .describe = DescribeCuda,
   };
   return &plugin;

@@ -12,6 +12,7 @@
 
 #include "core/trace/annotation.h"
 #include "worker/comm/ops.h"
+#include "worker/comm/step_timeline.h"
 
 namespace legoai::parallel {
 namespace {
@@ -86,6 +87,7 @@ Tensor StageRunner::Execute(const std::vector<LoweredAction>& actions, const Sta
     graph::AnnotationScope<int32_t> index(&graph::Annotation::action, static_cast<int32_t>(i));
     graph::AnnotationScope<int32_t> microbatch(&graph::Annotation::microbatch, actions[i].microbatch);
     graph::PhaseScope phase(PhaseOf(actions[i]));
+    const auto timed = comm::TimelineScope::Phase(PhaseOf(actions[i]));
     Perform(actions[i]);
   }
   microbatches_.clear();

@@ -1,4 +1,4 @@
-#include "simulator/engine/trace_text.h"
+#include "core/trace/trace_text.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "proto/errors.h"
 
-namespace legoai::sim {
+namespace legoai::graph {
 namespace {
 
 std::string ReadAll(const std::string& path) {
@@ -108,4 +108,4 @@ TEST(TraceTextTest, TimesAreReadAsTheNanosecondThatIsMeant) {
 }
 
 }  // namespace
-}  // namespace legoai::sim
+}  // namespace legoai::graph

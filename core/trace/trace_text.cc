@@ -1,4 +1,4 @@
-#include "simulator/engine/trace_text.h"
+#include "core/trace/trace_text.h"
 
 #include <zlib.h>
 
@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/errors.h"
 
-namespace legoai::sim {
+namespace legoai::graph {
 namespace {
 
 constexpr unsigned kBufferBytes = 256 << 10;
@@ -72,4 +72,4 @@ absl::Status TraceFile::Close() {
   return CannotWrite(field_, path_, error_);
 }
 
-}  // namespace legoai::sim
+}  // namespace legoai::graph

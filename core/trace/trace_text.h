@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace legoai::sim {
+namespace legoai::graph {
 
 // In JSON quotes. `text` is UTF-8.
 std::string Quoted(absl::string_view text);
@@ -48,4 +48,4 @@ class TraceFile {
   int error_ = 0;  // errno of the first write that failed
 };
 
-}  // namespace legoai::sim
+}  // namespace legoai::graph

@@ -1,0 +1,83 @@
+#include "worker/launch/metrics_merger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace legoai::launch {
+namespace {
+
+using ::testing::ElementsAre;
+
+v1::StepMetrics Report(int64_t rank, int64_t step, int64_t peak, double exposed = 0) {
+  v1::StepMetrics metrics;
+  metrics.set_step(step);
+  metrics.set_peak_memory_bytes(peak);
+  metrics.set_loss(static_cast<double>(rank));
+  v1::RankMetrics& row = *metrics.add_ranks();
+  row.set_rank(rank);
+  row.set_peak_memory_bytes(peak);
+  row.set_exposed_communication_seconds(exposed);
+  return metrics;
+}
+
+std::vector<int64_t> RanksOf(const v1::StepMetrics& metrics) {
+  std::vector<int64_t> ranks;
+  for (const auto& row : metrics.ranks()) ranks.push_back(row.rank());
+  return ranks;
+}
+
+TEST(MetricsMerger, RankZerosReportWithTheLargestPeakAndARowOfEach) {
+  MetricsMerger merger(3);
+  EXPECT_FALSE(merger.Add(2, Report(2, 5, 30)));
+  EXPECT_FALSE(merger.Add(0, Report(0, 5, 10)));
+  EXPECT_FALSE(merger.Add(0, Report(0, 6, 11))) << "of the next step, before rank 1's of this one";
+  const auto merged = merger.Add(1, Report(1, 5, 20));
+  ASSERT_TRUE(merged);
+  EXPECT_EQ(merged->step(), 5);
+  EXPECT_EQ(merged->loss(), 0);
+  EXPECT_EQ(merged->peak_memory_bytes(), 30);
+  EXPECT_THAT(RanksOf(*merged), ElementsAre(0, 1, 2));
+  EXPECT_EQ(merged->ranks(2).peak_memory_bytes(), 30);
+  EXPECT_THAT(merger.peak_memory_bytes(), ElementsAre(11, 20, 30));
+}
+
+TEST(ExposedShare, IsTheMeanOfRowsOfRanksThatCommunicate) {
+  v1::StepMetrics metrics = Report(0, 1, 1, 0.2);
+  metrics.mutable_ranks(0)->set_step_seconds(1);
+  EXPECT_EQ(ExposedShare(metrics), std::nullopt);
+  metrics.mutable_ranks(0)->add_collectives();
+  *metrics.add_ranks() = metrics.ranks(0);
+  metrics.mutable_ranks(1)->set_exposed_communication_seconds(0.4);
+  ASSERT_TRUE(ExposedShare(metrics));
+  EXPECT_DOUBLE_EQ(*ExposedShare(metrics), 0.3);
+}
+
+TEST(MetricsMerger, InTheEndWhatSomeHaveReported) {
+  MetricsMerger merger(2);
+  merger.Add(0, Report(0, 7, 10));
+  merger.Add(1, Report(1, 8, 10));
+  const auto rest = merger.Rest();
+  ASSERT_EQ(rest.size(), 1u) << "without rank 0's there is no report";
+  EXPECT_EQ(rest[0].step(), 7);
+  EXPECT_THAT(RanksOf(rest[0]), ElementsAre(0));
+  EXPECT_TRUE(merger.Rest().empty());
+}
+
+TEST(MetricsMerger, OfALargeJobThoseThatWaitLeast) {
+  constexpr int64_t kWorld = 100;
+  MetricsMerger merger(kWorld);
+  std::optional<v1::StepMetrics> merged;
+  for (int64_t rank = 0; rank < kWorld; ++rank) merged = merger.Add(rank, Report(rank, 1, 1, rank % 2 == 0 ? 0.1 : 0.5));
+  ASSERT_TRUE(merged);
+  ASSERT_EQ(merged->ranks_size(), kMostRankRows);
+  std::vector<int64_t> expected;  // all even ones, and the first 14 odd ones
+  for (int64_t rank = 0; rank < kWorld; ++rank) {
+    if (rank % 2 == 0 || rank < 28) expected.push_back(rank);
+  }
+  EXPECT_EQ(RanksOf(*merged), expected);
+}
+
+}  // namespace
+}  // namespace legoai::launch
