@@ -149,10 +149,15 @@ std::optional<v1::SimResponse> LegoSimPool::RetryOrFail(Child& child, const std:
   return Fail(child, absl::StrCat(why, "; then: ", status.message()), code);
 }
 
-std::optional<v1::SimResponse> LegoSimPool::Receive(Child& child) {
+// What came together with the message before is in the buffer already, and the socket tells nothing of it.
+std::optional<v1::SimResponse> LegoSimPool::Receive(Child& child, bool readable) {
   v1::SimResponse response;
-  auto open = child.reader->Fill();
-  auto complete = open.ok() ? child.reader->Next(&response) : open;
+  absl::StatusOr<bool> open = true;
+  auto complete = child.reader->Next(&response);
+  if (complete.ok() && !*complete && readable) {
+    open = child.reader->Fill();
+    complete = open.ok() ? child.reader->Next(&response) : open;
+  }
   if (complete.ok() && *complete) {
     if (!IsSound(response, child.request->id()))
       return RetryOrFail(child, "lego-sim gave an answer to another request, or none", absl::StatusCode::kInternal);
@@ -203,6 +208,9 @@ absl::StatusOr<std::optional<v1::SimResponse>> LegoSimPool::Wait(absl::Duration 
     std::vector<Child*> busy;
     for (auto& child : children_) {
       if (!child->request) continue;
+      if (child->reader->torn()) {
+        if (auto answer = Receive(*child, /*readable=*/false)) return answer;
+      }
       polled.push_back({child->fd, POLLIN, 0});
       busy.push_back(child.get());
     }
@@ -215,7 +223,7 @@ absl::StatusOr<std::optional<v1::SimResponse>> LegoSimPool::Wait(absl::Duration 
     }
     for (size_t i = 0; i < busy.size(); ++i) {
       std::optional<v1::SimResponse> answer;
-      if (polled[i].revents != 0) answer = Receive(*busy[i]);
+      if (polled[i].revents != 0) answer = Receive(*busy[i], /*readable=*/true);
       if (!answer || answer->has_progress()) {
         if (auto over = CheckLimits(*busy[i])) answer = std::move(over);
       }

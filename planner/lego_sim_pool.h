@@ -38,7 +38,7 @@ class LegoSimPool : public Estimator {
   struct Child;
   absl::Status Spawn(Child& child);
   absl::Status Send(Child& child);
-  std::optional<v1::SimResponse> Receive(Child& child);
+  std::optional<v1::SimResponse> Receive(Child& child, bool readable);
   static void Advance(Child& child, const v1::SimProgress& progress);
   std::optional<v1::SimResponse> CheckLimits(Child& child);
   std::optional<v1::SimResponse> RetryOrFail(Child& child, const std::string& why, absl::StatusCode code);

@@ -189,6 +189,19 @@ TEST(LegoSimPoolTest, EstimateOnePassesProgressOn) {
   EXPECT_TRUE(Children().empty());
 }
 
+// Both are read at once, and then the socket has nothing more to say.
+TEST(LegoSimPoolTest, AnAnswerThatComesTogetherWithProgressIsHeard) {
+  LegoSimOptions options = Options();
+  options.time_limit = absl::Seconds(10);
+  LegoSimPool pool(options);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    int told = 0;
+    const auto estimate = EstimateOne(Order(id, "together"), pool, {}, [&](const v1::SimProgress&) { ++told; });
+    EXPECT_TRUE(estimate.ok()) << estimate.status();
+    EXPECT_EQ(told, 1);
+  }
+}
+
 TEST(LegoSimPoolTest, EstimateAllGivesEachItsPlaceWhateverEndsFirst) {
   LegoSimPool pool(Options(2));
   std::vector<v1::SimRequest> requests;

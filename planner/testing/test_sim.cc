@@ -1,9 +1,9 @@
 // Stands in for lego-sim in tests of the pool: the same protocol, and trouble by order. The model's name says what to do, in
 // words: "crash", "exit", "hang", "eat" (memory without end), "garbage", "other-id", "empty", "slow" (tells twenty times,
 // 100 ms apart, how far it is, and answers), "progress-hang" and "progress-repeat" (hang or repeat themselves after that),
-// "progress-crash"; "ok" answers at once, "ok-then-exit" ends afterwards, "eat-later" answers and keeps 256 MiB. "used" makes a
-// crash or a meal of one that has answered before only, "hang-used" a hang. An answer fits, and carries the process's number as
-// `operators`.
+// "progress-crash"; "together" sends progress and its answer at once; "ok" answers at once, "ok-then-exit" ends afterwards,
+// "eat-later" answers and keeps 256 MiB. "used" makes a crash or a meal of one that has answered before only, "hang-used" a hang.
+// An answer fits, and carries the process's number as `operators`.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -79,6 +79,22 @@ void MakeProgress(int fd, uint64_t id, const std::string& order) {
   while (order == "progress-repeat") TellProgress(fd, id, kTold);
 }
 
+// A message as it is sent: four bytes of length, little-endian, then itself.
+std::string Framed(const v1::SimResponse& response) {
+  const std::string bytes = response.SerializeAsString();
+  std::string framed;
+  for (int shift = 0; shift < 32; shift += 8) framed += static_cast<char>(bytes.size() >> shift & 0xff);
+  return framed + bytes;
+}
+
+void AnswerTogether(int fd, const v1::SimResponse& answer) {
+  v1::SimResponse told;
+  told.set_id(answer.id());
+  told.mutable_progress()->set_phase("what is left out");
+  const std::string both = Framed(told) + Framed(answer);
+  (void)send(fd, both.data(), both.size(), MSG_NOSIGNAL);
+}
+
 int Serve(int fd) {
   launch::MessageReader reader(fd);
   v1::SimRequest request;
@@ -92,6 +108,10 @@ int Serve(int fd) {
     if (order == "other-id") response.set_id(request.id() + 1000);
     if (order == "empty") response.clear_estimate();
     if (order == "eat-later") Eat(256);
+    if (order == "together") {
+      AnswerTogether(fd, response);
+      continue;
+    }
     if (!launch::WriteMessage(fd, response).ok() || order == "ok-then-exit") return 0;
   }
 }

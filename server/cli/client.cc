@@ -129,6 +129,22 @@ struct Client::Connection {
     }
   }
 
+  // Once, for as long as a simulation may take.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> LongCall(Method<Request, Response> method, const Request& request,
+                                    const std::function<bool()>& interrupted) {
+    grpc::ClientContext context;
+    Limit(kSimulateLimit, &context);
+    Response response;
+    grpc::Status status;
+    {
+      const Interrupter interrupter(&context, interrupted);
+      status = (stub.get()->*method)(&context, request, &response);
+    }
+    if (!status.ok()) return ToStatus(status, address);
+    return response;
+  }
+
   // Of all pages, without a token.
   template <typename Request, typename Response>
   absl::StatusOr<Response> CallForAll(Method<Request, Response> method, Request request) {
@@ -181,6 +197,15 @@ absl::StatusOr<v1::PlanResult> Client::GetPlan(const v1::GetPlanRequest& request
 absl::StatusOr<v1::ListLogsResponse> Client::ListLogs(const v1::ListLogsRequest& request) {
   return connection_->Call(&Stub::ListLogs, request);
 }
+absl::StatusOr<v1::QueryMetricsResponse> Client::QueryMetrics(const v1::QueryMetricsRequest& request) {
+  return connection_->Call(&Stub::QueryMetrics, request);
+}
+absl::StatusOr<v1::ListStepTracesResponse> Client::ListStepTraces(const v1::ListStepTracesRequest& request) {
+  return connection_->Call(&Stub::ListStepTraces, request);
+}
+absl::StatusOr<v1::TraceFile> Client::GetStepTrace(const v1::GetStepTraceRequest& request) {
+  return connection_->Call(&Stub::GetStepTrace, request);
+}
 absl::StatusOr<v1::FlightRecord> Client::GetFlightRecord(const v1::GetFlightRecordRequest& request) {
   return connection_->Call(&Stub::GetFlightRecord, request);
 }
@@ -195,16 +220,12 @@ absl::StatusOr<v1::Worker> Client::DrainWorker(const v1::DrainWorkerRequest& req
 }
 
 absl::StatusOr<v1::Estimate> Client::Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted) {
-  grpc::ClientContext context;
-  Limit(kSimulateLimit, &context);
-  v1::Estimate estimate;
-  grpc::Status status;
-  {
-    const Interrupter interrupter(&context, interrupted);
-    status = connection_->stub->Simulate(&context, request, &estimate);
-  }
-  if (!status.ok()) return ToStatus(status, connection_->address);
-  return estimate;
+  return connection_->LongCall(&Stub::Simulate, request, interrupted);
+}
+
+absl::StatusOr<v1::TraceFile> Client::GetPredictedTrace(const v1::GetPredictedTraceRequest& request,
+                                                        const std::function<bool()>& interrupted) {
+  return connection_->LongCall(&Stub::GetPredictedTrace, request, interrupted);
 }
 
 absl::StatusOr<v1::PlanResult> Client::Plan(const v1::PlanRequest& request,

@@ -36,11 +36,16 @@ class Client {
 
   absl::StatusOr<v1::PlanResult> GetPlan(const v1::GetPlanRequest& request);
   absl::StatusOr<v1::ListLogsResponse> ListLogs(const v1::ListLogsRequest& request);
+  absl::StatusOr<v1::QueryMetricsResponse> QueryMetrics(const v1::QueryMetricsRequest& request);
+  absl::StatusOr<v1::ListStepTracesResponse> ListStepTraces(const v1::ListStepTracesRequest& request);
+  absl::StatusOr<v1::TraceFile> GetStepTrace(const v1::GetStepTraceRequest& request);
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
   absl::StatusOr<v1::Worker> GetWorker(const v1::GetWorkerRequest& request);
   absl::StatusOr<v1::Worker> DrainWorker(const v1::DrainWorkerRequest& request);
   // `interrupted` is polled, here and below; then Cancelled.
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimulateRequest& request, const std::function<bool()>& interrupted);
+  absl::StatusOr<v1::TraceFile> GetPredictedTrace(const v1::GetPredictedTraceRequest& request,
+                                                  const std::function<bool()>& interrupted);
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
                                       const std::function<void(const v1::PlanningProgress&)>& progress,
                                       const std::function<bool()>& interrupted);

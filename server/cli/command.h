@@ -30,6 +30,7 @@ Command GetCommand();
 Command WatchCommand();  // to the end of a job; so does `wait`, silently
 Command WaitCommand();
 Command LogsCommand();
+Command TracesCommand();  // of steps, measured and predicted
 Command CancelCommand();
 Command RetryCommand();
 Command WorkersCommand();  // the machines that train

@@ -1,6 +1,9 @@
 #include "server/cli/job_text.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -194,6 +197,52 @@ std::string MeasuredText(const v1::Attempt& attempt) {
         BytesText(attempt.predicted_peak_memory_bytes()), BytesText(attempt.measured_peak_memory_bytes()));
   }
   return "\n" + table.Text();
+}
+
+namespace {
+
+// One kind of communication over all ranks that take part in it.
+struct CollectiveSum {
+  int64_t ranks = 0, count = 0, most_exposed_rank = 0;
+  double seconds = 0, exposed_seconds = 0, most_exposed_seconds = -1;
+};
+
+std::string CollectivesText(const v1::StepMetrics& report) {
+  std::map<std::pair<std::string, std::string>, CollectiveSum> sums;
+  for (const v1::RankMetrics& rank : report.ranks()) {
+    for (const v1::CollectiveTime& one : rank.collectives()) {
+      CollectiveSum& sum = sums[{one.collective(), one.group()}];
+      ++sum.ranks;
+      sum.count = std::max(sum.count, one.count());
+      sum.seconds += one.seconds();
+      sum.exposed_seconds += one.exposed_seconds();
+      if (one.exposed_seconds() <= sum.most_exposed_seconds) continue;
+      sum.most_exposed_seconds = one.exposed_seconds();
+      sum.most_exposed_rank = rank.rank();
+    }
+  }
+  if (sums.empty()) return "";
+  Table table({"<collective", "<group", "a step", "takes", "exposed", "share", "<most exposed"});
+  for (const auto& [name, sum] : sums) {
+    const double ranks = static_cast<double>(sum.ranks);
+    table.Add({name.first, name.second, WithCommas(sum.count), SecondsText(sum.seconds / ranks),
+               SecondsText(sum.exposed_seconds / ranks), sum.seconds > 0 ? PercentText(sum.exposed_seconds / sum.seconds) : "",
+               absl::StrCat(SecondsText(sum.most_exposed_seconds), " on rank ", sum.most_exposed_rank)});
+  }
+  return absl::StrCat("\nof each step, the mean of the ranks in it:\n", table.Text());
+}
+
+}  // namespace
+
+std::string RanksText(const v1::StepMetrics& report) {
+  Table table({"rank", "step", "data", "forward", "backward", "optimizer", "exposed communication", "peak memory"});
+  for (const v1::RankMetrics& rank : report.ranks()) {
+    table.Add({std::to_string(rank.rank()), SecondsText(rank.step_seconds()), SecondsText(rank.data_seconds()),
+               SecondsText(rank.forward_seconds()), SecondsText(rank.backward_seconds()), SecondsText(rank.optimizer_seconds()),
+               SecondsText(rank.exposed_communication_seconds()),
+               rank.has_peak_memory_bytes() ? BytesText(static_cast<double>(rank.peak_memory_bytes())) : ""});
+  }
+  return absl::StrCat("\nreport of step ", WithCommas(report.step()), ":\n", table.Text(), CollectivesText(report));
 }
 
 std::string TransitionText(const v1::Transition& transition) {

@@ -23,6 +23,9 @@ std::string StateText(v1::JobState state, Stream stream = Stream::kOut);
 // Predicted beside measured: step time and peak memory; empty where nothing was measured.
 std::string MeasuredText(const v1::Attempt& attempt);
 
+// Where each rank's time went before the report, and how much of each collective no computation hid.
+std::string RanksText(const v1::StepMetrics& report);
+
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
 // Everything about one, with its attempts.
 std::string JobText(const v1::Job& job, const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts);

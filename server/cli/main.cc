@@ -31,10 +31,11 @@ std::vector<Command> AllCommands() {
   version.summary = "Prints the release and a digest of the sources it was built from.";
   version.example = "lego version";
   std::vector<Command> commands = {
-      SubmitCommand(),       ListCommand(),   GetCommand(),         WatchCommand(),    WaitCommand(),    LogsCommand(),
-      CancelCommand(),       RetryCommand(),  WorkersCommand(),     PlanCommand(),     SimulateCommand(), CompareCommand(),
-      CompareTraceCommand(), SweepCommand(),  ScheduleCommand(),    TrainCommand(),    GenerateCommand(), CheckpointsCommand(),
-      FlightCommand(),       ModelsCommand(), HardwareCommand(),    CalibrateCommand(), UpCommand(),     {version, PrintVersion}};
+      SubmitCommand(),     ListCommand(),     GetCommand(),       WatchCommand(),        WaitCommand(),        LogsCommand(),
+      TracesCommand(),     CancelCommand(),   RetryCommand(),     WorkersCommand(),      PlanCommand(),        SimulateCommand(),
+      CompareCommand(),    CompareTraceCommand(), SweepCommand(), ScheduleCommand(),     TrainCommand(),       GenerateCommand(),
+      CheckpointsCommand(), FlightCommand(),  ModelsCommand(),    HardwareCommand(),     CalibrateCommand(),   UpCommand(),
+      {version, PrintVersion}};
   std::vector<CommandSpec> specs;
   for (const Command& command : commands) specs.push_back(command.spec);
   commands.push_back(CompletionCommand(std::move(specs)));

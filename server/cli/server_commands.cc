@@ -63,6 +63,17 @@ absl::StatusOr<int> List(const Arguments& arguments) {
   return kDone;
 }
 
+// The latest report that tells of them.
+absl::StatusOr<std::string> RanksOf(Client& client, const std::string& name) {
+  v1::QueryMetricsRequest request;
+  request.set_name(name);
+  request.set_max_points(2);
+  request.set_max_rank_reports(1);
+  ASSIGN_OR_RETURN(const auto metrics, client.QueryMetrics(request));
+  if (metrics.rank_reports().empty()) return std::string("\nno report of this job says how its ranks spent their time\n");
+  return RanksText(*metrics.rank_reports().rbegin());
+}
+
 absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments& arguments) {
   v1::GetJobRequest request;
   request.set_name(name);
@@ -76,6 +87,10 @@ absl::StatusOr<int> Get(Client& client, const std::string& name, const Arguments
   ASSIGN_OR_RETURN(const auto attempts, client.ListAttempts(attempts_request));
   Print(JobText(job, attempts.attempts()));
   if (!attempts.attempts().empty()) Print(MeasuredText(*attempts.attempts().rbegin()));
+  if (arguments.Has("ranks")) {
+    ASSIGN_OR_RETURN(const auto ranks, RanksOf(client, name));
+    Print(ranks);
+  }
   if (!arguments.Has("plan")) return kDone;
   v1::GetPlanRequest plan_request;
   plan_request.set_name(name);
@@ -268,7 +283,9 @@ Command ListCommand() {
 
 Command GetCommand() {
   return OfOneJob("get", "Shows a job: state and why, recipe, progress, attempts.",
-                  {{"plan", "", "also the ranking of recipes, what was rejected, and why the winner wins"}}, Get);
+                  {{"plan", "", "also the ranking of recipes, what was rejected, and why the winner wins"},
+                   {"ranks", "", "also where each rank's time went, and which collectives no computation hid, as last reported"}},
+                  Get);
 }
 
 Command CancelCommand() {

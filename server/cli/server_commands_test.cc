@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/cli/testing/lego_process.h"
 #include "server/rpc/testing/test_service.h"
 
@@ -421,6 +422,58 @@ TEST_F(ServerCommands, CheckpointsAndFlightRecordsOfAJob) {
   EXPECT_EQ(record["analysis"]["verdict"], "collective_state_mismatch");
   EXPECT_EQ(record["world_size"], 2);
   EXPECT_EQ(record["missing"], Json::array({1}));
+}
+
+TEST_F(ServerCommands, TracesOfAJobAndTheTimeOfItsRanks) {
+  const v1::Job job = service_.Create();
+  EXPECT_NE(Run({"traces", Id(job)}).out.find("metrics.trace_steps"), std::string::npos);
+  EXPECT_NE(Run({"get", Id(job), "--ranks"}).out.find("no report of this job says"), std::string::npos);
+  service_.Write([&](store::Transaction& transaction) -> absl::Status {
+    for (int64_t attempt : {1, 2}) {
+      v1::StepTraceInfo info;
+      info.set_name(absl::StrCat(job.name(), "/stepTraces/", attempt, "-100-1"));
+      info.set_attempt(attempt);
+      info.set_step(100);
+      info.set_rank(1);
+      info.set_bytes(2048);
+      v1::TraceFile file;
+      file.set_trace_gzip(absl::StrCat("of attempt ", attempt));
+      if (absl::Status status = transaction.PutStepTrace(job.name(), info, file); !status.ok()) return status;
+    }
+    v1::StepMetrics metrics;
+    metrics.set_attempt(1);
+    metrics.set_step(1200);
+    for (int64_t rank = 0; rank < 2; ++rank) {
+      v1::RankMetrics& row = *metrics.add_ranks();
+      row.set_rank(rank);
+      row.set_step_seconds(0.5);
+      row.set_forward_seconds(0.125);
+      row.set_peak_memory_bytes(int64_t{3} << 30);
+      v1::CollectiveTime& one = *row.add_collectives();
+      one.set_collective("all_gather");
+      one.set_group("dp_shard");
+      one.set_count(24);
+      one.set_seconds(0.2);
+      one.set_exposed_seconds(rank == 0 ? 0.02 : 0.06);
+    }
+    return transaction.AppendMetrics(job.name(), metrics);
+  });
+  EXPECT_NE(Run({"traces", Id(job)}).out.find("2.00 KiB"), std::string::npos);
+  const Json listed = RunJson({"traces", Id(job)});
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[1]["attempt"], 2);
+  EXPECT_EQ(Run({"traces", Id(job), "--step", "100", "--out", Path("step.json.gz")}).code, 0);
+  EXPECT_EQ(ReadAll(Path("step.json.gz")), "of attempt 2") << "the latest";
+  EXPECT_EQ(Run({"traces", Id(job), "--step", "100", "--rank", "1", "--attempt", "1", "--out", Path("step.json.gz")}).code, 0);
+  EXPECT_EQ(ReadAll(Path("step.json.gz")), "of attempt 1");
+  ExpectError({"traces", Id(job), "--step", "100", "--rank", "0", "--out", Path("none.gz")}, 2, {"--step", "no such trace"});
+  ExpectError({"traces", Id(job), "--step", "100"}, 2, {"--step", "goes with --out"});
+  ExpectError({"traces", Id(job), "--rank", "1"}, 2, {"--rank", "goes with --step"});
+  ExpectError({"traces", Id(job), "--out", Path("none.gz")}, 2, {"--out", "--predicted"});
+  ExpectError({"traces", Id(job), "--predicted", "--out", Path("none.gz")}, 2, {"has no recipe whose step could be predicted"});
+  const std::string ranks = Run({"get", Id(job), "--ranks"}).out;
+  for (const char* part : {"report of step 1,200", "125 ms", "3.00 GiB", "all_gather", "dp_shard", "20.0 %", "60.0 ms on rank 1"})
+    EXPECT_NE(ranks.find(part), std::string::npos) << part << " in " << ranks;
 }
 
 TEST_F(ServerCommands, PlansAndSimulationsOfAServer) {

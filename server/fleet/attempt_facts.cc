@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kLongestPath = 4096;
 constexpr int64_t kFirstLines = 10;
+constexpr char kGzipBegins[] = "\x1f\x8b";
 
 template <typename... Parts>
 absl::Status Refuse(const Parts&... parts) {
@@ -92,8 +94,32 @@ absl::Status CheckStep(const v1::Job& job, const v1::Telemetry& fact) {
   if (fact.has_metrics()) least = 1, step = fact.metrics().step();
   if (fact.has_progress()) step = fact.progress().step();
   if (fact.has_ended()) step = fact.ended().last_step();
+  if (fact.has_step_trace()) least = 1, step = fact.step_trace().step();
   if (step >= least && step <= steps) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat("a fact of step ", step, " of a training of ", steps));
+}
+
+// Whether the ranks of which it tells are those of the job, in order. Errors: OutOfRange, with the reason.
+absl::Status CheckRanks(const v1::Job& job, const v1::Telemetry& fact) {
+  int64_t before = -1;
+  for (const v1::RankMetrics& row : fact.metrics().ranks()) {
+    if (row.rank() <= before || row.rank() >= job.world_size())
+      return absl::OutOfRangeError(absl::StrCat("rank ", row.rank(), " after ", before, " of ", job.world_size(), " ranks"));
+    before = row.rank();
+  }
+  const int64_t rank = fact.step_trace().rank();
+  if (fact.has_step_trace() && (rank < 0 || rank >= job.world_size()))
+    return absl::OutOfRangeError(absl::StrCat("a trace of rank ", rank, " of ", job.world_size(), " ranks"));
+  return absl::OkStatus();
+}
+
+// Whether the job's latest attempt can tell this. Errors: OutOfRange, with the reason.
+absl::Status CheckFact(const v1::Job& job, const v1::Telemetry& fact) {
+  RETURN_IF_ERROR(CheckStep(job, fact));
+  RETURN_IF_ERROR(CheckRanks(job, fact));
+  if (fact.has_step_trace() && !absl::StartsWith(fact.step_trace().trace_gzip(), kGzipBegins))
+    return absl::OutOfRangeError("a trace that is not compressed by gzip");
+  return absl::OkStatus();
 }
 
 // The job of a lease, if the lease is its latest and not over.
@@ -218,6 +244,22 @@ void TakeMetrics(const v1::StepMetrics& metrics, v1::JobProgress* progress) {
   if (metrics.has_peak_memory_bytes()) progress->set_peak_memory_bytes(metrics.peak_memory_bytes());
 }
 
+absl::Status KeepTrace(store::Transaction& transaction, const v1::Job& job, const v1::StepTrace& trace, int64_t now_us) {
+  const StepTraceName name = {job.name(), job.attempts(), trace.step(), trace.rank()};
+  v1::StepTraceInfo info;
+  info.set_name(FormatStepTraceName(name));
+  info.set_attempt(name.attempt);
+  info.set_step(name.step);
+  info.set_rank(name.rank);
+  info.set_bytes(static_cast<int64_t>(trace.trace_gzip().size()));
+  info.set_time_us(now_us);
+  v1::TraceFile file;
+  file.set_file_name(absl::StrCat(job.name().substr(job.name().rfind('/') + 1), "-attempt-", name.attempt, "-step-", name.step,
+                                  "-rank-", name.rank, ".json.gz"));
+  file.set_trace_gzip(trace.trace_gzip());
+  return transaction.PutStepTrace(job.name(), info, file);
+}
+
 void CountRefused(int64_t facts, std::string_view why, Effects* effects) {
   if (facts > 0 && effects->refused == 0) effects->refusal = std::string(why);
   effects->refused += facts;
@@ -259,6 +301,7 @@ absl::Status ApplyFact(store::Transaction& transaction, const v1::Telemetry& fac
       head.set_time_us(now_us);
       return transaction.PutFlightRecord(job->name(), head, &fact.flight_dump());
     }
+    case v1::Telemetry::kStepTrace: return KeepTrace(transaction, *job, fact.step_trace(), now_us);
     case v1::Telemetry::kDirectoryKept: {
       const auto own = KeepOnly(transaction, *job, fact.directory_kept(), now_us);
       if (own.ok() && !*own)
@@ -286,7 +329,7 @@ absl::Status ApplyRun(store::Transaction& transaction, bool held, const v1::Tele
   }
   bool touched = false;
   for (const v1::Telemetry* fact = begin; fact != end; ++fact) {
-    if (const absl::Status can_be = CheckStep(job, *fact); !can_be.ok()) {
+    if (const absl::Status can_be = CheckFact(job, *fact); !can_be.ok()) {
       CountRefused(1, absl::StrCat(job.name(), ": ", can_be.message()), effects);
       continue;
     }

@@ -242,6 +242,46 @@ TEST_F(LeaseBindingTest, FactsOfStepsThatCannotBeChangeNothing) {
   EXPECT_EQ(Metrics(lease.job()).size(), 2u);
 }
 
+TEST_F(LeaseBindingTest, RowsAndTracesAreOfTheJobsRanks) {
+  TestAgent owner("a");
+  const v1::LeaseId lease = Start(&owner);
+  const auto report = [&](int64_t step, const std::vector<int64_t>& ranks) {
+    Report(&owner, lease, [&](v1::Telemetry* fact) {
+      fact->mutable_metrics()->set_step(step);
+      for (int64_t rank : ranks) fact->mutable_metrics()->add_ranks()->set_rank(rank);
+    });
+  };
+  const auto trace = [&](int64_t step, int64_t rank, const std::string& bytes) {
+    Report(&owner, lease, [&](v1::Telemetry* fact) {
+      fact->mutable_step_trace()->set_step(step);
+      fact->mutable_step_trace()->set_rank(rank);
+      fact->mutable_step_trace()->set_trace_gzip(bytes);
+    });
+  };
+  const std::string gzip = "\x1f\x8b and so on";
+  for (const auto& ranks : std::vector<std::vector<int64_t>>{{0, 2}, {1, 0}, {0, 0}, {-1}, {kMax}}) report(2, ranks);
+  for (const int64_t step : {int64_t{0}, int64_t{11}, kMin}) trace(step, 0, gzip);
+  for (const int64_t rank : {int64_t{-1}, int64_t{2}, kMax}) trace(3, rank, gzip);
+  for (const std::string bytes : {"", "\x1f", "{\"traceEvents\": []}"}) trace(3, 0, bytes);
+  EXPECT_EQ(Get(lease.job()).state(), RUNNING);
+  EXPECT_EQ(Metrics(lease.job()).size(), 1u) << "the first step, with which it began";
+  report(2, {0, 1});
+  trace(3, 1, gzip);
+  const absl::Status read = store_->Read([&](store::ReadTransaction& transaction) {
+    EXPECT_EQ(transaction.ListRankReports(lease.job(), 9)->at(0).ranks_size(), 2);
+    const auto traces = *transaction.ListStepTraces(lease.job());
+    EXPECT_EQ(traces.size(), 1u);
+    EXPECT_EQ(traces.at(0).name(), lease.job() + "/stepTraces/1-3-1");
+    EXPECT_EQ(traces.at(0).bytes(), static_cast<int64_t>(gzip.size()));
+    EXPECT_GT(traces.at(0).time_us(), 0);
+    const v1::TraceFile file = **transaction.GetStepTrace(lease.job(), 1, 3, 1);
+    EXPECT_EQ(file.trace_gzip(), gzip);
+    EXPECT_THAT(file.file_name(), testing::EndsWith("-attempt-1-step-3-rank-1.json.gz"));
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(read.ok()) << read;
+}
+
 TEST_F(LeaseBindingTest, AJobThatIsOverHearsNothingMore) {
   TestAgent owner("a");
   const v1::LeaseId lease = Start(&owner);

@@ -59,6 +59,8 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
       {"ListCheckpoints", Unary(control, &ControlPlane::ListCheckpoints)},
       {"GetPlan", Unary(control, &ControlPlane::GetPlan)},
       {"QueryMetrics", Unary(control, &ControlPlane::QueryMetrics)},
+      {"ListStepTraces", Unary(control, &ControlPlane::ListStepTraces)},
+      {"GetStepTrace", Unary(control, &ControlPlane::GetStepTrace)},
       {"ListLogs", Unary(control, &ControlPlane::ListLogs)},
       {"GetFlightRecord", Unary(control, &ControlPlane::GetFlightRecord)},
       {"ListWorkers", Unary(control, &ControlPlane::ListWorkers)},
@@ -69,13 +71,18 @@ Handlers ControlPlaneHandlers(ControlPlane* control, std::function<void()> befor
        [control](const Handlers::Message& request, const Handlers::Cancelled& cancelled, Handlers::Message* response) {
          return Answer(control->Simulate(*DynamicCastToGenerated<const v1::SimulateRequest>(&request), cancelled), response);
        }},
+      {"GetPredictedTrace",
+       [control](const Handlers::Message& request, const Handlers::Cancelled& cancelled, Handlers::Message* response) {
+         const auto& asked = *DynamicCastToGenerated<const v1::GetPredictedTraceRequest>(&request);
+         return Answer(control->GetPredictedTrace(asked, cancelled), response);
+       }},
   };
   handlers.streams["Plan"] = [control](const Handlers::Message& request,
                                        const std::function<bool(const Handlers::Message&)>& send,
                                        const Handlers::Cancelled& cancelled) {
     return control->Plan(*DynamicCastToGenerated<const v1::PlanRequest>(&request), send, cancelled);
   };
-  handlers.slow = {"Plan", "Simulate"};
+  handlers.slow = {"GetPredictedTrace", "Plan", "Simulate"};
   handlers.poll_job = [control](const v1::WatchJobRequest& request, WatchState* seen) { return control->PollJob(request, seen); };
   handlers.before_scrape = std::move(before_scrape);
   return handlers;

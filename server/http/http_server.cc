@@ -125,6 +125,12 @@ void ReplyError(Exchange& exchange, const absl::Status& status, int code, const 
   exchange.ReplyJson(code, ErrorJson(status, code), headers);
 }
 
+// As a file for ui.perfetto.dev, or for the page, which unpacks it itself: a Content-Encoding would leave the reader without one.
+void ReplyTrace(Exchange& exchange, const v1::TraceFile& file) {
+  exchange.Reply(200, "application/gzip", file.trace_gzip(),
+                 {{"Content-Disposition", absl::StrCat("attachment; filename=\"", file.file_name(), "\"")}});
+}
+
 // The name of what a message with one oneof holds: "progress", "result".
 std::string EventName(const Message& message) {
   const auto* oneof = message.GetDescriptor()->oneof_decl(0);
@@ -313,6 +319,8 @@ void Server::CallUnary(const Shared& exchange, const MethodDescriptor* method) {
     const absl::Status status = handlers_.unary.at(method->name())(*call->request, CancelledBy(exchange), response.get());
     if (absl::IsNotFound(status) && absent_is_empty) return loop_.Post([exchange] { exchange->Reply(204, "", ""); });
     if (!status.ok()) return PostError(exchange, status);
+    if (const auto* file = google::protobuf::DynamicCastToGenerated<const v1::TraceFile>(response.get()))
+      return loop_.Post([exchange, file = *file] { ReplyTrace(*exchange, file); });
     loop_.Post([exchange, json = ToJson(*response, -1)] { exchange->ReplyJson(200, json); });
   });
 }

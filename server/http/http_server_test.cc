@@ -37,6 +37,13 @@ class HttpServerTest : public http_test::HttpTest {
 
   Handlers MakeHandlers() override {
     Handlers handlers = HttpTest::MakeHandlers();
+    handlers.unary["GetPredictedTrace"] = [](const Handlers::Message&, const auto&, Handlers::Message* response) {
+      auto* const file = google::protobuf::DynamicCastToGenerated<v1::TraceFile>(response);
+      file->set_file_name("01-predicted.json.gz");
+      file->set_trace_gzip(std::string("\x1f\x8b\0 and so on", 12));
+      return absl::OkStatus();
+    };
+    handlers.unary["GetStepTrace"] = [](const auto&, const auto&, auto*) { return absl::NotFoundError("no such trace"); };
     handlers.unary["GetJob"] = [this](const auto& request, const auto&, auto* response) { return GetJob(request, response); };
     handlers.unary["ListJobs"] = [](const auto& request, const auto&, auto*) {
       const auto& list = static_cast<const v1::ListJobsRequest&>(request);
@@ -125,6 +132,18 @@ TEST_F(HttpServerTest, AnswersMethodsAsJson) {
   EXPECT_NE(got.head.find("frame-ancestors 'none'"), std::string::npos);
   EXPECT_NE(got.head.find("Cache-Control: no-store"), std::string::npos);
   EXPECT_EQ(Post(absl::StrCat("/v1/", kJob, ":cancel"), R"({"reason": "enough"})").Json()["reason"], "enough");
+}
+
+TEST_F(HttpServerTest, ATraceIsAFile) {
+  Start();
+  const Answer got = Get(absl::StrCat("/v1/", kJob, "/predictedTrace"));
+  EXPECT_EQ(got.code, 200);
+  EXPECT_NE(got.head.find("Content-Type: application/gzip"), std::string::npos) << got.head;
+  EXPECT_NE(got.head.find("Content-Disposition: attachment; filename=\"01-predicted.json.gz\""), std::string::npos) << got.head;
+  EXPECT_EQ(got.head.find("Content-Encoding"), std::string::npos);
+  EXPECT_EQ(got.body, std::string("\x1f\x8b\0 and so on", 12));
+  EXPECT_EQ(Get(absl::StrCat("/v1/", kJob, "/stepTraces/1-2-3")).code, 404);
+  EXPECT_EQ(Get(absl::StrCat("/v1/", kJob, "/stepTraces")).Json()["step_traces"].size(), 0u);
 }
 
 TEST_F(HttpServerTest, WhoChangesSomethingIsInTheLog) {

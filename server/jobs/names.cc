@@ -62,6 +62,20 @@ absl::StatusOr<AttemptName> ParseAttemptName(std::string_view field, std::string
   return parsed;
 }
 
+absl::StatusOr<StepTraceName> ParseStepTraceName(std::string_view field, std::string_view name) {
+  constexpr std::string_view kMiddle = "/stepTraces/";
+  const size_t at = name.find(kMiddle);
+  StepTraceName parsed;
+  if (at != std::string_view::npos) {
+    parsed.job = std::string(name.substr(0, at));
+    const std::vector<std::string> numbers = absl::StrSplit(std::string(name.substr(at + kMiddle.size())), '-');
+    const bool read = numbers.size() == 3 && absl::SimpleAtoi(numbers[0], &parsed.attempt) &&
+                      absl::SimpleAtoi(numbers[1], &parsed.step) && absl::SimpleAtoi(numbers[2], &parsed.rank);
+    if (read && ParseJobName(field, parsed.job).ok() && FormatStepTraceName(parsed) == name) return parsed;
+  }
+  return WrongName(field, name, "a step's trace, \"projects/default/jobs/ID/stepTraces/ATTEMPT-STEP-RANK\"");
+}
+
 absl::StatusOr<std::string> ParseWorkerName(std::string_view field, std::string_view name) {
   const std::vector<std::string> parts = Split(name);
   if (parts.size() != 2 || parts[0] != "workers" || !IsSegment(parts[1]))
@@ -81,6 +95,10 @@ std::string FormatAttemptName(std::string_view job, int64_t attempt) {
 
 std::string FormatCheckpointName(std::string_view job, int64_t step) {
   return absl::StrCat(std::string(job), "/checkpoints/", step);
+}
+
+std::string FormatStepTraceName(const StepTraceName& name) {
+  return absl::StrCat(name.job, "/stepTraces/", name.attempt, "-", name.step, "-", name.rank);
 }
 
 std::string FormatWorkerName(std::string_view worker) { return absl::StrCat("workers/", std::string(worker)); }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "proto/errors.h"
 
 namespace legoai::server {
@@ -21,6 +23,11 @@ TEST(Names, WhatIsFormattedIsParsed) {
   EXPECT_EQ(attempt->job, job);
   EXPECT_EQ(attempt->attempt, 12);
   EXPECT_EQ(FormatCheckpointName(job, 7), job + "/checkpoints/7");
+  const auto trace = ParseStepTraceName("name", FormatStepTraceName({job, 2, 100, 0}));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->job, job);
+  EXPECT_EQ(std::tuple(trace->attempt, trace->step, trace->rank), std::tuple(2, 100, 0));
+  EXPECT_EQ(FormatStepTraceName(*trace), job + "/stepTraces/2-100-0");
   EXPECT_EQ(*ParseWorkerName("name", FormatWorkerName("Node-7.rack_2")), "Node-7.rack_2");
   EXPECT_EQ(*ParseProjectName("parent", "projects/llama-3"), "llama-3");
 }
@@ -42,6 +49,11 @@ TEST(Names, OthersAreRefusedWithFieldAndForm) {
   for (const std::string& name : {job, job + "/attempts/", job + "/attempts/0", job + "/attempts/01", job + "/attempts/-1",
                                   job + "/attempts/+1", job + "/attempts/1/x", std::string("x/attempts/1")}) {
     EXPECT_FALSE(ParseAttemptName("name", name).ok()) << name;
+  }
+  for (const std::string& name :
+       {job, job + "/stepTraces/", job + "/stepTraces/1-2", job + "/stepTraces/1-2-3-4", job + "/stepTraces/01-2-3",
+        job + "/stepTraces/1--2-3", job + "/stepTraces/a-2-3", std::string("x/stepTraces/1-2-3")}) {
+    EXPECT_FALSE(ParseStepTraceName("name", name).ok()) << name;
   }
   for (const std::string& name : {std::string("workers/"), std::string("workers/.."), std::string("workers/a/b"),
                                   "workers/" + std::string(64, 'a'), std::string("node-7"), std::string("workers/a b")}) {

@@ -15,7 +15,10 @@ ControlPlane::ControlPlane(store::Store* store, Fleet* fleet, Notifier* notifier
       notifier_(notifier),
       now_us_(std::move(now_us)),
       start_time_us_(now_us_()),
-      ids_(now_us_, store::SystemRandom) {}
+      ids_(now_us_, store::SystemRandom),
+      predicted_traces_([fleet](const v1::SimRequest& asked, const std::function<bool()>& cancelled) {
+        return fleet->Simulate(asked, cancelled);
+      }) {}
 
 absl::StatusOr<v1::Job> FindJob(store::ReadTransaction& transaction, const std::string& field, const std::string& name) {
   if (const auto parsed = ParseJobName(field, name); !parsed.ok()) return parsed.status();

@@ -1,6 +1,6 @@
 // The handlers of the service ControlPlane (proto/legoai/v1/control_plane.proto), shared by gRPC and JSON over HTTP and
-// independent of both. Thread-safe. They block as long as the store does; Plan and Simulate take seconds, so the front ends run
-// them in queues of their own.
+// independent of both. Thread-safe. They block as long as the store does; Plan, Simulate and GetPredictedTrace take seconds, so
+// the front ends run them in queues of their own.
 //
 // Errors: FieldError with the path in the request ("spec.recipe.training.seq_len"); NotFound with the resource name;
 // AlreadyExists for a request_id that was used with other content; FailedPrecondition; ResourceExhausted.
@@ -17,6 +17,7 @@
 #include "proto/legoai/v1/control_plane.pb.h"
 #include "server/fleet/fleet.h"
 #include "server/jobs/notifier.h"
+#include "server/rpc/predicted_traces.h"
 #include "server/store/store.h"
 #include "server/store/ulid.h"
 
@@ -44,6 +45,10 @@ class ControlPlane {
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(const v1::ListCheckpointsRequest& request);
   absl::StatusOr<v1::PlanResult> GetPlan(const v1::GetPlanRequest& request);
   absl::StatusOr<v1::QueryMetricsResponse> QueryMetrics(const v1::QueryMetricsRequest& request);
+  absl::StatusOr<v1::ListStepTracesResponse> ListStepTraces(const v1::ListStepTracesRequest& request);
+  absl::StatusOr<v1::TraceFile> GetStepTrace(const v1::GetStepTraceRequest& request);
+  absl::StatusOr<v1::TraceFile> GetPredictedTrace(const v1::GetPredictedTraceRequest& request,
+                                                  const std::function<bool()>& cancelled);
   absl::StatusOr<v1::ListLogsResponse> ListLogs(const v1::ListLogsRequest& request);
   absl::StatusOr<v1::FlightRecord> GetFlightRecord(const v1::GetFlightRecordRequest& request);
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
@@ -78,6 +83,7 @@ class ControlPlane {
   const std::function<int64_t()> now_us_;
   const int64_t start_time_us_;
   store::UlidSource ids_;
+  PredictedTraces predicted_traces_;
 };
 
 // The job that a request names; `field`: the field of the request that holds `name`. Errors: InvalidArgument if `name` is not a

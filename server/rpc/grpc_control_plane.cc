@@ -50,6 +50,8 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
   LEGOAI_CALL(ListCheckpoints, ListCheckpointsResponse)
   LEGOAI_CALL(GetPlan, PlanResult)
   LEGOAI_CALL(QueryMetrics, QueryMetricsResponse)
+  LEGOAI_CALL(ListStepTraces, ListStepTracesResponse)
+  LEGOAI_CALL(GetStepTrace, TraceFile)
   LEGOAI_CALL(ListLogs, ListLogsResponse)
   LEGOAI_CALL(GetFlightRecord, FlightRecord)
   LEGOAI_CALL(ListWorkers, ListWorkersResponse)
@@ -62,6 +64,13 @@ class GrpcControlPlane::Service : public v1::ControlPlane::CallbackService {
                                v1::Estimate* response) override {
     return Call("Simulate", &plans_, context, request, response, [this, context](const auto& asked) {
       return control_->Simulate(asked, [context] { return context->IsCancelled(); });
+    });
+  }
+
+  ServerUnaryReactor* GetPredictedTrace(CallbackServerContext* context, const v1::GetPredictedTraceRequest* request,
+                                        v1::TraceFile* response) override {
+    return Call("GetPredictedTrace", &plans_, context, request, response, [this, context](const auto& asked) {
+      return control_->GetPredictedTrace(asked, [context] { return context->IsCancelled(); });
     });
   }
 

@@ -27,6 +27,7 @@ constexpr int64_t kJobsPage = 50;
 constexpr int64_t kRowsPage = 100;
 constexpr int64_t kLogsPage = 200;
 constexpr int64_t kMostPoints = 1000;
+constexpr int64_t kMostRankRows = 4096;
 constexpr char kPlanEnd[] = "/plan";
 constexpr char kFlightRecordEnd[] = "/flightRecord";
 
@@ -117,6 +118,21 @@ CurvePoint AsCurvePoint(const v1::StepMetrics& metrics) {
           .held_out = metrics.has_validation_loss()};
 }
 
+// The latest reports of which the rows of ranks are no more than may be given; the latest one always.
+absl::Status FillRankReports(store::ReadTransaction& transaction, const v1::Job& job, int64_t most,
+                             google::protobuf::RepeatedPtrField<v1::StepMetrics>* list) {
+  ASSIGN_OR_RETURN(auto reports, transaction.ListRankReports(job.name(), std::min(most, store::kRankReports)));
+  int64_t rows = 0;
+  auto first = reports.end();
+  while (first != reports.begin()) {
+    rows += std::prev(first)->ranks_size();
+    if (rows > kMostRankRows && first != reports.end()) break;
+    --first;
+  }
+  for (; first != reports.end(); ++first) *list->Add() = std::move(*first);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::ListJobsResponse> ControlPlane::ListJobs(const v1::ListJobsRequest& request) {
@@ -204,6 +220,8 @@ absl::StatusOr<v1::FlightRecord> ControlPlane::GetFlightRecord(const v1::GetFlig
 absl::StatusOr<v1::QueryMetricsResponse> ControlPlane::QueryMetrics(const v1::QueryMetricsRequest& request) {
   if (request.max_points() < 0) return FieldError("max_points", absl::StrCat(request.max_points()), "must not be negative");
   if (request.after_step() < 0) return FieldError("after_step", absl::StrCat(request.after_step()), "must not be negative");
+  if (request.max_rank_reports() < 0)
+    return FieldError("max_rank_reports", absl::StrCat(request.max_rank_reports()), "must not be negative");
   const int64_t most = request.max_points() == 0 ? kMostPoints : std::clamp<int64_t>(request.max_points(), 2, kMostPoints);
   v1::QueryMetricsResponse response;
   const absl::Status status =
@@ -214,6 +232,7 @@ absl::StatusOr<v1::QueryMetricsResponse> ControlPlane::QueryMetrics(const v1::Qu
             job.name(), request.after_step(), [&](const v1::StepMetrics& one) { curve.push_back(AsCurvePoint(one)); });
         if (!read.ok()) return read;
         response.set_steps(static_cast<int64_t>(curve.size()));
+        RETURN_IF_ERROR(FillRankReports(transaction, job, request.max_rank_reports(), response.mutable_rank_reports()));
         const std::set<size_t> chosen = Downsample(curve, static_cast<size_t>(most));
         size_t place = 0;
         return transaction.ForEachMetrics(job.name(), request.after_step(), [&](const v1::StepMetrics& one) {

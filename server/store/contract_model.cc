@@ -45,7 +45,7 @@ class Operations {
   int64_t Number(int64_t below) { return static_cast<int64_t>(random_() % static_cast<unsigned>(below)); }
 
   Operation Write() {
-    switch (Number(13)) {
+    switch (Number(14)) {
       case 0:
       case 1: return Insert();
       case 2:
@@ -59,6 +59,7 @@ class Operations {
       case 9: return [job = Job(), metrics = Metrics()](Transaction& t) { return Text(t.AppendMetrics(job, metrics)); };
       case 10: return [job = Job(), line = Line()](Transaction& t) { return Text(t.AppendLog(job, line)); };
       case 11: return Flight();
+      case 12: return Trace();
       default: return OfWorkers();
     }
   }
@@ -76,6 +77,7 @@ class Operations {
                  Text(t.FindSubmission("projects/p0", request)) + Text(t.ListTransitions(job, after, limit)) +
                  Text(t.ListAttempts(job)) + Text(t.ListCheckpoints(job)) + Text(t.ListKeptCheckpoints(job)) +
                  Text(t.GetPlan(job)) + Text(ListMetrics(t, job, after)) + Text(t.ListLogs(logs)) + Text(t.GetFlightRecord(job)) +
+                 Text(t.ListRankReports(job, limit)) + Text(t.ListStepTraces(job)) + Text(t.GetStepTrace(job, 1, after, 1)) +
                  Text(t.ListWorkers()) + Text(t.GetWorker(worker)) + Text(t.TelemetrySequence(worker));
         };
   }
@@ -150,7 +152,23 @@ class Operations {
     metrics.set_attempt(Number(4));
     metrics.set_step(Number(12));
     metrics.set_learning_rate(static_cast<double>(Number(1000)));
+    const int64_t ranks = Number(4);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      metrics.add_ranks()->set_rank(rank);
+      if (Number(2) == 0) metrics.mutable_ranks(static_cast<int>(rank))->add_collectives()->set_count(Number(9));
+    }
     return metrics;
+  }
+  // Sizes are as told: of a dozen of the largest only the latest are kept.
+  Operation Trace() {
+    v1::StepTraceInfo info;
+    info.set_attempt(Number(3));
+    info.set_step(Number(6) - 1);
+    info.set_rank(Number(3));
+    info.set_bytes(Number(kStepTraceBytes / 4));
+    v1::TraceFile file;
+    file.set_trace_gzip(absl::StrCat("trace ", Number(1000)));
+    return [job = Job(), info, file](Transaction& t) { return Text(t.PutStepTrace(job, info, file)); };
   }
   v1::LogLine Line() {
     v1::LogLine line = Numbered<v1::LogLine>();

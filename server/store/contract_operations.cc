@@ -264,6 +264,7 @@ TEST_P(StoreContract, WhatBelongsToAJobNeedsIt) {
       [&](Transaction& t) { return t.PutCheckpoint(JobName(1), {}); },
       [&](Transaction& t) { return t.PutPlan(JobName(1), {}); },
       [&](Transaction& t) { return t.AppendMetrics(JobName(1), {}); },
+      [&](Transaction& t) { return t.PutStepTrace(JobName(1), {}, {}); },
       [&](Transaction& t) { return t.AppendLog(JobName(1), {}); },
       [&](Transaction& t) { return t.PutFlightRecord(JobName(1), {}, nullptr); },
   };
@@ -275,6 +276,9 @@ TEST_P(StoreContract, WhatBelongsToAJobNeedsIt) {
   EXPECT_THAT(Read<std::vector<v1::Checkpoint>>([](ReadTransaction& t) { return t.ListKeptCheckpoints(JobName(1)); }), IsEmpty());
   EXPECT_FALSE(Read<std::optional<v1::PlanResult>>([](ReadTransaction& t) { return t.GetPlan(JobName(1)); }));
   EXPECT_THAT(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); }), IsEmpty());
+  EXPECT_THAT(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return t.ListRankReports(JobName(1), 9); }), IsEmpty());
+  EXPECT_THAT(Read<std::vector<v1::StepTraceInfo>>([](ReadTransaction& t) { return t.ListStepTraces(JobName(1)); }), IsEmpty());
+  EXPECT_FALSE(Read<std::optional<v1::TraceFile>>([](ReadTransaction& t) { return t.GetStepTrace(JobName(1), 1, 1, 0); }));
   EXPECT_THAT(Read<std::vector<v1::LogLine>>([](ReadTransaction& t) { return t.ListLogs({.job = JobName(1)}); }), IsEmpty());
   EXPECT_FALSE(Read<std::optional<v1::FlightRecord>>([](ReadTransaction& t) { return t.GetFlightRecord(JobName(1)); }));
 }

@@ -140,6 +140,91 @@ TEST_P(StoreContract, MetricsAreThoseOfTheTrainingAsItWentInTheEnd) {
   EXPECT_THAT(list(3), IsEmpty());
 }
 
+// A report's first row stays with the curve; all rows only of the latest reports of the latest attempt.
+TEST_P(StoreContract, RowsOfRanksAreThoseOfTheLatestReports) {
+  ASSERT_TRUE(Insert(MakeJob(1)).ok());
+  const auto append = [&](int64_t attempt, int64_t step, int64_t ranks) {
+    v1::StepMetrics metrics;
+    metrics.set_attempt(attempt);
+    metrics.set_step(step);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      metrics.add_ranks()->set_rank(rank);
+      metrics.mutable_ranks(static_cast<int>(rank))->set_step_seconds(static_cast<double>(100 * step + rank));
+      metrics.mutable_ranks(static_cast<int>(rank))->add_collectives()->set_count(7);
+    }
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.AppendMetrics(JobName(1), metrics); }).ok());
+  };
+  const auto reports = [&](int64_t limit) {
+    std::vector<std::pair<int64_t, int64_t>> steps;  // with the number of rows
+    for (const auto& report :
+         Read<std::vector<v1::StepMetrics>>([&](ReadTransaction& t) { return t.ListRankReports(JobName(1), limit); }))
+      steps.emplace_back(report.step(), report.ranks_size());
+    return steps;
+  };
+  using P = std::pair<int64_t, int64_t>;
+  append(1, 1, 0);
+  EXPECT_THAT(reports(9), IsEmpty());
+  for (int64_t step = 2; step < 2 + kRankReports + 3; ++step) append(1, step, 3);
+  append(1, 2, 3);  // again: what is there stays, and what is gone stays gone
+  ASSERT_EQ(static_cast<int64_t>(reports(1000).size()), kRankReports);
+  EXPECT_EQ(reports(1000)[0], (P{5, 3}));
+  EXPECT_THAT(reports(2), ElementsAre(P{kRankReports + 3, 3}, P{kRankReports + 4, 3}));
+  const auto curve = Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return ListMetrics(t, JobName(1), 0); });
+  ASSERT_EQ(static_cast<int64_t>(curve.size()), kRankReports + 4);
+  EXPECT_EQ(curve[0].ranks_size(), 0);
+  EXPECT_EQ(curve[1].ranks_size(), 1);
+  EXPECT_EQ(curve[1].ranks(0).step_seconds(), 200);
+  EXPECT_EQ(curve[1].ranks(0).collectives_size(), 0);
+  EXPECT_EQ(Read<std::vector<v1::StepMetrics>>([](ReadTransaction& t) { return t.ListRankReports(JobName(1), 1); })
+                .at(0)
+                .ranks(1)
+                .collectives(0)
+                .count(),
+            7);
+  append(2, 4, 2);
+  EXPECT_THAT(reports(1000), ElementsAre(P{4, 2})) << "of the latest attempt";
+}
+
+TEST_P(StoreContract, TheOldestTracesOfStepsGo) {
+  for (int64_t job : {1, 2}) ASSERT_TRUE(Insert(MakeJob(job)).ok());
+  const auto put = [&](int64_t job, int64_t attempt, int64_t step, int64_t rank, int64_t bytes) {
+    v1::StepTraceInfo info;
+    info.set_attempt(attempt);
+    info.set_step(step);
+    info.set_rank(rank);
+    info.set_bytes(bytes);
+    v1::TraceFile file;
+    file.set_file_name(absl::StrCat(step));
+    file.set_trace_gzip(std::string(9000, static_cast<char>('a' + bytes % 26)));  // over several pages
+    ASSERT_TRUE(Write([&](Transaction& t) { return t.PutStepTrace(JobName(job), info, file); }).ok());
+  };
+  const auto list = [&](int64_t job) {
+    std::vector<std::string> keys;
+    for (const auto& info :
+         Read<std::vector<v1::StepTraceInfo>>([&](ReadTransaction& t) { return t.ListStepTraces(JobName(job)); }))
+      keys.push_back(absl::StrCat(info.attempt(), "-", info.step(), "-", info.rank(), " ", info.bytes()));
+    return keys;
+  };
+  const auto get = [&](int64_t step) {
+    return Read<std::optional<v1::TraceFile>>([&](ReadTransaction& t) { return t.GetStepTrace(JobName(1), 1, step, 0); });
+  };
+  put(2, 1, 1, 0, 5);
+  put(1, 2, 5, 0, 7);
+  put(1, 1, 20, 1, 8);
+  put(1, 1, 20, 0, 9);
+  EXPECT_THAT(list(1), ElementsAre("1-20-0 9", "1-20-1 8", "2-5-0 7"));
+  EXPECT_EQ(get(20)->trace_gzip(), std::string(9000, 'j'));
+  EXPECT_EQ(get(20)->file_name(), "20");
+  EXPECT_FALSE(get(21));
+  put(1, 2, 5, 0, 3);  // again: in its place, and the latest from now on
+  put(1, 1, 30, 0, kStepTraceBytes - 4);
+  EXPECT_THAT(list(1), ElementsAre(absl::StrCat("1-30-0 ", kStepTraceBytes - 4), "2-5-0 3"));
+  for (int64_t step = 1; step <= kStepTraces + 2; ++step) put(1, 3, step, 0, 1);
+  ASSERT_EQ(static_cast<int64_t>(list(1).size()), kStepTraces);
+  EXPECT_EQ(list(1)[0], "3-3-0 1");
+  EXPECT_THAT(list(2), ElementsAre("1-1-0 5")) << "of another job";
+}
+
 TEST_P(StoreContract, LogLinesAreNumberedPerJob) {
   ASSERT_TRUE(Insert(MakeJob(1)).ok());
   ASSERT_TRUE(Insert(MakeJob(2)).ok());

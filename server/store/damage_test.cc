@@ -53,6 +53,14 @@ absl::Status Put(Transaction& t, int64_t number) {
   v1::StepMetrics metrics;
   metrics.set_attempt(attempt.attempt());
   metrics.set_step(number + 1);
+  for (int rank = 0; rank < 2; ++rank) metrics.add_ranks()->set_rank(rank);
+  v1::StepTraceInfo info;
+  info.set_attempt(attempt.attempt());
+  info.set_step(number + 1);
+  info.set_rank(number % 3);
+  info.set_bytes(number);
+  v1::TraceFile trace;
+  trace.set_trace_gzip(std::string(number % 40 == 0 ? 30'000 : 20, 't'));
   v1::LogLine line;
   line.set_text(absl::StrCat("line of ", number));
   if (number % 2) line.set_rank(number);
@@ -66,7 +74,7 @@ absl::Status Put(Transaction& t, int64_t number) {
   for (const absl::Status& next :
        {t.AppendTransition(transition), t.PutAttempt(job.name(), attempt), t.PutCheckpoint(job.name(), checkpoint),
         t.PutPlan(job.name(), plan), t.AppendMetrics(job.name(), metrics), t.AppendLog(job.name(), line),
-        t.PutFlightRecord(job.name(), record, &dump), t.PutWorker(worker),
+        t.PutFlightRecord(job.name(), record, &dump), t.PutWorker(worker), t.PutStepTrace(job.name(), info, trace),
         t.SetTelemetrySequence(absl::StrCat("i", number), 7)}) {
     if (status.ok()) status = next;
   }
@@ -78,6 +86,16 @@ std::string Text(const absl::StatusOr<M>& messages) {
   std::string text = messages.ok() ? "" : messages.status().ToString();
   if (messages.ok()) {
     for (const auto& one : *messages) absl::StrAppend(&text, one.SerializeAsString(), "|");
+  }
+  return text;
+}
+
+std::string TracesText(ReadTransaction& t, const std::string& job) {
+  const auto infos = t.ListStepTraces(job);
+  std::string text = Text(infos);
+  for (const v1::StepTraceInfo& info : infos.ok() ? *infos : std::vector<v1::StepTraceInfo>()) {
+    const auto file = t.GetStepTrace(job, info.attempt(), info.step(), info.rank());
+    absl::StrAppend(&text, file.ok() && *file ? (*file)->SerializeAsString() : "no trace");
   }
   return text;
 }
@@ -96,6 +114,7 @@ std::map<std::string, std::string> Dump(Store& store) {
       const auto earlier = t.FindSubmission(kProject, absl::StrCat("request-", std::stol(id) - 100'000));
       text = absl::StrCat(job.SerializeAsString(), Text(t.ListTransitions(job.name(), 0, 100)), Text(t.ListAttempts(job.name())),
                           Text(t.ListCheckpoints(job.name())), Text(t.ListLogs({.job = job.name()})),
+                          Text(t.ListRankReports(job.name(), kRankReports)), TracesText(t, job.name()),
                           plan.ok() && *plan ? (*plan)->SerializeAsString() : "no plan",
                           record.ok() && *record ? (*record)->SerializeAsString() : "no record",
                           earlier.ok() && *earlier ? (*earlier)->job : "no submission");
@@ -239,7 +258,7 @@ TEST_F(DamageTest, AWholeStoreIsOpenedAndSavedWhole) {
   ExpectAllBut(0);
   EXPECT_TRUE(absl::StrContains(ToText(report_, path_), "nothing that is known of")) << ToText(report_, path_);
   for (const char* table : {"plans", "attempts", "checkpoints", "transitions", "logs", "metrics", "submissions", "flight_records",
-                            "flight_dumps", "telemetry"})
+                            "flight_dumps", "rank_reports", "step_traces", "telemetry"})
     EXPECT_EQ(report_.saved[table], kJobs) << table;
   EXPECT_EQ(report_.saved["workers"], 50);
 }
@@ -346,7 +365,8 @@ TEST_F(DamageTest, AStoreThatWasNeverMadeIsBegun) {
 
 // Else the server would end each time that somebody looks at the job.
 TEST_F(DamageTest, AReportThatCannotBeReadIsFoundAtTheStart) {
-  for (const std::string table : {"transitions", "plans", "flight_records", "flight_dumps", "metrics", "logs"}) {
+  for (const std::string table :
+       {"transitions", "plans", "flight_records", "flight_dumps", "rank_reports", "step_traces", "metrics", "logs"}) {
     SCOPED_TRACE(table);
     Copy("made");
     sqlite3* database = nullptr;

@@ -154,6 +154,21 @@ class Saver {
                         cells[1].number, cells[2].number, dump);
       });
     }
+    if (shape == "iiiib") {
+      v1::StepMetrics report;
+      if (!Read(cells[4], &report) || report.step() != cells[2].number || report.ranks_size() != cells[3].number)
+        return Unreadable();
+      return Keep("rank_reports", cells[0], [&](const SavedJob& of) {
+        return out_.Run("INSERT OR REPLACE INTO rank_reports (job, attempt, step, ranks, value) VALUES (?1, ?2, ?3, ?4, ?5)",
+                        of.number, cells[1].number, cells[2].number, cells[3].number, report);
+      });
+    }
+    if (shape == "iiiiibb") {
+      v1::StepTraceInfo info;
+      v1::TraceFile file;
+      if (!Read(cells[5], &info) || !Read(cells[6], &file) || info.rank() != cells[3].number) return Unreadable();
+      return Keep("step_traces", cells[0], [&](const SavedJob& of) { return transaction_.PutStepTrace(of.name, info, file); });
+    }
     return absl::OkStatus();
   }
 
@@ -188,7 +203,10 @@ class Saver {
       v1::StepMetrics metrics;
       if (!Read(cells[3], &metrics) || metrics.attempt() != cells[1].number || metrics.step() != cells[2].number)
         return Unreadable();
-      return Keep("metrics", cells[0], [&](const SavedJob& of) { return transaction_.AppendMetrics(of.name, metrics); });
+      return Keep("metrics", cells[0], [&](const SavedJob& of) {  // not AppendMetrics(): rows of ranks have a table of their own
+        return out_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", of.number,
+                        cells[1].number, cells[2].number, metrics);
+      });
     }
     if (shape == "iiiib" || shape == "iiinb") return SaveLog(cells);
     return absl::OkStatus();
@@ -313,9 +331,10 @@ class Checker {
     return DamageError(path_, problem);
   }
 
-  bool HasOurTables() {
+  bool HasTable(const std::string& name) {
     bool has = false;
-    const auto looked = ForEach("SELECT 1 FROM sqlite_schema WHERE name = 'checkpoints'", [&](sqlite3_stmt*) { has = true; });
+    const std::string sql = absl::StrCat("SELECT 1 FROM sqlite_schema WHERE name = '", name, "'");
+    const auto looked = ForEach(sql.c_str(), [&](sqlite3_stmt*) { has = true; });
     return looked.ok() && has;
   }
 
@@ -350,6 +369,13 @@ absl::StatusOr<bool> CheckReports(Checker& checker) {
     finished = checker.CheckMessages<v1::FlightRecord>("flight_records", "SELECT NULL, value FROM flight_records");
   if (finished.ok() && *finished)
     finished = checker.CheckMessages<v1::FlightDump>("flight_dumps", "SELECT NULL, value FROM flight_dumps");
+  const bool of_version_3 = checker.HasTable("step_traces");  // an older one is brought up to date once it is found whole
+  if (finished.ok() && *finished && of_version_3)
+    finished = checker.CheckMessages<v1::StepMetrics>("rank_reports", "SELECT NULL, value FROM rank_reports");
+  if (finished.ok() && *finished && of_version_3)
+    finished = checker.CheckMessages<v1::StepTraceInfo>("step_traces", "SELECT NULL, value FROM step_traces");
+  if (finished.ok() && *finished && of_version_3)
+    finished = checker.CheckMessages<v1::TraceFile>("step_traces", "SELECT NULL, trace FROM step_traces");
   if (finished.ok() && *finished) finished = checker.CheckMessages<v1::StepMetrics>("metrics", "SELECT NULL, value FROM metrics");
   if (finished.ok() && *finished) finished = checker.CheckMessages<v1::LogLine>("logs", "SELECT NULL, value FROM logs");
   return finished;
@@ -421,7 +447,7 @@ absl::StatusOr<bool> CheckIntegrity(const std::string& path, absl::Duration budg
   RETURN_IF_ERROR(checker.Open());
   auto finished = checker.CheckPages();
   // Those of another program are refused elsewhere.
-  if (!finished.ok() || !*finished || !checker.HasOurTables()) return finished;
+  if (!finished.ok() || !*finished || !checker.HasTable("checkpoints")) return finished;
   finished = checker.CheckMessages<v1::Job>("jobs", "SELECT name, value FROM jobs");
   if (finished.ok() && *finished) finished = checker.CheckMessages<v1::Worker>("workers", "SELECT name, value FROM workers");
   if (finished.ok() && *finished) finished = checker.CheckMessages<v1::Attempt>("attempts", "SELECT NULL, value FROM attempts");

@@ -77,7 +77,17 @@ ALTER TABLE checkpoints ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX kept_checkpoints ON checkpoints (job, step, epoch) WHERE removed = 0;
 )sql";
 
-constexpr std::string_view kMigrations[] = {kVersion1, kVersion2};
+// Rows of ranks beside their reports, of which there may be millions, and traces of steps behind what a list says of them.
+constexpr std::string_view kVersion3 = R"sql(
+CREATE TABLE rank_reports (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, ranks INTEGER NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (job, attempt, step));
+CREATE TABLE step_traces (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, rank INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  value BLOB NOT NULL, trace BLOB NOT NULL, PRIMARY KEY (job, attempt, step, rank));
+)sql";
+
+constexpr std::string_view kMigrations[] = {kVersion1, kVersion2, kVersion3};
 
 absl::Status Refused(const Database& database, const std::string& remedy) {
   return FieldError("store", database.path(), remedy, absl::StatusCode::kFailedPrecondition);

@@ -85,8 +85,8 @@ class SqliteFaults : public testing::Test {
 TEST_F(SqliteFaults, ANewerVersionIsRefusedAndLeftAlone) {
   MakeStoreWithAJob();
   Sql("UPDATE meta SET value = 7 WHERE key = 'schema_version'");
-  ExpectRefused(absl::StatusCode::kFailedPrecondition, {"schema version 7", "up to 2", "start the server that wrote it"});
-  Sql("UPDATE meta SET value = 2 WHERE key = 'schema_version'");
+  ExpectRefused(absl::StatusCode::kFailedPrecondition, {"schema version 7", "up to 3", "start the server that wrote it"});
+  Sql("UPDATE meta SET value = 3 WHERE key = 'schema_version'");
   const auto store = OpenSqliteStore(path_);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ(Count(**store), 1);

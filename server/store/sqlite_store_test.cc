@@ -62,7 +62,7 @@ class SqliteStoreTest : public testing::Test {
 
 TEST_F(SqliteStoreTest, SaysWhatItIs) {
   EXPECT_EQ(store_->Backend(), "sqlite");
-  EXPECT_EQ(store_->SchemaVersion(), 2);
+  EXPECT_EQ(store_->SchemaVersion(), 3);
 }
 
 TEST_F(SqliteStoreTest, WritesThatWaitAreCommittedTogether) {
@@ -114,7 +114,12 @@ void RunAll(Transaction& t) {
   EXPECT_TRUE(t.PutAttempt(job.name(), {}).ok());
   EXPECT_TRUE(t.PutCheckpoint(job.name(), {}).ok());
   EXPECT_TRUE(t.PutPlan(job.name(), {}).ok());
-  EXPECT_TRUE(t.AppendMetrics(job.name(), {}).ok());
+  v1::StepMetrics metrics;
+  metrics.add_ranks();
+  EXPECT_TRUE(t.AppendMetrics(job.name(), metrics).ok());
+  v1::StepTraceInfo too_large;
+  too_large.set_bytes(kStepTraceBytes + 1);
+  EXPECT_TRUE(t.PutStepTrace(job.name(), too_large, {}).ok());
   EXPECT_TRUE(t.AppendLog(job.name(), {}).ok());
   const v1::FlightDump dump;
   EXPECT_TRUE(t.PutFlightRecord(job.name(), {}, &dump).ok());
@@ -135,6 +140,9 @@ void RunAll(Transaction& t) {
   EXPECT_TRUE(t.ListKeptCheckpoints(job.name()).ok());
   EXPECT_TRUE(t.GetPlan(job.name()).ok());
   EXPECT_TRUE(t.ForEachMetrics(job.name(), 0, [](const v1::StepMetrics&) {}).ok());
+  EXPECT_TRUE(t.ListRankReports(job.name(), 1).ok());
+  EXPECT_TRUE(t.ListStepTraces(job.name()).ok());
+  EXPECT_TRUE(t.GetStepTrace(job.name(), 1, 1, 0).ok());
   for (bool tail : {false, true}) EXPECT_TRUE(t.ListLogs({.job = job.name(), .tail = tail}).ok());
   EXPECT_TRUE(t.GetFlightRecord(job.name()).ok());
   EXPECT_TRUE(t.GetWorker("w").ok());

@@ -1,7 +1,8 @@
 // The operations of the contract (store.h) on one connection, inside a transaction that somebody else began.
 // Thread-safety: that of the Database.
 //
-// The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with flight records and workers).
+// The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with step traces, flight records
+// and workers).
 #pragma once
 
 #include <functional>
@@ -33,6 +34,10 @@ class SqliteTransaction final : public Transaction {
   absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) override;
   absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
                               const std::function<void(const v1::StepMetrics&)>& take) override;
+  absl::StatusOr<std::vector<v1::StepMetrics>> ListRankReports(const std::string& job, int64_t limit) override;
+  absl::StatusOr<std::vector<v1::StepTraceInfo>> ListStepTraces(const std::string& job) override;
+  absl::StatusOr<std::optional<v1::TraceFile>> GetStepTrace(const std::string& job, int64_t attempt, int64_t step,
+                                                            int64_t rank) override;
   absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) override;
   absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(const std::string& job) override;
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override;
@@ -46,6 +51,7 @@ class SqliteTransaction final : public Transaction {
   absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) override;
   absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) override;
   absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) override;
+  absl::Status PutStepTrace(const std::string& job, const v1::StepTraceInfo& info, const v1::TraceFile& file) override;
   absl::Status AppendLog(const std::string& job, v1::LogLine line) override;
   absl::Status PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) override;
   absl::Status PutWorker(const v1::Worker& worker) override;

@@ -42,6 +42,13 @@ struct JobQuery {
 // piece at a time, and a line in the place of the last of them says so.
 constexpr int64_t kLogLines = 100'000, kLogPiece = 1'000;
 
+// Of the latest attempt that reports rows of ranks so many reports keep all of them; all others keep the first alone, without its
+// collectives, since a large job has many ranks and many steps.
+constexpr int64_t kRankReports = 16;
+
+// Of a job's traces of steps the latest are kept: at most so many, of at most so many bytes.
+constexpr int64_t kStepTraces = 256, kStepTraceBytes = int64_t{32} << 20;
+
 struct LogQuery {
   std::string job = {};  // resource name, here and below
   int64_t after_sequence = 0;
@@ -79,10 +86,15 @@ class ReadTransaction {
   // had marked.
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) = 0;
   virtual absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) = 0;
-  // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending. One
-  // after the other, since there may be millions.
+  // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending, with
+  // the first of its rows of ranks without collectives. One after the other, since there may be millions.
   virtual absl::Status ForEachMetrics(const std::string& job, int64_t after_step,
                                       const std::function<void(const v1::StepMetrics&)>& take) = 0;
+  // The latest `limit` reports that have kept the rows of all their ranks, ascending by step.
+  virtual absl::StatusOr<std::vector<v1::StepMetrics>> ListRankReports(const std::string& job, int64_t limit) = 0;
+  virtual absl::StatusOr<std::vector<v1::StepTraceInfo>> ListStepTraces(const std::string& job) = 0;  // by attempt, step, rank
+  virtual absl::StatusOr<std::optional<v1::TraceFile>> GetStepTrace(const std::string& job, int64_t attempt, int64_t step,
+                                                                    int64_t rank) = 0;
   virtual absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) = 0;
   virtual absl::StatusOr<std::optional<v1::FlightRecord>> GetFlightRecord(
       const std::string& job) = 0;                                    // of the latest attempt with one
@@ -106,6 +118,9 @@ class Transaction : public ReadTransaction {
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
   // By (attempt, step); a report that is there stays.
   virtual absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) = 0;
+  // By (attempt, step, rank); a later one takes the place of an earlier one. The oldest go, beyond kStepTraces and
+  // kStepTraceBytes.
+  virtual absl::Status PutStepTrace(const std::string& job, const v1::StepTraceInfo& info, const v1::TraceFile& file) = 0;
   // Gives it the job's next sequence. The oldest lines beyond kLogLines go.
   virtual absl::Status AppendLog(const std::string& job, v1::LogLine line) = 0;
   // Adds one rank's dump to the record of an attempt, and replaces its reason, time and analysis; `dump` may be null.

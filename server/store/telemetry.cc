@@ -37,6 +37,32 @@ absl::StatusOr<std::vector<Stretch>> Stretches(Database& database, int64_t job) 
   return stretches;
 }
 
+// What is beyond those that are kept goes: reports of earlier attempts, then the oldest of this one.
+absl::Status PutRankReport(Database& database, int64_t job, const v1::StepMetrics& metrics) {
+  RETURN_IF_ERROR(
+      database.Run("INSERT OR REPLACE INTO rank_reports (job, attempt, step, ranks, value) VALUES (?1, ?2, ?3, ?4, ?5)", job,
+                   metrics.attempt(), metrics.step(), metrics.ranks_size(), metrics));
+  RETURN_IF_ERROR(database.Run(
+      "DELETE FROM rank_reports WHERE job = ?1 AND attempt < (SELECT MAX(attempt) FROM rank_reports WHERE job = ?1)", job));
+  return database.Run(
+      "DELETE FROM rank_reports WHERE job = ?1 AND step <="
+      " (SELECT step FROM rank_reports WHERE job = ?1 ORDER BY attempt DESC, step DESC LIMIT 1 OFFSET ?2)",
+      job, kRankReports);
+}
+
+absl::Status RemoveOldestTraces(Database& database, int64_t job) {
+  while (true) {
+    int64_t oldest = 0;
+    {
+      Statement row = database.Query("SELECT COUNT(*), SUM(bytes), MIN(rowid) FROM step_traces WHERE job = ?1", job);
+      if (!row.Next()) return row.status();
+      if (row.Int(0) <= kStepTraces && row.Int(1) <= kStepTraceBytes) return absl::OkStatus();
+      oldest = row.Int(2);
+    }
+    RETURN_IF_ERROR(database.Run("DELETE FROM step_traces WHERE rowid = ?1", oldest));
+  }
+}
+
 absl::Status PutLog(Database& database, int64_t job, const v1::LogLine& line) {
   const std::optional<int64_t> rank = line.has_rank() ? std::optional(line.rank()) : std::nullopt;
   return database.Run("INSERT INTO logs (job, sequence, attempt, rank, value) VALUES (?1, ?2, ?3, ?4, ?5)", job, line.sequence(),
@@ -63,8 +89,22 @@ absl::Status RemoveLog(Database& database, int64_t job, int64_t last) {
 
 absl::Status SqliteTransaction::AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) {
   ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
-  return database_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", number,
-                       metrics.attempt(), metrics.step(), metrics);
+  v1::StepMetrics curve = metrics;
+  if (curve.ranks_size() > 1) curve.mutable_ranks()->DeleteSubrange(1, curve.ranks_size() - 1);
+  for (v1::RankMetrics& row : *curve.mutable_ranks()) row.clear_collectives();
+  RETURN_IF_ERROR(database_.Run("INSERT OR IGNORE INTO metrics (job, attempt, step, value) VALUES (?1, ?2, ?3, ?4)", number,
+                                metrics.attempt(), metrics.step(), curve));
+  if (database_.changes() == 0 || metrics.ranks().empty()) return absl::OkStatus();
+  return PutRankReport(database_, number, metrics);
+}
+
+absl::StatusOr<std::vector<v1::StepMetrics>> SqliteTransaction::ListRankReports(const std::string& job, int64_t limit) {
+  auto reports = AllMessages<v1::StepMetrics>(
+      database_.Query("SELECT value FROM rank_reports WHERE job = (SELECT id FROM jobs WHERE name = ?1)"
+                      " ORDER BY attempt DESC, step DESC LIMIT MAX(?2, 0)",
+                      job, limit));
+  if (reports.ok()) std::reverse(reports->begin(), reports->end());
+  return reports;
 }
 
 // The stretches follow each other: an attempt's ends where or before a later one's begins.
@@ -122,6 +162,30 @@ absl::StatusOr<int64_t> SqliteTransaction::TelemetrySequence(const std::string& 
   const int64_t sequence = row.Next() ? row.Int(0) : 0;
   if (!row.status().ok()) return row.status();
   return sequence;
+}
+
+// Traces of steps. What a list shows stands before the trace, which may take many pages.
+absl::Status SqliteTransaction::PutStepTrace(const std::string& job, const v1::StepTraceInfo& info, const v1::TraceFile& file) {
+  ASSIGN_OR_RETURN(const int64_t number, JobNumber(job));
+  RETURN_IF_ERROR(database_.Run(
+      "INSERT OR REPLACE INTO step_traces (job, attempt, step, rank, bytes, value, trace) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+      number, info.attempt(), info.step(), info.rank(), info.bytes(), info, file));
+  return RemoveOldestTraces(database_, number);
+}
+
+absl::StatusOr<std::vector<v1::StepTraceInfo>> SqliteTransaction::ListStepTraces(const std::string& job) {
+  return AllMessages<v1::StepTraceInfo>(
+      database_.Query("SELECT value FROM step_traces WHERE job = (SELECT id FROM jobs WHERE name = ?1)"
+                      " ORDER BY attempt, step, rank",
+                      job));
+}
+
+absl::StatusOr<std::optional<v1::TraceFile>> SqliteTransaction::GetStepTrace(const std::string& job, int64_t attempt,
+                                                                             int64_t step, int64_t rank) {
+  return FirstMessage<v1::TraceFile>(
+      database_.Query("SELECT trace FROM step_traces WHERE job = (SELECT id FROM jobs WHERE name = ?1)"
+                      " AND attempt = ?2 AND step = ?3 AND rank = ?4",
+                      job, attempt, step, rank));
 }
 
 // Flight records: a head for each attempt that has one, and the dumps of its ranks beside it.

@@ -18,13 +18,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/hardware/catalog.h"
 #include "proto/legoai/v1/control_plane.pb.h"
+#include "server/fleet/offers.h"
 #include "server/http/handlers.h"
 #include "server/http/http_server.h"
 #include "server/metrics/log.h"
 #include "server/metrics/store_metrics.h"
 #include "server/rpc/testing/test_service.h"
 #include "server/store/ulid.h"
+#include "tests/browser/demo_steps.h"
 
 namespace legoai::testing {
 namespace {
@@ -139,6 +142,8 @@ v1::StepMetrics DemoMetrics(int64_t attempt, int64_t step) {
   metrics.set_tokens_per_second(static_cast<double>(kTokens) / metrics.step_seconds());
   metrics.set_peak_memory_bytes(int64_t{138} << 20);
   if (step % 25 == 0) metrics.set_validation_loss(metrics.loss() + 0.08);
+  metrics.set_hfu(1.31 * metrics.mfu());
+  AddRanks(4, &metrics);
   return metrics;
 }
 
@@ -160,8 +165,8 @@ std::vector<v1::Worker> DemoWorkers(const std::string& running_job) {
     worker.mutable_use()->set_processor_share(0.875 - 0.25 * i);
     worker.mutable_use()->set_memory_bytes(int64_t{16} << 30);
     v1::Device* device = worker.mutable_device();
-    device->set_type("cpu");
-    device->set_kind(v1::CPU);
+    *device = *sim::FindDevice("cpu");
+    device->clear_peak_flops();
     device->set_memory_bytes(int64_t{4} << 30);
     device->set_memory_bandwidth_bytes_per_second(11.3e9);
     device->add_peak_flops()->set_flops_per_second(98e9);
@@ -352,7 +357,8 @@ void AddCheckpoint(store::Transaction& transaction, const std::string& job, int6
 
 // A job in its second attempt that goes on while the server lives.
 std::string MakeRunning(TestService& service) {
-  const v1::PlanResult plan = DemoPlan(kSlots);
+  v1::PlanResult plan = DemoPlan(kSlots);
+  plan.set_cluster(server::ClusterName(server::SlotKind(DemoWorkers("")[0]), kSlots));
   const std::string job = service.Create("llama-bible").name();
   service.Move(job, {v1::PLANNING, v1::QUEUED, v1::LEASED, v1::STARTING, v1::RUNNING, v1::RESTARTING, v1::LEASED, v1::STARTING,
                      v1::RUNNING});
@@ -372,6 +378,10 @@ std::string MakeRunning(TestService& service) {
       if (auto status = transaction.AppendMetrics(job, DemoMetrics(step <= 50 ? 1 : 2, step)); !status.ok()) return status;
     }
     for (int64_t step : {50, 100, 150}) AddCheckpoint(transaction, job, step);
+    for (int64_t step : {60, 120}) {
+      const std::string path = service.folder() / "trace.json.gz";
+      if (auto status = AddTraces(path, job, step, Now() - 40'000'000, transaction); !status.ok()) return status;
+    }
     for (int64_t i = 0; i < 40; ++i) {
       if (auto status = transaction.AppendLog(
               job, MakeLine(2, i % kSlots, i == 30 ? "warning" : "info", absl::StrCat("line ", i, " of the trainer")));
@@ -485,6 +495,7 @@ int Main(const Flags& flags) {
   server::SetLogSink([](std::string_view) {});
   TestService service;
   service.fleet().plan = DemoPlanning;
+  service.fleet().simulate = DemoSimulation;
   FillOldJobs(service, flags.jobs);
   MakeOthers(service);
   const std::string running = MakeRunning(service);

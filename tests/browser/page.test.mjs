@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { gunzipSync } from 'node:zlib';
 import { openPage, seriousFaults, startBrowser, startServer } from './browser.mjs';
 
 const { SERVER, PAGE } = process.env;
@@ -169,12 +170,16 @@ test('a job: live, with charts, plan, history, logs', () => withPage(async (page
   await page.waitForSelector('text=does not divide the model\'s 4 key-value heads');
 
   await page.keyboard.press('3');
+  await page.waitForSelector('#tab-step[aria-selected=true]');
+  await page.waitForSelector('text=Where the time of a step goes');
+
+  await page.keyboard.press('4');
   await page.waitForSelector('text=has not been heard of for 10 s');
   await page.waitForSelector('text=checkpoints/step-150');
   assert.match(await page.locator('tr', { hasText: 'shard 4' }).first().innerText(), /50 → \d/);
   assert.ok(await page.locator('.timeline li').count() >= 9);
 
-  await page.keyboard.press('4');
+  await page.keyboard.press('5');
   await page.waitForSelector('.log');
   const line = (await page.locator('.log').last().innerText()).trim();
   await page.waitForFunction((old) => [...document.querySelectorAll('.log')].at(-1).innerText.trim() !== old, line);
@@ -185,6 +190,86 @@ test('a job: live, with charts, plan, history, logs', () => withPage(async (page
   });
   assert.match(page.url(), /tab=logs&rank=2/);
 }));
+
+test('a step: where its time goes, rank by rank, predicted above traced', () => withPage(async (page) => {
+  await page.goto(`${base}/${server.running}?tab=step`);
+  const section = (title) => page.locator('section', { has: page.getByRole('heading', { name: title, exact: true }) });
+  const breakdown = section('Where the time of a step goes');
+  await breakdown.locator('svg .column').first().waitFor();
+  assert.match(await breakdown.locator('.told').innerText(),
+    /^steps? [\d,–]+: 4\d\d ms: data [\d.]+ ms, forward 1\d\d ms, backward 2\d\d ms, optimizer [\d.]+ ms.*exposed communication [\d.]+ ms \(1\d\.\d %\)/);
+  await breakdown.locator('svg .column').first().hover();
+  assert.match(await breakdown.locator('.told').innerText(), /^steps 1–\d/);
+  assert.match(await page.locator('.stats', { hasText: 'HFU' }).innerText(), /MFU\s+4\d\.\d %\s+predicted 47\.0 %\s+HFU\s+[56]\d\.\d %/);
+
+  const ranks = section('Ranks');
+  assert.equal(await ranks.locator('tbody tr').count(), 4);
+  assert.match(await ranks.innerText(), /Rank 2 takes [67]\.\d % longer than the mean of the others/);
+  assert.match(await ranks.locator('tbody tr').nth(2).innerText(), /^rank 2\s+4\d\d ms.*132 MiB/s);
+  const tint = (row) => ranks.locator('tbody tr').nth(row).locator('td').first().evaluate((cell) => getComputedStyle(cell).backgroundColor);
+  assert.notEqual(await tint(2), await tint(0));
+  const history = section('Ranks over the last reports');
+  assert.equal(await history.locator('svg .heat-cell').count(), 64);
+  await history.locator('select').selectOption('exposed_communication_seconds');
+  assert.match(await history.locator('svg').getAttribute('aria-label'), /^exposed communication of 4 ranks in 16 reports: from 1\d\.\d ms to 4\d\.\d ms/);
+  const collectives = section('Collectives');
+  assert.match(await collectives.locator('tbody tr').first().innerText(), /^reduce scatter\s+dp_shard\s+13\s+.*48\.6 %\s+rank \d, 3\d\.\d ms/s);
+
+  const traces = section('One step, predicted and traced');
+  assert.equal(await traces.locator('select option').count(), 4);
+  assert.match(await traces.innerText(), /step 120, rank 0, attempt 2/);
+  for (const link of ['predicted.json.gz', 'traced.json.gz']) {
+    const [download] = await Promise.all([page.waitForEvent('download'), traces.getByRole('link', { name: link }).click()]);
+    assert.match(download.suggestedFilename(), /^(01[0-9A-Z]{24}-predicted|step-120-rank-0)\.json\.gz$/);
+    const content = JSON.parse(gunzipSync(readFileSync(await download.path())).toString());
+    assert.ok(content.traceEvents.some((event) => event.name === 'aten::mm'));
+  }
+  await traces.getByRole('button', { name: 'Draw both' }).click();
+  const canvas = traces.locator('canvas');
+  await canvas.waitFor();
+  assert.match(await canvas.getAttribute('aria-label'), /predicted, stage 0 \(rank 0\): [\d.]+ us; traced, step 120, rank 0, attempt 2: [\d.]+ us/);
+  const busy = await traces.locator('table.streams').innerText();
+  assert.match(busy, /the whole step\s+[\d.]+ us\s+[\d.]+ us\s+−\d+\.\d %/);
+  for (const stream of ['phases and modules', 'compute', 'all_gather', 'reduce_scatter']) assert.match(busy, new RegExp(stream));
+  assert.match(await traces.locator('table.partings').innerText(), /aten::mm\s+36\s+/);
+  // A slice says what it is; dragging shows a part, and the buttons all again.
+  const told = () => traces.locator('.told').innerText();
+  await canvas.scrollIntoViewIfNeeded();
+  const box = await canvas.boundingBox();
+  await page.mouse.move(box.x + 160, box.y + 22 + 22 + 2.5 * 19);
+  await page.waitForFunction(() => document.querySelector('.timeline-box .told').textContent.startsWith('compute: aten::'));
+  assert.match(await told(), /^compute: aten::\w+.*, [\d.]+ us from [\d.]+ us on; forward, .*microbatch 0; bfloat16/);
+  const all = traces.getByRole('button', { name: 'All', exact: true });
+  assert.equal(await all.isDisabled(), true);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 420, box.y + 80, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForFunction(() => [...document.querySelectorAll('.timeline-box button')].some((b) => b.textContent === 'All' && !b.disabled));
+  await traces.getByRole('button', { name: 'Later →' }).click();
+  await traces.getByRole('button', { name: 'Zoom in' }).click();
+  await all.click();
+  assert.equal(await all.isDisabled(), true);
+  // Another trace, of the other stage of the pipeline: the prediction that stands for it comes along.
+  await traces.locator('select').selectOption({ index: 0 });
+  await page.waitForFunction(() => document.querySelector('.timeline-box canvas')?.getAttribute('aria-label').includes('stage 1 (rank 2)'));
+}));
+
+test('where no step was traced the page says what to ask for', async () => {
+  const failed = await jobNamed('llama-hang');
+  await withPage(async (page) => {
+    await page.goto(`${base}/${failed}?tab=step`);
+    await page.waitForSelector('text=No step of this job was traced');
+    assert.match(await page.locator('.empty').last().innerText(), /metrics\.trace_steps names the steps to trace/);
+    // It has a recipe, and no plan that says for what: the refusal has a reason.
+    await page.getByRole('button', { name: 'Draw the predicted step' }).click();
+    await page.waitForSelector('text=has no recipe whose step could be predicted');
+  }, { allowed: /404/ });
+  await withPage(async (page) => {
+    await page.goto(`${base}/${await jobNamed('llama-large-batch')}?tab=step`);
+    await page.waitForSelector('text=there is no predicted step');
+    assert.match(await page.locator('main').innerText(), /Nothing is known of it yet[\s\S]*No report says how the ranks spent their time/);
+  });
+});
 
 test('a flight record names the rank and the collective', async () => {
   const failed = await jobNamed('llama-hang');
@@ -279,7 +364,7 @@ test('the theme follows the system, and a choice is kept', () => withPage(async 
 test('nothing is wider than the window, and everything has a name', async () => {
   const failed = await jobNamed('llama-hang');
   const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,
-    `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody',
+    `/${server.running}?tab=step`, `/${failed}?tab=step`, `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody',
     '/plan?model=llama3-8b&c=parallelism.tensor_parallel_degree%3D2'];
   for (const width of [390, 1280]) {
     await withPage(async (page) => {
@@ -468,7 +553,7 @@ test('axe finds nothing serious', async () => {
   const failed = await jobNamed('llama-hang');
   const question = '/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192';
   const places = ['/', '/workers', `/${server.running}`, `/${server.running}?tab=plan`, `/${server.running}?tab=history`,
-    `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody', question];
+    `/${server.running}?tab=step`, `/${server.running}?tab=logs`, `/${failed}?tab=flight`, '/?q=nobody', question];
   for (const look of [{ colorScheme: 'light' }, { colorScheme: 'dark', viewport: { width: 390, height: 844 } }]) {
     await withPage(async (page) => {
       for (const place of places) {
@@ -476,6 +561,10 @@ test('axe finds nothing serious', async () => {
         await page.waitForSelector('main h1');
         if (place === question) await page.waitForSelector('section.compare');
         await page.waitForFunction(() => !document.querySelector('.skeleton'));
+        if (place.endsWith('tab=step')) {
+          await page.click('text=Draw both');
+          await page.waitForSelector('.timeline-box canvas');
+        }
         assert.deepEqual(await seriousFaults(page, PAGE), [], `${place} ${look.colorScheme}`);
       }
     }, look);

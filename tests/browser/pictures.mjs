@@ -13,7 +13,7 @@ const hangs = encodeURIComponent('display_name : "hang"');
 const failed = (await (await fetch(`${base}/v1/projects/default/jobs?page_size=10&filter=${hangs}`)).json()).jobs[0].name;
 const views = {
   jobs: '/', overview: `/${running.running}`, plan: `/${running.running}?tab=plan`, history: `/${running.running}?tab=history`,
-  logs: `/${running.running}?tab=logs`, flight: `/${failed}?tab=flight`, workers: '/workers',
+  step: `/${running.running}?tab=step`, untraced: `/${failed}?tab=step`, logs: `/${running.running}?tab=logs`, flight: `/${failed}?tab=flight`, workers: '/workers',
   planning: '/plan?model=llama3-8b&device=h100-sxm-80&gpus=8&nodes=1&batch=64&seq=8192&b=3', none: '/?q=nothing-has-this-name',
 };
 const looks = {
@@ -26,12 +26,17 @@ for (const [look, options] of Object.entries(looks)) {
   const { page, errors, close } = await openPage(browser, options);
   for (const [view, address] of Object.entries(views)) {
     const inTheDark = view === 'overview' || view === 'workers';
-    const notInDocs = view === 'none' || view === 'logs' || view === 'history';
+    const notInDocs = ['none', 'logs', 'history', 'step', 'untraced'].includes(view);
     if (docs && ((look === 'dark') !== inTheDark || notInDocs)) continue;
     await page.goto(base + address);
     await page.waitForSelector('main');
     await page.waitForTimeout(900);
     if (view === 'plan') await page.click('tbody tr button');
+    if (view === 'step') {
+      await page.click('text=Draw both');
+      await page.waitForSelector('.timeline-box canvas');
+      await page.waitForTimeout(300);
+    }
     await page.screenshot({ path: path.join(out, docs ? `page-${view}.png` : `${view}-${look}.png`), fullPage: !docs });
   }
   console.log(look, 'errors:', errors);

@@ -10,6 +10,7 @@
 #include "core/hardware/host.h"
 #include "core/process/run_directory.h"
 #include "proto/errors.h"
+#include "proto/read_file.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
 #include "proto/text.h"
@@ -21,8 +22,8 @@
 namespace legoai::agent {
 namespace {
 
-// The server takes messages of 4 MiB.
-constexpr size_t kLargestDumpBytes = size_t{2} << 20;
+// Of a flight record and of a step's trace: the server takes messages of 4 MiB, and heartbeats wait for what is under way.
+constexpr int64_t kLargestReportBytes = int64_t{2} << 20;
 constexpr int64_t kProgressEveryUs = 200'000;  // of the same phase
 constexpr int64_t kWaitsEveryUs = 5'000'000;   // as long as it waits for something
 constexpr size_t kLongestLogText = 16 * 1024;
@@ -161,6 +162,7 @@ launch::TrainCallbacks Lease::Callbacks() {
   callbacks.rank_log = [this](int64_t rank, const v1::Log& log) {
     ReportLog(log.level(), log.text(), rank, static_cast<int64_t>(log.time_unix_seconds() * 1e6));
   };
+  callbacks.step_trace = [this](int64_t rank, const v1::StepTraceWritten& written) { ReportStepTrace(rank, written); };
   callbacks.flight_dumped = [this](const v1::FlightDump& dump) { ReportDump(dump); };
   callbacks.commit = [this](int64_t step, const std::vector<std::string>& digests) { return Commit(step, digests); };
   return callbacks;
@@ -293,6 +295,22 @@ void Lease::ReportLog(const std::string& level, const std::string& text, std::op
   Report(std::move(fact));
 }
 
+// One that cannot be sent stays where the rank has left it.
+void Lease::ReportStepTrace(int64_t rank, const v1::StepTraceWritten& written) {
+  absl::StatusOr<std::string> trace = ReadFile(written.path(), kLargestReportBytes);
+  if (!trace.ok()) {
+    return ReportLog("warning",
+                     absl::StrCat("the trace of step ", written.step(), " is not sent to the server: ", trace.status().message(),
+                                  "; its place is ", written.path()),
+                     rank, NowUs());
+  }
+  v1::Telemetry fact;
+  fact.mutable_step_trace()->set_step(written.step());
+  fact.mutable_step_trace()->set_rank(rank);
+  fact.mutable_step_trace()->set_trace_gzip(*std::move(trace));
+  Report(std::move(fact));
+}
+
 void Lease::ReportFlight(const std::string& reason) {
   for (int64_t rank = 0; rank < start_.world_size(); ++rank) {
     auto dump = comm::ReadFlightRing(launch::FlightRingPath(directory_, rank), reason);
@@ -302,7 +320,7 @@ void Lease::ReportFlight(const std::string& reason) {
 
 void Lease::ReportDump(v1::FlightDump dump) {
   // What is oldest says least of a hang.
-  while (dump.ByteSizeLong() > kLargestDumpBytes) {
+  while (static_cast<int64_t>(dump.ByteSizeLong()) > kLargestReportBytes) {
     auto& entries = *dump.mutable_entries();
     entries.DeleteSubrange(0, std::max(1, entries.size() / 8));
   }

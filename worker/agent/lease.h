@@ -1,10 +1,10 @@
 // One lease: the slots that the server has given to an attempt at a job, and the training that runs on them, on a thread of its
 // own that lasts as long (a trainer dies with the thread that started it). Thread-safe.
 //
-// What happens goes into the telemetry: that it began, progress, metrics, log lines, at a failure every rank's flight record, and
-// how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers continue while they wait for its
-// word (worker/launch/pending_commits.h). Trainers that fail leave what is pending whole: its verdicts are waited for before the
-// end is told, so that the next attempt resumes from the last that the server commits.
+// What happens goes into the telemetry: that it began, progress, metrics, log lines, traces of steps, at a failure every rank's
+// flight record, and how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers continue while
+// they wait for its word (worker/launch/pending_commits.h). Trainers that fail leave what is pending whole: its verdicts are
+// waited for before the end is told, so that the next attempt resumes from the last that the server commits.
 #pragma once
 
 #include <atomic>
@@ -77,6 +77,7 @@ class Lease {
   void ReportStarted(const launch::PreparedTraining& prepared);
   void ReportProgress(const v1::Progress& progress);
   void ReportLog(const std::string& level, const std::string& text, std::optional<int64_t> rank, int64_t time_us);
+  void ReportStepTrace(int64_t rank, const v1::StepTraceWritten& written);
   void ReportFlight(const std::string& reason);
   void ReportDump(v1::FlightDump dump);
   void ReportLastLines();

@@ -6,7 +6,9 @@
 namespace legoai::agent {
 namespace {
 
-bool MayBeDropped(const v1::Telemetry& fact) { return fact.has_metrics() || fact.has_log() || fact.has_progress(); }
+bool MayBeDropped(const v1::Telemetry& fact) {
+  return fact.has_metrics() || fact.has_log() || fact.has_progress() || fact.has_step_trace();
+}
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // What the agent has to tell the server about its leases, kept until the server says that it is durable. Thread-safe.
 //
-// Facts are numbered from 1 for the life of the agent's process. Metrics, log lines and progress may be dropped, the oldest
-// first, when there are more bytes of them than the limit: an agent whose server is away must not grow without bound. When an
-// attempt began, how it ended, which checkpoints are left, and flight records are never dropped: there are few of them.
+// Facts are numbered from 1 for the life of the agent's process. Metrics, log lines, progress and traces of steps may be dropped,
+// the oldest first, when there are more bytes of them than the limit: an agent whose server is away must not grow without bound.
+// When an attempt began, how it ended, which checkpoints are left, and flight records are never dropped: there are few of them.
 #pragma once
 
 #include <cstdint>

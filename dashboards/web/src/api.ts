@@ -2,7 +2,7 @@
 import { readEvents } from './events';
 import type {
   Attempt, Checkpoint, FlightRecord, Job, JobSpec, LogLine, PlanningProgress, PlanRequest, PlanResult, ServerInfo, StepMetrics,
-  Transition, Worker,
+  StepTraceInfo, Transition, Worker,
 } from './types';
 
 export interface Violation {
@@ -101,6 +101,14 @@ export async function plan(
 }
 export const queryMetrics = (name: string, afterStep: number) =>
   call<{ points: StepMetrics[]; steps: number }>(`${name}/metrics${query({ after_step: afterStep || null, max_points: 1000 })}`);
+// The latest reports with the rows of all ranks, at most `most`, ascending by step.
+export const queryRankReports = async (name: string, most: number): Promise<StepMetrics[]> =>
+  (await call<{ rank_reports: StepMetrics[] }>(`${name}/metrics${query({ max_points: 2, max_rank_reports: most })}`)).rank_reports;
+export const listStepTraces = async (name: string): Promise<StepTraceInfo[]> =>
+  (await call<{ step_traces: StepTraceInfo[] }>(`${name}/stepTraces`)).step_traces;
+// Of a step's trace, or JOB/predictedTrace: where the file is, and its content.
+export const traceAddress = (name: string) => `/v1/${name}`;
+export const fetchTrace = (name: string) => ask(traceAddress(name));
 export const getServerInfo = () => call<ServerInfo>('server');
 export const drainWorker = (name: string, undo: boolean) => post<Worker>(`${name}:drain`, { undo });
 

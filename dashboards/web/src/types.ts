@@ -224,6 +224,36 @@ export interface LogLine {
   time_us: number;
 }
 
+export interface CollectiveTime {
+  collective: string;
+  group: string;
+  count: number;
+  seconds: number;
+  exposed_seconds: number;
+}
+
+// Means of the steps since the report before.
+export interface RankMetrics {
+  rank: number;
+  step_seconds: number;
+  data_seconds: number;
+  forward_seconds: number;
+  backward_seconds: number;
+  optimizer_seconds: number;
+  exposed_communication_seconds: number; // of all these
+  collectives: CollectiveTime[];
+  peak_memory_bytes: number | null;
+}
+
+export interface StepTraceInfo {
+  name: string;
+  attempt: number;
+  step: number;
+  rank: number;
+  bytes: number;
+  time_us: number;
+}
+
 export interface StepMetrics {
   attempt: number;
   step: number;
@@ -236,7 +266,9 @@ export interface StepMetrics {
   data_seconds: number;
   tokens_per_second: number;
   mfu: number | null;
+  hfu: number | null;
   peak_memory_bytes: number | null;
+  ranks: RankMetrics[]; // of a curve's points the first rank's alone
 }
 
 export interface FlightEntry {

@@ -6,7 +6,7 @@ export const STATES = [
   'cancelled',
 ] as const;
 export const PAGE_SIZES = [25, 50, 100, 200];
-export const JOB_TABS = ['overview', 'plan', 'history', 'logs', 'flight'] as const;
+export const JOB_TABS = ['overview', 'plan', 'step', 'history', 'logs', 'flight'] as const;
 export const MOST_OTHERS = 5;
 export type JobTab = (typeof JOB_TABS)[number];
 

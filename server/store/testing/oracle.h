@@ -72,6 +72,26 @@ class Oracle final : public Transaction {
     }
     return absl::OkStatus();
   }
+  absl::StatusOr<std::vector<v1::StepMetrics>> ListRankReports(const std::string& job, int64_t limit) override {
+    std::vector<v1::StepMetrics> reports = Values(records_[job].rank_reports);
+    std::reverse(reports.begin(), reports.end());
+    reports = First(reports, limit);
+    std::reverse(reports.begin(), reports.end());
+    return reports;
+  }
+  absl::StatusOr<std::vector<v1::StepTraceInfo>> ListStepTraces(const std::string& job) override {
+    std::vector<v1::StepTraceInfo> infos;
+    for (const auto& [info, file] : records_[job].traces) infos.push_back(info);
+    std::sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) { return KeyOf(a) < KeyOf(b); });
+    return infos;
+  }
+  absl::StatusOr<std::optional<v1::TraceFile>> GetStepTrace(const std::string& job, int64_t attempt, int64_t step,
+                                                            int64_t rank) override {
+    for (const auto& [info, file] : records_[job].traces) {
+      if (KeyOf(info) == std::tuple(attempt, step, rank)) return file;
+    }
+    return std::nullopt;
+  }
   absl::StatusOr<std::vector<v1::LogLine>> ListLogs(const LogQuery& query) override {
     std::vector<v1::LogLine> lines;
     for (const v1::LogLine& line : records_[query.job].logs) {
@@ -143,7 +163,30 @@ class Oracle final : public Transaction {
   }
   absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) override {
     RETURN_IF_ERROR(NeedJob(job));
-    records_[job].metrics.emplace(std::pair(metrics.attempt(), metrics.step()), metrics);
+    Records& records = records_[job];
+    const std::pair key(metrics.attempt(), metrics.step());
+    v1::StepMetrics curve = metrics;
+    while (curve.ranks_size() > 1) curve.mutable_ranks()->RemoveLast();
+    if (curve.ranks_size() > 0) curve.mutable_ranks(0)->clear_collectives();
+    if (!records.metrics.emplace(key, curve).second || metrics.ranks().empty()) return absl::OkStatus();
+    records.rank_reports[key] = metrics;
+    const int64_t latest = records.rank_reports.rbegin()->first.first;
+    std::erase_if(records.rank_reports, [&](const auto& one) { return one.first.first < latest; });
+    while (static_cast<int64_t>(records.rank_reports.size()) > kRankReports)
+      records.rank_reports.erase(records.rank_reports.begin());
+    return absl::OkStatus();
+  }
+  absl::Status PutStepTrace(const std::string& job, const v1::StepTraceInfo& info, const v1::TraceFile& file) override {
+    RETURN_IF_ERROR(NeedJob(job));
+    auto& traces = records_[job].traces;
+    std::erase_if(traces, [&](const auto& one) { return KeyOf(one.first) == KeyOf(info); });
+    traces.emplace_back(info, file);
+    const auto bytes = [&] {
+      int64_t sum = 0;
+      for (const auto& one : traces) sum += one.first.bytes();
+      return sum;
+    };
+    while (static_cast<int64_t>(traces.size()) > kStepTraces || bytes() > kStepTraceBytes) traces.erase(traces.begin());
     return absl::OkStatus();
   }
   absl::Status AppendLog(const std::string& job, v1::LogLine line) override {
@@ -174,6 +217,9 @@ class Oracle final : public Transaction {
   }
 
  private:
+  static std::tuple<int64_t, int64_t, int64_t> KeyOf(const v1::StepTraceInfo& info) {
+    return {info.attempt(), info.step(), info.rank()};
+  }
   static std::string Id(const v1::Job& job) { return job.name().substr(job.name().rfind('/') + 1); }
   static std::string Project(const v1::Job& job) { return job.name().substr(0, job.name().find("/jobs/")); }
 
@@ -229,6 +275,8 @@ class Oracle final : public Transaction {
     std::map<std::pair<int64_t, int64_t>, v1::Checkpoint> checkpoints;  // by step and epoch
     std::optional<v1::PlanResult> plan;
     std::map<std::pair<int64_t, int64_t>, v1::StepMetrics> metrics;  // by attempt and step
+    std::map<std::pair<int64_t, int64_t>, v1::StepMetrics> rank_reports;
+    std::vector<std::pair<v1::StepTraceInfo, v1::TraceFile>> traces;  // as they came
     std::vector<v1::LogLine> logs;
     std::map<int64_t, v1::FlightRecord> flight_records;
     std::map<std::pair<int64_t, int64_t>, v1::FlightDump> flight_dumps;  // by attempt and rank

@@ -188,6 +188,17 @@ absl::Status Meet(TrainerLink& link) {
   return met;
 }
 
+// As of a trainer that traces step 2: of LEGOAI_TEST_TRACE_BYTES bytes, where that is set.
+absl::Status SendTrace(TrainerLink& link, int64_t step) {
+  const char* const bytes = std::getenv("LEGOAI_TEST_TRACE_BYTES");
+  if (bytes == nullptr || step != 2) return absl::OkStatus();
+  v1::FromTrainer message;
+  message.mutable_step_trace()->set_step(step);
+  message.mutable_step_trace()->set_path(absl::StrCat(link.start().run_directory(), "/trace-", link.start().rank(), ".json.gz"));
+  std::ofstream(message.step_trace().path()) << std::string(static_cast<size_t>(std::atoll(bytes)), 'x');
+  return link.Send(std::move(message));
+}
+
 absl::Status SendMetrics(TrainerLink& link, int64_t step) {
   v1::FromTrainer message;
   message.mutable_metrics()->set_attempt(link.start().attempt());
@@ -235,7 +246,7 @@ int Run(int argc, char** argv) {
     }
     if ((step == 1 || step == meet) && !Meet(**link).ok()) return 1;
     if (!(*link)->SendProgress("train", step, steps).ok()) return 1;
-    if (!SendMetrics(**link, step).ok()) return 1;
+    if (!SendMetrics(**link, step).ok() || !SendTrace(**link, step).ok()) return 1;
     if (saves > 0 ? step % saves == 0 : step == 2) {
       if (!(*link)->Offer(step, absl::StrCat("digest-", start.rank())).ok()) return 1;
       (*link)->SendLog("info", absl::StrCat("has offered ", step)).IgnoreError();

@@ -14,6 +14,7 @@ import { History } from '../parts/history';
 import { Logs } from '../parts/logs';
 import { Overview } from '../parts/overview';
 import { Plan } from '../parts/plan';
+import { Step } from '../parts/step';
 import { SubmitDialog } from '../parts/submit';
 import { draftOfJob } from '../submission';
 import type { Attempt, FlightRecord, Job, PlanningProgress, StepMetrics, WatchJobResponse } from '../types';
@@ -21,7 +22,7 @@ import { beginningOf } from '../retry';
 import { JOB_TABS, jobAddress, jobsAddress, type JobTab, type JobView } from '../url';
 
 const TAB_TITLES: Record<JobTab, string> = {
-  overview: 'Overview', plan: 'Plan', history: 'History', logs: 'Logs', flight: 'Flight record',
+  overview: 'Overview', plan: 'Plan', step: 'Step', history: 'History', logs: 'Logs', flight: 'Flight record',
 };
 
 // Points of the curves and the attempts, fetched again when the job has changed, but not more than every two seconds; at once
@@ -107,6 +108,7 @@ export function JobPage({ view, theme }: { view: JobView; theme: string }) {
                 others={view.others} />
             )}
             {view.tab === 'plan' && <Plan job={job} />}
+            {view.tab === 'step' && <Step job={job} points={curves.points} now={now} theme={theme} />}
             {view.tab === 'history' && <History job={job} attempts={curves.attempts} now={now} />}
             {view.tab === 'logs' && <Logs job={job} rank={view.rank} />}
             {view.tab === 'flight' && <Flight job={job} now={now} />}

@@ -53,8 +53,8 @@ function picturesOf(job: Job, attempt: Attempt | null): Picture[] {
       fields: [{ field: 'learning_rate', label: 'rate' }],
     },
     {
-      title: 'Model FLOPs utilization', show: format.percent, fromZero: true,
-      fields: [{ field: 'mfu', label: 'MFU', smoothed: true }], levels: [{ label: 'predicted', value: job.chosen?.mfu || null }],
+      title: 'FLOPs utilization of the model (MFU) and the hardware (HFU)', show: format.percent, fromZero: true,
+      fields: [{ field: 'mfu', label: 'MFU', smoothed: true }, { field: 'hfu', label: 'HFU', smoothed: true }], levels: [{ label: 'predicted', value: job.chosen?.mfu || null }],
     },
     {
       title: 'Throughput (tokens per second)', show: format.large, fromZero: true,
