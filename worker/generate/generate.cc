@@ -20,30 +20,45 @@
 namespace legoai::generate {
 namespace {
 
-// Keys and values of one block, [1, kv_heads, capacity, head_dim].
+// Of a sliding window no position before the last `window` is read again.
+int64_t CachedPositions(const v1::Model& config, int64_t capacity) {
+  return config.sliding_window() > 0 ? std::min(config.sliding_window(), capacity) : capacity;
+}
+
+// Keys and values of one block, [1, kv_heads, rows, head_dim]: a ring, in which position p lies in row p % rows. In which order
+// attention reads them does not matter, for each key carries its position.
 class Cache {
  public:
   Cache(const v1::Model& config, at::ScalarType dtype, int64_t capacity, const model::StepContext* context)
       : context_(context),
         window_(config.sliding_window()),
-        keys_(at::empty({1, config.num_key_value_heads(), capacity, config.head_dim()}, at::TensorOptions().dtype(dtype))),
+        rows_(CachedPositions(config, capacity)),
+        keys_(at::empty({1, config.num_key_value_heads(), rows_, config.head_dim()}, at::TensorOptions().dtype(dtype))),
         values_(at::empty_like(keys_)) {}
 
-  // Adds k and v and attends to all that is there, or to the last of it that the model's window has.
+  // Adds k and v and attends to all that is there.
   at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     const int64_t seen = context_->first_position, seq = q.size(2);
     TORCH_CHECK(seen == 0 || seq == 1, "after the first tokens, one at a time can be fed, not ", seq);
-    keys_.narrow(2, seen, seq).copy_(k);
-    values_.narrow(2, seen, seq).copy_(v);
-    if (seen == 0) return model::LocalAttention(q, keys_.narrow(2, 0, seq), values_.narrow(2, 0, seq), window_);
-    const int64_t count = window_ > 0 ? std::min(window_, seen + 1) : seen + 1, first = seen + 1 - count;
+    Keep(keys_, k, seen);
+    Keep(values_, v, seen);
+    if (seen == 0) return model::LocalAttention(q, k, v, window_);
+    const int64_t count = std::min(rows_, seen + 1);
     const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-    return model::AttentionFunction(q, keys_.narrow(2, first, count), values_.narrow(2, first, count), /*causal=*/false, scale);
+    return model::AttentionFunction(q, keys_.narrow(2, 0, count), values_.narrow(2, 0, count), /*causal=*/false, scale);
   }
 
  private:
+  // The last of `x`, whose first position is `first`, as many as there are rows.
+  void Keep(const at::Tensor& kept, const at::Tensor& x, int64_t first) const {
+    const int64_t count = std::min(rows_, x.size(2)), begin = x.size(2) - count, row = (first + begin) % rows_;
+    const int64_t before_end = std::min(count, rows_ - row);
+    kept.narrow(2, row, before_end).copy_(x.narrow(2, begin, before_end));
+    if (before_end < count) kept.narrow(2, 0, count - before_end).copy_(x.narrow(2, begin + before_end, count - before_end));
+  }
+
   const model::StepContext* context_;
-  int64_t window_;
+  int64_t window_, rows_;
   at::Tensor keys_, values_;
 };
 
@@ -74,7 +89,8 @@ absl::Status LoadWeights(const model::ParameterSource& weights, at::ScalarType d
 }  // namespace
 
 int64_t CacheBytes(const v1::Model& config, int64_t capacity, int64_t bytes_per_element) {
-  return 2 * config.num_hidden_layers() * config.num_key_value_heads() * config.head_dim() * capacity * bytes_per_element;
+  return 2 * config.num_hidden_layers() * config.num_key_value_heads() * config.head_dim() * CachedPositions(config, capacity) *
+         bytes_per_element;
 }
 
 CachedModel::CachedModel(std::unique_ptr<model::LanguageModel> model, at::ScalarType dtype, int64_t capacity)
@@ -94,6 +110,7 @@ int64_t CachedModel::length() const { return model_->context().first_position; }
 at::Tensor CachedModel::Feed(std::span<const int64_t> tokens) {
   c10::NoGradGuard no_grad;
   const auto count = static_cast<int64_t>(tokens.size());
+  TORCH_CHECK(length() + count <= capacity_, "a cache for ", capacity_, " tokens has ", length(), " and was fed ", count, " more");
   at::Tensor hidden = at::empty({1, count}, at::TensorOptions().dtype(at::kLong));
   std::copy(tokens.begin(), tokens.end(), hidden.mutable_data_ptr<int64_t>());
   for (model::Layer& layer : model_->layers()) {

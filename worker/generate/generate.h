@@ -16,7 +16,7 @@
 
 namespace legoai::generate {
 
-// Keys and values of a cache of `capacity` tokens, in bytes.
+// Keys and values of a cache for `capacity` tokens, in bytes. Of a model with a sliding window only its last tokens are kept.
 int64_t CacheBytes(const v1::Model& config, int64_t capacity, int64_t bytes_per_element);
 
 // A model that goes on with one sequence token by token: each block keeps the keys and values of the tokens it has seen, so that

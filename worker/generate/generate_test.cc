@@ -64,7 +64,8 @@ TEST_P(CachedModelTest, LogitsAreThoseOfTheWholeSequence) {
   at::manual_seed(seed);
   const auto whole = Whole(at::kFloat);
   const int64_t context = config_.max_position_embeddings();
-  for (const int64_t prompt : {int64_t{1}, int64_t{5}, context - 3, context}) {
+  // A window of 4 or 5 ends within, with and after a prompt, and goes round many times.
+  for (const int64_t prompt : {int64_t{1}, int64_t{4}, int64_t{5}, int64_t{6}, int64_t{9}, context - 3, context}) {
     const std::vector<int64_t> tokens = RandomTokens(context);
     const at::Tensor expected = Recompute(*whole, tokens);
     // Sums of the same numbers in another order, in fp32.
@@ -103,6 +104,13 @@ TEST_P(CachedModelTest, GreedyTokensAreThoseOfRecomputation) {
       logits = cached.Feed(std::span(tokens).last(1));
     }
   }
+}
+
+TEST_P(CachedModelTest, OfASlidingWindowTheCacheHasItsTokensAlone) {
+  const int64_t of_one = CacheBytes(config_, 1, 4), window = config_.sliding_window(), context = config_.max_position_embeddings();
+  EXPECT_EQ(of_one, 2 * config_.num_hidden_layers() * config_.num_key_value_heads() * config_.head_dim() * 4);
+  EXPECT_EQ(CacheBytes(config_, 3, 4), 3 * of_one);
+  EXPECT_EQ(CacheBytes(config_, context, 4), (window > 0 ? window : context) * of_one);
 }
 
 TEST_P(CachedModelTest, MoreThanTheContextIsRefused) {
