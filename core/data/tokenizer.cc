@@ -1,11 +1,10 @@
 #include "core/data/tokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/files.h"
 #include "core/data/byte_pair_encoding.h"
+#include "core/data/text_pieces.h"
 #include "proto/errors.h"
 #include "proto/read_file.h"
 #include "proto/status.h"
@@ -26,80 +26,6 @@ namespace {
 constexpr char kField[] = "model.tokenizer_path";
 constexpr int64_t kMaxBytes = int64_t{256} << 20;  // of a tokenizer's file
 constexpr size_t kAskEvery = size_t{1} << 16;      // bytes of text: whether to go on
-// White space is spelled out as Unicode's White_Space property: PCRE2's own \s counts U+180E in.
-constexpr char kSpace[] = R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-
-// `pattern` for PCRE2: \s and \S within and without brackets.
-std::string WithUnicodeSpace(std::string_view pattern) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    const char escaped = c == '\\' && i + 1 < pattern.size() ? pattern[++i] : '\0';
-    if (escaped == 's') {
-      out += in_class ? std::string(kSpace) : absl::StrCat("[", kSpace, "]");
-    } else if (escaped == 'S') {
-      out += absl::StrCat("[^", kSpace, "]");
-    } else if (escaped != '\0') {
-      out += {c, escaped};
-    } else {
-      in_class = c == '[' || (in_class && c != ']');
-      out += c;
-    }
-  }
-  return out;
-}
-
-std::string Message(int pcre2_error) {
-  PCRE2_UCHAR text[256];
-  pcre2_get_error_message(pcre2_error, text, sizeof(text));
-  return reinterpret_cast<const char*>(text);
-}
-
-template <typename T, void (*kFree)(T*)>
-struct Deleter {
-  void operator()(T* pointer) const { kFree(pointer); }
-};
-using Code = std::unique_ptr<pcre2_code, Deleter<pcre2_code, pcre2_code_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Deleter<pcre2_match_data, pcre2_match_data_free>>;
-
-// Cuts a text into the pieces that are encoded one by one. Every character is in one.
-class Splitter {
- public:
-  static absl::StatusOr<Splitter> Create(Vocabulary::Split split) {
-    // Any text is one piece of a vocabulary without a split; it must be UTF-8 all the same.
-    const std::string pattern = split == Vocabulary::Split::kNone ? "(?s).+" : WithUnicodeSpace(SplitPattern(split));
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    Splitter splitter;
-    splitter.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), PCRE2_ZERO_TERMINATED,
-                                       PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
-    if (!splitter.code_) return absl::InternalError(absl::StrCat("split pattern: ", Message(error), " at ", at));
-    pcre2_jit_compile(splitter.code_.get(), PCRE2_JIT_COMPLETE);  // where there is none, matching is only slower
-    return splitter;
-  }
-
-  template <typename Visit>
-  absl::Status ForEachPiece(std::string_view text, const Visit& visit) const {
-    const MatchData match(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
-    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-    uint32_t options = 0;  // the first call checks that all of the text is UTF-8
-    for (size_t at = 0; at < text.size(); at = range[1], options = PCRE2_NO_UTF_CHECK) {
-      const int result =
-          pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, options, match.get(), nullptr);
-      if (result < 0 && options == 0)
-        return FieldError("training.dataset_path", absl::StrCat("byte ", pcre2_get_startchar(match.get())),
-                          absl::StrCat("not UTF-8 (", Message(result), "); convert the text, or use the byte tokenizer"));
-      if (result < 0) return absl::InternalError(absl::StrCat("splitting the text at byte ", at, ": ", Message(result)));
-      RETURN_IF_ERROR(visit(text.substr(range[0], range[1] - range[0])));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  Code code_;
-};
-
 class ByteTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
@@ -116,7 +42,8 @@ class ByteTokenizer : public Tokenizer {
 
   static Vocabulary Bytes() {
     Vocabulary bytes;
-    for (int byte = 0; byte < 256; ++byte) bytes.tokens.emplace_back(1, static_cast<char>(byte));
+    for (int byte = 0; byte < 256; ++byte) bytes.tokens.push_back({std::string(1, static_cast<char>(byte))});
+    bytes.merges.emplace();
     return bytes;
   }
 
@@ -135,54 +62,191 @@ class ByteTokenizer : public Tokenizer {
   std::string identity_ = "byte";
 };
 
-class RankTokenizer : public Tokenizer {
+using Kind = Vocabulary::Kind;
+using Prefix = Vocabulary::Prefix;
+using Symbols = Vocabulary::Symbols;
+
+// Bytes of the character that a text, which is UTF-8, begins with.
+size_t FirstCharacter(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+// The bytes of two neighbouring characters as one number.
+uint64_t JunctionOf(std::string_view left, std::string_view right) {
+  uint64_t junction = 0;
+  for (const std::string_view character : {left, right}) {
+    uint64_t bytes = 0;
+    for (const char byte : character) bytes = bytes << 8 | static_cast<unsigned char>(byte);
+    junction = junction << 32 | bytes;
+  }
+  return junction;
+}
+
+// What a token's id means in a text.
+std::string BytesOf(const Vocabulary& vocabulary, const Vocabulary::Token& token) {
+  if (vocabulary.symbols == Symbols::kBytes || token.kind == Kind::kSpecial) return token.text;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (token.text.size() == 6 && token.text == ByteToken(byte)) return std::string(1, static_cast<char>(byte));
+  }
+  std::string bytes;
+  for (std::string_view rest = token.text; !rest.empty();) {
+    const bool is_space = rest.starts_with(kShownSpace);
+    bytes.push_back(is_space ? ' ' : rest[0]);
+    rest.remove_prefix(is_space ? kShownSpace.size() : 1);
+  }
+  return bytes;
+}
+
+BytePairEncoding EncodingOf(const Vocabulary& vocabulary) {
+  if (vocabulary.merges) return BytePairEncoding(*vocabulary.merges);
+  std::vector<std::string> tokens;
+  for (const Vocabulary::Token& token : vocabulary.tokens) {
+    if (token.is_listed) tokens.push_back(token.text);
+  }
+  return BytePairEncoding::OfRanks(tokens);
+}
+
+class VocabularyTokenizer : public Tokenizer {
  public:
-  RankTokenizer(Vocabulary vocabulary, std::string identity, Splitter splitter)
-      : split_(vocabulary.split),
-        special_(std::move(vocabulary.special)),
-        begin_(vocabulary.begin),
-        end_(vocabulary.end),
-        encoding_(std::move(vocabulary.tokens)),
+  VocabularyTokenizer(Vocabulary vocabulary, std::string identity, Splitter splitter)
+      : vocabulary_(std::move(vocabulary)),
         identity_(std::move(identity)),
-        splitter_(std::move(splitter)) {}
+        splitter_(std::move(splitter)),
+        encoding_(EncodingOf(vocabulary_)) {
+    const auto& tokens = vocabulary_.tokens;
+    for (int32_t id = 0; id < VocabSize(); ++id) {
+      const Vocabulary::Token& token = tokens[id];
+      bytes_.push_back(BytesOf(vocabulary_, token));
+      if (token.kind == Kind::kAdded) added_.Add(token.text, id);
+      if (token.is_listed && (token.kind == Kind::kOrdinary || vocabulary_.symbols == Symbols::kCharacters))
+        ids_.emplace(token.text, id);
+    }
+    for (int byte = 0; byte < 256; ++byte) {
+      const std::string plain(1, static_cast<char>(byte));
+      const auto found = ids_.find(vocabulary_.symbols == Symbols::kBytes ? plain : ByteToken(byte));
+      // "\t" of Gemma is no byte but a character.
+      byte_ids_[byte] = found != ids_.end() ? found->second : ids_.at(plain);
+    }
+    if (vocabulary_.symbols == Symbols::kCharacters) FindJunctions();
+  }
 
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (int32_t id : ids) {
       if (id < 0 || id >= VocabSize())
         return FieldError("token", absl::StrCat(id), absl::StrCat("the tokenizer has ", VocabSize(), " ids"));
-      text += id < Tokens() ? encoding_.tokens()[id] : special_[id - Tokens()];
+      text += bytes_[id];
     }
     return text;
   }
-  int64_t VocabSize() const override { return Tokens() + static_cast<int64_t>(special_.size()); }
-  std::optional<int32_t> BeginOfText() const override { return begin_; }
-  std::optional<int32_t> EndOfText() const override { return end_; }
+  int64_t VocabSize() const override { return static_cast<int64_t>(vocabulary_.tokens.size()); }
+  std::optional<int32_t> BeginOfText() const override { return vocabulary_.begin; }
+  std::optional<int32_t> EndOfText() const override { return vocabulary_.end; }
   const std::string& Identity() const override { return identity_; }
-  Vocabulary GetVocabulary() const override { return {split_, encoding_.tokens(), special_, begin_, end_}; }
+  Vocabulary GetVocabulary() const override { return vocabulary_; }
 
  private:
   absl::StatusOr<std::vector<int32_t>> DoEncode(std::string_view text, const checkpoint::Cancel& cancel) const override {
     std::vector<int32_t> ids;
     size_t until_asked = 0;  // bytes
-    RETURN_IF_ERROR(splitter_.ForEachPiece(text, [&](std::string_view piece) {
-      encoding_.Encode(piece, ids);
-      until_asked -= std::min(until_asked, piece.size());
+    const auto go_on = [&](size_t size) {
+      until_asked -= std::min(until_asked, size);
       if (until_asked > 0) return absl::OkStatus();
       until_asked = kAskEvery;
       return checkpoint::CheckNotCancelled(cancel);
-    }));
+    };
+    RETURN_IF_ERROR(CheckUtf8(text));
+    RETURN_IF_ERROR(added_.ForEachPart(
+        text,
+        [&](std::string_view part, bool is_first) {
+          return vocabulary_.symbols == Symbols::kBytes ? EncodeBytes(part, go_on, &ids)
+                                                        : EncodeCharacters(part, is_first, go_on, &ids);
+        },
+        [&](int32_t id) { ids.push_back(id); }));
     return ids;
   }
 
-  int32_t Tokens() const { return static_cast<int32_t>(encoding_.tokens().size()); }
+  template <class GoOn>
+  absl::Status EncodeBytes(std::string_view text, const GoOn& go_on, std::vector<int32_t>* out) const {
+    std::string composed;
+    if (vocabulary_.is_composed && MayNotBeComposed(text)) {
+      ASSIGN_OR_RETURN(composed, Compose(text));
+      text = composed;
+    }
+    std::vector<int32_t> symbols;
+    return splitter_.ForEachPiece(text, [&](std::string_view piece) {
+      const auto whole = vocabulary_.whole_first ? ids_.find(piece) : ids_.end();
+      symbols.clear();
+      if (whole != ids_.end()) {  // most pieces are words that are tokens
+        symbols.push_back(whole->second);
+      } else {
+        for (const char byte : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+        encoding_.Join(&symbols);
+      }
+      out->insert(out->end(), symbols.begin(), symbols.end());
+      return go_on(piece.size());
+    });
+  }
 
-  Vocabulary::Split split_;
-  std::vector<std::string> special_;
-  std::optional<int32_t> begin_, end_;
-  BytePairEncoding encoding_;
+  // A text is one piece in theory. It may be cut between two characters at which no merge joins what ends with the one and begins
+  // with the other.
+  template <class GoOn>
+  absl::Status EncodeCharacters(std::string_view text, bool is_first, const GoOn& go_on, std::vector<int32_t>* out) const {
+    std::vector<int32_t> symbols;
+    std::string_view last;
+    const auto end_piece = [&] {
+      encoding_.Join(&symbols);
+      out->insert(out->end(), symbols.begin(), symbols.end());
+      symbols.clear();
+    };
+    const auto add = [&](std::string_view character) {
+      const auto found = ids_.find(character);
+      if (found == ids_.end() || !junctions_.contains(JunctionOf(last, character))) end_piece();
+      last = character;
+      if (found != ids_.end()) {
+        symbols.push_back(found->second);
+        return;
+      }
+      for (const char byte : character) out->push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+    };
+    if (HasPrefix(text, is_first)) add(kShownSpace);
+    while (!text.empty()) {
+      const size_t size = FirstCharacter(text);
+      const std::string_view character = text.substr(0, size);
+      add(character == " " ? kShownSpace : character);
+      text.remove_prefix(size);
+      RETURN_IF_ERROR(go_on(size));
+    }
+    end_piece();
+    return absl::OkStatus();
+  }
+
+  bool HasPrefix(std::string_view text, bool is_first) const {
+    if (vocabulary_.prefix == Prefix::kEvenSo) return true;
+    const bool has_one = text.starts_with(' ') || text.starts_with(kShownSpace);
+    return !has_one && (vocabulary_.prefix == Prefix::kAlways || (vocabulary_.prefix == Prefix::kFirst && is_first));
+  }
+
+  // Where a merge's halves meet.
+  void FindJunctions() {
+    for (const Merge& merge : *vocabulary_.merges) {
+      const std::string_view left = vocabulary_.tokens[merge.left].text, right = vocabulary_.tokens[merge.right].text;
+      size_t last = left.size() - 1;
+      while (last > 0 && (left[last] & 0xc0) == 0x80) --last;
+      junctions_.insert(JunctionOf(left.substr(last), right.substr(0, FirstCharacter(right))));
+    }
+  }
+
+  Vocabulary vocabulary_;
   std::string identity_;
   Splitter splitter_;
+  BytePairEncoding encoding_;
+  AddedTokens added_;
+  std::vector<std::string> bytes_;                      // by id
+  std::unordered_map<std::string_view, int32_t> ids_;   // of what is listed, views of vocabulary_
+  std::array<int32_t, 256> byte_ids_ = {};
+  std::unordered_set<uint64_t> junctions_;  // JunctionOf
 };
 
 // One `base64 rank` line; its rank must be the number of lines before it that are not empty.
@@ -225,8 +289,14 @@ absl::StatusOr<std::vector<std::string>> ParseTiktoken(const std::string& path, 
 
 absl::StatusOr<Vocabulary> ReadTiktoken(const std::string& path, std::string_view text) {
   ASSIGN_OR_RETURN(std::vector<std::string> tokens, ParseTiktoken(path, text));
-  const auto count = static_cast<int32_t>(tokens.size());
-  return Vocabulary{Vocabulary::Split::kLlama3, std::move(tokens), {"<|begin_of_text|>", "<|end_of_text|>"}, count, count + 1};
+  Vocabulary vocabulary;
+  vocabulary.split = Vocabulary::Split::kLlama3;
+  vocabulary.whole_first = true;
+  vocabulary.begin = static_cast<int32_t>(tokens.size());
+  vocabulary.end = *vocabulary.begin + 1;
+  for (std::string& bytes : tokens) vocabulary.tokens.push_back({std::move(bytes)});
+  for (const char* name : {"<|begin_of_text|>", "<|end_of_text|>"}) vocabulary.tokens.push_back({name, Kind::kSpecial, false});
+  return vocabulary;
 }
 
 absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::string_view text) {
@@ -239,17 +309,13 @@ absl::StatusOr<Vocabulary> ReadTokenizerJson(const std::string& path, std::strin
 
 using Json = nlohmann::ordered_json;
 
-std::string NameOf(const Vocabulary& vocabulary, int32_t id) {
-  return vocabulary.special[static_cast<size_t>(id) - vocabulary.tokens.size()];
-}
-
 std::string TokenizerConfig(const Vocabulary& vocabulary, int64_t context) {
   Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                {"model_max_length", context},
                {"model_input_names", {"input_ids", "attention_mask"}},
                {"clean_up_tokenization_spaces", false}};
-  if (vocabulary.begin) json["bos_token"] = NameOf(vocabulary, *vocabulary.begin);
-  if (vocabulary.end) json["eos_token"] = NameOf(vocabulary, *vocabulary.end);
+  if (vocabulary.begin) json["bos_token"] = vocabulary.tokens[*vocabulary.begin].text;
+  if (vocabulary.end) json["eos_token"] = vocabulary.tokens[*vocabulary.end].text;
   return json.dump(2) + "\n";
 }
 
@@ -270,7 +336,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
   // An export of the byte tokenizer is the byte tokenizer.
   if (vocabulary == ByteTokenizer::Bytes()) return std::make_unique<ByteTokenizer>();
   ASSIGN_OR_RETURN(Splitter splitter, Splitter::Create(vocabulary.split));
-  return std::make_unique<RankTokenizer>(std::move(vocabulary), checkpoint::Sha256(text), std::move(splitter));
+  return std::make_unique<VocabularyTokenizer>(std::move(vocabulary), checkpoint::Sha256(text), std::move(splitter));
 }
 
 absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size) {

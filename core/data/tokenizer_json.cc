@@ -5,9 +5,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 
@@ -16,9 +18,14 @@ namespace {
 
 using Json = nlohmann::json;  // its objects are maps: a vocabulary has 100,000 keys
 using Split = Vocabulary::Split;
+using Symbols = Vocabulary::Symbols;
+using Prefix = Vocabulary::Prefix;
+using Kind = Vocabulary::Kind;
 
 constexpr char kLlama3Pattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
                                   R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kQwen2Pattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+                                 R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // tokenizer.json shows bytes as characters: those that print as themselves, the others as the characters from U+0100 on.
@@ -69,48 +76,57 @@ class ByteCharacters {
   std::unordered_map<std::string, char> bytes_;
 };
 
-struct Merges {
-  std::vector<std::string> list;
-  bool make_all = true;  // every token that is not a single byte
-};
-
-// All ways to cut each token in two tokens, in the order of ids, then of the halves' ids.
-Merges MergesOf(const std::vector<std::string>& tokens) {
-  std::unordered_map<std::string_view, size_t> ids;
-  for (size_t id = 0; id < tokens.size(); ++id) ids.emplace(tokens[id], id);
-  Merges merges;
-  const ByteCharacters& characters = ByteCharacters::Get();
-  for (const std::string& token : tokens) {
-    std::vector<std::pair<size_t, size_t>> halves;
-    for (size_t at = 1; at < token.size(); ++at) {
-      const auto left = ids.find(std::string_view(token).substr(0, at)), right = ids.find(std::string_view(token).substr(at));
-      if (left != ids.end() && right != ids.end()) halves.emplace_back(left->second, right->second);
-    }
-    std::sort(halves.begin(), halves.end());
-    for (const auto& [left, right] : halves)
-      merges.list.push_back(absl::StrCat(characters.Show(tokens[left]), " ", characters.Show(tokens[right])));
-    if (token.size() > 1 && halves.empty()) merges.make_all = false;
-  }
-  return merges;
-}
-
 Json ByteLevel(bool use_regex) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
 }
 
-Json PreTokenizer(Split split) {
-  if (split != Split::kLlama3) return ByteLevel(/*use_regex=*/split == Split::kGpt2);
+Json Replace(std::string_view from, std::string_view to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", std::string(from)}}}, {"content", std::string(to)}};
+}
+
+Json Sequence(const char* parts, Json list) { return {{"type", "Sequence"}, {parts, std::move(list)}}; }
+
+Json Metaspace(Prefix prefix) {
+  return {{"type", "Metaspace"},
+          {"replacement", std::string(kShownSpace)},
+          {"prepend_scheme", prefix == Prefix::kFirst ? "first" : "always"},
+          {"split", false}};
+}
+
+Json Normalizer(const Vocabulary& vocabulary) {
+  if (vocabulary.is_composed) return {{"type", "NFC"}};
+  if (vocabulary.symbols == Symbols::kBytes) return nullptr;
+  if (vocabulary.prefix == Prefix::kNever) return Replace(" ", kShownSpace);
+  if (vocabulary.prefix != Prefix::kEvenSo) return nullptr;  // the pre-tokenizer does it
+  const Json prepend = {{"type", "Prepend"}, {"prepend", std::string(kShownSpace)}};
+  return Sequence("normalizers", Json::array({prepend, Replace(" ", kShownSpace)}));
+}
+
+Json PreTokenizer(const Vocabulary& vocabulary) {
+  if (vocabulary.symbols == Symbols::kCharacters) {
+    const bool is_normalizers = vocabulary.prefix == Prefix::kNever || vocabulary.prefix == Prefix::kEvenSo;
+    return is_normalizers ? Json() : Metaspace(vocabulary.prefix);
+  }
+  const Split split = vocabulary.split;
+  if (split == Split::kNone || split == Split::kGpt2) return ByteLevel(/*use_regex=*/split == Split::kGpt2);
   const Json cut = {
       {"type", "Split"}, {"pattern", {{"Regex", std::string(SplitPattern(split))}}}, {"behavior", "Isolated"}, {"invert", false}};
-  return {{"type", "Sequence"}, {"pretokenizers", Json::array({cut, ByteLevel(false)})}};
+  return Sequence("pretokenizers", Json::array({cut, ByteLevel(false)}));
+}
+
+Json Decoder(const Vocabulary& vocabulary) {
+  if (vocabulary.symbols == Symbols::kBytes) return ByteLevel(/*use_regex=*/true);
+  Json list = Json::array({Replace(kShownSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
+  if (vocabulary.prefix != Prefix::kNever) list.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  return Sequence("decoders", std::move(list));
 }
 
 // Puts the id that a document begins with before a text.
 Json PostProcessor(const Vocabulary& vocabulary) {
   if (!vocabulary.begin) return nullptr;
-  const std::string name = vocabulary.special[static_cast<size_t>(*vocabulary.begin) - vocabulary.tokens.size()];
-  const auto special = [&](int type) { return Json{{"SpecialToken", {{"id", name}, {"type_id", type}}}}; };
-  const auto sequence = [&](const char* id, int type) { return Json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
+  const std::string& name = vocabulary.tokens[*vocabulary.begin].text;
+  const auto special = [&](int type) -> Json { return {{"SpecialToken", {{"id", name}, {"type_id", type}}}}; };
+  const auto sequence = [](const char* id, int type) -> Json { return {{"Sequence", {{"id", id}, {"type_id", type}}}}; };
   const Json token = {{"id", name}, {"ids", Json::array({*vocabulary.begin})}, {"tokens", Json::array({name})}};
   return {{"type", "TemplateProcessing"},
           {"single", Json::array({special(0), sequence("A", 0)})},
@@ -125,7 +141,9 @@ absl::Status Fault(const std::string& key, const std::string& value, const std::
 // Of a value that is shown; one that is no text may be nested as deep as the file is long.
 std::string Text(const Json& json) { return json.is_string() ? json.get<std::string>() : json.type_name(); }
 
-constexpr char kSupported[] = "is not supported: byte-level BPE as Llama 3 and GPT-2 have it is; give a tiktoken file instead";
+constexpr char kSupported[] =
+    "is not supported: BPE of bytes as Llama 3, GPT-2 and Qwen have it is, and BPE of characters with bytes for the others as "
+    "Mistral and the first Gemma have it; give such a file, or a tiktoken file";
 
 // The member of an object; null where there is none.
 const Json& At(const Json& json, const char* key) {
@@ -147,54 +165,125 @@ std::optional<Split> ReadSplit(const Json& json) {
   if (At(json, "type") != "Sequence" || !parts.is_array() || parts.size() != 2 || !IsByteLevel(parts[1], false)) return {};
   const Json& cut = parts[0];
   if (At(cut, "type") != "Split" || At(cut, "behavior") != "Isolated" || At(cut, "invert") == true) return {};
-  for (const Split split : {Split::kLlama3, Split::kGpt2}) {
+  for (const Split split : {Split::kLlama3, Split::kGpt2, Split::kQwen2}) {
     if (At(At(cut, "pattern"), "Regex") == std::string(SplitPattern(split))) return split;
   }
   return {};
 }
 
-// Names by id of what is added to the vocabulary, and of the vocabulary's own tokens that no text has.
-absl::StatusOr<std::map<int64_t, std::string>> ReadAdded(const Json& list) {
-  std::map<int64_t, std::string> names;
+bool IsReplace(const Json& json) {
+  return At(json, "type") == "Replace" && At(At(json, "pattern"), "String") == " " && At(json, "content") == kShownSpace;
+}
+
+bool IsPrependAndReplace(const Json& json) {
+  const Json& parts = At(json, "normalizers");
+  return At(json, "type") == "Sequence" && parts.is_array() && parts.size() == 2 && At(parts[0], "type") == "Prepend" &&
+         At(parts[0], "prepend") == kShownSpace && IsReplace(parts[1]);
+}
+
+// Who puts the space of sentencepiece into a text, normalizer or pre-tokenizer, and whether one before it.
+absl::Status ReadPrefix(const Json& normalizer, const Json& pre_tokenizer, Vocabulary* out) {
+  if (!normalizer.is_null()) {
+    const bool is_replace = IsReplace(normalizer);
+    if (!is_replace && !IsPrependAndReplace(normalizer)) return Fault("normalizer", Text(At(normalizer, "type")), kSupported);
+    // Gemma's cuts at spaces, of which the normalizer has left none.
+    const bool finds_nothing = At(pre_tokenizer, "type") == "Split" && At(At(pre_tokenizer, "pattern"), "String") == " " &&
+                               At(pre_tokenizer, "invert") != true;
+    if (!pre_tokenizer.is_null() && !finds_nothing)
+      return Fault("pre_tokenizer", Text(At(pre_tokenizer, "type")), kSupported);
+    out->prefix = is_replace ? Prefix::kNever : Prefix::kEvenSo;
+    return absl::OkStatus();
+  }
+  const Json& scheme = At(pre_tokenizer, "prepend_scheme");
+  const bool is_known = scheme == "first" || scheme == "always" || scheme == "never";
+  if (At(pre_tokenizer, "type") != "Metaspace" || At(pre_tokenizer, "replacement") != kShownSpace || !is_known ||
+      At(pre_tokenizer, "split") != false)
+    return Fault("pre_tokenizer", Text(At(pre_tokenizer, "type")), kSupported);
+  out->prefix = scheme == "first" ? Prefix::kFirst : scheme == "always" ? Prefix::kAlways : Prefix::kNever;
+  return absl::OkStatus();
+}
+
+absl::Status ReadSymbols(const Json& json, Vocabulary* out) {
+  const Json &normalizer = At(json, "normalizer"), &pre_tokenizer = At(json, "pre_tokenizer");
+  if (At(At(json, "model"), "byte_fallback") == true) {
+    out->symbols = Symbols::kCharacters;
+    // A piece is the whole text there, and is cut where no merge goes on.
+    if (out->whole_first) return Fault("model.ignore_merges", "true", "is not supported beside byte_fallback");
+    return ReadPrefix(normalizer, pre_tokenizer, out);
+  }
+  out->is_composed = At(normalizer, "type") == "NFC";
+  if (!normalizer.is_null() && !out->is_composed) return Fault("normalizer", Text(At(normalizer, "type")), kSupported);
+  const auto split = ReadSplit(pre_tokenizer);
+  if (!split) return Fault("pre_tokenizer", Text(At(pre_tokenizer, "type")), kSupported);
+  out->split = *split;
+  return absl::OkStatus();
+}
+
+// What is added to the vocabulary, or is in it and found before anything else, by id.
+absl::StatusOr<std::map<int64_t, Vocabulary::Token>> ReadAdded(const Json& list, bool has_normalizer) {
+  std::map<int64_t, Vocabulary::Token> added;
   if (!list.is_null() && !list.is_array()) return Fault("added_tokens", "", "must be a list");
   for (const Json& one : list) {
     const Json &id = At(one, "id"), &name = At(one, "content");
-    if (!id.is_number_integer() || !name.is_string()) return Fault("added_tokens", "", "each needs an id and its content");
-    if (At(one, "special") != true)
-      return Fault("added_tokens", name.get<std::string>(), "is not special, which is not supported");
-    names[id.get<int64_t>()] = name.get<std::string>();
+    if (!id.is_number_integer() || !name.is_string() || name.get_ref<const std::string&>().empty())
+      return Fault("added_tokens", "", "each needs an id and its content");
+    const std::string text = name.get<std::string>();
+    const bool is_special = At(one, "special") == true;
+    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+      if (!is_special && At(one, key) == true)
+        return Fault("added_tokens", text, absl::StrCat("has ", key, ", which is not supported but of special tokens"));
+    }
+    if (!is_special && has_normalizer && At(one, "normalized") != false)
+      return Fault("added_tokens", text, "is normalized, which is not supported but of special tokens");
+    if (!added.emplace(id.get<int64_t>(), Vocabulary::Token{text, is_special ? Kind::kSpecial : Kind::kAdded, false}).second)
+      return Fault("added_tokens", text, "has the id of another");
   }
-  return names;
+  return added;
 }
 
-// Ids 0 ... n-1 are those of the vocabulary without what is added, which has those from n on.
+absl::Status CheckBytes(const Vocabulary& vocabulary) {
+  std::unordered_set<std::string_view> listed;
+  for (const Vocabulary::Token& token : vocabulary.tokens) {
+    if (token.is_listed && (token.kind == Kind::kOrdinary || vocabulary.symbols == Symbols::kCharacters)) listed.insert(token.text);
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string character(1, static_cast<char>(byte));
+    const bool is_there = vocabulary.symbols == Symbols::kBytes
+                              ? listed.contains(character)
+                              : listed.contains(ByteToken(byte)) || (byte < 0x80 && listed.contains(character));
+    if (!is_there)
+      return Fault("model.vocab", "", absl::StrCat("has no token for byte ", byte, ", so not every text can be encoded"));
+  }
+  return absl::OkStatus();
+}
+
+// Every id from 0 on is one of the vocabulary or of what is added.
 absl::Status ReadTokens(const Json& json, Vocabulary* out) {
   const Json& vocab = At(At(json, "model"), "vocab");
   if (!vocab.is_object() || vocab.empty()) return Fault("model.vocab", "", "must be an object of tokens");
-  ASSIGN_OR_RETURN(auto added, ReadAdded(At(json, "added_tokens")));
-  std::map<int64_t, std::string> tokens;
-  for (const auto& [shown, id] : vocab.items()) {
-    if (!id.is_number_integer()) return Fault("model.vocab", shown, "must have a whole number as its id");
-    if (added.contains(id.get<int64_t>())) continue;
-    const auto bytes = ByteCharacters::Get().Read(shown);
-    if (!bytes || bytes->empty()) return Fault("model.vocab", shown, "has a character that stands for no byte");
-    if (!tokens.emplace(id.get<int64_t>(), *bytes).second) return Fault("model.vocab", shown, "has the id of another token");
+  ASSIGN_OR_RETURN(auto all, ReadAdded(At(json, "added_tokens"), !At(json, "normalizer").is_null()));
+  std::unordered_set<std::string> added;
+  for (const auto& [id, token] : all) added.insert(token.text);
+  for (const auto& [shown, number] : vocab.items()) {
+    if (!number.is_number_integer()) return Fault("model.vocab", shown, "must have a whole number as its id");
+    const auto id = number.get<int64_t>();
+    if (added.contains(shown)) {
+      const auto found = all.find(id);
+      if (found == all.end() || found->second.text != shown) return Fault("added_tokens", shown, "has another id in model.vocab");
+      found->second.is_listed = true;
+      continue;
+    }
+    std::optional<std::string> text = shown;
+    if (out->symbols == Symbols::kBytes) text = ByteCharacters::Get().Read(shown);
+    if (!text || text->empty()) return Fault("model.vocab", shown, "has a character that stands for no byte");
+    if (!all.emplace(id, Vocabulary::Token{*std::move(text)}).second)
+      return Fault("model.vocab", shown, "has the id of another token");
   }
-  const auto count = static_cast<int64_t>(tokens.size());
-  if (tokens.empty() || tokens.begin()->first != 0 || tokens.rbegin()->first != count - 1)
-    return Fault("model.vocab", "", "must have the ids from 0 on without a gap");
-  for (auto& [id, bytes] : tokens) out->tokens.push_back(std::move(bytes));
-  for (auto& [id, name] : added) {
-    if (id != count + static_cast<int64_t>(out->special.size()))
-      return Fault("added_tokens", name, absl::StrCat("must have the ids from ", count, " on without a gap"));
-    out->special.push_back(std::move(name));
-  }
-  std::array<bool, 256> there = {};
-  for (const std::string& token : out->tokens) {
-    if (token.size() == 1) there[static_cast<unsigned char>(token[0])] = true;
-  }
-  const bool all = std::all_of(there.begin(), there.end(), [](bool is) { return is; });
-  return all ? absl::OkStatus() : Fault("model.vocab", "", "has not all 256 bytes, so not every text can be encoded");
+  const auto count = static_cast<int64_t>(all.size());
+  if (all.begin()->first != 0 || all.rbegin()->first != count - 1)
+    return Fault("model.vocab", "", "must have, with added_tokens, the ids from 0 on without a gap");
+  for (auto& [id, token] : all) out->tokens.push_back(std::move(token));
+  return CheckBytes(*out);
 }
 
 // "a b", or since 2024 ["a", "b"].
@@ -208,28 +297,43 @@ std::optional<std::pair<std::string, std::string>> ReadMerge(const Json& merge) 
   return std::pair(text.substr(0, space), text.substr(space + 1));
 }
 
-// Joining by the lowest id is joining by the first merge only where merges are in the order of the ids that they make.
-absl::Status CheckMerges(const Json& merges, bool ignore_merges, const std::vector<std::string>& tokens) {
+// As the vocabulary shows it.
+std::string Shown(const Vocabulary& vocabulary, const Vocabulary::Token& token) {
+  const bool as_bytes = vocabulary.symbols == Symbols::kBytes && token.kind == Kind::kOrdinary;
+  return as_bytes ? ByteCharacters::Get().Show(token.text) : token.text;
+}
+
+absl::Status ReadMerges(const Json& merges, Vocabulary* out) {
   if (!merges.is_array()) return Fault("model.merges", "", "must be a list");
-  std::unordered_map<std::string, size_t> ids;
-  for (size_t id = 0; id < tokens.size(); ++id) ids.emplace(ByteCharacters::Get().Show(tokens[id]), id);
-  std::vector<bool> made(tokens.size());
-  size_t last = 0;
+  std::unordered_map<std::string, int32_t> ids;
+  for (size_t id = 0; id < out->tokens.size(); ++id) {
+    if (out->tokens[id].is_listed) ids.emplace(Shown(*out, out->tokens[id]), static_cast<int32_t>(id));
+  }
+  std::unordered_set<std::string> bytes;
+  for (int byte = 0; byte < 256 && out->symbols == Symbols::kCharacters; ++byte) bytes.insert(ByteToken(byte));
+  out->merges.emplace();
   for (const Json& one : merges) {
     const auto merge = ReadMerge(one);
     const std::string joined = merge ? merge->first + merge->second : Text(one);
-    const auto found = ids.find(joined);
-    if (!merge || found == ids.end() || !ids.contains(merge->first) || !ids.contains(merge->second))
+    const auto made = ids.find(joined);
+    const auto left = merge ? ids.find(merge->first) : ids.end(), right = merge ? ids.find(merge->second) : ids.end();
+    if (made == ids.end() || left == ids.end() || right == ids.end() || merge->first.empty() || merge->second.empty())
       return Fault("model.merges", joined, "does not make a token of two others");
-    if (found->second < last)
-      return Fault("model.merges", joined, "comes after a merge that makes a higher id, which is not supported");
-    last = found->second;
-    made[last] = true;
+    // Else a text could not be cut at each character that is no token.
+    if (bytes.contains(merge->first) || bytes.contains(merge->second))
+      return Fault("model.merges", joined, "joins a byte, which is not supported");
+    out->merges->push_back({left->second, right->second, made->second});
   }
-  // Who ignores merges finds a whole piece in the vocabulary first, as is done here; else such a token could never be.
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    if (tokens[id].size() > 1 && !made[id] && !ignore_merges)
-      return Fault("model.vocab", ByteCharacters::Get().Show(tokens[id]), "is made by no merge, which is not supported");
+  return absl::OkStatus();
+}
+
+absl::Status CheckModel(const Json& model) {
+  if (const Json& type = At(model, "type"); !type.is_null() && type != "BPE") return Fault("model.type", Text(type), kSupported);
+  if (const Json& dropout = At(model, "dropout"); !dropout.is_null() && dropout != 0)
+    return Fault("model.dropout", Text(dropout), "is not supported: a text has one encoding");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (const Json& affix = At(model, key); !affix.is_null() && affix != "")
+      return Fault(absl::StrCat("model.", key), Text(affix), kSupported);
   }
   return absl::OkStatus();
 }
@@ -249,9 +353,11 @@ std::optional<std::string> FirstSpecial(const Json& json) {
 }
 
 std::optional<int32_t> IdOf(const Vocabulary& vocabulary, const std::string& name) {
-  const auto found = std::find(vocabulary.special.begin(), vocabulary.special.end(), name);
-  if (found == vocabulary.special.end()) return {};
-  return static_cast<int32_t>(vocabulary.tokens.size() + (found - vocabulary.special.begin()));
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const Vocabulary::Token& token = vocabulary.tokens[id];
+    if (token.kind == Kind::kSpecial && token.text == name) return static_cast<int32_t>(id);
+  }
+  return {};
 }
 
 }  // namespace
@@ -261,41 +367,57 @@ std::string_view SplitPattern(Split split) {
     case Split::kNone: return "";
     case Split::kLlama3: return kLlama3Pattern;
     case Split::kGpt2: return kGpt2Pattern;
+    case Split::kQwen2: return kQwen2Pattern;
   }
   return "";
 }
 
+std::string ByteToken(unsigned char byte) { return absl::StrFormat("<0x%02X>", byte); }
+
 std::string WriteTokenizerJson(const Vocabulary& vocabulary) {
-  Json added = Json::array(), vocab = Json::object();
-  for (size_t i = 0; i < vocabulary.special.size(); ++i) {
-    added.push_back({{"id", vocabulary.tokens.size() + i},
-                     {"content", vocabulary.special[i]},
+  Json added = Json::array(), vocab = Json::object(), merges = Json::array();
+  std::vector<std::string> texts;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const Vocabulary::Token& token = vocabulary.tokens[id];
+    if (token.is_listed) {
+      vocab[Shown(vocabulary, token)] = id;
+      texts.push_back(token.text);
+    }
+    if (token.kind == Kind::kOrdinary) continue;
+    added.push_back({{"id", id},
+                     {"content", token.text},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
-                     {"special", true}});
+                     {"special", token.kind == Kind::kSpecial}});
   }
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) vocab[ByteCharacters::Get().Show(vocabulary.tokens[id])] = id;
-  Merges merges = MergesOf(vocabulary.tokens);
+  // A vocabulary without merges lists its tokens first.
+  for (const Merge& merge : vocabulary.merges ? *vocabulary.merges : AllMerges(texts)) {
+    const std::string left = Shown(vocabulary, vocabulary.tokens[merge.left]);
+    const std::string right = Shown(vocabulary, vocabulary.tokens[merge.right]);
+    // Versions before 2024 read this form alone.
+    const bool is_plain = (left + right).find(' ') == std::string::npos;
+    merges.push_back(is_plain ? Json(absl::StrCat(left, " ", right)) : Json::array({left, right}));
+  }
   const Json model = {{"type", "BPE"},
                       {"dropout", nullptr},
                       {"unk_token", nullptr},
                       {"continuing_subword_prefix", nullptr},
                       {"end_of_word_suffix", nullptr},
                       {"fuse_unk", false},
-                      {"byte_fallback", false},
-                      {"ignore_merges", vocabulary.split == Split::kLlama3 || !merges.make_all},
+                      {"byte_fallback", vocabulary.symbols == Symbols::kCharacters},
+                      {"ignore_merges", vocabulary.whole_first},
                       {"vocab", std::move(vocab)},
-                      {"merges", std::move(merges.list)}};
+                      {"merges", std::move(merges)}};
   const Json json = {{"version", "1.0"},
                      {"truncation", nullptr},
                      {"padding", nullptr},
                      {"added_tokens", std::move(added)},
-                     {"normalizer", nullptr},
-                     {"pre_tokenizer", PreTokenizer(vocabulary.split)},
+                     {"normalizer", Normalizer(vocabulary)},
+                     {"pre_tokenizer", PreTokenizer(vocabulary)},
                      {"post_processor", PostProcessor(vocabulary)},
-                     {"decoder", ByteLevel(/*use_regex=*/true)},
+                     {"decoder", Decoder(vocabulary)},
                      {"model", model}};
   return json.dump(1) + "\n";
 }
@@ -304,18 +426,14 @@ absl::StatusOr<Vocabulary> ParseTokenizerJson(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return FieldError("tokenizer.json", "", "is no JSON object");
   const Json& model = At(json, "model");
-  if (const Json& type = At(model, "type"); !type.is_null() && type != "BPE") return Fault("model.type", Text(type), kSupported);
-  if (At(model, "byte_fallback") == true) return Fault("model.byte_fallback", "true", kSupported);
-  if (const Json& normalizer = At(json, "normalizer"); !normalizer.is_null())
-    return Fault("normalizer", Text(At(normalizer, "type")), kSupported);
+  RETURN_IF_ERROR(CheckModel(model));
   Vocabulary vocabulary;
-  const auto split = ReadSplit(At(json, "pre_tokenizer"));
-  if (!split) return Fault("pre_tokenizer", "", kSupported);
-  vocabulary.split = *split;
+  vocabulary.whole_first = At(model, "ignore_merges") == true;
+  RETURN_IF_ERROR(ReadSymbols(json, &vocabulary));
   RETURN_IF_ERROR(ReadTokens(json, &vocabulary));
-  RETURN_IF_ERROR(CheckMerges(At(model, "merges"), At(model, "ignore_merges") == true, vocabulary.tokens));
+  RETURN_IF_ERROR(ReadMerges(At(model, "merges"), &vocabulary));
   if (const auto first = FirstSpecial(At(json, "post_processor"))) vocabulary.begin = IdOf(vocabulary, *first);
-  for (const char* name : {"<|end_of_text|>", "<|endoftext|>"}) {
+  for (const char* name : {"<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>"}) {
     if (!vocabulary.end) vocabulary.end = IdOf(vocabulary, name);
   }
   return vocabulary;

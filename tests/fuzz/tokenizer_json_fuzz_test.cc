@@ -11,12 +11,17 @@ namespace {
 absl::Status Parse(const std::string& text) {
   const auto vocabulary = data::ParseTokenizerJson(text);
   if (!vocabulary.ok()) return vocabulary.status();
-  const auto ids = static_cast<int32_t>(vocabulary->tokens.size() + vocabulary->special.size());
-  EXPECT_GE(vocabulary->tokens.size(), 256);
+  const auto ids = static_cast<int32_t>(vocabulary->tokens.size());
+  EXPECT_GE(ids, 256);
   for (const auto& id : {vocabulary->begin, vocabulary->end}) {
     if (!id) continue;
-    EXPECT_GE(*id, static_cast<int32_t>(vocabulary->tokens.size()));
-    EXPECT_LT(*id, ids);
+    if (*id < 0 || *id >= ids) return absl::InternalError("an id that is none");
+    EXPECT_EQ(vocabulary->tokens[*id].kind, data::Vocabulary::Kind::kSpecial);
+  }
+  for (const data::Merge& merge : vocabulary->merges.value()) {
+    for (const int32_t id : {merge.left, merge.right, merge.made}) {
+      EXPECT_TRUE(id >= 0 && id < ids) << id;
+    }
   }
   const auto again = data::ParseTokenizerJson(data::WriteTokenizerJson(*vocabulary));
   EXPECT_TRUE(again.ok()) << again.status();
@@ -55,6 +60,11 @@ TEST(Fuzz, TokenizerJson) {
          "\"single\"",
          "\"SpecialToken\"",
          "\"ignore_merges\"",
+         "\"byte_fallback\"",
+         "\"Replace\"",
+         "\"Prepend\"",
+         "\"Metaspace\"",
+         "\"NFC\"",
          "\xff",
          "256",
          "-1",

@@ -1,5 +1,5 @@
 // encode TOKENIZER FOLDER: exports the tokenizer into FOLDER, and for each text of a JSON list on standard input writes its ids,
-// with what a document begins with, as a list of lists. What transformers_test.py holds against transformers.
+// with what a document begins with, as a list of lists. What tokenizers_test.py holds against transformers.
 #include <cstdio>
 #include <iostream>
 #include <iterator>
