@@ -1,7 +1,7 @@
 // The chunks of a checkpoint: what one rank writes, and how any layout is read from what all have written.
 //
-// Every rank of a save makes one ChunkWriter in the step's directory, appends what it holds and finishes; after a barrier one
-// rank gathers the lists with CollectChunks and makes the manifest of them (manifest.h). Nothing counts before that is committed.
+// In a save every rank creates one ChunkWriter in the step's directory, appends its shards and finishes; after a barrier one rank
+// collects the lists with CollectChunks and writes the manifest (manifest.h). Nothing is valid until the manifest is committed.
 // Errors name the file; a full disk is ResourceExhausted. Thread-safety: one thread at a time.
 #pragma once
 
@@ -22,16 +22,16 @@ namespace legoai::checkpoint {
 
 class ChunkWriter {
  public:
-  // `directory` exists. Writes rank-RANK.bin there, and tells `done` as it goes.
+  // `directory` must exist. Writes rank-RANK.bin there and reports progress to `done`.
   static absl::StatusOr<ChunkWriter> Create(const std::string& directory, int64_t rank, BytesDone done = nullptr);
 
-  // Adds a part of the tensor `name`; `data` is that part, row-major and dense. No two ranks may write the same elements: of
-  // replicas only one writes. An empty part is left out, unless the tensor itself has no elements: then its name, type and shape
-  // are kept by a chunk without bytes.
+  // Appends a part of the tensor `name`; `data` is that part, row-major and dense. No two ranks may write the same elements: only
+  // one replica writes. An empty part is skipped, unless the tensor itself has no elements: a chunk without bytes then records
+  // its name, type and shape.
   absl::Status Append(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape, const Rectangle& part,
                       const void* data);
 
-  // Puts the chunks and then their list (rank-RANK.chunks.pb) on the disk.
+  // Syncs the chunks, then their list (rank-RANK.chunks.pb), to disk.
   absl::Status Finish();
 
  private:
@@ -45,13 +45,12 @@ class ChunkWriter {
   v1::CheckpointManifest list_;  // chunks only
 };
 
-// Adds the chunks of ranks 0 … world_size - 1 to the manifest. Error if the list of one is missing or torn.
+// Adds the chunks of ranks 0 … world_size - 1 to the manifest. Error if the list of a rank is missing or torn.
 absl::Status CollectChunks(const std::string& directory, int64_t world_size, v1::CheckpointManifest& manifest);
 
-// Reads tensors of a committed checkpoint in any layout: any hyper-rectangle is put together from whatever chunks hold it, so a
-// recipe with other degrees than the one that saved can go on. A chunk's checksum is verified over all its bytes when it is first
-// touched; a torn one is DataLoss naming file and chunk, as is a file that is gone or that the disk cannot read. Files are
-// mapped, not loaded.
+// Reads tensors of a committed checkpoint in any layout: any hyper-rectangle is assembled from the chunks that hold it, so a run
+// can resume with other degrees than it was saved with. A chunk's checksum is verified over all its bytes on first use. A torn
+// chunk, a missing file or a read error of the disk is DataLoss naming file and chunk. Files are mapped, not loaded.
 class CheckpointReader {
  public:
   // `build_version` as ReadManifest takes it.
@@ -59,15 +58,15 @@ class CheckpointReader {
 
   const v1::CheckpointManifest& manifest() const { return manifest_; }
 
-  // `done` is told of bytes as they are verified, which is when they come from the disk.
+  // `done` is called as bytes are verified, which is when they are read from disk.
   void SetProgress(BytesDone done) { done_ = std::move(done); }
 
   // Names of all tensors, sorted.
   std::vector<std::string> Names() const;
   bool Has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
 
-  // Copies the part of the tensor to `out`, row-major and dense. NotFound without such a tensor; InvalidArgument if shape or type
-  // of the tensor are not those expected.
+  // Copies the part of the tensor to `out`, row-major and dense. NotFound if there is no such tensor; InvalidArgument if its
+  // shape or type is not the expected one.
   absl::Status ReadRectangle(std::string_view name, v1::DType dtype, const std::vector<int64_t>& global_shape,
                              const Rectangle& part, void* out);
   // The whole tensor, of fp32 or bf16, in fp32. Errors: as above.

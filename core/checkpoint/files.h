@@ -1,8 +1,8 @@
-// Files that must not be half there: mapped reading, writing that is on the disk when it says so, and the digests of contents.
+// Files that must never be half written: mapped reads, durable writes, and digests of contents.
 //
-// Errors name the path: NotFound where nothing is there, ResourceExhausted where the disk or a quota is full,
-// OutOfRange where a file would grow beyond a limit on its size.
-// Thread-safety: objects belong to one thread at a time; the bytes of a MappedFile may be read by several.
+// Errors name the path: NotFound if nothing is there, ResourceExhausted if the disk or a quota is full, OutOfRange if a file
+// would grow beyond a size limit. Thread-safety: objects belong to one thread at a time; the bytes of a MappedFile may be read by
+// several.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ using legoai::FileError;
 using legoai::ReadError;
 using legoai::ReadFile;
 
-// Told of bytes as they are read, or written: the sign that a long piece of work goes on. May be empty.
+// Called as bytes are read or written, which shows that a long operation is making progress. May be empty.
 using BytesDone = std::function<void(int64_t bytes)>;
 
-// Asked now and then, in the midst of long work, whether to give it up; the work then ends with Cancelled. May be empty.
+// Polled during long operations; if it returns true, the operation ends with Cancelled. May be empty.
 using Cancel = std::function<bool()>;
 absl::Status CheckNotCancelled(const Cancel& cancel);
 
-// Bytes that are read or written between two calls of a BytesDone, at the most.
+// The most bytes that are read or written between two calls of a BytesDone.
 inline constexpr int64_t kPieceBytes = int64_t{8} << 20;
 
 // A whole file, mapped read-only for as long as the object lives. Pages are read when touched.
@@ -48,11 +48,11 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// A file being written. Until Close() has returned OK nothing is promised to be on the disk. What was written is synced every
-// 64 MiB, so that Close() is short however large the file is, and what `done` was told is near to what the disk has.
+// A file being written. Nothing is guaranteed to be on disk until Close() has returned OK. Written data is synced every 64 MiB,
+// so Close() is quick however large the file is, and what `done` was told stays close to what the disk has.
 class OutputFile {
  public:
-  // Makes the file, or empties it.
+  // Creates the file, or truncates it.
   static absl::StatusOr<OutputFile> Create(const std::string& path, BytesDone done = nullptr);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;
@@ -72,44 +72,45 @@ class OutputFile {
   BytesDone done_;
 };
 
-// Gives `bytes` of the file from `offset` on to `piece`, one piece after the other, in order. They are read and not mapped: what
-// a disk cannot read of a mapping ends the process (SIGBUS). Errors: those of ReadError; DataLoss where the file ends before.
+// Passes `bytes` of the file from `offset` on to `piece`, piece by piece and in order. They are read, not mapped: a read error in
+// a mapping kills the process (SIGBUS). Errors: those of ReadError; DataLoss if the file ends early.
 absl::Status ReadPieces(const std::string& path, int64_t offset, int64_t bytes,
                         const std::function<void(std::string_view)>& piece);
 
-// Makes or replaces a file and syncs it; a reader may see it half written.
+// Creates or replaces a file and syncs it; a reader may see it half written.
 absl::Status WriteFile(const std::string& path, std::string_view contents);
 
-// Makes or replaces a small file, and syncs it: a reader sees it whole or as it was. `path`.tmp is used, and gone on an error.
+// Creates or replaces a small file atomically and syncs it: a reader sees the new contents or the old. Uses `path`.tmp, which is
+// removed on an error.
 absl::Status ReplaceFile(const std::string& path, std::string_view contents);
 
-// Makes a folder and those that it lies in, where they are not there.
+// Creates a folder and its missing parents.
 absl::Status MakeFolders(const std::string& path);
 
-// Gives the file `from` the name `to` at once and for good: renames, then syncs the directory of `to`.
+// Renames the file `from` to `to` atomically and durably: renames, then syncs the directory of `to`.
 absl::Status RenameFile(const std::string& from, const std::string& to);
 
-// Gives the folder `from`, whose contents are on the disk, the name `to` at once and for good. A folder that was called `to` is
-// there until then, and removed afterwards as RemoveAll does.
+// Renames the folder `from`, whose contents are on disk, to `to` atomically and durably. An earlier folder `to` stays until then
+// and is removed afterwards, as by RemoveAll.
 absl::Status ReplaceFolder(const std::string& from, const std::string& to, const BytesDone& done = nullptr);
 
-// ReplaceFolder on a file system that cannot exchange two names: for a moment no folder is called `to`, and what was is called
-// `to`.replaced. On an error it has its name again.
+// ReplaceFolder on a file system that cannot exchange two names: for a moment there is no folder `to`, and the earlier one is
+// called `to`.replaced. On an error it gets its name back.
 absl::Status ReplaceFolderInTwoSteps(const std::string& from, const std::string& to, const BytesDone& done = nullptr);
 
-// Undoes or ends what a process that was killed in ReplaceFolderInTwoSteps left: there is no `to`.replaced afterwards, and `to`
-// is there if it ever was. While nobody replaces it.
+// Undoes or completes a ReplaceFolderInTwoSteps whose process was killed: afterwards there is no `to`.replaced, and `to` exists
+// if it ever did. Call it only while nobody replaces the folder.
 absl::Status RestoreFolder(const std::string& to);
 
-// Removes a file, or a folder with all that is in it, and calls `done` with 0 after each entry: a slow disk takes its time for
-// every one. OK where nothing is there.
+// Removes a file, or a folder with its contents, and calls `done` with 0 after each entry, because each may take long on a slow
+// disk. OK if nothing is there.
 absl::Status RemoveAll(const std::string& path, const BytesDone& done = nullptr);
 
-// Puts the entries of a directory (files made, renamed, removed) on the disk.
+// Syncs the entries of a directory (files created, renamed, removed).
 absl::Status SyncDirectory(const std::string& path);
 
-// CRC-32C (Castagnoli), the checksum of checkpoint chunks, and SHA-256, the digest by which datasets, tokenizers and manifests
-// are known.
+// CRC-32C (Castagnoli), the checksum of checkpoint chunks, and SHA-256, the digest that identifies datasets, tokenizers and
+// manifests.
 
 // The checksum of `bytes` bytes that follow data whose checksum is `crc` (0: nothing precedes them), so that
 // Crc32c(b, Crc32c(a)) is the checksum of a and b together.

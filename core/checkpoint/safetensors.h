@@ -3,8 +3,8 @@
 // A file is eight bytes with the length of a JSON header, the header ({"name": {"dtype", "shape", "data_offsets": [begin,
 // end]}}), then the tensors' bytes, row-major and little-endian, which cover the rest of the file without gap or overlap. Files
 // are mapped, not loaded: a rank that reads its shard touches only that shard's pages. Errors name the file and the tensor: a
-// torn or wrong header, ranges that do not fit, unknown element types, missing tensors, missing shard files. Thread-safety: a
-// reader that was opened may be used by several threads.
+// torn or wrong header, ranges that do not fit, unknown element types, missing tensors, missing shard files. Thread-safety: an
+// open reader may be used by several threads.
 #pragma once
 
 #include <cstdint>
@@ -59,14 +59,13 @@ class SafetensorsReader {
 
 // Writing Hugging Face's safetensors, as transformers reads them: one file, or several with an index.
 //
-// The header comes first in a file, so all tensors are announced before the first byte; their contents then come in any order
-// and one at a time, so that a model larger than memory can be written. Within a file tensors lie as the safetensors package
-// puts them: wider elements first, then by name; the same tensors give the same bytes.
-// A file has its name only when it is whole and on the disk: until then it is called NAME.tmp. A folder that must appear at once
-// is written under another name and then given its own (files.h, ReplaceFolder).
-// Errors name the file and the tensor. Thread-safety: one thread at a time.
+// The header comes first in a file, so all tensors are declared up front; their contents then follow in any order, one at a time,
+// so that a model larger than memory can be written. Within a file tensors are ordered as by the safetensors package: wider
+// elements first, then by name; the same tensors give the same bytes. A file gets its name only when it is complete and on disk;
+// until then it is called NAME.tmp. A folder that must appear atomically is written under another name and then renamed (files.h,
+// ReplaceFolder). Errors name the file and the tensor. Thread-safety: one thread at a time.
 
-// Of a file in a folder, as transformers cuts it.
+// Size limit of a file in a folder, as in transformers.
 inline constexpr int64_t kMaxFileBytes = int64_t{5} << 30;
 
 struct TensorSpec {
@@ -82,10 +81,10 @@ class SafetensorsWriter {
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors,
                                                   BytesDone done = nullptr);
 
-  // All bytes of one announced tensor, row-major.
+  // All bytes of one declared tensor, row-major.
   absl::Status Write(std::string_view name, const void* data, int64_t bytes);
 
-  // Error if a tensor is missing. Afterwards the file is on the disk under its name.
+  // Error if a tensor is missing. Afterwards the file is on disk under its name.
   absl::Status Finish();
 
  private:
@@ -101,15 +100,15 @@ class SafetensorsWriter {
 };
 
 // A folder: model.safetensors if everything fits into `max_file_bytes`, else model-00001-of-0000N.safetensors … and
-// model.safetensors.index.json. Tensors are dealt to files in the order given, so give them in the model's order.
+// model.safetensors.index.json. Tensors are assigned to files in the order given, so give them in the model's order.
 class SafetensorsFolderWriter {
  public:
-  // Makes the folder if needed.
+  // Creates the folder if needed.
   static absl::StatusOr<SafetensorsFolderWriter> Create(const std::string& folder, const std::vector<TensorSpec>& tensors,
                                                         int64_t max_file_bytes = kMaxFileBytes, const BytesDone& done = nullptr);
 
   absl::Status Write(std::string_view name, const void* data, int64_t bytes);
-  // The index, if any, comes last: a folder with an index is whole.
+  // The index, if any, is written last: a folder with an index is complete.
   absl::Status Finish();
 
  private:

@@ -1,6 +1,6 @@
-// How a tensor lies in files: its element type, and hyper-rectangles of row-major tensors, which say what a rank holds of a
-// global tensor, with the copying between two such parts (resharding). A scalar has no dimensions and one element. Thread-safety:
-// pure functions.
+// How a tensor is stored in files: its element type, and hyper-rectangles of row-major tensors, which describe the part of a
+// global tensor that a rank holds, with copies between two such parts (resharding). A scalar has no dimensions and one element.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ int64_t DTypeBytes(v1::DType dtype);
 // "F32", "BF16", …; empty for DTYPE_UNSPECIFIED.
 std::string_view SafetensorsName(v1::DType dtype);
 
-// Nothing for a name that LegoAI has no type for ("F8_E4M3").
+// Nothing if LegoAI has no type of that name ("F8_E4M3").
 std::optional<v1::DType> DTypeFromSafetensorsName(std::string_view name);
 
 // Elements [offsets[d], offsets[d] + sizes[d]) of every dimension d of a global tensor.
@@ -32,13 +32,13 @@ struct Rectangle {
 // All of a tensor.
 Rectangle WholeOf(const std::vector<int64_t>& shape);
 
-// More than any memory has; their bytes can still be counted.
+// More than any memory holds, but few enough that their bytes fit an int64_t.
 inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 
-// Number of elements of sizes that are not negative; kMaxElements where there are more.
+// Number of elements, at most kMaxElements. Sizes must not be negative.
 int64_t Volume(const std::vector<int64_t>& sizes);
 
-// What two rectangles of one tensor share; nothing if that is empty. Both have the same number of dimensions.
+// The intersection of two rectangles of one tensor; nothing if it is empty. Both have the same number of dimensions.
 std::optional<Rectangle> Intersect(const Rectangle& a, const Rectangle& b);
 
 // Error (field `tensor`) unless the rectangle lies inside a tensor of this shape.

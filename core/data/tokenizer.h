@@ -27,7 +27,7 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The ids of the text, without any of begin or end. Errors: text that is not UTF-8 where that is needed; Cancelled.
+  // The ids of the text, without begin or end tokens. Errors: text that is not UTF-8 where that is required; Cancelled.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const checkpoint::Cancel& cancel = nullptr) const {
     return DoEncode(text, cancel);
   }
@@ -37,12 +37,12 @@ class Tokenizer {
   virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;
   // Ids are below this.
   virtual int64_t VocabSize() const = 0;
-  // What a document begins and ends with; nothing where the tokenizer has no such id.
+  // The ids that a document begins and ends with; nothing if the tokenizer has no such id.
   virtual std::optional<int32_t> BeginOfText() const { return std::nullopt; }
   virtual std::optional<int32_t> EndOfText() const { return std::nullopt; }
   // Equal for equal tokenizers only: "byte", or the SHA-256 of the file.
   virtual const std::string& Identity() const = 0;
-  // What it is made of, for writing it in another form.
+  // For writing it in another format.
   virtual Vocabulary GetVocabulary() const = 0;
 
  private:
@@ -53,15 +53,15 @@ class Tokenizer {
 // and line).
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 
-// Error if the tokenizer has ids that the model has no embedding for.
+// Error if the tokenizer has ids for which the model has no embedding.
 absl::Status CheckFits(const Tokenizer& tokenizer, int64_t model_vocab_size);
 
 // A tokenizer in the files that Hugging Face transformers reads beside a model. Thread-safety: a function of the file
 // system.
 
-// Writes tokenizer.json, tokenizer_config.json and generation_config.json into `folder`: AutoTokenizer gives a text the ids that
-// training gave it, with what a document begins with before them, and `generate` ends where a document does. `context`: the most
-// tokens that the model takes.
+// Writes tokenizer.json, tokenizer_config.json and generation_config.json into `folder`: AutoTokenizer gives a text the same ids
+// as training, preceded by the document's begin token, and `generate` stops at its end token. `context`: the most tokens that the
+// model takes.
 absl::Status ExportTokenizer(const Tokenizer& tokenizer, int64_t context, const std::string& folder);
 
 }  // namespace legoai::data

@@ -1,24 +1,24 @@
-// What the flight recorders of all ranks say together: which collective or message does not go on, and because of whom.
-// Thread-safety: a pure function.
+// Analysis of all ranks' flight records: which collective or message is stuck, and which ranks are to blame. Thread-safety: a
+// pure function.
 //
-// Verdicts are named as PyTorch's analyzer names them. Two kinds of trouble are looked for. Ranks that entered something else
-// under the same number (type, sizes, dtype): those that differ from most are to blame. And ranks that have not entered what
-// others are inside of ("collective_state_mismatch"): a rank that is missing because it waits itself, in another group or for a
-// message, is not to blame; the chain is followed to a rank that waits for nobody, or has left no dump ("undecided"), or around a
-// circle. It may also end at what all have entered and some, or all, do not complete: one of these froze in the middle of it, and
-// `culprits` are all of these ("undecided" where nobody has completed it; where nobody waits behind that, nothing is found). Of
-// several such sets, of each of which one rank is to blame, whoever is in all of them is the culprit, if there is anybody.
+// Verdicts have the names of PyTorch's analyzer. Two kinds of faults are looked for. Ranks that entered a different operation
+// under the same sequence number (type, sizes, dtype): those that differ from the majority are to blame. And ranks that have not
+// entered what others are inside of ("collective_state_mismatch"): a rank that is missing because it waits itself, in another
+// group or for a message, is not to blame; the chain of waits is followed to a rank that waits for nobody, or has left no dump
+// ("undecided"), or around a cycle. It may also end at an operation that all have entered and some or all do not complete: one of
+// these ranks froze inside it, and all of them are `culprits` ("undecided" if nobody has completed it; if nobody waits behind it,
+// nothing is reported). Where there are several such sets, each with one rank to blame, the ranks in all of them are the
+// culprits, if there are any.
 //
-// What the launcher knew of the ranks (FlightDump.condition) decides where the dumps cannot: ranks that failed, or without any
-// those that are stopped or do not answer, are the culprits, be they missing in what others wait in, or inside of it. If nobody
-// waits for them, the verdict is "undecided", and the text says what they went through last.
+// What the launcher knew of the ranks (FlightDump.condition) decides where the dumps cannot: ranks that failed, or if there are
+// none those that are stopped or do not answer, are the culprits, whether they are missing from what others wait in or inside it.
+// If nobody waits for them, the verdict is "undecided", and the text names the last operation that they completed.
 //
-// Dumps that were taken on request ("read", "request"), of ranks of which the launcher knows no ill, name nobody for not being
-// where others are: that they are at different points when they are read says nothing ("undecided"). What was entered differently
-// is wrong there too.
+// Dumps taken on request ("read", "request") of ranks for which the launcher has no complaint blame nobody for lagging behind:
+// being at different points when read means nothing ("undecided"). Mismatched operations are reported there too.
 //
-// What a ring has overwritten counts as done. A message is told from its number only if both rings reach back to their beginning;
-// otherwise only those that are under way are looked at.
+// What a ring has overwritten counts as done. Messages are matched by number only if both rings reach back to their beginning;
+// otherwise only those in flight are looked at.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace legoai::comm {
 
-// One dump of each rank, in any order; some may be missing: ranks 0 ... world_size - 1 are expected. Takes seconds for a thousand
+// One dump per rank, in any order; ranks 0 ... world_size - 1 are expected, and some may be missing. Takes seconds for a thousand
 // ranks.
 v1::FlightAnalysis AnalyzeFlight(const std::vector<v1::FlightDump>& dumps, int64_t world_size);
 

@@ -1,5 +1,5 @@
-// Dumps of flight recorders: reading them from files (LegoAI's rings and JSON, PyTorch's JSON and pickles), and those of all
-// ranks as one table of operations. Thread-safe.
+// Flight recorder dumps: reading them from files (LegoAI's rings and JSON, PyTorch's JSON and pickles), and merging those of all
+// ranks into one table of operations. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace legoai::comm {
 
-// Reads one, whatever it is. The rank of a dump that does not say it is in the file's name ("nccl_trace_rank_3", "rank-3.json"),
-// or follows from its groups. Errors: NotFound, InvalidArgument.
+// Reads a file of any of these formats. If a dump does not state its rank, it is taken from the file's name ("nccl_trace_rank_3",
+// "rank-3.json") or from its groups. Errors: NotFound, InvalidArgument.
 absl::StatusOr<v1::FlightDump> ReadFlightFile(const std::string& path);
 
-// Reads files and folders: a run's (its flight folder is taken), or any that holds files with ranks in their names. Of rank-R and
-// rank-R.json the ring is taken, which may be of a living process; but the JSON if it has the launcher's word on the rank, which
-// was written when something had gone wrong. By rank. Errors: as above; NotFound for a folder without; InvalidArgument for two
-// dumps of one rank.
+// Reads files and folders: a run directory (its flight folder), or any folder of files with ranks in their names. Of rank-R and
+// rank-R.json the ring is taken, which may be that of a live process, unless the JSON carries the launcher's verdict on the rank,
+// written after a failure. Sorted by rank. Errors: as above; NotFound for a folder without dumps; InvalidArgument for two dumps
+// of one rank.
 absl::StatusOr<std::vector<v1::FlightDump>> ReadFlight(const std::vector<std::string>& places);
 
 // The table: how far each rank is with which operation.
@@ -35,7 +35,7 @@ struct FlightOperation {
   std::map<int64_t, std::string> states;  // by rank: "scheduled", "started", "completed"
   std::map<int64_t, int64_t> peers;       // of messages: the peer's rank in the world, by rank
   std::vector<int64_t> overwritten;       // ranks whose ring no longer reaches back that far
-  std::vector<int64_t> not_reached;       // ranks of the group that have a dump and have not come here
+  std::vector<int64_t> not_reached;       // ranks of the group that have a dump and have not entered it
   bool complete() const;                  // every rank of the group with a dump has completed it
 };
 

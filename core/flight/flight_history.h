@@ -1,5 +1,5 @@
-// Dumps of flight recorders, one of each rank, sorted by what belongs together: the entries of all ranks of one collective, the
-// sends and receives of one pair of ranks. Thread-safety: pure functions.
+// Flight recorder dumps of all ranks, grouped by operation: the entries of all ranks of one collective, the sends and receives of
+// one pair of ranks. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@
 
 namespace legoai::comm {
 
-// What an operation is, without the backend and the ranks that PyTorch adds: "all_gather" of "gloo:all_gather", "send" of
-// "nccl:send 1->2".
+// The operation without the backend and ranks that PyTorch adds: "all_gather" of "gloo:all_gather", "send" of "nccl:send 1->2".
 std::string FlightKind(const std::string& profiling_name);
 
 // One rank's entry of an operation.
@@ -32,11 +31,11 @@ struct FlightCollective {
   std::vector<FlightPart> parts;  // by rank
 };
 
-// Messages of one group from one rank to another, each side in its own order.
+// Messages of one group from one rank to another, each side in the order of its own records.
 struct FlightChannel {
   int64_t group = 0, from = 0, to = 0;
   std::vector<FlightPart> sends, receives;
-  bool whole = false;  // both sides know of every message since the beginning: the n-th send belongs to the n-th receive
+  bool whole = false;  // both sides have every message from the beginning: the n-th send matches the n-th receive
 };
 
 struct FlightHistory {
@@ -54,7 +53,7 @@ struct FlightHistory {
   std::vector<std::map<int64_t, Reach>> reach;  // by group and rank: which collectives a dump has
 };
 
-// The dumps must outlive the result; one of each rank.
+// The dumps, one per rank, must outlive the result.
 FlightHistory GatherFlight(const std::vector<v1::FlightDump>& dumps);
 
 }  // namespace legoai::comm

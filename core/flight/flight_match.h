@@ -1,8 +1,7 @@
-// Whether what the ranks entered under one number is one operation, with PyTorch's verdicts. Thread-safety: pure
-// functions.
+// Whether the ranks entered the same operation under one sequence number, with PyTorch's verdicts. Thread-safety: pure functions.
 //
-// Who differs from the largest number of ranks that agree is to blame; where none is the largest, all of them are. A collective
-// whose own sizes do not fit each other is to blame before anybody is counted.
+// Ranks that differ from the largest set of ranks that agree are to blame; if there is no single largest set, all are. A rank
+// whose own input and output sizes contradict each other is to blame before any majority is counted.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The flight recorder's ring: every collective and message of one rank, in a file mapped into memory, so that it can be read when
-// the rank is stopped, hung or dead.
+// The flight recorder's ring: the latest collectives and messages of one rank, in a file mapped into memory, so that it can be
+// read when the rank is stopped, hung or dead.
 //
 // Layout of the file: a header, the groups' table (text), then `capacity` records of fixed size; record n lies at n modulo
 // capacity. One process writes (from several threads); others may read at any time: a record torn by a concurrent write shows
@@ -42,10 +42,10 @@ class FlightRing {
   FlightRing(const FlightRing&) = delete;
   FlightRing& operator=(const FlightRing&) = delete;
 
-  // Appends; gives the id. From one thread.
+  // Appends and returns the id. From one thread.
   uint64_t Append(Record record);
   int64_t capacity() const;
-  // From any thread. Without effect if the record has been overwritten since.
+  // From any thread. No effect if the record has been overwritten since.
   void SetStarted(uint64_t id, int64_t now_ns);
   void SetCompleted(uint64_t id, int64_t now_ns);
 
@@ -57,15 +57,15 @@ class FlightRing {
   size_t bytes_;
 };
 
-// Reads a ring, of a living process or a dead one. Errors: NotFound, InvalidArgument for a file that is none.
+// Reads the ring of a live or dead process. Errors: NotFound; InvalidArgument for a file that is not a ring.
 absl::StatusOr<v1::FlightDump> ReadFlightRing(const std::string& path, const std::string& reason);
 
-// More ranks than any cluster has: a file that speaks of others is damaged.
+// More ranks than any cluster has: a file with higher ranks is damaged.
 inline constexpr int64_t kMostFlightRanks = 1'000'000;
 
 // The dump as JSON with PyTorch's field names (entries, pg_config, record_id, collective_seq_id, time_discovered_started_ns ...),
-// and back; reads PyTorch's own dumps too, as JSON and as pickle. Those do not say of which rank they are: it is -1. Their groups
-// are called "KEY:DESCRIPTION", as PyTorch's analyzer calls them.
+// and back; reads PyTorch's own dumps too, as JSON and as pickle. Those do not state their rank: it is -1. Their groups are
+// called "KEY:DESCRIPTION", as in PyTorch's analyzer.
 std::string FlightDumpToJson(const v1::FlightDump& dump);
 absl::StatusOr<v1::FlightDump> FlightDumpFromJson(const std::string& json);
 absl::StatusOr<v1::FlightDump> FlightDumpFromPickle(const std::string& bytes);

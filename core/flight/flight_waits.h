@@ -1,4 +1,4 @@
-// Which ranks wait for which, and whom it all comes down to; and what stands still in a run that goes on.
+// The wait-for graph of ranks and the ranks at its root; and what is stalled in a live run.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace legoai::comm {
 
-// A rank that waits in one operation is held up from another: but only if it queued the first before the second, and if those who
-// wait for it in the second did not have to pass the first too, and could. Not thread-safe.
+// A rank that waits in one operation is kept from another only if it queued the first before the second, and if those who wait
+// for it in the second did not have to pass the first too. Not thread-safe.
 
 class FlightWaits {
  public:
@@ -22,22 +22,22 @@ class FlightWaits {
     int64_t record = 0;  // number of its record of the operation; INT64_MAX: it has none, it has not queued it
   };
 
-  // `waiters` are inside an operation that goes on only when all of `blockers` do their part; no blockers: nobody knows why it
-  // does not go on. The number of the wait: 0, 1, ...
+  // `waiters` are inside an operation that completes only when all of `blockers` do their part; no blockers: the reason is
+  // unknown. Returns the number of the wait: 0, 1, ...
   int64_t Add(const std::vector<Place>& waiters, const std::vector<Place>& blockers);
 
-  // What this rank is in will never come to an end by itself: nothing holds it up.
+  // Marks a rank that is stuck by itself: nothing else holds it up.
   void Blame(int64_t rank) { blamed_.insert(rank); }
 
   struct Causes {
-    std::set<int64_t> culprits;  // of all waits: blockers that nothing holds up; where ranks wait in a circle, all of it
+    std::set<int64_t> culprits;  // of all waits: blockers that nothing holds up; all ranks of a cycle
     std::vector<std::set<int64_t>> of_wait;  // by wait
-    std::set<int64_t> circle;                // waits that go round in a circle
+    std::set<int64_t> circle;                // waits that form a cycle
     std::set<int64_t> needed;                // waits without known blockers that others wait behind
   };
   Causes Find() const;
 
-  // All ranks that wait.
+  // All waiting ranks.
   std::set<int64_t> Waiting() const;
 
  private:
@@ -59,13 +59,12 @@ class FlightWaits {
 // "0-3,5": ascending ranks, ranges of three and more shortened.
 std::string RanksText(const std::vector<int64_t>& ranks);
 
-// What stands still in a run that goes on, told from two looks at the flight records of its ranks. A pure function.
+// What is stalled in a live run, from two snapshots of its ranks' flight records. A pure function.
 
-// Says who waits for whom, and since when, where ranks have been inside of the same collective or message in both looks, for a
-// second at least, and nobody else came to it in between: "rank 0 waits for rank 1 since 12 s: ...". Nobody is blamed
-// ("undecided"): whoever is waited for may be computing. Elsewhere, and where ranks entered different things, it says what
-// AnalyzeFlight says of `later`. One dump of each rank in each look, read from rings; `now_ns`: when the later ones were read,
-// since the epoch.
+// Says who waits for whom, and since when, if ranks were inside the same collective or message in both snapshots, for at least a
+// second, and nobody else entered it in between: "rank 0 waits for rank 1 since 12 s: ...". Nobody is blamed ("undecided"): the
+// rank waited for may be computing. Otherwise, and where operations do not match, the result is that of AnalyzeFlight for
+// `later`. One dump per rank in each snapshot, read from rings; `now_ns`: when the later ones were read, since the epoch.
 v1::FlightAnalysis AnalyzeStandstill(const std::vector<v1::FlightDump>& earlier, const std::vector<v1::FlightDump>& later,
                                      int64_t world_size, int64_t now_ns);
 

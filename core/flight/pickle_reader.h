@@ -1,5 +1,5 @@
-// Reads the values of a pickle file without running what it says: PyTorch's flight recorder writes pickles of protocol 2, made of
-// dicts, lists, tuples, strings, integers, floats, booleans and None alone. Whatever else a pickle can hold (classes to import,
+// Reads the values of a pickle file without executing it: PyTorch's flight recorder writes pickles of protocol 2, made only of
+// dicts, lists, tuples, strings, integers, floats, booleans and None. Anything else that a pickle can hold (classes to import,
 // functions to call) is refused by its opcode's name. Thread-safety: a pure function.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace legoai::comm {
 
-// Tuples become arrays, None null. Keys of dicts must be strings; what a key of the name `left_out` holds is left out. Errors:
-// InvalidArgument, with the place in bytes.
+// Tuples become arrays, None becomes null. Keys of dicts must be strings; the value of a key named `left_out` is skipped. Errors:
+// InvalidArgument with the byte offset.
 absl::StatusOr<nlohmann::ordered_json> ReadPickle(const std::string& bytes, const std::string& left_out = "");
 
 }  // namespace legoai::comm

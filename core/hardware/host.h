@@ -1,5 +1,5 @@
-// What this host has to compute with (physical cores, and what they are called), and who keeps its processors busy.
-// Thread-safety: pure functions, and reads of /proc and /sys.
+// The processors of this host (physical cores and their name), and who keeps them busy. Thread-safety: pure functions, and reads
+// of /proc and /sys.
 #pragma once
 
 #include <cstdint>
@@ -18,66 +18,65 @@ int64_t HostPhysicalCores();
 // "AMD EPYC 9654 96-Core Processor", as /proc/cpuinfo has it; "unknown processor".
 std::string HostProcessor();
 
-// The file with this machine's measured CPU, which `lego hardware --measure` makes, and which figures are a machine's own.
-// Thread-safety: reads of the environment and the file.
+// The file with this machine's measured CPU, which `lego hardware --measure` writes. Thread-safety: reads of the environment and
+// the file.
 
-// Where it is kept: LEGOAI_HOST_DEVICE, or ~/.cache/legoai/this-machine.txtpb.
+// Its path: LEGOAI_HOST_DEVICE, or ~/.cache/legoai/this-machine.txtpb.
 std::string HostDevicePath();
 
-// This machine's CPU as it was measured; nothing if it was not. Errors: the file is broken, or LEGOAI_HOST_DEVICE names none.
+// This machine's CPU as measured; nothing if it was not. Errors: the file is malformed, or LEGOAI_HOST_DEVICE names a missing
+// file.
 absl::StatusOr<std::optional<v1::Device>> LoadHostDevice();
 
-// Above this share of the processors that others took while a device was measured, its figures are too low to go by.
+// If other processes took more than this share of the processors during a measurement, its figures are too low to use.
 inline constexpr double kBusyShare = 0.05;
 
 // Whether a measured device's figures are too low for that reason.
 bool WasMeasuredBusy(const v1::Device& device);
 
-// What is to be said where such figures are used: "others took 43.0 % of the processors while this machine was measured ...";
-// empty where nothing is.
+// The warning for such figures: "others took 43.0 % of the processors while this machine was measured ..."; empty if they are
+// sound.
 std::string MeasuredBusyText(const v1::Device& device);
 
-// Whether others leave this machine alone now: looks at its processors for half a second. Without /proc: no.
+// Whether the machine is idle now: watches its processors for half a second. False without /proc.
 bool HostIsQuiet();
 
-// The peak that an MFU may be a share of: PeakFlops, or 0 where the device has none of its own. A CPU that was not measured has
-// the catalog's figures, which are of no machine in particular; and what is slower than float32 in half the bits is done in
-// software.
+// The peak to compute an MFU from: PeakFlops, or 0 if the device has no such figure of its own. An unmeasured CPU has the
+// catalog's generic figures, and a 16-bit type that is slower than float32 is emulated in software.
 double TruePeakFlops(const v1::Device& device, v1::DType dtype);
 
-// Whether this machine's processor computes with bfloat16 itself (AVX512-BF16 or AMX, Arm's BF16) and not in software, as
-// /proc/cpuinfo has it.
+// Whether this machine's processor has bfloat16 instructions (AVX512-BF16 or AMX, Arm's BF16), by /proc/cpuinfo.
 bool HostHasBfloat16();
 
-// The same of a text as /proc/cpuinfo has it.
+// The same for a text in the format of /proc/cpuinfo.
 bool HasBfloat16(const std::string& cpuinfo);
 
-// How busy this host's processors are, and who keeps them busy: from /proc/stat and the times of processes.
+// Processor usage of this host and of this process, from /proc/stat and process times.
 
 // Seconds of all processors together, since the host started.
 struct ProcessorTimes {
-  double busy_seconds = 0;  // also what a hypervisor gave to other machines meanwhile (steal)
+  double busy_seconds = 0;  // includes what a hypervisor gave to other machines (steal)
   double all_seconds = 0;   // busy or idle
 };
 
-// Of the processors `cpus`, or of all where that is empty, in `text` as /proc/stat has it (proc(5)), in ticks of 1 /
-// `ticks_per_second` seconds. Nothing where it has none of them.
+// Of the processors `cpus`, or of all if that is empty, from `text` in the format of /proc/stat (proc(5)), in ticks of 1 /
+// `ticks_per_second` seconds. Nothing if it has none of them.
 std::optional<ProcessorTimes> ParseProcessorTimes(const std::string& text, const std::set<int>& cpus, double ticks_per_second);
 
-// From `before` to `after`, the share of these processors that was in use, 0 to 1. Nothing where no time has passed.
+// The share of these processors in use from `before` to `after`, 0 to 1. Nothing if no time has passed.
 std::optional<double> UsedShare(const ProcessorTimes& before, const ProcessorTimes& after);
 
-// The same of what others used, where `own_seconds` of processor time were one's own.
+// The same for other processes, given `own_seconds` of processor time of one's own.
 std::optional<double> OthersShare(const ProcessorTimes& before, const ProcessorTimes& after, double own_seconds);
 
-// Of those processors that this process may run on; of the whole host. Nothing where /proc cannot be read.
+// Of the processors that this process may run on; of the whole host. Nothing if /proc cannot be read.
 std::optional<ProcessorTimes> AllowedProcessorTimes();
 std::optional<ProcessorTimes> HostProcessorTimes();
 
-// Processor time of this process and of its children that have ended and were waited for, and of theirs.
+// Processor time of this process and of its reaped children, and of theirs.
 double OwnProcessorSeconds();
 
-// What others use of the processors that this process may run on, from its making on.
+// What other processes use of the processors that this process may run on, since construction.
 class OthersUse {
  public:
   OthersUse();

@@ -1,8 +1,8 @@
-// The NVIDIA GPUs of this host, as NVML (the driver's libnvidia-ml.so.1, opened at run time) reports them.
-// CUDA-free: asking makes no context on a card.
+// The NVIDIA GPUs of this host, as NVML (the driver's libnvidia-ml.so.1, opened at run time) reports them. CUDA-free: a query
+// creates no context on a card.
 //
-// NVML and CUDA number cards differently (CUDA's order is fastest first unless CUDA_DEVICE_ORDER=PCI_BUS_ID): what connects the
-// two is the UUID alone. Thread-safety: as that of reading the environment.
+// NVML and CUDA number cards differently (CUDA's order is fastest first unless CUDA_DEVICE_ORDER=PCI_BUS_ID): only the UUID
+// connects the two. Thread-safety: as for reading the environment.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Gpu {
   int index = 0;             // of NVML: PCI order
   std::string uuid;          // "GPU-8f4b…", which CUDA gives the same card
   std::string name;          // "NVIDIA H100 80GB HBM3"
-  int64_t memory_bytes = 0;  // as CUDA has it: without what the driver keeps, where it says how much
-  // What a card does not tell is 0.
+  int64_t memory_bytes = 0;  // as in CUDA: without what the driver reserves, if it says how much
+  // 0: not reported by the card.
   double power_limit_watts = 0;
   int64_t max_sm_clock_mhz = 0, max_memory_clock_mhz = 0, sm_clock_mhz = 0;
 };
@@ -32,14 +32,14 @@ struct NvmlReport {
   std::vector<Gpu> gpus;  // at least one
 };
 
-// The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: indices, or UUIDs or beginnings of them of which there is one card. As
-// CUDA does it an entry that is no card ends the list, a card that comes twice makes it empty, and without the variable
-// all are seen, in the order of their indices. The library is LEGOAI_NVML where that is set.
-// Errors: FailedPrecondition, a FieldError of "device" = "cuda": no library, no driver, no GPU. Unavailable, the same: NVML is
-// here and fails. FieldError of CUDA_VISIBLE_DEVICES: indices among cards of different kinds, in an order that only CUDA knows.
+// The GPUs that CUDA_VISIBLE_DEVICES selects, in its order: indices, or UUIDs or unique prefixes of them. As in CUDA an invalid
+// entry ends the list, a duplicate makes it empty, and without the variable all are visible, in the order of their indices. The
+// library is LEGOAI_NVML if that is set. Errors: FieldErrors of "device" = "cuda": FailedPrecondition without library, driver or
+// GPU; Unavailable if NVML fails. FieldError of CUDA_VISIBLE_DEVICES: indices among cards of different kinds, whose order only
+// CUDA knows.
 absl::StatusOr<NvmlReport> ReadNvml();
 
-// How much of a card is in use, by whomever. What it does not tell is unset.
+// How much of a card is in use, by any process. Unset: not reported by the card.
 struct GpuLoad {
   int index = 0;                      // of NVML
   std::optional<double> utilization;  // share of the last sample period (a second at most) in which a kernel ran
@@ -48,13 +48,13 @@ struct GpuLoad {
   std::optional<double> power_watts;
 };
 
-// Asks the cards of these indices again and again. NVML stays open as long as one is there, for opening it may take seconds. Not
+// Polls the cards of these indices. NVML stays open as long as a reader exists, because opening it may take seconds. Not
 // thread-safe.
 class GpuLoadReader {
  public:
-  // Errors: as those of ReadNvml where NVML cannot be opened.
+  // Errors: those of ReadNvml if NVML cannot be opened.
   static absl::StatusOr<GpuLoadReader> Open(const std::vector<int>& indices);
-  // Cards that fail are left out.
+  // Cards that fail are omitted.
   std::vector<GpuLoad> Read() const;
 
  private:
@@ -65,17 +65,17 @@ class GpuLoadReader {
   std::vector<int> indices_;
 };
 
-// Of one name and, but for what drivers keep, of one memory.
+// Same name and, up to what drivers reserve, same memory.
 bool AreAlike(const Gpu& a, const Gpu& b);
 bool AreAlike(const std::vector<Gpu>& gpus);
 
-// Whether two sizes of a card's memory may be told of the same kind of card: 3 %.
+// Whether two reported memory sizes may belong to the same kind of card: within 3 %.
 bool IsSameMemory(int64_t a, int64_t b);
 
 // "4 NVIDIA H200", "NVIDIA H200 and NVIDIA A100-SXM4-80GB".
 std::string GpusText(const std::vector<Gpu>& gpus);
 
-// CUDA_VISIBLE_DEVICES, read as CUDA and torch.cuda read it. A pure function.
+// CUDA_VISIBLE_DEVICES, parsed as by CUDA and torch.cuda. A pure function.
 
 struct VisibleDevices {
   std::vector<int> positions;  // in the list of UUIDs

@@ -2,8 +2,8 @@
 //
 // Outermost to innermost pp, dp_replicate, dp_shard, cp, tp:
 //   rank = (((pp * dp_replicate_degree + dp_replicate) * dp_shard_degree + dp_shard) * cp_degree + cp) * tp_degree + tp,
-// so that tensor parallel, which talks most, stays among neighbours. Neighbouring dimensions may be taken as one (kDp); so every
-// group is a line of ranks with one stride, and nothing here costs more on more ranks but RankLine::List.
+// so that tensor parallel, which communicates most, stays among neighbours. Neighbouring dimensions can be combined (kDp), so
+// every group is a line of ranks with one stride, and only RankLine::List takes longer on more ranks.
 //
 // Plain values; const access is thread-safe.
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace legoai::mesh {
 
-// A dimension, several neighbouring ones as one, or the two ends of one (kPpEnds). In the order of Mesh::Groups, which numbers a
-// rank's groups. Of those taken as one:
+// A dimension, several neighbouring ones combined, or the two ends of one (kPpEnds). In the order of Mesh::Groups, which numbers
+// a rank's groups. The combined ones:
 //   kDp, dp_replicate x dp_shard, divides the batch;
 //   kDpCp, with cp, all ranks that see other tokens: what a loss and its gradients are summed over;
 //   kDpShardCp, dp_shard x cp, divides parameters under FSDP.
@@ -39,9 +39,9 @@ enum class Dim : uint8_t {
 inline constexpr Dim kAllDims[] = {Dim::kWorld, Dim::kPp,     Dim::kDpReplicate, Dim::kDpShard, Dim::kTp,      Dim::kDp,
                                    Dim::kPpEnds, Dim::kCp,    Dim::kDpCp,        Dim::kDpShardCp, Dim::kReshard, Dim::kTpGather};
 
-// "dp_shard": what files, flight records and people call it.
+// "dp_shard": the name in files, flight records and messages.
 const char* NameOf(Dim dim);
-// Gives false for a name that is none.
+// False for an unknown name.
 bool DimFromName(std::string_view name, Dim* dim);
 
 // The ranks first, first + stride, ...: `size` of them.
@@ -51,7 +51,7 @@ struct RankLine {
   int64_t operator[](int64_t index) const { return first + index * stride; }
   int64_t last() const { return (*this)[size - 1]; }
   int64_t IndexOf(int64_t rank) const;  // -1 for a rank that is not in it
-  std::vector<int64_t> List() const;    // for who opens a communicator or writes the ranks down
+  std::vector<int64_t> List() const;    // to open a communicator or to print the ranks
   bool operator==(const RankLine&) const = default;
 };
 
@@ -74,9 +74,10 @@ struct Mesh {
   int64_t Size(Dim dim) const;
   int64_t Stride(Dim dim) const;                 // from a rank to its neighbour along `dim`
   int64_t IndexOf(Dim dim, int64_t rank) const;  // where the rank stands along `dim`
-  // The ranks that differ from `rank` along `dim` alone, it among them; of kPpEnds it alone, but for ends that talk.
+  // The ranks that differ from `rank` along `dim` only, itself included; for kPpEnds only itself, except for ends that
+  // communicate.
   RankLine LineOf(Dim dim, int64_t rank) const;
-  std::vector<Group> Groups(int64_t rank) const;  // of every dimension, those of one rank too
+  std::vector<Group> Groups(int64_t rank) const;  // of every dimension, also those of size 1
   int64_t FirstRankOfStage(int64_t stage) const { return stage * Stride(Dim::kPp); }
 
   bool operator==(const Mesh&) const = default;

@@ -1,5 +1,4 @@
-// What can be said of a model without building it: parameters and operations in closed form. Thread-safety: pure
-// functions.
+// Parameter and operation counts of a model in closed form, without building it. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct ParameterCounts {
   int64_t position_embedding = 0;  // learned positions (GPT-2)
   int64_t block = 0;               // one transformer block, its norms included
   int64_t final_norm = 0;
-  int64_t head = 0;  // 0 if it is the embedding's table
+  int64_t head = 0;  // 0 if tied to the embedding
 };
 
 ParameterCounts CountParameters(const v1::Model& model);
@@ -26,17 +25,17 @@ ParameterCounts CountParameters(const v1::Model& model);
 int64_t ParameterCount(const v1::Model& model);
 
 // Floating-point operations of forward and backward per token, without recomputation: 6 N + 12 L h s (PaLM, Chowdhery et al.
-// 2023, appendix B). N leaves out the tables that are only looked up; a tied table is multiplied by in the head and counts. h is
-// attention's width, heads x head_dim; the half that the causal mask saves is not deducted. s is at most the sliding window.
+// 2023, appendix B). N excludes tables that are only looked up; a tied table is also the head's matrix and counts. h is the width
+// of attention, heads x head_dim; the half that the causal mask saves is not deducted. s is at most the sliding window.
 double FlopsPerToken(const v1::Model& model, int64_t seq_len);
 
-// Whether devices of this kind train on sequences of this length: on CUDA attention with a sliding window is not built. Error:
-// FieldError of training.seq_len.
+// Whether devices of this kind can train on sequences of this length: attention with a sliding window is not supported on CUDA.
+// Error: FieldError of training.seq_len.
 absl::Status CheckWindow(const v1::Model& model, int64_t seq_len, v1::DeviceKind kind);
 
-// Model FLOPs utilization of a device: the FLOP/s of FlopsPerToken that it does as a share of its peak (PaLM, Chowdhery et al.
-// 2023, section 4.1). Errors: FieldError of the device's peak where none is known, and where the share is above 1: no device does
-// more than its peak, so the catalog or the device file is wrong.
+// Model FLOPs utilization of a device: the FLOP/s it achieves, counted by FlopsPerToken, as a share of its peak (PaLM, Chowdhery
+// et al. 2023, section 4.1). Errors: FieldError of the device's peak if none is known, or if the share is above 1: no device
+// exceeds its peak, so the catalog or the device file is wrong.
 absl::StatusOr<double> ModelFlopsUtilization(double flops_per_second, double peak_flops_per_second);
 
 }  // namespace legoai::model

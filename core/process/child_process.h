@@ -1,5 +1,4 @@
-// Child processes, and what whoever runs them needs: the pipe that tells a launcher to stop, and the socket of a job's
-// rendezvous. Linux.
+// Child processes, the pipe that tells a launcher to stop, and the socket of a job's rendezvous. Linux.
 #pragma once
 
 #include <sys/types.h>
@@ -19,33 +18,32 @@ struct ChildSpec {
   std::vector<std::string> arguments;  // the first is the path of the program
   std::vector<int> inherited;          // descriptors the child keeps, under the same numbers; all others must be close-on-exec
   std::optional<int> cpu;              // the one processor it runs on
-  std::string log_path;                // gets stdout and stderr, appended; empty: they are inherited
+  std::string log_path;                // stdout and stderr are appended to it; empty: inherited
 };
 
-// The child leads its own process group (a terminal's Ctrl-C does not reach it), has default signal handling, and is killed
-// when the calling thread ends. Errors: FieldError naming the program where it cannot be run.
+// The child leads its own process group (a terminal's Ctrl-C does not reach it), has default signal handling, and is killed when
+// the calling thread ends. Errors: FieldError naming the program if it cannot be run.
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec);
 
 // How a reaped child ended: "killed by signal 9 (Killed)", "exited with code 1".
 std::string DescribeWaitStatus(int wait_status);
 
-// What a process does, as the kernel says in /proc: 'R' and 'S' run or sleep, 'T' is stopped (SIGSTOP), 'D' waits for a device;
-// '?': it is gone.
+// The state of a process in /proc: 'R' running, 'S' sleeping, 'T' stopped (SIGSTOP), 'D' waiting for a device; '?': gone.
 char ProcessState(pid_t pid);
 
-// Reaps `pid` if it has ended, after killing what is left of its process group; gives its wait status.
+// Reaps `pid` if it has ended, after killing the rest of its process group, and returns its wait status.
 std::optional<int> ReapIfEnded(pid_t pid);
 
 // Finds the programs that belong together: installed side by side, or in the build's output tree.
 
-// Path of the program `name`, which the build leaves in `folder` (from the root of its output tree): what the environment
-// variable says, if it is set; else beside this program, or in the output tree. Errors: NotFound, saying how to build it.
+// Path of the program `name`, which the build puts in `folder` (from the root of its output tree): the value of the environment
+// variable, if it is set; else beside this program, or in the output tree. Errors: NotFound, saying how to build it.
 absl::StatusOr<std::string> FindProgram(const std::string& name, const std::string& folder, const char* variable);
 
-// legoai-trainer; LEGOAI_TRAINER names another one.
+// legoai-trainer; LEGOAI_TRAINER overrides it.
 absl::StatusOr<std::string> FindTrainer();
 
-// How a signal handler, or another thread, tells a launcher to stop, or to look at something.
+// How a signal handler or another thread tells a launcher to stop or wakes it.
 
 // Ways to stop, from the mildest: after a checkpoint; at the next step; all ranks are killed at once.
 enum class Stop { kSave, kDiscard, kKill };
@@ -59,18 +57,18 @@ class StopPipe {
 
   // Stop at the next step boundary; `save`: after a checkpoint. Async-signal-safe, thread-safe.
   void Request(bool save);
-  // Kill all ranks at once: whoever asked for them has lost the right to. As safe.
+  // Kill all ranks at once, because their lease is lost. Equally safe.
   void Kill();
-  // Look again: an answer that the launcher waits for is there (LaunchCallbacks::commit). As safe.
+  // An answer that the launcher waits for has arrived (LaunchCallbacks::commit). Equally safe.
   void Wake();
 
-  // Whether something was asked that nobody has taken yet.
+  // Whether there is a request that has not been taken yet.
   bool Pending() const;
-  // Waits until there is a request, or it is woken; a second at the most.
+  // Waits until there is a request or a wake-up, at most a second.
   void Await() const;
-  // For poll: readable when there is a request, or it was woken.
+  // For poll: readable when there is a request or a wake-up.
   int fd() const { return fds_[0]; }
-  // Takes all requests there are, and gives the sharpest. Nothing if there is none.
+  // Takes all pending requests and returns the strongest; nothing if there is none.
   std::optional<Stop> Take();
 
  private:
@@ -85,7 +83,7 @@ struct ListenSocket {
   int64_t port = 0;
 };
 
-// Listens on 127.0.0.1. `port` 0: any free one. Errors: FieldError for "rendezvous_port" when it is in use or not to be had.
+// Listens on 127.0.0.1. `port` 0: any free one. Errors: FieldError for "rendezvous_port" if it is in use or not available.
 absl::StatusOr<ListenSocket> ListenOnLoopback(int64_t port);
 
 }  // namespace legoai::launch

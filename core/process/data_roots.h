@@ -1,5 +1,5 @@
-// The folders from which jobs of the service may read: an operator's list, for a path in a job is somebody else's wish.
-// Thread-safety: functions of the file system.
+// The folders from which jobs of the service may read: an operator's list, because paths in a job are untrusted. Thread-safety:
+// functions of the file system.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace legoai::launch {
 
-// The label of a worker (worker.proto) that has its folders, with commas between them: what the agent of a host would refuse, a
-// server on the same host can refuse when a job is submitted.
+// The label of a worker (worker.proto) with its folders, separated by commas: what a host's agent would refuse, a server on the
+// same host can already refuse at submission.
 inline constexpr char kDataRootsLabel[] = "data_roots";
 
-// Where an agent's jobs may read unless its operator says otherwise: its working folder, if that is not the whole file system,
-// and the examples that came with the program.
+// Where an agent's jobs may read by default: its working folder, unless that is the root of the file system, and the examples
+// shipped with the program.
 std::vector<std::string> DefaultDataRoots();
 
-// What `recipe` has opened, its text, tokenizer and initial weights with all files of their folder, lies in one of `roots` (or
-// below) once every link is followed. Errors (PermissionDenied, fields as in the recipe) do not tell whether the file is there.
+// Checks that what `recipe` opens (text, tokenizer, and initial weights with all files of their folder) lies below one of `roots`
+// after following every link. Errors (PermissionDenied, fields as in the recipe) do not reveal whether the file exists.
 absl::Status CheckDataRoots(const v1::Recipe& recipe, const std::vector<std::string>& roots);
 
 }  // namespace legoai::launch

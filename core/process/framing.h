@@ -12,12 +12,12 @@
 
 namespace legoai::launch {
 
-// Larger messages are refused on both sides: no peer makes the other one allocate without bound.
+// Larger messages are refused on both sides, so no peer can make the other allocate without bound.
 inline constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
-// Writes the whole message, waiting for the peer where the socket is full.
-// Errors: InvalidArgument: larger than kMaxMessageBytes; Unavailable: the peer is gone; DeadlineExceeded: the socket's send
-// timeout (SO_SNDTIMEO) has passed. After an error the stream is unusable.
+// Writes the whole message, waiting for the peer if the socket is full. Errors: InvalidArgument: larger than kMaxMessageBytes;
+// Unavailable: the peer is gone; DeadlineExceeded: the socket's send timeout (SO_SNDTIMEO) has passed. After an error the stream
+// is unusable.
 absl::Status WriteMessage(int fd, const google::protobuf::MessageLite& message);
 
 class MessageReader {
@@ -26,8 +26,8 @@ class MessageReader {
 
   // Reads once from the socket into the buffer. False: the peer has closed it.
   absl::StatusOr<bool> Fill();
-  // Takes the next complete message from the buffer; false if there is none yet.
-  // Errors: InvalidArgument: a length above the limit, or bytes that are no such message.
+  // Takes the next complete message from the buffer; false if there is none yet. Errors: InvalidArgument: a length above the
+  // limit, or bytes that do not parse as such a message.
   absl::StatusOr<bool> Next(google::protobuf::MessageLite* message);
   // Waits for a message. False: the peer has closed the socket between two messages. DataLoss: in the middle of one.
   absl::StatusOr<bool> Read(google::protobuf::MessageLite* message);

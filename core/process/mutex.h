@@ -1,5 +1,5 @@
-// Locks that the compiler checks: what a mutex guards says so, and clang's -Wthread-safety finds whoever touches it without
-// (tools/check_locks). std::mutex underneath, which sanitizers know.
+// Locks that the compiler checks: guarded members are annotated, and clang's -Wthread-safety reports access without the lock
+// (tools/check_locks). std::mutex underneath, which sanitizers understand.
 //
 //   Mutex mutex_;
 //   int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -24,7 +24,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex for as long as it lives, but for the time between Unlock and Lock.
+// Holds a mutex for its lifetime, except between Unlock and Lock.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : lock_(mutex.mutex_) {}
@@ -40,12 +40,12 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Something that holders of a mutex wait for. They look again after every return, in a loop: `while (!ready_)
-// changed_.Wait(lock);` (a predicate would be a function of its own to the checker, which does not know that it holds the mutex).
+// A condition variable. Wait in a loop: `while (!ready_) changed_.Wait(lock);` (the checker would not know that a predicate
+// lambda holds the mutex).
 class Condition {
  public:
   void Wait(MutexLock& lock) { condition_.wait(lock.lock_); }
-  // False: it is past the time.
+  // False: timed out.
   template <class Clock, class Duration>
   bool WaitUntil(MutexLock& lock, const std::chrono::time_point<Clock, Duration>& time) {
     return condition_.wait_until(lock.lock_, time) == std::cv_status::no_timeout;

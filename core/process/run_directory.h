@@ -1,19 +1,14 @@
-// What a run leaves on the disk, and where; and waiting while that disk is full.
+// The files of a run and their places, and waiting while the disk is full.
 //
-//   recipe.toml            the recipe as it runs, every field filled in
-//   run.json               legoai.v1.Run: model, seed, build version, dataset, attempts
-//   metrics.jsonl          legoai.v1.StepMetrics, a line each, keyed by (attempt, step)
-//   checkpoints/step-N     worker/checkpoint
-//   flight/rank-R          the flight recorder's ring of each rank; flight/rank-R.json a dump of it
-//   tokens/                the text as token ids, made once
-//   logs/rank-R.log        stdout and stderr of each rank
-//   tensorboard/           event files, if wished for
-//   hf/                    the trained model as a Hugging Face folder, if wished for; hf.partial/ one being
-//   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
-//   *.before-attempt-N     checkpoints/ and hf/ that attempt N began anew without (--fresh)
+//   recipe.toml the recipe as it runs, every field filled in run.json legoai.v1.Run: model, seed, build version, dataset,
+//   attempts metrics.jsonl legoai.v1.StepMetrics, a line each, keyed by (attempt, step) checkpoints/step-N worker/checkpoint
+//   flight/rank-R the flight recorder's ring of each rank; flight/rank-R.json a dump of it tokens/ the text as token ids, made
+//   once logs/rank-R.log stdout and stderr of each rank tensorboard/ event files, if enabled hf/ the trained model as a Hugging
+//   Face folder, if enabled; hf.partial/ one being written; hf.replaced/ the earlier one, for a moment, where the file system
+//   cannot exchange names *.before-attempt-N checkpoints/ and hf/ that attempt N began anew without (--fresh)
 //
-// One process at a time works in it: Open() locks the directory until the object is gone, or its process is.
-// A RunDirectory is not thread-safe.
+// One process at a time works in it: Open() locks the directory until the object is destroyed or its process ends. A RunDirectory
+// is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +28,7 @@
 
 namespace legoai::launch {
 
-// Places in a run directory, for those who only read or were told where to write.
+// Paths in a run directory, for readers and for processes that are told where to write.
 std::string RecipePath(const std::string& run_directory);
 std::string RunJsonPath(const std::string& run_directory);
 std::string MetricsPath(const std::string& run_directory);
@@ -47,8 +42,8 @@ std::string PartialExportPath(const std::string& run_directory);
 
 class RunDirectory {
  public:
-  // Makes the directory and its folders, if needed, and locks it. Errors (field job.dump_folder): it cannot be made or written;
-  // FailedPrecondition: another process trains there.
+  // Creates the directory and its folders, if needed, and locks it. Errors (field job.dump_folder): it cannot be created or
+  // written; FailedPrecondition: another process trains there.
   static absl::StatusOr<RunDirectory> Open(const std::string& path);
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&&) = delete;
@@ -56,12 +51,12 @@ class RunDirectory {
 
   const std::string& path() const { return path_; }
 
-  // Both replace the file at once: a reader sees the old one or the new one.
+  // Both replace the file atomically: a reader sees the old one or the new one.
   absl::Status WriteRecipe(const v1::Recipe& recipe) const;
   absl::Status WriteRun(const v1::Run& run) const;
 
-  // Appends one line, handed to the operating system before this returns. A torn last line, left by a process that was killed,
-  // is cut off first; so is one that a full disk cut short.
+  // Appends one line, handed to the operating system before this returns. A torn last line, left by a killed process or a full
+  // disk, is removed first.
   absl::Status AppendMetrics(const v1::StepMetrics& metrics);
 
  private:
@@ -73,55 +68,56 @@ class RunDirectory {
   int metrics_fd_ = -1;
 };
 
-// The folder that holds step-N of this attempt: the one that it goes on from, or its own.
+// The folder that holds step-N of this attempt: the one it resumes from, or its own.
 std::string CheckpointsHolding(const v1::Start& start, int64_t step);
 
-// Nothing where no run.json is. Errors name the file.
+// Nothing if there is no run.json. Errors name the file.
 absl::StatusOr<std::optional<v1::Run>> ReadRun(const std::string& run_directory);
 
-// All complete lines in order; none where the file is not there. Errors name file and line.
+// All complete lines in order; none if the file does not exist. Errors name file and line.
 absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const std::string& run_directory);
 
-// One entry per step, ascending, of the training as it went in the end: what an earlier attempt reported of steps that a later
-// one did again, or that lie beyond where the later one began again, is left out. In the order of the file.
+// One entry per step, ascending, of the training that counted in the end: steps of an earlier attempt that a later one repeated,
+// or that lie beyond the point where it resumed, are dropped. In the order of the file.
 std::vector<v1::StepMetrics> LatestOfEachStep(const std::vector<v1::StepMetrics>& metrics);
 
-// Where an attempt at a job of the service writes. Agents make the folder, and the server takes a checkpoint from no other.
+// Where an attempt at a job of the service writes. Agents create the folder, and the server accepts checkpoints from no other.
 // Thread-safety: a pure function.
 
 // "RUNS/ID/epoch-E": the run directory of the attempt under an epoch. ID is the last part of the job's resource name. Errors: a
-// name or an epoch that would lead elsewhere.
+// name or an epoch that would lead outside `runs`.
 absl::StatusOr<std::string> EpochPath(const std::string& runs, const std::string& job, int64_t epoch);
 
-// Whether a training goes on in a run directory, for those who only look. Thread-safe.
+// Whether a run directory is being trained in, for observers. Thread-safe.
 
-// That run.json says so, and that the process that locked the directory lives on this machine. Takes no lock itself: who begins
-// to train at this moment is not kept from it.
+// True if run.json says so and the process that locked the directory is alive on this machine. Takes no lock itself, so it never
+// stops a training from starting.
 bool IsTraining(const std::string& run_directory);
 
-// The run directory's hf/, the trained model as a Hugging Face folder: made beside its place, marked with the checkpoint it is
-// of, and put in place at once. Thread-safety: functions of the file system.
+// The run directory's hf/, the trained model as a Hugging Face folder: written under a temporary name, marked with its
+// checkpoint, and renamed into place atomically. Thread-safety: functions of the file system.
 
-// Whether hf/ is the export of the committed checkpoint of `step`, as it is now in `checkpoints` (CheckpointsHolding).
+// Whether hf/ is the export of the committed checkpoint of `step` that is now in `checkpoints` (CheckpointsHolding).
 bool IsExported(const std::string& run_directory, const std::string& checkpoints, int64_t step);
 
-// An empty hf.partial/ to write the export into; what an interrupted export left goes. Gives its path in `folder`.
+// Creates an empty hf.partial/ for the export, removing what an interrupted one left. Sets `folder` to its path.
 absl::Status BeginExport(const std::string& run_directory, std::string* folder);
 
-// Everything is in hf.partial/ and on the disk: marks it as of `step` in `checkpoints`, and makes it hf/ in place of an earlier
-// one, which is removed as checkpoint::RemoveAll does.
+// Call it when hf.partial/ is complete and on disk: marks it as the export of `step` in `checkpoints` and renames it to hf/,
+// replacing an earlier one, which is removed as by checkpoint::RemoveAll.
 absl::Status FinishExport(const std::string& run_directory, const std::string& checkpoints, int64_t step,
                           std::string_view build_version, const checkpoint::BytesDone& done = nullptr);
 
-// A full disk where a training writes: what is said of it, and waiting until there is room. A pure function, and one that blocks.
+// When the disk that a training writes to is full: the message, and waiting for room. The first function is pure, the second
+// blocks.
 
-// "the disk of RUNS is full: 12 MiB are free of the 340 MiB that a checkpoint takes"; where `bytes` are free, or it is not known
-// how many are needed (0): with what was tried (`full`) instead.
+// "the disk of RUNS is full: 12 MiB are free of the 340 MiB that a checkpoint takes"; if `bytes` are free, or the need is unknown
+// (0), it quotes the failed operation (`full`) instead.
 std::string WaitsForRoom(const std::string& what, const std::string& path, int64_t bytes, int64_t free, const absl::Status& full);
 
-// Does `work`, and again as long as it fails for want of room (ResourceExhausted), after a second and then after longer and
-// longer. `waits` hears of each wait why, and in the end of an empty text where there was one. `stop` is asked several times a
-// second; then the error is the work's.
+// Runs `work` and retries it while it fails for lack of room (ResourceExhausted), first after a second and then with growing
+// delays. `waits` gets the reason of each wait, and an empty text after the last one. `stop` is polled several times a second; if
+// it returns true, the result is the error of `work`.
 absl::Status DoWhenThereIsRoom(const std::function<absl::Status()>& work, const std::function<void(const std::string&)>& waits,
                                const std::function<bool()>& stop);
 

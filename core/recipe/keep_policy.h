@@ -1,9 +1,9 @@
-// Which operators of a block that is computed again keep their outputs, as a recipe says it (selective_ac_option,
-// selective_ac_policy): rules of the form "MODULE OPERATOR WHICH", separated by semicolons. Pure functions.
+// Which operators of a recomputed block keep their outputs (selective_ac_option, selective_ac_policy): rules of the form "MODULE
+// OPERATOR WHICH", separated by semicolons. Pure functions.
 //
 // MODULE is a pattern with `*` over the modules of a block ("self_attn.q_proj", "mlp.*", "*"), OPERATOR a name such as aten::mm,
-// or several with | between them. WHICH counts the operators of the rule in the block's forward from 1: `all`, `odd`, `even`, or
-// one number.
+// or several with | between them. WHICH selects among the rule's operators in the block's forward, counted from 1: `all`, `odd`,
+// `even`, or one number.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +26,23 @@ struct KeepRule {
   bool Keeps(int64_t count) const { return count == first || (every > 0 && count > first && (count - first) % every == 0); }
 };
 
-// TorchTitan's list for selective_ac_option = "op": every second product of matrices, from the first on, and attention. Its
-// models have no biases; here products with a bias are products, too. Attention is lego::attention on CPU and on CUDA.
+// TorchTitan's list for selective_ac_option = "op": every second matrix product, from the first on, and attention. Its models
+// have no biases; here products with a bias count too. Attention is lego::attention on CPU and on CUDA.
 inline constexpr char kOpPolicy[] = "* aten::mm|aten::addmm odd; * lego::attention all";
 
 // Errors: InvalidArgument FieldError of activation_checkpoint.selective_ac_policy with the rule.
 absl::StatusOr<std::vector<KeepRule>> ParseKeepPolicy(std::string_view text);
 
-// Whether blocks that are computed again keep the outputs of some operators. `section` is checked and has its defaults.
+// Whether recomputed blocks keep the outputs of some operators. `section` is checked and has its defaults.
 bool KeepsOperators(const v1::ActivationCheckpoint& section);
 // The rules of such a section.
 std::vector<KeepRule> KeepRules(const v1::ActivationCheckpoint& section);
 
-// Whether per_op_sac_force_recompute_mm_shapes_by_fqns names the module of a block: one of its entries is a part of the name.
+// Whether per_op_sac_force_recompute_mm_shapes_by_fqns names this module of a block: one of its entries is a substring of the
+// name.
 bool IsForcedAgain(const v1::ActivationCheckpoint& section, const std::string& module_of_block);
 
-// The operators that a rule may name: they make new outputs, and write to no argument.
+// The operators that a rule may name: they create new outputs and write to no argument.
 const std::vector<std::string>& KeepableOperators();
 // The modules of one block, "" for the block itself.
 std::vector<std::string> ModulesOfBlock(const v1::Model& model);

@@ -1,4 +1,4 @@
-// Which recipes are legal for a model and a number of ranks: named rules, so that the planner can count what each removed.
+// Which recipes are legal for a model and a number of ranks: named rules, so that the planner can count what each one removes.
 // Thread-safety: pure functions.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Violation {
   std::string remedy;  // what is wrong with it and what to do
 };
 
-// A recipe's numbers with everything derived that can be derived.
+// A recipe's numbers, with everything derived.
 struct Layout {
   int64_t world_size = 1;
   mesh::Mesh mesh;
@@ -41,11 +41,11 @@ struct Rule {
   std::function<std::optional<Violation>(const Candidate&)> check;  // Violation::rule is left to the caller
 };
 
-// In the order in which they are asked; a rule may rely on those before it.
+// In the order of evaluation; a rule may rely on those before it.
 const std::vector<Rule>& Rules();
 
-// The first rule that `recipe`, which has its defaults, breaks for `model` on `world_size` ranks; nothing: it is legal, and
-// `*layout` is its layout. A key out of its range is rule "keys_in_range".
+// The first rule that `recipe` (with its defaults) breaks for `model` on `world_size` ranks; nothing if it is legal, and then
+// `*layout` is its layout. A key out of range breaks rule "keys_in_range".
 std::optional<Violation> FirstViolation(const v1::Recipe& recipe, const v1::Model& model, int64_t world_size, Layout* layout);
 
 }  // namespace legoai::parallel

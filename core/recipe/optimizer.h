@@ -1,4 +1,4 @@
-// What [optimizer] says beside its numbers: which keys belong to which optimizer, and what those that are unset mean.
+// The rules of [optimizer]: which keys belong to which optimizer, and the defaults that depend on it.
 //
 // Thread-safety: pure functions.
 #pragma once
@@ -21,8 +21,8 @@ struct OptimizerFault {
   std::string key, value, remedy;  // "optimizer.muon_lr"
 };
 
-// Of a section with its defaults: an unknown name, numbers out of range, and keys of another optimizer where they are not as
-// `defaults` has them.
+// For a section with its defaults: an unknown name, numbers out of range, and keys of another optimizer that differ from
+// `defaults`.
 std::vector<OptimizerFault> FaultsOfOptimizer(const v1::OptimizerSection& section, const v1::OptimizerSection& defaults);
 
 }  // namespace legoai::parallel

@@ -1,5 +1,5 @@
-// A recipe that was read, completed and found legal for a model and a number of ranks: defaults are filled in, degrees and
-// batches derived, the mesh laid out. Made once, where a recipe enters; whoever holds one checks nothing again.
+// A recipe that was completed and found legal for a model and a number of ranks: defaults filled in, degrees and batches derived,
+// the mesh laid out. Created once, where a recipe enters; code that holds one need not check it again.
 //
 // A value; const access is thread-safe.
 #pragma once
@@ -18,12 +18,12 @@ namespace legoai::parallel {
 
 class ResolvedRecipe {
  public:
-  // Unset keys count as their defaults. Errors: FieldError of the first rule of legality.h that the recipe breaks; `broken`,
-  // where it is not null, then has the rule.
+  // Unset keys count as their defaults. Errors: FieldError of the first rule of legality.h that the recipe breaks; `broken`, if
+  // not null, is set to the rule.
   static absl::StatusOr<ResolvedRecipe> Create(v1::Recipe recipe, const v1::Model& model, int64_t world_size,
                                                Violation* broken = nullptr);
 
-  // With its defaults, and with -1 replaced by what was derived: what really runs, for records.
+  // With its defaults, and with -1 replaced by the derived value: what really runs, for records.
   const v1::Recipe& recipe() const { return recipe_; }
   const v1::Model& model() const { return model_; }
   const mesh::Mesh& mesh() const { return mesh_; }
@@ -43,18 +43,18 @@ class ResolvedRecipe {
   bool loss_parallel() const;  // the loss is computed on shards of the vocabulary
   // Parameters are freed between forward and backward. Policy "default": without a pipeline. Matters where they are sharded.
   bool reshard_after_forward() const;
-  // Whole parameters live from step to step, beside the shards of their masters: ZeRO-1 and 2.
+  // Whole parameters persist between steps, beside the shards of the master weights: ZeRO-1 and 2.
   bool parameters_stay_whole() const { return shards_parameters() && recipe_.parallelism().zero_stage() < 3; }
-  // Gradients are reduced after each microbatch, and only their shards are kept; otherwise whole ones are added up and reduced
-  // once a step: without shards, with a pipeline, which would wait for it, and under ZeRO-1.
+  // Gradients are reduced after each microbatch and only their shards are kept. Otherwise whole gradients are accumulated and
+  // reduced once per step: without sharding, with a pipeline (which would wait for the reduction), and under ZeRO-1.
   bool reduce_each_microbatch() const {
     return shards_parameters() && mesh_.pp == 1 && recipe_.parallelism().zero_stage() > 1;
   }
-  // Of the pipeline's chunks (core/schedule/schedule.h): one on one rank without a pipeline.
+  // Of the pipeline's chunks (core/schedule/schedule.h); one chunk on one rank without a pipeline.
   const Placement& placement() const { return placement_; }
-  // What a step does; made anew.
+  // The schedule of a step, built on each call.
   Schedule MakeSchedule() const;
-  int64_t RecomputedBlocks(int64_t first, int64_t last) const;  // of the blocks [first, last), those computed again in backward
+  int64_t RecomputedBlocks(int64_t first, int64_t last) const;  // how many of the blocks [first, last) are recomputed in backward
   // The blocks [first, last) of a chunk.
   std::pair<int64_t, int64_t> LayersOf(int64_t chunk) const;
 

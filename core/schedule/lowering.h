@@ -1,15 +1,15 @@
-// What each pipeline rank really does in a step: its schedule's actions with the messages, waits and the flag for gradient
-// reduction put in. Trainer (stage_runner.h) and simulator consume the same lists. Pure functions.
+// What each pipeline rank executes in a step: its schedule's actions with messages, waits and the flag for gradient reduction
+// added. Trainer (stage_runner.h) and simulator consume the same lists. Pure functions.
 //
-// - Messages go between neighbouring chunks of different ranks; what a chunk gives to a neighbour on its own rank, as where a V
-//   turns, is handed over without one.
+// - Messages go between neighbouring chunks on different ranks; between chunks on the same rank, as where a V turns, tensors are
+//   handed over directly.
 // - All messages of a step have one total order, that of CompletionTimes(); ties go by direction, then downstream. On each
 //   channel (activations, or their gradients) every rank posts its sends and receives in this order, and before it waits for a
-//   message it has posted all receives that come before it on either channel. So the first message that is not through yet can
-//   always go, and no choice of communicators makes ranks block each other. A receive that the next action needs may be posted
-//   earlier, as far as its own channel's order allows, to overlap with the action in between.
-// - Receives are posted in the sender's order, not in that of their use; several may be under way.
-// - A link has one send under way: before the next one, compute waits for the last one, which lets go of its memory.
+//   message it has posted all receives that come before it on either channel. So the first incomplete message can always proceed,
+//   and no choice of communicators deadlocks. A receive that the next action needs may be posted earlier, as far as its channel's
+//   order allows, to overlap with the action in between.
+// - Receives are posted in the sender's order, not in the order of use; several may be in flight.
+// - A link has one send in flight: before the next one, compute waits for the previous one and frees its memory.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 
 namespace legoai::parallel {
 
-// One of the four kinds of messages of a rank; each has a stream. "Next" is the rank of the next chunk: where chunks go round two
-// ranks it also is the previous one, and in a V it is the rank above on the way up.
+// One of the four kinds of messages of a rank; each has a stream. "Next" is the rank of the next chunk: with two ranks and
+// round-robin chunks it is also the previous one, and in a V it is the rank above on the way up.
 enum class Link : uint8_t { kSendNext, kReceivePrevious, kSendPrevious, kReceiveNext };
 inline constexpr int kLinkCount = 4;
 
@@ -34,17 +34,17 @@ struct LoweredAction {
     kPostReceive,  // allocates the receive buffer of `microbatch` and enqueues the receive on `link`
     kWait,         // compute waits for the message of `microbatch` on `link`
     kForward,
-    kBackward,        // both gradients
-    kInputGradient,   // or each
-    kWeightGradient,  // by itself
+    kBackward,        // both gradients at once
+    kInputGradient,   // or one by one
+    kWeightGradient,
     kPostSend,        // enqueues the send of the output (kSendNext) or of the input's gradient (kSendPrevious) on `link`
   };
   Kind kind = Kind::kForward;
   int32_t chunk = 0;  // of this rank: the one that computes, sends or receives
   int32_t microbatch = 0;
   Link link = Link::kSendNext;  // of messages and waits
-  // Of the backward of a chunk's last microbatch, or either part: its data-parallel reduction starts with the gradients of the
-  // weights.
+  // On the backward of a chunk's last microbatch, or on either part of it: data-parallel reduction starts with the gradients of
+  // the weights.
   bool reduce_gradients = false;
   bool operator==(const LoweredAction&) const = default;
 };
@@ -54,13 +54,13 @@ struct LoweredSchedule {
   std::vector<std::vector<LoweredAction>> ranks;  // what each rank does, in order
 };
 
-// A sound schedule (CheckSchedule), or one of forwards alone, with all waits: nothing is under way when a list ends.
+// `schedule` is sound (CheckSchedule) or has forwards only. All waits are included: nothing is in flight when a list ends.
 LoweredSchedule Lower(const Schedule& schedule);
 
 // Runs the lists of all ranks against each other under the strictest transport: a send is done only when its receive is posted,
 // and a channel carries a rank's messages to and from both neighbours one after the other, in the order of posting, as one NCCL
-// communicator would. FailedPrecondition if a message meets another one, if something is computed before its operand arrived, if
-// ranks block each other, or if something is left over.
+// communicator would. FailedPrecondition if a send meets the receive of another message, if an action runs before its operand
+// arrived, if ranks deadlock, or if something is left over.
 absl::Status CheckLowered(const LoweredSchedule& lowered);
 
 // "F3", "B3!" (reduces), "I3", "W3", "recv_previous 3", "wait recv_previous 3", "send_next 3"; of a list with several chunks

@@ -32,7 +32,7 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-// Which rank has which chunk: the one map for trainer, capture and closed forms.
+// Which rank has which chunk: the only such map for trainer, capture and closed forms.
 struct Placement {
   int64_t ranks = 1;
   int64_t chunks = 1;  // of all ranks together: a multiple of theirs
@@ -49,11 +49,11 @@ struct Placement {
     return local * ranks + (in_v && local % 2 == 1 ? ranks - 1 - rank : rank);
   }
   int64_t RankOfLast() const { return RankOf(chunks - 1); }  // the first chunk is rank 0's
-  // Whether both are there and on two ranks, so that messages go between them.
+  // Whether both exist, on different ranks, so that messages go between them.
   bool Talk(int64_t chunk, int64_t other) const {
     return chunk >= 0 && other >= 0 && chunk < chunks && other < chunks && RankOf(chunk) != RankOf(other);
   }
-  // Whether both are there and on one rank: what one gives is handed to the other.
+  // Whether both exist, on the same rank, so that tensors are handed over directly.
   bool Meet(int64_t chunk, int64_t other) const {
     return chunk >= 0 && other >= 0 && chunk < chunks && other < chunks && RankOf(chunk) == RankOf(other);
   }
@@ -65,19 +65,19 @@ struct Schedule {
   std::vector<std::vector<Action>> ranks;  // what each rank does, in order
 };
 
-// Where the chunks of a schedule lie, whether it can place so many or not.
+// Where the chunks of a schedule lie, whether or not it can place this many.
 Placement PlacementOf(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks);
 
-// Whether the schedule gives a rank several chunks: of interleaved zero bubble one or more.
+// Whether the schedule gives a rank several chunks; interleaved zero bubble gives one or more.
 bool Loops(v1::PipelineSchedule kind);
 
-// Whether the gradients of weights come apart from those of inputs.
+// Whether it computes gradients of weights separately from those of inputs.
 bool PartsBackward(v1::PipelineSchedule kind);
 
-// Whether the schedule can place so many chunks: one a rank, or several of those that loop, two where they lie in a V.
+// Whether the schedule can place this many chunks: one per rank, several if it loops, two in a V.
 bool PlacesChunks(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks);
 
-// What the schedule needs: DualPipeV two for each rank.
+// The fewest microbatches of the schedule: two per rank for DualPipeV.
 int64_t LeastMicrobatches(v1::PipelineSchedule kind, int64_t ranks);
 
 // With one rank every schedule is F0 B0 F1 B1 ...: gradient accumulation; it has one chunk.
@@ -85,13 +85,13 @@ int64_t LeastMicrobatches(v1::PipelineSchedule kind, int64_t ranks);
 // microbatches than it needs.
 absl::StatusOr<Schedule> MakeSchedule(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches);
 
-// Forwards alone, in the order of interleaved 1F1B: evaluation. Errors: InvalidArgument for counts below 1.
+// Forwards only, in the order of interleaved 1F1B: for evaluation. Errors: InvalidArgument for counts below 1.
 absl::StatusOr<Schedule> MakeForwardSchedule(const Placement& placement, int64_t microbatches);
 
-// Looped BFS wherever the chunks lie, with its backwards whole or in parts. Counts are at least 1. Of one rank as MakeSchedule.
+// Looped BFS for any placement, with backwards whole or split. Counts are at least 1. With one rank as MakeSchedule.
 Schedule BreadthFirst(const Placement& placement, int64_t microbatches, bool parts_backward);
 
-// The most forwards, chunk by chunk, of which `rank` keeps the activations: begun, and the gradient of the input not done.
+// The most chunk forwards whose activations `rank` holds at once: started, and the input gradient not done.
 int64_t MostInFlight(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank);
 
 // What is wrong with a schedule, and at which actions of which ranks; one past the last where something is missing.
@@ -103,15 +103,15 @@ struct ScheduleFault {
   std::vector<Place> places;
 };
 
-// Nothing of a sound training schedule: each rank runs each microbatch of its chunks forward once and computes either gradient
-// once, in microbatch order of each, and the ranks do not wait for each other.
+// Nothing if the training schedule is sound: each rank runs each microbatch of its chunks forward once and computes each gradient
+// once, in microbatch order, and the ranks do not deadlock.
 std::optional<ScheduleFault> FindFault(const Schedule& schedule, int64_t microbatches);
 // The same; FailedPrecondition says why.
 absl::Status CheckSchedule(const Schedule& schedule, int64_t microbatches);
 
-// How many microbatches a sound schedule has.
+// The number of microbatches of a sound schedule.
 int64_t MicrobatchesOf(const Schedule& schedule);
-// Whether it has gradients of weights apart from those of inputs.
+// Whether it computes gradients of weights separately from those of inputs.
 bool PartsBackward(const Schedule& schedule);
 
 // A forward takes 1, a backward 2, each of its two gradients 1.
@@ -120,7 +120,7 @@ int64_t CostOf(const Action& action);
 // By rank and action: when it is done by CostOf, if messages take no time. `schedule` is sound.
 std::vector<std::vector<int64_t>> CompletionTimes(const Schedule& schedule);
 
-// "F0", "B0", of the gradients apart "I0" and "W0"; with the chunk before it "2F0".
+// "F0", "B0", "I0" and "W0" for separate gradients; with the chunk in front "2F0".
 std::string Print(const Action& action, bool with_chunk);
 // "F0 F1 B0 B1"; with several chunks a rank "0F0 2F0 2B0 0B0", the chunk first.
 std::string Print(const std::vector<Action>& actions);

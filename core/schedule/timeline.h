@@ -1,5 +1,5 @@
-// A pipeline schedule as it runs where a forward and each of the two gradients of a backward take 1, and messages nothing: when
-// each rank does what, how much of its time it waits, and how many forwards' activations it keeps. Pure functions.
+// The timeline of a pipeline schedule in which a forward and each of the two gradients of a backward take 1, and messages take no
+// time: when each rank does what, how long it waits, and how many forwards' activations it holds. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Timeline {
   };
   std::vector<std::vector<Span>> ranks;  // by rank, in order of time
   int64_t length = 0;                    // until the last one is done
-  // The share of the ranks' time in which they wait. Of GPipe and 1F1B (p - 1) / (m + p - 1) on p ranks with m microbatches
-  // (Huang et al. 2019, section 2.3); with v chunks a rank (p - 1) / (v m + p - 1) (Narayanan et al. 2021, section 2.2).
+  // The share of the ranks' time that they wait. For GPipe and 1F1B (p - 1) / (m + p - 1) on p ranks with m microbatches (Huang
+  // et al. 2019, section 2.3); with v chunks a rank (p - 1) / (v m + p - 1) (Narayanan et al. 2021, section 2.2).
   double bubble_share = 0;
   std::vector<int64_t> in_flight;  // by rank: the most forwards whose weight gradients are not done
 };
@@ -26,8 +26,8 @@ struct Timeline {
 // `schedule` is sound (CheckSchedule).
 Timeline TimelineOf(const Schedule& schedule);
 
-// A line for each rank, of cells as wide as the longest name of an action: "F0 F1 F2 B0    F3 B1   ", dots where it waits. A
-// backward is twice as wide as a forward.
+// A line per rank, with cells as wide as the longest action's name: "F0 F1 F2 B0 F3 B1 ", dots where it waits. A backward is
+// twice as wide as a forward.
 std::string TimelineText(const Timeline& timeline);
 
 }  // namespace legoai::parallel

@@ -1,6 +1,6 @@
-// What one pipeline rank does under schedules that split a backward into the gradient of its input, which the rank before waits
-// for, and the gradients of its weights, which nobody waits for and which fill what would be bubble (Qi et al. 2024). Names and
-// orders are those of PyTorch's schedules. Pure functions.
+// Schedules that split a backward into the gradient of its input, which the previous rank waits for, and the gradients of its
+// weights, which nobody waits for and which fill the bubble (Qi et al. 2024). Names and orders are those of PyTorch's schedules.
+// Each function gives the actions of one pipeline rank. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace legoai::parallel {
 
 // Interleaved 1F1B whose weight gradients lag behind by as many microbatches as there are ranks before this one; ZB-H1 with one
-// chunk a rank (Qi et al. 2024, section 3.1): every rank keeps what the first one keeps under 1F1B, and the bubble is a third of
-// 1F1B's where forward and both gradients take as long. `forwards` and `gradients`: of the rank, in the order of interleaved
-// 1F1B.
+// chunk a rank (Qi et al. 2024, section 3.1): every rank holds as many activations as the first one under 1F1B, and the bubble is
+// a third of 1F1B's if forward and both gradients take equally long. `forwards` and `gradients`: of the rank, in the order of
+// interleaved 1F1B.
 std::vector<Action> InterleavedZeroBubble(const std::vector<Action>& forwards, const std::vector<Action>& gradients,
                                           int64_t ahead, int64_t rank);
 

@@ -1,8 +1,8 @@
-// What the step is doing right now, for whoever records it: phase, module, pipeline action, microbatch, and what new storages
-// hold. The trainer sets it whether or not a recorder listens; it costs a few stores.
+// What the step is doing right now, for a recorder: phase, module, pipeline action, microbatch, and the category of new storages.
+// The trainer sets it whether or not there is a recorder; it costs a few stores.
 //
-// One step runs at a time in a process and its operators are dispatched by one thread at a time (on CUDA, backward
-// by autograd's thread while the caller waits), so this is one object for the process.
+// One step runs at a time in a process, and its operators are dispatched by one thread at a time (on CUDA, backward by autograd's
+// thread while the caller waits), so there is one object per process.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct Annotation {
   int32_t action = -1;  // index into the rank's list of pipeline actions
   int32_t microbatch = -1;
   const std::string* module = nullptr;  // full path; not owned, outlives the scope
-  std::optional<Category> category;     // of storages born now; unset: by phase (activation, activation gradient, other)
+  std::optional<Category> category;     // of new storages; unset: by phase (activation, activation gradient, other)
 };
 
 Annotation& CurrentAnnotation();
 
-// Sets one field for a scope and puts the old value back.
+// Sets one field for a scope, then restores it.
 template <class T>
 class AnnotationScope {
  public:
@@ -52,8 +52,8 @@ namespace legoai::comm {
 
 // Stream numbers, the same in every rank and every Trace.
 //
-// The compute stream is the calling thread; on it run all ATen operators, and collectives that the next operator needs at once
-// (tensor parallel, gradient norm). Side streams run only operators of ours.
+// The compute stream is the calling thread; it runs all ATen operators and the collectives that the next operator needs at once
+// (tensor parallel, gradient norm). Side streams run only lego:: operators.
 enum StreamId : int64_t {
   kCompute = 0,
   kAllGather = 1,      // FSDP unshard

@@ -1,5 +1,4 @@
-// What an instruction touches, read off a Trace, and what the operators named lego:: do to the world outside of their results.
-// Pure functions.
+// What an instruction of a Trace reads and writes, and the side effects of lego:: operators. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +43,12 @@ class InstructionView {
   int argument_count() const { return instruction_.argument_count; }
   int result_count() const { return instruction_.result_count; }
 
-  // The tensor at a place; null if something else is there, or there is no such place.
+  // The tensor at a position; null if something else is there or there is no such position.
   const Value* Input(int i) const { return At(trace_.arguments, instruction_.first_argument, instruction_.argument_count, i); }
   const Value* Result(int i) const { return At(trace_.results, instruction_.first_result, instruction_.result_count, i); }
   const Geometry& GeometryOf(const Value& value) const { return trace_.geometries[value.geometry]; }
 
-  // The constant at a place, if it is of that type.
+  // The constant at a position, if it has that type.
   template <class T>
   std::optional<T> Constant(int i) const {
     if (i < 0 || i >= instruction_.argument_count) return std::nullopt;
@@ -92,8 +91,8 @@ class InstructionView {
   const Instruction& instruction_;
 };
 
-// Effects of lego:: operators, and where their arguments say them: the one place that knows. Recorder, checks, cost models,
-// engine and memory simulator ask here.
+// Effects of lego:: operators and the argument positions that describe them: the only such table. Recorder, checks, cost models,
+// engine and memory simulator use it.
 
 enum class Effect : uint8_t {
   kAllGather,
@@ -109,10 +108,10 @@ enum class Effect : uint8_t {
   kResizeStorage,
 };
 
-// Places of arguments; -1: there is none.
+// Argument positions; -1: none.
 struct EffectRow {
   std::string_view name;   // "lego::all_gather_into"
-  std::string_view label;  // "all_gather", as people call it
+  std::string_view label;  // "all_gather", for people
   Effect effect = Effect::kAllReduce;
   int tensor = -1;  // whose bytes travel (the whole of a gathered or scattered one), or whose storage is resized
   int group = -1;   // index into Trace.groups
@@ -142,7 +141,7 @@ struct StorageResize {
 };
 std::optional<StorageResize> StorageResizeOf(const Trace& trace, const Instruction& instruction);
 
-// Null, or what an operator with effects lacks: "no tensor", "no group of the Trace", "no peer of its group", ...
+// Null, or what an operator with effects is missing: "no tensor", "no group of the Trace", "no peer of its group", ...
 const char* MissingOperand(const Trace& trace, const Instruction& instruction);
 
 }  // namespace legoai::graph

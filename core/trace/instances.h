@@ -1,6 +1,6 @@
-// The second level of a Trace. Its instructions are templates: the parts of a step that differ, each once. A step is a list of
-// instances of them: which part, for which microbatch, with which storages. Memory simulator and engine walk instances, so
-// nothing is copied for each microbatch or stage; Flatten makes the Trace of one level that says the same.
+// The second level of a Trace. Its instructions are templates: each distinct part of a step once. A step is a list of instances
+// of them: which part, for which microbatch, with which storages. Memory simulator and engine walk instances, so nothing is
+// copied per microbatch or stage; Flatten gives the equivalent Trace of one level.
 //
 // Plain values; const access is thread-safe.
 #pragma once
@@ -13,13 +13,13 @@
 
 namespace legoai::graph {
 
-// Instructions [begin, end) of the Trace, run once. A "position" is an instruction's place among all that a step runs.
+// Instructions [begin, end) of the Trace, run once. A "position" is an instruction's index among all that a step runs.
 struct Instance {
   uint32_t begin = 0, end = 0;
   uint32_t position = 0;                 // of the first one
   uint32_t binding = 0;                  // index into Instances::bindings
   int32_t action = -1, microbatch = -1;  // as in Instruction
-  // Integers and offsets grow with the microbatch: by `steps` times what they have grown since the part that begins at `before`.
+  // Integers and offsets grow with the microbatch: by `steps` times their growth since the part that begins at `before`.
   uint32_t before = 0;
   int32_t steps = 0;
 
@@ -33,13 +33,13 @@ inline constexpr int64_t kUnbound = -1;
 
 struct Instances {
   std::vector<Instance> list;
-  // By storage of the Trace: the piece that it belongs to, and its number there. An instance binds each piece that it uses to
-  // consecutive storages of the step.
+  // By storage of the Trace: its piece and its number within the piece. An instance binds each piece that it uses to consecutive
+  // storages of the step.
   std::vector<int32_t> pieces;
   std::vector<uint32_t> places;
   std::vector<std::vector<int64_t>> bindings;  // by piece: the first of its storages; kUnbound: not used
   uint32_t storages = 0;                       // of the step; the first ones are those of the Trace
-  // From the pipeline rank that was captured to this one: what is added to the numbers of layers in names, and to peers.
+  // From the captured pipeline rank to this one: added to the layer numbers in names, and to peers.
   int64_t layer_shift = 0, rank_shift = 0;
   std::vector<mesh::Group> groups;  // of this rank
 
@@ -51,16 +51,16 @@ struct Instances {
   int64_t ResidentBytes() const;  // memory that this takes
 };
 
-// A Trace that is all of a step, once.
+// The Trace as a single instance.
 Instances WholeOf(const Trace& trace);
 
 // "model.layers.3.mlp" by 4: "model.layers.7.mlp".
 std::string ShiftLayer(const std::string& name, int64_t layers);
 
-// From a Trace of two levels to one of one level: what a recorder would have written of the whole step, index by index. For
-// checks and comparisons, for what runs a step, and for passes that cross the borders of templates. Pure function.
+// From two levels to one: what a recorder would have written for the whole step, index by index. For checks, comparisons,
+// execution, and passes across template boundaries. Pure function.
 
-// `instances` of `trace`; its bindings have what its parts use.
+// `instances` belongs to `trace` and binds every piece that its parts use.
 Trace Flatten(const Trace& trace, const Instances& instances);
 
 }  // namespace legoai::graph

@@ -1,7 +1,7 @@
-// Gives equal geometries, values, constants and module paths of a Trace under construction one index each.
+// Deduplicates geometries, values, constants and module paths of a Trace under construction: equal ones share an index.
 //
-// Keys are exact: a constant's key is its type and its bits, so 2, 2.0 and true differ, as do 0.0 and -0.0. Not thread-safe; the
-// Trace is not owned and is written by the interner alone as far as these columns go.
+// Keys are exact: a constant's key is its type and its bits, so 2, 2.0 and true differ, as do 0.0 and -0.0. Not thread-safe. The
+// Trace is not owned, and only the interner may write these columns.
 #pragma once
 
 #include <cstdint>

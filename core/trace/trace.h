@@ -1,7 +1,7 @@
 // The Trace: one training step as a program.
 //
-// Columns of plain data without torch. A value is (storage, geometry), never a tensor's identity, so aliases need no rules;
-// what an operator writes follows from its schema, per storage. The recorder (recorder.h) makes a Trace, the executor
+// Columns of plain data without torch. A value is (storage, geometry), never a tensor's identity, so aliasing needs no special
+// rules; what an operator writes follows from its schema, per storage. The recorder (recorder.h) makes a Trace, the executor
 // (executor.h) runs it on real tensors, simulator/ times it and replays its storages.
 //
 // Ownership: a plain value type; copying copies everything. Thread-safety: const access from several threads is safe.
@@ -50,7 +50,7 @@ struct Value {
 };
 
 enum class StorageKind : uint8_t {
-  kInner,     // born inside the step
+  kInner,     // created inside the step
   kExternal,  // named, bound at execution: parameters, optimizer state, batch, learning rate
   kConstant,  // contents kept in the Trace
 };
@@ -63,7 +63,7 @@ struct Storage {
   std::string contents;  // of constants
 };
 
-// An argument that is no tensor. Scalars of several types are kept apart: the integer 2 and the double 2.0 differ.
+// An argument that is not a tensor. Types are distinguished: the integer 2 and the double 2.0 differ.
 struct DeviceConstant {  // the device is bound at execution
   bool operator==(const DeviceConstant&) const = default;
 };
@@ -77,7 +77,7 @@ struct Argument {
     kUndefined,      // an undefined tensor
     kList,           // index into lists: values, -1 for undefined
     kOptionalList,   // the same, -2 for None
-    kWrappedNumber,  // index into constants: a scalar in a tensor's clothes
+    kWrappedNumber,  // index into constants: a scalar wrapped as a tensor
   };
   Kind kind = Kind::kConstant;
   uint32_t index = 0;
@@ -91,8 +91,8 @@ struct Operator {
 struct Instruction {
   enum class Kind : uint8_t {
     kOperator,
-    kFree,    // storage `immediate` died here
-    kResize,  // storage `operator_index` was grown by an operator itself to `immediate` bytes (out=, resize_)
+    kFree,    // storage `immediate` is freed here
+    kResize,  // an operator grew storage `operator_index` to `immediate` bytes (out=, resize_)
   };
   Kind kind = Kind::kOperator;
   Phase phase = Phase::kInit;
@@ -120,7 +120,7 @@ struct Trace {
   std::vector<std::string> warnings;                // unbound tensors, host values, storages that outlive the step
 
   const std::string& OperatorName(const Instruction& instruction) const { return operators[instruction.operator_index].name; }
-  // One line a person can read. Without ids: a signature that can be compared between Traces that diverge.
+  // One readable line. Without ids: a signature that can be compared between diverging Traces.
   std::string Line(const Instruction& instruction, bool with_ids) const;
   std::string Dump(bool with_ids) const;
   int64_t OperatorCount() const;
@@ -129,7 +129,7 @@ struct Trace {
 
 // Bytes of one element.
 int64_t ElementBytes(v1::DType dtype);
-// Bytes spanned by a geometry from the start of its storage; 0 if it has no element.
+// Bytes spanned by a geometry from the start of its storage; 0 if it has no elements.
 int64_t ExtentBytes(const Geometry& geometry);
 // Elements of a geometry.
 int64_t Elements(const Geometry& geometry);

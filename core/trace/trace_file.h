@@ -1,8 +1,8 @@
 // A Trace as a file: the message legoai.v1.Trace, serialized. Pure functions besides reading and writing.
 //
-// A reader refuses a version it does not know, and a file whose indices point outside its columns: what ReadTrace gives can be
-// simulated and executed without further checks of form. Errors: InvalidArgument with the path and the reason; NotFound or
-// Unavailable where the file system refuses.
+// A reader refuses an unknown version and a file whose indices point outside its columns: the result of ReadTrace can be
+// simulated and executed without further structural checks. Errors: InvalidArgument with the path and the reason; NotFound or
+// Unavailable from the file system.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Static checks of Traces: is one a program whose streams do not race and that reads only what was written, and is it the same
-// program as another? Pure functions. Every recorded Trace passes the first two in tests, and so does every Trace that a pass has
-// rewritten. Each check gives one line per finding, at most `limit`.
+// Static checks of Traces: no races between streams, no reads of unwritten memory, and equality of two programs. Pure functions.
+// In tests every recorded Trace passes the first two, as does every Trace rewritten by a pass. Each check returns one line per
+// finding, at most `limit`.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace legoai::graph {
 // Happens-before: instructions of one stream are ordered; a wait orders what follows it on its stream after what preceded the
 // event's latest record.
 
-// Uses of one storage on two streams, one of them a write (or the storage's end), that no event orders; waits for an event that
-// nothing has recorded.
+// Uses of one storage on two streams, one of them a write (or its free), that no event orders; waits for an event that was never
+// recorded.
 std::vector<std::string> Races(const Trace& trace, int64_t limit = 20);
 
 // Reads of memory that no instruction wrote (data put there behind the dispatcher's back) or that is resized away.
