@@ -16,14 +16,14 @@ namespace legoai::graph {
 // In JSON quotes. `text` is UTF-8.
 std::string Quoted(absl::string_view text);
 
-// Times of trace files are whole nanoseconds: rounded once, the end of one task and the start of the next stay in order.
+// Times in trace files are whole nanoseconds: rounded once, so the end of one task and the start of the next stay in order.
 int64_t Nanoseconds(double seconds);
 
-// As microseconds. Perfetto multiplies the number by 1000 and cuts off the rest, which would turn 1.001 into 1000 ns and so let
-// slices overlap that do not: a tenth of a nanosecond more makes it the nanosecond that is meant.
+// Appends as microseconds. Perfetto multiplies the number by 1000 and truncates, which would turn 1.001 into 1000 ns and make
+// slices overlap; a tenth of a nanosecond is added so that it truncates to the right one.
 void AppendMicroseconds(int64_t nanoseconds, std::string* text);
 
-// A file that is written from front to back, compressed with gzip where its name ends in ".gz". It holds back 256 KiB at most.
+// A file written sequentially, compressed with gzip if its name ends in ".gz". It buffers at most 256 KiB.
 class TraceFile {
  public:
   // Errors, here and of Close: FieldError of `field` if the file cannot be written.
@@ -32,11 +32,11 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // Close tells of what could not be written.
+  // Close() reports write errors.
   void Append(absl::string_view text);
-  // To be called once, after the last Append. A file that could not be written in whole is removed.
+  // Call it once, after the last Append. An incomplete file is removed.
   absl::Status Close();
-  // Of text that was appended, before compression.
+  // Appended text, before compression.
   int64_t text_bytes() const { return text_bytes_; }
 
  private:

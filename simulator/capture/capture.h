@@ -1,7 +1,7 @@
-// From a model and a recipe to the Trace of one rank's training step, for any world size, by one process without data: the
-// trainer's own step runs on the fake device with a fake communication runtime (docs/architecture.md).
+// Captures the Trace of one rank's training step for a model and a recipe, for any world size, in one process and without data:
+// the trainer's own step runs on the fake device with a fake communication runtime (docs/architecture.md).
 //
-// One capture at a time in a process. Errors: what TrainStep refuses; Internal for an operator that cannot be captured, by name.
+// One capture at a time in a process. Errors: those of TrainStep; Internal naming an operator that cannot be captured.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct CaptureResult {
   double build_seconds = 0, capture_seconds = 0;
 };
 
-// `only`: the pipeline's actions to capture; empty: all of the step.
+// `only`: the pipeline's actions to capture; empty: the whole step.
 absl::StatusOr<CaptureResult> CaptureStep(const parallel::ResolvedRecipe& resolved, int64_t rank,
                                           const std::vector<parallel::LoweredAction>& only = {});
 
-// Records one step with a recorder that is not recording yet: what CaptureStep does with a fake one, and what makes a Trace of a
-// real step. Afterwards the recorder is finished. `result`: gets what the step gave; may be null.
+// Records one step, fake (as CaptureStep does) or real, with a recorder that is not recording yet; afterwards the recorder is
+// finished. `result` receives the result of the step; may be null.
 absl::StatusOr<graph::Trace> RecordStep(graph::Recorder& recorder, train::TrainStep& step,
                                         train::TrainStep::Result* result = nullptr);
 

@@ -1,6 +1,6 @@
-// The Traces of a whole pipeline: of one rank of every stage, that is of every rank of the group "pp", as those beside it do the
-// same. What is alike is captured once (instance_actions.h): stages in the middle whose chunks have as many layers and no
-// dropout, and microbatches; flattened, the Traces are those of CaptureStep.
+// The Traces of a whole pipeline: one rank per stage, that is every rank of the group "pp", as the other ranks of a stage do the
+// same. Equal parts are captured once (instance_actions.h): microbatches, and middle stages without dropout whose chunks have
+// equally many layers. Flattened, the Traces equal those of CaptureStep.
 //
 // One capture at a time in a process.
 #pragma once
@@ -22,11 +22,11 @@ namespace legoai::sim {
 // One rank's step.
 struct CapturedStage {
   int64_t rank = 0;
-  std::shared_ptr<const graph::Trace> trace;  // stages that are alike share it
-  // What the step runs of the Trace; nothing: all of it, once.
+  std::shared_ptr<const graph::Trace> trace;  // shared by stages that are alike
+  // The instances that the step runs; nothing: the whole Trace, once.
   std::optional<graph::Instances> instances = std::nullopt;
 
-  // The same of one level.
+  // The same as a Trace of one level.
   graph::Trace Flat() const { return instances ? graph::Flatten(*trace, *instances) : *trace; }
 };
 

@@ -1,10 +1,10 @@
-// From what a device measured (calibration.proto) to its efficiencies: for each class of operators and type the one with which
-// the roofline (compute_cost.h) comes nearest, and how near it comes to points that it was not fitted on.
+// Fits a device's efficiencies to its measurements (calibration.proto): for each operator class and type the value with which the
+// roofline (compute_cost.h) fits best, with its error on held-out points.
 //
-// 15 % of the points are held back, by a hash of operator, type and shape: the same ones whenever they are measured again. The
-// fit is the least sum of |log(predicted / measured)| over the others that take several launches; shorter ones say nothing of an
-// efficiency, but the error is told of all that are held back. Operators that memory bounds come first: products and attention
-// move their bytes at the elementwise share.
+// 15 % of the points are held out, by a hash of operator, type and shape, so that repeated measurements hold out the same ones.
+// The fit minimizes the sum of |log(predicted / measured)| over the others that take several launches; shorter ones carry no
+// information about an efficiency, but the error covers all held-out points. Memory-bound classes are fitted first, because
+// products and attention move their bytes at the elementwise share.
 //
 // Thread-safety: pure functions.
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace legoai::sim {
 
-// The least of points to fit on and to hold back; with fewer a class and type keeps what is assumed of it.
+// Minimum numbers of points to fit on and to hold out; with fewer a class and type keeps its assumed efficiency.
 inline constexpr int64_t kLeastFitted = 10, kLeastHeldBack = 3;
 
 struct PredictionError {
@@ -34,27 +34,27 @@ struct PredictionError {
 struct ClassFit {
   OpClass op_class = OpClass::kMatmul;
   v1::DType dtype = v1::FLOAT32;
-  int64_t points = 0, held_back = 0;                        // those held back are among the points
+  int64_t points = 0, held_back = 0;                        // held-out points are included in points
   double assumed = 0, measured = 0;                         // efficiencies
-  PredictionError assumed_error = {}, measured_error = {};  // on what was held back
+  PredictionError assumed_error = {}, measured_error = {};  // on held-out points
 };
 
 struct DeviceFit {
-  v1::Device device;  // the assumed one with what was measured, by sources that say so
+  v1::Device device;  // the assumed one with measured values and their sources
   std::vector<ClassFit> fits;
-  std::vector<std::string> notes;  // what was too little measured, or cannot be: sentences for a person
+  std::vector<std::string> notes;  // what was measured too little or cannot be: sentences for people
 };
 
 bool IsHeldBack(const v1::OperatorMeasurement& measurement);
 
-// `assumed` gives peaks, memory and links, which stay. Errors: FieldError of "device" where the calibration is of another kind or
-// memory; of "operators", naming class and type, where nothing has points enough; of "operators.op_class" or "operators.seconds"
-// for one that no measurement can have; what RooflineModel::Create finds missing in `assumed`.
+// Peaks, memory and links are those of `assumed`. Errors: FieldError of "device" if the calibration is for another kind or memory
+// size; of "operators", naming class and type, if none has enough points; of "operators.op_class" or "operators.seconds" for an
+// impossible value; those of RooflineModel::Create for `assumed`.
 absl::StatusOr<DeviceFit> FitDevice(const v1::Calibration& calibration, const v1::Device& assumed);
 
 // Pure.
 
-// Of at least one number, sorted; between two neighbours in proportion. `share`: 0 to 1.
+// Of at least one number, sorted; interpolates linearly. `share`: 0 to 1.
 inline double Quantile(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const size_t below = static_cast<size_t>(place), above = std::min(below + 1, sorted.size() - 1);

@@ -1,12 +1,12 @@
-// How long collectives and messages take over the tiers of a cluster, by alpha-beta and step counts.
+// Times of collectives and messages over the tiers of a cluster, from an alpha-beta model and step counts.
 //
 // Symbols: P ranks in the group, N nodes that they span, m = P / N ranks in a node; l_C, l_T latency of a hop inside and between
-// nodes; B_C, B_T bandwidth of a device's link inside and of a device's network adapter between (data sheet times efficiency);
-// S bytes of the whole tensor (all-gather: of the output, reduce-scatter: of the input). One adapter for each device is assumed:
-// a group with m ranks in a node runs m rings, each through its own adapter, so nodes are joined by m B_T, and groups of the
-// other ranks of the same nodes (2-D meshes: "strided" groups) do not share adapters with it. More than two tiers go likewise.
-// Where a node has no switch but a link between each two devices (AMD's Infinity Fabric, link type "xgmi3"), B_C is that of the
-// links that a group uses: m - 1 of a device's seven, and one of them for a message.
+// nodes; B_C, B_T bandwidth of a device's link inside and of a device's network adapter between (data sheet times efficiency); S
+// bytes of the whole tensor (all-gather: of the output, reduce-scatter: of the input). One adapter for each device is assumed: a
+// group with m ranks in a node runs m rings, each through its own adapter, so nodes are joined by m B_T, and groups of the other
+// ranks of the same nodes (2-D meshes: "strided" groups) do not share adapters with it. More than two tiers work likewise. If a
+// node has no switch but a link between every two devices (AMD's Infinity Fabric, link type "xgmi3"), B_C is that of the links
+// that a group uses: m - 1 of a device's seven, and one of them for a message.
 //
 // By counting the steps and hops of each algorithm (rings and trees: Thakur et al. 2005; double trees: Sanders et al. 2009):
 // - ring all-gather, reduce-scatter: P - 1 steps, in each of which every link carries S / P. A block passes P - 1 consecutive
@@ -45,21 +45,21 @@ struct CollectiveCall {
   int64_t peer = -1;  // of messages: index in the group
 };
 
-// Reads the call from a collective's or message's instruction. Errors: NotFound if it is another operator, InvalidArgument if
-// operands are missing or the group is unknown.
+// Parses a collective's or message's instruction. Errors: NotFound for any other operator, InvalidArgument if operands are
+// missing or the group is unknown.
 absl::StatusOr<CollectiveCall> ParseCollective(const graph::InstructionView& op);
 
-// The share of its link's bandwidth that a device has towards the others of its node in a group with `ranks` ranks there: all of
-// it behind a switch, and of a mesh, which has a link to each other device, the links to these.
+// The share of its link bandwidth that a device can use towards its node's other devices in a group with `ranks` ranks there: all
+// of it behind a switch; in a mesh, which has a link to each other device, the links to those of the group.
 double NodeBandwidthShare(const v1::Cluster& cluster, int64_t ranks);
 
 class CollectiveCostModel {
  public:
   explicit CollectiveCostModel(const v1::Cluster& cluster);
 
-  // Of a collective over `ranks` (rank r is device r of the cluster). A group of one copies within its device. Costs no more for
-  // more ranks where nodes and larger units hold multiples of the stride, but for an all-to-all. Errors: InvalidArgument if a
-  // rank is outside the cluster.
+  // Of a collective over `ranks` (rank r is device r of the cluster). A group of one copies within its device. Takes constant
+  // time in the number of ranks if nodes and larger units hold multiples of the stride, except for an all-to-all. Errors:
+  // InvalidArgument if a rank is outside the cluster.
   absl::StatusOr<double> Time(Effect kind, int64_t bytes, const mesh::RankLine& ranks,
                               AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest) const;
   // One message between two ranks.
@@ -73,7 +73,7 @@ class CollectiveCostModel {
     int64_t group_size;
     double latency, bandwidth;
   };
-  // What a group looks like on the tiers.
+  // How a group is spread over the tiers.
   struct Shape {
     int64_t ranks = 0;
     int tier = -1;                               // outermost one spanned

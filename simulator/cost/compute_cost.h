@@ -1,5 +1,5 @@
-// How long an operator takes on a device: one interface, and the name of the model with every answer, so that a report can say
-// how much of a step rests on which model.
+// How long an operator takes on a device. Every answer names its model, so that a report can say how much of a step rests on
+// which model.
 //
 // Thread-safety: const after construction. Units: seconds.
 #pragma once
@@ -62,7 +62,7 @@ class BenchmarkTable {
   std::map<std::string, double> seconds_;
 };
 
-// Looks operators up in a table; one that is not in it is an error that names the signature.
+// Looks operators up in a table; a missing one is an error that names the signature.
 class BenchmarkModel : public ComputeCostModel {
  public:
   // `table` is not owned.

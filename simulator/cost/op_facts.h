@@ -1,4 +1,4 @@
-// What one instruction asks of a device: arithmetic and memory traffic, from the geometry of its operands.
+// Arithmetic and memory traffic of one instruction, from the geometry of its operands.
 //
 // Thread-safety: const. Units: FLOPs (a multiply-add is two) and bytes. A dimension of stride 0 is one element in
 // memory, so it counts once. Views cost nothing.

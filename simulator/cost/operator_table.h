@@ -1,5 +1,5 @@
-// What is known of each operator: its class, what it reads and writes, its arithmetic, its workspace rule. One row per operator,
-// whatever its overload. An operator without a row is an error that names it, never a guess.
+// The table of operators: class, memory traffic, arithmetic, workspace rule. One row per operator, for all its overloads. An
+// operator without a row is an error that names it, never a guess.
 //
 // To add an operator, add a row in operator_table.cc. Thread-safety: const.
 #pragma once
@@ -13,7 +13,7 @@
 namespace legoai::sim {
 
 enum class OpClass : uint8_t {
-  kView,         // makes another geometry of a storage, or allocates without writing; costs nothing on the device
+  kView,         // another geometry of a storage, or an allocation without writing; takes no time on the device
   kMatmul,       // bound by peak FLOP/s
   kAttention,    // bound by peak FLOP/s, at an efficiency of its own
   kElementwise,  // the rest is bound by memory bandwidth
@@ -27,12 +27,12 @@ enum class OpClass : uint8_t {
 const char* OpClassName(OpClass op_class);
 
 enum class Traffic : uint8_t {
-  kAll,         // reads all inputs, writes all results and what it writes in place
+  kAll,         // reads all inputs, writes all results and in-place arguments
   kOverwrites,  // the same, but its first argument is only written
-  kGathers,     // of its first argument it reads only as much as it writes
-  kPicks,       // of its first argument it reads one element for each of the second's
-  kWrites,      // it reads next to nothing
-  kScatters,    // of its first argument it reads and writes as much as its largest other input holds
+  kGathers,     // reads only as much of its first argument as it writes
+  kPicks,       // reads one element of its first argument for each of the second's
+  kWrites,      // reads next to nothing
+  kScatters,    // reads and writes as much of its first argument as its largest other input holds
 };
 
 enum class FlopRule : uint8_t { kPerElement, kMatmul, kAttention, kAttentionBackward };
@@ -51,7 +51,7 @@ enum class WorkspaceRule : uint8_t {
   kCasts,  // arithmetic of operands that may have different types
 };
 
-// Whose results take other bytes on CUDA than the CPU's kernels give them: simulator/memory/memory_simulator.h.
+// Operators whose results have other sizes on CUDA than on CPU: simulator/memory/memory_simulator.h.
 enum class ResultRule : uint8_t { kAsRecorded, kAttention, kLayerNorm };
 
 struct OperatorRow {

@@ -1,16 +1,17 @@
-// From Traces to a Program: streams become queues; operators, collectives and messages become tasks with a duration; events
+// Lowers Traces to a Program: streams become queues; operators, collectives and messages become tasks with a duration; events
 // become waits; the two ends of a message become joint tasks.
 //
-// One step for each pipeline stage (of one rank of it: the ranks of a stage do the same). Of each rank:
-// - compute is a resource of capacity 1 on a GPU; operators ask for all of it, running communication for the device's
+// One step per pipeline stage (of one of its ranks, as the ranks of a stage do the same). For each rank:
+// - compute is a resource of capacity 1 on a GPU; operators demand all of it and running communication the device's
 //   communication_compute_share, so operators slow down while communication runs beside them;
-// - each tier's link has a direction out and one in: a collective asks for both, at the outermost tier that its group spans; a
-//   message asks for its sender's way out and its receiver's way in. Collectives that overlap on one tier share it.
+// - each tier's link has an outgoing and an incoming direction: a collective demands both, at the outermost tier that its group
+//   spans; a message demands its sender's outgoing and its receiver's incoming direction. Collectives that overlap on one tier
+//   share it.
 // CUDA: the host dispatches instructions one after the other, host_dispatch_seconds each (kCheapDispatch of that for views, sizes
-// and events), and nothing starts before it was dispatched. CPU: the compute stream is the dispatching thread, so dispatch is
-// part of its operators' time, and a side stream's task waits for what that thread did before. The cores of a host are shared by
-// its ranks of all stages, pinned to them in turn as the launcher does it, and by a rank's operators and its communication: costs
-// are those of a core that one thread has for itself, and where more want it they take turns.
+// and events), and nothing starts before it is dispatched. CPU: the compute stream is the dispatching thread, so dispatch is part
+// of its operators' time, and a side stream's task waits for earlier work of that thread. The cores of a host are shared by its
+// ranks of all stages, pinned round-robin as by the launcher, and by a rank's operators and its communication: costs are those of
+// a thread alone on its core, and threads on a shared core take turns.
 //
 // Thread-safety: pure functions. Units: seconds.
 #pragma once
@@ -36,19 +37,19 @@ constexpr double DispatchShare(OpClass op_class) {
   return op_class == OpClass::kView || op_class == OpClass::kControl ? kCheapDispatch : 1;
 }
 
-// One rank's step. What it points to is not owned and must outlive what is made of it.
+// One rank's step. What it points to is not owned and must outlive everything made from it.
 struct StageTrace {
   const graph::Trace* trace = nullptr;
   int64_t stage = 0;
   int64_t rank = 0;                             // global rank whose step it is
-  const graph::Instances* instances = nullptr;  // null: the step is all of the Trace, once
+  const graph::Instances* instances = nullptr;  // null: the step is the whole Trace, once
 
   const std::vector<mesh::Group>& groups() const { return instances != nullptr ? instances->groups : trace->groups; }
-  // Full path of a module, with this rank's numbers of layers.
+  // Full path of a module, with this rank's layer numbers.
   std::string Module(uint32_t module) const {
     return graph::ShiftLayer(trace->modules[module], instances != nullptr ? instances->layer_shift : 0);
   }
-  // What ParseCollective says, with this rank's peers.
+  // As ParseCollective, with this rank's peers.
   absl::StatusOr<CollectiveCall> CallOf(const graph::InstructionView& op) const;
 };
 
@@ -73,17 +74,17 @@ struct LoweredStep {
 };
 
 // `stages` in the order of the pipeline. Errors: those of the cost models; Internal for a wait for an event that was never
-// recorded; InvalidArgument for a message to a rank of which there is no Trace, or one that nobody receives.
+// recorded; InvalidArgument for a message to a rank without a Trace, or one that nobody receives.
 absl::StatusOr<LoweredStep> LowerTraces(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
                                         const ComputeCostModel& compute, const CollectiveCostModel& collectives);
 
 // "stage 1, all_gather: lego::all_gather_into in model.layers.3, forward (instruction 17)"
 std::string DescribeTask(const std::vector<StageTrace>& stages, const LoweredStep& step, TaskId id);
 
-// Costs of a Trace's operators, each distinct one computed once: layers repeat, so most instructions have been seen before.
+// Caches the costs of a Trace's operators: layers repeat, so most instructions have been seen before.
 //
-// Two instructions are the same if operator, geometries, constants and the pattern of equal operands are. Not
-// thread-safe. Refers to the Trace and the model, which must outlive it.
+// Two instructions are equal if operator, geometries, constants and the pattern of equal operands are. Not thread-safe. Trace and
+// model must outlive it.
 class CostCache {
  public:
   CostCache(const graph::Trace& trace, const ComputeCostModel& model) : trace_(trace), model_(model) {}

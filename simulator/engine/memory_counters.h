@@ -1,6 +1,6 @@
 // Memory of a stage over simulated time, as counters of a trace file.
 //
-// What an operator allocates is there from its start, its workspace until its end; what is freed after it goes at its end. Torch-
+// Allocations of an operator count from its start, its workspace until its end; frees after it take effect at its end. Torch-
 // free. Thread-safety: pure functions. Units: bytes, nanoseconds.
 #pragma once
 
@@ -19,15 +19,15 @@ struct CounterPoint {
 
 struct MemoryCounter {
   std::string name;                  // "memory" of all, "memory: activation" of a category
-  std::vector<CounterPoint> points;  // where it changes; times never go back
+  std::vector<CounterPoint> points;  // where it changes; times never decrease
 };
 
-// All memory first, then each category that ever holds some. `stage`: index into the list of stages. `profile` was made with
+// Total memory first, then each category that is ever nonzero. `stage`: index into the list of stages. `profile` was made with
 // MemoryOptions::timeline; the highest point of the first counter is its peak_requested_bytes.
 std::vector<MemoryCounter> MemoryCounters(uint32_t stage, const StepSimulation& simulation, const MemoryProfile& profile);
 
-// At most `limit` of the points, four at least: of each stretch of them the first, the lowest, the highest and the last, so that
-// no peak is lost (M4, Jugel et al. 2014).
+// At most `limit` of the points (at least four): from each bin the first, the lowest, the highest and the last, so that no peak
+// is lost (M4, Jugel et al. 2014).
 std::vector<CounterPoint> Thinned(const std::vector<CounterPoint>& points, int64_t limit);
 
 }  // namespace legoai::sim

@@ -1,6 +1,6 @@
-// What the event simulator runs: queues of tasks in order, resources that running tasks share, waits and joint tasks between
-// queues. It knows no words of devices; simulator/engine/lower_trace.h translates. Simulate() says when every task starts and
-// ends, and what each start waited for.
+// The event simulator and its input: queues of tasks in order, resources that running tasks share, waits and joint tasks between
+// queues. It knows nothing about devices; simulator/engine/lower_trace.h translates. Simulate() computes when every task starts
+// and ends, and what each start waited for.
 //
 // Event-driven: the work is proportional to tasks and waits, whatever the number of queues. Deterministic. A Program is
 // not thread-safe; Simulate() is a pure function. Units: seconds.
@@ -20,7 +20,7 @@ namespace legoai::sim {
 using TaskId = uint32_t;
 inline constexpr TaskId kNoTask = UINT32_MAX;
 
-// `share` of a resource that a running task asks for, in units of its capacity. Where the shares of the running tasks exceed the
+// The `share` of a resource that a running task demands, in units of its capacity. If the shares of the running tasks exceed the
 // capacity, all of them slow down by that ratio.
 struct Demand {
   uint32_t resource = 0;
@@ -39,7 +39,7 @@ class Program {
     capacities_.push_back(capacity);
     return static_cast<uint32_t>(capacities_.size() - 1);
   }
-  // Appends a task to a queue: `seconds` of work at full speed, not to start before `release`.
+  // Appends a task to a queue: `seconds` of work at full speed, starting no earlier than `release`.
   TaskId AddTask(uint32_t queue, double seconds, double release = 0, std::initializer_list<Demand> demands = {}) {
     TaskId id = AddTaskWith(queue, seconds, release);
     for (Demand demand : demands) AddDemand(demand);
@@ -58,8 +58,8 @@ class Program {
   }
   // `task` starts only after `on` is finished. Either may be added first.
   void AddWait(TaskId task, TaskId on) { waits_.emplace_back(task, on); }
-  // Both start together, when each could alone, and end together: as long as the longer one, with the demands of both. A task
-  // joins at most one other.
+  // Both start together, once each could start alone, and end together: they take as long as the longer one, with the demands of
+  // both. A task joins at most one other.
   void Join(TaskId a, TaskId b) { joins_.emplace_back(a, b); }
 
   // The last task of a queue; kNoTask if it has none.
@@ -96,7 +96,7 @@ struct Schedule {
 };
 
 // `describe` names a task in the message of a deadlock; null: its number. Errors: FailedPrecondition for a deadlock, with the
-// queues that stand still and what each waits for; InvalidArgument for a task that joins two others, a wait for no task, times,
+// blocked queues and what each waits for; InvalidArgument for a task that joins two others, a wait for a missing task, or times,
 // shares or capacities that are negative or not finite.
 absl::StatusOr<Schedule> Simulate(const Program& program, const std::function<std::string(TaskId)>& describe = nullptr);
 

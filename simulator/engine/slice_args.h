@@ -1,6 +1,6 @@
-// What a slice of a trace file says of its operator: shapes, arithmetic, traffic, and what bounds its time.
+// The arguments of a slice in a trace file: its operator's shapes, arithmetic and traffic, and what bounds its time.
 //
-// Not thread-safe. Refers to the Trace and the cluster, which must outlive it.
+// Not thread-safe. Trace and cluster must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@
 
 namespace legoai::sim {
 
-// The same of one task as values.
+// The same for one task, as values.
 struct SliceFacts {
   std::string shapes, bound;
-  double flops = 0;  // 0 of a collective
+  double flops = 0;  // 0 for a collective
   double bytes = 0;
 };
 
@@ -34,18 +34,18 @@ class SliceArgs {
   static absl::StatusOr<SliceArgs> Create(const StageTrace& stage, const v1::Cluster& cluster);
 
   // Appends members of a JSON object, each after a comma:
-  // - "shapes": "bfloat16[8192,4096] bfloat16[4096,1024] -> bfloat16[8192,1024]"; of a list its first tensors;
-  // - of an operator "flops" and "bytes" (read and written), by its cost model's rules;
-  // - of a collective "bytes" (those that CollectiveCostModel calls S), "group", "ranks" or "peer", and "link", the tier;
-  // - "bound": "compute", "memory bandwidth" or "launch", by the roofline; "link bandwidth" or "link latency". None where the
+  // - "shapes": "bfloat16[8192,4096] bfloat16[4096,1024] -> bfloat16[8192,1024]"; for a list its first tensors;
+  // - for an operator "flops" and "bytes" (read and written), by its cost model's rules;
+  // - for a collective "bytes" (S of CollectiveCostModel), "group", "ranks" or "peer", and "link", the tier;
+  // - "bound": "compute", "memory bandwidth" or "launch", by the roofline; "link bandwidth" or "link latency". Omitted if the
   //   device has no peak for the dtype.
-  // `task` is of this stage and no marker; `seconds` is how long it takes alone.
+  // `task` belongs to this stage and is not a marker; `seconds` is how long it takes alone.
   void Append(const TaskInfo& task, double seconds, std::string* text);
 
-  // As Append has it.
+  // The same values as Append.
   SliceFacts Of(const TaskInfo& task, double seconds);
 
-  // Of no collective.
+  // Not for collectives.
   OpFacts Facts(const graph::Instruction& instruction) const;
 
  private:
@@ -53,7 +53,7 @@ class SliceArgs {
   void AppendOperator(const TaskInfo& task, double seconds, std::string* text) const;
   const char* BoundOf(const TaskInfo& task, const OpFacts& facts, double seconds) const;
   const char* BoundOf(const OpFacts& facts) const;
-  // What bounds a collective over `tier`; -1: within the device. Null: that is not known.
+  // What bounds a collective over `tier` (-1: within the device); null if unknown.
   const char* BoundOf(const CollectiveCall& call, int tier) const;
   int TierOf(const CollectiveCall& call) const;
   std::string CollectiveText(const CollectiveCall& call) const;

@@ -1,9 +1,9 @@
-// How long a training step takes and where the time goes: Traces, cost models and a cluster in; times out.
+// How long a training step takes and where the time goes, from Traces, cost models and a cluster.
 //
 // A rank's step is split without gaps or overlaps: at every moment either an operator of its compute stream runs (compute, or
-// optimizer), or that stream stands still: for communication of this rank (exposed communication, collectives on the compute
-// stream included), for the host to dispatch (launch), or for another stage (bubble). The breakdown is the mean over the stages,
-// so its parts add up to the step time. For equal stages without communication the bubble is (p - 1)/(m + p - 1) of the step.
+// optimizer), or that stream is idle: for communication of this rank (exposed communication, collectives on the compute stream
+// included), for the host to dispatch (launch), or for another stage (bubble). The breakdown is the mean over the stages, so its
+// parts add up to the step time. For equal stages without communication the bubble is (p - 1)/(m + p - 1) of the step.
 //
 // Thread-safety: pure functions. Units: seconds.
 #pragma once
@@ -27,7 +27,7 @@ struct StepSimulation {
   std::vector<v1::Breakdown> stages;
   std::map<std::string, double> module_compute_seconds;  // full module path -> operators of all stages, all phases
   std::vector<v1::CostModelShare> cost_models;           // shares add up to 1
-  std::vector<TaskId> critical_path;                     // first to last: each let the next one start
+  std::vector<TaskId> critical_path;                     // first to last: each one's end let the next start
   int64_t operators = 0;
   LoweredStep lowered;  // with `schedule`: when every task ran
   Schedule schedule;
@@ -37,11 +37,11 @@ struct StepSimulation {
 absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stages, const v1::Cluster& cluster,
                                             const ComputeCostModel& compute, const CollectiveCostModel& collectives);
 
-// Which operators and modules take the time of a step, and what its end waited for: the details of `lego simulate`.
+// Which operators and modules take the most time in a step, and its critical path: the details of `lego simulate`.
 //
 // Thread-safety: a pure function.
 
-// Fills largest_operators, largest_modules and critical_path. Of the stage with the most compute: what its compute stream does,
+// Fills largest_operators, largest_modules and critical_path, for the stage with the most compute: its compute stream,
 // collectives on it included, with the times that each takes alone. Errors: NotFound for an operator without a rule.
 absl::Status AddStepDetails(const std::vector<StageTrace>& stages, const v1::Cluster& cluster, const StepSimulation& step,
                             v1::Estimate* estimate);

@@ -1,5 +1,4 @@
-// Work on several cores at once as the ranks of a trainer do it: a process for each, pinned to a core of its own, with one
-// thread.
+// Runs work on several cores at once like the ranks of a trainer: one single-threaded process per core, pinned to it.
 //
 // Torch in the children is limited to one thread. Must be called from a process of one thread (it forks). Blocking; the children
 // die with the caller.
@@ -17,7 +16,7 @@ namespace legoai::sim {
 
 using CoreWork = std::function<absl::StatusOr<std::vector<double>>(int64_t core)>;
 
-// Numbers, zero at first, that a process and those that it forks see together.
+// Counters, initially zero, shared by a process and the processes it forks.
 class SharedCounters {
  public:
   explicit SharedCounters(int64_t count);  // throws std::bad_alloc
@@ -32,16 +31,15 @@ class SharedCounters {
   std::atomic<int64_t>* counters_;
 };
 
-// What `work` gave on each core, in their order. `watch`, if given, is called now and then until all are done. Errors: the first
-// that a core gave; Internal for a process that died.
+// The results of `work` by core. `watch`, if given, is called periodically until all are done. Errors: the first of any core;
+// Internal for a process that died.
 absl::StatusOr<std::vector<std::vector<double>>> RunOnCores(int64_t cores, const CoreWork& work,
                                                             const std::function<void()>& watch = {});
 
-// How fast this CPU's cores are, in a few numbers, measured in less than a second: to tell what a benchmark will take before it
-// is begun. No step time is made of them.
+// A rough speed of this CPU's cores, measured in less than a second, to predict how long a benchmark will take. Step times do not
+// use it.
 
-// Of one core while the others do the same, in the time that it gives to this process: a busy machine does not make a type look
-// slow.
+// Of one core while the others do the same, in this process's CPU time, so that a busy machine does not make a type look slow.
 struct CoreSpeed {
   v1::DType dtype = v1::FLOAT32;
   double flops_per_second = 1;          // of matrix products in `dtype`

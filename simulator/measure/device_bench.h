@@ -1,10 +1,11 @@
-// Times work on one device, a GPU or this host's CPU, and the figures that are no operator's: launch, dispatch, bandwidth, clocks
-// under load.
+// Times work on one device, a GPU or this host's CPU, and the figures that belong to no operator: launch, dispatch, bandwidth,
+// clocks under load.
 //
-// An operator's inputs are not in the device's cache when it runs: before each run a buffer several times as large as the last
-// cache is overwritten. Buffers in turn would do the same, but take several times the memory of each point, and the largest
-// points would not fit. The overwriting also keeps the device busy until the host has enqueued what is timed: without it a short
-// operator would take as long as the host needs to launch it. Where the host needs longer, it is overwritten more often.
+// An operator's inputs are not in the device's cache when it runs: before each run a buffer several times as large as the
+// last-level cache is overwritten. Rotating buffers would do the same, but take several times the memory of each point, and the
+// largest points would not fit. The overwriting also keeps the device busy until the host has enqueued the timed work; otherwise
+// a short operator would take as long as the host needs to launch it. If the host needs longer, the buffer is overwritten several
+// times.
 //
 // Not thread-safe; blocking. Seconds, bytes. Errors: the device's own, as Internal, Unavailable or ResourceExhausted.
 #pragma once
@@ -27,12 +28,12 @@ struct Spread {
   double median = 0, p10 = 0, p90 = 0;
   int64_t runs = 0;
 };
-// Of at least one number; between two neighbours in proportion.
+// Of at least one number; interpolates linearly.
 Spread SpreadOf(std::vector<double> seconds);
 
 struct RunLimits {
   int64_t least = 5, most = 25;
-  double seconds = 0.04;  // after so long no more than `least`
+  double seconds = 0.04;  // beyond this, only `least` runs
 };
 
 class DeviceBench {
@@ -46,27 +47,27 @@ class DeviceBench {
   int64_t flush_bytes() const { return flush_.nbytes(); }
   double timer_seconds() const { return timer_seconds_; }
 
-  // Runs `work`, which enqueues, twice to warm up and then within the limits.
+  // Runs `work`, which enqueues work on the device, twice to warm up and then within the limits.
   absl::StatusOr<Spread> Time(const Work& work, const RunLimits& limits = {});
 
-  // Of one of the smallest operators among many.
+  // Time per operator of many tiny ones.
   absl::StatusOr<double> LaunchSeconds();
-  // Fills host_dispatch: what the host needs to enqueue operators, as long as it does not wait.
+  // Fills host_dispatch: the host's time to enqueue operators without waiting.
   absl::Status MeasureDispatch(v1::Calibration* calibration);
-  // Fills memory: the device's own, and between it and the host where it is no CPU.
+  // Fills memory: the device's own bandwidth, and that to the host unless it is a CPU.
   absl::Status MeasureMemory(v1::Calibration* calibration);
-  // Adds a product of squares that goes on for so long.
+  // Adds a square matrix product that runs for this long.
   absl::Status MeasureSustained(v1::DType dtype, double seconds, v1::Calibration* calibration);
 
  private:
   DeviceBench(c10::Device device, std::unique_ptr<comm::DeviceTimer> timer, bool quick)
       : device_(device), timer_(std::move(timer)), quick_(quick) {}
   absl::Status Begin();
-  // Keeps the device busy for at least so long.
+  // Keeps the device busy for at least this long.
   void Cover(double seconds);
-  // Of the device, behind cover for `host_seconds`.
+  // Device time of one run, with the device kept busy for `host_seconds` first.
   absl::StatusOr<double> Once(const Work& work, double host_seconds);
-  // Of the host, for one of `count` calls that do not wait; the device is idle before and after.
+  // Host time per call of `count` calls that do not wait; the device is idle before and after.
   absl::StatusOr<double> HostSeconds(const Work& work, int64_t count);
   absl::Status AddMemory(const char* name, int64_t bytes, const Work& work, v1::Calibration* calibration);
   absl::Status MeasureTransfers(v1::Calibration* calibration);

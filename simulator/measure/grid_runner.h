@@ -1,4 +1,4 @@
-// Grid points on a device: what simulator/cost says of them, found on the fake device, and the call itself on a real one.
+// Grid points on a device: their facts by simulator/cost, found on the fake device, and their calls on a real one.
 //
 // Not thread-safe: one fake device at a time in a process. Bytes, seconds.
 #pragma once
@@ -19,17 +19,17 @@ namespace legoai::sim {
 
 struct PointFacts {
   OpFacts facts;             // as for the same call in a captured step
-  int64_t tensor_bytes = 0;  // of arguments and results together, those of `before` too
+  int64_t tensor_bytes = 0;  // of arguments and results, including those of `before`
 };
 
 // Errors: Internal, naming the operator, for a call that its schema or Meta kernel refuses; NotFound for one that
 // operator_table.h does not know.
 absl::StatusOr<PointFacts> FactsOfPoint(const GridPoint& point);
 
-// A point's tensors on a device, ready to be called again and again.
+// A point's tensors on a device, ready for repeated calls.
 class PointCall {
  public:
-  // Makes and fills the tensors, and carries out `before`. Errors: ResourceExhausted where they have no room; Internal.
+  // Creates and fills the tensors and runs `before`. Errors: ResourceExhausted if they do not fit; Internal.
   static absl::StatusOr<std::unique_ptr<PointCall>> Create(const GridPoint& point, c10::Device device);
   ~PointCall();
   // Enqueues the call once and drops its results.

@@ -1,9 +1,9 @@
 // This machine's CPU as a Device (`lego hardware --measure`).
 //
-// Numbers are those of one core while all physical cores do the same: a process for each, pinned, with one thread. Peaks are
-// what large matrix products reach and the bandwidth is the best that any large operator reaches; the efficiencies are what the
-// operators of a training step reach of them (step_replay.h). Takes about ten seconds. What others took of the processors
-// meanwhile is in `measured_while_busy`.
+// Numbers are those of one core while all physical cores do the same, each with one pinned single-threaded process. Peaks are
+// those of large matrix products, the bandwidth is the best of any large operator, and efficiencies are the shares of these that
+// the operators of a training step reach (step_replay.h). Takes about ten seconds. `measured_while_busy` is the share of the
+// processors that other processes took meanwhile.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,7 +11,7 @@
 
 namespace legoai::sim {
 
-// Must be called from a process of one thread (it forks). Blocking; keeps all cores busy. Errors: those of what it measures.
+// Must be called from a single-threaded process (it forks). Blocking; keeps all cores busy. Errors: those of what it measures.
 absl::StatusOr<v1::Device> MeasureHost();
 
 }  // namespace legoai::sim

@@ -1,7 +1,7 @@
-// The calibration of a device of this machine, from its name to the file's message (`lego-measure --device=cuda`).
+// Calibrates a device of this machine, given its name (`lego-measure --device=cuda`).
 //
-// Before the first tensor, once in a process. Blocking; keeps the device busy. Errors: FieldError of "--device" for one that is
-// not here, or of another flag.
+// Call it once in a process, before the first tensor is created. Blocking; keeps the device busy. Errors: FieldError of
+// "--device" for a missing device, or of another flag.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@
 namespace legoai::sim {
 
 struct MeasureOptions {
-  std::string device;    // "cuda", or "cpu" with `quick`, to try the path
+  std::string device;    // "cuda", or "cpu" with `quick`, to test the code path
   double seconds = 150;  // from now on
   bool quick = false;
 };
 
-// `calibration` is filled from the start on, and has what was measured even where the status is an error.
+// `calibration` is filled incrementally and has what was measured even if the status is an error.
 absl::Status MeasureDevice(const MeasureOptions& options, const CalibrationProgress& progress, v1::Calibration* calibration);
 
 }  // namespace legoai::sim

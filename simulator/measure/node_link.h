@@ -1,5 +1,5 @@
-// The link between two ranks of this machine, as a trainer's communicator sees it: Gloo between two processes on cores of their
-// own, its threads' hand-overs and its copies included.
+// The link between two ranks of this machine, as a trainer's communicator sees it: Gloo between two processes on separate cores,
+// thread hand-offs and copies included.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,8 +7,8 @@
 
 namespace legoai::sim {
 
-// Latency and bandwidth of one hop of a ring, from all-gathers of 1 KiB and 4 MiB. Errors: Unavailable on a machine too busy to
-// tell one from the other. Forks (core_processes.h). Takes a second.
+// Latency and bandwidth of one hop of a ring, from all-gathers of 1 KiB and 4 MiB. Errors: Unavailable if the machine is too busy
+// to tell the two apart. Forks (core_processes.h). Takes a second.
 absl::StatusOr<v1::Link> MeasureNodeLink();
 
 }  // namespace legoai::sim

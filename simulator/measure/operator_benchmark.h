@@ -1,8 +1,8 @@
-// The benchmark mode of the cost models: every operator of some captured steps timed on this machine's CPU, while as many cores
-// as a node has ranks do the same, and with it what else a step on CPUs is made of.
+// The benchmark mode of the cost models: times every operator of captured steps on this machine's CPU, while as many cores as a
+// node has ranks do the same, and the dispatch overhead of a step on CPUs.
 //
-// Each stage's step is replayed on every core (step_replay.h); an operator's time is the mean over the places where it stands
-// and over the cores. What that will take is told first, and where it is too long there are fewer replays (replay_plan.h). Forks
+// Each stage's step is replayed on every core (step_replay.h); an operator's time is the mean over its occurrences and over the
+// cores. The expected duration is reported first, and if it is too long there are fewer replays (replay_plan.h). Forks
 // (core_processes.h). Blocking; keeps the cores busy.
 #pragma once
 
@@ -18,13 +18,13 @@ namespace legoai::sim {
 
 struct Benchmark {
   BenchmarkTable operators;
-  double dispatch_seconds = 0;  // for each instruction, beside its operator's time (eager_overhead.h)
+  double dispatch_seconds = 0;  // per instruction, in addition to its operator's time (eager_overhead.h)
 };
 
 using BenchmarkProgress = std::function<void(const v1::SimProgress&)>;
 
 // `progress`, if given, is called before each phase and about twice a second in it. Errors: NotFound for an operator without a
-// row in operator_table.h; Internal, naming the operator, for one that fails; FieldError where it would take hours.
+// row in operator_table.h; Internal, naming the operator, for one that fails; FieldError if it would take too long.
 absl::StatusOr<Benchmark> BenchmarkOperators(const std::vector<StageTrace>& stages, int64_t busy_cores,
                                              const BenchmarkProgress& progress = {});
 

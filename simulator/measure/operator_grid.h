@@ -1,6 +1,6 @@
-// The calls that a device is calibrated with: the operators of the trainer's steps, over the shapes that Llama 3 and GPT-2 have
-// on a rank of 1 to 8 tensor-parallel ones, and others around them (squares, tall and flat products, sizes from a thousand
-// elements to hundreds of millions).
+// The operator calls that a device is calibrated with: the operators of the trainer's steps, with the shapes of Llama 3 and GPT-2
+// on 1 to 8 tensor-parallel ranks, and shapes around them (square, tall and flat products, sizes from a thousand elements to
+// hundreds of millions).
 //
 // Torch-free. Pure functions.
 #pragma once
@@ -17,21 +17,21 @@
 
 namespace legoai::sim {
 
-// One operator call that is measured on a device: its arguments as data, so that a grid of them can be listed, ordered, counted
-// on the fake device and carried out on a real one.
+// One operator call to measure on a device, with its arguments as data, so that a grid can be listed, ordered, counted on the
+// fake device and run on a real one.
 //
 // Torch-free plain values.
 enum class Fill : uint8_t {
-  kNormal,    // what a product of random numbers needs to draw as much power as one of trained weights
+  kNormal,    // so that a product draws as much power as with trained weights
   kPositive,  // small: second moments, probabilities
   kZero,
-  kIds,  // whole numbers below `below`
+  kIds,  // integers below `below`
 };
 
 struct TensorSpec {
   v1::DType dtype = v1::FLOAT32;
   std::vector<int64_t> sizes = {};
-  std::vector<int64_t> strides = {};  // of elements that lie densely; empty: contiguous
+  std::vector<int64_t> strides = {};  // of a dense layout; empty: contiguous
   Fill fill = Fill::kNormal;
   int64_t below = 0;
 };
@@ -40,7 +40,7 @@ struct TensorList {
   int64_t count = 0;
   bool same = false;  // one tensor, `count` times
 };
-// The same tensor as an argument of the call before, or one of its results.
+// An argument or result of the preceding call `before`.
 struct BeforeArgument {
   int index = 0;
 };
@@ -49,7 +49,7 @@ struct BeforeResult {
 };
 using GridArgument = std::variant<graph::Constant, TensorSpec, TensorList, BeforeArgument, BeforeResult>;
 
-// Arguments that are not given have the schema's defaults.
+// Omitted arguments have the schema's defaults.
 struct OperatorCall {
   std::string name = {}, overload = {};  // "aten::add", "Tensor"
   std::vector<GridArgument> arguments = {};
@@ -57,11 +57,11 @@ struct OperatorCall {
 
 struct GridPoint {
   OperatorCall call = {};
-  std::optional<OperatorCall> before = {};  // carried out once, without being measured: a backward needs what its forward saved
+  std::optional<OperatorCall> before = {};  // run once, unmeasured: a backward needs what its forward saved
   v1::DType dtype = v1::FLOAT32;
   std::map<std::string, int64_t> shape = {};
   std::string use = {};
-  int tier = 1;  // 1: what most steps are made of; 3: what few are
+  int tier = 1;  // 1: in most steps; 3: in few
 };
 
 // "aten::mm bfloat16 k=4096 m=8192 n=1024": the same for the same call.
@@ -69,19 +69,19 @@ std::string PointName(const GridPoint& point);
 
 enum class GridSize : uint8_t {
   kFull,   // for a GPU: most points take less than 30 ms there
-  kQuick,  // for trying the path, on a CPU too: each point milliseconds on one core
+  kQuick,  // to test the code path, also on a CPU: milliseconds per point on one core
 };
 
-// Each call once, in the order in which to measure them: by tier, and within one so that any first part of it has all operators
-// and types in equal shares, each from its smallest to its largest shapes.
+// Each call once, in measuring order: by tier, and within a tier so that any prefix has all operators and types in equal shares,
+// each from its smallest to its largest shapes.
 std::vector<GridPoint> OperatorGrid(GridSize size);
 
-// Puts `points` in that order; of equal names the first is kept. For points of any origin.
+// Sorts any `points` into that order; of equal names the first is kept.
 std::vector<GridPoint> InMeasuringOrder(std::vector<GridPoint> points);
 
-// The parts of the grid, one function for each kind of operator. Internal to operator_grid.cc.
+// The parts of the grid, one function per kind of operator. Internal to operator_grid.cc.
 
-// A transformer's sizes, as a rank of `tp` has them.
+// A transformer's sizes on one of `tp` ranks.
 struct RankShapes {
   std::string model;
   int64_t tp = 1;
@@ -89,8 +89,8 @@ struct RankShapes {
   bool bias = false;  // GPT-2: addmm, LayerNorm
 };
 
-// GPT-2 (small and XL), Llama 3.2 1B, Llama 3 8B and 70B, each with tp of 1 to 8 that divides its key heads; quick: one that is
-// tiny.
+// GPT-2 (small and XL), Llama 3.2 1B, Llama 3 8B and 70B, each with every tp of 1 to 8 that divides its key heads; quick: a tiny
+// one.
 std::vector<RankShapes> RanksOfModels(GridSize size);
 
 void AddMatmuls(GridSize size, std::vector<GridPoint>* points);
@@ -100,7 +100,7 @@ void AddReductions(GridSize size, std::vector<GridPoint>* points);  // norms, so
 void AddCopies(GridSize size, std::vector<GridPoint>* points);      // the gradient of embeddings among them
 void AddOptimizer(GridSize size, std::vector<GridPoint>* points);
 
-// Makers of arguments.
+// Argument constructors.
 inline GridArgument Tensor(v1::DType dtype, std::vector<int64_t> sizes, Fill fill = Fill::kNormal) {
   return TensorSpec{.dtype = dtype, .sizes = std::move(sizes), .fill = fill};
 }

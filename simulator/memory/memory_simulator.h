@@ -1,8 +1,8 @@
-// Replays the storages of a Trace: what lives after every instruction, the peak, and what it is made of.
+// Replays the storages of a Trace: live memory after every instruction, the peak, and its composition.
 //
-// External storages live from the start with their bytes at first sight; others from the first instruction that mentions them
-// until they are freed. During an operator its workspace lives too (workspace.h). Thread-safety: pure functions.
-// One pass over what runs, constant time for each operand.
+// External storages live from the start with their initial bytes; others from the first instruction that mentions them until they
+// are freed. During an operator its workspace is live too (workspace.h). Thread-safety: pure functions. One pass over the
+// instructions, constant time per operand.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ inline constexpr int kCategoryCount = static_cast<int>(graph::Category::kReduceS
 using CategoryBytes = std::array<int64_t, kCategoryCount + 1>;
 
 struct TimelinePoint {
-  uint32_t position = 0;  // after the instruction there (core/trace/instances.h); during it where there is workspace
+  uint32_t position = 0;  // after the instruction there (core/trace/instances.h); during it if it has workspace
   CategoryBytes bytes{};
 };
 
@@ -51,7 +51,7 @@ struct MemoryProfile {
 // Options of a device: its kind and rounding.
 MemoryOptions MemoryOptionsOf(const v1::Device& device);
 
-// Errors: NotFound for an operator without a row (operator_table.h); Internal where the Trace frees what does not live.
+// Errors: NotFound for an operator without a row (operator_table.h); Internal if the Trace frees a storage that is not live.
 absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const MemoryOptions& options);
 // Of a Trace of two levels.
 absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const graph::Instances& instances,
@@ -60,14 +60,14 @@ absl::StatusOr<MemoryProfile> SimulateMemory(const graph::Trace& trace, const gr
 v1::MemoryByCategory ToProto(const CategoryBytes& bytes);
 int64_t Sum(const v1::MemoryByCategory& categories);
 
-// What the results of an operator take on the device that a step is simulated for.
+// Sizes of an operator's results on the simulated device.
 //
-// A Trace says what the CPU's kernels give, strides included (worker/graph/fake/fake_device.h). Of the operators of our models
-// CUDA's kernels give as many bytes, but for two: memory-efficient attention (fp32) pads the log-sum-exp to a multiple of 32
-// tokens, and layer norm keeps mean and rstd of 16-bit inputs in fp32. Compared with PyTorch 2.11's own account of its CUDA
-// kernels in simulator/capture/cuda_results_test.cc. Thread-safety: const.
+// A Trace has the results of the CPU's kernels, strides included (worker/graph/fake/fake_device.h). For the operators of our
+// models CUDA's kernels give the same sizes, with two exceptions: memory-efficient attention (fp32) pads the log-sum-exp to a
+// multiple of 32 tokens, and layer norm keeps mean and rstd of 16-bit inputs in fp32. simulator/capture/cuda_results_test.cc
+// compares this with PyTorch 2.11's shape functions for its CUDA kernels. Thread-safety: const.
 
-// Bytes of the new storage of the result at a place, `recorded` of them in the Trace. `row` is the operator's.
+// Bytes of the new storage of the result at position `place`, which has `recorded` bytes in the Trace. `row` is the operator's.
 int64_t ResultBytes(const graph::InstructionView& op, const OperatorRow& row, int place, int64_t recorded, v1::DeviceKind kind);
 
 }  // namespace legoai::sim

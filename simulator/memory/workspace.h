@@ -1,8 +1,8 @@
-// Memory that an operator takes and gives back inside its own kernel, which no Trace shows.
+// Temporary memory that an operator allocates and frees inside its kernel, which no Trace shows.
 //
-// Which rule an operator has stands in simulator/cost/operator_table.h: every operator has one, "none" said explicitly. The rules
-// for CPU follow what LibTorch 2.11 asks of its allocator; those for CUDA what its kernels are published to take (cuBLAS
-// workspaces are part of a device's reserve). Thread-safety: const.
+// Each operator's rule is in simulator/cost/operator_table.h, "none" included. The rules for CPU follow what LibTorch 2.11
+// requests from its allocator; those for CUDA what its kernels are documented to take (cuBLAS workspaces are part of a device's
+// reserve). Thread-safety: const.
 #pragma once
 
 #include <cstdint>

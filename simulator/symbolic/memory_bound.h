@@ -24,7 +24,7 @@ struct MemoryBound {
 
 MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank);
 
-// peak_requested_bytes of the stage that needs most by it: if that does not fit, the recipe does not.
+// The largest peak_requested_bytes of all stages: if that does not fit, the recipe does not.
 int64_t LargestBound(const parallel::ResolvedRecipe& resolved);
 
 }  // namespace legoai::sim

@@ -1,4 +1,4 @@
-// A step time in closed form, to order what is captured: an estimate, not a prediction (every result that is shown comes from a
+// A closed-form step time, to order recipes before capture: an estimate, not a prediction (every reported result comes from a
 // capture). Matrix products and attention at the device's efficiencies, a rough count of memory traffic, collectives by
 // collective_cost.h with the overlap that the schedule allows, the pipeline's bubble, the host's dispatch.
 //
@@ -16,11 +16,11 @@
 
 namespace legoai::sim {
 
-// What one kind of communication puts on the links of a cluster in a step, for whoever asks which link is the narrow one.
+// The load of each kind of communication on the links of a cluster in a step, to find the bottleneck link.
 //
 // Thread-safety: pure functions. Units: bytes, seconds.
 
-// Kinds of communication, by what splits the work.
+// Kinds of communication, by parallel dimension.
 enum class LinkUse : uint8_t { kTensor, kContext, kShard, kReplicate, kPipeline };
 inline constexpr size_t kLinkUses = 5;
 
@@ -35,17 +35,17 @@ struct LinkLoad {
 
 using LinkLoads = std::array<LinkLoad, kLinkUses>;  // by LinkUse
 
-// Where a ring over `line` is narrowest when each rank passes `bytes` on: the ranks of a unit share its way out, each with its
-// own adapter. Without `seconds`. Units of tiers are taken to hold as many ranks of the line as that of its first rank.
+// The bottleneck of a ring over `line` in which each rank passes on `bytes`: the ranks of a unit share its outgoing link, each
+// with its own adapter. `seconds` is not set. Every unit is assumed to hold as many ranks of the line as that of its first rank.
 LinkLoad NarrowestLink(const v1::Cluster& cluster, const mesh::RankLine& line, double bytes);
 
 struct RooflineEstimate {
   double step_seconds = 0;
   double compute_seconds = 0;        // of the slowest stage, all microbatches
-  double communication_seconds = 0;  // that nothing hides
+  double communication_seconds = 0;  // exposed
   double bubble_seconds = 0;
   double optimizer_seconds = 0;
-  LinkLoads loads;  // of the stage where each is most, whatever hides it
+  LinkLoads loads;  // each of the stage where it is largest, exposed or not
 };
 
 // Errors: those of the cost models (a device without peaks or efficiencies, a world larger than the cluster).
