@@ -1,5 +1,5 @@
-// Saving and loading the parts of tensors that the ranks of a job hold. What is saved does not depend on the layout, and is
-// loaded into any other: each rank reads the rectangles that it holds now.
+// Saves and loads the shards that the ranks of a job hold. A saved checkpoint does not depend on the layout and can be loaded
+// into any other: each rank reads the rectangles that it holds now.
 //
 // Collective: every rank of the current comm::Runtime calls the same function with its own parts. Not thread-safe.
 #pragma once
@@ -22,32 +22,32 @@ namespace legoai::checkpoint {
 struct ShardedTensor {
   std::string name;            // in the checkpoint: "model.norm.weight", "optimizer.exp_avg.model.norm.weight"
   at::Tensor tensor;           // shape spec.sizes, contiguous
-  parallel::ShardSpec spec;    // where the part lies, and which mesh dimensions cut it
+  parallel::ShardSpec spec;    // where the part lies, and which mesh dimensions shard it
   bool on_all_stages = false;  // whether every pipeline stage holds it
 };
 
-// How a save speaks with the job around it. Writing takes a rank as long as its disk takes, and no collective should have to wait
-// for that: before each, `meet` is called on every rank and returns when all have called it. Empty: the collectives wait.
+// Callbacks of a save. A slow disk may take long, and no collective should time out because of it: before each collective, `meet`
+// is called on every rank and returns when all have called it. Empty: the collectives wait.
 struct SaveCallbacks {
-  BytesDone written = nullptr;  // more bytes of this rank are written; 0: it removes files
+  BytesDone written = nullptr;  // called with the bytes this rank has just written; 0: it is removing files
   std::function<absl::Status()> meet = nullptr;
 };
 
-// Bytes of this rank's parts that a save writes: of replicas the first writes.
+// Bytes that a save writes for this rank: of replicas only the first writes.
 int64_t BytesToWrite(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime);
-// The sum over all ranks, which all call together.
+// The sum over all ranks; collective.
 absl::StatusOr<int64_t> BytesOfAllRanks(const std::vector<ShardedTensor>& tensors, const comm::Runtime& runtime);
 
-// Saves root/step-N as prepared (manifest.h): all of it is on the disk, and it counts once it is committed. Gives its digest on
-// rank 0, and an empty string elsewhere. `facts`: all fields of the manifest but the chunks.
-// The answer is the same kind on every rank: OK; or a rank's own failure, such as a full disk (FieldError, ResourceExhausted),
-// and Aborted on the others, or ResourceExhausted where full disks are all there is. After an error nothing of the step is left.
+// Saves root/step-N as prepared (manifest.h): all of it is on disk, and it becomes valid when it is committed. Returns its digest
+// on rank 0, and an empty string elsewhere. `facts`: all fields of the manifest except the chunks. All ranks succeed or all fail:
+// a rank that fails returns its own error, such as a full disk (FieldError, ResourceExhausted), and the others Aborted, or
+// ResourceExhausted if all failures are full disks. After an error nothing of the step is left.
 absl::StatusOr<std::string> SaveSharded(const std::string& root, const v1::CheckpointManifest& facts,
                                         const std::vector<ShardedTensor>& tensors, comm::Runtime& runtime,
                                         const SaveCallbacks& callbacks);
 
-// Fills the tensors. Errors: NotFound or InvalidArgument, naming the tensor, where the checkpoint is of another model; DataLoss
-// for a torn one. On an error some tensors may have been filled.
+// Fills the tensors. Errors: NotFound or InvalidArgument, naming the tensor, if the checkpoint is of another model; DataLoss for
+// a torn one. On an error some tensors may have been filled.
 absl::Status LoadSharded(CheckpointReader& reader, const std::vector<ShardedTensor>& tensors);
 
 }  // namespace legoai::checkpoint

@@ -1,6 +1,6 @@
-// CUDA and NCCL, in a shared library that is opened at run time: the same binaries start on a machine without a GPU.
+// CUDA and NCCL in a shared library that is opened at run time, so that the same binaries start on a machine without a GPU.
 //
-// The plugin brings libtorch_cuda with it, so it is loaded before the first ATen call. It is never unloaded.
+// The plugin links libtorch_cuda, so it is loaded before the first ATen call. It is never unloaded.
 #pragma once
 
 #include <map>
@@ -15,14 +15,14 @@
 
 namespace legoai::comm {
 
-// What liblegoai_cuda.so gives. Functions never throw.
+// The entry points of liblegoai_cuda.so. Functions never throw.
 struct CudaPlugin {
   int devices = 0;  // GPUs this process sees
   // Selects the GPU of this process.
   absl::Status (*select_device)(int device) = nullptr;
   std::unique_ptr<Streams> (*make_streams)() = nullptr;
   absl::StatusOr<CommunicatorFactory> (*make_nccl_factory)(const RendezvousOptions& options) = nullptr;
-  // The most bytes of live tensors since the start; after the first tensor.
+  // Peak bytes of live tensors since the start; call it after the first tensor.
   int64_t (*peak_allocated_bytes)(int device) = nullptr;
   // The GPU of this process with this UUID, "GPU-…"; -1: there is none.
   int (*device_of_uuid)(const char* uuid) = nullptr;

@@ -1,8 +1,8 @@
 // Writes every collective and message of this process into a FlightRing.
 //
-// Where a stream only enqueues (CUDA), a record stays "scheduled" until the stream has got to the call, and "started" until it
-// has got through: its times are those of the discovery, by the next record or the watch's next look (PyTorch's recorder has them
-// so, too). Of a rank that is stopped, the ring keeps what was discovered until then.
+// If a stream only enqueues (CUDA), a record stays "scheduled" until the stream has reached the call, and "started" until the
+// call is done: its times are those of the discovery, by the next record or the watch's next poll (as in PyTorch's recorder). For
+// a stopped rank, the ring has what was discovered until then.
 #pragma once
 
 #include <map>

@@ -1,7 +1,7 @@
 // Communicators over Gloo, for CPU processes. Rendezvous through torch's TCPStore.
 //
-// A lost peer gives Unavailable at once, a peer that does not answer DeadlineExceeded after `timeout`. Sums run around a ring:
-// their order depends on rank and size alone. bf16 is summed in bf16, rounding at each step like the devices do.
+// A lost peer gives Unavailable at once, a peer that does not answer DeadlineExceeded after `timeout`. Sums run around a ring, so
+// their order depends only on rank and size. bf16 is summed in bf16, rounding at each step as devices do.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -10,7 +10,7 @@
 
 namespace legoai::comm {
 
-// Connects to the store (rank 0 serves it as long as the factory or one of its communicators lives).
+// Connects to the store, which rank 0 serves for the lifetime of the factory and its communicators.
 absl::StatusOr<CommunicatorFactory> MakeGlooFactory(const RendezvousOptions& options);
 
 }  // namespace legoai::comm

@@ -1,5 +1,5 @@
-// Everything a step does besides ATen, as operators of the dispatcher (library `lego`), so that recording, comparing and
-// executing are one mechanism. Groups, streams and events are integers looked up in the current Runtime.
+// Everything a step does besides ATen, as dispatcher operators (library `lego`), so that one mechanism records, compares and
+// executes them. Groups, streams and events are integers looked up in the current Runtime.
 //
 // Errors: c10::Error, like every operator; a failed communication is a StatusError (status_error.h). The trainer turns them into
 // a Status at its boundary. Collectives run on
@@ -27,7 +27,7 @@ void Broadcast(const at::Tensor& tensor, int64_t group, int64_t root);
 void Send(const at::Tensor& tensor, int64_t group, int64_t peer);
 void Recv(const at::Tensor& tensor, int64_t group, int64_t peer);
 
-// Gives the tensor's storage new memory of this many bytes (contents undefined) or none at all (0); views see it.
+// Reallocates the tensor's storage with this many bytes (contents undefined; 0 frees it); views see the change.
 void ResizeStorage(const at::Tensor& tensor, int64_t bytes);
 
 void RecordEvent(int64_t stream, int64_t event);

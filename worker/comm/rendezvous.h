@@ -1,5 +1,5 @@
-// Where ranks meet: torch's TCPStore, served by rank 0. They tell each other there which GPU they have before NCCL connects them:
-// it refuses two ranks on one GPU ("Duplicate GPU detected"), or hangs, and names them by numbers of its own.
+// The rendezvous of ranks: torch's TCPStore, served by rank 0. Ranks exchange their GPUs there before NCCL connects them, because
+// NCCL hangs with two ranks on one GPU or refuses them ("Duplicate GPU detected") with device numbers of its own.
 #pragma once
 
 #include <chrono>
@@ -22,19 +22,19 @@ struct RendezvousOptions {
   std::chrono::milliseconds connect_timeout{60000};  // of the rendezvous
 };
 
-// The store lives as long as somebody holds it; on rank 0 that includes its server.
+// The store lives as long as a reference to it; on rank 0 that includes its server.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const RendezvousOptions& options);
 
-// What Gloo, NCCL and the store throw, as Unavailable, or DeadlineExceeded for a time-out, with `what` in front.
+// Converts exceptions of Gloo, NCCL and the store to Unavailable, or DeadlineExceeded for a time-out, prefixed with `what`.
 absl::Status ToStatus(const std::string& what, const std::exception& error);
 
 struct RankGpu {
-  std::string id;    // of the GPU, the same in every process that has it: its UUID
+  std::string id;    // of the GPU, the same in every process: its UUID
   std::string name;  // for people: "GPU 0, NVIDIA H100 80GB HBM3"
 };
 
-// Puts this rank's GPU into the store, and waits for those of `ranks` (in the world, `rank` among them). FailedPrecondition: two
-// ranks have one GPU, both are named. DeadlineExceeded or Unavailable: a rank did not come in the store's time.
+// Publishes this rank's GPU in the store and waits for those of `ranks` (in the world, `rank` among them). FailedPrecondition:
+// two ranks share a GPU; both are named. DeadlineExceeded or Unavailable: a rank did not arrive within the store's time-out.
 absl::Status CheckOneGpuEach(c10d::Store& store, const std::vector<int64_t>& ranks, int64_t rank, const RankGpu& own);
 
 }  // namespace legoai::comm

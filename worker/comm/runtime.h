@@ -1,5 +1,5 @@
-// What the dispatcher operators of ops.h act on: this process's rank, groups, communicators and streams. Real or fake; the
-// trainer's code is the same on both.
+// What the operators of ops.h act on: this process's rank, groups, communicators and streams. Real or fake; the trainer's code is
+// the same for both.
 //
 // Groups are numbered as Mesh::Groups lists them; every rank has the same numbers. One runtime is current at a
 // time (RuntimeScope). Used from the dispatching thread only.
@@ -28,16 +28,16 @@ namespace legoai::comm {
 // its compute stream's: where it does, no other collective runs there.
 int64_t ChannelOfStream(int64_t stream);
 
-// Makes the communicator of (group, channel), in the same order on every rank.
+// Creates the communicator of (group, channel), in the same order on every rank.
 using CommunicatorFactory =
     std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const mesh::Group& group, int64_t group_rank, int64_t channel)>;
 
-// The factory of a world of one, whose groups never ask for a communicator.
+// The factory for a world of one, whose groups never need a communicator.
 absl::StatusOr<std::unique_ptr<Communicator>> NoCommunicator(const mesh::Group& group, int64_t group_rank, int64_t channel);
 
-// Told of every collective and point-to-point message; the flight recorder is one. Called from the dispatching thread
-// (Created) and from the stream that runs it (Started, Completed), which gives a mark where it has only enqueued the call: what
-// is told then holds as soon as the mark is passed.
+// Observes every collective and point-to-point message, as the flight recorder does. Called from the dispatching thread (Created)
+// and from the stream that runs the call (Started, Completed). A stream that only enqueues passes a mark: the event holds once
+// the mark is passed.
 class CommObserver {
  public:
   struct Call {
@@ -48,7 +48,7 @@ class CommObserver {
     int64_t bytes = 0;
   };
   virtual ~CommObserver() = default;
-  virtual int64_t Created(const Call& call) = 0;  // gives the call's id
+  virtual int64_t Created(const Call& call) = 0;  // returns the call's id
   virtual void Started(int64_t id, int64_t stream, std::unique_ptr<StreamMark> mark) = 0;
   virtual void Completed(int64_t id, int64_t stream, std::unique_ptr<StreamMark> mark) = 0;
 };
@@ -65,20 +65,20 @@ class Runtime {
   const std::vector<mesh::Group>& groups() const { return groups_; }
   int64_t GroupSize(int64_t group) const;
   int64_t GroupRank(int64_t group) const;  // this rank's index in the group
-  int64_t GroupId(mesh::Dim dim) const;    // throws c10::Error where there is none
+  int64_t GroupId(mesh::Dim dim) const;    // throws c10::Error if there is none
   bool fake() const;                       // communication does nothing
 
-  // Event numbers, in the order of asking.
+  // Event numbers, in the order of the calls.
   int64_t NewEvent() { return next_event_++; }
 
-  // Runs `work` with the group's communicator on the current stream; a fake runtime does not. `storages` are kept alive until the
+  // Runs `work` with the group's communicator on the current stream; a fake runtime skips it. `storages` are kept alive until the
   // compute stream dispatches a wait for an event recorded after this call on that stream, directly or through other streams'
   // waits, or until Drain.
   absl::Status Communicate(const CommObserver::Call& call, std::vector<c10::Storage> storages,
                            std::function<absl::Status(Communicator&)> work);
   absl::Status RecordEvent(int64_t stream, int64_t event);
   absl::Status WaitEvent(int64_t stream, int64_t event);
-  // Waits for all streams and lets go of all tensors.
+  // Waits for all streams and releases all tensors.
   absl::Status Drain();
 
  private:
@@ -104,7 +104,7 @@ class RuntimeScope {
   Runtime* previous_;
 };
 
-// The stream on which operators of ours run now.
+// The stream on which lego:: operators run now.
 int64_t CurrentStream();
 class StreamScope {
  public:

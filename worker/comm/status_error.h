@@ -1,5 +1,5 @@
-// absl::Status across the stretch where only exceptions pass: operators, autograd, interceptors. Thrown by operators, turned
-// back into the same Status where the trainer's step ends.
+// Carries an absl::Status through code where only exceptions pass: operators, autograd, interceptors. Thrown by operators and
+// turned back into the same Status at the end of the trainer's step.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -25,7 +25,7 @@ inline void ThrowIfError(const absl::Status& status) {
   if (!status.ok()) throw StatusError(status);
 }
 
-// Runs `step`, which gives an absl::Status, and turns what it throws into one: the boundary.
+// Runs `step`, which returns an absl::Status, and converts exceptions to one.
 template <class F>
 absl::Status CatchStatus(F&& step) {
   try {

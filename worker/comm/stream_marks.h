@@ -1,5 +1,5 @@
-// Which marks the streams of a device have passed: where a collective is only enqueued by its call, this is how the flight
-// recorder learns that it has begun and that it is done, and how NCCL's communicators learn that it hangs. Torch-free.
+// Tracks which marks the streams of a device have passed. If calls only enqueue collectives, this is how the flight recorder
+// learns that one has started or is done, and how NCCL's communicators detect a hang. Torch-free.
 #pragma once
 
 #include <chrono>
@@ -17,9 +17,8 @@
 
 namespace legoai::comm {
 
-// Tells of each mark that is passed. Thread-safe. Marks are looked at whenever somebody asks (Poll), and by a thread of its own
-// while any is pending: the rank's other threads may all be waiting for a device that hangs, and what lies before the hang must
-// still be known.
+// Reports each passed mark. Thread-safe. Marks are checked by Poll, and by a thread of its own while any is pending: the rank's
+// other threads may all be waiting for a hung device, and progress before the hang must still be recorded.
 class MarkWatch {
  public:
   struct Moment {
@@ -27,11 +26,11 @@ class MarkWatch {
     bool completed = false;  // otherwise started
   };
 
-  // `passed` is told of each moment once its mark is passed: in order within a stream, from any thread, one at a time. Marks of
-  // records that are `most_records` or more behind the newest are forgotten, so that a device that hangs holds up a bounded
-  // number. With no `interval` there is no thread.
+  // `passed` is called with each moment once its mark is passed: in order within a stream, from any thread, one at a time. Marks
+  // of records that are `most_records` or more behind the newest are dropped, so that a hung device accumulates a bounded number.
+  // With no `interval` there is no thread.
   MarkWatch(uint64_t most_records, std::function<void(const Moment&)> passed, std::optional<std::chrono::milliseconds> interval);
-  // Looks once more, and does not wait.
+  // Polls once more without waiting.
   ~MarkWatch();
   MarkWatch(const MarkWatch&) = delete;
   MarkWatch& operator=(const MarkWatch&) = delete;
@@ -57,20 +56,20 @@ class MarkWatch {
   Condition changed_;
   std::map<int64_t, std::deque<Pending>> streams_ ABSL_GUARDED_BY(mutex_);  // with a mark pending
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_ ABSL_GUARDED_BY(mutex_);  // begins with the first mark; joined when nobody adds any more
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);  // starts with the first mark; joined by the destructor
 };
 
-// Calls that a device has not got through yet, and whether one of them stands still: where a call returns as soon as it is
-// enqueued, a peer that is gone shows in nothing else. The limit counts from when the device is first seen in the call, so that
-// work before it costs nothing. Not thread-safe.
+// Calls that a device has not completed, and whether one of them is overdue: if calls return once enqueued, this is the only sign
+// of a lost peer. The limit counts from when the device is first seen inside the call, so that earlier work does not count. Not
+// thread-safe.
 class OverdueCalls {
  public:
   using Clock = std::chrono::steady_clock;
   explicit OverdueCalls(Clock::duration limit) : limit_(limit) {}
 
-  // `what` is not owned and outlives the call. Without marks nothing is known, and nothing is said.
+  // `what` is not owned and outlives the call. Calls without marks are ignored.
   void Add(const char* what, std::unique_ptr<StreamMark> begun, std::unique_ptr<StreamMark> done);
-  // A call that the device was seen in at least the limit ago; null: there is none. Forgets those that are done.
+  // A call that the device was seen in at least the limit ago; null if there is none. Drops completed calls.
   const char* Overdue(Clock::time_point now);
   size_t size() const { return calls_.size(); }
 

@@ -1,10 +1,10 @@
-// Fixed-length sequences over one tokenized text: what a global sample index means, and which rank trains on which of them.
+// Fixed-length sequences over one tokenized text: what a global sample index means, and which rank trains on which samples.
 //
-// Of the tokens the last `validation_fraction` is held out, the rest is trained on. Each part is cut into sequences at multiples
-// of seq_len; sequence j is tokens [j * seq_len, j * seq_len + seq_len], one more than seq_len, so that every token of the part
-// but its first is predicted once. What is left over at the end is not used. Training sample s, counted over all ranks and steps
-// of a run, is sequence Permutation(sequences, seed, epoch)(s mod sequences) of epoch s / sequences: a pure function, so an order
-// needs no state and does not depend on how many ranks share it. Thread-safety: const access from several threads is safe.
+// The last `validation_fraction` of the tokens is held out; the rest is for training. Each part is cut into sequences at
+// multiples of seq_len; sequence j is tokens [j * seq_len, j * seq_len + seq_len], one more than seq_len, so that every token of
+// the part but its first is predicted once. A remainder at the end is not used. Training sample s, counted over all ranks and
+// steps of a run, is sequence Permutation(sequences, seed, epoch)(s mod sequences) of epoch s / sequences: a pure function, so
+// the order needs no state and does not depend on the number of ranks. Thread-safety: const access from several threads is safe.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ class TextDataset {
   void Batch(std::span<const int64_t> samples, int64_t* tokens, int64_t* targets) const;
 
   // The same for held-out sequences in the text's order. An index beyond the last gives a row of padding: tokens of the last
-  // sequence, and nothing but `padding` as targets.
+  // sequence, with all targets `padding`.
   void ValidationBatch(std::span<const int64_t> samples, int64_t padding, int64_t* tokens, int64_t* targets) const;
 
  private:
@@ -69,11 +69,10 @@ class TextDataset {
   std::span<const int32_t> training_, validation_;
 };
 
-// What a recipe says of its sequences.
+// The options of a recipe.
 TextDataset::Options OptionsOf(const v1::Training& training);
 
-// Entropy of the distribution of single tokens, in nats per token: the loss of the best model that looks at no context. 0 for no
-// tokens. Cancelled.
+// Entropy of the unigram distribution, in nats per token: the loss of the best model without context. 0 for no tokens. Cancelled.
 absl::StatusOr<double> UnigramEntropy(std::span<const int32_t> tokens, const checkpoint::Cancel& cancel = nullptr);
 
 // Ranks that hold shards of one model replica (tensor, pipeline) have the same dp_rank and get the same samples.
@@ -91,28 +90,28 @@ absl::StatusOr<Layout> MakeLayout(int64_t dp_rank, int64_t dp_degree, int64_t lo
 // The global indices of this rank's rows, [accumulation * local_batch], of the step whose first sample is `first_sample`.
 std::vector<int64_t> SamplesOfStep(const Layout& layout, int64_t first_sample);
 
-// Deals a run's samples out to data-parallel ranks.
+// Distributes a run's samples over data-parallel ranks.
 //
 // An optimizer step takes global_batch samples in the order of their global index. Accumulation step a of rank r takes rows
 // [first + (a * dp_degree + r) * local_batch, … + local_batch), so which samples a step trains on does not depend on the layout,
 // and the state is one number: the index of the next sample. Thread-safety: one thread at a time.
 class Loader {
  public:
-  // `dataset` outlives the loader. `next_sample` is 0, or what an earlier run had come to.
+  // `dataset` outlives the loader. `next_sample` is 0, or where an earlier run stopped.
   Loader(const TextDataset* dataset, const Layout& layout, int64_t next_sample)
       : dataset_(dataset), layout_(layout), next_sample_(next_sample) {}
 
-  // Fills `tokens` and `targets` [Rows(), seq_len] and `samples` [Rows()] for the next step, and moves on by one global batch.
+  // Fills `tokens` and `targets` [Rows(), seq_len] and `samples` [Rows()] for the next step, and advances by one global batch.
   void Next(int64_t* tokens, int64_t* targets, int64_t* samples);
 
-  // The first sample of the step that Next() would give: what a checkpoint keeps.
+  // The first sample of the next step: what a checkpoint keeps.
   int64_t next_sample() const { return next_sample_; }
 
-  // Held-out data come in batches of the same shape, every sequence in one of them; what the last one lacks is padding, whose
-  // targets are `padding` (text_dataset.h).
+  // Held-out data come in batches of the same shape, each sequence in exactly one; the last one is filled up with padding, whose
+  // targets are `padding`.
   int64_t validation_batches() const;
   void Validation(int64_t batch, int64_t padding, int64_t* tokens, int64_t* targets, int64_t* samples) const;
-  // Sequences in the first `batches` of them, padding left out.
+  // Sequences in the first `batches` of them, without padding.
   int64_t ValidationSequences(int64_t batches) const;
 
  private:

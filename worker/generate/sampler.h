@@ -12,11 +12,11 @@ namespace legoai::generate {
 
 struct Sampling {
   double temperature = 0;  // 0: always the most likely token, the lowest id among equals
-  double top_p = 1;        // draws from the smallest set of the most likely tokens that together have this probability
+  double top_p = 1;        // samples from the smallest set of most likely tokens with at least this total probability
   uint64_t seed = 0;
 };
 
-// Errors (fields --temperature, --top-p): a temperature below 0 or not finite, a share that is not in (0, 1].
+// Errors (fields --temperature, --top-p): a temperature below 0 or not finite, top_p outside (0, 1].
 absl::Status CheckSampling(const Sampling& sampling);
 
 // Equal logits in equal order give equal tokens for one seed, on every machine.
@@ -25,7 +25,7 @@ class Sampler {
   // `sampling` must have been checked.
   explicit Sampler(const Sampling& sampling) : sampling_(sampling), random_(sampling.seed) {}
 
-  // Error: a logit that is NaN or +infinity, or none that is finite: weights of a training that diverged.
+  // Error: a logit is NaN or +infinity, or none is finite: the training diverged.
   absl::StatusOr<int64_t> Next(std::span<const float> logits);
 
  private:

@@ -1,5 +1,5 @@
-// What a text is generated with: a model, its weights and its tokenizer, as they are found in a run directory, in the runs of a
-// job of the service, or in a Hugging Face folder. Torch-free. Thread-safety: functions of the file system.
+// The model, weights and tokenizer to generate text with, found in a run directory, in the runs of a job of the service, or in a
+// Hugging Face folder. Torch-free. Thread-safety: functions of the file system.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace legoai::generate {
 
 struct Wanted {
   std::string path;             // run directory, RUNS/JOB of the service, or folder with a config.json
-  std::optional<int64_t> step;  // of a run's checkpoints; nothing: the newest
+  std::optional<int64_t> step;  // a checkpoint of the run; unset: the newest
   std::string tokenizer;        // "byte" or a file; empty: the one that the model was trained with
 };
 
@@ -29,8 +29,8 @@ struct Source {
   model::ParameterSource weights;
 };
 
-// Of a run: its exported Hugging Face folder if that is of the step, otherwise the checkpoint, whatever layout saved it. Of a
-// job: its newest attempt that has either. Errors are FieldErrors of RUN|FOLDER, --step and --tokenizer; those of the files.
+// For a run: its exported Hugging Face folder if that is of the step, otherwise the checkpoint in any layout. For a job: its
+// newest attempt that has either. Errors are FieldErrors of RUN|FOLDER, --step and --tokenizer; those of the files.
 absl::StatusOr<Source> OpenSource(const Wanted& wanted);
 
 }  // namespace legoai::generate

@@ -1,6 +1,5 @@
-// Bytes that come token by token, as text: a character whose bytes are spread over tokens is given when it is whole. Bytes that
-// are no UTF-8 become U+FFFD, one for each sequence that begins well and is cut short, as Unicode recommends and Python does.
-// Torch-free. Not thread-safe.
+// Decodes bytes that arrive token by token: a character spread over several tokens is returned when it is complete. Invalid UTF-8
+// becomes U+FFFD, one for each maximal truncated sequence, as Unicode recommends and Python does. Torch-free. Not thread-safe.
 #pragma once
 
 #include <string>
@@ -10,9 +9,9 @@ namespace legoai::generate {
 
 class Utf8Stream {
  public:
-  // The whole characters of what was held back and `bytes`.
+  // The complete characters of the pending bytes and `bytes`.
   std::string Add(std::string_view bytes);
-  // What is still held back: no more bytes come.
+  // The pending bytes at the end of the stream.
   std::string Finish();
 
  private:

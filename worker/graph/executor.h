@@ -1,7 +1,7 @@
 // Runs a Trace on real tensors, below autograd, in as many processes as it was captured for.
 //
-// Bind() every external storage once, Run() once a step, Output() after a run. Views are not executed: a value is a geometry of
-// a storage that is there. Not thread-safe. Uses the current comm::Runtime for collectives, streams and events.
+// Bind() every external storage once, Run() once per step, Output() after a run. Views are not executed: a value is a geometry of
+// an existing storage. Not thread-safe. Uses the current comm::Runtime for collectives, streams and events.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,19 +19,19 @@ namespace legoai::graph {
 
 class Executor {
  public:
-  // `trace` is not owned and must outlive the executor. Fails by name on operators this process does not have.
+  // `trace` is not owned and must outlive the executor. Fails naming an operator that this process does not have.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const Trace& trace, c10::Device device);
   ~Executor();
 
   // `tensor` must have the geometry and storage size of the input `name`. Its storage is used in place.
   absl::Status Bind(const std::string& name, const at::Tensor& tensor);
   absl::Status Run();
-  // The same; `(*seconds)[i]` becomes what instruction i took on the dispatching thread, its argument handling and the frees
-  // after it included; 0 for what is not executed. `done`, if given, grows by one with each step that is carried out, for
-  // others to read meanwhile.
+  // The same; sets `(*seconds)[i]` to the time of instruction i on the dispatching thread, including argument handling and the
+  // frees after it; 0 for what is not executed. `done`, if given, is incremented with each executed instruction, for other
+  // threads to read.
   absl::Status RunTimed(std::vector<double>* seconds, std::atomic<int64_t>* done = nullptr);
   absl::StatusOr<at::Tensor> Output(const std::string& name);
-  int64_t OperatorsPerRun() const;  // views elided
+  int64_t OperatorsPerRun() const;  // without views
 
   struct Impl;
 

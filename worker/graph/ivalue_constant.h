@@ -1,5 +1,5 @@
-// Between torch's boxed arguments and a Trace's constants, exactly: what comes back calls the operator with the same value of the
-// same type. Pure functions. Errors: c10::Error that names the type refused.
+// Exact conversion between torch's boxed arguments and a Trace's constants: a round trip gives the same value of the same type.
+// Pure functions. Errors: c10::Error naming the refused type.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -10,13 +10,13 @@
 namespace legoai::graph {
 
 // ScalarType, Layout and MemoryFormat are integers in an IValue; a Scalar is a bool, an integer or a double. Generators are
-// refused: randomness is counter-based here.
+// refused, because randomness is counter-based here.
 Constant ToConstant(const c10::IValue& value);
 
 // `type` is the argument's type in the schema; `device` takes the place of a DeviceConstant.
 c10::IValue ToIValue(const Constant& constant, const c10::Type& type, c10::Device device);
 
-// A scalar in a tensor's clothes: kept by its number, as bool, int64 or double.
+// A scalar wrapped as a tensor, kept as its number: bool, int64 or double.
 Constant WrappedNumber(const at::Tensor& tensor);
 at::Tensor ToWrappedNumber(const Constant& constant);
 

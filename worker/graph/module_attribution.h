@@ -1,10 +1,9 @@
-// Which module an operator belongs to. In forward (and recomputation) the annotation says it. In backward, the autograd node
-// that runs was created by an operator of forward, and its sequence number was given out then: so the recorder notes, as the
-// counter grows, which module was at work.
+// Which module an operator belongs to. In forward (and recomputation) it is the annotated one. In backward, the running autograd
+// node was created by a forward operator and got its sequence number then, so the recorder notes the current module as the
+// counter grows.
 //
-// Every thread counts from zero: numbers count that are given out on the thread that made this object, where forward runs. On
-// CUDA backward runs on a thread of autograd's, whose own numbers (of what recomputation makes, which has no backward) say
-// nothing.
+// Each thread has its own counter: only numbers from the thread that created this object, where forward runs, are used. On CUDA
+// backward runs on an autograd thread, whose own numbers (for recomputed nodes, which have no backward) are irrelevant.
 //
 // Not thread-safe.
 #pragma once
@@ -21,7 +20,7 @@ namespace legoai::graph {
 class ModuleAttribution {
  public:
   explicit ModuleAttribution(Interner* interner);
-  // The module of the operator being dispatched now; 0 (the root) where nothing is known.
+  // The module of the operator being dispatched; 0 (the root) if unknown.
   uint32_t Current(const Annotation& annotation);
 
  private:

@@ -1,9 +1,9 @@
 // Records every operator below autograd, of a real run or of one on a fake device, as a Trace.
 //
-// A boxed fallback on one dispatch key sees each leaf operator: one with a kernel for the target backend. Hooks of a thread stand
-// above the recorder on the same key. The recorder holds
-// storage ids, never tensors (one more reference would change what autograd does). One recorder at a time in a process; it
-// records on every thread that carries the dispatch key in its thread-local state.
+// A boxed fallback on one dispatch key sees each leaf operator: one with a kernel for the target backend. A thread's hooks run
+// above the recorder on the same key. The recorder holds storage ids, never tensors (an extra reference would change autograd's
+// behaviour). One recorder at a time in a process; it records on every thread that carries the dispatch key in its thread-local
+// state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@
 
 namespace legoai::graph {
 
-// How an operator is carried out: the default calls its kernel; the simulator's fake device computes shapes only.
+// How an operator is executed: the default calls its kernel; the simulator's fake device computes shapes only.
 class OperatorRunner {
  public:
   virtual ~OperatorRunner() = default;
@@ -27,16 +27,17 @@ class OperatorRunner {
   virtual void Run(const c10::OperatorHandle& op, c10::DispatchKeySet after, torch::jit::Stack* stack, size_t base) = 0;
 };
 
-// Sees each operator of a thread above the recorder: an operator that it answers itself is neither recorded nor carried out.
+// Intercepts each operator of a thread above the recorder: an operator that it handles itself is neither recorded nor executed.
 class OperatorHook {
  public:
   virtual ~OperatorHook() = default;
-  // Consumes the arguments on the stack and leaves the results, by `run` or without it. A composite operator comes first, and
-  // from within its `run` the operators that it consists of.
+  // Consumes the arguments on the stack and leaves the results, with or without calling `run`. It is called for a composite
+  // operator first, and within its `run` for the operators that it consists of.
   virtual void OnOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run) = 0;
 };
 
-// While it lives, this thread's operators go through `hook`, which is not owned. Scopes nest; only the innermost hook is asked.
+// During its lifetime, this thread's operators go through `hook`, which is not owned. Scopes nest; only the innermost hook is
+// called.
 class OperatorHookScope {
  public:
   explicit OperatorHookScope(OperatorHook* hook);
@@ -61,13 +62,13 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // What lives before the step and is bound at execution. Call before the step, once for each storage.
+  // A tensor that exists before the step and is bound at execution. Call it before the step, once per storage.
   void Input(const std::string& name, const at::Tensor& tensor, Category category);
   // What the caller reads after the step.
   void Output(const std::string& name, const at::Tensor& tensor);
-  // Off: operators are carried out (by the runner) but not recorded. On at construction.
+  // Off: operators are executed (by the runner) but not recorded. On at construction.
   void SetRecording(bool on);
-  // Ends the recording. Storages born inside that are still alive are listed in the Trace's warnings.
+  // Ends the recording. Inner storages that are still alive are listed in the Trace's warnings.
   Trace Finish();
 
   struct Impl;
@@ -76,7 +77,8 @@ class Recorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Says what the storage of `tensor` holds from now on, if a recorder listens (a gradient is known as one only when it is ready).
+// Sets the category of the storage of `tensor` from now on, if there is a recorder (a gradient is known to be one only when it is
+// ready).
 void TagStorage(const at::Tensor& tensor, Category category);
 
 }  // namespace legoai::graph

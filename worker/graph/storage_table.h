@@ -1,8 +1,8 @@
-// Storages a recorder has seen, by number, and news of their death.
+// The storages that a recorder has seen, by number, and which of them have been freed.
 //
-// A storage is watched by wrapping the deleter of its memory: when the memory goes, a note says so, and only noted storages are
-// looked at (no sweep over all that live). The wrapper stays on storages that outlive the table and is harmless there. Weak
-// references keep the address of a dead storage from being given to another before its death was taken note of; strong ones are
+// A storage is watched by wrapping the deleter of its memory: when the memory is freed, the deleter leaves a note, and only noted
+// storages are checked (no sweep over all live ones). The wrapper stays on storages that outlive the table and is harmless there.
+// Weak references prevent the address of a freed storage from being reused before its note is processed; strong references are
 // never held.
 //
 // Used from one thread at a time; memory may be released on any thread.
@@ -28,9 +28,9 @@ class StorageTable {
   StorageTable& operator=(const StorageTable&) = delete;
 
   std::optional<uint32_t> Find(c10::StorageImpl* storage) const;
-  // Numbers are given in the order of adding, from 0. Deaths of storages that are not watched are seen by IsAlive() alone.
+  // Numbers are given in the order of adding, from 0. For unwatched storages only IsAlive() detects that they were freed.
   uint32_t Add(c10::StorageImpl* storage, bool watch);
-  // Watched storages that died since the last call, in ascending order.
+  // Watched storages freed since the last call, in ascending order.
   std::vector<uint32_t> TakeFreed();
 
   int64_t& bytes(uint32_t id) { return entries_[id].bytes; }  // as last seen
@@ -44,7 +44,7 @@ class StorageTable {
     c10::weak_intrusive_ptr<c10::StorageImpl> reference;
     c10::StorageImpl* address;
     int64_t bytes = 0;
-    bool taken = false;  // its death was reported
+    bool taken = false;  // its release was reported
   };
   void StartWatching(c10::StorageImpl* storage, uint32_t id);
 

@@ -1,4 +1,4 @@
-// Streams, events and timers of CUDA: compute is the current stream, every side stream one of the pool.
+// CUDA streams, events and timers: compute is the current stream, every side stream one of the pool.
 #pragma once
 
 #include <cuda_runtime.h>

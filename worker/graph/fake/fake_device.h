@@ -1,13 +1,13 @@
-// The fake device: tensors that say they are on the CPU but have no memory, so that a step of any size runs in microseconds per
+// The fake device: tensors that claim to be on the CPU but have no memory, so that a step of any size runs in microseconds per
 // operator.
 //
-// ATen and autograd branch on device and dispatch keys, so these stay the real ones; only below them, where the recorder hands
-// over a leaf operator, are arguments replaced by twins on the meta device. The Meta kernel (or a rule of shape_rules.cc) gives
-// the results' shapes, and results become memoryless tensors of the CPU. Operators of the library `lego` without a Meta kernel
-// run their own kernel: on a fake comm::Runtime they touch no memory (comm/ops.h).
+// ATen and autograd branch on device and dispatch keys, so these stay real; only below them, where the recorder passes on a leaf
+// operator, are arguments replaced by twins on the meta device. The Meta kernel (or a rule of shape_rules.cc) gives the results'
+// shapes, and results become CPU tensors without memory. Operators of the library `lego` without a Meta kernel run their own
+// kernel: on a fake comm::Runtime they touch no memory (comm/ops.h).
 //
-// Create tensors for it by running factories under a Recorder that has it as its runner. Errors: c10::Error that names the
-// operator and the module at work, where an operator has neither Meta kernel nor rule or looks at data. Not thread-safe.
+// Create tensors for it by running factories under a Recorder that has it as its runner. Errors: c10::Error naming operator and
+// current module if an operator has neither Meta kernel nor rule, or reads data. Not thread-safe.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,7 +1,7 @@
-// The arguments of one operator call as twins on the meta device, and the way back for results. Internal to the fake device.
+// Converts the arguments of one operator call to twins on the meta device, and results back. Internal to the fake device.
 //
-// Tensors that share a storage have twins that share one. What a Meta kernel does to a twin (resize, another geometry, another
-// storage) is done to the original afterwards.
+// Tensors that share a storage have twins that share one. Changes that a Meta kernel makes to a twin (resize, another geometry,
+// another storage) are then applied to the original.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -12,14 +12,14 @@
 
 namespace legoai::sim {
 
-// A storage of the CPU without memory.
+// A CPU storage without memory.
 c10::Storage MakeFakeStorage(size_t bytes);
 
 class MetaTwins {
  public:
-  // The argument with twins in place of tensors; other values as they are.
+  // The argument with twins in place of tensors; other values unchanged.
   c10::IValue Down(const c10::IValue& value);
-  // Carries over to the originals what the kernel did to twins. True if it did anything.
+  // Applies the kernel's changes to the originals. True if there were any.
   bool WriteBack();
   // The result with originals, or new fake tensors, in place of meta tensors.
   c10::IValue Up(const c10::IValue& value);

@@ -1,9 +1,9 @@
-// Remembers what an operator gave for arguments of the same geometries and constants, so that the layers of a model after the
-// first cost no shape inference. Internal to the fake device.
+// Caches an operator's results by the geometries and constants of its arguments, so that the layers of a model after the first
+// need no shape inference. Internal to the fake device.
 //
 // The key is exact: operator, constants by type and bits, and of each tensor dtype, sizes, strides, offset, storage size,
-// dispatch keys and which of the call's tensors share a storage. Calls that change an argument's geometry or storage, or give a
-// host value, are not remembered. Not thread-safe; for one call at a time.
+// dispatch keys and which of the call's tensors share a storage. Calls that change an argument's geometry or storage, or return a
+// host value, are not cached. Not thread-safe; one call at a time.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,11 +17,10 @@ namespace legoai::sim {
 
 class ShapeMemo {
  public:
-  // If this call is known: consumes the arguments, leaves the results, and says true. Otherwise the stack is as it was, and
+  // If this call is known: consumes the arguments, leaves the results, and returns true. Otherwise the stack is unchanged, and
   // Remember() may follow.
   bool Replay(const c10::OperatorHandle& op, torch::jit::Stack* stack, size_t base);
-  // Results on the stack, as the fake device gave them, for the call last asked for. The tensors of the arguments must still be
-  // alive and as they were.
+  // Stores the results on the stack for the last call passed to Replay(). The argument tensors must still be alive and unchanged.
   void Remember(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
  private:
@@ -46,7 +45,7 @@ class ShapeMemo {
   bool PlanFor(const at::Tensor& result, TensorPlan* plan);
   at::Tensor Make(const TensorPlan& plan);
 
-  std::vector<int64_t> key_;  // of the call last asked for; empty if it cannot be remembered
+  std::vector<int64_t> key_;  // of the last call passed to Replay(); empty if it cannot be cached
   std::vector<at::TensorImpl*> tensors_;
   std::vector<c10::StorageImpl*> new_storages_;
   std::vector<c10::Storage> made_;
