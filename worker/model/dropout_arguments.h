@@ -1,4 +1,4 @@
-// What the arguments of lego::dropout must be, on every device.
+// Checks the arguments of lego::dropout, on every device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace legoai::model {
 
-// Gives which positions x has. Errors: c10::Error that names the argument.
+// Returns the positions of x. Errors: c10::Error naming the argument.
 inline DropoutRuns CheckDropoutArguments(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site,
                                          double p, int64_t first, at::IntArrayRef runs) {
   TORCH_CHECK(x.dim() >= 1 && samples.dim() == 1 && samples.size(0) == x.size(0), "dropout: ", samples.sizes(), " samples for x ",

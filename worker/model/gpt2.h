@@ -1,4 +1,4 @@
-// GPT-2 (GPT2LMHeadModel): learned positions, layer norms, gelu_new, dropouts at transformers' places, tied embeddings.
+// GPT-2 (GPT2LMHeadModel): learned positions, layer norms, gelu_new, dropouts where transformers has them, tied embeddings.
 //
 // Layers: "transformer" with wte and wpe; "transformer.h.N" with ln_1, attn.{q_proj,k_proj,v_proj,c_proj}, ln_2,
 // mlp.{c_fc,c_proj}; the head (path "head") with "transformer.ln_f" and "lm_head". All weights are [out, in]: Hugging Face's
@@ -6,7 +6,8 @@
 // distribution of standard deviation initializer_range, divided by sqrt(2 layers) for both c_proj.
 //
 // Dropout sites (ops.h): 0 embedding; for block N: 1 + 3 N attention probabilities, 2 + 3 N attention's residual, 3 + 3 N the
-// feed-forward's residual. With dropout of attention probabilities these are materialized; without, attention is lego::attention.
+// feed-forward's residual. Attention probabilities are materialized only for their dropout; otherwise attention is
+// lego::attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>

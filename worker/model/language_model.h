@@ -20,7 +20,7 @@
 
 namespace legoai::model {
 
-// What a chunk has of the model: blocks [first, last), and the ends.
+// The part of the model in a chunk: blocks [first, last), and the ends.
 struct ChunkLayers {
   bool embedding = true;
   int64_t first = 0, last = 0;
@@ -36,26 +36,27 @@ class LanguageModel {
   std::vector<Layer>& layers() { return layers_; }
   StepContext& context() { return *context_; }
   at::Tensor operator()(const at::Tensor& input);
-  // Chunks of layers(), in their order: one, unless KeepLayers made more.
+  // Chunks of layers(), in order: one, unless KeepLayers made more.
   struct Chunk {
     size_t begin = 0, end = 0;
   };
   const std::vector<Chunk>& chunks() const { return chunks_; }
   at::Tensor RunChunk(size_t chunk, const at::Tensor& input);
-  // Of the blocks, in their order.
+  // Of the blocks, in order.
   std::vector<SelfAttention*> Attentions() const;
   // In the order of layers; tied weights once.
   std::vector<Parameter*> Parameters() const;
 
-  // Keeps these chunks, given in the order of layers, once. Names do not change. Where only one of a tied model's embedding and
-  // head is kept, it has the weight alone (ShardSpec::on_both_ends). Throws c10::Error where a head does not know how.
+  // Keeps only these chunks, given in the order of layers. Call it once. Names do not change. If only one of a tied model's
+  // embedding and head is kept, it gets its own copy of the weight (ShardSpec::on_both_ends). Throws c10::Error if a head does
+  // not support this.
   void KeepLayers(const std::vector<ChunkLayers>& chunks);
 
-  // Makes the tables that the layers read (rotary angles, causal mask) for sequences of up to `seq` tokens, with rows of the
-  // context's runs, if it has any. Once, before the
-  // first forward and outside of any recording; made of ATen operators only, so a fake device can follow.
+  // Creates the tables that the layers read (rotary angles, causal mask) for sequences of up to `seq` tokens, restricted to the
+  // rows of the context's runs, if it has any. Call it once, before the first forward and outside of any recording. Uses ATen
+  // operators only, so it works on a fake device.
   void CreateBuffers(c10::Device device, at::ScalarType compute_dtype, int64_t seq);
-  // What CreateBuffers made: external inputs of a step, category buffer.
+  // The tables of CreateBuffers: external inputs of a step, category buffer.
   std::vector<std::pair<std::string, at::Tensor>> Buffers() const;
 
  private:
@@ -67,8 +68,8 @@ class LanguageModel {
   std::vector<Chunk> chunks_;
 };
 
-// Builds the model without memory. Parameter names are Hugging Face's (fused q/k/v of GPT-2 are split, see hf_weights.h).
-// Errors: InvalidArgument for an architecture that is not known, or sizes that do not fit each other.
+// Builds the model without memory. Parameter names are Hugging Face's (fused q/k/v of GPT-2 are split, see hf_weights.h). Errors:
+// InvalidArgument for an unknown architecture or inconsistent sizes.
 absl::StatusOr<std::unique_ptr<LanguageModel>> BuildModel(const v1::Model& config);
 
 }  // namespace legoai::model

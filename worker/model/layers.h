@@ -1,7 +1,7 @@
-// The layers that model families are made of. Weights are [out, in] as in Hugging Face's nn.Linear.
+// The layers of the model families. Weights are [out, in] as in nn.Linear.
 //
-// All read Parameter::value when they run, and take their sizes from it: tensor parallelism may have cut it. The weights are
-// held for backward without a saved-tensor hook or version check, since FSDP frees and refills their storage in between.
+// All read Parameter::value when they run, and take their sizes from it, because tensor parallelism may have sharded it. Weights
+// are kept for backward without saved-tensor hooks or version checks, because FSDP frees and refills their storage in between.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 namespace legoai::model {
 
 // x [..., in] -> x * weight^T + bias [..., out]. `weight` of shape [out, in], `bias` [out] or undefined. Differentiable; the
-// gradients of input and weight are computed apart from each other.
+// gradients of input and weight are computed separately.
 at::Tensor LinearFunction(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 // tokens int64 [batch, seq] -> [batch, seq, dim], times `scale` (rounded to the type of the weight, as transformers does).
@@ -40,9 +40,9 @@ class Linear : public Module {
   Parameter* weight() const { return weight_; }
   Parameter* bias() const { return bias_; }  // null if there is none
   bool tied() const { return tied_; }
-  // Takes the place of the owner of a tied weight, which goes: a parameter of the same name, shape and initial values.
+  // Call it before the owner of a tied weight is destroyed: declares a parameter of the same name, shape and initial values.
   void OwnWeight();
-  // Forward does not add the bias: whoever cuts the weight by its inputs adds it once, to the sum of the parts.
+  // Forward does not add the bias: row-wise tensor parallelism adds it once, to the sum of the parts.
   void LeaveBiasOut() { adds_bias_ = false; }
 
  protected:
@@ -54,8 +54,8 @@ class Linear : public Module {
   bool tied_ = false, adds_bias_ = true;
 };
 
-// x / sqrt(mean(x^2) + eps) * weight over the last dimension, in fp32 inside (operator lego::rms_norm). With kOnePlusWeight
-// 1 + weight, summed in the weight's type, takes the weight's place, and the weight starts from zeros.
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension, computed in fp32 (operator lego::rms_norm). With kOnePlusWeight the
+// factor is 1 + weight, summed in the weight's type, and the weight starts at zero.
 class RmsNorm : public Module {
  public:
   enum class Factor { kWeight, kOnePlusWeight };
@@ -83,7 +83,7 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-// The end of a model: final norm, then logits. Children "norm" and "lm_head"; the builder gives them their full paths.
+// The end of a model: final norm, then logits. Children "norm" and "lm_head"; the builder sets their full paths.
 class OutputHead : public Module {
  public:
   OutputHead(std::unique_ptr<Module> norm, std::unique_ptr<Linear> lm_head);
@@ -101,12 +101,12 @@ class OutputHead : public Module {
 // is this rank's tokens.
 using AttentionCore = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 
-// Attention of ops.h, scaled by 1 / sqrt(head_dim). `window`: positions that one attends to, itself included; 0: all before it.
-// A window as long as the sequence is none.
+// Attention of ops.h, scaled by 1 / sqrt(head_dim). `window`: how many positions each one attends to, itself included; 0: all
+// preceding ones. A window as long as the sequence has no effect.
 at::Tensor LocalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window = 0);
 
-// Self-attention as every family here has it: projections to queries, keys and values, a mixing of values, a projection back. How
-// the values are mixed is a function of its own: context parallelism and a cache of keys and values put another one in its place.
+// Self-attention of all families here: projections to queries, keys and values, the attention core, an output projection. The
+// core is a replaceable function: context parallelism and the key-value cache substitute their own.
 class SelfAttention : public Module {
  public:
   // Before the first forward.

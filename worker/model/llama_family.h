@@ -1,5 +1,5 @@
 // Llama 3 (LlamaForCausalLM): RMS norms, rotary positions, grouped-query attention, a gated feed-forward layer ("The Llama 3 Herd
-// of Models", 2024, section 3.2), and the families that differ from it by a switch or two. Names and numbers as in Hugging Face
+// of Models", 2024, section 3.2), and families that differ from it in a few settings. Names and numbers are those of Hugging Face
 // transformers.
 //
 //              | q, k, v have biases | q, k normalized by head | attention sees    | norms multiply by | gate | embedding times
@@ -9,16 +9,16 @@
 //   Qwen 3     |                     | yes                     | sliding_window    | weight            | SiLU | 1
 //   Gemma      |                     |                         | all before        | 1 + weight        | GELU | sqrt(hidden_size)
 //
-// (Jiang et al. 2023; Qwen Team 2024 and 2025; Gemma Team 2024. GELU is its approximation by tanh. Without a sliding window
-// attention sees all before.)
+// (Jiang et al. 2023; Qwen Team 2024 and 2025; Gemma Team 2024. GELU is the tanh approximation. Without a sliding window
+// attention sees all preceding positions.)
 //
 // Layers: "model.embed_tokens"; "model.layers.N" with input_layernorm, self_attn.{q,k,v,o}_proj, in Qwen 3 self_attn.{q,k}_norm,
 // post_attention_layernorm,
 // mlp.{gate,up,down}_proj; the head (path "head") with "model.norm" and "lm_head". Weights start from a normal distribution of
 // standard deviation initializer_range, divided by sqrt(2 layers) for o_proj and down_proj, which write to the residual.
 //
-// The number of heads comes from the widths of the projections, and the length of the sequence from the input of self_attn, so
-// tensor and sequence parallelism stay outside: they gather before and scatter after self_attn and mlp.
+// The number of heads follows from the widths of the projections, and the sequence length from the input of self_attn, so the
+// model need not know of tensor and sequence parallelism, which gather before and scatter after self_attn and mlp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,7 @@ namespace legoai::model {
 // The config must have been checked (BuildModel). All layers read `context`.
 std::vector<Layer> LlamaFamilyLayers(const v1::Model& config, const std::shared_ptr<StepContext>& context);
 
-// Angle per position of each pair of dimensions, [head_dim / 2], with Llama 3.1's scaling where the config has it.
+// Angle per position of each pair of dimensions, [head_dim / 2], with Llama 3.1's scaling if the config has it.
 std::vector<double> RopeFrequencies(const v1::Model& config);
 
 // Fills context->rope_cos and rope_sin, [seq, head_dim]. The first half of rope_sin is negated, so that

@@ -1,9 +1,9 @@
-// What models are built of: parameters, modules with interceptors around forward, and the ordered layers of a model. Not thread-
-// safe.
+// The building blocks of models: parameters, modules with interceptors around forward, and the ordered layers of a model. Not
+// thread-safe.
 //
-// Parallelism comes from outside through interceptors; a model file never asks how it is parallelized. All modules map one tensor
-// to one tensor; activations are [batch, seq, dim] unless a header says otherwise. A module owns its children and the parameters
-// it declares; a tied weight is owned by the first to declare it.
+// Parallelism is added from outside through interceptors; model code does not depend on how it is parallelized. All modules map
+// one tensor to one tensor; activations are [batch, seq, dim] unless a header says otherwise. A module owns its children and the
+// parameters it declares; a tied weight belongs to the module that declares it first.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,19 +23,19 @@ struct Node;
 
 namespace legoai::model {
 
-// How a parameter starts. Values are counter-based: a function of (seed, name, global index), see init.h.
+// How a parameter is initialized. Values are counter-based: a function of (seed, name, global index), see init.h.
 struct InitRule {
   enum class Kind { kNormal, kZeros, kOnes };
   Kind kind = Kind::kNormal;
   double std = 0.02;
 };
 
-// Declared with a name and a global shape, given memory only when its layout is known (meta initialization: the same weights in
-// every layout).
+// Declared with a name and a global shape; memory is allocated only when its layout is known (meta initialization: the same
+// weights in every layout).
 //
-// Life: a module declares it (no memory); techniques cut `spec`; Materialize() (parallel/parallelize.h) allocates. `value` is
-// what forward reads: a leaf that requires grad, of shape `local_shape`. `master` is what the optimizer updates, in fp32, of
-// shape spec.sizes. Without FSDP and mixed precision both share one storage.
+// Lifecycle: a module declares it (no memory); parallel techniques shard `spec`; Materialize() (parallel/parallelize.h)
+// allocates. `value` is what forward reads: a leaf that requires grad, of shape `local_shape`. `master` is what the optimizer
+// updates, in fp32, of shape spec.sizes. Without FSDP and mixed precision both share one storage.
 class Parameter {
  public:
   Parameter(std::vector<int64_t> global_shape, InitRule rule)
@@ -50,10 +50,10 @@ class Parameter {
   InitRule init;
   at::Tensor value;
   at::Tensor master;
-  at::Tensor grad;  // of `master`, fp32, shape spec.sizes: from the reduction of a step's gradients until the update
+  at::Tensor grad;  // of `master`, fp32, shape spec.sizes: valid from gradient reduction until the update
 
-  // "Gradient ready": value.grad() of this backward is complete. AccumulateGrad's post hook notifies; a delayed weight gradient
-  // would too. Handlers run in the order of adding.
+  // "Gradient ready": value.grad() of this backward is complete. AccumulateGrad's post hook notifies, as does a deferred weight
+  // gradient. Handlers run in the order in which they were added.
   void OnGradientReady(std::function<void(Parameter&)> handler) { handlers_.push_back(std::move(handler)); }
   void NotifyGradientReady() {
     for (auto& handler : handlers_) handler(*this);
@@ -64,7 +64,7 @@ class Parameter {
 };
 
 using ForwardFunction = std::function<at::Tensor(const at::Tensor&)>;
-// Gets the input and the rest of the chain; gives the output. Before- and after-hooks are special cases.
+// Takes the input and the rest of the chain and returns the output. Before- and after-hooks are special cases.
 using Interceptor = std::function<at::Tensor(const at::Tensor& input, const ForwardFunction& next)>;
 
 // Named children and parameters, and ordered interceptors around forward.
@@ -84,9 +84,9 @@ class Module {
   const std::string& path() const { return path_; }
   const std::vector<std::pair<std::string, std::unique_ptr<Module>>>& children() const { return children_; }
   Module* Find(const std::string& relative_path) const;  // "self_attn.q_proj"; null if there is none
-  // One that this module declares itself, by local name ("weight"); null if there is none.
+  // A parameter that this module itself declares, by local name ("weight"); null if there is none.
   Parameter* parameter(const std::string& local_name) const;
-  // Own and children's, depth first, in the order of declaration.
+  // Its own and its children's, depth first, in the order of declaration.
   std::vector<Parameter*> Parameters() const;
   // Names this module and everything below: children "path.child", parameters "path.child.weight". Called once, at the root.
   void SetPath(const std::string& path);
@@ -116,29 +116,29 @@ struct TokenRun {
   bool operator==(const TokenRun&) const = default;
 };
 
-// What layers read besides their input.
-// The same object for all layers of a model, set before each forward. Checkpointing that recomputes a layer later must put
-// back what was here when the layer first ran (a pipeline has other microbatches in between).
+// What layers read in addition to their input. One object for all layers of a model, set before each forward. Checkpointing that
+// recomputes a layer later must restore the contents of the layer's first run (a pipeline runs other microbatches in between).
 struct StepContext {
   at::Tensor rng;      // int64 [2]: seed, step. For counter-based dropout.
   at::Tensor samples;  // int64 [batch]: global sample index of each sequence of the microbatch
   bool training = true;
-  int64_t first_position = 0;  // of the tokens that are given, in their sequence
-  // Which tokens of each sequence this rank has where it has not all of them (context parallel), in their order; the tables below
-  // then have rows of these alone. Runs of one length. Empty: all.
+  int64_t first_position = 0;  // of the given tokens within their sequence
+  // The tokens of each sequence that this rank holds under context parallelism, in order; the tables below then have only their
+  // rows. All runs have the same length. Empty: all tokens.
   std::vector<TokenRun> runs;
-  // Which of equal consecutive parts this rank has (tensor parallel), of these tokens between the blocks and of the heads in
-  // attention.
+  // The index of this rank's part under tensor parallelism, of these tokens between blocks and of the heads in attention; parts
+  // are equal and consecutive.
   int64_t part = 0;
-  // What layers add to the loss beside what they pass on, fp32 [] each. Whoever runs the forward takes them and begins the
-  // backward at them too; they are no part of the loss that is told.
+  // Auxiliary losses of layers, fp32 [] each. The caller of forward takes them and starts the backward from them too; they are
+  // not part of the reported loss.
   std::vector<at::Tensor> auxiliary_losses;
 
-  // Tables made once by LanguageModel::CreateBuffers, in the compute dtype; undefined where a model has none.
+  // Tables created once by LanguageModel::CreateBuffers, in the compute dtype; undefined if a model has none.
   at::Tensor rope_cos, rope_sin;  // [max seq, head_dim], see llama_family.h
-  at::Tensor causal_mask;         // [max seq, max seq]: 0 where a query may look, -inf where not
+  at::Tensor causal_mask;         // [max seq, max seq]: 0 where a query may attend, else -inf
 
-  // Where `tokens` tokens stand that a layer has of each sequence: this rank's part of its runs, or what follows first_position.
+  // The positions of the `tokens` tokens of each sequence in a layer: this rank's part of its runs, or those from first_position
+  // on.
   std::vector<TokenRun> RunsOf(int64_t tokens) const;
 };
 
@@ -150,9 +150,9 @@ struct Layer {
   std::unique_ptr<Module> module;
 };
 
-// From now on parameter->NotifyGradientReady() is called in each backward that reaches `value`, once, after value.grad() has
-// taken up all of that backward's contributions. `parameter` is not owned. The node that comes back must be kept as long as
-// notifications are wanted: autograd holds it weakly.
+// From now on parameter->NotifyGradientReady() is called once in each backward that reaches `value`, after value.grad() has
+// accumulated all of that backward's contributions. `parameter` is not owned. The caller must keep the returned node for as long
+// as it wants notifications, because autograd holds it weakly.
 std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(Parameter* parameter);
 
 }  // namespace legoai::model

@@ -1,5 +1,5 @@
-// Operators of the dispatcher (library `lego`) that models are made of, where ATen has none that runs alike on CPU and GPU, and
-// their differentiable forms:
+// Dispatcher operators (library `lego`) for models, where ATen has none that behaves the same on CPU and GPU, and their
+// differentiable forms:
 //
 //   lego::rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor out, Tensor rstd)
 //   lego::rms_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor rstd) -> (Tensor grad_x, Tensor grad_weight)
@@ -11,11 +11,11 @@
 //       -> (Tensor grad_q, Tensor grad_k, Tensor grad_v)
 //   lego::dropout(Tensor x, Tensor rng, Tensor samples, int site, float p, int first, int[] runs) -> Tensor
 //
-// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel; CUDA's of `window` refuse by name. Meta gives
-// exactly the CPU's sizes and strides; CUDA gives the same but for lse, which attention_backward alone reads: dense there, and of
-// fp32 attention padded to 32 tokens (simulator/memory/memory_simulator.h counts that). The operators have no autograd kernel;
-// the functions below do. Errors: c10::Error on sizes or dtypes that do not fit. Results of norms and dropout do not depend on
-// the number of threads.
+// Each has a CPU, a CUDA (dropout's is in the CUDA plugin) and a Meta kernel; the CUDA kernels of `window` refuse by name. Meta
+// gives exactly the CPU's sizes and strides. CUDA gives the same except for lse, which only attention_backward reads: dense
+// there, and padded to 32 tokens for fp32 attention (simulator/memory/memory_simulator.h counts that). The operators have no
+// autograd kernel; the functions below do. Errors: c10::Error for sizes or dtypes that do not fit. Results of norms and dropout
+// do not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +26,8 @@
 
 namespace legoai::model {
 
-// x / sqrt(mean(x^2) + eps) * weight over the last dimension. x [..., dim] contiguous, weight [dim], both of one dtype: fp32 or
-// bf16. Sums in fp32. Saves x and rstd (fp32 [...]). `added` + weight, summed in the weight's type, takes the weight's
-// place; backward sums it again.
+// x / sqrt(mean(x^2) + eps) * (added + weight) over the last dimension. x [..., dim] contiguous, weight [dim], both of one dtype:
+// fp32 or bf16. Sums in fp32. Saves x and rstd (fp32 [...]). `added` + weight is summed in the weight's type, again in backward.
 at::Tensor RmsNormFunction(const at::Tensor& x, const at::Tensor& weight, double eps, double added = 0);
 
 // softmax(scale * q k^T) v without materializing the product. q [batch, heads, seq, head_dim]; k, v [batch, kv_heads, seq,
@@ -43,11 +42,11 @@ at::Tensor AttentionFunction(const at::Tensor& q, const at::Tensor& k, const at:
 at::Tensor WindowedAttentionFunction(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window, double scale);
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p). Dimension 0 of x (contiguous; fp32 or bf16) is the
-// batch, samples int64 [batch] the global sample index of each, rng int64 [2] seed and step. An element's fate is a function of
-// (seed, step, sample, site, its position within the sample) alone: equal in every layout, for every split into microbatches, and
-// when recomputed. `runs`: which positions x has, where it has a part of each sample; the operator takes its first number, and
-// none or the other four. Backward is the same operator on the gradient. Limits: 2^34 elements per sample, 2^32 steps, 2^48
-// samples, 2^16 sites.
+// batch, samples int64 [batch] the global sample index of each row, rng int64 [2] seed and step. Whether an element is dropped
+// depends only on (seed, step, sample, site, its position within the sample): it is the same in every layout, for every split
+// into microbatches, and when recomputed. `runs`: the positions of x if it holds a part of each sample; the operator takes its
+// first number, and none or the other four. Backward is the same operator on the gradient. Limits: 2^34 elements per sample, 2^32
+// steps, 2^48 samples, 2^16 sites.
 at::Tensor DropoutFunction(const at::Tensor& x, const at::Tensor& rng, const at::Tensor& samples, int64_t site, double p,
                            const DropoutRuns& runs = {});
 

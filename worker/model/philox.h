@@ -1,10 +1,10 @@
 // Philox 4x32-10, a counter-based generator: 128 bits of counter and 64 bits of key give 128 random bits, with no state (Salmon,
 // Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Initialization and dropout draw from it, so that
-// they are equal in every layout. Torch-free; for nvcc as for the host's compiler. Thread-safety: pure functions.
+// they are equal in every layout. Torch-free; compiles with nvcc and the host compiler. Thread-safety: pure functions.
 //
-// The arithmetic of lego::dropout (ops.h) is here, too, the same for the CPU's kernel and the GPU's: their masks are equal bit by
-// bit. Philox's key is the seed; its counter is (position / 4, sample low, step, site and sample high), and its four words are
-// the draws of a block of four neighbouring positions of the sample.
+// The arithmetic of lego::dropout (ops.h) is here too, shared by the CPU and GPU kernels: their masks are identical. Philox's key
+// is the seed; its counter is (position / 4, sample low, step, site and sample high), and its four words are the draws of a block
+// of four neighbouring positions of the sample.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,7 @@
 
 namespace legoai::model {
 
-// `L` generators side by side, so that the compiler turns the loops into vector instructions. counter[i] and the result are
-// word i of every lane.
+// `L` generators in parallel, so that the compiler vectorizes the loops. counter[i] and the result are word i of every lane.
 template <int L>
 struct PhiloxLanes {
   uint32_t word[4][L];
@@ -67,7 +66,7 @@ LEGOAI_HOST_DEVICE inline void DrawBlocks(const DropoutDraw& draw, int64_t first
   Philox(words, draw.seed);
 }
 
-// What an element with a draw is multiplied by: 0 if draw / 2^32 < p, otherwise 1 / (1 - p).
+// The factor of an element with a given draw: 0 if draw / 2^32 < p, otherwise 1 / (1 - p).
 struct DropoutFactor {
   uint32_t threshold = 0;
   float scale = 1;
@@ -80,7 +79,7 @@ inline DropoutFactor FactorOf(double p) {
           static_cast<float>(1.0 / (1.0 - p))};
 }
 
-// Which positions of its sample a row of elements has: runs of `length` consecutive ones (0: one run, the whole row). Run i
+// The positions within its sample of a row of elements: runs of `length` consecutive ones (0: one run, the whole row). Run i
 // begins at first + (i mod count) stride + (i / count) outer_stride.
 struct DropoutRuns {
   int64_t first = 0, length = 0, count = 1, stride = 0, outer_stride = 0;
@@ -100,8 +99,8 @@ struct DropoutCall {
 
   LEGOAI_HOST_DEVICE int64_t Length() const { return runs.length == 0 ? size : runs.length; }
   LEGOAI_HOST_DEVICE int64_t RunsOfRow() const { return runs.length == 0 ? 1 : size / runs.length; }
-  // Draws come in blocks of four positions, of which a run may begin and end within one; where they begin at different places,
-  // there may be a block more than a run needs.
+  // Draws come in blocks of four positions, and a run may begin and end within one; as runs begin at different offsets, this may
+  // be one block more than a run needs.
   LEGOAI_HOST_DEVICE int64_t BlocksOfRun() const {
     return runs.length == 0 ? (runs.first % 4 + size + 3) / 4 : (runs.length + 6) / 4;
   }

@@ -19,7 +19,7 @@
 
 namespace legoai::model {
 
-// What a backward brings: the gradients of weights may come in a later one than that of the input.
+// What a backward computes: weight gradients may come later than input gradients.
 enum class Gradients { kAll, kInputs, kWeights };
 
 // The input of linear layers, [tokens, in]. Saved when this is made and not when the layer's function has returned, as an
@@ -68,7 +68,7 @@ class WeightGradients {
     c10::intrusive_ptr<SavedInput> input;
   };
   void Add(Product product) { products_.push_back(std::move(product)); }
-  // Computes all, first come first served, and accumulates them as a backward does, post hooks and all.
+  // Computes all in the order of adding and accumulates them as a backward does, including post hooks.
   void Compute();
   bool empty() const { return products_.empty(); }
 
@@ -76,7 +76,7 @@ class WeightGradients {
   std::deque<Product> products_;
 };
 
-// The queue of a scope; there is one at a time in a process.
+// A scope that defers weight gradients to `queue`; one at a time in a process.
 class DeferWeightGradients {
  public:
   explicit DeferWeightGradients(WeightGradients* queue);

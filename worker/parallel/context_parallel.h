@@ -1,10 +1,10 @@
-// Context parallelism: the ranks of the group "cp" have parts of every sequence, and each attends from its tokens to those of all
+// Context parallelism: each rank of the group "cp" holds a part of every sequence, and its tokens attend to those of all ranks
 // (Liu et al. 2023; gathered keys and values as in Grattafiori et al. 2024, section 3.3.2).
 //
-// Of parts of one length, cut in order, the last has most to attend to. Head-tail balance cuts the sequence into 2 cp parts and
+// With equal consecutive parts, the last one has the most attention work. Head-tail balance cuts the sequence into 2 cp parts and
 // gives each rank one of the first half, its head, and one of the second, its tail: rank r has the parts cp - 1 - r and cp + r,
-// and all look at as many pairs of tokens. Without it, rank r has part cp - 1 - r of cp. Counted this way, the first rank of a
-// group, which the simulator captures, has as much to do as any and needs as much memory.
+// so that all ranks compute equally many pairs of tokens. Without it, rank r has part cp - 1 - r of cp. In this order the first
+// rank of a group, which the simulator captures, has at least as much work and memory as any other.
 //
 // Everything but attention works on a token alone: between the blocks a rank has [batch, seq / cp, dim], its loss is the sum over
 // its tokens, and gradients are summed over "dp_cp" like those of other samples. What depends on where a token stands reads
@@ -29,10 +29,10 @@
 
 namespace legoai::parallel {
 
-// The tokens that `rank` has of each sequence, in the order in which it has them. All of them without context parallelism.
+// The tokens of each sequence that `rank` holds, in its order. All of them without context parallelism.
 std::vector<model::TokenRun> TokensOfRank(const ResolvedRecipe& resolved, int64_t rank);
 
-// This rank's place among those that share sequences.
+// This rank's position among those that share sequences.
 struct ContextPlace {
   int64_t group = 0;  // a number of the current comm::Runtime
   int64_t size = 1, index = 0;
@@ -55,8 +55,8 @@ at::Tensor GatherContext(const at::Tensor& local, const ContextPlace& place);
 // values are summed in their dtype.
 at::Tensor ContextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ContextPlace& place);
 
-// Tells the model which tokens it will get, and puts the above in the place of its attention. Does nothing without context
-// parallelism. After tensor parallelism, before checkpointing, once, and before the model's buffers are made.
+// Sets the model's token positions and replaces its attention by the above. Does nothing without context parallelism. Call it
+// once, after tensor parallelism, before checkpointing and before the model's buffers are created.
 void ApplyContextParallel(model::LanguageModel* model, const ResolvedRecipe& resolved);
 
 }  // namespace legoai::parallel

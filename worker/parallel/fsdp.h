@@ -1,5 +1,5 @@
-// Data parallelism of every kind over a language model: FSDP (ZeRO-3 per parameter), ZeRO-1 and 2, HSDP, DDP, and mixed
-// precision, which is a gather of its own (Rajbhandari et al. 2020, Zhao et al. 2023).
+// All kinds of data parallelism for a language model: FSDP (ZeRO-3 per parameter), ZeRO-1 and 2, HSDP, DDP, and mixed precision,
+// which is a gather of its own (Rajbhandari et al. 2020, Zhao et al. 2023).
 //
 // The model's layers become units: each layer one, embedding and head together where they share a weight. The order is static:
 // a unit is gathered before its layer runs, while layers before it compute; in backward the other way round; gradients are
@@ -9,8 +9,8 @@
 // their ranks keep of each forward.
 //
 // Use, per step: forward and backward of each microbatch (of each chunk) with BeginBackward before; FinishBackward after the
-// last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. Must outlive the use of the
-// model, does not own it; works on the comm::Runtime that was current when it was made.
+// last; GatherUpdated and ReleaseGradients after the update. Errors: c10::Error. Not thread-safe. It does not own the model and
+// must outlive its use; it uses the comm::Runtime that was current at construction.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,19 +29,19 @@ namespace legoai::parallel {
 
 struct DataParallelOptions {
   Precision precision = {};
-  // Values' memory goes after each forward (never the last unit's, whose backward comes next) and each backward. Otherwise
-  // they stay until the last microbatch's backward.
+  // Values are freed after each forward (except the last unit's, whose backward comes next) and each backward. Otherwise they
+  // stay until the last microbatch's backward.
   bool reshard_after_forward = true;
   // Values keep their memory from step to step (ZeRO-1 and 2).
   bool values_stay = false;
-  // So many layers ahead of the one that computes are gathered.
+  // How many layers ahead of the computing one are gathered.
   int64_t prefetch_depth = 1;
-  // Where parameters are sharded, gradients are reduced after each microbatch, and only their shards are kept. Otherwise whole
-  // gradients are added up and reduced once.
+  // If parameters are sharded, gradients are reduced after each microbatch and only their shards are kept. Otherwise whole
+  // gradients are accumulated and reduced once.
   bool reduce_each_microbatch = true;
 };
 
-// A tensor that lives across steps.
+// A tensor that persists across steps.
 struct StateTensor {
   std::string name;
   at::Tensor tensor;
@@ -50,31 +50,31 @@ struct StateTensor {
 
 class DataParallel {
  public:
-  // Cuts the parameters' specs and adds the outermost interceptors of each layer. No memory yet.
+  // Shards the parameters' specs and adds the outermost interceptors of each layer. Allocates no memory.
   DataParallel(model::LanguageModel& model, const DataParallelOptions& options);
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Makes Parameter::value of every parameter; masters must be there. See Materialize() in parallelize.h.
+  // Allocates Parameter::value of every parameter; masters must exist. See Materialize() in parallelize.h.
   void AllocateValues(c10::Device device);
 
-  // Before each microbatch's backward of a chunk, or each part of it. `last`: it is the chunk's last of its kind, which completes
-  // the gradients of its layers; where they come apart, they are reduced with those of the weights.
+  // Call it before each microbatch's backward of a chunk, or each part of it. `last`: it is the chunk's last of its kind, which
+  // completes the gradients of its layers; with a split backward, reduction follows the weight gradients.
   void BeginBackward(bool last, size_t chunk = 0, model::Gradients gradients = model::Gradients::kAll);
-  // After it.
+  // Call it after each.
   void EndBackward(bool last, size_t chunk, model::Gradients gradients);
-  // After the backward of the last microbatch: waits for all reductions; then every Parameter::grad is valid. Fails by name if
-  // a parameter got no gradient.
+  // Call it after the backward of the last microbatch: waits for all reductions; then every Parameter::grad is valid. Fails
+  // naming a parameter that got no gradient.
   void FinishBackward();
   void ReleaseGradients();
-  // Where values stay: gathers them from the masters, which an update has changed, all layers one after the other.
+  // If values stay: gathers them from the updated masters, layer by layer.
   void GatherUpdated();
-  // Where values stay: gathers what was never gathered. A step does so by itself; before a recording, which is to begin as every
-  // step but the first one does.
+  // If values stay: gathers those never gathered. A step does so by itself; call it before a recording, which must start like any
+  // step but the first.
   void GatherAtFirst();
 
-  // Masters under the parameters' names; values with a storage of their own under "<name>.unsharded", of 0 bytes between steps
-  // unless they stay.
+  // Masters under the parameters' names; values with their own storage under "<name>.unsharded", of 0 bytes between steps unless
+  // they stay.
   std::vector<StateTensor> State() const;
 
  private:
@@ -83,7 +83,7 @@ class DataParallel {
     bool last_of_unit = false;  // no later layer uses the unit
     bool read_in_backward = true;
   };
-  // What a chunk of the pipeline has of a unit: the parameters that its backward brings gradients for.
+  // A pipeline chunk's part of a unit: the parameters for which its backward computes gradients.
   struct Use {
     FsdpUnit* unit = nullptr;
     std::vector<model::Parameter*> parameters;

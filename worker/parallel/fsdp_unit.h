@@ -8,8 +8,8 @@
 // Between forward and backward a rank may hold more than its piece: consecutive rows of that, one part for each rank of a group
 // of neighbours, over which an all-gather gives the same (FSDP2's reshard_after_forward by an integer).
 //
-// Buffers are let go of when the compute stream waits for the collective that used them, never when it happens to finish. Not
-// thread-safe. A unit is used on the comm::Runtime that was current when it was made, and does not own its parameters, which must
+// Buffers are released when the compute stream waits for the collective that used them, not whenever it happens to finish. Not
+// thread-safe. A unit uses the comm::Runtime that was current at construction, and does not own its parameters, which must
 // outlive it.
 #pragma once
 
@@ -48,44 +48,44 @@ struct DataParallelMesh {
 
 class FsdpUnit {
  public:
-  // Cuts the parameters' specs over kDpShardCp. `path` names the unit in recordings. `values_stay`: they keep their memory.
+  // Shards the parameters' specs over kDpShardCp. `path` names the unit in recordings. `values_stay`: values keep their memory.
   FsdpUnit(std::string path, std::vector<model::Parameter*> parameters, const DataParallelMesh& mesh, const Precision& precision,
            bool values_stay = false);
 
-  // Makes every Parameter::value, and where it is no view of its master, its storage, empty. Masters must be there.
+  // Creates every Parameter::value and, unless it is a view of its master, its storage, still empty. Masters must exist.
   void Allocate(c10::Device device);
 
-  // Issues the all-gather, on its own stream, unless the values are there or on their way.
+  // Issues the all-gather on its own stream, unless the values are gathered or in flight.
   void StartGather();
-  // Waits for it on the compute stream and fills the values. Starts it if nobody has.
+  // Waits for it on the compute stream and fills the values. Starts it if necessary.
   void FinishGather();
-  // Lets the values' memory go, unless they stay.
+  // Frees the values' memory, unless they stay.
   void Reshard();
   // The same before a backward that reads them: where there is a group for it, this rank keeps its part of them for that.
   void ReshardAfterForward();
   // The masters have changed: values that stay are gathered anew when they are asked for.
   void Expire();
 
-  // A backward begins, which brings gradients of these. Weight gradients of several may be put off.
+  // A backward begins that computes gradients of these. Weight gradients of several backwards may be deferred.
   void ExpectGradients(const std::vector<model::Parameter*>& parameters);
-  // A parameter's gradient of a backward is complete. Gives true when it was the last that the unit expects.
+  // A parameter's gradient of a backward is complete. True if it was the last that the unit expects.
   bool GradientReady(model::Parameter& parameter);
-  // Names of parameters whose gradient is expected and has not come.
+  // Names of parameters whose expected gradient is missing.
   std::vector<std::string> MissingGradients() const;
-  // For a later reduction: value.grad() stays, or is added up in fp32 where values are not.
+  // For a later reduction: value.grad() stays, or is accumulated in fp32 if values have another type.
   void KeepGradient(model::Parameter& parameter);
-  // Sums the gradients over the mesh, and with those of earlier reductions of this step: first over the groups they are partial
+  // Sums the gradients over the mesh and adds those of earlier reductions of this step: first over the groups they are partial
   // over (on the compute stream), then kDpShardCp; with `last` over kDpReplicate too. Asynchronous.
   void StartReduce(bool last);
   // Waits on the compute stream for the reduction over kDpShardCp in flight, if any, and releases its input.
   void FinishShardReduce();
-  // Waits for everything and sets Parameter::grad.
+  // Waits for all reductions and sets Parameter::grad.
   void FinishReduce();
   void ReleaseGradients();
 
   const std::string& path() const { return path_; }
   const std::vector<model::Parameter*>& parameters() const { return parameters_; }
-  // Storages of values apart from their masters, by parameter; undefined where they share.
+  // Separate storages of values, by parameter; undefined if shared with the master.
   const std::vector<at::Tensor>& flats() const { return flats_; }
 
  private:

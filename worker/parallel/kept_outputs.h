@@ -24,17 +24,17 @@
 
 namespace legoai::parallel {
 
-// Rules, and what they say of each operator. Thread-safe.
+// The rules, and how they apply to each operator. Thread-safe.
 class KeepPolicy {
  public:
   using Shape = std::array<int64_t, 2>;  // [in, out] of the weight of a product
-  // Products with weights of the shapes `forced` are always computed again, and are not counted.
+  // Products with weights of the shapes `forced` are always recomputed and not counted.
   explicit KeepPolicy(std::vector<KeepRule> rules, std::vector<Shape> forced = {})
       : rules_(std::move(rules)), forced_(std::move(forced)) {}
 
   struct Facts {
     std::vector<size_t> rules;      // those that name it
-    std::vector<uint16_t> written;  // places of arguments written in place
+    std::vector<uint16_t> written;  // positions of arguments written in place
   };
   const Facts& FactsOf(const c10::OperatorHandle& op) const;
   const std::vector<KeepRule>& rules() const { return rules_; }
@@ -51,17 +51,17 @@ class KeepPolicy {
 // The kept outputs of one forward of one block. Used by one thread at a time.
 class KeptOutputs final : public graph::OperatorHook {
  public:
-  // `saved` gives how many tensors autograd has saved so far in this forward; `block` is the path of the block, not owned.
+  // `saved` returns how many tensors autograd has saved so far in this forward; `block` is the path of the block, not owned.
   KeptOutputs(std::shared_ptr<const KeepPolicy> policy, std::function<size_t()> saved, const std::string* block)
       : policy_(std::move(policy)), saved_(std::move(saved)), block_(block), counts_(policy_->rules().size()) {}
 
-  // The forward is over: what recomputation will not reach is dropped.
+  // The forward is over: drops what recomputation will not reach.
   void EndForward();
-  // From now on kept outputs are given back, in the order of the forward.
+  // From now on kept outputs are returned, in the order of the forward.
   void BeginRecomputation();
 
-  // Throws c10::Error where recomputation runs other operators than the forward, or where a kept output that is needed was
-  // written in place meanwhile.
+  // Throws c10::Error if recomputation runs other operators than the forward, or if a needed output was modified in place
+  // meanwhile.
   void OnOperator(const c10::OperatorHandle& op, torch::jit::Stack* stack, absl::FunctionRef<void()> run) override;
 
  private:

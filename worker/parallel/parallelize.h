@@ -1,5 +1,5 @@
-// From a model without memory and a recipe to this rank's part of the parallel model. parallelize.cc shows in which order the
-// techniques are applied; each works on what the ones before it left, and none knows another.
+// Turns a model without memory and a recipe into this rank's part of the parallel model. parallelize.cc applies the techniques in
+// a fixed order; each works on the result of the previous ones, and none depends on another.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,8 +22,8 @@ struct ParallelizedModel {
   int64_t seq_len = 0;
 };
 
-// On the current comm::Runtime, whose rank and groups must be those of `resolved`. Errors: InvalidArgument, by the recipe's
-// field, for what a technique cannot do.
+// Uses the current comm::Runtime, whose rank and groups must be those of `resolved`. Errors: InvalidArgument naming the recipe's
+// field that a technique cannot support.
 absl::StatusOr<ParallelizedModel> Parallelize(std::unique_ptr<model::LanguageModel> model, const ResolvedRecipe& resolved);
 
 // From training.mixed_precision_param, mixed_precision_reduce and dtype; an unset field takes its default. Errors:

@@ -1,13 +1,13 @@
 // Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022).
 //
-// Which weight is cut how stands in plan tables here, by module path; a model knows nothing of it. With tp the size of the group
-// "tp", between blocks each rank has [batch, seq / tp, dim]; norms work on that, so their gradients are parts of a sum
-// (ShardSpec::gradient_partial_over); so are those of norms of a rank's heads, of learned positions and of biases that are added
-// to sums of parts. Attention and feed-forward gather the sequence when they begin, work on their heads or columns, and
-// reduce-scatter the partial sums of their last product; what comes after it, a bias or dropout, works on this rank's tokens.
-// Where there are fewer key-value heads than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The
-// embedding is cut over the vocabulary: each rank looks up the tokens it has. The output head gives [batch, seq, vocab / tp] for
-// loss parallel (loss_parallel.h), or gathers.
+// Plan tables say by module path how each weight is sharded; models do not depend on them. With tp the size of the group "tp",
+// between blocks each rank has [batch, seq / tp, dim]; norms work on that, so their gradients are partial sums
+// (ShardSpec::gradient_partial_over), as are those of norms of a rank's heads, of learned positions and of biases added to
+// reduced sums. Attention and feed-forward gather the sequence first, work on their heads or columns, and reduce-scatter the
+// partial sums of their last product; what follows it, a bias or dropout, works on this rank's tokens. If there are fewer
+// key-value heads than ranks, neighbouring ranks have copies of one (ShardSpec::copies_over_tp). The embedding is sharded over
+// the vocabulary: each rank looks up the ids in its shard. The output head returns [batch, seq, vocab / tp] for loss parallel
+// (loss_parallel.h), or gathers.
 //
 // The edges between what is split by heads or columns and what is split by tokens are all-gather and reduce-scatter as
 // differentiable functions, each the other's backward. They run on the compute stream, because the next operator needs them at
@@ -33,12 +33,12 @@ namespace legoai::parallel {
 // [batch, seq / tp, dim] of each rank -> [batch, seq, dim] on all; backward sums the ranks' gradients.
 at::Tensor GatherSequence(const at::Tensor& local, int64_t group);
 
-// [batch, seq, dim], a part of a sum on each rank -> [batch, seq / tp, dim] of the sum; backward gathers.
-// Errors: c10::Error if tp does not divide seq.
+// [batch, seq, dim], a partial sum on each rank -> [batch, seq / tp, dim] of the sum; backward gathers. Errors: c10::Error if tp
+// does not divide seq.
 at::Tensor ReduceScatterSequence(const at::Tensor& partial, int64_t group);
 
-// [batch, seq, columns] of each rank -> [batch, seq, tp * columns] on all. Every rank goes on to compute the same with it, so
-// backward takes this rank's columns and needs no communication.
+// [batch, seq, columns] of each rank -> [batch, seq, tp * columns] on all. Every rank computes the same from it, so backward
+// takes this rank's columns without communication.
 at::Tensor GatherColumns(const at::Tensor& local, int64_t group);
 
 // Cuts the specs and local shapes of the model's parameters, which have no memory yet, and adds the interceptors; group, size
@@ -48,7 +48,7 @@ at::Tensor GatherColumns(const at::Tensor& local, int64_t group);
 // "tp_gather". Errors: InvalidArgument naming the field for an architecture without a plan.
 absl::Status ApplyTensorParallel(model::LanguageModel* model, const v1::Recipe& recipe);
 
-// Where `index`'s columns of the logits begin under loss parallel.
+// The first column of the logits of rank `index` under loss parallel.
 int64_t VocabularyOffset(int64_t vocab_size, int64_t tp, int64_t index);
 
 }  // namespace legoai::parallel

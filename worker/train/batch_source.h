@@ -1,4 +1,4 @@
-// Fills a step's inputs from the recipe's text: tokenizer, dataset and loader of one rank.
+// Fills a step's inputs from the recipe's text: tokenizer, dataset and loader of a rank.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ namespace legoai::train {
 class BatchSource {
  public:
   // Errors: those of tokenizer, dataset and layout, as FieldErrors. `cache_folder` keeps the tokens for all ranks. `cancel` is
-  // asked while the text is read; Cancelled.
+  // polled while the text is read; Cancelled.
   static absl::StatusOr<std::unique_ptr<BatchSource>> Create(const parallel::ResolvedRecipe& resolved, const v1::Dataset& dataset,
                                                              int64_t rank, const std::string& cache_folder, int64_t next_sample,
                                                              const checkpoint::Cancel& cancel = nullptr);
 
-  // Sets tokens, targets and samples. Error (DataLoss): an id that the tokenizer does not have, since the mapped cache was
-  // changed after it had been verified; an embedding would read beyond its end.
+  // Sets tokens, targets and samples. Error (DataLoss): an id beyond the vocabulary, because the mapped cache was changed after
+  // verification; the embedding would read out of bounds.
   absl::Status Next(StepInputs& inputs);
   int64_t next_sample() const { return loader_->next_sample(); }
   const std::string& warning() const { return token_file_.warning(); }
 
-  // Together they hold every held-out sequence once; rows that the last one lacks have parallel::kIgnoredTarget as targets.
+  // Together they hold every held-out sequence once; missing rows of the last one have parallel::kIgnoredTarget as targets.
   int64_t validation_batches() const { return loader_->validation_batches(); }
   absl::Status Validation(int64_t batch, StepInputs& inputs);
-  // Targets in the first `batches` of them that count.
+  // Targets in the first `batches` of them, without padding.
   int64_t ValidationTokens(int64_t batches) const { return loader_->ValidationSequences(batches) * dataset_->seq_len(); }
 
  private:

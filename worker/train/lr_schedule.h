@@ -9,11 +9,11 @@
 
 namespace legoai::train {
 
-// What the peak learning rate is multiplied with in step `step` of `steps`, counted from 1, as TorchTitan does: step / warmup
-// during the warm-up, which at most fills the run. The last d steps decay: round(decay_ratio x steps), at most all after the
-// warm-up, which is also what an unset ratio says. With p = (step - (steps - d) - 1) / d the factor is 1 - p for "linear",
-// 1 - sqrt(p) for "sqrt", (1 + cos(pi p)) / 2 for "cosine", 1 for "none", the range [0, 1] mapped to [min_lr_factor, 1]. So the
-// first step of the decay has the peak, and the last one is not yet at the minimum.
+// The factor of the peak learning rate in step `step` of `steps`, counted from 1, as in TorchTitan: step / warmup during the
+// warm-up, which at most fills the run. The last d = round(decay_ratio x steps) steps decay, at most all after the warm-up, which
+// is also the default. With p = (step - (steps - d) - 1) / d the factor is 1 - p for "linear", 1 - sqrt(p) for "sqrt", (1 +
+// cos(pi p)) / 2 for "cosine", 1 for "none", the range [0, 1] mapped to [min_lr_factor, 1]. So the first step of the decay has
+// the peak rate, and the last one has not quite reached the minimum.
 double LrFactor(const v1::LrScheduler& scheduler, int64_t step, int64_t steps);
 
 }  // namespace legoai::train

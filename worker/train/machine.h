@@ -1,4 +1,4 @@
-// What a trainer process runs on: its device, the runtime over all ranks, the flight recorder, the count of memory.
+// What a trainer process runs on: its device, the runtime over all ranks, the flight recorder, the memory counter.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,17 +20,17 @@ namespace legoai::train {
 
 class Machine {
  public:
-  // The device alone: before the first tensor, once in a process. Errors: FieldError for a device that is not here; of "gpu" for
-  // a GPU that CUDA does not show this process.
+  // Opens only the device. Call it once in a process, before the first tensor. Errors: FieldError for a missing device; of "gpu"
+  // for a GPU that CUDA does not show this process.
   static absl::StatusOr<std::unique_ptr<Machine>> Open(const v1::Start& start);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  // Makes this rank's flight ring, before Connect(). ResourceExhausted: the disk is full.
+  // Creates this rank's flight ring; call it before Connect(). ResourceExhausted: the disk is full.
   absl::Status MakeRecorder(const v1::Start& start, const parallel::ResolvedRecipe& resolved);
 
-  // Meets the other ranks and makes the runtime current, from here to the end of this object.
+  // Connects to the other ranks and makes the runtime current for the rest of this object's lifetime.
   absl::Status Connect(const v1::Start& start, const parallel::ResolvedRecipe& resolved);
 
   c10::Device device() const { return device_; }
@@ -39,7 +39,7 @@ class Machine {
   comm::StepTimeline& timeline() { return *timeline_; }
   // The most bytes that tensors on the device held since the start.
   int64_t PeakMemoryBytes() const;
-  // Largest value over all ranks, for small whole numbers; all ranks call it at the same place. Also a barrier.
+  // Maximum over all ranks, for small integers; a collective and a barrier.
   absl::StatusOr<int64_t> Max(int64_t value);
 
  private:
@@ -53,8 +53,8 @@ class Machine {
   std::unique_ptr<comm::RuntimeScope> scope_;
 };
 
-// The communication that this rank waits in, as its flight ring says, "gloo:all_gather of group dp_shard"; empty: in none. From
-// any thread.
+// The communication that this rank waits in, from its flight ring: "gloo:all_gather of group dp_shard"; empty: none. From any
+// thread.
 std::string CommunicationOf(const std::string& run_directory, int64_t rank);
 
 }  // namespace legoai::train

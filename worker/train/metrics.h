@@ -1,5 +1,4 @@
-// What is told of a training: the figures of measured steps, and scalars as a TensorBoard event file. Torch-free. Not thread-
-// safe.
+// Metrics of a training: the figures of measured steps, and scalars as a TensorBoard event file. Torch-free. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ class Meter {
   // not known or is below what the device did (fault()). Then begins anew.
   v1::StepMetrics Take(int64_t step, absl::Time now);
 
-  // Why the last figures have no MFU although a peak is given: an error of the catalog. Empty where they have one.
+  // Why the last figures have no MFU although a peak is given: an error in the catalog. Empty if they have one.
   const std::string& fault() const { return fault_; }
 
  private:
@@ -47,7 +46,7 @@ class Meter {
 // The file is a sequence of TFRecords (length, its masked CRC-32C, the bytes, their masked CRC-32C), each an Event message.
 class TensorboardWriter {
  public:
-  // Makes `folder` if needed, and in it a file of its own: events.out.tfevents.SECONDS.SUFFIX. On an error none is there.
+  // Creates `folder` if needed, and a new file in it: events.out.tfevents.SECONDS.SUFFIX. On an error no file is left.
   static absl::StatusOr<std::unique_ptr<TensorboardWriter>> Create(const std::string& folder, const std::string& suffix,
                                                                    absl::Time now);
   ~TensorboardWriter();
@@ -55,7 +54,7 @@ class TensorboardWriter {
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
   // One event with all scalars of a step, handed to the operating system before this returns. On an error, such as a full disk,
-  // the file ends with the event before.
+  // the file ends with the previous event.
   absl::Status Write(int64_t step, absl::Time now, const std::vector<std::pair<std::string, double>>& scalars);
 
   const std::string& path() const { return path_; }

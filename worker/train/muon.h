@@ -1,9 +1,9 @@
 // Muon (Jordan et al. 2024): momentum of hidden matrices, orthogonalized by Newton-Schulz iterations; AdamW for all other
-// parameters. As torch.optim.Muon of PyTorch 2.11 for each matrix, whatever the layout: a matrix that ranks hold in parts is put
-// together, orthogonalized on one of them, and its parts go back (orthogonalize.h).
+// parameters. Each matrix is updated as by torch.optim.Muon of PyTorch 2.11 in every layout: a sharded matrix is assembled on one
+// rank, orthogonalized there, and its shards are returned (orthogonalize.h).
 //
 // The rate of a matrix of [rows, columns] is muon_lr times sqrt(max(1, rows / columns)) or 0.2 sqrt(max(rows, columns)) (Liu et
-// al. 2025), so that its updates have the size of AdamW's; it follows the schedule of lr. Not thread-safe.
+// al. 2025), so that its updates have the magnitude of AdamW's; it follows the schedule of lr. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ class Muon final : public Optimizer {
   struct Matrix {
     HeldTensor master, momentum_buffer;
   };
-  // Of one shape and cut alike.
+  // Matrices of one shape, sharded alike.
   struct Kind {
     std::vector<MatrixCut> cuts;
     double rate_factor = 1;  // by which the learning rate is multiplied

@@ -30,7 +30,7 @@ class Optimizer {
 
   // The norm of all gradients of the model over all meshes, fp32 []; the same on every rank.
   at::Tensor GradientNorm(comm::Runtime& runtime) const;
-  // Scales gradients so that their norm is at most max_norm. No host value: a factor clamped to 1.
+  // Scales gradients so that their norm is at most max_norm. Reads no host value: the factor is clamped to 1.
   void Clip(const at::Tensor& norm, double max_norm);
   // Parameter::grad -> Parameter::master. `learning_rate`: fp32 []; `rng`: int64 [2], seed and step.
   void Update(const at::Tensor& learning_rate, const at::Tensor& rng);
@@ -78,8 +78,8 @@ void UpdateByAdam(const FusedGroup& group, const v1::OptimizerSection& section, 
 // The matrices inside blocks: what Muon is for, neither embeddings nor the head.
 std::set<const model::Parameter*> HiddenMatrices(model::LanguageModel& model);
 
-// Allocates the state. `section` is checked (core/recipe/optimizer.h). `hidden`: of the parameters, HiddenMatrices(). Works on
-// the comm::Runtime that is current now.
+// Allocates the state. `section` is checked (core/recipe/optimizer.h). `hidden`: HiddenMatrices() of the parameters. Uses the
+// current comm::Runtime.
 std::unique_ptr<Optimizer> MakeOptimizer(std::vector<model::Parameter*> parameters,
                                          const std::set<const model::Parameter*>& hidden, const v1::OptimizerSection& section);
 

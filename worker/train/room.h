@@ -1,5 +1,5 @@
-// Waiting for room on a disk that is full, in place: the ranks keep their state, and the launcher hears what they wait for.
-// Torch-free. Used from the thread of the training.
+// Waits in place for room on a full disk: the ranks keep their state, and the launcher is told what they wait for. Torch-free.
+// Used from the training thread.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,16 @@ struct RoomFor {
   std::string what;   // "a checkpoint"
   std::string path;   // on the disk
   int64_t bytes = 0;  // of all ranks; 0: not known
-  // Called at each look, while the others wait for this rank: what it removes may be room enough. Empty: there is nothing to do.
+  // Called before each retry, while the other ranks wait for this one: it may free room. Empty: nothing to do.
   std::function<absl::Status()> make = nullptr;
 };
 
-// Ranks that wait together: `max` gives the largest value of all, as Machine::Max. Empty: this rank waits alone.
+// Ranks that wait together: `max` returns the maximum over all, as Machine::Max. Empty: this rank waits alone.
 using MaxOfRanks = std::function<absl::StatusOr<int64_t>(int64_t)>;
 
-// Does `work`, and again as long as it fails for want of room (ResourceExhausted): after a second, and after longer and longer
-// ones where the disk says that there is room and the work finds none, as with a quota. Ranks that wait together have to get the
-// same kind of answer from `work`. True: it is done. False: a rank was asked to stop meanwhile. Errors: the work's others, the
-// link's.
+// Runs `work` and retries it while it fails for lack of room (ResourceExhausted): after a second, and with growing delays if the
+// disk reports room but the work finds none, as with a quota. On ranks that wait together `work` must fail or succeed alike.
+// True: it is done. False: a rank was asked to stop meanwhile. Errors: other errors of `work`, and the link's.
 absl::StatusOr<bool> DoWhenThereIsRoom(launch::TrainerLink& link, const RoomFor& room, const MaxOfRanks& max,
                                        const std::function<absl::Status()>& work);
 

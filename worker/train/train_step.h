@@ -1,8 +1,8 @@
 // One training step: what a worker runs, and what the simulator captures (docs/architecture.md).
 //
-// Build() makes the model, applies the recipe (parallel/parallelize.h) and allocates parameters, optimizer state and inputs on
-// the current comm::Runtime; under a recorder with a fake device nothing gets memory. Run() is a pure function of State() and
-// inputs(): no host value is read in it, so its capture is a program for every step. Not thread-safe.
+// Build() creates the model, applies the recipe (parallel/parallelize.h) and allocates parameters, optimizer state and inputs on
+// the current comm::Runtime; under a recorder with a fake device nothing takes memory. Run() is a pure function of State() and
+// inputs() that reads no host value, so its capture is valid for every step. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,25 +48,25 @@ class TrainStep {
   StepInputs& inputs();
   model::LanguageModel& model();
   Optimizer& optimizer();
-  // Parameters' masters, gathered values, optimizer state, inputs: everything that lives across steps, named and categorized.
+  // Master weights, gathered values, optimizer state, inputs: everything that persists across steps, named and categorized.
   std::vector<NamedTensor> State();
-  // Parameters that stay whole (ZeRO-1 and 2) are gathered from their masters, which are filled by now. The first step does so
-  // by itself; before State() is bound to an executor, or a step is recorded, it is to be as before any other step.
+  // Gathers parameters that stay whole (ZeRO-1 and 2) from their initialized masters. The first step does so by itself; call it
+  // before binding State() to an executor or recording a step, so that the state is as before any later step.
   absl::Status GatherParameters();
-  // Forward, backward, reduction, clipping, update. Gives the mean loss over the global batch in nats per token, fp32 [], the
+  // Forward, backward, reduction, clipping, update. Returns the mean loss over the global batch in nats per token, fp32 [], the
   // same on every rank, and the gradient norm before clipping, fp32 [].
   struct Result {
     at::Tensor loss, grad_norm;
   };
   absl::StatusOr<Result> Run();
-  // Run() then performs these of the pipeline's actions (one stage has its microbatches, too): a capture needs to see only the
-  // distinct ones.
+  // Run() then performs only these actions of the pipeline (a single stage has actions too): a capture needs only the distinct
+  // ones.
   void PerformOnly(std::vector<parallel::LoweredAction> actions);
   // Forward, backward and reduction into Parameter::grad only; for tests of gradients. ReleaseGradients() afterwards.
   absl::StatusOr<at::Tensor> ForwardBackward();
   void ReleaseGradients();
-  // Sum of the losses of the tokens in inputs() of all ranks that see other tokens, divided by global batch x seq: their mean, if
-  // no target is parallel::kIgnoredTarget. Without gradient, the same on every rank.
+  // Sum of the losses of the tokens in inputs() over all ranks with different tokens, divided by global batch x seq: the mean
+  // loss, if no target is parallel::kIgnoredTarget. Without gradients; the same on every rank.
   absl::StatusOr<at::Tensor> Evaluate();
 
  private:

@@ -1,9 +1,9 @@
 // The training loop of one rank: from the Start that the launcher sent to the end of training.
 //
-// Resumes where Start says so; evaluates on held-out text, saves, logs as the recipe says; stops at a step boundary when any rank
-// was asked to, after saving if it was asked to save; stops with the reason when the loss is not finite. It goes on while
-// checkpoints wait for their verdicts, and does not end before they are there, unless it shall discard what it did. Exceptions of
-// torch end here, as a Status. Not thread-safe; the link is used from this thread too.
+// Resumes if Start says so; evaluates on held-out text, saves and logs as the recipe says; stops at a step boundary when any rank
+// was asked to, after saving if requested; fails when the loss is not finite. Training continues while checkpoints wait for their
+// verdicts, but does not end before they arrive, unless its work is to be discarded. Converts torch's exceptions to a Status. Not
+// thread-safe; the link is used from this thread too.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class Trainer {
   // `link` is not owned.
   explicit Trainer(launch::TrainerLink& link);
 
-  // How it ended: FINISHED or STOPPED. Errors: of recipe, data, device, checkpoint as FieldErrors; Unavailable and
-  // DeadlineExceeded where another rank is missing; FieldError for optimizer.lr when the loss is not finite.
+  // How it ended: FINISHED or STOPPED. Errors: those of recipe, data, device and checkpoint as FieldErrors; Unavailable and
+  // DeadlineExceeded if another rank is missing; FieldError for optimizer.lr if the loss is not finite.
   absl::StatusOr<v1::Exit::Cause> Run();
 
   // Optimizer steps done.

@@ -1,11 +1,11 @@
 // Runs one pipeline rank's lowered list of actions (lowering.h) on its chunks of the model: a training step's forwards and
-// backwards, with or without a pipeline. One rank is a pipeline too: its microbatches are accumulated.
+// backwards, with or without a pipeline. A single rank is a pipeline too: it accumulates its microbatches.
 //
 // Messages: [microbatch, seq, dim] (seq / tp under sequence parallelism) in the compute dtype, on the stream of their link and
-// the group "pp". What is received is a leaf that requires grad; its gradient is what is sent back. Lifetimes are the same in
-// every run: the output of a chunk goes when compute waits for its send, and the graph of a microbatch, its input and its
-// received gradient go with its backward. Between them autograd alone holds activations. What a chunk gives to the next one on
-// the same rank, where chunks lie in a V, is that one's input at once; the input's gradient comes back when its backward ends.
+// the group "pp". A received tensor is a leaf that requires grad; its gradient is sent back. Lifetimes are the same in every run:
+// the output of a chunk is freed when compute waits for its send, and the graph of a microbatch, its input and its received
+// gradient with its backward. In between only autograd holds activations. When chunks lie in a V, a chunk's output is directly
+// the input of the next one on the same rank; the input's gradient is passed back when its backward ends.
 //
 // Not thread-safe. The model is not owned and must outlive the runner, which uses the comm::Runtime current at construction.
 // Errors: c10::Error.
@@ -28,20 +28,20 @@ namespace legoai::parallel {
 
 struct StageOptions {
   int64_t rank = 0;                       // of the group "pp"
-  Schedule schedule;                      // of a step: sound (CheckSchedule), and of as many ranks as the group
+  Schedule schedule;                      // of a step: sound (CheckSchedule), with as many ranks as the group
   int64_t microbatches = 1;               // of a step
   std::vector<int64_t> activation_sizes;  // of one microbatch at the open ends: [microbatch, seq, dim]
   at::TensorOptions activation;           // compute dtype and device
 };
 
-// Told to data parallelism, which reduces gradients once a step. Either may be empty. Around each backward of one of the rank's
-// chunks, and each part of one; true: of its kind the last.
+// Hooks for data parallelism, which reduces gradients once per step. Either may be empty. They run around each backward of one of
+// the rank's chunks, or each part of one; `last`: it is the chunk's last of its kind.
 struct StageHooks {
   using Hook = std::function<void(size_t chunk, bool last, model::Gradients gradients)>;
   Hook before_backward, after_backward;
 };
 
-// A step's microbatches in a row; rows [m * microbatch, (m + 1) * microbatch) are microbatch m.
+// All microbatches of a step; rows [m * microbatch, (m + 1) * microbatch) are microbatch m.
 struct StageInputs {
   at::Tensor tokens, targets;  // int64 [microbatches * microbatch, seq]
   at::Tensor samples;          // int64 [microbatches * microbatch]
@@ -52,11 +52,10 @@ class StageRunner {
  public:
   StageRunner(model::LanguageModel* model, LossFunction loss, StageOptions options, StageHooks hooks);
 
-  // Forward and backward of all microbatches; gradients end up where the parameters' hooks put them. Gives the sum of the
-  // losses, fp32 [], on the rank of the last chunk and zero elsewhere. Nothing is under way when it returns, except what hooks
-  // started.
+  // Forward and backward of all microbatches; the parameters' hooks take the gradients. Returns the sum of the losses, fp32 [],
+  // on the rank of the last chunk and zero elsewhere. Nothing is in flight when it returns, except what hooks started.
   at::Tensor Run(const StageInputs& inputs);
-  // Run() then performs these instead of the schedule's, a part of a step: what a capture needs to see of it.
+  // Run() then performs these actions instead of the schedule's: the part of a step that a capture needs.
   void PerformOnly(std::vector<LoweredAction> actions) { training_ = std::move(actions); }
   // The same sum without gradients, not in training mode.
   at::Tensor Evaluate(const StageInputs& inputs);
