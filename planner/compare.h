@@ -8,8 +8,8 @@
 
 namespace legoai::planner {
 
-// Of a step that takes `ratio` times another's: "is 12 % slower", "takes 12 times as long", "takes 20 % less time", "is as fast,
-// within the noise of the prediction".
+// For a step that takes `ratio` times as long as another: "is 12 % slower", "takes 12 times as long", "takes 20 % less time", "is
+// as fast, within the noise of the prediction".
 std::string StepTimeText(double ratio);
 
 // "sharding puts 112 GB a step on each device's nvlink4 (360 GB/s): 0.311 s, beside 6.2 s of compute that can hide it"
@@ -19,8 +19,8 @@ std::string LinkText(const v1::Cluster& cluster, sim::LinkUse use, const sim::Li
 // pipeline. `layers`: the model's.
 std::string BubbleText(const v1::Recipe& recipe, int64_t layers);
 
-// The part of the step that makes most of the difference, its cause, and what would have to change for `other` to be as fast:
-// ", mostly exposed communication (+0.5 s): ...". Empty where the two are near ties, or no part is longer.
+// The part of the step that accounts for most of the difference, its cause, and what would have to change for `other` to be as
+// fast: ", mostly exposed communication (+0.5 s): ...". Empty if the two are near ties or no part is longer.
 std::string CauseText(const v1::PlanRequest& request, const SimulatedRecipe& winner, const SimulatedRecipe& other);
 
 }  // namespace legoai::planner

@@ -1,6 +1,5 @@
-// What the planner knows of simulation: estimates are started and come back, several at a time, in any order. Behind it are
-// lego-sim processes (lego_sim_pool.h), so that the planner links no torch and a crash of a capture stays out of it. Not
-// thread-safe.
+// The planner's interface to simulation: several estimates run at a time and return in any order. The implementation uses
+// lego-sim processes (lego_sim_pool.h), so the planner links no torch and survives a crash of a capture. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +18,27 @@ namespace legoai::planner {
 class Estimator {
  public:
   virtual ~Estimator() = default;
-  // How many estimates may be under way at once.
+  // How many estimates may run at once.
   virtual int64_t Slots() const = 0;
-  // `request.id` is the caller's, to know the answer by. At most Slots() may be under way.
+  // The caller chooses `request.id` to identify the answer. At most Slots() may be running.
   virtual absl::Status Start(const v1::SimRequest& request) = 0;
-  // The next answer; nothing if none came within `timeout`, or if a signal came first. An estimate that failed is an answer with
-  // an error. One with `progress` is no end: more follows with the same id.
+  // The next answer; nothing if none came within `timeout` or a signal came first. A failed estimate is an answer with an error.
+  // An answer with `progress` is not final: more follow with the same id.
   virtual absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) = 0;
-  // Ends what is under way at once; no answer comes for it.
+  // Aborts all running estimates at once; they give no answers.
   virtual void StopAll() = 0;
 };
 
-// Estimates from an Estimator that has nothing else under way. Thread-safety: as the estimator.
+// Estimates from an otherwise idle Estimator. Thread-safety: as the estimator.
 
-// Blocks. `cancel` is polled; `progress` is called as the simulation tells it; both may be empty. Errors: Cancelled;
-// what the simulation says, its FieldViolation kept.
+// Blocks. `cancel` is polled; `progress` is called with the simulation's progress; both may be empty. Errors: Cancelled; those of
+// the simulation, FieldViolation kept.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, Estimator& estimator,
                                          const std::function<bool()>& cancel = {},
                                          const std::function<void(const v1::SimProgress&)>& progress = {});
 
-// The estimates of all requests, in their order, as many at a time as the estimator has slots; one that failed is an error in
-// its place. `done` is told how many have ended, after each. Request.id is set here. Errors: Cancelled, those of the estimator.
+// The estimates of all requests, in order, run as many at a time as the estimator has slots; a failed one is an error at its
+// position. `done` is called after each with the number completed. Sets Request.id. Errors: Cancelled, those of the estimator.
 absl::StatusOr<std::vector<absl::StatusOr<v1::Estimate>>> EstimateAll(std::vector<v1::SimRequest> requests, Estimator& estimator,
                                                                       const std::function<bool()>& cancel = {},
                                                                       const std::function<void(int64_t)>& done = {});

@@ -12,14 +12,15 @@ namespace legoai::planner {
 // "shard 8, tp 2, local batch 2 accumulated 4 times, full checkpointing, bfloat16"
 std::string Summarize(const v1::Recipe& recipe);
 
-// `result`: counts and what was rejected. Lines: the winner and where its time and memory go; then, each beginning with "- ",
-// what its links carry, the best that would have decided otherwise and why they lose, near ties, what was not simulated. Every
-// recipe is named once.
+// `result`: counts and rejected recipes. Lines: the winner and where its time and memory go; then, each beginning with "- ", the
+// load of its links, the best alternatives for each choice and why they lose, near ties, what was not simulated. Every recipe is
+// named once.
 std::string Explain(const PlanFacts& facts, const v1::PlanResult& result);
 
 // Why a plan names no recipe, in words. Thread-safety: pure functions.
 
-// The rules that leave nothing; or the closest to fitting, and how many devices would do; or that nothing was simulated.
+// The rules that leave no candidates; or the recipes closest to fitting, and how many devices would suffice; or that nothing was
+// simulated.
 std::string ExplainNone(const PlanFacts& facts, const v1::PlanResult& result);
 
 }  // namespace legoai::planner

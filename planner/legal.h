@@ -1,4 +1,4 @@
-// The first half of planning, without simulation: which candidates are legal, may fit, and in which order to capture them.
+// The first half of planning, without simulation: which candidates are legal and may fit, and in which order to capture them.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace legoai::planner {
 
 struct Survivor {
   v1::Recipe recipe;
-  sim::RooflineEstimate roofline;  // for the order, and where a ranking says that it is an estimate
-  int64_t bound_bytes = 0;         // at least this much memory is needed
+  sim::RooflineEstimate roofline;  // for the order, and for ranking entries marked as estimates
+  int64_t bound_bytes = 0;         // lower bound of the memory needed
 };
 
 struct BoundedRecipe {
@@ -34,33 +34,33 @@ struct PrunedCandidate {
 struct LegalSpace {
   int64_t size = 0;
   std::map<std::string, int64_t> pruned;           // by rule
-  std::map<std::string, std::string> reasons;      // by rule, of the first that it pruned
-  std::vector<PrunedCandidate> pruned_candidates;  // only if asked for
+  std::map<std::string, std::string> reasons;      // by rule, for the first candidate it pruned
+  std::vector<PrunedCandidate> pruned_candidates;  // only if requested
   int64_t bounded_out = 0;
-  std::vector<BoundedRecipe> closest;  // the bounded-out with the smallest bounds, all of them if asked for
+  std::vector<BoundedRecipe> closest;  // those bounded out with the smallest bounds; all of them if requested
   std::vector<Survivor> survivors;     // fastest first by the roofline estimate
-  int64_t undecided = 0;               // not looked at before the time was over
+  int64_t undecided = 0;               // not examined before time ran out
 };
 
-// `cancel` and `out_of_time` are polled for each candidate; they may be empty. Errors: FieldError of a constraint that names an
-// unknown key or a value that is not supported, or contradicts resume_from; Cancelled.
+// `cancel` and `out_of_time` are polled for each candidate; they may be empty. Errors: FieldError of a constraint with an unknown
+// key or an unsupported value, or that contradicts resume_from; Cancelled.
 absl::StatusOr<LegalSpace> PruneSpace(const v1::PlanRequest& request, const std::function<bool()>& cancel = {},
                                       const std::function<bool()>& out_of_time = {});
 
-// The closed-form step time of a legal recipe on the request's cluster, whose tiers reach over all devices.
+// The closed-form step time of a legal recipe on the request's cluster, whose tiers cover all devices.
 absl::StatusOr<sim::RooflineEstimate> EstimateTime(const v1::PlanRequest& request, const v1::Recipe& recipe);
 
-// The fewest nodes of the same kind, more than the request's, on which a recipe is legal and not above the memory bound: a lower
+// The fewest nodes of the same kind, more than the request's, on which a recipe is legal and within the memory bound: a lower
 // bound of what is needed.
 struct LargerCluster {
-  int64_t nodes = 0;                     // up to which was looked
-  std::optional<BoundedRecipe> fitting;  // the recipe there; none: nothing may fit on any number of nodes up to that
+  int64_t nodes = 0;                     // the largest number tried
+  std::optional<BoundedRecipe> fitting;  // the recipe there; none: nothing can fit on up to that many nodes
 };
 
 // Takes seconds at most. Errors: those of PruneSpace.
 absl::StatusOr<LargerCluster> SmallestThatMayFit(v1::PlanRequest request);
 
-// Bytes of a device that tensors may take.
+// Bytes of a device that tensors may use.
 int64_t UsableBytes(const v1::Cluster& cluster);
 
 }  // namespace legoai::planner

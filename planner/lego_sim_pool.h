@@ -1,10 +1,10 @@
-// An Estimator over lego-sim child processes, kept alive between requests. A child that crashes, takes too long or too much
-// memory is killed and replaced; its request is answered with an error. Children die with their parent.
+// An Estimator over lego-sim child processes, kept alive between requests. A child that crashes or takes too much time or memory
+// is killed and replaced; its request is answered with an error. Children die with their parent.
 //
-// A child that has answered before may carry the marks of earlier requests: if it breaks off or takes too much memory, its
-// request is tried once more in a fresh process, so that a recipe is blamed only for what it does by itself.
+// A child that has answered before may be affected by earlier requests: if it crashes or takes too much memory, its request is
+// retried once in a fresh process, so that a recipe is blamed only for its own effects.
 //
-// Progress is passed on, and is a sign of life where it says something new: the limit of time is on how long nothing new is said.
+// Progress is passed on, and new progress restarts the time limit.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace legoai::planner {
 struct LegoSimOptions {
   std::string program;  // path of lego-sim; it is called with --socket=FD
   int64_t processes = 2;
-  absl::Duration time_limit = absl::Seconds(300);   // of one request, since it began or last made progress
+  absl::Duration time_limit = absl::Seconds(300);   // of one request, since its start or last progress
   int64_t resident_limit_bytes = int64_t{8} << 30;  // of one process; address space is not limited: torch reserves much of it
-  std::vector<std::string> arguments = {};          // more of lego-sim's
+  std::vector<std::string> arguments = {};          // additional ones for lego-sim
 };
 
 class LegoSimPool : public Estimator {

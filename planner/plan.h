@@ -1,13 +1,13 @@
 // From a model, a batch and a cluster to a ranked list of recipes.
 //
 // Every candidate of the space ends in exactly one count: pruned by a named rule, bounded out (its closed-form memory bound
-// already exceeds the device), captured, failed, or not reached. Captured ones that fit are ranked by simulated step time, those
-// that predictions do not tell apart by headroom (ranking.h); after them, where there is room, those not reached by the
-// closed-form estimate, marked so. What does not fit is kept with its reason.
+// already exceeds the device), captured, failed, or not reached. Captured ones that fit are ranked by simulated step time, and
+// near ties by headroom (ranking.h); if there is room, candidates that were not reached follow by closed-form estimate, marked as
+// such. Those that do not fit are kept with the reason.
 //
-// How many are simulated, and which, follows from the request (schedule.h): the plan is the same on any machine under any load.
-// The budget of seconds only ends it early, and then the explanation says so. It does so only when a recipe is known to fit:
-// until then simulations go on, so that a busy machine makes a plan worse and not empty.
+// The request alone determines which and how many candidates are simulated (schedule.h): the plan is the same on any machine
+// under any load. The budget of seconds only ends planning early, and the explanation then says so. It does not apply before a
+// recipe is known to fit, so that a busy machine makes a plan worse but not empty.
 #pragma once
 
 #include <cstdint>
@@ -23,39 +23,39 @@ namespace legoai::planner {
 
 struct PlanProgress {
   int64_t space = 0;             // candidates
-  int64_t to_capture = 0;        // of them, that are to be simulated, as far as is known
+  int64_t to_capture = 0;        // of these, to be simulated, as far as is known
   int64_t captured = 0;          // failed ones included
   double best_step_seconds = 0;  // 0: none fits so far
   double elapsed_seconds = 0;
-  std::vector<v1::RankedRecipe> best = {};  // of those that fit so far, as they would be ranked; without recipe_toml
+  std::vector<v1::RankedRecipe> best = {};  // those that fit so far, ranked; without recipe_toml
 };
 
-// How many are ranked where a request does not say.
+// How many are ranked by default.
 inline constexpr int64_t kDefaultTop = 10;
 
 // How many of the best a PlanProgress has.
 inline constexpr int64_t kBestSoFar = 10;
 
-// A budget for those who name none: several times what the simulations take on two cores, for the largest models too, so that
-// only a machine in trouble is cut short.
+// The default budget: several times what the simulations take on two cores, even for the largest models, so that only an
+// overloaded machine is cut short.
 inline constexpr absl::Duration kDefaultBudget = absl::Minutes(5);
 
-// How long captures may go on that are under way when the budget ends; then they are stopped and count as not reached.
+// How long running captures may continue when the budget ends; then they are stopped and count as not reached.
 inline constexpr absl::Duration kGrace = absl::Seconds(1);
 
 // How long beyond the budget recipes are simulated while none is known to fit. Longer than the limit of one simulation
-// (lego_sim_pool.h), so that some end in it however slow the machine is.
+// (lego_sim_pool.h), so that some complete however slow the machine is.
 inline constexpr absl::Duration kFirstFitLimit = absl::Minutes(10);
 
-// A request without budget_seconds simulates all that may fit. Its min_headroom_bytes are left free beside the device's reserve;
-// the headrooms of the result have them in.
+// A request without budget_seconds simulates all that may fit. Its min_headroom_bytes are kept free in addition to the device's
+// reserve; the headrooms of the result include them.
 //
-// `progress` is called after the enumeration, after each capture, and each second while captures are waited for; `cancel` is
-// asked for each candidate of the space and while captures are waited for; both may be empty. When the budget does not end it,
-// the result is the same in every run but for `seconds`. Errors: InvalidArgument for a request or constraint that cannot be,
-// Cancelled; nothing is under way afterwards. That nothing fits is no error: `ranked` is empty and `rejected` begins with the
-// closest to fitting. Neither is it that kFirstFitLimit ended first: then `ranked` has estimated entries only, and no recipe is
-// known to fit (ranking.h, HasRecipe). `steady` is a monotonic clock; empty: this machine's.
+// `progress` is called after the enumeration, after each capture, and every second while waiting for captures; `cancel` is polled
+// for each candidate of the space and while waiting; both may be empty. Unless the budget ends it, the result is the same in
+// every run except for `seconds`. Errors: InvalidArgument for an invalid request or constraint, Cancelled; nothing is running
+// afterwards. It is not an error if nothing fits: `ranked` is then empty and `rejected` begins with the closest to fitting. Nor
+// is it an error if kFirstFitLimit ends first: then `ranked` has only estimated entries, and no recipe is known to fit
+// (ranking.h, HasRecipe). `steady` is a monotonic clock; empty: this machine's.
 absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, Estimator& estimator,
                                     const std::function<void(const PlanProgress&)>& progress = {},
                                     const std::function<bool()>& cancel = {}, const std::function<absl::Duration()>& steady = {});

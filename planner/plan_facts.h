@@ -1,4 +1,4 @@
-// What a planning run has found, for those who rank and explain it. Pointers are the caller's.
+// The findings of a planning run, for ranking and explaining. The caller owns what pointers refer to.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +23,18 @@ struct SimulatedRecipe {
 struct PlanFacts {
   const v1::PlanRequest* request = nullptr;
   const LegalSpace* space = nullptr;
-  std::vector<SimulatedRecipe> ranked;         // that fit, best first
-  std::vector<SimulatedRecipe> unfit;          // that do not, as in the space
+  std::vector<SimulatedRecipe> ranked;         // fitting ones, best first
+  std::vector<SimulatedRecipe> unfit;          // the others, in the order of the space
   std::vector<const Survivor*> not_simulated;  // best first by the closed forms
-  int64_t planned = 0;                         // simulations that were to be, those that were done included
-  bool stopped_early = false;                  // the budget of seconds came before `planned`
-  std::optional<LargerCluster> larger;         // looked for where nothing fits
+  int64_t planned = 0;                         // planned simulations, including completed ones
+  bool stopped_early = false;                  // the budget of seconds ended before `planned`
+  std::optional<LargerCluster> larger;         // set if nothing fits
 };
 
-// What a reader of a plan may want to have been decided otherwise. Thread-safety: constants.
+// The choices for which a plan's explanation shows alternatives. Thread-safety: constants.
 struct Choice {
   const char* name;
-  int64_t (*value)(const v1::Recipe&);  // how a recipe decides it
+  int64_t (*value)(const v1::Recipe&);  // a recipe's decision
 };
 
 inline constexpr Choice kChoices[] = {
@@ -52,9 +52,9 @@ inline constexpr Choice kChoices[] = {
 };
 inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
 
-// How much of a stage's device is left, in bytes; the same for ranking, explaining and printing.
+// How much of a stage's device memory is left, in bytes; used for ranking, explaining and printing.
 
-// What tensors may take: capacity less the reserve.
+// What tensors may use: capacity minus the reserve.
 inline int64_t UsableBytes(const v1::StageEstimate& stage) { return stage.capacity_bytes() - stage.reserve_bytes(); }
 // What is left of that at the peak; negative if the stage does not fit.
 inline int64_t HeadroomBytes(const v1::StageEstimate& stage) { return UsableBytes(stage) - stage.peak_allocated_bytes(); }

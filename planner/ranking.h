@@ -11,26 +11,27 @@
 
 namespace legoai::planner {
 
-// Of a recipe that was simulated and fits.
+// For a recipe that was simulated and fits.
 v1::RankedRecipe RankSimulated(const v1::Estimate& estimate);
 
-// The same without recipe_toml, for what is shown while planning goes on.
+// The same without recipe_toml, for progress reports.
 v1::RankedRecipe RankSimulatedSoFar(const v1::Estimate& estimate);
 
-// Of a recipe that was not simulated, marked so: times are the roofline estimate's, peak_memory_bytes is the lower bound and
-// headroom_bytes what that leaves at most. It may not fit, and has no memory by category.
+// For a recipe that was not simulated, marked as such: times are the roofline estimate's, peak_memory_bytes is the lower bound
+// and headroom_bytes the upper bound that follows. It may not fit, and has no memory by category.
 v1::RankedRecipe RankEstimated(const v1::PlanRequest& request, const Survivor& survivor);
 
-// Whether a plan names a recipe that is known to fit: its first entry is simulated. Only such a one may be run.
+// Whether a plan names a recipe that is known to fit: its first entry is simulated. Only such a recipe may be run.
 inline bool HasRecipe(const v1::PlanResult& result) { return result.ranked_size() > 0 && !result.ranked(0).estimated(); }
 
-// Step times this close are called equal: predictions do not tell them apart. For plans by memory, peaks this close.
+// Relative difference below which step times are considered equal, because predictions cannot distinguish them. For plans by
+// memory, the same for peaks.
 inline constexpr double kNearTie = 0.01;
 
 struct Standing {
   double step_seconds = 0;
   int64_t headroom_bytes = 0;
-  int64_t peak_bytes = 0;  // of the fullest device; read for MEMORY alone
+  int64_t peak_bytes = 0;  // of the fullest device; used only for MEMORY
 };
 
 // Whether `seconds` is no more than kNearTie above `fastest`.

@@ -10,16 +10,16 @@
 
 namespace legoai::planner {
 
-// What the planner decides; everything else comes from the request's base recipe.
+// The planner's decisions; everything else comes from the request's base recipe.
 struct Candidate {
   int64_t replicate = 1, shard = 1, context = 1, tensor = 1, pipeline = 1;
   v1::ContextParallelRotation rotation = v1::ROTATE_BY_ALL_GATHER;  // of context parallel
   int64_t zero_stage = 3;
   v1::PipelineSchedule schedule = v1::ONE_F_ONE_B;
-  int64_t layers_per_chunk = 0;  // 0: not said
+  int64_t layers_per_chunk = 0;  // 0: unset
   int64_t local_batch = 1, microbatch = 1;
   v1::ActivationCheckpointMode checkpointing = v1::AC_NONE;
-  bool keeps_operators = false;  // of selective checkpointing: selective_ac_option = "op"
+  bool keeps_operators = false;  // selective checkpointing with selective_ac_option = "op"
   v1::DType precision = v1::BFLOAT16;
 };
 

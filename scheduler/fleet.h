@@ -1,4 +1,4 @@
-// The workers while a decision is being made: what is free, and when what is used will be. Not thread-safe.
+// The workers during a scheduling decision: what is free, and when used slots become free. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace legoai::scheduler {
 class Fleet {
  public:
   struct Use {
-    absl::Time end;  // InfiniteFuture: not known
+    absl::Time end;  // InfiniteFuture: unknown
     int64_t slots = 0;
   };
   struct Worker {
@@ -30,21 +30,21 @@ class Fleet {
 
   const std::vector<Worker>& workers() const { return workers_; }  // by name
 
-  // The workers that accept jobs of one pool, device type and set of kinds, however large they are.
+  // The workers that accept jobs of one pool, device type and set of kinds, regardless of size.
   struct Group {
     std::vector<int> workers;  // indices, ascending
-    int64_t largest = 0;       // slots of one of them
-    int64_t most_free = 0;     // on one of them
-    int freest = -1;           // by name the first with most_free; -1: nothing is free
+    int64_t largest = 0;       // most slots of one worker
+    int64_t most_free = 0;     // on one worker
+    int freest = -1;           // the first by name with most_free; -1: nothing is free
   };
-  const Group& Accepting(const WaitingJob& job) const;  // of the snapshot
+  const Group& Accepting(const WaitingJob& job) const;  // a job of the snapshot
 
-  // Gives slots of a worker away; there must be as many.
+  // Takes free slots of a worker; there must be enough.
   void Take(int worker, int64_t slots, absl::Time end);
 
-  // When a worker will have that many slots free, as far as ends are known. It must not have them now.
+  // When a worker will have this many slots free, as far as ends are known. It must not have them now.
   std::optional<absl::Time> FreeAt(int worker, int64_t slots) const;
-  // What will be free then, if nothing is started.
+  // How many will be free at `at`, if nothing is started.
   int64_t FreeSlotsAt(int worker, absl::Time at) const;
 
  private:
@@ -57,39 +57,39 @@ class Fleet {
   std::map<Wanted, Group> accepting_;
 };
 
-// What is kept for the heads of the queue, and what may be started beside it (backfill). Not thread-safe.
+// Reservations for the heads of the queue, and which jobs may be backfilled. Not thread-safe.
 
 struct Reservation {
   const WaitingJob* job = nullptr;
-  int worker = -1;               // where it will start; -1: on no worker as far as is known
+  int worker = -1;               // where it will start; -1: unknown
   std::optional<absl::Time> at;  // when
-  int64_t left_over = 0;         // slots of that worker that are free then beyond its own
+  int64_t left_over = 0;         // slots of that worker that are then still free
 };
 
-// Where a job that fits nowhere now will fit first; of equals where the most is free now (so that the choice stays, call after
-// call), then by name. `could_use`: workers that are large enough.
+// Where a job that fits nowhere now will fit first; ties go to the worker with the most free slots now (so that the choice is
+// stable across calls), then by name. `could_use`: workers that are large enough.
 Reservation Reserve(const Fleet& fleet, const WaitingJob& job, const std::vector<int>& could_use);
 
 class Reservations {
  public:
   explicit Reservations(size_t workers) : keeps_(workers, nullptr) {}
 
-  // The head that could use this worker; null: none. There is one at most.
+  // The head that could use this worker, at most one; null: none.
   const Reservation* KeptFor(int worker) const { return keeps_[worker]; }
-  // What is kept for a job; null: it is no head.
+  // The reservation of a job; null if it is not a head.
   const Reservation* Of(const WaitingJob& job) const;
 
-  // `could_use` are the workers that the job could ever run on; none of them may be kept for another.
+  // `could_use` are the workers that the job could ever run on; none of them may be reserved for another job.
   void Add(const Reservation& reservation, const std::vector<int>& could_use);
 
-  // Whether a job that takes that many free slots of a worker until `end` delays no head.
+  // Whether a job that takes this many free slots of a worker until `end` delays no head.
   bool Allow(int worker, int64_t slots, absl::Time end) const;
-  // It was started.
+  // Such a job was started.
   void Started(int worker, int64_t slots, absl::Time end);
 
  private:
   bool Outlasts(int worker, absl::Time end) const;
-  std::map<const WaitingJob*, Reservation> reservations_;  // by head; addresses stay
+  std::map<const WaitingJob*, Reservation> reservations_;  // by head; addresses are stable
   std::vector<Reservation*> keeps_;                        // by worker
 };
 

@@ -1,9 +1,8 @@
 // The agent of one machine: keeps a session with the server, holds leases, and trains.
 //
-// The session is opened again whenever it ends, for as long as the process lives; meanwhile trainers continue, telemetry is kept,
-// and checkpoints that are ready wait for their verdicts. Everything that comes from the server or from a lease's threads is
-// handled on the thread of Run(), which never waits for a disk or a trainer: heartbeats go out when they are due, before anything
-// else.
+// The session is reopened whenever it ends, for as long as the process lives; meanwhile trainers continue, telemetry is buffered,
+// and finished checkpoints wait for their verdicts. All messages from the server and from a lease's threads are handled on the
+// thread of Run(), which never waits for a disk or a trainer, so heartbeats are sent on time, before anything else.
 #pragma once
 
 #include <chrono>
@@ -36,18 +35,18 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Blocks until Stop() was called and everything has ended: OK. No trainer is left then. Errors: the server has refused this
-  // agent for good (FailedPrecondition, InvalidArgument), or has another one of this name (Aborted).
+  // Blocks until Stop() was called and everything has ended, with no trainer left; then OK. Errors: the server has permanently
+  // refused this agent (FailedPrecondition, InvalidArgument), or has another one of this name (Aborted).
   absl::Status Run();
 
-  // Asks the trainers to save and stop, and Run() to come to its end; the second time kills them. From any thread.
+  // Asks the trainers to save and stop, and Run() to return; the second call kills them. From any thread.
   void Stop();
 
  private:
   using Clock = std::chrono::steady_clock;
   using Key = std::pair<std::string, int64_t>;  // job and epoch
 
-  // What other threads have to say to that of Run().
+  // Messages from other threads to that of Run().
   struct Inbox {
     std::vector<v1::ToAgent> received;
     bool written = false;
@@ -88,19 +87,19 @@ class Agent {
   Condition arrived_;
   Inbox inbox_ ABSL_GUARDED_BY(mutex_);
 
-  // What follows belongs to the thread of Run(), or is thread-safe.
+  // The following members belong to the thread of Run() or are thread-safe.
   UseWatch use_;
   Slots slots_;
   TelemetryBuffer telemetry_;
   CommitRequests commits_;
   std::map<Key, std::unique_ptr<Lease>> leases_;
   int stops_ = 0;
-  Clock::time_point kill_at_ = Clock::time_point::max();  // trainers that have not stopped by then
+  Clock::time_point kill_at_ = Clock::time_point::max();  // trainers still running then are killed
 
   enum class Session { kNone, kConnecting, kGreeted, kOpen, kLeaving };
   Session session_ = Session::kNone;
   std::unique_ptr<Stream> stream_;
-  bool writing_ = false;  // a message has not left yet
+  bool writing_ = false;  // a message is being written
   bool said_goodbye_ = false;
   Backoff backoff_;
   Clock::time_point connect_at_ = Clock::now();
@@ -110,7 +109,7 @@ class Agent {
   std::chrono::nanoseconds heartbeat_interval_{std::chrono::seconds(1)};
   std::chrono::nanoseconds patience_{std::chrono::seconds(20)};  // longest silence of the server
   int64_t heartbeats_ = 0;
-  std::string told_trouble_;  // the same one is not told again and again
+  std::string told_trouble_;  // not reported again
   std::optional<absl::Status> refused_;
 };
 

@@ -1,4 +1,4 @@
-// What an attempt's log says to people, in the words of `lego` and of TorchTitan. Not thread-safe.
+// Texts of an attempt's log, in the style of `lego` and TorchTitan. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ std::string BeginText(const v1::StartAttempt& start, const std::string& director
 // validation_loss: 7.0123"; what the report does not have is left out, and so is an HFU that is the MFU.
 std::string StepText(const v1::StepMetrics& metrics);
 
-// Which reports become lines: the first, those with a held-out loss, that of the last step, and of the others one a second.
-// How many reports there are is the recipe's metrics.log_freq.
+// Which reports become log lines: the first, those with a validation loss, that of the last step, and of the others one per
+// second. metrics.log_freq of the recipe determines how many reports there are.
 class StepLines {
  public:
   explicit StepLines(int64_t steps) : steps_(steps) {}
@@ -31,14 +31,14 @@ class StepLines {
   int64_t told_us_ = 0;
 };
 
-// The last lines of a rank's log file: what a process that died had to say. Thread-safety: a read of the file.
+// The last lines of a rank's log file, for a process that died. Thread-safety: a read of the file.
 
-// At most `lines` whole lines, not empty, from the last `bytes` bytes, in their order. None where there is no such file.
+// At most `lines` complete, nonempty lines from the last `bytes` bytes, in order. None if there is no such file.
 std::vector<std::string> LastLines(const std::string& path, size_t lines, int64_t bytes);
 
-// Log lines of the agent: JSON objects, one a line, with what they are about as fields. Thread-safe.
+// Log lines of the agent: one JSON object per line, with its subject as fields. Thread-safe.
 
-// What a line is about; what is not set is left out.
+// What a line is about; unset fields are omitted.
 struct LogSubject {
   std::string job;
   std::optional<int64_t> epoch = std::nullopt, attempt = std::nullopt, rank = std::nullopt;
@@ -46,7 +46,7 @@ struct LogSubject {
 
 class JsonLog {
  public:
-  // Writes to the descriptor, which is not owned. A reader that is gone or a full disk loses lines and nothing else.
+  // Writes to the descriptor, which is not owned. If the reader is gone or the disk is full, only the lines are lost.
   explicit JsonLog(int fd) : fd_(fd) {}
 
   // `level`: "info", "warning", "error".

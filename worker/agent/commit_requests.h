@@ -1,5 +1,5 @@
-// Checkpoints that wait for the server's verdict. Launchers ask here and look for the answer; the session with the server carries
-// questions and answers, and asks again after a reconnection. Thread-safe.
+// Checkpoints that wait for the server's verdict. Launchers ask here and poll for the answer; the session with the server sends
+// the questions, again after a reconnection, and receives the answers. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace legoai::agent {
 struct CommitVerdict {
   bool commit = false;
   std::string reason;  // of a denial
-  // It was asked more than once, and denied: an earlier answer, which was lost, may have been another one.
+  // Denied after being asked more than once: an earlier answer that was lost may have been a commit.
   bool doubtful = false;
 };
 
@@ -25,18 +25,18 @@ class CommitRequests {
   // `asked` is called after every new question, on the thread that asks.
   explicit CommitRequests(std::function<void()> asked) : asked_(std::move(asked)) {}
 
-  // Puts a question, whose id is filled in; returns the id. `answered` is called when there is a verdict, on another thread.
+  // Adds a question, fills in its id and returns it. `answered` is called when there is a verdict, on another thread.
   int64_t Ask(v1::CommitRequest question, std::function<void()> answered);
-  // The verdict, once; nothing as long as there is none.
+  // Returns the verdict once; nothing while there is none.
   std::optional<CommitVerdict> Take(int64_t id);
-  // Whoever asked no longer waits.
+  // The caller of Ask() no longer waits.
   void Withdraw(int64_t id);
 
-  // For the session: the next question that this connection has not carried yet.
+  // For the session: the next question not yet sent over this connection.
   std::optional<v1::CommitRequest> NextToSend();
-  // A new connection: all open questions are to be sent again.
+  // After a reconnection: all open questions are sent again.
   void SendAllAgain();
-  // Answers to what nobody asks any more are left alone.
+  // Ignores answers to withdrawn questions.
   void Answer(const v1::CommitAnswer& answer);
 
  private:
@@ -44,7 +44,7 @@ class CommitRequests {
     v1::CommitRequest request;
     std::function<void()> answered;
     int64_t times_sent = 0;
-    bool sent = false;  // over the present connection
+    bool sent = false;  // over the current connection
     std::optional<CommitVerdict> verdict;
   };
 

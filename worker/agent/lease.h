@@ -1,5 +1,5 @@
-// One lease: the slots that the server has given to an attempt at a job, and the training that runs on them, on a thread of its
-// own that lasts as long (a trainer dies with the thread that started it). Thread-safe.
+// One lease: the slots that the server has given to an attempt of a job, and the training that runs on them, on a thread of the
+// same lifetime (a trainer dies with the thread that started it). Thread-safe.
 //
 // What happens goes into the telemetry: that it began, progress, metrics, log lines, traces of steps, at a failure every rank's
 // flight record, and how it ended. Checkpoints are put to the server by way of CommitRequests, and the trainers continue while
@@ -31,21 +31,21 @@
 
 namespace legoai::agent {
 
-// What leases of one agent share. All outlive the leases.
+// What the leases of an agent share. All outlive the leases.
 struct LeaseServices {
   const AgentOptions& options;
   Slots& slots;
   TelemetryBuffer& telemetry;
   CommitRequests& commits;
   const JsonLog& log;
-  std::function<void()> ended;  // on a thread of the lease, its last act
+  std::function<void()> ended;  // called last, on a thread of the lease
 };
 
 class Lease {
  public:
-  // Begins at once; waits for its slots if they are still taken.
+  // Starts at once; waits for its slots if they are still taken.
   Lease(v1::StartAttempt start, const LeaseServices& services);
-  // Kills what still runs, and waits for its end.
+  // Kills what is still running and waits for its end.
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -53,14 +53,14 @@ class Lease {
   const v1::LeaseId& id() const { return start_.lease(); }
   // Asks the trainers to stop at the next step.
   void Stop(bool save, const std::string& reason);
-  // Kills the trainers at once: the lease is not this worker's any more. Nothing of it is told to the server from now on.
+  // Kills the trainers at once, because this worker has lost the lease. Nothing more about it is reported to the server.
   void Revoke(const std::string& reason);
-  // Sends what the ranks are doing, as their rings say, be they stopped or hung. Reads on another thread.
+  // Sends the flight records of the ranks, even of stopped or hung ones. Reads on another thread.
   void CollectFlight(const std::string& reason);
 
   bool revoked() const { return revoked_; }
-  bool ended() const { return ended_ && errands_running_ == 0; }  // its threads have nothing more to do
-  int64_t ended_fact() const { return ended_fact_; }              // number of the telemetry that says how it ended; 0: none
+  bool ended() const { return ended_ && errands_running_ == 0; }  // its threads are done
+  int64_t ended_fact() const { return ended_fact_; }              // number of the telemetry fact of its end; 0: none
 
  private:
   void Run();
@@ -88,15 +88,15 @@ class Lease {
 
   const v1::StartAttempt start_;
   const LeaseServices services_;
-  std::string directory_;  // set before the thread starts, empty if it cannot be
+  std::string directory_;  // set before the thread starts; empty if invalid
   launch::StopPipe stop_;
   std::atomic<bool> stopping_{false}, revoked_{false}, ended_{false};
   std::atomic<int64_t> ended_fact_{0};
-  // Of the lease's thread alone.
+  // Only for the lease's thread.
   std::map<int64_t, int64_t> questions_;  // in CommitRequests, by step
   int64_t commits_ = 0, committed_step_ = -1, last_step_ = 0;
   bool kept_changes_ = false;   // a checkpoint was committed; its trainers may still be removing older ones
-  std::string killed_because_;  // of a reason of its own; empty: it was not
+  std::string killed_because_;  // why the lease killed its trainers; empty: it did not
   StepLines step_lines_;
   v1::Progress told_progress_;
   int64_t told_progress_us_ = 0;
@@ -106,10 +106,10 @@ class Lease {
   std::thread thread_;
 };
 
-// From the server's StartAttempt to the call of RunTraining. Thread-safety: a pure function.
+// Converts the server's StartAttempt to a request for RunTraining. Thread-safety: a pure function.
 
-// `run_directory` takes the place of the recipe's job.dump_folder. Processors are left to the caller. Errors: FieldError for what
-// one worker cannot run: ranks elsewhere, a placement that does not fit the world.
+// `run_directory` replaces the recipe's job.dump_folder. The caller sets the processors. Errors: FieldError for what one worker
+// cannot run: ranks elsewhere, a placement that does not fit the world size.
 absl::StatusOr<launch::TrainRequest> AttemptRequest(const v1::StartAttempt& start, const std::string& run_directory,
                                                     const std::string& trainer, const v1::Device& device);
 

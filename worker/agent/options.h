@@ -1,4 +1,4 @@
-// What an agent is told when it starts.
+// The options of an agent.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace legoai::agent {
 
 struct AgentOptions {
   std::string server;                                   // "127.0.0.1:7420"
-  v1::Worker worker;                                    // what Hello says of this machine; `instance` names this process
-  std::string device_reason;                            // why its slots are what they are, for the log
+  v1::Worker worker;                                    // sent in Hello; `instance` names this process
+  std::string device_reason;                            // why its slots are GPUs or processors, for the log
   std::string runs;                                     // absolute and plain; jobs' folders go there (epoch_directory.h)
   std::vector<std::string> data_roots;                  // folders from which jobs may read (core/process/data_roots.h)
   std::string trainer;                                  // path of legoai-trainer
-  int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, kept while the server is away
-  absl::Duration first_wait = absl::Milliseconds(100);  // before the second try to reach the server; doubles
+  int64_t telemetry_bytes = int64_t{64} << 20;          // of metrics and log lines, buffered while the server is away
+  absl::Duration first_wait = absl::Milliseconds(100);  // before the second attempt to connect; doubles
   absl::Duration longest_wait = absl::Seconds(5);
   absl::Duration hello_timeout = absl::Seconds(20);  // for the server's welcome
-  absl::Duration stop_grace = absl::Seconds(60);     // for trainers to save and stop when the agent is asked to end
+  absl::Duration stop_grace = absl::Seconds(60);     // for trainers to save and stop when the agent is stopped
 };
 
 }  // namespace legoai::agent

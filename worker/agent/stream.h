@@ -1,5 +1,4 @@
-// The agent's connection with the server: one bidirectional stream of WorkerService. What gRPC needs is in stream.cc alone.
-// Thread-safe.
+// The agent's connection to the server: one bidirectional stream of WorkerService. Only stream.cc depends on gRPC. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,30 +18,30 @@ class Stream {
   // All run on gRPC's threads, one at a time, and must return at once.
   struct Callbacks {
     std::function<void(v1::ToAgent)> received;
-    std::function<void()> written;            // the message of Write() has left; the next may come
-    std::function<void(absl::Status)> ended;  // the last call. OK: the server has ended the stream
+    std::function<void()> written;            // the message of Write() was sent; the next may follow
+    std::function<void(absl::Status)> ended;  // the last callback. OK: the server ended the stream
   };
 
-  // Begins to connect to "host:port"; a server that cannot be reached is an end with Unavailable.
+  // Starts connecting to "host:port"; an unreachable server ends the stream with Unavailable.
   static std::unique_ptr<Stream> Open(const std::string& server, Callbacks callbacks);
-  // Cancels, and waits until no callback runs any more.
+  // Cancels, and waits until no callback is running.
   virtual ~Stream() = default;
 
-  // One at a time: after `written` of the one before. On a stream that has ended nothing happens.
+  // One at a time: only after `written` of the previous one. No effect on a stream that has ended.
   virtual void Write(v1::FromAgent message) = 0;
-  // After the last Write() is written: there is no more to come. The server ends the stream then.
+  // Call it after the last Write() is written. The server then ends the stream.
   virtual void Finish() = 0;
 };
 
-// How long to wait before the next try to reach the server: longer after every failure, with chance in it, so that a thousand
-// agents do not come back at once. Not thread-safe.
+// How long to wait before reconnecting: exponential backoff with jitter, so that a thousand agents do not reconnect at once. Not
+// thread-safe.
 class Backoff {
  public:
   Backoff(absl::Duration first, absl::Duration longest, uint64_t seed);
 
-  // Between half of the present limit and all of it; the limit doubles.
+  // A random duration between half the current limit and the limit, which then doubles.
   absl::Duration Next();
-  // The server was reached.
+  // Call it when the server was reached.
   void Reset() { limit_ = first_; }
 
  private:

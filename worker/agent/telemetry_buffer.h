@@ -1,4 +1,4 @@
-// What the agent has to tell the server about its leases, kept until the server says that it is durable. Thread-safe.
+// Telemetry about leases for the server, kept until the server acknowledges that it is durable. Thread-safe.
 //
 // Facts are numbered from 1 for the life of the agent's process. Metrics, log lines, progress and traces of steps may be dropped,
 // the oldest first, when there are more bytes of them than the limit: an agent whose server is away must not grow without bound.
@@ -16,7 +16,7 @@
 
 namespace legoai::agent {
 
-// As much is under way without acknowledgement, so that heartbeats never queue behind a heap of telemetry in the connection.
+// The most that may be in flight without acknowledgement, so that heartbeats never queue behind much telemetry.
 inline constexpr int64_t kWindowFacts = 1000;
 inline constexpr int64_t kWindowBytes = int64_t{1} << 20;
 
@@ -28,18 +28,18 @@ class TelemetryBuffer {
   // Numbers the fact and keeps it; returns its number.
   int64_t Add(v1::Telemetry fact);
 
-  // The next fact to send: after those that Next() has given. Nothing while the window is full, or there is none.
+  // The next fact to send, in order. Nothing while the window is full or there is none.
   std::optional<v1::Telemetry> Next();
 
-  // This one and all before it are durable.
+  // This fact and all before it are durable.
   void Acknowledge(int64_t sequence);
-  // After a reconnection: what comes after `sequence` is sent again.
+  // After a reconnection: facts after `sequence` are sent again.
   void ReplayAfter(int64_t sequence);
 
   int64_t last() const;          // number of the latest fact; 0: none
   int64_t acknowledged() const;  // all up to this one
-  bool empty() const;            // everything that was kept is acknowledged
-  int64_t dropped() const;       // facts that were dropped
+  bool empty() const;            // all kept facts are acknowledged
+  int64_t dropped() const;       // number of dropped facts
 
  private:
   struct Entry {

@@ -1,4 +1,4 @@
-// What the agent tells the server of the machine it runs on. Thread-safety: reads of the machine.
+// Describes this machine for the server. Thread-safety: reads of the machine.
 #pragma once
 
 #include <chrono>
@@ -18,34 +18,34 @@ namespace legoai::agent {
 struct MachineOptions {
   std::string name;  // empty: the host's
   std::string pool;
-  std::optional<int64_t> slots = std::nullopt;  // unset: one for each GPU, or physical core
+  std::optional<int64_t> slots = std::nullopt;  // unset: one per GPU or physical core
   std::string device = "auto";                  // or "cpu", "cuda" (slots.h)
   std::string device_file;                      // empty: as slots.h says
 };
 
 struct ThisWorker {
-  v1::Worker worker;          // all that is the agent's to say, with an `instance` of its own for this process
+  v1::Worker worker;          // all fields that the agent sets, with an `instance` unique to this process
   std::string device_reason;  // why its slots are GPUs or processors
 };
 
 // Errors: FieldError of an option; those of FindSlotDevices.
 absl::StatusOr<ThisWorker> ThisMachine(const MachineOptions& options);
 
-// Whether this machine's own device file is there.
+// Whether this machine's own device file exists.
 bool HasBeenMeasured();
 
-// How much of this machine is in use, for heartbeats: looked at occasionally by a thread of its own, as a driver may take its
-// time to answer and a heartbeat must not wait for it. Thread-safe.
+// How much of this machine is in use, for heartbeats: sampled by a separate thread, because a driver may be slow to answer and a
+// heartbeat must not wait for it. Thread-safe.
 class UseWatch {
  public:
-  // `gpus`: NVML's indices of the slots' cards; none where slots are processors. A card that fails is not reported.
+  // `gpus`: NVML indices of the slots' cards; none if slots are processors. A card that fails is not reported.
   UseWatch(std::vector<int> gpus, absl::Duration interval);
   ~UseWatch();
   UseWatch(const UseWatch&) = delete;
   UseWatch& operator=(const UseWatch&) = delete;
 
-  // The last look; nothing before the first, nor where the last is long over, as when a driver does not answer. The processors'
-  // share is that of the time since the look before.
+  // The last sample; nothing before the first, or if the last one is outdated because a driver does not answer. The processors'
+  // share covers the time since the previous sample.
   std::optional<v1::WorkerUse> Latest() const;
 
  private:

@@ -1,4 +1,4 @@
-// GPUs of this host for ranks: how the host serves ranks that compute on them, and who has them.
+// GPUs of this host for ranks: the host resources of ranks that compute on them, and exclusive claims.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace legoai::launch {
 
-// The ranks of `request` (nproc says how many) compute on these GPUs, by UUID: rank r on the r-th, of which there are at least as
-// many. The host launches their work from several threads, which must not wait for each other, and draws the initial weights: no
-// rank is pinned to a core, and each has `cores` of them, at least one.
+// Makes the `nproc` ranks of `request` compute on these GPUs, by UUID: rank r on the r-th; there must be enough. The host
+// launches their work from several threads, which must not wait for each other, and draws the initial weights: no rank is pinned
+// to a core, and each gets `cores` >= 1 threads.
 void ComputeOnGpus(std::vector<std::string> gpus, int64_t cores, TrainRequest* request);
 
-// GPUs that this process and those it starts have for themselves, until this ends or the process does, however that ends. Heeded
-// by LegoAI's own programs of every user of the host (of one network namespace: containers that share a GPU do not see each
-// other's), not by others.
+// An exclusive claim of this process and its children on GPUs, until this object is destroyed or the process ends in any way.
+// Respected by LegoAI's programs of all users of the host (within one network namespace: containers that share a GPU do not see
+// each other's claims), not by other programs.
 class GpuClaim {
  public:
-  // All or none of the UUIDs. Errors: FieldError of "gpu", FailedPrecondition: another process has it, which is named.
+  // Claims all or none of the UUIDs. Errors: FieldError of "gpu", FailedPrecondition naming the process that has it.
   static absl::StatusOr<GpuClaim> Take(const std::vector<std::string>& gpus);
   GpuClaim(GpuClaim&& other) noexcept : sockets_(std::move(other.sockets_)) { other.sockets_.clear(); }
   GpuClaim& operator=(GpuClaim&&) = delete;
@@ -28,7 +28,7 @@ class GpuClaim {
 
  private:
   GpuClaim() = default;
-  std::vector<int> sockets_;  // one for each GPU
+  std::vector<int> sockets_;  // one per GPU
 };
 
 }  // namespace legoai::launch

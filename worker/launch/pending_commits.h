@@ -1,6 +1,6 @@
-// Checkpoints that all ranks have on the disk and whose verdict is not known yet, as the launcher keeps them. Not thread-safe.
+// The launcher's list of checkpoints that all ranks have on disk and whose verdict is not known yet. Not thread-safe.
 //
-// Only a commit's fence needs the server, and the server may be away. So training goes on while it is asked:
+// Only the commit itself needs the server, which may be away. So training continues while it is asked:
 //
 //   rank                        launcher                            server, through LaunchCallbacks::commit
 //   parts and manifest.pb.tmp
@@ -12,15 +12,15 @@
 //                            <- Commit(N) or Deny(N)
 //   rank 0 renames manifest.pb.tmp, or removes step-N
 //
-// - Verdicts are passed on in order of steps, none before its predecessor's.
-// - Whether the ranks may go on is decided here and nowhere else: the launcher holds back the answer to the meeting that every
-//   rank comes to after its part is written. So no rank goes on while another waits, however late a verdict reaches whom. While a
-//   meeting is held nothing more can become pending.
-// - A checkpoint counts for others once manifest.pb is in its place, which is after the server's Commit. Until then it is neither
-//   counted nor removed by those who keep the latest few, and never resumed from.
-// - At the end the ranks wait for all verdicts (TrainerLink::AwaitVerdicts), so an attempt that has ended well has none pending.
-// - Ranks that die leave what is pending on the disk, whole. The one that asks may wait for its verdicts all the same: what the
-//   server commits, the next attempt finds prepared and puts in its place.
+// - Verdicts are passed on in order of steps.
+// - Only this class decides whether the ranks may continue: the launcher withholds the answer to the meeting that every rank
+//   enters after writing its part. So no rank continues while another waits, however late a verdict reaches each of them. While a
+//   meeting is held, nothing more can become pending.
+// - A checkpoint is valid once manifest.pb is in place, which is after the server's Commit. Until then it is neither counted nor
+//   removed when the latest few are kept, and never resumed from.
+// - At the end the ranks wait for all verdicts (TrainerLink::AwaitVerdicts), so a successful attempt has none pending.
+// - Ranks that die leave pending checkpoints on disk, intact. The caller may still wait for their verdicts: the next attempt
+//   finds what the server has committed prepared, and completes the commit.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@
 
 namespace legoai::launch {
 
-// What the ranks wait for, told to users.
+// What the ranks wait for, for users.
 std::string WaitsForVerdict(int64_t step);
 
 class PendingCommits {
@@ -46,14 +46,14 @@ class PendingCommits {
     absl::Status status;  // OK: commit
   };
 
-  // `most`: how many may be pending while the ranks train. Empty `decide`: all are committed at once.
+  // `most`: how many may be pending while the ranks train. Empty `decide`: each is committed at once.
   PendingCommits(int64_t most, Decide decide);
 
-  // `step` is later than all before it.
+  // Steps must increase.
   void Add(int64_t step, std::vector<std::string> digests);
-  // Asks for each of them, in order; returns the verdicts that may be passed on now.
+  // Asks for each one, in order; returns the verdicts that may be passed on now.
   std::vector<Verdict> Ask();
-  // The step whose verdict the ranks have to wait for; nothing: they may go on.
+  // The step whose verdict the ranks must wait for; nothing: they may continue.
   std::optional<int64_t> WaitsFor() const;
 
  private:

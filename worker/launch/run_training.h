@@ -1,15 +1,16 @@
-// Trains on this host, without a server: what `lego train` calls.
+// Trains on this host without a server, for `lego train`.
 //
-// Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, keeps recipe, run.json and
-// metrics, commits every checkpoint unless somebody else decides (TrainCallbacks::commit), and returns the outcome. Resumes from
-// the latest checkpoint unless the request says `fresh`: then checkpoints and export that are there are put aside as
-// checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt resumes from what its lease says.
+// Prepares (prepare_training.h), opens the run directory, starts nproc trainers under a Launcher, writes recipe, run.json and
+// metrics, commits every checkpoint unless the caller decides (TrainCallbacks::commit), and returns the outcome. Resumes from the
+// latest checkpoint unless the request says `fresh`: then existing checkpoints and export are renamed to
+// checkpoints.before-attempt-N and hf.before-attempt-N, not removed. A leased attempt resumes from the checkpoint of its lease.
 //
-// A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged and said with a warning;
-// the next older one is taken, and run.json names those that were passed over. A leased attempt ends there: its error carries the
-// damage (core/checkpoint/directory.h), and the service chooses.
+// A checkpoint that is found damaged, here or by a rank that loads it, is put aside as step-N.damaged with a warning; the next
+// older one is used, and run.json names those that were skipped. A leased attempt ends instead: its error carries the damage
+// (core/checkpoint/directory.h), and the service chooses.
 //
-// On a disk that is full it waits, and the ranks with it, until there is room: Progress.waits says for what. A stop ends that.
+// When the disk is full, it waits together with the ranks until there is room: Progress.waits says for what. A stop ends the
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -44,25 +45,24 @@ struct TrainCallbacks {
 };
 
 struct TrainOutcome {
-  v1::Exit::Cause cause = v1::Exit::FINISHED;  // STOPPED: `stop` was asked (exit code 130 of `lego train`)
+  v1::Exit::Cause cause = v1::Exit::FINISHED;  // STOPPED: stopped by request (exit code 130 of `lego train`)
   int64_t step = 0;                            // optimizer steps done
-  int64_t attempt = 0;                         // 0: nothing was started: there was nothing left to do, or it was stopped before
+  int64_t attempt = 0;                         // 0: nothing was started, because nothing was left to do or it was stopped before
   std::optional<int64_t> resumed_from;
   PreparedTraining prepared;
   std::string run_directory;
-  std::string hf_directory;  // empty: none was written
-  // Of this attempt; of all earlier ones where nothing was left to do. A leased attempt, which may be one of a million steps, has
-  // told them and keeps none: nor does it know the two numbers at the end.
+  std::string hf_directory;  // empty: not written
+  // Of this attempt; of all earlier ones if nothing was left to do. A leased attempt, which may have a million steps, has already
+  // reported them and keeps none, so the last two figures below are unset.
   std::vector<v1::StepMetrics> metrics;
-  std::vector<int64_t> peak_memory_bytes;     // by rank; the largest alone where nothing was left to do
-  std::optional<double> median_step_seconds;  // of the reports after the first step's, which warms up
+  std::vector<int64_t> peak_memory_bytes;     // by rank; only the largest if nothing was left to do
+  std::optional<double> median_step_seconds;  // of all reports except the first step's, a warm-up
   std::optional<double> validation_loss;      // the last
 };
 
-// `stop` may be null. Blocks; no process is left when it returns, nor if this process is killed.
-// A stop is honoured while it prepares, too: then nothing is started.
-// Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; the run directory in use. After a failure run.json has the
-// reason, and flight/rank-R.json what every rank was doing.
+// `stop` may be null. Blocks; no process is left when it returns, or if this process is killed. A stop during preparation is
+// honoured too: then nothing is started. Errors: those of PrepareTraining, FindCheckpoint and Launcher::Run; a run directory in
+// use. After a failure run.json has the reason, and flight/rank-R.json what every rank was doing.
 absl::StatusOr<TrainOutcome> RunTraining(const TrainRequest& request, const TrainCallbacks& callbacks, StopPipe* stop);
 
 }  // namespace legoai::launch
