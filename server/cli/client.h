@@ -1,7 +1,7 @@
-// A server's calls, as commands make them: one after the other, with a time limit each, tried again where that harms nothing.
-// gRPC stays behind it. Not thread-safe.
+// A client of the server for commands: one call at a time, with a time limit each, retried where that is safe. Hides gRPC. Not
+// thread-safe.
 //
-// Errors: those of the server, with their FieldViolation; Unavailable with the address and what to do where no server answers.
+// Errors: those of the server, with their FieldViolation; Unavailable with the address and a remedy if no server answers.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,18 @@ namespace legoai::cli {
 
 class Client {
  public:
-  // `address`: HOST:PORT. Connects with the first call. `patience`: how long a call is tried again while the server does not
-  // answer.
+  // `address`: HOST:PORT. Connects at the first call. `patience`: how long a call is retried while the server does not answer.
   explicit Client(const std::string& address, absl::Duration patience = absl::Seconds(3));
   ~Client();
 
-  // With a request_id they are tried again, otherwise not: they might be done twice.
+  // Retried only with a request_id, because they might be done twice.
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
   absl::StatusOr<v1::Job> RetryJob(const v1::RetryJobRequest& request);
 
   absl::StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
-  // These follow the pages: the whole list in one answer, without a token.
+  // These fetch all pages and return the whole list, without a token.
   absl::StatusOr<v1::ListAttemptsResponse> ListAttempts(const v1::ListAttemptsRequest& request);
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(const v1::ListCheckpointsRequest& request);
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const v1::ListWorkersRequest& request);
@@ -52,11 +51,11 @@ class Client {
 
   struct WatchCallbacks {
     std::function<void(const v1::WatchJobResponse&)> news;
-    std::function<void(const absl::Status&)> away;  // the server does not answer; it is tried again
+    std::function<void(const absl::Status&)> away;  // the server does not answer; the watch retries
     std::function<bool()> interrupted;
   };
-  // Until the job is in a final state: OK. When the server goes away after it has answered once, the watch resumes from the
-  // version it has as soon as the server is back.
+  // Watches until the job is in a final state; then OK. If the server becomes unavailable after it has answered once, the watch
+  // resumes from the last version when the server is back.
   absl::Status WatchJob(const std::string& name, const WatchCallbacks& callbacks);
 
   const std::string& address() const;

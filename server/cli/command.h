@@ -18,8 +18,8 @@ inline constexpr int kInterrupted = 130;
 
 struct Command {
   CommandSpec spec;
-  // Returns the exit code. An error becomes one on standard error: kWrongCall if it carries a FieldViolation and is an
-  // InvalidArgument or NotFound (something the user wrote, or named), kInterrupted if Cancelled, kFailed otherwise.
+  // Returns the exit code. An error is printed on standard error; its exit code is kWrongCall if it carries a FieldViolation and
+  // is InvalidArgument or NotFound (a mistake of the user), kInterrupted if Cancelled, kFailed otherwise.
   std::function<absl::StatusOr<int>(const Arguments&)> run;
 };
 
@@ -27,7 +27,7 @@ struct Command {
 Command SubmitCommand();
 Command ListCommand();
 Command GetCommand();
-Command WatchCommand();  // to the end of a job; so does `wait`, silently
+Command WatchCommand();  // until a job ends; `wait` does so silently
 Command WaitCommand();
 Command LogsCommand();
 Command TracesCommand();  // of steps, measured and predicted
@@ -52,12 +52,12 @@ Command UpCommand();           // server and agent in the background
 
 Command ModelsCommand();     // known by name
 Command HardwareCommand();   // the catalog; --measure measures this machine's CPU
-Command CalibrateCommand();  // from what a card measured to a device whose times rest on it
+Command CalibrateCommand();  // turns a card's measurements into a device file
 
-// Completion of commands, options and their values, recipe keys and jobs: written from `commands`, all others, the catalogs and
-// the recipe's schema. The server is asked for jobs when they are needed.
+// Shell completion of commands, options and their values, recipe keys and jobs, generated from `commands` (all others), the
+// catalogs and the recipe's schema. Job names are requested from the server when needed.
 Command CompletionCommand(std::vector<CommandSpec> commands);
-// `shell`: bash, zsh or fish. Errors: FieldError for another one.
+// `shell`: bash, zsh or fish. Errors: FieldError for any other.
 absl::StatusOr<std::string> CompletionScript(const std::string& shell, const std::vector<CommandSpec>& commands);
 
 }  // namespace legoai::cli

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM while a command works.
+// Handles Ctrl-C and SIGTERM while a command works.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace legoai::cli {
 
-// While it lives, the first signal of SIGINT, SIGTERM or SIGHUP asks for an orderly stop, and the second for one at once. One
-// that was ignored stays ignored (nohup). One at a time in a process.
+// During its lifetime, the first SIGINT, SIGTERM or SIGHUP requests an orderly stop, and the second an immediate one. A signal
+// that was ignored stays ignored (nohup). One object at a time in a process.
 class InterruptGuard {
  public:
-  // Whether a terminal or pipe that is gone ends the process (SIGPIPE). It must not where work would be lost; who only looks on,
+  // Whether a closed terminal or pipe ends the process (SIGPIPE). It must not if work would be lost; a command that only watches,
   // as in `lego watch JOB | head`, has nothing left to do.
   enum class ClosedOutput { kIsIgnored, kEndsProcess };
 
@@ -21,8 +21,8 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   bool interrupted() const;
-  // What the first signal and the later ones are answered with from now on, at once and as a line on standard error: whoever
-  // presses Ctrl-C must not wonder whether it was heard. Nothing before the first call, which is the one that counts.
+  // Lines to print on standard error immediately after the first and later signals, so that the user knows that Ctrl-C was
+  // noticed. Only the first call has an effect; before it nothing is printed.
   void Announce(const std::string& first, const std::string& later);
   // The first signal requests a stop that saves, the second one that does not.
   launch::StopPipe* stop_pipe() { return &stop_; }

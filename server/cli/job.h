@@ -1,4 +1,4 @@
-// What the commands share in reading a job: recipe, model and cluster from the command line, and one simulation of it.
+// Shared by commands: recipe, model and cluster from the command line, and running simulations.
 #pragma once
 
 #include <functional>
@@ -18,43 +18,43 @@
 
 namespace legoai::cli {
 
-// The recipe of the file `path` (the defaults alone if it is empty), with the keys of the command line, checked.
+// The recipe of the file `path` (empty: only defaults), with the keys of the command line, checked.
 absl::StatusOr<v1::Recipe> ReadRecipe(const std::string& path, const Arguments& arguments);
 
-// --model if it is given, which the recipe then names too; otherwise the recipe's. Errors: neither names one.
+// The model of --model, which is then also set in the recipe; otherwise the recipe's. Errors: neither names one.
 absl::StatusOr<v1::Model> ReadModel(const Arguments& arguments, v1::Recipe* recipe);
 
-// --price, of a GPU for an hour: what the cluster costs. Errors: not a number, or below 0.
+// Sets the cluster's price from --price, per GPU and hour. Errors: not a number, or below 0.
 absl::Status ReadPrice(const Arguments& arguments, v1::Cluster* cluster);
 
 // A request to simulate the recipe of the file `path` with the keys of the command line, on --cluster, at --price.
 absl::StatusOr<v1::SimRequest> ReadSimRequest(const std::string& path, const Arguments& arguments);
 
-// Where the whole run is warm-up, a line that says so; otherwise empty.
+// A note if the whole run is warm-up; otherwise empty.
 std::string WarmUpNote(const v1::Recipe& recipe);
 
-// Where sequences are longer than the context that the model was made for, a line that says so; otherwise empty. A model with a
-// vector for each position is refused instead (core/recipe/legality.h).
+// A note if sequences are longer than the model's context; otherwise empty. Models with learned positions are refused instead
+// (core/recipe/legality.h).
 std::string ContextNote(const v1::Recipe& recipe, const v1::Model& model);
 
-// The absolute path that the option names, of a file to be written; empty if it is not given. Errors: as of CheckOutput.
+// The absolute path of an output file named by the option; empty if it is not given. Errors: those of CheckOutput.
 absl::StatusOr<std::string> OutputPath(const Arguments& arguments, const std::string& option);
 
-// Whether a file of this absolute path can be made or replaced, which must be known before the work: it is a regular file or not
-// there, in a folder that is. `option` is what the error names.
+// Checks before the work that a file with this absolute path can be created or replaced: it is a regular file or does not exist,
+// and its folder exists. Errors name `option`.
 absl::Status CheckOutput(const std::string& option, const std::string& path);
 
-// One estimate in a lego-sim process of its own. `interrupted` is polled; `progress` is called in a benchmark,
-// and, without a total, with what a trace file leaves out. `arguments`: of lego-sim.
+// Runs one estimate in its own lego-sim process. `interrupted` is polled; `progress` is called during a benchmark, and, without a
+// total, with what a trace file omits. `arguments`: of lego-sim.
 absl::StatusOr<v1::Estimate> EstimateOne(const v1::SimRequest& request, const std::function<bool()>& interrupted = {},
                                          const std::function<void(const v1::SimProgress&)>& progress = {},
                                          const std::vector<std::string>& arguments = {});
 
-// lego-sim processes, as many as there are processors for this one. Errors: there is no such program.
+// lego-sim processes, one per processor that this process may use. Errors: the program is missing.
 absl::StatusOr<std::unique_ptr<planner::Estimator>> SimProcesses();
 
 // From --model, --cluster, --global-batch, --seq, --constraint, --top, --budget-seconds, --min-headroom, --objective, --price,
-// --rejected, --recipe and keys of the recipe, of which a command may have some. Errors: FieldErrors of the option.
+// --rejected, --recipe and keys of the recipe; a command may have only some of these. Errors: FieldErrors of the option.
 absl::StatusOr<v1::PlanRequest> ReadPlanRequest(const Arguments& arguments);
 
 }  // namespace legoai::cli

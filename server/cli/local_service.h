@@ -1,5 +1,5 @@
-// The service of one machine and one user: legoai-server and one legoai-agent in the background, whose store, logs and records
-// lie in one folder. Linux. Not thread-safe; of several processes on one folder, one at a time holds the lock.
+// The service on one machine for one user: legoai-server and one legoai-agent in the background, with store, logs and records in
+// one folder. Linux. Not thread-safe; of several processes on one folder, one at a time holds the lock.
 #pragma once
 
 #include <sys/types.h>
@@ -16,38 +16,37 @@
 
 namespace legoai::cli {
 
-// A program that `lego` starts and that goes on without it. It is known by a file that says its number and the time at which it
-// started, since numbers are used again. Not thread-safe; calls of several processes that start or end programs of one folder
-// must be kept apart by a lock of theirs.
+// A program that `lego` starts in the background. A file records its process id and start time, because ids are reused. Not
+// thread-safe; processes that start or end programs of one folder must use a lock.
 class BackgroundProgram {
  public:
-  // NAME.json says what runs, NAME.log is what it writes; both lie in `folder`.
+  // NAME.json records what runs, NAME.log is its output; both are in `folder`.
   BackgroundProgram(const std::string& folder, const std::string& name);
 
-  // What was started, and by which build.
+  // What was started, by which build.
   struct Start {
     pid_t pid = 0;
-    uint64_t start_time = 0;  // clock ticks since the machine was started
+    uint64_t start_time = 0;  // clock ticks since boot
     std::string build;
     std::vector<std::string> command;
   };
 
   const std::string& name() const { return name_; }
   const std::string& log() const { return log_; }
-  // Nothing if it does not run.
+  // Nothing if it is not running.
   std::optional<Start> Running() const;
-  // The value of "--option=value" in its command; empty if it does not run, or was not given one.
+  // The value of "--option=value" in its command; empty if it is not running or has no such option.
   std::string ValueOf(const std::string& option) const;
 
-  // Starts it in the background, with this process's folder and environment. Errors: FieldErrors of what cannot be run or
+  // Starts it in the background, with this process's working folder and environment. Errors: FieldErrors of what cannot be run or
   // written.
   absl::Status Run(const std::vector<std::string>& command);
-  // Asks it to end (SIGTERM), and kills it after `patience`. Whether it has ended by itself, or did not run.
+  // Asks it to end (SIGTERM), and kills it after `patience`. True if it ended by itself or was not running.
   bool End(absl::Duration patience);
 
-  // What it has written since Run().
+  // Its output since Run().
   std::string LogSinceRun() const;
-  // The message of the last line that it has written; empty: none.
+  // The message of its last log line; empty if none.
   std::string LastMessage() const;
 
  private:
@@ -57,10 +56,10 @@ class BackgroundProgram {
 
 class LocalService {
  public:
-  // Where it lies if nobody says: legoai in the user's folder for data. Errors: FieldError of --data where that is not known.
+  // The default: legoai in the user's data folder. Errors: FieldError of --data if that is unknown.
   static absl::StatusOr<std::string> DefaultFolder();
 
-  // `folder` need not be there.
+  // `folder` need not exist.
   explicit LocalService(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
@@ -69,16 +68,17 @@ class LocalService {
   bool AnyRuns() const { return server_.Running() || agent_.Running(); }
   bool BothRun() const { return server_.Running() && agent_.Running(); }
 
-  // Until what it gives is destroyed, others wait. Makes the folder. Errors: FieldError of --data where it cannot be written.
+  // Locks the folder, creating it if necessary, until the result is destroyed. Errors: FieldError of --data if it cannot be
+  // written.
   absl::StatusOr<std::shared_ptr<void>> Lock() const;
 
-  // Makes these two commands run: leaves what runs so, ends what runs otherwise or is of another build, starts the rest, and
-  // waits until the agent is connected. Says on standard error what it does. Errors: FailedPrecondition with the last words of
-  // the one that ended, DeadlineExceeded with its log.
+  // Ensures that these two commands are running: keeps programs that already run so, ends those with other options or of another
+  // build, starts the rest, and waits until the agent is connected. Reports on standard error. Errors: FailedPrecondition with
+  // the last message of a program that ended, DeadlineExceeded with its log.
   absl::Status Start(const std::vector<std::string>& server_command, const std::vector<std::string>& agent_command);
-  // FailedPrecondition with the last words of one that has ended by itself.
+  // FailedPrecondition with the last message of a program that has ended by itself.
   static absl::Status Ended(const BackgroundProgram& program);
-  // Trainers save before; says on standard error what it does.
+  // Trainers save first. Reports on standard error.
   void Stop();
 
  private:

@@ -1,4 +1,4 @@
-// What surrounds `lego` on this machine: the programs beside it, and the file with this machine's measured CPU.
+// The environment of `lego` on this machine: the programs beside it, and the file with this machine's measured CPU.
 #pragma once
 
 #include <string>
@@ -21,17 +21,17 @@ absl::StatusOr<std::string> FindMeasure();
 using sim::HostDevicePath;
 using sim::LoadHostDevice;
 
-// One line on standard error where others were busy while this device was measured; the same line once.
+// Warns once on standard error if other processes were busy while this device was measured.
 void WarnIfMeasuredBusy(const v1::Device& device);
 
-// `--cluster`, with this machine's measured CPU for type "cpu"; standard error is told if that was measured busy.
+// `--cluster`, with this machine's measured CPU for type "cpu"; warns if the machine was busy when measured.
 absl::StatusOr<v1::Cluster> ResolveCluster(const std::string& text);
 
-// Measures this machine's CPU, which plans for clusters of type cpu go by.
+// Measures this machine's CPU, which plans for clusters of type cpu use.
 
-// Ten seconds with all cores busy, of which standard error is told, and of others that were busy meanwhile; keeps the result in
-// the file `path`, which `field` has named. Errors: FieldError of `field` where that cannot be written, NotFound without the
-// program that measures, Internal where it fails.
+// Takes ten seconds with all cores busy, reports that and other busy processes on standard error, and saves the result to the
+// file `path`, which `field` has named. Errors: FieldError of `field` if it cannot be written, NotFound if the measuring program
+// is missing, Internal if it fails.
 absl::StatusOr<v1::Device> MeasureHost(const std::string& field, const std::string& path);
 
 }  // namespace legoai::cli

@@ -16,10 +16,10 @@
 
 namespace legoai::cli {
 
-// A filled bar of `share` (0 to 1) of `width` columns.
+// A bar of `width` columns, filled to `share` (0 to 1).
 std::string Bar(double share, size_t width);
 
-// Columns as wide as their widest cell; all but those whose header begins with '<' are right-aligned. Cells are UTF-8.
+// Columns are as wide as their widest cell, and right-aligned unless their header begins with '<'. Cells are UTF-8.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
@@ -36,17 +36,16 @@ class Table {
 // `tree` in a format that is not the table's.
 std::string TreeText(Format format, const Tree& tree);
 
-// Colours, of states and warnings: only where the stream is a terminal that has them (TERM is set and not "dumb") and nobody has
-// said NO_COLOR (no-color.org).
+// Colours for states and warnings, only if the stream is a terminal that supports them (TERM is set and not "dumb") and NO_COLOR
+// is not set (no-color.org).
 enum class Stream { kOut, kErr };
 enum class Color { kNone, kRed, kGreen, kYellow, kCyan };
 std::string Colored(Color color, const std::string& text, Stream stream = Stream::kOut);
 
-// `text` as the stream may have it: control characters are shown and not obeyed, but for the colours of Colored().
+// `text` with control characters escaped, except for the colours of Colored().
 std::string Shown(const std::string& text, Stream stream);
 
-// Columns of a terminal that UTF-8 text takes, a character each and colours none; and its first `columns`, of text without
-// colours.
+// Terminal columns of UTF-8 text: one per character, none for colours; and its first `columns`, for text without colours.
 size_t Width(const std::string& text);
 std::string FirstColumns(const std::string& text, size_t columns);
 
@@ -54,33 +53,32 @@ std::string FirstColumns(const std::string& text, size_t columns);
 void Print(const std::string& text);
 // One message of many, in `format` (not kTable): a line of JSON, or a document of YAML.
 void PrintMessage(Format format, const google::protobuf::Message& message);
-// Whether all of it was written: a disk may be full.
+// Whether everything was written; the disk may be full.
 bool AllPrinted();
 
 // "replaying the step 7 times: 12 %, 3.2 s, about 24.1 s to go"
 std::string BenchmarkText(const v1::SimProgress& progress);
 
-// Progress on standard error: one line that is written over where that is a terminal, an occasional line where it is a file.
-// Not thread-safe.
+// Progress on standard error: one line that is overwritten on a terminal, occasional lines otherwise. Not thread-safe.
 class ProgressLine {
  public:
-  // `pause`: the shortest time between two lines where standard error is no terminal.
+  // `pause`: the shortest time between two lines if standard error is not a terminal.
   explicit ProgressLine(absl::Duration pause = absl::Seconds(2));
   ~ProgressLine() { Finish(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Replaces the line. Where there is none to write over, what was written last is not written again.
+  // Replaces the line. If it is not a terminal, an unchanged line is not repeated.
   void Show(const std::string& text);
-  // The same, of something that passes: only where there is a line to write over.
+  // The same for transient states: only on a terminal.
   void ShowPassing(const std::string& text) {
     if (terminal_) Show(text);
   }
-  // A line that stays, above the live one.
+  // Prints a permanent line above the live one.
   void Note(const std::string& text);
-  // Leaves the last line where it is and ends it.
+  // Ends the last line and keeps it.
   void Finish();
-  // Takes the live line away.
+  // Removes the live line.
   void Clear();
 
  private:
@@ -88,18 +86,17 @@ class ProgressLine {
   const absl::Duration pause_;
   absl::Time last_ = absl::InfinitePast();
   std::string shown_;
-  std::string written_;    // the last line where standard error is no terminal
+  std::string written_;    // the last line if not a terminal
   std::string held_back_;  // the last line, if it came too soon after another
 };
 
-// How long a step takes as it has been since the training is watched: steadier than single steps, of which one may save or
-// evaluate. Not thread-safe.
+// The mean step time since watching began: steadier than single steps, some of which save or evaluate. Not thread-safe.
 class Pace {
  public:
-  // Seconds per step when `step` is done at `now`: the mean of those that were seen to pass, of the first one `latest`, what it
-  // says itself. A step behind the last one, of another attempt, starts over.
+  // Seconds per step when `step` is done at `now`: the mean over all observed steps, or `latest`, the reported time, for the
+  // first one. A step below the last one, of another attempt, starts over.
   double Observe(int64_t step, double latest, absl::Time now);
-  // The training does not go on: what follows starts over.
+  // The training was interrupted: starts over.
   void Forget() { first_step_ = -1; }
 
  private:

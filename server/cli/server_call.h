@@ -1,4 +1,4 @@
-// What all commands that talk to a server share: its address, and which job is meant.
+// Shared by commands that talk to a server: its address, and which job is meant.
 #pragma once
 
 #include <memory>
@@ -15,27 +15,27 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:7420";
 // --server.
 Option ServerOption();
 
-// From --server, LEGOAI_SERVER or the default. Errors: no HOST:PORT.
+// From --server, LEGOAI_SERVER or the default. Errors: not HOST:PORT.
 absl::StatusOr<std::string> ServerAddress(const Arguments& arguments);
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const Arguments& arguments);
 
-// The resource name of a job: `text` is one, or an id of projects/default, or, of one alone of the latest 1,000 jobs, the
-// beginning or end of the id; or the name that people gave one of them: of several so named the latest that has not ended, or
-// else the newest, and a line on standard error says which. Errors (field JOB): none, or several, which are listed.
+// The resource name of a job. `text` is a resource name, an id in projects/default, a unique prefix or suffix of an id among the
+// latest 1,000 jobs, or a display name of one of these: of several with this name the latest that has not ended, or else the
+// newest, which is reported on standard error. Errors (field JOB): no job, or several, which are listed.
 absl::StatusOr<std::string> FindJobName(Client& client, const std::string& text);
 
-// Whether `text` can be nothing but a job: a resource name, or a whole id.
+// Whether `text` can only be a job: a resource name, or a full id.
 bool IsJob(const std::string& text);
 
-// Of commands that take files or a job: a job is meant with --server, and where the only word is no file or folder, and no path
-// that could be one.
+// For commands that take files or a job: a job is meant if --server is given, or if the only word is not an existing file or
+// folder and does not look like a path.
 bool RefersToJob(const Arguments& arguments);
 
 struct NamedJob {
   std::unique_ptr<Client> client;
   std::string name;
 };
-// That job, and the server that has it.
+// That job, and a client of its server.
 absl::StatusOr<NamedJob> FindNamedJob(const Arguments& arguments);
 
 // "01J..." of a resource name.

@@ -1,7 +1,7 @@
-// The jobs that are not over, as far as decisions need them, kept in memory: only those that have changed are read again, so that
-// a look costs what has changed and not what there is.
+// An in-memory cache of active jobs, with what decisions need: only changed jobs are read again, so a refresh costs in proportion
+// to the changes and not to the number of jobs.
 //
-// Thread-safety: Changed() is for every thread, all else for one. gRPC-free.
+// Thread-safety: Changed() may be called from any thread, everything else from one. gRPC-free.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct ActiveJob {
   int64_t world_size = 0;  // slots of its recipe; 0: none yet
   int64_t priority = 0;
   int64_t submitted_us = 0;
-  // As long as its steps will take: while it runs by what was measured, pauses for saving and evaluation included.
+  // Remaining time of its steps; for a running job as measured, including saving and evaluation.
   std::optional<absl::Duration> time_left = {};
-  int64_t not_before_us = 0;  // back-off: no attempt before; microseconds UTC
+  int64_t not_before_us = 0;  // back-off: no attempt before this time; microseconds UTC
   // Of the latest lease; 0: not seen.
   int64_t leased_us = 0;
-  int64_t first_step = 0, first_report_us = 0;  // the first report of steps that was seen
+  int64_t first_step = 0, first_report_us = 0;  // the first report of steps
 };
 
 class ActiveJobs {
@@ -49,17 +49,17 @@ class ActiveJobs {
   // The store is not owned.
   explicit ActiveJobs(store::Store* store) : store_(store) {}
 
-  // All that are not over. Call once, before Refresh().
+  // `jobs`: all active ones. Call once, before Refresh().
   void Begin(const std::vector<v1::Job>& jobs);
-  // After its change is durable.
+  // Call it after the change is durable.
   void Changed(const std::string& job);
-  // Reads what has changed. True where that may change decisions: a job has come, is over, or is in another state; progress of a
-  // running one is not such. After an error the same is read by the next call.
+  // Reads the changed jobs. True if that may change decisions: a new job, an ended one, or another state, but not progress of a
+  // running one. After an error the next call reads the same jobs again.
   absl::StatusOr<bool> Refresh();
 
   const Map& all() const { return jobs_; }
-  const ActiveJob* Find(const std::string& job) const;  // null: there is none, or it is over
-  // From a lease to the first report of steps: the longest that was seen.
+  const ActiveJob* Find(const std::string& job) const;  // null: there is none, or it has ended
+  // The longest time seen from a lease to the first report of steps.
   absl::Duration longest_start() const { return longest_start_; }
 
  private:
@@ -74,23 +74,23 @@ class ActiveJobs {
   std::set<std::string> changed_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Why each waiting job waits, and its place in the queue, as of the controller's last decision. In memory alone: it follows from
-// what is stored and who is connected, and the start of one job changes the places of all behind it. Thread-safe.
+// Why each waiting job waits, and its position in the queue, as of the controller's last decision. Only in memory: it follows
+// from the store and the connected workers, and the start of one job changes the positions of all behind it. Thread-safe.
 class WaitReasons {
  public:
   struct Wait {
-    int64_t version = 0;  // of the job, for which it holds
+    int64_t version = 0;  // the version of the job for which it holds
     std::string reason;
-    int64_t position = 0;  // in the queue of its pool, from 1; 0: it is in none
+    int64_t position = 0;  // in the queue of its pool, from 1; 0: not queued
     bool operator==(const Wait&) const = default;
   };
   using Waits = std::unordered_map<std::string, Wait>;  // by job
 
-  // Returns the names of those of which something else is said now.
+  // Returns the names of jobs whose entry has changed.
   std::vector<std::string> Replace(Waits waits);
 
-  // Sets reason and queue position of `job`, as it was read from the store. False, and nothing is done, where nothing is said of
-  // it, or of another version.
+  // Sets reason and queue position of `job`, which was read from the store. False, and nothing is done, if there is no entry for
+  // this version of it.
   bool Describe(v1::Job* job) const;
 
  private:

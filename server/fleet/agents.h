@@ -1,8 +1,8 @@
-// The agents that are connected, and the workers that they speak for: sessions, facts, when each was heard last. A worker has one
-// session at a time, that of the agent which connected last; what comes over an older one is told apart by Speaker::speaks.
+// The connected agents and their workers: sessions, facts, when each was last heard. A worker has one session at a time, that of
+// the agent that connected last; Speaker::speaks distinguishes messages of older ones.
 //
-// Thread-safe. It has one mutex, knows no other part, and is called by them while they hold nothing; links are sent to under the
-// mutex, for they queue and return at once. Which leases a worker holds is the lease book's. gRPC-free.
+// Thread-safe. It has one mutex, depends on no other part, and is called without other locks held; messages are sent under the
+// mutex, because links queue them and return at once. The lease book knows which leases a worker holds. gRPC-free.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace legoai::server {
 
-// The way to one agent. Send() queues and returns at once; thread-safe.
+// The connection to one agent. Send() queues and returns at once; thread-safe.
 class AgentLink {
  public:
   virtual ~AgentLink() = default;
@@ -42,35 +42,36 @@ class Agents {
  public:
   explicit Agents(AgentsOptions options) : options_(std::move(options)) {}
 
-  // Workers that the store knows; none is connected yet.
+  // Adds workers from the store, not connected yet.
   void Know(const std::vector<v1::Worker>& workers);
 
   // ---- Sessions ----
 
-  // Of the worker whose agent says hello: what it says, and what is known of it already. Errors: another worker has its instance,
-  // or it is connected from another host (AlreadyExists).
+  // The facts of the worker whose agent says hello, merged with what is known of it. Errors: another worker has its instance, or
+  // it is connected from another host (AlreadyExists).
   absl::StatusOr<v1::Worker> FactsOf(const v1::Hello& hello) const;
-  // Begins the worker's session, a positive number, welcomes the agent and ends the session before.
+  // Begins the worker's session, welcomes the agent and ends the previous session. Returns the session, a positive number.
   uint64_t Open(const v1::Worker& facts, const v1::Hello& hello, int64_t acknowledged_telemetry, AgentLink* link);
-  // Afterwards its link is not used any more. Returns the worker; nothing for a session that is over.
+  // Its link is not used afterwards. Returns the worker; nothing for a session that has ended.
   std::optional<std::string> Close(uint64_t session);
 
-  // Who speaks over a session.
+  // The sender of a session's messages.
   struct Speaker {
     std::string worker, instance, runs;
     bool speaks = false;  // no later agent of the worker has connected
-    bool broken = false;  // something could not be stored: what comes after it is not taken, but sent again
+    bool broken = false;  // something could not be stored: later messages are not accepted and will be sent again
   };
   std::optional<Speaker> Find(uint64_t session) const;
-  // A heartbeat of the worker's own session: nothing otherwise. `dropped`: metrics that were dropped since the last one.
+  // Handles a heartbeat of the worker's current session; nothing for other sessions. `dropped`: metrics dropped since the last
+  // one.
   std::optional<Speaker> Heard(uint64_t session, const v1::Heartbeat& heartbeat, int64_t* dropped);
-  // False: the session is over.
+  // False: the session has ended.
   bool Send(uint64_t session, const v1::ToAgent& message);
-  // Nothing that comes over it is taken any more, and its link is closed.
+  // Accepts no more of its messages and closes its link.
   void Break(uint64_t session, const absl::Status& why);
 
-  // An agent that has come back lists the leases whose trainers run there. Once, when all telemetry that it had is durable: which
-  // worker's leases are to be judged by them.
+  // A reconnecting agent lists the leases whose trainers it still runs. Returns that list and the worker once, when all telemetry
+  // that the agent had is durable, so that the worker's leases can be checked against it.
   struct Return {
     std::string worker;
     std::set<std::pair<std::string, int64_t>> leases;  // job and epoch
@@ -79,13 +80,14 @@ class Agents {
 
   // ---- Workers ----
 
-  // Its agent stops what runs there: it gets nothing more in this session. Of a session: gives the worker, if it is its own.
+  // Its agent is stopping everything: the worker gets no more leases in this session. Leave returns the worker if the session is
+  // its current one.
   std::optional<std::string> Leave(uint64_t session);
   void LeaveWorker(const std::string& worker);
-  // Counts messages of a worker that were not taken; 0 for one that is not known.
+  // Counts a refused message of the worker and returns the count; 0 for an unknown worker.
   int64_t CountRefusal(const std::string& worker);
 
-  // What a lease is given to.
+  // The recipient of a lease.
   struct Place {
     uint64_t session = 0;  // 0: not connected
     std::string instance, kind;
@@ -93,21 +95,21 @@ class Agents {
     bool operator==(const Place&) const = default;
   };
   std::optional<Place> PlaceOf(const std::string& worker) const;
-  // Sends it if the worker still is as `place` says. Otherwise nothing is sent, and what it is now is given.
+  // Sends the message if the worker's place is still `place`; otherwise sends nothing and returns the current place.
   std::optional<Place> SendIfStill(const std::string& worker, const Place& place, const v1::ToAgent& message);
 
   // With state, connection and use, without leases.
   std::vector<v1::Worker> List() const;
   std::optional<v1::Worker> FindWorker(const std::string& worker) const;
-  std::optional<v1::Worker> StoredFacts(const std::string& worker) const;  // as the store has it
-  // Tells its agent, too.
+  std::optional<v1::Worker> StoredFacts(const std::string& worker) const;  // as in the store
+  // Tells its agent too.
   void SetDraining(const std::string& worker, bool draining);
-  // As if nothing were leased there.
+  // Ignoring leases.
   std::vector<scheduler::WorkerView> Views() const;
 
-  // Nobody could be heard for that long: the server itself did not run.
+  // The server itself did not run for this long and could hear nobody.
   void ExtendAll(absl::Duration pause);
-  // Not connected, and not heard of for long.
+  // Workers that have been disconnected for long.
   std::vector<std::string> LongLost() const;
   void Forget(const std::string& worker);
 
@@ -115,17 +117,17 @@ class Agents {
   struct Session {
     std::string worker, instance;
     AgentLink* link = nullptr;
-    std::set<std::pair<std::string, int64_t>> leases = {};  // whose trainers ran there when it connected
-    int64_t return_after = 0;                               // this telemetry is durable
+    std::set<std::pair<std::string, int64_t>> leases = {};  // whose trainers ran when it connected
+    int64_t return_after = 0;                               // once this telemetry is durable
     bool returned = false, broken = false;
   };
   struct Entry {
     v1::Worker facts;
     uint64_t session = 0;                             // 0: not connected
-    absl::Duration heard;                             // the last time
-    bool leaves = false;                              // it stops what runs there, and says goodbye
-    int64_t refused = 0;                              // messages of its agents that were not taken
-    std::optional<v1::WorkerUse> use = std::nullopt;  // of the machine, as this session's agent said last
+    absl::Duration heard;                             // last time
+    bool leaves = false;                              // it is stopping its trainers and has said goodbye
+    int64_t refused = 0;                              // refused messages of its agents
+    std::optional<v1::WorkerUse> use = std::nullopt;  // of the machine, as last reported in this session
   };
 
   bool Speaks(uint64_t id, const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,8 +1,8 @@
-// What agents report of their leases, written into the store; the fence is here. gRPC-free.
+// Writes agents' reports about their leases into the store, with fencing. gRPC-free.
 //
-// A report counts only if it is about a lease that the agent holds, and is possible. Whatever does not carry the epoch of the
-// job's latest lease, or comes when the job has no lease any more, changes nothing: a fenced-off agent can neither commit a
-// checkpoint, nor end a job, nor add to its curve. Thread-safety: functions of the transaction that is given.
+// A report is accepted only if it is valid and about a lease that the agent holds. A report without the epoch of the job's latest
+// lease, or for a job without a lease, changes nothing: a fenced-off agent can neither commit a checkpoint, nor end a job, nor
+// add to its metrics. Thread-safety: functions of the given transaction.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@
 
 namespace legoai::server {
 
-// Of an attempt, the latest: what it is measured by when it ends.
+// How many of an attempt's latest steps are used to measure it when it ends.
 inline constexpr int64_t kStepsMeasured = 10'000;
 
-// What has to be done once the transaction is durable.
+// What to do once the transaction is durable.
 struct Effects {
   std::vector<std::string> changed_jobs;
   std::vector<v1::LeaseId> ended_leases;
-  int64_t lost_attempts = 0;   // that had to be given up, for whatever reason
-  bool worker_leaves = false;  // it stopped an attempt although nobody had cancelled it
-  int64_t fenced = 0;          // facts that were not of the latest epoch
-  int64_t refused = 0;         // facts that were not the agent's to tell, or cannot be
-  std::string refusal = {};    // why, of the first of them
+  int64_t lost_attempts = 0;   // abandoned for any reason
+  bool worker_leaves = false;  // it stopped an attempt that nobody had cancelled
+  int64_t fenced = 0;          // facts not of the latest epoch
+  int64_t refused = 0;         // facts that the agent may not report, or that are invalid
+  std::string refusal = {};    // the reason for the first of them
 };
 
 // Who reports.
@@ -40,30 +40,30 @@ struct Sender {
   std::set<std::pair<std::string, int64_t>> held;  // jobs and epochs of the leases that it holds
 };
 
-// Applies facts of one agent, in order. Those that are durable already are skipped; what is refused changes nothing, and counts
-// as heard.
+// Applies facts of one agent, in order. Facts that are already durable are skipped; refused ones change nothing and are
+// acknowledged.
 absl::Status ApplyTelemetry(store::Transaction& transaction, const Sender& sender, const std::vector<v1::Telemetry>& facts,
                             int64_t now_us, Effects* effects);
 
-// Records the checkpoint under the lease's epoch. `held`: the lease is the asking agent's, which saves its checkpoints in
-// `directory`. FailedPrecondition, with the reason, is a denial.
+// Records the checkpoint under the lease's epoch. `held`: the asking agent, which saves its checkpoints in `directory`, holds the
+// lease. FailedPrecondition, with the reason, is a denial.
 absl::Status CommitCheckpoint(store::Transaction& transaction, const v1::CommitRequest& request, bool held,
                               const std::string& directory, int64_t now_us, Effects* effects);
 
-// The lease is void although its agent did not say that it ended: the attempt is lost; the job restarts, or is cancelled if that
-// was asked for. Nothing if it is not the job's latest lease any more.
+// Ends a lease whose agent has not reported its end: the attempt is lost; the job restarts, or is cancelled if that was
+// requested. Does nothing if it is not the job's latest lease.
 absl::Status LoseAttempt(store::Transaction& transaction, const std::string& job, int64_t epoch, const std::string& reason,
                          int64_t now_us, Effects* effects);
 
-// The folder of runs that an agent names: absolute, and in its plain form, so that paths below it can be compared as text.
+// Checks that the folder of runs that an agent names is absolute and normalized, so that paths below it can be compared as text.
 // Errors: FieldError (worker.runs).
 absl::Status CheckRuns(const std::string& runs);
 
-// The folder that holds step-N of what is saved under the lease: RUNS/JOB/epoch-E/checkpoints. Errors: a lease that cannot be.
+// The folder of the lease's checkpoints: RUNS/JOB/epoch-E/checkpoints. Errors: an invalid lease.
 absl::StatusOr<std::string> CheckpointsOf(const std::string& runs, const v1::LeaseId& lease);
 
-// Of refusals of one worker, counted from 1, which are worth a line of the log: the first ten, then each time that they have
-// doubled. So an agent that sends them without end fills no disk.
+// Which refusals of one worker, counted from 1, are logged: the first ten, then every doubling, so that an agent that repeats
+// them forever does not fill the disk.
 bool ShouldLogRefusal(int64_t count);
 
 }  // namespace legoai::server

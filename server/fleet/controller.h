@@ -1,10 +1,10 @@
-// The active part of the service: talks to agents, plans submitted jobs, gives slots to queued ones, ends leases that nobody
-// renews. What must not be lost is in the store; here is what can be rebuilt: connections (agents.h), leases' ages
-// (lease_book.h), planning under way (plans_under_way.h). gRPC-free.
+// The active part of the service: talks to agents, plans submitted jobs, gives slots to queued ones, ends expired leases. Durable
+// state is in the store; the controller holds what can be rebuilt: connections (agents.h), ages of leases (lease_book.h), running
+// plans (plans_under_way.h). gRPC-free.
 //
-// One thread of its own decides: it takes a snapshot of the parts, asks Reconcile() (reconcile.h) and carries out what it says.
-// Agents' messages are handled on the threads that bring them. So what a decision rests on may have changed when it is carried
-// out, and whoever carries it out looks again: a lease is given to a worker only as it was when it was put into the book.
+// One dedicated thread decides: it takes a snapshot of the parts, calls Reconcile() (reconcile.h) and carries out the result.
+// Agents' messages are handled on the threads that deliver them, so the basis of a decision may have changed when it is carried
+// out, and is checked again: a lease is given to a worker only if the worker is as it was when the lease was entered in the book.
 // Thread-safe. Messages of one session must come in order, from one thread at a time.
 #pragma once
 
@@ -42,10 +42,10 @@
 namespace legoai::server {
 
 struct ControllerOptions {
-  absl::Duration lease_ttl = absl::Seconds(15);          // without a heartbeat; then the slots are free and the job restarts
-  absl::Duration heartbeat_interval = absl::Seconds(2);  // told to agents
-  absl::Duration replan_grace = absl::Seconds(30);  // how long a job waits for slots that are gone before it is planned for fewer
-  absl::Duration forget_workers = absl::Hours(168);  // how long one that is lost stays listed
+  absl::Duration lease_ttl = absl::Seconds(15);          // without a heartbeat; then the slots are freed and the job restarts
+  absl::Duration heartbeat_interval = absl::Seconds(2);  // sent to agents
+  absl::Duration replan_grace = absl::Seconds(30);  // how long a job waits for lost slots before it is planned for fewer
+  absl::Duration forget_workers = absl::Hours(168);  // how long a lost worker stays listed
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   std::function<int64_t()> now_us;         // microseconds UTC
   std::function<absl::Duration()> steady;  // monotonic
@@ -54,7 +54,7 @@ struct ControllerOptions {
 
 v1::PlanningProgress ProgressOf(const planner::PlanProgress& progress);
 
-// What wakes the thread that decides. Thread-safe.
+// Wakes the deciding thread. Thread-safe.
 class Bell {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -66,7 +66,7 @@ class Bell {
     }
     changed_.NotifyAll();
   }
-  // Nobody waits from now on.
+  // Ends all current and future waits.
   void End() {
     {
       const MutexLock lock(mutex_);
@@ -74,7 +74,7 @@ class Bell {
     }
     changed_.NotifyAll();
   }
-  // Both give false at the end. Sleeps until `time`, rung or not; waits for a ring, also an earlier one, at most until `time`.
+  // Both return false after End(). SleepUntil ignores rings; WaitUntil returns at a ring, even an earlier one, or at `time`.
   bool SleepUntil(Time time) {
     MutexLock lock(mutex_);
     while (!ended_ && changed_.WaitUntil(lock, time)) {
@@ -101,17 +101,17 @@ class Controller : public Fleet {
   Controller(ControllerOptions options, store::Store* store, Notifier* notifier);
   ~Controller() override;  // ends its threads; running trainers continue
 
-  // Loads what the store has: leases, workers, plans that were under way. Call once, before anything else.
+  // Loads leases, workers and unfinished plans from the store. Call once, before anything else.
   absl::Status Begin();
 
-  // An agent's stream. The answer to Hello is the session, a positive number, or why the agent is refused.
+  // An agent's stream. Connect returns the session, a positive number, or why the agent is refused.
   absl::StatusOr<uint64_t> Connect(const v1::Hello& hello, AgentLink* link);
-  void Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat);  // in memory only: quick
+  void Heartbeat(uint64_t session, const v1::Heartbeat& heartbeat);  // in memory only, hence fast
   // Blocks until durable, then acknowledges.
   void Telemetry(uint64_t session, const std::vector<v1::Telemetry>& facts);
   void CommitRequest(uint64_t session, const v1::CommitRequest& request);
   void Goodbye(uint64_t session);
-  void Disconnected(uint64_t session);  // afterwards `link` is not used any more
+  void Disconnected(uint64_t session);  // `link` is not used afterwards
 
   std::vector<v1::Worker> Workers() const override;
   absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) override;
@@ -123,22 +123,22 @@ class Controller : public Fleet {
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimRequest& request, const std::function<bool()>& cancel) override;
 
  private:
-  // controller.cc: the loop, and what every part uses.
+  // controller.cc: the loop, and shared functions.
   void Work();
   void Step();
   void CarryOut(Reconciliation decision);
-  static LogFields About(const Lease& lease);                                                  // valid as long as it
-  absl::Status Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work);  // and what follows from it
+  static LogFields About(const Lease& lease);                                                  // valid as long as the lease
+  absl::Status Write(const std::function<absl::Status(store::Transaction&, Effects*)>& work);  // and applies the effects
   void Apply(const Effects& effects);
-  // Changes the job as it was seen. False, and nothing is done, where it is another by now: the next look sees that.
+  // Changes the job if it is still as `seen`. False, and nothing is done, if it has changed: the next decision sees that.
   absl::StatusOr<bool> ChangeJob(const ActiveJob& seen, const std::function<absl::Status(store::Transaction&, v1::Job*)>& change);
   std::vector<scheduler::WorkerView> WorkerViews() const;
 
-  // controller_agents.cc: what agents say, and what follows from their coming and going.
-  void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker of `about`
+  // controller_agents.cc: messages of agents, their connections and disconnections.
+  void LogRefusal(const std::string& reason, const LogFields& about);  // of the worker in `about`
   void JudgeLeases(uint64_t session, int64_t durable);
   void ForgetWorkers();
-  std::vector<std::string> LongLost() const;  // names of workers without leases
+  std::vector<std::string> LongLost() const;  // workers without leases, by name
   v1::Worker WithLeases(v1::Worker worker, const std::vector<Lease>& leases) const;
 
   // controller_leases.cc: grants, expiry, stops.
@@ -157,24 +157,24 @@ class Controller : public Fleet {
   store::Store* const store_;
   Notifier* const notifier_;
 
-  // Parts with a mutex each, held by none of them while it calls another.
+  // Each part has a mutex, which it does not hold while it calls another part.
   Agents agents_;
   LeaseBook book_;
-  PlansUnderWay plans_;  // every job in planning has one
-  ActiveJobs jobs_;      // all but Changed() is the deciding thread's
+  PlansUnderWay plans_;  // has an entry for every job in planning
+  ActiveJobs jobs_;      // only Changed() is for other threads
   WaitReasons wait_reasons_;
   Bell bell_;
-  Mutex facts_mutex_;  // held while a worker's facts are read, stored and taken over; before those of the parts
+  Mutex facts_mutex_;  // held while a worker's facts are read, stored and applied; locked before those of the parts
 
-  // Of the deciding thread alone.
+  // Only for the deciding thread.
   PlanningMemory memory_;
   absl::Duration decided_ = -absl::InfiniteDuration();
-  int64_t decide_at_us_ = std::numeric_limits<int64_t>::max();  // when the first job that would have slots may have them
+  int64_t decide_at_us_ = std::numeric_limits<int64_t>::max();  // when the next back-off of a job with slots ends
   std::vector<scheduler::WorkerView> decided_workers_;
   absl::Duration store_plans_after_ = -absl::InfiniteDuration();
-  absl::Duration forget_after_ = -absl::InfiniteDuration();                          // the next look for workers to be forgotten
-  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at leases
-  bool stood_before_ = false;                                                        // the look before that came late, too
+  absl::Duration forget_after_ = -absl::InfiniteDuration();                          // the next check for workers to forget
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // at the leases
+  bool stood_before_ = false;                                                        // the previous check was late too
 
   std::unique_ptr<Planning> planning_;
   std::thread thread_;

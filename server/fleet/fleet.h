@@ -1,4 +1,4 @@
-// What the handlers of users' calls need of the living part of the service: workers as they stand, and planning. Implemented by
+// What handlers of users' calls need from the active part of the service: current workers, and planning. Implemented by
 // controller.h; gRPC-free. Thread-safe.
 #pragma once
 
@@ -18,20 +18,20 @@ class Fleet {
  public:
   virtual ~Fleet() = default;
 
-  // By name, with state, connection and use of this moment.
+  // By name, with current state, connection and use.
   virtual std::vector<v1::Worker> Workers() const = 0;
-  // Durable when it answers. Errors: NotFound.
+  // Durable when it returns. Errors: NotFound.
   virtual absl::StatusOr<v1::Worker> Drain(const std::string& worker, bool undo) = 0;
 
-  // A job was submitted, cancelled, retried, and that is durable: the controller looks at it at once. Returns at once.
+  // A job was durably submitted, cancelled or retried: wakes the controller. Returns at once.
   virtual void JobChanged(const std::string& job) = 0;
 
-  // Says why `job`, as it was read from the store, waits, and its place in the queue, as of now: neither is stored. False, and
-  // nothing is done, where nothing is known of that.
+  // Sets why `job`, as read from the store, currently waits, and its position in the queue; neither is stored. False, and nothing
+  // is done, if that is unknown.
   virtual bool DescribeWait(v1::Job* job) const = 0;
 
-  // Both run in lego-sim processes that jobs share; they wait for their turn. Block. `cancel` is polled.
-  // Errors: ResourceExhausted where too many wait; Cancelled; those of planner::Plan.
+  // Both use lego-sim processes shared with jobs, wait for their turn, and block. `cancel` is polled. Errors: ResourceExhausted
+  // if too many wait; Cancelled; those of planner::Plan.
   virtual absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request,
                                               const std::function<void(const v1::PlanningProgress&)>& progress,
                                               const std::function<bool()>& cancel) = 0;

@@ -1,6 +1,6 @@
-// Which worker's slots are leased to which job at this moment, and when each lease was last renewed. It lives in memory: the
-// store has the jobs, and after a restart of the server every lease counts as just renewed. Time is monotonic and given.
-// Thread-safe: it has one mutex, and knows no other part.
+// Which worker's slots are currently leased to which job, and when each lease was last renewed. Only in memory: the store has the
+// jobs, and after a restart of the server every lease counts as just renewed. The caller passes monotonic time. Thread-safe: it
+// has one mutex and depends on no other part.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -24,27 +24,27 @@ struct Lease {
   int64_t epoch = 0;
   std::string worker = {};
   int64_t slots = 0;
-  absl::Duration renewed = {};  // when, on the controller's clock
-  uint64_t told_session = 0;    // the session in which the agent was told of it
-  uint64_t stop_session = 0;    // and that in which it was told to stop it; 0: not yet
+  absl::Duration renewed = {};  // on the controller's clock
+  uint64_t told_session = 0;    // the session in which the agent was told of the lease
+  uint64_t stop_session = 0;    // the session in which it was told to stop; 0: not yet
   int64_t attempt = 0;          // of the job
-  std::string instance = {};    // of the agent that was told of it, or is to be
+  std::string instance = {};    // of the agent that holds or will get it
 };
 
 class LeaseBook {
  public:
   explicit LeaseBook(absl::Duration time_to_live) : time_to_live_(time_to_live) {}
 
-  void Grant(const Lease& lease);  // a job has one lease at most: an earlier one is replaced
-  // Nothing if the job has no lease, or not of this epoch.
+  void Grant(const Lease& lease);  // replaces an earlier lease of the job
+  // Nothing if the job has no lease of this epoch.
   std::optional<Lease> Find(const std::string& job, int64_t epoch) const;
   // Whether this process of the worker's agent holds it.
   bool IsHeld(const v1::LeaseId& lease, const std::string& worker, const std::string& instance) const;
   void Release(const std::string& job, int64_t epoch);
-  // Renews those that are this process's, and returns the others.
+  // Renews those that this process holds, and returns the others.
   std::vector<v1::LeaseId> Renew(const google::protobuf::RepeatedPtrField<v1::LeaseId>& leases, const std::string& worker,
                                  const std::string& instance, absl::Duration now);
-  // Its agent was told in this session to stop it.
+  // Its agent was told to stop it in this session.
   void ToldToStop(const std::string& job, int64_t epoch, uint64_t session);
 
   // Nobody could be heard for that long: the server itself did not run.

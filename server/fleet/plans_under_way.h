@@ -1,5 +1,5 @@
-// Jobs that are with the planner, by name: what for, and what it has found until that is stored. Thread-safe: it has one mutex,
-// and knows no other part.
+// Jobs in planning, by name, with their clusters and, until they are stored, their results. Thread-safe: it has one mutex and
+// depends on no other part.
 #pragma once
 
 #include <atomic>
@@ -32,18 +32,18 @@ class PlansUnderWay {
     absl::StatusOr<v1::PlanResult> result;
   };
 
-  // `keeps`: the cluster's slots on this worker are kept for the job until its plan is stored; empty: on none. True, from then
-  // on, once the planning is to be abandoned.
+  // `keeps`: the worker on which the cluster's slots are kept for the job until its plan is stored; empty: none. The returned
+  // flag becomes true when planning should be abandoned.
   std::shared_ptr<const std::atomic<bool>> Add(const std::string& job, const v1::Cluster& cluster, const std::string& keeps);
-  // False after End(): it was given up for that, which is no fault of the job.
+  // False after End(), which cancels planning without fault of the job.
   bool SetResult(const std::string& job, absl::StatusOr<v1::PlanResult> result);
   void Erase(const std::string& job);
 
   std::vector<Ended> WithResults() const;
-  // Cancels those of which `is_planned` is false. Whether one is still with the planner.
+  // Cancels those for which `is_planned` is false. Returns whether any is still being planned.
   bool IsBusy(const std::function<bool(const std::string& job)>& is_planned);
   std::map<std::string, int64_t> KeptSlots() const;  // by worker
-  // All are cancelled, and no result is taken any more.
+  // Cancels all and accepts no more results.
   void End();
 
  private:
@@ -59,22 +59,22 @@ class PlansUnderWay {
   std::map<std::string, Plan> plans_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The planner of the service: one thread that plans and simulates for jobs and for users' calls, one after the other, with the
-// same lego-sim processes. One at a time, as each takes all of the processes. Thread-safe.
+// The planner of the service: one thread that plans and simulates for jobs and users' calls, one at a time, because each uses all
+// of the lego-sim processes. Thread-safe.
 class Planning {
  public:
   // `make` is called on the planning thread, before the first use: children die with the thread that spawned them.
   explicit Planning(std::function<std::unique_ptr<planner::Estimator>()> make);
-  ~Planning();  // what is under way is cancelled, what waits is answered with Cancelled
+  ~Planning();  // cancels running work, answers waiting calls with Cancelled
 
   using Progress = std::function<void(const planner::PlanProgress&)>;
   using Cancel = std::function<bool()>;
 
-  // Block for their turn and their work. Errors: ResourceExhausted where more than kMostWaiting wait; Cancelled; planner::Plan's.
+  // Block until done. Errors: ResourceExhausted if more than kMostWaiting wait; Cancelled; those of planner::Plan.
   absl::StatusOr<v1::PlanResult> Plan(const v1::PlanRequest& request, const Progress& progress, const Cancel& cancel);
   absl::StatusOr<v1::Estimate> Simulate(const v1::SimRequest& request, const Cancel& cancel);
 
-  // Returns at once; `done` runs on the planning thread. For jobs, of which there may be any number.
+  // Returns at once; `done` runs on the planning thread. For jobs; their number is not limited.
   void PlanLater(const v1::PlanRequest& request, const Progress& progress, const Cancel& cancel,
                  std::function<void(absl::StatusOr<v1::PlanResult>)> done);
 

@@ -1,6 +1,6 @@
-// What the fleet's jobs are to get now: a decision over a snapshot, without store, locks or clock. The controller carries it out.
-// Queued jobs get slots (scheduler/scheduler.h); those without a recipe, or whose recipe is for other slots than they can have,
-// are to be planned. gRPC-free. Not thread-safe: of the deciding thread.
+// Decides what the fleet's jobs get now, from a snapshot, without store, locks or clock. The controller carries it out. Queued
+// jobs get slots (scheduler/scheduler.h); jobs without a recipe, or with a recipe for slots they cannot get, are planned.
+// gRPC-free. Not thread-safe: for the deciding thread.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,26 @@
 
 namespace legoai::server {
 
-// What is remembered from one decision to the next, of jobs that are not over.
+// State kept between decisions, for active jobs.
 struct PlanningMemory {
   // Failed plans of a job that has a recipe for other slots.
   struct Refusal {
-    std::map<std::string, int64_t> tries;  // by name of the cluster
+    std::map<std::string, int64_t> tries;  // by cluster name
     std::string text;                      // of the last one
     bool Refuses(const std::string& cluster) const;
   };
-  // What a job's recipe was chosen for, and how often that was changed since it last ran because other slots were free.
+  // The kind of slots that a job's recipe was chosen for, and how often it was moved to free slots of another kind since it last
+  // ran.
   struct Planned {
     std::string kind;
     int64_t moves = 0;
   };
-  std::map<std::string, absl::Duration> too_large_since;  // of a waiting job: that its gang is larger than any worker
+  std::map<std::string, absl::Duration> too_large_since;  // since when a waiting job's gang is larger than any worker
   std::map<std::string, Refusal> refusals;
-  std::map<std::string, Planned> planned;  // of those that have a recipe
+  std::map<std::string, Planned> planned;  // of jobs with a recipe
 };
 
-// Failures of one job for the same slots, before it is left to wait for those that it has a recipe for.
+// After this many failed plans of a job for the same slots, it waits for the slots that it has a recipe for.
 inline constexpr int64_t kMostTries = 3;
 
 struct FleetSnapshot {
@@ -43,26 +44,26 @@ struct FleetSnapshot {
   absl::Duration now;                          // monotonic
   absl::Duration replan_grace;                 // ControllerOptions
   const ActiveJobs* jobs = nullptr;            // not owned
-  std::vector<scheduler::WorkerView> workers;  // with what is free there
+  std::vector<scheduler::WorkerView> workers;  // with their free slots
   std::vector<Lease> leases;
 };
 
 struct ToPlan {
   const ActiveJob* job = nullptr;      // of the snapshot
-  const v1::Worker* worker = nullptr;  // of the offers: for slots like its
+  const v1::Worker* worker = nullptr;  // of the offers: plan for slots like its
   int64_t slots = 0;
-  std::string because = {};  // "its slots are gone: ", of a job that has a recipe
-  bool moves = false;        // those slots are free, and are kept for it
+  std::string because = {};  // "its slots are gone: ", for a job with a recipe
+  bool moves = false;        // those slots are free and kept for it
 };
 
 struct Reconciliation {
   std::vector<scheduler::Grant> grants;                        // in the order of the queue
-  std::vector<ToPlan> to_plan;                                 // the first is to be planned next
-  WaitReasons::Waits waits;                                    // of the other jobs that wait
-  int64_t decide_at_us = std::numeric_limits<int64_t>::max();  // when the first job that would have slots may have them
+  std::vector<ToPlan> to_plan;                                 // the first is planned next
+  WaitReasons::Waits waits;                                    // of all other waiting jobs
+  int64_t decide_at_us = std::numeric_limits<int64_t>::max();  // when the next back-off of a job with slots ends
 };
 
-// `offers`: of the workers of the snapshot, valid as long as what comes back. Brings the memory up to date.
+// `offers`: of the workers of the snapshot; they must outlive the result. Updates `memory`.
 Reconciliation Reconcile(const FleetSnapshot& snapshot, Offers* offers, PlanningMemory* memory);
 
 }  // namespace legoai::server

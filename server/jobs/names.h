@@ -2,7 +2,7 @@
 // (server/store/ulid.h), ".../attempts/N", ".../checkpoints/STEP",
 // ".../stepTraces/ATTEMPT-STEP-RANK", "workers/W". gRPC-free. Thread-safety: pure functions.
 //
-// Errors of parsing: FieldError of `field`, which is the path of the name in the request, with the form that is wanted.
+// Errors of parsing: FieldError of `field`, the path of the name in the request, with the expected form.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ absl::StatusOr<StepTraceName> ParseStepTraceName(std::string_view field, std::st
 // "workers/node-7" -> "node-7".
 absl::StatusOr<std::string> ParseWorkerName(std::string_view field, std::string_view name);
 
-// One segment of letters, digits, points, dashes and underscores that begins with a letter or digit, at most 63 long: what a
-// worker or a pool may be called.
+// One segment of at most 63 letters, digits, periods, dashes and underscores that begins with a letter or digit: a valid name of
+// a worker or pool.
 bool IsSegment(std::string_view text);
 
 std::string FormatProjectName(std::string_view project);

@@ -1,6 +1,5 @@
-// Who waits for changes is woken here: watches of jobs, the page's live view, the controller. It carries no data: whoever is
-// woken reads the store. Thread-safe; callbacks run on the thread that notifies, must not block and must not call back into the
-// Notifier.
+// Wakes those that wait for changes: watches of jobs, the page's live view, the controller. It carries no data: subscribers read
+// the store. Thread-safe; callbacks run on the notifying thread, must not block and must not call back into the Notifier.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace legoai::server {
 
 class Notifier {
  public:
-  // Ends the subscription when it is destroyed; afterwards the callback does not run any more. The Notifier must outlive it.
+  // Ends the subscription when destroyed; the callback does not run afterwards. The Notifier must outlive it.
   class Subscription {
    public:
     ~Subscription();
@@ -35,15 +34,15 @@ class Notifier {
 
   // `job`: resource name; empty: changes of all jobs and workers.
   std::unique_ptr<Subscription> Subscribe(const std::string& job, std::function<void()> callback);
-  // Changes of all jobs and workers by name: that of the job; empty where a worker has changed.
+  // All changes, with the name of the job; empty if a worker has changed.
   std::unique_ptr<Subscription> SubscribeToNames(std::function<void(const std::string& job)> callback);
-  // After the change is durable.
+  // Call it after the change is durable.
   void JobChanged(const std::string& job);
-  // Where something else is said of these jobs now that is not stored: why they wait.
+  // Something about these jobs that is not stored has changed: why they wait.
   void JobsChanged(const std::vector<std::string>& jobs);
   void WorkersChanged();
 
-  // Planning's progress is live only: it is nowhere but here.
+  // Progress of planning is only kept here.
   void SetPlanning(const std::string& job, const v1::PlanningProgress& progress);
   void ClearPlanning(const std::string& job);
   std::optional<v1::PlanningProgress> Planning(const std::string& job) const;

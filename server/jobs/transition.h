@@ -1,4 +1,4 @@
-// The one way in which a job is changed. gRPC-free. Thread-safety: functions of the transaction that is given.
+// The only way to change a job. gRPC-free. Thread-safety: functions of the given transaction.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@
 
 namespace legoai::server {
 
-// Changes `job`, as it was read in this transaction, to `to`: next version, update time (start and end times where they fall
-// due), reason, a row of the history, and where it matters to people a line of the log. `job` is the job afterwards; the caller
-// may have changed other fields of it before. Errors: FailedPrecondition for a state that may not follow; those of
-// Transaction::UpdateJob.
+// Moves `job`, as read in this transaction, to state `to`: next version, update time (start and end times when due), reason, a
+// row of the history, and for states relevant to users a line of the log. Updates `job`, of which the caller may have changed
+// other fields before. Errors: FailedPrecondition for a state that may not follow; those of Transaction::UpdateJob.
 absl::Status Move(store::Transaction& transaction, v1::Job* job, v1::JobState to, std::string_view reason, int64_t now_us);
 
-// What a reader of the job's log looks for beside what its agent and trainers say: what it is planned for, where it runs, and why
-// it does not any more. That trainers are started, and train, is said by the agent. Move() does it.
+// Adds to the job's log what agent and trainers do not report: what it is planned for, where it runs, and why it stopped running.
+// The agent reports that trainers start and train. Called by Move().
 absl::Status AppendStateLine(store::Transaction& transaction, const v1::Job& job, int64_t now_us);
 
-// Stores other changes of `job` (progress, reason, queue position) under its next version, without a row of the history.
+// Stores other changes of `job` (progress, reason, queue position) as its next version, without a row of the history.
 absl::Status Touch(store::Transaction& transaction, v1::Job* job, int64_t now_us);
 
-// The state machine of a job: which state may follow which. gRPC-free. Thread-safety: pure functions.
+// The state machine of jobs: which state may follow which. gRPC-free. Thread-safety: pure functions.
 
 // Succeeded, failed, cancelled: nothing follows.
 bool IsFinal(v1::JobState state);

@@ -1,5 +1,5 @@
-// Where the server listens, and whether it may. Anybody who reaches a port can do everything, since there are no users and no
-// encryption yet: so an address beyond this machine's loopback interface has to be asked for. Thread-safe.
+// Where the server listens, and whether it may. There are no users and no encryption yet, so anybody who reaches a port can do
+// everything; an address beyond the loopback interface must be requested explicitly. Thread-safe.
 #pragma once
 
 #include <string>
@@ -11,24 +11,24 @@
 namespace legoai::server {
 
 struct ListenAddress {
-  std::string host;  // a name or a number; IPv6 without brackets
-  int port = 0;      // 0: any that is free
+  std::string host;  // a name or IP address; IPv6 without brackets
+  int port = 0;      // 0: any free one
 };
 
 // "127.0.0.1:7420", "localhost:0", "[::1]:7420". `field` is the flag, for errors: InvalidArgument.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& field, const std::string& text);
 
-// The other way round: IPv6 in brackets.
+// The inverse, with IPv6 in brackets.
 std::string ToText(const ListenAddress& address);
 
-// All addresses of a host as numbers ("127.0.0.1", "::1"), as the system resolves them. Errors: NotFound for `field`.
+// All IP addresses of a host ("127.0.0.1", "::1"), as the system resolves them. Errors: NotFound for `field`.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& field, const std::string& host);
 
-// Whether only this machine reaches `number`: 127.0.0.0/8, also as IPv6 has it (::ffff:127.0.0.1), or ::1.
+// Whether only this machine can reach the IP address `number`: 127.0.0.0/8, also mapped to IPv6 (::ffff:127.0.0.1), or ::1.
 bool IsLoopback(const std::string& number);
 
-// Whether the server may listen on `address`, whose host has these numbers: all are loopback, or `insecure` was given. Errors:
-// FailedPrecondition for `field`, which says what is reachable and both remedies.
+// Whether the server may listen on `address`, whose host has these IP addresses: all are loopback, or `insecure` is set. Errors:
+// FailedPrecondition for `field`, saying what is reachable, with both remedies.
 absl::Status CheckReachable(const std::string& field, const ListenAddress& address, const std::vector<std::string>& numbers,
                             bool insecure);
 

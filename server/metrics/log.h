@@ -1,4 +1,4 @@
-// What the server says of its own doing: JSON lines, one object a line, on stderr unless another sink is set.
+// The server's log: JSON lines, one object per line, on stderr unless another sink is set.
 //
 //   {"time":"2026-11-21T20:15:04.123456Z","level":"info","message":"lease given","job":"projects/default/jobs/01J...","epoch":3}
 //
@@ -18,7 +18,7 @@ namespace legoai::server {
 
 enum class LogLevel { kInfo, kWarning, kError };
 
-// What a line is about. What is unset is left out. `job` is the resource name.
+// What a line is about. Unset fields are omitted. `job` is the resource name.
 struct LogFields {
   std::string_view job = {};
   std::optional<int64_t> attempt = {};
@@ -27,7 +27,7 @@ struct LogFields {
   std::string_view worker = {};
 };
 
-// A fact of a line of its own kind: {"seconds", 0.25}, {"path", path}. Keys say their unit.
+// Additional values of a line: {"seconds", 0.25}, {"path", path}. Keys contain their unit.
 using LogValue = std::variant<std::string_view, int64_t, double>;
 using LogExtra = std::initializer_list<std::pair<std::string_view, LogValue>>;
 
@@ -43,8 +43,8 @@ inline void LogError(std::string_view message, const LogFields& fields = {}, Log
   Log(LogLevel::kError, message, fields, extra);
 }
 
-// Lines, without their line break, go to `sink` from now on; an empty one is stderr again. It runs under the log's lock: it must
-// not log. For tests.
+// Lines, without their line break, go to `sink` from now on; an empty function restores stderr. It runs under the log's lock and
+// must not log. For tests.
 void SetLogSink(std::function<void(std::string_view line)> sink);
 
 // "2026-11-21T20:15:04.123456Z". `time_us`: microseconds UTC since 1970.

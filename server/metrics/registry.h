@@ -1,6 +1,5 @@
-// What the server counts and measures of itself, and what its workers report of their machines, as Prometheus' text format 0.0.4.
-// Base units. No ids of jobs are labels, and workers only of those that are connected: the number of series does not grow with
-// what the service does. docs/operations.md says what each one means.
+// Metrics of the server and its workers' machines, in Prometheus' text format 0.0.4. Base units. Job ids are not labels, and only
+// connected workers are, so the number of series does not grow over time. docs/operations.md explains each metric.
 //
 // Thread-safe; counting takes well under a microsecond and never blocks on a reader.
 #pragma once
@@ -28,10 +27,9 @@ class Metrics {
   void SetWorkers(std::string_view state, int64_t workers);  // legoai_workers{state}
   void SetSlots(std::string_view use, int64_t slots);        // legoai_slots{use}
   void SetConnectedAgents(int64_t agents);                   // legoai_agents_connected
-  // Of those that are connected and have reported it; what was said of others is taken back.
-  // legoai_worker_processor_usage_ratio{worker}, legoai_worker_memory_used_bytes{worker},
-  // legoai_worker_gpu_utilization_ratio{worker,gpu}, legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius,
-  // legoai_worker_gpu_power_watts
+  // Of connected workers that have reported it; series of other workers are removed. legoai_worker_processor_usage_ratio{worker},
+  // legoai_worker_memory_used_bytes{worker}, legoai_worker_gpu_utilization_ratio{worker,gpu},
+  // legoai_worker_gpu_memory_used_bytes, legoai_worker_gpu_temperature_celsius, legoai_worker_gpu_power_watts
   void SetUse(const std::vector<v1::Worker>& workers);
 
   // `method`: GET, HEAD, POST; others count as "other". `code`: of the answer.
@@ -44,13 +42,13 @@ class Metrics {
   void StoreWrite(double seconds);  // legoai_store_write_seconds: one transaction until it is durable
   void Heartbeat(double seconds);  // legoai_heartbeat_seconds: from an agent's heartbeat until its answer is handed to the stream
   void Planning(double seconds);   // legoai_planning_seconds: one plan
-  void Lease();                    // legoai_leases_total: leases that were given
+  void Lease();                    // legoai_leases_total: leases given
   void AttemptLost();              // legoai_attempts_lost_total
   void CheckpointCommitted();      // legoai_checkpoints_committed_total
-  void TelemetryRecords(int64_t records);  // legoai_telemetry_records_total: that became durable
-  void TelemetryDropped(int64_t records);  // legoai_telemetry_dropped_total: that agents could not keep
+  void TelemetryRecords(int64_t records);  // legoai_telemetry_records_total: records that became durable
+  void TelemetryDropped(int64_t records);  // legoai_telemetry_dropped_total: records that agents could not keep
 
-  // Everything, with the process' own numbers (process_resident_memory_bytes and so on) as of this call.
+  // All metrics, with the process metrics (process_resident_memory_bytes and so on) as of this call.
   std::string Text();
 
  private:

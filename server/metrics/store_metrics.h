@@ -1,4 +1,4 @@
-// What is measured of the store: gauges as of now, for the moment before a scrape, and how long writes take. Thread-safe.
+// Metrics of the store: gauges, set before a scrape, and how long writes take. Thread-safe.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace legoai::server {
 
-// Slots are those of ready workers: what a job could have. Use is that of connected ones.
+// Slots are those of ready workers, which a job could get. Use is that of connected ones.
 void SetWorkerGauges(const std::vector<v1::Worker>& workers, Metrics* metrics);
 
-// Blocks for as long as the store reads. Errors: those of the store; the gauges then stay as they were.
+// Blocks while the store reads. Errors: those of the store; the gauges then stay unchanged.
 absl::Status SetJobGauges(store::Store& store, Metrics* metrics);
 
-// A Store that tells Metrics how long its writes take until they are durable; everything is passed on to another store.
+// A Store that measures how long its writes take until they are durable, and passes everything on to another store.
 class MeasuredStore : public store::Store {
  public:
   // Owns neither; both must outlive it.

@@ -1,4 +1,4 @@
-// The connections of the embedded store: one that writes, and several that read beside it.
+// The connections of the embedded store: one writer and several concurrent readers.
 #pragma once
 
 #include <functional>
@@ -15,28 +15,28 @@
 
 namespace legoai::store {
 
-// Runs write transactions of many threads one after the other on a thread of its own, and makes those that wait together durable
-// with one sync of the disk (group commit): while a group is being committed the next one gathers.
+// Runs write transactions of many threads one at a time on its own thread, and makes waiting ones durable together with one disk
+// sync (group commit): while a group is being committed, the next one collects.
 //
-// Each function runs in a savepoint, so that an error undoes only what it did itself. If the group as a whole cannot be committed
-// (a full disk), each function runs again in a transaction of its own, so that a large one does not take the small ones with it.
+// Each function runs in a savepoint, so that an error undoes only its own changes. If the group cannot be committed as a whole (a
+// full disk), each function runs again in its own transaction, so that a large one does not make the small ones fail.
 // Thread-safe.
 class GroupWriter {
  public:
   using Work = std::function<absl::Status(Transaction&)>;
 
-  // `database` is its own from now on, and must outlive it.
+  // Takes exclusive use of `database`, which must outlive it.
   explicit GroupWriter(Database& database);
-  // Ends after what is under way; nobody may be in Write().
+  // Finishes running work; nobody may be in Write().
   ~GroupWriter();
   GroupWriter(const GroupWriter&) = delete;
   GroupWriter& operator=(const GroupWriter&) = delete;
 
-  // Blocks until the work is durable or refused. `work` runs on the writer's thread, once or more.
+  // Blocks until the work is durable or refused. `work` runs on the writer's thread, once or several times.
   absl::Status Write(const Work& work);
 
  private:
-  // On the stack of the thread that waits for it.
+  // On the stack of the waiting thread.
   struct Request {
     explicit Request(const Work& its_work) : work(its_work) {}
     const Work& work;
@@ -63,11 +63,11 @@ class GroupWriter {
   std::thread thread_;
 };
 
-// Connections for reading, each used by one thread at a time; a transaction on one sees one state of the database whatever is
-// written meanwhile (WAL). Thread-safe.
+// Read connections, each used by one thread at a time; a transaction sees a consistent snapshot of the database regardless of
+// concurrent writes (WAL). Thread-safe.
 class ReaderPool {
  public:
-  // `connections` to `path` at most, opened when they are first needed; who finds none free waits. `on_damage`: database.h.
+  // At most `connections` to `path`, opened on demand; callers wait if none is free. `on_damage`: database.h.
   ReaderPool(std::string path, int connections, Database::OnDamage on_damage)
       : path_(std::move(path)), on_damage_(std::move(on_damage)), unopened_(connections) {}
   ReaderPool(const ReaderPool&) = delete;

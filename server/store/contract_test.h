@@ -1,4 +1,4 @@
-// What any back end of the store must pass. A back end's test links the contract_* libraries and says how it is opened:
+// Tests that every back end of the store must pass. A back end's test links the contract_* libraries and says how to open it:
 //
 //   INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract, testing::Values(Backend{...}), BackendName);
 //
@@ -20,8 +20,8 @@ namespace legoai::store {
 
 struct Backend {
   std::string name;
-  // Opens the one store that belongs to a folder; makes it where there is none. What it keeps must be there when another process
-  // opens it in the same way later.
+  // Opens the store that belongs to a folder; creates it if there is none. Its data must persist when another process opens it in
+  // the same way later.
   std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::string& folder)> open;
 };
 inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
@@ -37,12 +37,12 @@ class StoreContract : public testing::TestWithParam<Backend> {
   Store& store() { return *store_; }
   const std::string& folder() const { return folder_; }
 
-  // Each in a transaction of its own.
+  // Each in its own transaction.
   absl::Status Write(const std::function<absl::Status(Transaction&)>& work) { return store_->Write(work); }
   absl::Status Insert(const v1::Job& job) {
     return Write([&](Transaction& t) { return t.InsertJob(job, {}); });
   }
-  // What `read` gives in a transaction of its own; an error fails the test and gives an empty value.
+  // The result of `read` in its own transaction; an error fails the test and gives an empty value.
   template <class T>
   T Read(const std::function<absl::StatusOr<T>(ReadTransaction&)>& read) {
     absl::StatusOr<T> result = T();

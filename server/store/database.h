@@ -1,9 +1,9 @@
-// One connection to a SQLite file: statements that are kept prepared, values bound by type, errors as Status.
+// One connection to a SQLite file: cached prepared statements, values bound by type, errors as Status.
 //
 // Thread-safety: a Database and its Statements belong to one thread at a time.
 //
-// Errors name the path: ResourceExhausted for a full disk, DataLoss for a damaged file, Unavailable where another process holds
-// it for long or the disk fails, PermissionDenied, Internal for all else.
+// Errors name the path: ResourceExhausted for a full disk, DataLoss for a damaged file, Unavailable if another process locks it
+// for long or the disk fails, PermissionDenied, Internal for everything else.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -30,7 +30,7 @@ class Database;
 // The error of a damaged file, DataLoss: `what` is damaged.
 absl::Status DamageError(const std::string& path, const std::string& what);
 
-// One run of a prepared statement, on the row before the first until Next() is called. Must not outlive its Database.
+// One execution of a prepared statement, positioned before the first row. Must not outlive its Database.
 class Statement {
  public:
   Statement(Statement&& other) noexcept;
@@ -41,10 +41,10 @@ class Statement {
   bool Next();
   const absl::Status& status() const { return status_; }
 
-  // Of the current row; columns count from 0. Text is valid until the next call of Next().
+  // Of the current row; columns are numbered from 0. Text is valid until the next call of Next().
   int64_t Int(int column) const { return sqlite3_column_int64(statement_, column); }
   std::string_view Text(int column) const;
-  // A serialized message. Where it cannot be read the status becomes DataLoss, and the result is empty.
+  // A serialized message. If it cannot be parsed, the status becomes DataLoss and the result is empty.
   template <class M>
   M Message(int column) {
     M message;
@@ -77,9 +77,9 @@ class Statement {
 class Database {
  public:
   enum class Use { kWrite, kRead };  // kRead refuses every change
-  // Hears of every error that means that the file is damaged, on the thread that met it. Must not use the Database.
+  // Called with every error that means that the file is damaged, on the thread that encountered it. Must not use the Database.
   using OnDamage = std::function<void(const absl::Status&)>;
-  // Makes an empty file where none is, if it is to write. Errors: as above; FieldError of `store`.
+  // With kWrite creates an empty file if there is none. Errors: as above; FieldError of `store`.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, Use use, OnDamage on_damage = nullptr);
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -106,10 +106,10 @@ class Database {
   int64_t changes() const { return sqlite3_changes64(connection_); }  // rows that the last statement inserted, changed or removed
   bool in_transaction() const { return sqlite3_get_autocommit(connection_) == 0; }
   const std::string& path() const { return path_; }
-  // Of all statements that are kept prepared: what tests explain.
+  // All cached prepared statements, for tests that check their query plans.
   std::vector<std::string> StatementTexts() const;
 
-  // The first error since ForgetFailure() that was the file's, not the row's: whatever the transaction did is not to be kept.
+  // The first error since ForgetFailure() that concerns the file, not a row: the transaction must be rolled back.
   const absl::Status& failure() const { return failure_; }
   void ForgetFailure() { failure_ = absl::OkStatus(); }
 
@@ -129,7 +129,7 @@ class Database {
   absl::Status failure_;
 };
 
-// All rows' messages, of column 0.
+// The messages of all rows, from column 0.
 template <class M>
 absl::StatusOr<std::vector<M>> AllMessages(Statement rows) {
   std::vector<M> messages;
@@ -138,7 +138,7 @@ absl::StatusOr<std::vector<M>> AllMessages(Statement rows) {
   return messages;
 }
 
-// The first row's message, of column 0; nothing where there is no row.
+// The message of the first row, from column 0; nothing if there is no row.
 template <class M>
 absl::StatusOr<std::optional<M>> FirstMessage(Statement rows) {
   std::optional<M> message;

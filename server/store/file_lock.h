@@ -1,4 +1,4 @@
-// Keeps a second server from the same store: a lock on a file beside it, which ends with the process. Thread-safe.
+// Prevents a second server from using the same store: a lock on a file beside it, which ends with the process. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace legoai::store {
 
 class FileLock {
  public:
-  // Makes PATH.lock, locks it and writes this process's id there, and keeps what NoteMade() has written. Errors (field `store`):
-  // FailedPrecondition with the process that holds it; PermissionDenied, ResourceExhausted where the file cannot be made.
+  // Creates and locks PATH.lock and writes this process's id into it, preserving what NoteMade() wrote. Errors (field `store`):
+  // FailedPrecondition with the process that holds it; PermissionDenied, ResourceExhausted if the file cannot be created.
   static absl::StatusOr<FileLock> Take(const std::string& path);
   FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), made_(other.made_) {}
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();
 
-  // Whether a store was once made at `path`: then it is lost if there is nothing.
+  // Whether a store was once created at `path`: if the file is missing now, it is lost.
   bool made() const { return made_; }
   void NoteMade();
 

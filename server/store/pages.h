@@ -1,6 +1,6 @@
-// What lies in the pages of a SQLite file and of its write-ahead log, read without SQLite: it refuses what it cannot follow from
-// the root, while most pages of a damaged file are whole. The format is https://www.sqlite.org/fileformat2.html. Nothing is
-// written. Thread-safety: immutable.
+// Reads the pages of a SQLite file and of its write-ahead log without SQLite, which refuses what it cannot reach from the root,
+// although most pages of a damaged file are intact. The format is https://www.sqlite.org/fileformat2.html. Writes nothing.
+// Thread-safety: immutable.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace legoai::store {
 // A file in memory as it is on disk; empty if it does not exist.
 class MappedFile {
  public:
-  // Errors: Unavailable where it cannot be read.
+  // Errors: Unavailable if it cannot be read.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
@@ -35,11 +35,11 @@ class MappedFile {
 
 // The committed part of a write-ahead log.
 struct LogContent {
-  uint32_t page_size = 0;                      // 0: there is no log, or nothing in it
-  uint32_t page_count = 0;                     // of the database after its last commit; 0: there is none
-  std::map<uint32_t, std::string_view> pages;  // the latest of each, within the log's bytes
-  // Why it is damaged: what SQLite would take for the end of the log is not its end. Empty: it is not. That the last commit is
-  // torn or gone cannot be told from a crash before it was durable.
+  uint32_t page_size = 0;                      // 0: no log, or an empty one
+  uint32_t page_count = 0;                     // of the database after the last commit; 0: no commit
+  std::map<uint32_t, std::string_view> pages;  // the latest version of each, within the log's bytes
+  // Why the log is damaged: it continues after what SQLite would take for its end. Empty: undamaged. A torn or missing last
+  // commit cannot be distinguished from a crash before it was durable.
   std::string damage;
 };
 LogContent ReadLog(std::string_view log);
@@ -61,17 +61,16 @@ class DatabasePages {
  public:
   static constexpr uint32_t kPageSize = 4096;  // of the store's files
 
-  // `log` is what ReadLog() made of the database's log. Both texts must outlive it.
+  // `log` is the result of ReadLog() for the database's log. Both must outlive it.
   DatabasePages(std::string_view database, const LogContent& log);
 
-  // Whether the first page begins as that of a database must.
+  // Whether the first page has the header of a database.
   bool has_header() const { return has_header_; }
-  // All rows of all pages in use, in the order of the pages, whatever table they are of. Returns the number of those that cannot
-  // be read.
+  // Passes all rows of all pages in use to `take`, of any table, in page order. Returns the number of unreadable rows.
   int64_t ForEachRow(const std::function<void(const RawRow&)>& take) const;
 
  private:
-  std::string_view Page(uint32_t number) const;  // empty: it is not there
+  std::string_view Page(uint32_t number) const;  // empty: missing
   std::set<uint32_t> FreePages() const;
   std::optional<RawRow> ReadRow(std::string_view page, size_t at, uint8_t kind) const;
   bool ReadPayload(std::string_view page, size_t at, uint64_t size, bool of_table, std::string* payload) const;

@@ -1,5 +1,5 @@
-// The operations of the contract (store.h) on one connection, inside a transaction that somebody else began.
-// Thread-safety: that of the Database.
+// The operations of the contract (store.h) on one connection, inside a transaction that the caller began. Thread-safety: that of
+// the Database.
 //
 // The methods are in files by what they keep: jobs.cc (with their attempts) and telemetry.cc (with step traces, flight records
 // and workers).
@@ -59,7 +59,7 @@ class SqliteTransaction final : public Transaction {
   absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) override;
 
  private:
-  // The number by which tables name a job. Errors: NotFound.
+  // The number that identifies a job in tables. Errors: NotFound.
   absl::StatusOr<int64_t> JobNumber(const std::string& name);
 
   Database& database_;

@@ -1,13 +1,13 @@
-// Where the service keeps what it must not lose: one contract, to be met by every back end. SQLite is the embedded one
-// (sqlite_store.h); contract_test.h is the suite that each must pass.
+// The service's durable state: a contract for every back end. SQLite is the embedded one (sqlite_store.h); contract_test.h is the
+// suite that each must pass.
 //
-// A Store is thread-safe. A transaction is used by the one function that it was given to, on one thread, and not kept.
-// Everything that a write transaction does becomes durable at once, or not at all; when Write() has answered OK it survives the
-// end of the process and of the machine. Writes of several threads may be made durable together.
+// A Store is thread-safe. A transaction may be used only by the function it is passed to, on one thread, and not kept. A write
+// transaction becomes durable atomically or not at all; once Write() has returned OK it survives a crash of the process and of
+// the machine. Writes of several threads may be made durable together.
 //
-// Errors: Aborted where a row was changed by another one meanwhile (the whole function is to be run again); AlreadyExists,
-// FailedPrecondition as said below; ResourceExhausted for a full disk, with path and remedy: nothing of the transaction is kept
-// and the store goes on; Unavailable, Internal for what the back end says.
+// Errors: Aborted if another transaction changed a row meanwhile (run the whole function again); AlreadyExists,
+// FailedPrecondition as described below; ResourceExhausted for a full disk, with path and remedy: the transaction is undone and
+// the store stays usable; Unavailable, Internal for errors of the back end.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@
 
 namespace legoai::store {
 
-// A query over jobs of a project, the latest created first. Ids are ULIDs, so their order is that of creation.
+// A query for jobs of a project, latest first. Ids are ULIDs, so their order is that of creation.
 struct JobQuery {
   std::string project = {};                // resource name: "projects/default"
   std::vector<v1::JobState> states = {};   // empty: all
-  std::string display_name_contains = {};  // without regard to case of ASCII letters; empty: all
-  std::string text_contains = {};          // the same, in the display name or in the id
+  std::string display_name_contains = {};  // ASCII letters are case-insensitive; empty: all
+  std::string text_contains = {};          // the same, in the display name or the id
   int64_t created_from_us = 0;             // inclusive
   int64_t created_until_us = 0;            // exclusive; 0: no limit
-  std::string before_id = {};              // the ULID of a job: those created before it; empty: from the latest
-  int64_t limit = 50;                      // none where it is not positive
+  std::string before_id = {};              // a job's ULID: only jobs created before it; empty: from the latest
+  int64_t limit = 50;                      // none if not positive
 };
 
-// Of a job's log the latest lines are kept, at least that many, and fewer than a piece more. Those before them are removed a
-// piece at a time, and a line in the place of the last of them says so.
+// A job's log keeps at least kLogLines of its latest lines, and less than kLogPiece more. Older lines are removed a piece at a
+// time, and a line in place of the last removed one says so.
 constexpr int64_t kLogLines = 100'000, kLogPiece = 1'000;
 
 // Of the latest attempt that reports rows of ranks so many reports keep all of them; all others keep the first alone, without its
@@ -53,11 +53,11 @@ struct LogQuery {
   std::string job = {};  // resource name, here and below
   int64_t after_sequence = 0;
   int64_t limit = 200;
-  bool tail = false;  // the last `limit` lines instead of the first; ascending all the same
+  bool tail = false;  // the last `limit` lines instead of the first, still ascending
   std::optional<int64_t> attempt = {}, rank = {};
 };
 
-// The bytes of a submission are remembered with its request_id, so that the same id with another content is told apart.
+// A submission's digest is stored with its request_id, to detect reuse of the id with different content.
 struct Submission {
   std::string project = {};  // resource name
   std::string request_id = {}, content_sha256 = {};
@@ -69,8 +69,8 @@ class ReadTransaction {
 
   virtual absl::StatusOr<std::optional<v1::Job>> GetJob(const std::string& name) = 0;
   virtual absl::StatusOr<std::vector<v1::Job>> ListJobs(const JobQuery& query) = 0;
-  virtual absl::StatusOr<int64_t> CountJobs(const JobQuery& query) = 0;  // before_id and limit do not count
-  // All jobs of all projects in one of the states, the earliest created first: what the controller works on.
+  virtual absl::StatusOr<int64_t> CountJobs(const JobQuery& query) = 0;  // ignores before_id and limit
+  // All jobs of all projects in one of the states, earliest first, for the controller.
   virtual absl::StatusOr<std::vector<v1::Job>> JobsInStates(const std::vector<v1::JobState>& states) = 0;
   // The job and content of an earlier submission with this request_id.
   struct EarlierSubmission {
@@ -82,8 +82,7 @@ class ReadTransaction {
                                                                       int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<v1::Attempt>> ListAttempts(const std::string& job) = 0;        // ascending
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(const std::string& job) = 0;  // by step, then epoch
-  // Those of them without remove_time_us. The cost does not grow with the others, except those that a server of schema version 1
-  // had marked.
+  // Those without remove_time_us. The cost does not depend on the others, except those marked by a server of schema version 1.
   virtual absl::StatusOr<std::vector<v1::Checkpoint>> ListKeptCheckpoints(const std::string& job) = 0;
   virtual absl::StatusOr<std::optional<v1::PlanResult>> GetPlan(const std::string& job) = 0;
   // Of every step the report of the latest attempt that did it, where no later attempt began again before it; ascending, with
@@ -104,31 +103,31 @@ class ReadTransaction {
   virtual absl::StatusOr<int64_t> TelemetrySequence(const std::string& instance) = 0;
 };
 
-// What is refused changes nothing. Everything that belongs to a job is refused with NotFound where the job is not there.
+// Refused operations change nothing. Operations on a missing job are refused with NotFound.
 class Transaction : public ReadTransaction {
  public:
-  // Errors: AlreadyExists for a name or a submission that is there; InvalidArgument for a name that is not "projects/P/jobs/ID".
+  // Errors: AlreadyExists for an existing name or submission; InvalidArgument for a name that is not "projects/P/jobs/ID".
   virtual absl::Status InsertJob(const v1::Job& job, const std::optional<Submission>& submission) = 0;
   // Replaces the job if the stored one has version `expected_version`, and job.version is larger. Errors: Aborted;
-  // FailedPrecondition where job.version is not larger than `expected_version`.
+  // FailedPrecondition if job.version is not larger than `expected_version`.
   virtual absl::Status UpdateJob(const v1::Job& job, int64_t expected_version) = 0;
-  virtual absl::Status AppendTransition(const v1::Transition& transition) = 0;  // AlreadyExists: that of this version is there
+  virtual absl::Status AppendTransition(const v1::Transition& transition) = 0;  // AlreadyExists: this version has one
   virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;           // by attempt
   virtual absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) = 0;  // by (epoch, step)
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
-  // By (attempt, step); a report that is there stays.
+  // By (attempt, step); an existing report stays.
   virtual absl::Status AppendMetrics(const std::string& job, const v1::StepMetrics& metrics) = 0;
   // By (attempt, step, rank); a later one takes the place of an earlier one. The oldest go, beyond kStepTraces and
   // kStepTraceBytes.
   virtual absl::Status PutStepTrace(const std::string& job, const v1::StepTraceInfo& info, const v1::TraceFile& file) = 0;
   // Gives it the job's next sequence. The oldest lines beyond kLogLines go.
   virtual absl::Status AppendLog(const std::string& job, v1::LogLine line) = 0;
-  // Adds one rank's dump to the record of an attempt, and replaces its reason, time and analysis; `dump` may be null.
-  // A rank's later dump replaces its earlier one. Dumps in `head` are left out.
+  // Adds one rank's dump to the record of an attempt, and replaces its reason, time and analysis; `dump` may be null. A rank's
+  // later dump replaces its earlier one. Dumps in `head` are ignored.
   virtual absl::Status PutFlightRecord(const std::string& job, const v1::FlightRecord& head, const v1::FlightDump* dump) = 0;
   virtual absl::Status PutWorker(const v1::Worker& worker) = 0;
   virtual absl::Status DeleteWorker(const std::string& name) = 0;  // OK if it does not exist
-  // The larger one of `sequence` and what is there is kept.
+  // Stores the larger of `sequence` and the current value.
   virtual absl::Status SetTelemetrySequence(const std::string& instance, int64_t sequence) = 0;
 };
 
@@ -136,12 +135,12 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Runs `work` in a transaction and makes it durable; blocks until then. An error of `work` undoes all of it and is passed on.
-  // Aborted is tried again, a few times. The function may run more than once, and on another thread: what it did in the store
-  // before is undone, what it did elsewhere is its own matter. It should be short, since others wait. It must not call the store
-  // that it runs in, nor must that of Read(): FailedPrecondition.
+  // Runs `work` in a transaction and makes it durable; blocks until then. An error of `work` undoes all its changes and is
+  // returned. Aborted is retried a few times. The function may run more than once, and on another thread: its earlier changes in
+  // the store are undone, but not its other side effects. It should be short, because others wait. Neither it nor the function of
+  // Read() may call the store: FailedPrecondition.
   virtual absl::Status Write(const std::function<absl::Status(Transaction&)>& work) = 0;
-  // One consistent state of everything, as of some moment after the call.
+  // `work` sees one consistent snapshot, as of some moment after the call.
   virtual absl::Status Read(const std::function<absl::Status(ReadTransaction&)>& work) = 0;
 
   virtual std::string Backend() const = 0;  // "sqlite"

@@ -1,4 +1,4 @@
-// The words that drawings are made of: texts, lines and boxes of an SVG document, in the colours of the page
+// Building blocks of drawings: texts, lines and boxes of an SVG document, in the colours of the page
 // (dashboards/web/src/style.css, light scheme). Texts are escaped. Thread-safety: pure functions.
 #pragma once
 
@@ -11,11 +11,11 @@ inline constexpr char kInk[] = "#1a2029", kSoft[] = "#4c5666", kGrid[] = "#dfe3e
 
 std::string Escaped(const std::string& text);
 
-// `more`: further attributes, with a space before each.
+// `more`: additional attributes, each preceded by a space.
 std::string TextAt(double x, double y, const std::string& text, const char* anchor = "start", const char* color = kSoft,
                    const char* more = "");
 std::string Line(double x1, double y1, double x2, double y2, const char* color, const char* more = "");
-// `title` is shown where the pointer rests.
+// `title` is the tooltip.
 std::string Box(double x, double y, double width, double height, const char* color, const std::string& title = "",
                 const char* more = "");
 

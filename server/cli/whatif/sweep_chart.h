@@ -8,12 +8,12 @@
 
 namespace legoai::cli {
 
-// Three panels over the values of the first variation: tokens a day, tokens/s of a device, peak memory with what is usable. A
-// line for each combination of the other variations. Where all values are numbers they stand at their places, on a logarithmic
-// axis if they span a factor of 8 or more; other values stand side by side. Points that do not fit are hollow.
+// Three panels over the values of the first variation: tokens per day, tokens/s per device, peak and usable memory. One line per
+// combination of the other variations. Numeric values are placed to scale, on a logarithmic axis if they span a factor of 8 or
+// more; other values are evenly spaced. Points that do not fit are hollow.
 std::string SweepSvg(const Sweep& sweep, const std::string& title);
 
-// A bar to each side for each figure: the step with less and with more of it.
+// For each figure a bar to each side: the step time with less and with more of it.
 std::string SensitivitiesSvg(const Sensitivities& sensitivities, const std::string& title);
 
 }  // namespace legoai::cli
