@@ -1,11 +1,16 @@
 // The files of a run and their places, and waiting while the disk is full.
 //
-//   recipe.toml the recipe as it runs, every field filled in run.json legoai.v1.Run: model, seed, build version, dataset,
-//   attempts metrics.jsonl legoai.v1.StepMetrics, a line each, keyed by (attempt, step) checkpoints/step-N worker/checkpoint
-//   flight/rank-R the flight recorder's ring of each rank; flight/rank-R.json a dump of it tokens/ the text as token ids, made
-//   once logs/rank-R.log stdout and stderr of each rank tensorboard/ event files, if enabled hf/ the trained model as a Hugging
-//   Face folder, if enabled; hf.partial/ one being written; hf.replaced/ the earlier one, for a moment, where the file system
-//   cannot exchange names *.before-attempt-N checkpoints/ and hf/ that attempt N began anew without (--fresh)
+//   recipe.toml            the recipe as it runs, every field filled in
+//   run.json               legoai.v1.Run: model, seed, build version, dataset, attempts
+//   metrics.jsonl          legoai.v1.StepMetrics, one per line, keyed by (attempt, step)
+//   checkpoints/step-N     worker/checkpoint
+//   flight/rank-R          the flight recorder's ring of each rank; flight/rank-R.json a dump of it
+//   tokens/                the text as token ids, made once
+//   logs/rank-R.log        stdout and stderr of each rank
+//   tensorboard/           event files, if enabled
+//   hf/                    the trained model as a Hugging Face folder, if enabled; hf.partial/ one being
+//   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
+//   *.before-attempt-N     checkpoints/ and hf/ that attempt N started over without (--fresh)
 //
 // One process at a time works in it: Open() locks the directory until the object is destroyed or its process ends. A RunDirectory
 // is not thread-safe.

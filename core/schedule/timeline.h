@@ -26,7 +26,7 @@ struct Timeline {
 // `schedule` is sound (CheckSchedule).
 Timeline TimelineOf(const Schedule& schedule);
 
-// A line per rank, with cells as wide as the longest action's name: "F0 F1 F2 B0 F3 B1 ", dots where it waits. A backward is
+// A line per rank, with cells as wide as the longest action's name: "F0 F1 F2 B0    F3 B1   ", dots where it waits. A backward is
 // twice as wide as a forward.
 std::string TimelineText(const Timeline& timeline);
 
