@@ -1,4 +1,4 @@
-// The texts that people write for enum values: the option `(text)` of proto/legoai/v1/options.proto ("1F1B", "full").
+// The texts that users write for enum values: the option `(text)` of proto/legoai/v1/options.proto ("1F1B", "full").
 // Thread-safety: pure functions.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace legoai {
 
 // The value's `(text)`; its name in the proto file if it has none; the number as text if the enum has no such value. The zero
-// value without `(text)` (X_UNSPECIFIED) is nothing a person writes: its text is empty.
+// value without `(text)` (X_UNSPECIFIED) has empty text, as users never write it.
 std::string EnumText(const google::protobuf::EnumDescriptor* type, int number);
 
 // The number whose EnumText is `text`; nothing if there is none. Empty text is never a value.

@@ -1,5 +1,5 @@
-// Text: valid UTF-8 of whatever users, files and other processes give, the known word nearest to a mistyped one, and quantities
-// as people read them. Thread-safety: pure functions.
+// Text: valid UTF-8 from untrusted input, the known word nearest to a mistyped one, and quantities for people. Thread-safety:
+// pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,25 @@ namespace legoai {
 
 bool IsUtf8(std::string_view text);
 
-// Has no control character: none below U+0020, no DEL, none of U+0080 to U+009F. Bytes that are no UTF-8 are none.
+// Whether there are no control characters: none below U+0020, no DEL, none of U+0080 to U+009F. Invalid UTF-8 does not count as
+// such.
 bool IsPrintable(std::string_view text);
 
-// `text` as a terminal, a log or a message may have it: bytes that are no UTF-8 as ToUtf8 shows them, control characters as in
-// JSON, \n or \u001b. With Lines::kKeep line ends and tabs stay.
+// `text` made safe for a terminal, a log or a message: invalid UTF-8 as by ToUtf8, control characters as in JSON, \n or \u001b.
+// With Lines::kKeep line ends and tabs stay.
 enum class Lines { kEscape, kKeep };
 std::string Printable(std::string_view text, Lines lines = Lines::kEscape);
 
-// `text` if it is UTF-8; otherwise with a question mark for every byte that is not ASCII.
+// `text` if it is UTF-8; otherwise with a question mark for every non-ASCII byte.
 std::string ToUtf8(std::string_view text);
 
-// `text` if it has at most so many bytes; otherwise its beginning, cut not inside a character, and "...".
+// `text` if it has at most `most_bytes`; otherwise its beginning, not cut inside a character, and "...".
 std::string CutText(std::string_view text, size_t most_bytes = 80);
 
-// Insertions, deletions, replacements and swaps of neighbours that lead from one text to the other (optimal string alignment).
+// The number of insertions, deletions, replacements and swaps of neighbours between two texts (optimal string alignment).
 int EditDistance(std::string_view from, std::string_view to);
 
-// The candidate with the smallest distance, the first of equals; empty without candidates. Of a very long word its beginning
+// The candidate with the smallest distance, the first of equals; empty without candidates. Only the beginning of a very long word
 // counts.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
@@ -42,7 +43,7 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
 
 std::string BytesText(double bytes);      // "145 MiB", "1.50 GiB"; binary
 std::string SecondsText(double seconds);  // what one thing took: "3.21 ms", "3.200 s"
-// How long something lasts: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"; "300 ms" of what is shorter than a second.
+// How long something lasts: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"; "300 ms" for less than a second.
 std::string DurationText(double seconds);
 std::string DurationText(absl::Duration duration);
 std::string CountText(double count);                 // "8.03 B", "4.60 M"

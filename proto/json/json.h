@@ -1,4 +1,4 @@
-// Messages as JSON: the rules of reflect.h, as text. Thread-safety: pure functions.
+// Messages as JSON text, by the rules of reflect.h. Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -12,14 +12,13 @@
 
 namespace legoai {
 
-// `indent` spaces per level; -1: one line. Numbers that are not finite are null. No line break at the end.
+// `indent` spaces per level; -1: one line. Non-finite numbers become null. No line break at the end.
 std::string ToJson(const google::protobuf::Message& message, int indent = 2);
 
-// `text` as a tree. Errors name the line of what is no JSON, the path of a key that an object has twice, and that of what is
-// nested too deep.
+// `text` as a tree. Errors name the line of invalid JSON, or the path of a duplicate key or of too deep nesting.
 absl::StatusOr<Tree> ParseJsonTree(std::string_view text);
 
-// Replaces `message` by what `text` says; on an error, which names the field, `message` stays as it was.
+// Replaces `message` by the contents of `text`; on an error, which names the field, `message` is unchanged.
 absl::Status ParseJson(std::string_view text, google::protobuf::Message* message);
 
 }  // namespace legoai

@@ -1,4 +1,4 @@
-// Messages with random contents, and the property that text forms of messages share. Thread-safety: as the generator.
+// Messages with random contents, and the round-trip property of text formats. Thread-safety: as the generator.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -11,10 +11,11 @@
 
 namespace legoai {
 
-// Every field is set or not by chance; enum values are those that have a text.
+// Sets every field at random or not; enum values are those that have a text.
 void FillRandomly(std::mt19937_64& random, google::protobuf::Message* message, int depth = 0);
 
-// What is printed is read again as it was. `print(message, i)` gives the text of the i-th of 50 random messages of type T, `parse(text, &message)` its Status.
+// Printed messages are read back unchanged. `print(message, i)` gives the text of the i-th of 50 random messages of type T,
+// `parse(text, &message)` returns a Status.
 template <typename T, typename Print, typename Parse>
 void ExpectRoundTrips(uint64_t seed, const Print& print, const Parse& parse) {
   SCOPED_TRACE(T::descriptor()->full_name() + ", seed " + std::to_string(seed));

@@ -1,7 +1,7 @@
-// What can be seen of TOML text without its parser, which builds a table for every part of a dotted key and calls itself to take
-// them apart: text that nests without end must be refused before. Thread-safety: pure functions.
+// Scans TOML text without its parser, which is recursive and builds a table for every part of a dotted key, so that unbounded
+// nesting must be refused beforehand. Thread-safety: pure functions.
 //
-// Of text that is no TOML this holds up to the place where it goes wrong, and no parser gets further.
+// For invalid TOML this holds up to the position of the error, beyond which no parser gets.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace legoai {
 
-// The line, counted from 1, in which tables and lists first lie in each other deeper than `most`; nothing where they never do.
+// The line, counted from 1, in which tables and lists first nest deeper than `most`; nothing if they never do.
 std::optional<int64_t> FindDeepNesting(std::string_view text, int most);
 
-// Which key's value lies at a place of the text.
+// The key whose value is at a position of the text.
 struct TomlPlace {
-  std::string key;    // "training.steps", as the file has it; of an inline table the key that has the table
+  std::string key;    // "training.steps", as in the file; for an inline table the key of the table
   std::string value;  // the number, or word, that ends there
 };
 // `line` and `column`, counted from 1 and in characters, are those after the value's last character.

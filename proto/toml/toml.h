@@ -1,5 +1,5 @@
-// Messages as TOML: sections are messages, keys are fields, with the rules of proto/json/reflect.h. TOML
-// has no null: what is unset is left out. Thread-safety: pure functions.
+// Messages as TOML: sections are messages, keys are fields, with the rules of proto/json/reflect.h. TOML has no null: unset
+// fields are omitted. Thread-safety: pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -15,15 +15,15 @@ namespace legoai {
 // Keys in the order of the proto file, sections after the plain keys above them.
 std::string ToToml(const google::protobuf::Message& message);
 
-// Replaces `message` by what `text` says; on an error, which names the field or the line, `message` stays as it was.
+// Replaces `message` by the contents of `text`; on an error, which names the field or the line, `message` is unchanged.
 absl::Status ParseToml(std::string_view text, google::protobuf::Message* message);
 
-// The same for all that is wrong: `message` becomes what the keys without fault say, and each of the others is an error of its
-// own, by section. Text that is no TOML is one error, and `message` stays as it was.
+// The same with all errors: `message` gets the valid keys, and each wrong key is a separate error, by section. Invalid TOML is
+// one error, and `message` is unchanged.
 std::vector<absl::Status> ReadToml(std::string_view text, google::protobuf::Message* message);
 
-// Sets one key as the command line does: `--training.local_batch_size=2` is ("training.local_batch_size", "2"). Text stands
-// without quotes, lists with commas. On an error `message` stays as it was.
+// Sets one key as the command line does: `--training.local_batch_size=2` is ("training.local_batch_size", "2"). Text has no
+// quotes, lists use commas. On an error `message` is unchanged.
 absl::Status ApplyOverride(google::protobuf::Message* message, const std::string& path, const std::string& value);
 
 }  // namespace legoai
