@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include <random>
 
 #include "proto/read_file.h"
-#include "tests/fuzz/mutate.h"
 
 // A length that lies must not be believed: no allocation of more than 256 MB for inputs of 64 KiB.
 extern "C" const char* __asan_default_options();
@@ -73,6 +71,12 @@ class Run {
 };
 
 }  // namespace
+
+std::vector<std::string> JsonWords(const std::string& names, const std::string& others) {
+  std::vector<std::string> words = Words("{|}|[|]|:|,|\"|{}|[]|null|true|false|-|\\u0000|\\ud800|\xff|" + others);
+  for (const std::string& name : Words(names)) words.push_back("\"" + name + "\"");
+  return words;
+}
 
 std::string WriteInput(const std::string& name, const std::string& bytes) {
   const std::string path = testing::TempDir() + "/" + name;

@@ -10,15 +10,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "tests/fuzz/mutate.h"
 
 namespace legoai::fuzz {
 
 struct Target {
   std::string corpus;               // a folder of tests/fuzz/corpus
-  std::vector<std::string> tokens;  // words of the format, for the mutator
+  std::vector<std::string> tokens;  // words of the format, for the mutator (Words() of mutate.h)
   // Parses, and holds what is accepted against what it means by EXPECT_... What it gives is OK, or the parser's error.
   std::function<absl::Status(const std::string& bytes)> parse;
 };
+
+// The words of JSON, `names` in quotes, and `others`; both with bars between them.
+std::vector<std::string> JsonWords(const std::string& names, const std::string& others = "");
 
 // Tries the corpus and its mutants. Every error must have words, some inputs must be accepted and some refused, and memory must
 // stay within a gigabyte.

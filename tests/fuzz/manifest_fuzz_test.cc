@@ -2,8 +2,6 @@
 // the contents of a manifest whose checksum is right.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 #include "tests/fuzz/fuzz.h"

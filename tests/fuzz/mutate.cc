@@ -4,43 +4,19 @@
 #include <cctype>
 #include <cstring>
 #include <random>
+#include <sstream>
 
 namespace legoai::fuzz {
 namespace {
 
 // Edges of the types that parsers read numbers into, and numbers that are none.
-constexpr const char* kNumbers[] = {"0",
-                                    "-1",
-                                    "1",
-                                    "127",
-                                    "128",
-                                    "255",
-                                    "256",
-                                    "65535",
-                                    "65536",
-                                    "2147483647",
-                                    "2147483648",
-                                    "-2147483649",
-                                    "4294967296",
-                                    "9007199254740993",
-                                    "9223372036854775807",
-                                    "9223372036854775808",
-                                    "-9223372036854775808",
-                                    "-9223372036854775809",
-                                    "18446744073709551615",
-                                    "18446744073709551616",
-                                    "99999999999999999999999",
-                                    "0.1",
-                                    "-0.0",
-                                    "1e308",
-                                    "1e999",
-                                    "-1e-999",
-                                    "nan",
-                                    "inf",
-                                    "1_000",
-                                    "0x7fffffffffffffff",
-                                    "00",
-                                    "1."};
+const std::vector<std::string>& Numbers() {
+  static const std::vector<std::string> numbers = Words(
+      "0|-1|1|127|128|255|256|65535|65536|2147483647|2147483648|-2147483649|4294967296|9007199254740993|9223372036854775807|"
+      "9223372036854775808|-9223372036854775808|-9223372036854775809|18446744073709551615|18446744073709551616|"
+      "99999999999999999999999|0.1|-0.0|1e308|1e999|-1e-999|nan|inf|1_000|0x7fffffffffffffff|00|1.");
+  return numbers;
+}
 constexpr uint64_t kWords[] = {0,
                                1,
                                7,
@@ -140,7 +116,7 @@ class Mutator {
   }
   // For a number that is there, if there is one after the place.
   void PutNumber() {
-    const std::string number = kNumbers[Below(std::size(kNumbers))];
+    const std::string& number = Pick(Numbers());
     const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)); };
     const auto begin = std::find_if(bytes_.begin() + static_cast<std::ptrdiff_t>(Place()), bytes_.end(), digit);
     const auto end = std::find_if_not(begin, bytes_.end(), digit);
@@ -161,6 +137,13 @@ class Mutator {
 };
 
 }  // namespace
+
+std::vector<std::string> Words(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, '|');) words.push_back(word);
+  return words;
+}
 
 std::string Mutate(uint64_t seed, const std::vector<std::string>& corpus, const std::vector<std::string>& tokens) {
   return Mutator(seed, corpus, tokens).Run();

@@ -9,6 +9,9 @@
 
 namespace legoai::fuzz {
 
+// What stands between the bars of `text`.
+std::vector<std::string> Words(const std::string& text);
+
 // No mutant is larger.
 inline constexpr size_t kMostBytes = 1 << 16;
 

@@ -23,9 +23,7 @@ absl::Status Parse(const std::string& text) {
 }
 
 TEST(Fuzz, ScheduleCsv) {
-  Fuzz({"schedule_csv",
-        {",", "\n", "\r\n", "F", "B", "I", "W", "0", "1", "9", "0F0", "0B0", "1F0,1B0", "UNSHARD", "SEND_F", "\xff", "\"", " "},
-        Parse});
+  Fuzz({"schedule_csv", Words(",|\n|\r\n|F|B|I|W|0|1|9|0F0|0B0|1F0,1B0|UNSHARD|SEND_F|\xff|\"| "), Parse});
 }
 
 }  // namespace
