@@ -1,7 +1,6 @@
 #include "core/flight/flight_analysis.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <set>

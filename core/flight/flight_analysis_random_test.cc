@@ -50,6 +50,11 @@ class Random {
   }
 
   FlightWorld SmallWorld() { return World(Uniform(1, 3), Uniform(1, 3), Uniform(1, 4), Uniform(5, 40)); }
+  // An operation, and a rank that takes part in it.
+  std::pair<int64_t, int64_t> PickIn(const FlightWorld& world) {
+    const int64_t operation = Uniform(0, std::ssize(world.operations()) - 1);
+    return {Pick(world.operations()[operation].ranks), operation};
+  }
 
  private:
   std::mt19937 engine_;
@@ -109,8 +114,7 @@ TEST_F(RandomWorlds, WhoHangsIsBlamedAndNobodyElse) {
     Random random(seed_ + round);
     FlightWorld world = random.SmallWorld();
     if (world.operations().empty()) continue;
-    const int64_t operation = random.Uniform(0, static_cast<int64_t>(world.operations().size()) - 1);
-    const int64_t rank = random.Pick(world.operations()[operation].ranks);
+    const auto [rank, operation] = random.PickIn(world);
     world.Hang(rank, operation);
     const auto dumps = world.Run(random.Uniform(0, 1) == 0 ? INT64_MAX : random.Uniform(6, 20), random.Uniform(0, 3));
     const auto analysis = AnalyzeFlight(dumps, world.size());
@@ -142,8 +146,7 @@ TEST_F(RandomWorlds, NobodyElseIsBlamedForWhoFrozeWithSeveralStreams) {
     for (int64_t operation = 0; operation < operations; ++operation) {
       if (random.Uniform(0, 2) == 0) world.MakeAsynchronous(operation);
     }
-    const int64_t operation = random.Uniform(0, operations - 1);
-    const int64_t rank = random.Pick(world.operations()[operation].ranks);
+    const auto [rank, operation] = random.PickIn(world);
     std::vector<std::string> states(random.Uniform(0, 3));
     for (std::string& state : states) state = random.Uniform(0, 1) == 0 ? "scheduled" : "started";
     world.Hang(rank, operation, states);
@@ -169,8 +172,7 @@ TEST_F(RandomWorlds, WhoLeftNoDumpIsBlamed) {
     Random random(seed_ + round);
     FlightWorld world = random.SmallWorld();
     if (world.operations().empty()) continue;
-    const int64_t operation = random.Uniform(0, static_cast<int64_t>(world.operations().size()) - 1);
-    const int64_t rank = random.Pick(world.operations()[operation].ranks);
+    const auto [rank, operation] = random.PickIn(world);
     world.Hang(rank, operation);
     auto dumps = world.Run();
     dumps.erase(dumps.begin() + rank);

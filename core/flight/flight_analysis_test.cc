@@ -11,6 +11,13 @@ using Ranks = std::vector<int64_t>;
 
 Ranks Culprits(const v1::FlightAnalysis& analysis) { return {analysis.culprits().begin(), analysis.culprits().end()}; }
 
+// Verdict, culprits and text.
+std::string Told(const v1::FlightAnalysis& analysis) {
+  std::string culprits;
+  for (const int64_t rank : analysis.culprits()) culprits += (culprits.empty() ? "" : ",") + std::to_string(rank);
+  return analysis.verdict() + ", " + culprits + ": " + analysis.text();
+}
+
 template <class Repeated>
 Ranks ToRanks(const Repeated& ranks) {
   return {ranks.begin(), ranks.end()};
@@ -18,8 +25,7 @@ Ranks ToRanks(const Repeated& ranks) {
 
 TEST(AnalyzeFlight, NothingIsFullyMatched) {
   const auto analysis = AnalyzeFlight({}, 0);
-  EXPECT_EQ(analysis.verdict(), "fully_matched");
-  EXPECT_EQ(analysis.text(), "every collective was entered alike and nobody waits");
+  EXPECT_EQ(Told(analysis), "fully_matched, : every collective was entered alike and nobody waits");
 }
 
 TEST(AnalyzeFlight, AFinishedRunIsFullyMatched) {
@@ -39,9 +45,8 @@ TEST(AnalyzeFlight, NamesWhoHasNotEntered) {
   for (int i = 0; i < 17; ++i) world.AddCollective(group, "all_gather");
   world.Hang(1, 16);
   const auto analysis = AnalyzeFlight(world.Run(), 3);
-  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
-  EXPECT_EQ(Culprits(analysis), Ranks({1}));
-  EXPECT_EQ(analysis.text(), "rank 1 has not entered all_gather 17 of dp_shard, in which ranks 0,2 wait");
+  EXPECT_EQ(Told(analysis),
+            "collective_state_mismatch, 1: rank 1 has not entered all_gather 17 of dp_shard, in which ranks 0,2 wait");
   EXPECT_EQ(analysis.matched(), 16);
   ASSERT_EQ(analysis.findings_size(), 1);
   EXPECT_EQ(analysis.findings(0).process_group(), "dp_shard");
@@ -61,8 +66,9 @@ TEST(AnalyzeFlight, FollowsWaitsThroughGroupsToTheRoot) {
   world.AddCollective(tp0, "all_reduce");
   world.Hang(3, 1);
   const auto analysis = AnalyzeFlight(world.Run(), 4);
-  EXPECT_EQ(Culprits(analysis), Ranks({3}));
-  EXPECT_EQ(analysis.text(), "rank 3 has not entered all_reduce 2 of tp, in which rank 2 waits; 3 ranks wait in all");
+  EXPECT_EQ(
+      Told(analysis),
+      "collective_state_mismatch, 3: rank 3 has not entered all_reduce 2 of tp, in which rank 2 waits; 3 ranks wait in all");
   ASSERT_EQ(analysis.findings_size(), 3);
   EXPECT_EQ(analysis.findings(0).culprits_size(), 1);
   for (int i : {1, 2}) {
@@ -80,10 +86,9 @@ TEST(AnalyzeFlight, FollowsMessagesToo) {
   }
   world.Hang(0, 4);
   const auto analysis = AnalyzeFlight(world.Run(), 3);
-  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
-  EXPECT_EQ(Culprits(analysis), Ranks({0}));
-  EXPECT_EQ(analysis.text(),
-            "rank 0 does not send message 5 of pp from rank 0 to rank 1, for which rank 1 waits; 2 ranks wait in all");
+  EXPECT_EQ(Told(analysis),
+            "collective_state_mismatch, 0: rank 0 does not send message 5 of pp from rank 0 to rank 1, for which rank 1 waits; 2 "
+            "ranks wait in all");
 }
 
 TEST(AnalyzeFlight, AReceiverThatDoesNotComeIsToBlame) {
@@ -91,8 +96,9 @@ TEST(AnalyzeFlight, AReceiverThatDoesNotComeIsToBlame) {
   world.AddMessage(world.AddGroup("pp", {0, 1}), 0, 1);
   world.Hang(1, 0);
   const auto analysis = AnalyzeFlight(world.Run(), 2);
-  EXPECT_EQ(Culprits(analysis), Ranks({1}));
-  EXPECT_EQ(analysis.text(), "rank 1 does not receive message 1 of pp from rank 0 to rank 1, for which rank 0 waits");
+  EXPECT_EQ(
+      Told(analysis),
+      "collective_state_mismatch, 1: rank 1 does not receive message 1 of pp from rank 0 to rank 1, for which rank 0 waits");
 }
 
 TEST(AnalyzeFlight, WhoHasOnlyQueuedAnOperationHasNotEnteredIt) {
@@ -108,8 +114,7 @@ TEST(AnalyzeFlight, WhoHasOnlyQueuedAnOperationHasNotEnteredIt) {
 }
 
 TEST(AnalyzeFlight, WhereStartsAreNotRecordedQueuedIsEntered) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  FlightWorld world = Collectives(3, 1);
   world.Hang(2, 0);
   auto dumps = world.Run();
   for (auto& dump : dumps) {
@@ -124,8 +129,7 @@ TEST(AnalyzeFlight, WhereStartsAreNotRecordedQueuedIsEntered) {
 }
 
 TEST(AnalyzeFlight, ARankWithoutADumpIsSuspectedWhereAllOthersHaveCome) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  FlightWorld world = Collectives(3, 1);
   world.Hang(2, 0);
   auto dumps = world.Run();
   dumps.pop_back();
@@ -137,8 +141,7 @@ TEST(AnalyzeFlight, ARankWithoutADumpIsSuspectedWhereAllOthersHaveCome) {
 }
 
 TEST(AnalyzeFlight, ARankWithoutADumpIsNotSuspectedWhereAnotherIsMissing) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  FlightWorld world = Collectives(3, 1);
   world.Hang(1, 0);
   auto dumps = world.Run();
   dumps.pop_back();
@@ -157,8 +160,7 @@ TEST(AnalyzeFlight, DumpsThatAreMissingAreTold) {
 }
 
 TEST(AnalyzeFlight, WhoEnteredSomethingElseIsBlamedOnRequestToo) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  FlightWorld world = Collectives(3, 1);
   world.Alter(2, 0, [](v1::FlightEntry* entry) { entry->set_dtype("Half"); });
   auto dumps = world.Run();
   for (auto& dump : dumps) dump.set_reason("read");
@@ -168,13 +170,11 @@ TEST(AnalyzeFlight, WhoEnteredSomethingElseIsBlamedOnRequestToo) {
 }
 
 TEST(AnalyzeFlight, NobodyIsToBlameWhereAllAreInside) {
-  FlightWorld world(2);
-  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  FlightWorld world = Collectives(2, 1);
   auto dumps = world.Run();
   for (auto& dump : dumps) dump.mutable_entries(0)->set_state("started");
   const auto analysis = AnalyzeFlight(dumps, 2);
-  EXPECT_EQ(analysis.verdict(), "fully_matched");
-  EXPECT_EQ(analysis.text(), "no rank is behind: all have entered what is under way (all_reduce 1 of dp)");
+  EXPECT_EQ(Told(analysis), "fully_matched, : no rank is behind: all have entered what is under way (all_reduce 1 of dp)");
   EXPECT_EQ(analysis.matched(), 1);
 }
 
@@ -185,10 +185,9 @@ TEST(AnalyzeFlight, WhatAllAreInsideOfAndOthersWaitBehindIsUndecided) {
   world.AddCollective(world.AddGroup("tp", {0, 2}), "all_reduce");
   world.Hang(1, 0, {"started"});
   const auto analysis = AnalyzeFlight(world.Run(), 3);
-  EXPECT_EQ(analysis.verdict(), "undecided");
-  EXPECT_EQ(Culprits(analysis), Ranks({0, 1}));
-  EXPECT_EQ(analysis.text(),
-            "ranks 0,1 have entered all_reduce 1 of dp, and none has completed it; one of them holds it up; 1 rank waits in all");
+  EXPECT_EQ(Told(analysis),
+            "undecided, 0,1: ranks 0,1 have entered all_reduce 1 of dp, and none has completed it; one of them holds it up; 1 "
+            "rank waits in all");
 }
 
 void SetCondition(v1::FlightDump* dump, const std::string& fault, const std::string& text) {
@@ -202,19 +201,15 @@ constexpr char kStopped[] = "does not answer: the process is stopped (SIGSTOP)";
 
 // Both were stuck in one ring of messages: the dumps say no more, but the launcher saw which process was stopped.
 TEST(AnalyzeFlight, WhoWasStoppedInsideOfWhatAllAreInsideOfIsNamed) {
-  FlightWorld world(2);
-  const int64_t group = world.AddGroup("dp", {0, 1});
-  for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_reduce");
+  FlightWorld world = Collectives(2, 3);
   auto dumps = world.Run();
   for (auto& dump : dumps) dump.mutable_entries(2)->set_state("started");
   SetCondition(&dumps[0], "consequence", "no message for 10 s");
   SetCondition(&dumps[1], "unresponsive", kStopped);
   const auto analysis = AnalyzeFlight(dumps, 2);
-  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
-  EXPECT_EQ(Culprits(analysis), Ranks({1}));
-  EXPECT_EQ(analysis.text(),
-            "rank 1 has entered all_reduce 3 of dp and stands still in it; rank 0 waits there; rank 1 (train, step 21): does not "
-            "answer: the process is stopped (SIGSTOP)");
+  EXPECT_EQ(Told(analysis),
+            "collective_state_mismatch, 1: rank 1 has entered all_reduce 3 of dp and stands still in it; rank 0 waits there; "
+            "rank 1 (train, step 21): does not answer: the process is stopped (SIGSTOP)");
   ASSERT_EQ(analysis.findings_size(), 1);
   EXPECT_EQ(analysis.findings(0).process_group(), "dp");
   EXPECT_EQ(analysis.findings(0).sequence(), 3);
@@ -224,8 +219,7 @@ TEST(AnalyzeFlight, WhoWasStoppedInsideOfWhatAllAreInsideOfIsNamed) {
 }
 
 TEST(AnalyzeFlight, OfThoseWhoHaveNotCompletedWhoWasStoppedIsToBlame) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_gather");
+  FlightWorld world = Collectives(3, 1, "all_gather");
   auto dumps = world.Run();
   for (int rank : {0, 1}) dumps[rank].mutable_entries(0)->set_state("started");
   SetCondition(&dumps[1], "unresponsive", kStopped);
@@ -236,8 +230,7 @@ TEST(AnalyzeFlight, OfThoseWhoHaveNotCompletedWhoWasStoppedIsToBlame) {
 
 // Rank 1 died; the others were asked at once, and rank 2 was still on its way to where 0 waits.
 TEST(AnalyzeFlight, WhoIsMerelyOnItsWayIsNotBlamedBesideWhoFailed) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  FlightWorld world = Collectives(3, 1);
   world.Hang(1, 0);
   world.Hang(2, 0);
   auto dumps = world.Run();
@@ -256,9 +249,7 @@ TEST(AnalyzeFlight, WhoIsMerelyOnItsWayIsNotBlamedBesideWhoFailed) {
 
 // Rings of a run that trains, read one after another: ranks are at different points, and nobody has said that one hangs.
 TEST(AnalyzeFlight, OfRanksThatWereReadOnRequestNobodyIsBlamedForBeingBehind) {
-  FlightWorld world(3);
-  const int64_t group = world.AddGroup("dp", {0, 1, 2});
-  for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_reduce");
+  FlightWorld world = Collectives(3, 3);
   world.Hang(1, 2);
   for (const char* reason : {"read", "request"}) {
     auto dumps = world.Run();
@@ -285,19 +276,14 @@ TEST(AnalyzeFlight, OfRanksThatWereReadOnRequestNobodyIsBlamedForBeingBehind) {
 
 // In a checkpoint, say: the others wait for it, but in no collective.
 TEST(AnalyzeFlight, WhoWasStoppedWhereNobodyWaitsIsNamedWithWhatItWentThroughLast) {
-  FlightWorld world(2);
-  const int64_t group = world.AddGroup("dp", {0, 1});
-  for (int i = 0; i < 4; ++i) world.AddCollective(group, "all_gather");
+  FlightWorld world = Collectives(2, 4, "all_gather");
   auto dumps = world.Run();
   SetCondition(&dumps[0], "none", "");
   SetCondition(&dumps[1], "unresponsive", kStopped);
   const auto analysis = AnalyzeFlight(dumps, 2);
-  EXPECT_EQ(analysis.verdict(), "undecided");
-  EXPECT_EQ(Culprits(analysis), Ranks({1}));
-  EXPECT_EQ(
-      analysis.text(),
-      "rank 1 (train, step 21): does not answer: the process is stopped (SIGSTOP); nobody waits in a communication for that; "
-      "its last was all_gather 4 of dp");
+  EXPECT_EQ(Told(analysis),
+            "undecided, 1: rank 1 (train, step 21): does not answer: the process is stopped (SIGSTOP); nobody waits in a "
+            "communication for that; its last was all_gather 4 of dp");
   EXPECT_EQ(analysis.findings_size(), 0);
 }
 
@@ -345,14 +331,14 @@ TEST(AnalyzeFlight, WhatARankStartedAheadDoesNotHoldUpWhatComesBefore) {
   dumps[1].mutable_entries(0)->set_state("scheduled");
   dumps[1].mutable_entries(1)->set_state("started");
   const auto analysis = AnalyzeFlight(dumps, 2);
-  EXPECT_EQ(Culprits(analysis), Ranks({1}));
-  EXPECT_EQ(analysis.text(), "rank 1 has not entered all_reduce 1 of tp, in which rank 0 waits; 2 ranks wait in all");
+  EXPECT_EQ(
+      Told(analysis),
+      "collective_state_mismatch, 1: rank 1 has not entered all_reduce 1 of tp, in which rank 0 waits; 2 ranks wait in all");
   EXPECT_EQ(analysis.findings_size(), 2);
 }
 
 TEST(AnalyzeFlight, WhoHasNotCompletedWhatOthersHave) {
-  FlightWorld world(2);
-  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  FlightWorld world = Collectives(2, 1);
   auto dumps = world.Run();
   dumps[1].mutable_entries(0)->set_state("started");
   const auto analysis = AnalyzeFlight(dumps, 2);
@@ -364,9 +350,7 @@ TEST(AnalyzeFlight, WhoHasNotCompletedWhatOthersHave) {
 
 // As seen of a ring of four of which one was stopped in the middle: 3 got through, and waits for the others in the next.
 TEST(AnalyzeFlight, OfThoseWhoHaveNotCompletedOneIsToBlame) {
-  FlightWorld world(4);
-  const int64_t group = world.AddGroup("dp", {0, 1, 2, 3});
-  for (int i = 0; i < 3; ++i) world.AddCollective(group, "all_gather");
+  FlightWorld world = Collectives(4, 3, "all_gather");
   auto dumps = world.Run();
   for (auto& dump : dumps) {
     const bool through = dump.rank() == 3;
@@ -376,10 +360,9 @@ TEST(AnalyzeFlight, OfThoseWhoHaveNotCompletedOneIsToBlame) {
     if (!through) dump.mutable_entries()->RemoveLast();
   }
   const auto analysis = AnalyzeFlight(dumps, 4);
-  EXPECT_EQ(analysis.verdict(), "collective_state_mismatch");
-  EXPECT_EQ(Culprits(analysis), Ranks({0, 1, 2}));
-  EXPECT_EQ(analysis.text(),
-            "ranks 0-2 have not completed all_gather 1 of dp, which others have; one of them holds it up; 1 rank waits in all");
+  EXPECT_EQ(Told(analysis),
+            "collective_state_mismatch, 0,1,2: ranks 0-2 have not completed all_gather 1 of dp, which others have; one of them "
+            "holds it up; 1 rank waits in all");
   ASSERT_EQ(analysis.findings_size(), 2);
   EXPECT_EQ(analysis.findings(1).culprits_size(), 0);
 }
@@ -406,8 +389,9 @@ TEST(AnalyzeFlight, ACircleIsBlamedAsAWhole) {
   enter(1, "b", b);
   enter(2, "c", c);
   const auto analysis = AnalyzeFlight(dumps, 3);
-  EXPECT_EQ(Culprits(analysis), Ranks({0, 1}));
-  EXPECT_EQ(analysis.text(), "ranks 0,1 wait for one another: rank 1 has not entered all_reduce 1 of a, in which rank 0 waits");
+  EXPECT_EQ(Told(analysis),
+            "collective_state_mismatch, 0,1: ranks 0,1 wait for one another: rank 1 has not entered all_reduce 1 of a, in which "
+            "rank 0 waits");
   EXPECT_EQ(analysis.findings_size(), 3);
 }
 
@@ -453,8 +437,7 @@ TEST(AnalyzeFlight, OperationsLaunchedAsOneHaveTheStateOfTheLaunch) {
 }
 
 TEST(AnalyzeFlight, GroupsOfWhichNoDumpTellsTheRanksAreLeftAlone) {
-  FlightWorld world(2);
-  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  FlightWorld world = Collectives(2, 1);
   world.Hang(1, 0);
   auto dumps = world.Run();
   for (auto& dump : dumps) dump.clear_groups();

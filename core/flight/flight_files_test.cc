@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/flight/flight_analysis.h"
@@ -294,5 +293,4 @@ TEST(MergeFlightDumps, MessagesBelongToTheirRank) {
 }
 
 }  // namespace
-
 }  // namespace legoai::comm

@@ -157,7 +157,7 @@ void RanksFromJson(const Json& config, v1::FlightGroup* group) {
   const Json ranks = config.at("ranks").is_string() ? Json::parse(config.at("ranks").get<std::string>()) : config.at("ranks");
   for (const Json& rank : ranks) {
     const int64_t number = rank.get<int64_t>();
-    if (number < 0 || number >= kMostFlightRanks) throw std::out_of_range("a rank of a group is none");
+    if (number < 0 || number >= kMostFlightRanks) throw std::out_of_range("a group has an invalid rank");
     group->add_ranks(number);
   }
 }
@@ -192,7 +192,7 @@ void ReadOwn(const Json& json, v1::FlightDump* dump) {
   for (const auto& [id, config] : json.at("pg_config").items()) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(id, &number) || !ids.insert(number).second)
-      throw std::out_of_range("a group's number is none, or twice there");
+      throw std::out_of_range("a group's number is invalid or used twice");
     auto* group = dump->add_groups();
     group->set_pg_id(number);
     group->set_name(config.value("desc", ""));

@@ -117,9 +117,7 @@ Dumps Read(Dumps dumps) {
 
 // Three ranks in `collectives` all-gathers, of which rank 1 does not come to the last.
 Dumps WithoutRank1(int collectives) {
-  FlightWorld world(3);
-  const int64_t group = world.AddGroup("dp_shard", {0, 1, 2});
-  for (int i = 0; i < collectives; ++i) world.AddCollective(group, "all_gather");
+  FlightWorld world = Collectives(3, collectives, "all_gather");
   world.Hang(1, collectives - 1);
   return Read(world.Run());
 }
@@ -127,7 +125,7 @@ Dumps WithoutRank1(int collectives) {
 TEST(AnalyzeStandstill, SaysWhoWaitsForWhomAndSinceWhen) {
   const auto analysis = AnalyzeStandstill(WithoutRank1(17), WithoutRank1(17), 3, kStart + 12 * kSecond + kSecond / 2);
   EXPECT_EQ(analysis.text(),
-            "ranks 0,2 wait for rank 1 since 12 s: rank 1 has not entered all_gather 17 of dp_shard, in which ranks 0,2 wait");
+            "ranks 0,2 wait for rank 1 since 12 s: rank 1 has not entered all_gather 17 of dp, in which ranks 0,2 wait");
   EXPECT_EQ(analysis.verdict(), "undecided");
   EXPECT_EQ(analysis.culprits_size(), 0);
   EXPECT_EQ(analysis.matched(), 16);
@@ -184,8 +182,7 @@ TEST(AnalyzeStandstill, MessagesUnderWayDoNotHideAWait) {
 
 // Stopped in the middle: the rings do not say by whom.
 TEST(AnalyzeStandstill, AllInsideDidNotGoOn) {
-  FlightWorld world(2);
-  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
+  FlightWorld world = Collectives(2, 1);
   world.Hang(0, 0, {"started"});
   const Dumps dumps = Read(world.Run());
   const auto analysis = AnalyzeStandstill(dumps, dumps, 2, kStart + 5 * kSecond);
@@ -194,8 +191,7 @@ TEST(AnalyzeStandstill, AllInsideDidNotGoOn) {
 }
 
 TEST(AnalyzeStandstill, WhoEnteredSomethingElseIsToBlameAtOnce) {
-  FlightWorld world(3);
-  world.AddCollective(world.AddGroup("dp", {0, 1, 2}), "all_reduce");
+  FlightWorld world = Collectives(3, 1);
   world.Alter(2, 0, [](v1::FlightEntry* entry) { entry->set_profiling_name("gloo:all_gather"); });
   const Dumps dumps = Read(world.Run());
   const auto analysis = AnalyzeStandstill(dumps, dumps, 3, kStart + 5 * kSecond);
@@ -205,5 +201,4 @@ TEST(AnalyzeStandstill, WhoEnteredSomethingElseIsToBlameAtOnce) {
 }
 
 }  // namespace
-
 }  // namespace legoai::comm

@@ -1,8 +1,7 @@
 #include "core/flight/testing/flight_world.h"
 
 #include <algorithm>
-
-#include "absl/strings/str_cat.h"
+#include <numeric>
 
 namespace legoai::comm {
 
@@ -13,7 +12,7 @@ int64_t FlightWorld::AddGroup(const std::string& name, const std::vector<int64_t
 
 std::vector<int64_t> FlightWorld::AddMesh(int64_t pp, int64_t dp, int64_t tp) {
   std::vector<int64_t> all(pp * dp * tp), groups;
-  for (int64_t rank = 0; rank < pp * dp * tp; ++rank) all[rank] = rank;
+  std::iota(all.begin(), all.end(), 0);
   groups.push_back(AddGroup("world", all));
   auto add_lines = [&](const std::string& name, int64_t count, int64_t stride) {
     for (int64_t first = 0; first < pp * dp * tp; ++first) {
@@ -140,6 +139,15 @@ std::vector<v1::FlightDump> FlightWorld::Run(int64_t capacity, int64_t ahead) {
     dump.mutable_entries()->DeleteSubrange(0, static_cast<int>(extra));
   }
   return std::move(dumps_);
+}
+
+FlightWorld Collectives(int64_t size, int64_t count, const std::string& kind) {
+  FlightWorld world(size);
+  std::vector<int64_t> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const int64_t group = world.AddGroup("dp", ranks);
+  for (int64_t i = 0; i < count; ++i) world.AddCollective(group, kind);
+  return world;
 }
 
 }  // namespace legoai::comm

@@ -78,4 +78,7 @@ class FlightWorld {
   std::vector<std::vector<int64_t>> collectives_, messages_;  // counted by rank and group
 };
 
+// All ranks of a world in the group "dp", which runs `count` collectives.
+FlightWorld Collectives(int64_t size, int64_t count, const std::string& kind = "all_reduce");
+
 }  // namespace legoai::comm
