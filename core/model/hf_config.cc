@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"

@@ -1,5 +1,6 @@
 #include "core/model/hf_config.h"
 
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -68,27 +69,20 @@ v1::Model Parse(const Json& json) {
   return model.value_or(v1::Model());
 }
 
+// The model is what `text` says, its config.json apart.
+void ExpectModel(v1::Model model, const std::string& text) {
+  v1::Model expected;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &expected)) << text;
+  model.clear_config_json();
+  EXPECT_EQ(model.DebugString(), expected.DebugString());
+}
+
 TEST(ParseHfConfig, Llama) {
   const v1::Model model = Parse(Llama());
-  EXPECT_EQ(model.name(), "test");
-  EXPECT_EQ(model.architecture(), v1::LLAMA);
-  EXPECT_EQ(model.vocab_size(), 128256);
-  EXPECT_EQ(model.hidden_size(), 4096);
-  EXPECT_EQ(model.intermediate_size(), 14336);
-  EXPECT_EQ(model.num_hidden_layers(), 32);
-  EXPECT_EQ(model.num_attention_heads(), 32);
-  EXPECT_EQ(model.num_key_value_heads(), 8);
-  EXPECT_EQ(model.head_dim(), 128);
-  EXPECT_EQ(model.max_position_embeddings(), 131072);
-  EXPECT_EQ(model.norm_eps(), 1e-5);
-  EXPECT_EQ(model.rope_theta(), 500000);
-  EXPECT_EQ(model.rope_scaling().factor(), 8);
-  EXPECT_EQ(model.rope_scaling().low_freq_factor(), 1);
-  EXPECT_EQ(model.rope_scaling().high_freq_factor(), 4);
-  EXPECT_EQ(model.rope_scaling().original_max_position_embeddings(), 8192);
-  EXPECT_FALSE(model.tie_word_embeddings());
-  EXPECT_EQ(model.initializer_range(), 0.02);
-  EXPECT_EQ(model.embd_pdrop(), 0);
+  ExpectModel(model, R"(name: "test" architecture: LLAMA vocab_size: 128256 hidden_size: 4096 intermediate_size: 14336
+    num_hidden_layers: 32 num_attention_heads: 32 num_key_value_heads: 8 head_dim: 128 max_position_embeddings: 131072
+    norm_eps: 1e-5 rope_theta: 500000 initializer_range: 0.02 rope_scaling {
+      factor: 8 low_freq_factor: 1 high_freq_factor: 4 original_max_position_embeddings: 8192 })");
   EXPECT_EQ(model.config_json(), Llama().dump());
 }
 
@@ -129,19 +123,9 @@ TEST(ParseHfConfig, RopeParametersOfNewerTransformers) {
 }
 
 TEST(ParseHfConfig, Gpt2) {
-  const v1::Model model = Parse(Gpt2());
-  EXPECT_EQ(model.architecture(), v1::GPT2);
-  EXPECT_EQ(model.vocab_size(), 50257);
-  EXPECT_EQ(model.hidden_size(), 768);
-  EXPECT_EQ(model.intermediate_size(), 3072);
-  EXPECT_EQ(model.num_hidden_layers(), 12);
-  EXPECT_EQ(model.num_attention_heads(), 12);
-  EXPECT_EQ(model.num_key_value_heads(), 12);
-  EXPECT_EQ(model.head_dim(), 64);
-  EXPECT_EQ(model.max_position_embeddings(), 1024);
-  EXPECT_EQ(model.norm_eps(), 1e-5);
-  EXPECT_TRUE(model.tie_word_embeddings());
-  EXPECT_EQ(model.resid_pdrop(), 0.1);
+  ExpectModel(Parse(Gpt2()), R"(name: "test" architecture: GPT2 vocab_size: 50257 hidden_size: 768 intermediate_size: 3072
+    num_hidden_layers: 12 num_attention_heads: 12 num_key_value_heads: 12 head_dim: 64 max_position_embeddings: 1024
+    norm_eps: 1e-5 tie_word_embeddings: true initializer_range: 0.02 embd_pdrop: 0.1 attn_pdrop: 0.1 resid_pdrop: 0.1)");
 }
 
 TEST(ParseHfConfig, Gpt2InnerWidthAndUntied) {

@@ -20,7 +20,7 @@
 #include "simulator/cost/compute_cost.h"
 #include "simulator/engine/chrome_trace.h"
 #include "simulator/engine/step_simulation.h"
-#include "simulator/measure/node_link.h"
+#include "simulator/measure/host_measurement.h"
 #include "simulator/measure/operator_benchmark.h"
 #include "simulator/memory/memory_simulator.h"
 #include "worker/comm/cpu_tensors.h"

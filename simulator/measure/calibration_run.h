@@ -37,4 +37,17 @@ absl::Status RunCalibration(DeviceBench& bench, const std::vector<GridPoint>& po
                             const std::function<std::unique_ptr<comm::Streams>()>& streams, const CalibrationOptions& options,
                             const CalibrationProgress& progress, v1::Calibration* calibration);
 
+// Calibrates a device of this machine, given its name (`lego-measure --device=cuda`).
+//
+// Call it once in a process, before the first tensor is created. Blocking; keeps the device busy. Errors: FieldError of
+// "--device" for a missing device, or of another flag.
+struct MeasureOptions {
+  std::string device;    // "cuda", or "cpu" with `quick`, to test the code path
+  double seconds = 150;  // from now on
+  bool quick = false;
+};
+
+// `calibration` is filled incrementally and has what was measured even if the status is an error.
+absl::Status MeasureDevice(const MeasureOptions& options, const CalibrationProgress& progress, v1::Calibration* calibration);
+
 }  // namespace legoai::sim

@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
-#include <string>
 #include <thread>
-
-#include "simulator/measure/operator_grid.h"
 
 namespace legoai::sim {
 namespace {

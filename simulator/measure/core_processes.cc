@@ -15,10 +15,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <new>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/process/child_process.h"

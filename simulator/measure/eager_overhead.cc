@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -17,7 +16,6 @@
 #include "simulator/measure/step_replay.h"
 #include "worker/comm/runtime.h"
 #include "worker/comm/status_error.h"
-#include "worker/comm/streams.h"
 #include "worker/train/train_step.h"
 
 namespace legoai::sim {

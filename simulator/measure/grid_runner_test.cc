@@ -6,8 +6,6 @@
 #include <set>
 #include <string>
 
-#include "simulator/measure/operator_grid.h"
-
 namespace legoai::sim {
 namespace {
 

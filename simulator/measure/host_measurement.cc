@@ -20,11 +20,9 @@
 
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
-#include "proto/legoai/v1/hardware.pb.h"
 #include "proto/status.h"
 #include "simulator/measure/core_processes.h"
 #include "simulator/measure/eager_overhead.h"
-#include "simulator/measure/node_link.h"
 #include "simulator/measure/step_replay.h"
 
 namespace legoai::sim {

@@ -14,4 +14,11 @@ namespace legoai::sim {
 // Must be called from a single-threaded process (it forks). Blocking; keeps all cores busy. Errors: those of what it measures.
 absl::StatusOr<v1::Device> MeasureHost();
 
+// The link between two ranks of this machine, as a trainer's communicator sees it: Gloo between two processes on separate cores,
+// thread hand-offs and copies included.
+//
+// Latency and bandwidth of one hop of a ring, from all-gathers of 1 KiB and 4 MiB. Errors: Unavailable if the machine is too busy
+// to tell the two apart. Forks (core_processes.h). Takes a second.
+absl::StatusOr<v1::Link> MeasureNodeLink();
+
 }  // namespace legoai::sim

@@ -1,4 +1,4 @@
-#include "simulator/measure/measure_device.h"
+#include "simulator/measure/calibration_run.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>

@@ -17,7 +17,7 @@
 #include "absl/flags/usage.h"
 #include "proto/errors.h"
 #include "simulator/measure/host_measurement.h"
-#include "simulator/measure/measure_device.h"
+#include "simulator/measure/calibration_run.h"
 #include "worker/comm/cpu_tensors.h"
 
 ABSL_FLAG(std::string, device, "", "cuda: calibrate the first visible GPU; without it: measure this machine's CPU");

@@ -1,4 +1,4 @@
-#include "simulator/measure/node_link.h"
+#include "simulator/measure/host_measurement.h"
 
 #include <gtest/gtest.h>
 

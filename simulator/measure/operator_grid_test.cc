@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <string>
 #include <tuple>
 
 namespace legoai::sim {

@@ -11,7 +11,6 @@
 #include <memory>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/model/catalog.h"

@@ -2,12 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <map>
 #include <numeric>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/hardware/catalog.h"
 #include "core/trace/testing/trace_builder.h"
