@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "proto/text.h"
@@ -57,7 +56,7 @@ std::optional<int64_t> DenseBytes(const std::vector<int64_t>& shape, int64_t ele
 // One tensor of the header. Its offset counts from the end of the header still.
 absl::StatusOr<TensorInfo> ParseTensor(const std::string& file, const std::string& name, const json& entry) {
   const std::string field = FieldOf(file, name);
-  if (!IsPrintable(name)) return FieldError(field, "", "a name with control characters; convert the weights anew");
+  if (!IsPrintable(name)) return FieldError(field, "", "a name with control characters; convert the weights again");
   if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string())
     return FieldError(field, "", absl::StrCat("the header gives no dtype; ", kTorn));
   const std::string dtype_name = entry["dtype"].get<std::string>();

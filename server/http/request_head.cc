@@ -4,8 +4,6 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -91,7 +89,7 @@ absl::Status Read(std::string_view text, Head* head) {
 }
 
 absl::Status CheckHost(const Head& head) {
-  if (head.hosts.size() > 1) return Refused("Host", head.hosts[1], "is there twice: send one");
+  if (head.hosts.size() > 1) return Refused("Host", head.hosts[1], "is given twice: send one");
   if (head.hosts.empty()) {
     if (head.version == "HTTP/1.0") return absl::OkStatus();
     return Refused("Host", "", "is missing: HTTP/1.1 needs it, as NAME or NAME:PORT");
@@ -184,7 +182,8 @@ RequestGuard::RequestGuard(const std::string& address, const std::vector<std::st
 
 absl::Status RequestGuard::CheckHost(const std::string& host) const {
   if (const auto name = HostName(host); name && names_.count(*name)) return absl::OkStatus();
-  return FieldError("Host", host, "is none of the server's names: reach it by localhost, or start it with --http_host_names=NAME",
+  return FieldError("Host", host,
+                    "is not one of the server's names: reach it by localhost, or start it with --http_host_names=NAME",
                     absl::StatusCode::kPermissionDenied);
 }
 

@@ -48,20 +48,19 @@
 ABSL_FLAG(std::string, listen, "127.0.0.1:7420", "address and port of gRPC, for `lego` and for agents");
 ABSL_FLAG(std::string, http, "127.0.0.1:7421", "address and port of HTTP, for the page, JSON and /metrics; empty: none");
 ABSL_FLAG(std::vector<std::string>, http_host_names, {}, "names by which HTTP is reached besides localhost and --http's address");
-ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines reach, although whoever does can do everything");
-ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1), "how often the log says so of a server that others reach");
-ABSL_FLAG(std::string, data, "", "folder of the store; it is made if it is not there (needed)");
-ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long the store's files may be checked for damage at the start");
-ABSL_FLAG(bool, repair, false, "save what can be read of a damaged store to a new one beside it, say what that is, and end");
-ABSL_FLAG(std::string, web, "",
-          "folder of the built page; if not given, web beside the folder of this program, where it is there");
+ABSL_FLAG(bool, insecure, false, "listen on addresses that other machines can reach, although anybody there can do everything");
+ABSL_FLAG(absl::Duration, insecure_reminder, absl::Hours(1),
+          "how often the log repeats that other machines can reach the server");
+ABSL_FLAG(std::string, data, "", "folder of the store, created if missing (required)");
+ABSL_FLAG(absl::Duration, store_check, absl::Minutes(1), "how long to check the store's files for damage at startup");
+ABSL_FLAG(bool, repair, false, "copy what is readable of a damaged store to a new one beside it, print a report, and exit");
+ABSL_FLAG(std::string, web, "", "folder of the built page; by default web beside the folder of this program, if it exists");
 ABSL_FLAG(std::string, sim, "", "path of lego-sim; empty: beside this program");
 ABSL_FLAG(int64_t, sim_processes, 0, "lego-sim processes that plan; 0: as many as this host has cores");
 ABSL_FLAG(absl::Duration, lease_ttl, absl::Seconds(15), "how long an agent may be silent before its jobs restart elsewhere");
-ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents tell that they live");
-ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30),
-          "how long a job waits for slots that are gone before it is planned for fewer");
-ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a worker that is lost stays listed");
+ABSL_FLAG(absl::Duration, heartbeat_interval, absl::Seconds(2), "how often agents send heartbeats");
+ABSL_FLAG(absl::Duration, replan_grace, absl::Seconds(30), "how long a job waits for lost slots before it is planned for fewer");
+ABSL_FLAG(absl::Duration, forget_workers, absl::Hours(168), "how long a lost worker stays listed");
 
 namespace legoai::server {
 namespace {
@@ -312,7 +311,8 @@ int main(int argc, char** argv) {
   }
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   legoai::server::BlockSignals();
-  const absl::Status status = words.size() > 1 ? legoai::FieldError("argument", words[1], "is none: options begin with --")
+  const absl::Status status = words.size() > 1
+                                  ? legoai::FieldError("argument", words[1], "is not an option: options begin with --")
                               : absl::GetFlag(FLAGS_repair) ? legoai::server::Repair()
                                                             : legoai::server::Serve();
   if (status.ok()) return 0;
