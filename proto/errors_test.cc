@@ -73,5 +73,4 @@ TEST(AllFaults, OfAsManyAsAreLookedForThereMayBeMore) {
 }
 
 }  // namespace
-
 }  // namespace legoai

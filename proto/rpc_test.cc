@@ -51,5 +51,4 @@ TEST(RpcStatusTest, BytesThatAreNoTextDoNotBreakTheMessage) {
 }
 
 }  // namespace
-
 }  // namespace legoai

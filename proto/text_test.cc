@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdint>
 #include <random>
-#include <string>
 
 namespace legoai {
 namespace {
@@ -123,5 +120,4 @@ TEST(QuantityText, Commas) {
 }
 
 }  // namespace
-
 }  // namespace legoai

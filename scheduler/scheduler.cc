@@ -1,9 +1,7 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/fleet.h"

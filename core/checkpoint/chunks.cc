@@ -2,14 +2,11 @@
 
 #include <bit>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/tensor_layout.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 

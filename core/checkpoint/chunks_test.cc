@@ -9,7 +9,6 @@
 
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
-#include "proto/errors.h"
 
 namespace legoai::checkpoint {
 namespace {

@@ -47,8 +47,6 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& root,
   return steps;
 }
 
-namespace fs = std::filesystem;
-
 constexpr char kTypeUrl[] = "type.googleapis.com/legoai.v1.CheckpointDamage";
 constexpr char kDamaged[] = ".damaged";
 

@@ -6,10 +6,8 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <optional>
 
 #include "core/checkpoint/chunks.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
@@ -213,7 +211,6 @@ TEST_F(DirectoryTest, RemovesWhatWasNotCommitted) {
   EXPECT_TRUE(RemoveUncommitted(root_ + "/none").ok());
 }
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -324,5 +321,4 @@ TEST_F(DamageTest, ACommitThatWasCutShortIsFinished) {
 }
 
 }  // namespace
-
 }  // namespace legoai::checkpoint

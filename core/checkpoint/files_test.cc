@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iterator>
 #include <random>
-#include <string>
 
 namespace legoai::checkpoint {
 namespace {
@@ -206,5 +205,4 @@ TEST(Sha256Test, GivesUpWhenAsked) {
 }
 
 }  // namespace
-
 }  // namespace legoai::checkpoint

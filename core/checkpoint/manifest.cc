@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -4,7 +4,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/files.h"
 #include "proto/errors.h"
 #include "proto/status.h"
 

@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/checkpoint/files.h"
 #include "core/data/dataset_facts.h"
 #include "proto/errors.h"
 #include "proto/status.h"

@@ -6,14 +6,12 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/files.h"
 #include "core/data/byte_pair_encoding.h"
 #include "core/data/text_pieces.h"
 #include "proto/errors.h"

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/files.h"
 #include "proto/errors.h"
 
 namespace legoai::data {

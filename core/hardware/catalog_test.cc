@@ -5,7 +5,6 @@
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <vector>
 
 #include "core/hardware/host.h"
 #include "core/process/host_resources.h"

@@ -132,5 +132,4 @@ TEST(OthersUseTest, OnesOwnWorkIsNotOthers) {
 }
 
 }  // namespace
-
 }  // namespace legoai::sim

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <string>
-#include <vector>
 
 #include "core/hardware/testing/fake_gpus.h"
 #include "proto/errors.h"
@@ -176,5 +174,4 @@ TEST(VisibleDevicesTest, AsCudaReadsThem) {
 }
 
 }  // namespace
-
 }  // namespace legoai::sim

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <regex>
-#include <string>
 
 namespace legoai::launch {
 namespace {
@@ -14,5 +13,4 @@ TEST(BuildVersion, IsReleaseAndDigest) {
 }
 
 }  // namespace
-
 }  // namespace legoai::launch

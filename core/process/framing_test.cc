@@ -5,7 +5,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <string>
 #include <thread>
 
 #include "proto/legoai/v1/launch.pb.h"

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -216,5 +215,4 @@ TEST(MemoryUsedTest, ReadsVersionOneToo) {
 }
 
 }  // namespace
-
 }  // namespace legoai::launch

@@ -7,12 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/testing/small_file_system.h"
 #include "proto/errors.h"
 #include "proto/toml/toml.h"
@@ -177,5 +173,4 @@ TEST(RoomTest, EndsWhenAsked) {
 }
 
 }  // namespace
-
 }  // namespace legoai::launch

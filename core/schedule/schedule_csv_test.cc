@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <iterator>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/schedule/lowering.h"

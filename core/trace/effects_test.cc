@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <string>
 
 #include "core/trace/testing/trace_builder.h"
 
@@ -73,5 +72,4 @@ TEST_F(EffectsOfTest, WhatACallLacksIsNamed) {
 }
 
 }  // namespace
-
 }  // namespace legoai::graph

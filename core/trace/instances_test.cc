@@ -98,5 +98,4 @@ TEST(ShiftLayer, ChangesTheNumberAlone) {
 }
 
 }  // namespace
-
 }  // namespace legoai::graph

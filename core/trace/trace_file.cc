@@ -1,7 +1,6 @@
 #include "core/trace/trace_file.h"
 
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>

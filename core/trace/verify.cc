@@ -4,11 +4,9 @@
 #include <array>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/trace/effects.h"
 
 namespace legoai::graph {

@@ -5,7 +5,6 @@
 
 #include <map>
 #include <random>
-#include <vector>
 
 #include "core/trace/effects.h"
 #include "core/trace/testing/program_test_util.h"
@@ -194,9 +193,6 @@ TEST(BadReadsTest, ViewsAndLikesReadNoMemory) {
   EXPECT_THAT(BadReads(b.trace()), IsEmpty());
 }
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 Trace Chain(const std::vector<std::string>& names) {
@@ -298,5 +294,4 @@ TEST(DifferencesTest, EditScriptIsShortest) {
 }
 
 }  // namespace
-
 }  // namespace legoai::graph

@@ -4,7 +4,6 @@
 
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"

@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <string>
 
 #include "server/store/sqlite_store.h"
 

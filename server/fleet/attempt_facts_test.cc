@@ -4,10 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
-#include <cstdint>
 #include <limits>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/process/run_directory.h"

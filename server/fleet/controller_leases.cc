@@ -1,5 +1,4 @@
 // Leases: given to queued jobs, ended when nobody renews them or their job is cancelled.
-#include <algorithm>
 #include <chrono>
 #include <utility>
 

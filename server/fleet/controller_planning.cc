@@ -1,9 +1,5 @@
 // Jobs get a recipe: for the slots that are free now, or that their pool has; again for fewer where slots are gone for good.
-#include <algorithm>
-#include <map>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -2,13 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
-#include <cmath>
-#include <thread>
-
-#include "absl/strings/str_cat.h"
 #include "proto/errors.h"
-#include "server/fleet/attempt_facts.h"
 #include "server/fleet/testing/fleet_fixture.h"
 #include "server/jobs/transition.h"
 

@@ -1,15 +1,11 @@
 #include "server/fleet/failure_policy.h"
 
 #include <algorithm>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/rpc.h"
 #include "proto/status.h"
 #include "proto/text.h"
-#include "server/fleet/resume_point.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {

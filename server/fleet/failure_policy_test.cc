@@ -2,9 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <string>
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "server/fleet/testing/fleet_fixture.h"
 
@@ -110,7 +107,6 @@ TEST(FailurePolicy, TheSameFailureAtTheSameStepIsCalledSo) {
 
 // Back-off and budget of a job, through a Controller: what is stored, what is said, and when slots are given again.
 
-using testing::HasSubstr;
 using namespace v1;  // the states' names
 
 class AfterFailureTest : public FleetTest {

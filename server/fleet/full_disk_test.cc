@@ -2,7 +2,6 @@
 // goes on when there is space.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>

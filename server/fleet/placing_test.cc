@@ -2,7 +2,6 @@
 // waits.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 

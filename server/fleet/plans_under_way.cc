@@ -1,10 +1,8 @@
 #include "server/fleet/plans_under_way.h"
 
 #include <future>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/estimates.h"
 
 namespace legoai::server {
 

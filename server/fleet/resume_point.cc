@@ -1,13 +1,11 @@
 #include "server/fleet/resume_point.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/status.h"

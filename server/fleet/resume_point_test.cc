@@ -2,11 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "server/fleet/attempt_facts.h"
 #include "server/fleet/testing/fleet_fixture.h"

@@ -1,7 +1,6 @@
 #include "server/http/connections.h"
 
 #include <arpa/inet.h>
-#include <event2/event.h>
 #include <event2/thread.h>
 #include <malloc.h>
 #include <netinet/in.h>

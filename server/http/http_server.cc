@@ -12,7 +12,6 @@
 #include <limits>
 #include <list>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +20,6 @@
 #include "proto/status.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
-#include "server/http/handlers.h"
 #include "server/http/request_head.h"
 #include "server/http/static_files.h"
 #include "server/http/streams.h"
@@ -29,7 +27,6 @@
 #include "server/metrics/log.h"
 #include "server/rpc/admission.h"
 #include "server/rpc/job_watch.h"
-#include "server/rpc/thread_pool.h"
 
 namespace legoai::server {
 namespace {

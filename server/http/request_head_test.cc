@@ -1,7 +1,6 @@
 #include "server/http/request_head.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"

@@ -1,10 +1,7 @@
 #include "server/http/streams.h"
 
-#include <utility>
-
 #include "nlohmann/json.hpp"
 #include "proto/json/json.h"
-#include "server/http/exchange.h"
 #include "server/jobs/transition.h"
 
 namespace legoai::server {

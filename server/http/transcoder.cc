@@ -1,8 +1,6 @@
 #include "server/http/transcoder.h"
 
-#include <map>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

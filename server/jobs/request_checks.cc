@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

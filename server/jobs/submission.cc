@@ -4,9 +4,6 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
-#include <string>
-#include <vector>
 
 #include "server/jobs/testing/legal_transitions.h"
 #include "server/store/testing/oracle.h"

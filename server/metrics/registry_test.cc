@@ -7,7 +7,6 @@
 #include <set>
 #include <sstream>
 #include <thread>
-#include <vector>
 
 #include "gtest/gtest.h"
 

@@ -1,6 +1,5 @@
 #include "simulator/capture/captured_actions.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "simulator/cost/calibration.h"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>

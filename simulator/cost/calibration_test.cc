@@ -3,12 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
 #include <random>
-#include <string>
 
 #include "core/hardware/catalog.h"
 #include "proto/errors.h"

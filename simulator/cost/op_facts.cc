@@ -1,7 +1,6 @@
 #include "simulator/cost/op_facts.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include "absl/strings/match.h"

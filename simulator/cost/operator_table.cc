@@ -1,7 +1,6 @@
 #include "simulator/cost/operator_table.h"
 
 #include <array>
-#include <string>
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"

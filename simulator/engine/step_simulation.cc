@@ -1,14 +1,11 @@
 #include "simulator/engine/step_simulation.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/trace/effects.h"

@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
-#include <string>
 
 #include "core/trace/annotation.h"
 #include "core/trace/testing/trace_builder.h"

@@ -1,10 +1,8 @@
 #include "simulator/memory/memory_simulator.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/memory/workspace.h"
 
@@ -142,7 +140,6 @@ class Replay {
 };
 
 using graph::Geometry;
-using graph::InstructionView;
 
 constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kTokensOfLogSumExp = 32;  // PyTorch 2.11, kAlignLSE of mem_eff_attention/kernel_forward.h

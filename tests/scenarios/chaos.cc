@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <filesystem>
 #include <random>
 #include <thread>
 #include <tuple>

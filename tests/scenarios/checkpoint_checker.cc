@@ -1,9 +1,7 @@
 #include "tests/scenarios/checkpoint_checker.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
-#include <map>
 #include <system_error>
 
 #include "absl/status/status.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/checkpoint/chunks.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/manifest.h"
 #include "proto/status.h"

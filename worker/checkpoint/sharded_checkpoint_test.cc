@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <functional>
 #include <new>
 #include <optional>
 

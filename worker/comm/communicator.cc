@@ -1,7 +1,5 @@
 #include "worker/comm/communicator.h"
 
-#include <c10/core/ScalarType.h>
-
 #include <cstring>
 
 namespace legoai::comm {

@@ -5,7 +5,6 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>

@@ -8,8 +8,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <memory>
-#include <string>
 #include <thread>
 
 #include "proto/errors.h"

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 namespace legoai::comm {

@@ -10,7 +10,6 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/errors.h"

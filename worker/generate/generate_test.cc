@@ -9,10 +9,8 @@
 #include <algorithm>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "core/model/hf_config.h"
-#include "worker/model/hf_weights.h"
 
 namespace legoai::generate {
 namespace {

@@ -1,7 +1,6 @@
 // What the executor refuses. That it runs captured steps bit by bit is tested in simulator/capture.
 #include "worker/graph/executor.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

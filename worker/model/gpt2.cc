@@ -15,7 +15,6 @@
 #include <limits>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "worker/model/layers.h"
 #include "worker/model/ops.h"

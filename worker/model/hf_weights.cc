@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/tensor_layout.h"
 #include "core/model/hf_config.h"
 #include "proto/errors.h"

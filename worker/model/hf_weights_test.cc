@@ -7,8 +7,6 @@
 #include <map>
 #include <random>
 
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/safetensors.h"
 #include "core/model/hf_config.h"
 #include "proto/errors.h"
 

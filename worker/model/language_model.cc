@@ -9,7 +9,6 @@
 #include "proto/errors.h"
 #include "proto/status.h"
 #include "worker/model/gpt2.h"
-#include "worker/model/layers.h"
 #include "worker/model/llama_family.h"
 
 namespace legoai::model {

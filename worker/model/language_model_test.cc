@@ -6,8 +6,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include "core/model/catalog.h"
 #include "proto/errors.h"

@@ -7,9 +7,6 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include "core/trace/annotation.h"
 
 namespace legoai::model {

@@ -9,8 +9,6 @@
 #include <cmath>
 #include <vector>
 
-#include "worker/model/philox.h"
-
 namespace legoai::model {
 namespace {
 

@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
-#include <utility>
 
 namespace legoai::model {
 namespace {

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 

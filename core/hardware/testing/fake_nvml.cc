@@ -7,10 +7,8 @@
 // Celsius; what is not given the card does not support, but for `reserved` and `used`, which are then 0.
 // `error=FUNCTION:CODE` makes that function fail, on a card's handle for this card; as a part of its own (error=nvmlInit_v2:9)
 // it is no card. Written from nvml.h as NVIDIA documents it, without core/hardware/nvml.cc's declarations.
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <sstream>
 #include <string>

@@ -2,12 +2,10 @@
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime.h>
 
 #include <chrono>
 #include <cstdio>
 #include <map>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

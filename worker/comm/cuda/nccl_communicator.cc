@@ -16,7 +16,6 @@
 
 #include "proto/status.h"
 #include "worker/comm/cuda/cuda_streams.h"
-#include "worker/comm/rendezvous.h"
 #include "worker/comm/stream_marks.h"
 
 namespace legoai::comm {

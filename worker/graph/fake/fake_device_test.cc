@@ -13,7 +13,6 @@
 #include "core/trace/verify.h"
 #include "worker/graph/executor.h"
 #include "worker/graph/fake/testing/capture_recorder.h"
-#include "worker/graph/recorder.h"
 
 namespace legoai::sim {
 namespace {
