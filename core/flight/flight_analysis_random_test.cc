@@ -91,6 +91,15 @@ class RandomWorlds : public testing::Test {
     ASSERT_EQ(analysis.culprits_size(), 0) << analysis.DebugString();
     for (const auto& finding : analysis.findings()) ASSERT_EQ(finding.culprits_size(), 0) << analysis.DebugString();
   }
+  // kRounds times, without the worlds in which nothing runs.
+  void ForEachWorld(const std::function<void(Random&, FlightWorld&)>& test) {
+    for (uint32_t round = 0; round < kRounds && !HasFatalFailure(); ++round) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed_ << ", round " << round);
+      Random random(seed_ + round);
+      FlightWorld world = random.SmallWorld();
+      if (!world.operations().empty()) test(random, world);
+    }
+  }
   static constexpr uint32_t kRounds = 1500;
   const uint32_t seed_ = std::random_device{}();
 };
@@ -109,25 +118,21 @@ TEST_F(RandomWorlds, WithoutTroubleAreFullyMatched) {
 
 TEST_F(RandomWorlds, WhoHangsIsBlamedAndNobodyElse) {
   int64_t hangs = 0, chains = 0;
-  for (uint32_t round = 0; round < kRounds; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed_ << ", round " << round);
-    Random random(seed_ + round);
-    FlightWorld world = random.SmallWorld();
-    if (world.operations().empty()) continue;
+  ForEachWorld([&](Random& random, FlightWorld& world) {
     const auto [rank, operation] = random.PickIn(world);
     world.Hang(rank, operation);
     const auto dumps = world.Run(random.Uniform(0, 1) == 0 ? INT64_MAX : random.Uniform(6, 20), random.Uniform(0, 3));
     const auto analysis = AnalyzeFlight(dumps, world.size());
     if (world.stuck().empty()) {
       ASSERT_EQ(analysis.verdict(), "fully_matched") << analysis.DebugString();
-      continue;
+      return;
     }
     ASSERT_EQ(analysis.verdict(), "collective_state_mismatch") << analysis.DebugString();
     ASSERT_EQ(Culprits(analysis), Ranks({rank})) << analysis.DebugString();
     ExpectNobodyIsBlamedOnRequest(dumps);
     ++hangs;
     chains += analysis.findings_size() > 1;
-  }
+  });
   std::printf("%ld hangs, %ld of them with chains\n", static_cast<long>(hangs), static_cast<long>(chains));
   EXPECT_GT(hangs, kRounds / 4);
   EXPECT_GT(chains, kRounds / 10);
@@ -137,11 +142,7 @@ TEST_F(RandomWorlds, WhoHangsIsBlamedAndNobodyElse) {
 // all are inside of, it may be named among these; but nobody else is ever blamed.
 TEST_F(RandomWorlds, NobodyElseIsBlamedForWhoFrozeWithSeveralStreams) {
   int64_t named = 0, unnamed = 0;
-  for (uint32_t round = 0; round < kRounds; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed_ << ", round " << round);
-    Random random(seed_ + round);
-    FlightWorld world = random.SmallWorld();
-    if (world.operations().empty()) continue;
+  ForEachWorld([&](Random& random, FlightWorld& world) {
     const auto operations = static_cast<int64_t>(world.operations().size());
     for (int64_t operation = 0; operation < operations; ++operation) {
       if (random.Uniform(0, 2) == 0) world.MakeAsynchronous(operation);
@@ -157,21 +158,17 @@ TEST_F(RandomWorlds, NobodyElseIsBlamedForWhoFrozeWithSeveralStreams) {
                        std::count(culprits.begin(), culprits.end(), rank) == 1;
     ASSERT_TRUE(culprits.empty() || culprits == Ranks({rank}) || among) << rank << " hangs\n" << analysis.DebugString();
     ExpectNamed(dumps, rank, !world.stuck().empty());
-    if (world.stuck().empty()) continue;
+    if (world.stuck().empty()) return;
     const bool started = std::count(states.begin(), states.end(), "started") > 0;
     ASSERT_TRUE(started || culprits == Ranks({rank})) << analysis.DebugString();
     ++(culprits == Ranks({rank}) ? named : unnamed);
-  }
+  });
   std::printf("named alone in %ld, not in %ld\n", static_cast<long>(named), static_cast<long>(unnamed));
   EXPECT_GT(named, unnamed);
 }
 
 TEST_F(RandomWorlds, WhoLeftNoDumpIsBlamed) {
-  for (uint32_t round = 0; round < kRounds; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed_ << ", round " << round);
-    Random random(seed_ + round);
-    FlightWorld world = random.SmallWorld();
-    if (world.operations().empty()) continue;
+  ForEachWorld([&](Random& random, FlightWorld& world) {
     const auto [rank, operation] = random.PickIn(world);
     world.Hang(rank, operation);
     auto dumps = world.Run();
@@ -181,19 +178,15 @@ TEST_F(RandomWorlds, WhoLeftNoDumpIsBlamed) {
     EXPECT_EQ(analysis.ranks_without_dump(0), rank);
     ASSERT_EQ(analysis.verdict(), world.stuck().empty() ? "fully_matched" : "undecided") << analysis.DebugString();
     ASSERT_EQ(Culprits(analysis), world.stuck().empty() ? Ranks() : Ranks({rank})) << analysis.DebugString();
-  }
+  });
 }
 
 TEST_F(RandomWorlds, WhoEnteredSomethingElseIsBlamed) {
   int64_t alone = 0;
-  for (uint32_t round = 0; round < kRounds; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed_ << ", round " << round);
-    Random random(seed_ + round);
-    FlightWorld world = random.SmallWorld();
-    if (world.operations().empty()) continue;
+  ForEachWorld([&](Random& random, FlightWorld& world) {
     const int64_t number = random.Uniform(0, static_cast<int64_t>(world.operations().size()) - 1);
     const FlightWorld::Operation operation = world.operations()[number];
-    if (operation.ranks.size() < 2) continue;
+    if (operation.ranks.size() < 2) return;
     const int64_t rank = random.Pick(operation.ranks);
     const bool message = operation.kind == "send";
     const int64_t how = random.Uniform(message ? 1 : 0, 2);
@@ -215,7 +208,7 @@ TEST_F(RandomWorlds, WhoEnteredSomethingElseIsBlamed) {
       ASSERT_TRUE(std::count(culprits.begin(), culprits.end(), rank)) << analysis.DebugString();
     }
     alone += culprits.size() == 1;
-  }
+  });
   EXPECT_GT(alone, kRounds / 10);
 }
 

@@ -99,9 +99,7 @@ TEST_F(FlightFiles, PyTorchsJsonSaysTheSame) {
 }
 
 TEST_F(FlightFiles, OfARunTheFlightFolderIsReadAndRingsBeforeJson) {
-  FlightWorld world(2);
-  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
-  auto dumps = world.Run();
+  auto dumps = Collectives(2, 1).Run();
   Write("run/flight/rank-0.json", FlightDumpToJson(dumps[0]));
   Write("run/flight/rank-1.json", FlightDumpToJson(dumps[1]));
   Write("run/flight/notes.txt", "not a dump");
@@ -117,9 +115,7 @@ TEST_F(FlightFiles, OfARunTheFlightFolderIsReadAndRingsBeforeJson) {
 }
 
 TEST_F(FlightFiles, TheLaunchersWordOnARankIsKeptAndItsDumpTaken) {
-  FlightWorld world(2);
-  world.AddCollective(world.AddGroup("dp", {0, 1}), "all_reduce");
-  auto dumps = world.Run();
+  auto dumps = Collectives(2, 1).Run();
   v1::RankCondition& condition = *dumps[1].mutable_condition();
   condition.set_fault("unresponsive");
   condition.set_text("does not answer");

@@ -115,10 +115,6 @@ void CheckAttempts(const JobHistory& history, Rules* rules) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // As the job that saved it has `checkpoint`; nothing where the store has forgotten that job.
 absl::StatusOr<std::optional<v1::Checkpoint>> AsSaved(store::ReadTransaction& read, const v1::Checkpoint& checkpoint) {
   const std::string owner = checkpoint.name().substr(0, checkpoint.name().find("/checkpoints/"));
