@@ -73,9 +73,9 @@ struct Grant {
 struct Wait {
   enum class Why {
     kNoSuchWorker,  // no worker of its pool and type accepts jobs
-    kTooLarge,  // no worker of its pool and type has that many slots, used or free: plan again for `largest`
-    kBusy,      // it is the head, or would fit only on used slots
-    kReserved,  // slots are free, but reserved for an earlier job
+    kTooLarge,      // no worker of its pool and type has that many slots, used or free: plan again for `largest`
+    kBusy,          // it is the head, or would fit only on used slots
+    kReserved,      // slots are free, but reserved for an earlier job
   };
   std::string job;
   int64_t position = 0;  // among the waiting jobs of its pool, from 1

@@ -70,7 +70,7 @@ std::optional<v1::CheckpointDamage> GetDamage(const absl::Status& status);
 // "the checkpoint of step 8 is damaged (…)"
 std::string DamageText(const v1::CheckpointDamage& damage);
 
-// Renames the folder of the damaged step and returns the new name; empty if there is no such folder.
+// Renames the folder of the damaged step and returns its new path; empty if there is no such folder.
 absl::StatusOr<std::string> PutAside(const v1::CheckpointDamage& damage);
 
 // Moves the folder of this step that was put aside last back to its place: the damage may have been in the path to it. Whoever

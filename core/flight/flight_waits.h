@@ -30,7 +30,7 @@ class FlightWaits {
   void Blame(int64_t rank) { blamed_.insert(rank); }
 
   struct Causes {
-    std::set<int64_t> culprits;  // of all waits: blockers that nothing holds up; all ranks of a cycle
+    std::set<int64_t> culprits;              // of all waits: blockers that nothing holds up; all ranks of a cycle
     std::vector<std::set<int64_t>> of_wait;  // by wait
     std::set<int64_t> circle;                // waits that form a cycle
     std::set<int64_t> needed;                // waits without known blockers that others wait behind

@@ -34,10 +34,10 @@ struct LoweredAction {
     kPostReceive,  // allocates the receive buffer of `microbatch` and enqueues the receive on `link`
     kWait,         // compute waits for the message of `microbatch` on `link`
     kForward,
-    kBackward,        // both gradients at once
-    kInputGradient,   // or one by one
+    kBackward,       // both gradients at once
+    kInputGradient,  // or one by one
     kWeightGradient,
-    kPostSend,        // enqueues the send of the output (kSendNext) or of the input's gradient (kSendPrevious) on `link`
+    kPostSend,  // enqueues the send of the output (kSendNext) or of the input's gradient (kSendPrevious) on `link`
   };
   Kind kind = Kind::kForward;
   int32_t chunk = 0;  // of this rank: the one that computes, sends or receives

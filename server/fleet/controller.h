@@ -44,8 +44,8 @@ namespace legoai::server {
 struct ControllerOptions {
   absl::Duration lease_ttl = absl::Seconds(15);          // without a heartbeat; then the slots are freed and the job restarts
   absl::Duration heartbeat_interval = absl::Seconds(2);  // sent to agents
-  absl::Duration replan_grace = absl::Seconds(30);  // how long a job waits for lost slots before it is planned for fewer
-  absl::Duration forget_workers = absl::Hours(168);  // how long a lost worker stays listed
+  absl::Duration replan_grace = absl::Seconds(30);       // how long a job waits for lost slots before it is planned for fewer
+  absl::Duration forget_workers = absl::Hours(168);      // how long a lost worker stays listed
   std::function<std::unique_ptr<planner::Estimator>()> make_estimator;
   std::function<int64_t()> now_us;         // microseconds UTC
   std::function<absl::Duration()> steady;  // monotonic

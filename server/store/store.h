@@ -111,8 +111,8 @@ class Transaction : public ReadTransaction {
   // Replaces the job if the stored one has version `expected_version`, and job.version is larger. Errors: Aborted;
   // FailedPrecondition if job.version is not larger than `expected_version`.
   virtual absl::Status UpdateJob(const v1::Job& job, int64_t expected_version) = 0;
-  virtual absl::Status AppendTransition(const v1::Transition& transition) = 0;  // AlreadyExists: this version has one
-  virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;           // by attempt
+  virtual absl::Status AppendTransition(const v1::Transition& transition) = 0;              // AlreadyExists: this version has one
+  virtual absl::Status PutAttempt(const std::string& job, const v1::Attempt& attempt) = 0;  // by attempt
   virtual absl::Status PutCheckpoint(const std::string& job, const v1::Checkpoint& checkpoint) = 0;  // by (epoch, step)
   virtual absl::Status PutPlan(const std::string& job, const v1::PlanResult& plan) = 0;
   // By (attempt, step); an existing report stays.
