@@ -4,8 +4,8 @@
 // A trainer never runs unsupervised: when the launcher closes the socket, the process exits at once with kLauncherGoneExitCode.
 //
 // The launcher considers a silent rank hung. So operations that may take long report progress:
-// - work that grows with the model (load, save, export) calls Advance() with the bytes it has read or written; only these calls
-//   send Progress messages, so a rank with a slow disk reports and one with a hung disk does not.
+// - work that grows with the model (load, save, export) calls Advance() with the bytes it has read or written; during such work
+//   only these calls send Progress messages, so a rank with a slow disk reports and one with a hung disk does not.
 // - ranks wait for such work of other ranks in Meet(), not in a collective, whose time-out is that of a step. A rank in Meet()
 //   reports that it waits, and the launcher watches those that work.
 #pragma once
