@@ -513,6 +513,9 @@ TEST(FirstViolation, ModelsThatTakeNotEveryTechnique) {
     EXPECT_EQ(verdict(name, 1, 2), "legal");
   }
   EXPECT_EQ(verdict("llama3-8b", 2, 2), "legal");
+  v1::Recipe ring = ContextParallel(2, 1, 1024);
+  ring.mutable_parallelism()->set_context_parallel_rotate_method(v1::ROTATE_BY_RING);
+  EXPECT_EQ(Verdict(ring, *model::ResolveModel("gpt2"), 2), "cp_gathers_keys: parallelism.context_parallel_rotate_method = ring");
 }
 
 TEST(FirstViolation, PpWithoutReshard) {

@@ -177,8 +177,8 @@ class StageEstimate {
     const double times = 6 * blocks + 2 * again, of_step = times * static_cast<double>(s_.microbatches);
     return times * Collective(LinkUse::kContext, of_step, Effect::kAllGather, bytes * static_cast<double>(mesh_.cp), context_);
   }
-  // Keys and values of `bytes` go round beside attention's blocks, one of cp at a time; in backward, which takes 2.5 times as long,
-  // their gradients as well, and these have one hop more when all is computed.
+  // Keys and values of `bytes` go round beside attention's blocks, one of cp at a time; in backward, which takes 2.5 times as
+  // long, their gradients as well, whose last hop comes when all is computed.
   double Ring(double bytes, double blocks, double again) {
     auto hop = models_.collectives.Time(Effect::kRotate, static_cast<int64_t>(bytes), context_);
     if (!hop.ok()) status_ = hop.status();
@@ -199,7 +199,8 @@ class StageEstimate {
     if (!seconds.ok()) status_ = seconds.status();
     if (!seconds.ok()) return 0;
     const double messages = static_cast<double>(s_.microbatches * s_.chunks);
-    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, messages * static_cast<double>(bytes)), 2 * messages * *seconds, false);
+    AddLoad(LinkUse::kPipeline, NarrowestLink(cluster_, pair, messages * static_cast<double>(bytes)), 2 * messages * *seconds,
+            /*beside_compute=*/false);
     return 2 * static_cast<double>(s_.chunks) * *seconds;
   }
   // Gathers of all units in a step: once, or in each forward and each backward.

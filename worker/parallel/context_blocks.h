@@ -1,5 +1,5 @@
-// The blocks of causal attention over a sequence that lies on several ranks: which there are, each by itself, and merged. Inside of
-// context parallelism (context_parallel.h). Below autograd; pure functions.
+// The blocks of causal attention over a sequence that lies on several ranks, each by itself and merged: inside of context
+// parallelism (context_parallel.h). Below autograd; pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>

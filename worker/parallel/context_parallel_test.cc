@@ -60,7 +60,7 @@ class ContextAttentionTest : public ::testing::TestWithParam<Sizes> {};
 
 TEST_P(ContextAttentionTest, EqualsAttentionOfTheWholeSequence) {
   const auto [ranks, parts, dtype, rotates] = GetParam();
-  comm::testing::RunRanks({.cp = ranks}, [=, ranks = ranks, parts = parts, dtype = dtype, rotates = rotates](
+  comm::testing::RunRanks({.cp = ranks}, [ranks = ranks, parts = parts, dtype = dtype, rotates = rotates](
                                              int64_t rank, comm::Runtime& runtime) {
     const Tensor q = Whole(kHeads, 1).requires_grad_(), k = Whole(kKeyHeads, 2).requires_grad_(),
                  v = Whole(kKeyHeads, 3).requires_grad_(), gradient = Whole(kHeads, 4);
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ContextAttentionTest, ::testing::ValuesIn(EveryS
 TEST(GatherContext, GathersInTheOrderOfTheSequence) {
   for (const auto& [ranks, parts, dtype] :
        {std::tuple{2, 2, at::kFloat}, {3, 1, at::kFloat}, {4, 2, at::kFloat}, {4, 1, at::kFloat}, {4, 2, at::kBFloat16}}) {
-    comm::testing::RunRanks({.cp = ranks}, [=, ranks = ranks, parts = parts, dtype = dtype](int64_t rank, comm::Runtime& runtime) {
+    comm::testing::RunRanks({.cp = ranks}, [ranks = ranks, parts = parts, dtype = dtype](int64_t rank, comm::Runtime& runtime) {
       const Tensor whole = Whole(kKeyHeads, 5).to(dtype), positions = PositionsOf(rank, ranks, parts);
       const Tensor local = LocalLeaf(whole, positions, dtype);
       const Tensor gathered = GatherContext(local, PlaceInContext(runtime, parts, /*rotates=*/false));

@@ -97,11 +97,11 @@ Attended RingForward(const Tensor& q, const Tensor& k, const Tensor& v, const Co
   return JoinAttended(merged, q.scalar_type());
 }
 
-// The sum of the gradients of a rank's keys and values begins at the next rank and goes round behind them, so it comes home one hop
-// after the last of the others has added its part; there the rank's own part waits. A sum comes while gradients are computed that
-// are added to it, so these wait, too.
-AttentionGradients RingBackward(const Tensor& gradient, const Tensor& q, const Tensor& k, const Tensor& v, const Attended& attended,
-                                const ContextPlace& place) {
+// The sum of the gradients of a rank's keys and values begins at the next rank and goes round behind them, so it comes home one
+// hop after the last of the others has added its part; there the rank's own part waits. A sum comes while gradients are computed
+// that are added to it, so these wait, too.
+AttentionGradients RingBackward(const Tensor& gradient, const Tensor& q, const Tensor& k, const Tensor& v,
+                                const Attended& attended, const ContextPlace& place) {
   Ring ring(place);
   std::vector<Tensor> of_queries(place.parts);
   Tensor here = Pack(k, v), next, own, sum;

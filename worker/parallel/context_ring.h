@@ -1,5 +1,5 @@
-// Attention whose keys and values go round the ranks of context parallelism (Liu et al. 2023): inside of context_parallel.h. Below
-// autograd. Shapes as of ContextAttention.
+// Attention whose keys and values go round the ranks of context parallelism (Liu et al. 2023): inside of context_parallel.h.
+// Below autograd, on the dispatching thread. Shapes as of ContextAttention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
