@@ -96,7 +96,8 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
   EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n[optimizer]\nstochastic_rounding = true"), "accepted");
   EXPECT_EQ(Refusal("[training]\ndtype = \"bfloat16\"\n[optimizer]\nmaster_weights = true"),
             "optimizer.master_weights|true|remove it: training.dtype = \"float32\" holds masters in float32, and "
-            "mixed_precision_param = \"bfloat16\" the parameters beside them; parallelism.zero_stage = 1 keeps both from step to step");
+            "mixed_precision_param = \"bfloat16\" the parameters beside them; parallelism.zero_stage = 1 keeps both from step to "
+            "step");
 }
 
 TEST(RecomputedBlocks, AreEveryKthOfTheModel) {

@@ -46,6 +46,16 @@ class OpsCudaTest : public ::testing::Test {
   }
 };
 
+TEST_F(OpsCudaTest, StochasticRoundingEqualsTheCpusBitByBit) {
+  using Signature = at::Tensor&(at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, int64_t, int64_t);
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lego::round_stochastically_", "").typed<Signature>();
+  const at::Tensor value = at::randn({33, 1001}), rng = at::arange(5, 7, at::kLong);
+  at::Tensor cpu = at::zeros({33, 1001}, at::kBFloat16), cuda = cpu.cuda();
+  op.call(cpu, value, rng, 77, 3, 2000);
+  op.call(cuda, value.cuda(), rng.cuda(), 77, 3, 2000);
+  EXPECT_TRUE(at::equal(cuda.cpu(), cpu));
+}
+
 TEST_F(OpsCudaTest, DropoutEqualsTheCpusBitByBit) {
   const at::Tensor rng = at::arange(5, 7, at::kLong),
                    samples = at::arange((int64_t{1} << 32) - 2, (int64_t{1} << 32) + 2, at::kLong);

@@ -28,7 +28,7 @@ at::Tensor Round(const at::Tensor& value, const at::Tensor& rng, int64_t tensor,
   return out;
 }
 
-// 1 + 3/1024 lies between 1 and 1 + 8/1024: rounded to the nearest it is 1. The mean of n draws is off by at most five deviations.
+// Between 1 and 1 + 1/128, which are neighbours in bf16. The mean of n draws is off by at most five deviations.
 TEST(StochasticRounding, IsRightInTheMean) {
   constexpr int64_t kDraws = 1 << 20;
   for (const double share : {1.0 / 65536, 0.1, 0.375, 0.5, 0.99}) {

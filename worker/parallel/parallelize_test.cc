@@ -178,7 +178,8 @@ TEST(MixedPrecision, RefusesOtherTypesByField) {
 constexpr int64_t kRows = 3, kMicrobatches = 4;
 
 // Of microbatches that are all the same, this rank's part of the gradients; computed in bf16.
-std::map<std::string, Tensor> GradientsOfEqualMicrobatches(const Mesh& mesh, v1::DType held_in, int64_t microbatches, int64_t rank) {
+std::map<std::string, Tensor> GradientsOfEqualMicrobatches(const Mesh& mesh, v1::DType held_in, int64_t microbatches,
+                                                           int64_t rank) {
   v1::Recipe recipe = RecipeOf({.mesh = mesh, .param = v1::BFLOAT16});
   recipe.mutable_training()->set_dtype(held_in);
   recipe.mutable_training()->set_local_batch_size(kRows);
