@@ -54,8 +54,8 @@ using MatchData = std::unique_ptr<pcre2_match_data, Deleter<pcre2_match_data, pc
 absl::StatusOr<Code> Compile(const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE at = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &at,
-                          nullptr));
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.c_str()), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
+                          &at, nullptr));
   if (!code) return absl::InternalError(absl::StrCat("split pattern: ", Message(error), " at ", at));
   return code;
 }
@@ -89,9 +89,9 @@ absl::StatusOr<std::string> Compose(std::string_view text) {
       continue;
     }
     utf8proc_uint8_t* composed = nullptr;
-    const utf8proc_ssize_t length =
-        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(line.data()), static_cast<utf8proc_ssize_t>(line.size()), &composed,
-                     static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    const auto* const bytes = reinterpret_cast<const utf8proc_uint8_t*>(line.data());
+    const utf8proc_ssize_t length = utf8proc_map(bytes, static_cast<utf8proc_ssize_t>(line.size()), &composed,
+                                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
     if (length < 0) return absl::InternalError(absl::StrCat("normalizing the text: ", utf8proc_errmsg(length)));
     out.append(reinterpret_cast<const char*>(composed), static_cast<size_t>(length));
     std::free(composed);

@@ -244,7 +244,8 @@ absl::StatusOr<std::map<int64_t, Vocabulary::Token>> ReadAdded(const Json& list,
 absl::Status CheckBytes(const Vocabulary& vocabulary) {
   std::unordered_set<std::string_view> listed;
   for (const Vocabulary::Token& token : vocabulary.tokens) {
-    if (token.is_listed && (token.kind == Kind::kOrdinary || vocabulary.symbols == Symbols::kCharacters)) listed.insert(token.text);
+    const bool may_be_symbol = token.kind == Kind::kOrdinary || vocabulary.symbols == Symbols::kCharacters;
+    if (token.is_listed && may_be_symbol) listed.insert(token.text);
   }
   for (int byte = 0; byte < 256; ++byte) {
     const std::string character(1, static_cast<char>(byte));

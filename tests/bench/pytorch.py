@@ -1,10 +1,13 @@
-"""Training on this machine's CPU by LegoAI and by PyTorch eager of the same version, in turns: pytorch.py [--rounds N] [--json] [PART].
+"""Training on this machine's CPU by LegoAI and by PyTorch eager of the same version, in turns.
 
-The same model (tools/gpu/eager_model.py has PyTorch's), weights, tokens, threads, dtype, loss, clipping and AdamW (PyTorch's fused
-one, its fastest on CPUs). Each round makes a step of the one and a step of the other, who goes first changes; a row has the medians of
-the rounds, and of the ratios within a round: PyTorch's seconds divided by LegoAI's, above 1 where LegoAI is the faster. Losses of the
-first steps stand side by side: they tell whether both train the same. With FSDP, one rank a processor: PyTorch's fully_shard around
-each block and the whole. Wants `tools/fetch_deps transformers`, which brings PyTorch's Python part.
+    pytorch.py [--rounds N] [--json] [PART]      PART of MODEL-RANKS-DTYPE: "llama-1-float32"
+
+The same model (tools/gpu/eager_model.py has PyTorch's), weights, tokens, threads, dtype, loss, clipping and AdamW (PyTorch's
+fused one, its fastest on CPUs). Each round makes a step of the one and a step of the other, and who goes first changes; a row has
+the medians over the rounds, also of the ratios within a round: PyTorch's seconds divided by LegoAI's, above 1 where LegoAI is the
+faster. `processor_ratio` is that of the processor's seconds, which other programs disturb less. The losses of the first steps
+tell whether both train the same. With two ranks: FSDP over Gloo, PyTorch's fully_shard around each block and the whole. Wants
+`tools/fetch_deps transformers`, which brings PyTorch's Python part.
 """
 import argparse
 import itertools
@@ -28,12 +31,13 @@ OPTIMIZER = {"lr": 3e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay
 MAX_NORM = 1.0
 MODELS = {
     "llama": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 8192, "hidden_size": 512,
-              "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+              "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+              "head_dim": 64,
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
               "hidden_act": "silu", "initializer_range": 0.02},
     "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 8192, "n_embd": 512, "n_layer": 6,
-             "n_head": 8, "n_positions": 512, "layer_norm_epsilon": 1e-5, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0,
-             "tie_word_embeddings": True, "initializer_range": 0.02, "activation_function": "gelu_new"},
+             "n_head": 8, "n_positions": 512, "layer_norm_epsilon": 1e-5, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+             "resid_pdrop": 0.0, "tie_word_embeddings": True, "initializer_range": 0.02, "activation_function": "gelu_new"},
 }
 
 
@@ -139,7 +143,8 @@ class Side:
             rank.stdin.write(f"{steps}\n")
             rank.stdin.flush()
         answers = [json.loads(self.line(rank)) for rank in self.ranks]
-        return (max(a["seconds"] for a in answers) / steps, sum(a["processor_seconds"] for a in answers) / steps, answers[0]["losses"])
+        seconds, processor = max(a["seconds"] for a in answers), sum(a["processor_seconds"] for a in answers)
+        return seconds / steps, processor / steps, answers[0]["losses"]
 
     def end(self):
         for rank in self.ranks:
@@ -183,7 +188,8 @@ def compare(model, world, dtype, rounds):
     return {"model": model, "parameters_millions": parameters[0] / 1e6, "ranks": world, "threads": threads, "dtype": dtype,
             "lego_seconds": statistics.median(our[0] for our, _ in turns),
             "pytorch_seconds": statistics.median(their[0] for _, their in turns),
-            "ratio": statistics.median(ratios), "ratio_quarter": ratios[len(ratios) // 4], "ratio_three_quarters": ratios[3 * len(ratios) // 4],
+            "ratio": statistics.median(ratios), "ratio_quarter": ratios[len(ratios) // 4],
+            "ratio_three_quarters": ratios[3 * len(ratios) // 4],
             "processor_ratio": statistics.median(their[1] / our[1] for our, their in turns),
             "largest_loss_difference": max(abs(a - b) for a, b in zip(*first)), "first_loss": first[0][0]}
 

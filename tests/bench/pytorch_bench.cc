@@ -1,4 +1,4 @@
-// One rank of what tests/bench/pytorch.py compares with PyTorch: trains as the trainer does, some steps at a time, when it is asked.
+// One rank of what tests/bench/pytorch.py compares with PyTorch: it trains as the trainer does, some steps whenever it is asked.
 //
 // Usage: pytorch_bench FOLDER RANK WORLD PORT THREADS. FOLDER has config.json, recipe.toml and tokens.bin, int64
 // [batches, global_batch, seq + 1]. It writes the weights that it begins with into FOLDER/weights if the world is one rank, and
@@ -40,7 +40,9 @@ constexpr int64_t kMostTokenBytes = int64_t{1} << 30;
 double ProcessorSeconds() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 

@@ -1,5 +1,5 @@
-// Fine-tuning begins with the weights of a Hugging Face folder in whatever layout: the first loss is the one that the logits which
-// transformers recorded for that folder give, and the next ones are those of one process.
+// Fine-tuning begins with the weights of a Hugging Face folder in whatever layout: the first loss is the one that the logits
+// which transformers recorded for that folder give, and the next ones are those of one process.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -59,7 +59,7 @@ class LlamaAttention(nn.Module):
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         grouped = self.heads != self.kv_heads
-        if grouped and x.dtype == torch.float32:  # the fused kernel for fp32 has no groups
+        if grouped and x.is_cuda and x.dtype == torch.float32:  # CUDA's fused kernel for fp32 has no groups
             k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
             grouped = False
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)

@@ -61,7 +61,8 @@ def sentencepiece(control, user_defined, byte_tokens):
 
 def begin_with(tokenizer, name):
     pair = (name, tokenizer.token_to_id(name))
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{name} $A", pair=f"{name} $A {name} $B", special_tokens=[pair])
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{name} $A", pair=f"{name} $A {name} $B",
+                                                             special_tokens=[pair])
 
 
 def spaces_decoder(*more):
@@ -107,8 +108,8 @@ def qwen():
     tokenizer.decoder = decoders.ByteLevel(**byte_level, trim_offsets=False)
     tokenizer.train_from_iterator([CORPUS] * 3, trainers.BpeTrainer(vocab_size=420, show_progress=False,
                                                                     initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    added = [("<|endoftext|>", True), ("<|im_start|>", True), ("<|im_end|>", True), ("<tool_call>", False), ("</tool_call>", False),
-             ("<think>", False), ("</think>", False)]
+    added = [("<|endoftext|>", True), ("<|im_start|>", True), ("<|im_end|>", True), ("<tool_call>", False),
+             ("</tool_call>", False), ("<think>", False), ("</think>", False)]
     tokenizer.add_tokens([AddedToken(name, normalized=False, special=special) for name, special in added])
     return tokenizer
 
@@ -118,7 +119,8 @@ FAMILIES = {"mistral": mistral, "mistral-v3": mistral_v3, "gemma": gemma, "qwen"
 
 def random_texts(count=100):
     rng = random.Random(20261124)
-    alphabet = list(" \t\n\r'aAsStTdDeE019.,!?-_é\u00a0\u3000ßЖ中あ한\u0301\u200d😀½") + [" the", "ing ", "'re", "step", "  ", "\n\n", SPACE]
+    alphabet = list(" \t\n\r'aAsStTdDeE019.,!?-_é\u00a0\u3000ßЖ中あ한\u0301\u200d😀½")
+    alphabet += [" the", "ing ", "'re", "step", "  ", "\n\n", SPACE]
     return ["".join(rng.choices(alphabet, k=rng.randint(1, 40))) for _ in range(count)]
 
 
