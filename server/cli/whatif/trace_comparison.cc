@@ -191,8 +191,8 @@ absl::StatusOr<int64_t> StageToCompare(const StepTraceFile& predicted, const Ste
     const std::string is = measured.About(what), other = predicted.About(what);
     if (is == other) continue;
     return FieldError(kMeasured, is,
-                      absl::StrCat("is the measured step's ", what, ", and the predicted one has ", other.empty() ? "none" : other,
-                                   ": compare traces of one recipe"));
+                      absl::StrCat("is the measured step's ", what, ", and the predicted one has ",
+                                   other.empty() ? "none" : other, ": compare traces of one recipe"));
   }
   if (measured.stages.size() > 1)
     return FieldError(kMeasured, absl::StrCat(measured.stages.size(), " stages"), "must be the trace of one rank");
@@ -243,7 +243,7 @@ absl::StatusOr<TraceComparison> CompareTraces(const StepTraceFile& predicted, co
   first.AddTo(&comparison);
   second.AddTo(&comparison);
   std::stable_sort(comparison.rows.begin(), comparison.rows.end(), [](const TraceRow& a, const TraceRow& b) {
-    return std::fabs(a.seconds.difference()) > std::fabs(b.seconds.difference());
+    return std::pair(a.OfStep(), std::fabs(a.seconds.difference())) > std::pair(b.OfStep(), std::fabs(b.seconds.difference()));
   });
   std::sort(comparison.collectives.begin(), comparison.collectives.end(), [](const CollectiveRow& a, const CollectiveRow& b) {
     return std::tie(a.name, a.group) < std::tie(b.name, b.group);

@@ -21,6 +21,7 @@ struct SecondsOfBoth {
 struct TraceRow {
   std::string stream, phase, module;
   SecondsOfBoth seconds;
+  bool OfStep() const { return stream == "compute" || phase.empty(); }
 };
 inline constexpr char kWaits[] = "(waits for communication)";
 inline constexpr char kIdle[] = "(between operators)";
@@ -44,7 +45,7 @@ struct TraceComparison {
   std::string step;         // which was measured; "": it is not said
   SecondsOfBoth step_time;  // with fetching the batch, which is not predicted
   SecondsOfBoth exposed;    // communication, while the compute stream waits for it
-  std::vector<TraceRow> rows;              // that which explains most of the difference first
+  std::vector<TraceRow> rows;              // of the step, that which explains most of the difference first; then what runs beside
   std::vector<CollectiveRow> collectives;  // by name and group
   std::vector<OperatorRow> only_predicted, only_measured;
 };

@@ -166,14 +166,14 @@ class ReadStepTraceTest : public testing::Test {
 };
 
 constexpr char kEvents[] =
-    R"({"traceEvents":[
+    R"JSON({"traceEvents":[
 {"ph":"M","name":"process_name","pid":2,"args":{"name":"stage 1 (rank 4)"}},
 {"ph":"M","name":"thread_name","pid":2,"tid":2002,"args":{"name":"compute"}},
 {"ph":"X","name":"forward","cat":"module","pid":2,"tid":2001,"ts":0.0001,"dur":9.0001},
 {"ph":"X","name":"aten::mm","cat":"compute","pid":2,"tid":2002,"ts":1.2341,"dur":2.0011,
 "args":{"phase":"forward","module":"a.b"}},
 {"ph":"C","name":"memory","pid":2,"ts":0.0001,"args":{"bytes":3}}
-],"otherData":{"model":"tiny","made_by":"lego simulate"}})";
+],"otherData":{"model":"tiny","made_by":"lego simulate"}})JSON";
 
 TEST_F(ReadStepTraceTest, HasSlicesToTheNanosecond) {
   const auto file = ReadStepTrace("PREDICTED", Write(kEvents));
@@ -211,7 +211,7 @@ TEST_F(ReadStepTraceTest, DamagedFilesEndInWords) {
     for (int i = 0; i < 3; ++i) text[random() % text.size()] = static_cast<char>(random() % 256);
     text.resize(text.size() - random() % 20);
     const auto read = ReadStepTrace("MEASURED", Write(text));
-    if (!read.ok()) EXPECT_NE(read.status().message(), "") << trial;
+    EXPECT_TRUE(read.ok() || !read.status().message().empty()) << trial;
   }
 }
 
