@@ -171,7 +171,8 @@ TEST(MemoryBoundPropertyTest, NeverExceedsTheCapturedPeak) {
       EXPECT_LE(bound, profile->peak_requested_bytes) << "stage " << i;
       const double share = static_cast<double>(bound) / static_cast<double>(profile->peak_requested_bytes);
       closest = std::max(closest, share), loosest = std::min(loosest, share), sum += share, ++stages;
-      EXPECT_GT(share, 0.3) << "stage " << i;
+      // Of small shards held in bf16, more of the peak is what the bound leaves out: buffers of values and gradients in fp32.
+      EXPECT_GT(share, recipe.training().dtype() == v1::BFLOAT16 ? 0.25 : 0.3) << "stage " << i;
     }
     ExpectStepSimulates(captured, world);
   }
