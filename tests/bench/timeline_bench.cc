@@ -22,7 +22,7 @@
 namespace legoai::integration {
 namespace {
 
-constexpr int kRepeats = 201;
+constexpr int kRepeats = 101;
 
 struct Figures {
   double without = 0, with = 0;  // seconds of a step
@@ -66,7 +66,23 @@ Figures MeasureRank(const parallel::ResolvedRecipe& resolved, comm::Runtime& run
   return figures;
 }
 
+// Of an entry, opened and closed, in a loop.
+double SecondsOfEntry() {
+  constexpr int kEntries = 1'000;
+  comm::StepTimeline timeline;
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepeats; ++i) {
+    timeline.Begin();
+    const auto start = std::chrono::steady_clock::now();
+    for (int entry = 0; entry < kEntries; ++entry) comm::TimelineScope::Wait();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kEntries);
+  }
+  return Median(seconds);
+}
+
 void RunAll(Rows& rows) {
+  const double entry = SecondsOfEntry();
+  rows.Summarize(absl::StrFormat("\"entry_seconds\": %.9f", entry), absl::StrFormat("an entry: %.0f ns", 1e9 * entry));
   for (const auto& [hidden, layers] : {std::pair<int64_t, int64_t>(32, 4), {128, 4}, {256, 8}}) {
     const auto resolved = Resolve(hidden, layers);
     const auto results = comm::testing::RunRanks(resolved.mesh(), [&](int64_t, comm::Runtime& runtime) {
