@@ -8,6 +8,7 @@
 //   tokens/                the text as token ids, made once
 //   logs/rank-R.log        stdout and stderr of each rank
 //   tensorboard/           event files, if enabled
+//   traces/step-N-rank-R.json.gz    Chrome traces of the steps and ranks that the recipe asks for
 //   hf/                    the trained model as a Hugging Face folder, if enabled; hf.partial/ one being
 //   written; hf.replaced/ the earlier one, for a moment, where the file system cannot exchange names
 //   *.before-attempt-N     checkpoints/ and hf/ that attempt N started over without (--fresh)
