@@ -96,8 +96,8 @@ void DrawTraining(Draw& draw, v1::Recipe* recipe) {
 void DrawReshardSize(Draw& draw, v1::Parallelism* p) {
   const int64_t ranks = p->data_parallel_shard_degree() * p->context_parallel_degree();
   if (draw.OneIn(64)) return p->set_fsdp_reshard_after_forward_size(draw.Of<int64_t>({1, 2, 3, 4}));
-  const bool reshards = p->pipeline_parallel_degree() == 1 && p->fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
-  if (ranks < 4 || !reshards || draw.OneIn(4)) return;
+  if (ranks < 4 || p->pipeline_parallel_degree() > 1 || draw.OneIn(8)) return;
+  if (p->fsdp_reshard_after_forward() == v1::RESHARD_NEVER) p->set_fsdp_reshard_after_forward(v1::RESHARD_DEFAULT);
   p->set_zero_stage(3);
   p->set_fsdp_reshard_after_forward_size(ranks == 6 ? draw.Of<int64_t>({2, 3}) : ranks == 8 ? draw.Of<int64_t>({2, 4}) : 2);
 }
