@@ -342,8 +342,13 @@ std::string Summarize(const v1::Recipe& recipe) {
   degree("replicate", p.data_parallel_replicate_degree());
   degree("shard", p.data_parallel_shard_degree());
   if (p.has_zero_stage() && p.zero_stage() != 3) parts.push_back(absl::StrCat("ZeRO-", p.zero_stage()));
+  if (p.fsdp_reshard_after_forward_size() > 0)
+    parts.push_back(absl::StrCat("resharded over ", p.fsdp_reshard_after_forward_size()));
+  if (p.has_fsdp_prefetch_depth() && p.fsdp_prefetch_depth() != 1)
+    parts.push_back(absl::StrCat("gathered ", p.fsdp_prefetch_depth(), " layers ahead"));
   if (p.has_context_parallel_degree()) degree("cp", p.context_parallel_degree());
   degree("tp", p.tensor_parallel_degree());
+  if (p.sequence_parallel_gather_in_backward()) parts.push_back("inputs gathered again");
   if (p.pipeline_parallel_degree() > 1) {
     const std::string chunks = p.has_pipeline_parallel_layers_per_stage()
                                    ? absl::StrCat(", ", p.pipeline_parallel_layers_per_stage(), " layers a chunk,")

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/hardware/catalog.h"
@@ -173,6 +174,63 @@ TEST(Space, CutsLongSequencesAndWhereTheBaseSaysSo) {
   ASSERT_TRUE(space.ok()) << space.status();
   ASSERT_FALSE(space->survivors.empty());
   for (const Survivor& survivor : space->survivors) EXPECT_EQ(survivor.recipe.parallelism().context_parallel_degree(), 4);
+}
+
+// Over the ranks of a node that a shard group has, where it has more.
+TEST(Space, ReshardsOverTheRanksOfANodeWhereAGroupSpansSeveral) {
+  v1::PlanRequest request = Request();
+  const auto sizes = [&](int64_t world) {
+    std::set<std::vector<int64_t>> found;  // shard, tensor, size
+    for (const Candidate& c : Enumerate(request, world)) {
+      if (c.reshard_size > 0 && c.pipeline == 1) found.insert({c.shard, c.tensor, c.reshard_size});
+      EXPECT_TRUE(c.reshard_size == 0 || (c.pipeline == 1 && c.zero_stage == 3));
+      EXPECT_EQ(ToRecipe(c, request).parallelism().fsdp_reshard_after_forward_size(), c.reshard_size);
+    }
+    return found;
+  };
+  EXPECT_TRUE(sizes(8).empty());
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:4x4").value();
+  EXPECT_EQ(sizes(16), (std::set<std::vector<int64_t>>{{16, 1, 4}, {8, 1, 4}, {8, 2, 2}, {4, 2, 2}}));
+  request.mutable_base()->mutable_parallelism()->set_fsdp_reshard_after_forward(v1::RESHARD_NEVER);
+  EXPECT_TRUE(sizes(16).empty());
+}
+
+// Each key that is asked for binds, where the planner would not try it either.
+TEST(Space, WhatIsAskedForBinds) {
+  v1::PlanRequest request = Request();
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:8x1").value();
+  request.add_constraints("parallelism.fsdp_reshard_after_forward_size=2");
+  const auto grouped = PruneSpace(request);
+  ASSERT_FALSE(grouped->survivors.empty());
+  for (const Survivor& survivor : grouped->survivors)
+    EXPECT_EQ(survivor.recipe.parallelism().fsdp_reshard_after_forward_size(), 2);
+  request.clear_constraints();
+  for (const bool again : {false, true}) {
+    request.clear_constraints();
+    request.add_constraints(std::string("parallelism.sequence_parallel_gather_in_backward=") + (again ? "true" : "false"));
+    std::set<std::pair<int64_t, v1::ActivationCheckpointMode>> found;
+    const auto space = PruneSpace(request);
+    for (const Survivor& survivor : space->survivors) {
+      EXPECT_EQ(survivor.recipe.parallelism().sequence_parallel_gather_in_backward(), again);
+      found.insert({survivor.recipe.parallelism().tensor_parallel_degree(), survivor.recipe.activation_checkpoint().mode()});
+    }
+    EXPECT_TRUE(found.count({1, v1::AC_NONE}));
+    EXPECT_TRUE(found.count({2, v1::AC_NONE}));
+    EXPECT_TRUE(found.count({2, v1::AC_FULL}));
+  }
+}
+
+// Only where it makes a difference: the space is no larger than for that.
+TEST(Space, GathersInputsAgainWhereTheyAreKept) {
+  const v1::PlanRequest request = Request();
+  std::map<std::pair<bool, bool>, std::set<bool>> tried;  // tensor parallel, checkpointing of whole blocks
+  for (const Candidate& c : Enumerate(request, 8)) {
+    const bool by_block = c.checkpointing == v1::AC_FULL || (c.checkpointing == v1::AC_SELECTIVE && !c.keeps_operators);
+    tried[{c.tensor > 1, by_block}].insert(c.gathers_again);
+  }
+  EXPECT_EQ((tried[{true, false}]), (std::set<bool>{false, true}));
+  for (const auto& [tensor, by_block] : {std::pair{true, true}, {false, true}, {false, false}})
+    EXPECT_EQ((tried[{tensor, by_block}]), std::set<bool>{false});
 }
 
 // What legality lets through does not depend on the planner's order: counted again by asking for each candidate.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/hardware/catalog.h"
 #include "core/hardware/host.h"
@@ -182,6 +183,30 @@ class ResultMaker {
   v1::PlanResult result_;
 };
 
+// Of the best recipes, so many are simulated with gathers two layers ahead too: it hides more of the communication in some and
+// takes more memory in all, and the closed forms do not tell.
+constexpr size_t kGatheredFurther = 4;
+constexpr int64_t kLayersAhead = 2;
+// What must be exposed for it to be worth a try, as a share of the step.
+constexpr double kWorthHiding = 0.01;
+
+// Whether the depth is the planner's to choose: no constraint names it, and the base has none but the default.
+bool ChoosesDepth(const v1::PlanRequest& request) {
+  const v1::Parallelism& base = request.base().parallelism();
+  const bool named = std::any_of(request.constraints().begin(), request.constraints().end(), [](const std::string& constraint) {
+    return absl::StartsWith(constraint, "parallelism.fsdp_prefetch_depth");
+  });
+  return !named && (!base.has_fsdp_prefetch_depth() || base.fsdp_prefetch_depth() == 1) && request.objective() != v1::MEMORY;
+}
+
+// Whether each forward and backward gathers parameters, and something is left to hide.
+bool MayGatherFurther(const v1::Estimate& estimate) {
+  const v1::Parallelism& p = estimate.recipe().parallelism();
+  const bool gathers = p.data_parallel_shard_degree() * p.context_parallel_degree() > 1 && p.zero_stage() == 3 &&
+                       p.pipeline_parallel_degree() == 1 && p.fsdp_reshard_after_forward() != v1::RESHARD_NEVER;
+  return gathers && estimate.breakdown().exposed_communication_seconds() > kWorthHiding * estimate.step_time_seconds();
+}
+
 // Between two looks at `cancel` and at the clock.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
 constexpr double kReportSeconds = 1;
@@ -210,7 +235,7 @@ class Run {
     absl::Status status = Capture();
     estimator_.StopAll();
     if (!status.ok()) return status;
-    outcomes_.planned = schedule_->total();
+    outcomes_.planned = Planned();
     outcomes_.stopped_early = space_.undecided > 0 || finished_ < outcomes_.planned;
     v1::PlanResult result = ResultMaker(request_, std::move(space_), outcomes_).Make();
     result.set_seconds(Elapsed());
@@ -244,7 +269,7 @@ class Run {
     if (!progress_) return;
     PlanProgress progress;
     progress.space = space_.size;
-    progress.to_capture = schedule_->total();
+    progress.to_capture = Planned();
     progress.captured = finished_;
     for (const auto& [_, estimate] : outcomes_.simulated) {
       if (!estimate.fits()) continue;
@@ -270,11 +295,29 @@ class Run {
   absl::Status Capture() {
     for (;;) {
       const std::vector<size_t> round = schedule_->NextRound(FittingOrder(outcomes_.simulated, request_.objective()));
-      if (round.empty()) return absl::OkStatus();
+      if (round.empty()) return ChoosesDepth(request_) ? GatherFurther() : absl::OkStatus();
       ASSIGN_OR_RETURN(const auto complete, CaptureRound(round));
       if (!complete) return absl::OkStatus();
     }
   }
+
+  // The best, with gathers further ahead: recipes that the space gets besides.
+  absl::Status GatherFurther() {
+    std::vector<size_t> round;
+    for (const size_t i : FittingOrder(outcomes_.simulated, request_.objective())) {
+      if (round.size() == kGatheredFurther) break;
+      if (!MayGatherFurther(outcomes_.simulated.at(i))) continue;
+      round.push_back(space_.survivors.size());
+      Survivor further = space_.survivors[i];
+      further.recipe.mutable_parallelism()->set_fsdp_prefetch_depth(kLayersAhead);
+      space_.survivors.push_back(std::move(further));
+    }
+    space_.size += static_cast<int64_t>(round.size());
+    further_ = static_cast<int64_t>(round.size());
+    return CaptureRound(round).status();
+  }
+
+  int64_t Planned() const { return schedule_->total() + further_; }
 
   // Keeps the estimator's slots full until all of the round are done, which is what it gives, or the time is over.
   absl::StatusOr<bool> CaptureRound(const std::vector<size_t>& round) {
@@ -318,6 +361,7 @@ class Run {
   LegalSpace space_;
   std::optional<Schedule> schedule_;  // of space_
   Outcomes outcomes_;
+  int64_t further_ = 0;  // recipes of GatherFurther
   int64_t finished_ = 0;
   bool any_fits_ = false;
 };

@@ -5,6 +5,9 @@
 // near ties by headroom (ranking.h); if there is room, candidates that were not reached follow by closed-form estimate, marked as
 // such. Those that do not fit are kept with the reason.
 //
+// The best recipes are simulated once more with parameters gathered further ahead, where communication is exposed, as recipes of
+// the space like any other.
+//
 // The request alone determines which and how many candidates are simulated (schedule.h): the plan is the same on any machine
 // under any load. The budget of seconds only ends planning early, and the explanation then says so. It does not apply before a
 // recipe is known to fit, so that a busy machine makes a plan worse but not empty.

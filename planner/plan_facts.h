@@ -49,6 +49,10 @@ inline constexpr Choice kChoices[] = {
     {"split into replicas", [](const v1::Recipe& r) { return r.parallelism().data_parallel_replicate_degree(); }},
     {"precision", [](const v1::Recipe& r) -> int64_t { return r.training().mixed_precision_param(); }},
     {"context parallel degree", [](const v1::Recipe& r) { return r.parallelism().context_parallel_degree(); }},
+    {"group to reshard over", [](const v1::Recipe& r) { return r.parallelism().fsdp_reshard_after_forward_size(); }},
+    {"keeping of gathered inputs",
+     [](const v1::Recipe& r) -> int64_t { return r.parallelism().sequence_parallel_gather_in_backward(); }},
+    {"number of layers gathered ahead", [](const v1::Recipe& r) { return r.parallelism().fsdp_prefetch_depth(); }},
 };
 inline constexpr size_t kChoiceCount = sizeof(kChoices) / sizeof(kChoices[0]);
 

@@ -26,6 +26,7 @@
 #include "planner/space.h"
 #include "planner/testing/slow_estimator.h"
 #include "proto/errors.h"
+#include "proto/status.h"
 
 namespace legoai::planner {
 namespace {
@@ -281,6 +282,50 @@ TEST(Plan, ABudgetSimulatesACountAndAnAlternativeForEachChoice) {
     EXPECT_NE(asked.find(choice.name), std::string::npos) << result->explanation();
   }
   EXPECT_EQ(result->explanation().find("none was simulated"), std::string::npos) << result->explanation();
+}
+
+// Half of a step is exposed with gathers one layer ahead, a quarter with two, for which each device needs more.
+class ExposingEstimator : public RecordingEstimator {
+ public:
+  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration duration) override {
+    ASSIGN_OR_RETURN(auto response, RecordingEstimator::Wait(duration));
+    auto* estimate = response->mutable_estimate();
+    const v1::Parallelism& p = estimate->recipe().parallelism();
+    const bool ahead = p.fsdp_prefetch_depth() == 2;
+    estimate->set_step_time_seconds(ahead ? 3 : 4);
+    estimate->mutable_breakdown()->set_exposed_communication_seconds(ahead ? 1 : 2);
+    estimate->mutable_stages(0)->set_peak_allocated_bytes(ahead ? 5 : 4);
+    return response;
+  }
+};
+
+TEST(Plan, TheBestAreTriedWithGathersFurtherAhead) {
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(600);
+  request.add_constraints("parallelism.data_parallel_shard_degree=4");
+  request.add_constraints("parallelism.zero_stage=3");
+  const auto simulated = std::min<int64_t>(kSimulations, static_cast<int64_t>(PruneSpace(request)->survivors.size()));
+  const auto depths = [&](const v1::PlanRequest& of) {
+    ExposingEstimator estimator;
+    const auto result = Plan(of, estimator);
+    EXPECT_TRUE(result.ok()) << result.status();
+    std::map<int64_t, int64_t> counts;
+    for (const v1::Recipe& recipe : estimator.recipes) ++counts[recipe.parallelism().fsdp_prefetch_depth()];
+    EXPECT_EQ(result->captured(), static_cast<int64_t>(estimator.recipes.size()));
+    EXPECT_EQ(result->space(), Pruned(*result) + result->bounded_out() + result->captured() + result->not_reached());
+    EXPECT_EQ(result->ranked(0).recipe().parallelism().fsdp_prefetch_depth(), counts.rbegin()->first);
+    EXPECT_FALSE(result->stopped_early());
+    return counts;
+  };
+  EXPECT_EQ(depths(request), (std::map<int64_t, int64_t>{{1, simulated}, {2, 4}}));
+  v1::PlanRequest asked = request;
+  asked.add_constraints("parallelism.fsdp_prefetch_depth=1");
+  EXPECT_EQ(depths(asked), (std::map<int64_t, int64_t>{{1, simulated}}));
+  asked = request;
+  asked.mutable_base()->mutable_parallelism()->set_fsdp_prefetch_depth(3);
+  EXPECT_EQ(depths(asked), (std::map<int64_t, int64_t>{{3, simulated}}));
+  request.set_constraints(0, "parallelism.data_parallel_shard_degree=1");
+  EXPECT_EQ(depths(request).count(2), 0u) << "nothing is gathered";
 }
 
 TEST(Plan, WithoutABudgetAllAreSimulated) {

@@ -77,6 +77,44 @@ std::vector<int64_t> ZeroStages(const v1::PlanRequest& request, const Candidate&
   return {3, 2, 1};
 }
 
+// Which groups parameters are sharded over after their forward.
+std::vector<int64_t> ReshardSizes(const v1::PlanRequest& request, const Candidate& candidate) {
+  const v1::Parallelism& base = request.base().parallelism();
+  std::vector<int64_t> sizes = {0};
+  const bool stay = candidate.pipeline > 1 || candidate.zero_stage < 3 || base.fsdp_reshard_after_forward() == v1::RESHARD_NEVER;
+  if (stay) return sizes;
+  const int64_t ranks = candidate.shard * candidate.context, of_node = request.cluster().devices_per_node() / candidate.tensor;
+  for (const int64_t size : {of_node, base.fsdp_reshard_after_forward_size()}) {
+    if (size > 1 && size < ranks && ranks % size == 0 && size != sizes.back()) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+// Whether inputs of column-parallel products are gathered again. Checkpointing that computes whole blocks again leaves less to
+// gain: one block's inputs, or those of every second.
+std::vector<bool> GathersAgain(const v1::PlanRequest& request, const Candidate& candidate) {
+  const bool asked = request.base().parallelism().sequence_parallel_gather_in_backward();
+  const bool by_block = candidate.checkpointing != v1::AC_NONE && !candidate.keeps_operators;
+  if (candidate.tensor == 1 || by_block) return {asked};
+  return {false, true};
+}
+
+// What is left to decide of one of tensor, shard, batch and checkpointing.
+void AppendOrders(const v1::PlanRequest& request, const std::vector<Order>& orders, Candidate candidate,
+                  std::vector<Candidate>* out) {
+  for (const int64_t reshard_size : ReshardSizes(request, candidate)) {
+    for (const bool gathers_again : GathersAgain(request, candidate)) {
+      candidate.reshard_size = reshard_size;
+      candidate.gathers_again = gathers_again;
+      for (const Order& order : orders) {
+        candidate.schedule = order.schedule;
+        candidate.layers_per_chunk = order.layers_per_chunk;
+        out->push_back(candidate);
+      }
+    }
+  }
+}
+
 // Local batch and microbatch of each degree split; shares that do not come out even are left to the legality rules.
 void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& orders, Candidate candidate,
                    std::vector<Candidate>* out) {
@@ -92,11 +130,7 @@ void AppendBatches(const v1::PlanRequest& request, const std::vector<Order>& ord
         candidate.precision = precision;
         for (const int64_t zero_stage : ZeroStages(request, candidate, size < share)) {
           candidate.zero_stage = zero_stage;
-          for (const Order& order : orders) {
-            candidate.schedule = order.schedule;
-            candidate.layers_per_chunk = order.layers_per_chunk;
-            out->push_back(candidate);
-          }
+          AppendOrders(request, orders, candidate, out);
         }
       }
     }
@@ -178,6 +212,8 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->set_data_parallel_replicate_degree(candidate.replicate);
   parallelism->set_data_parallel_shard_degree(candidate.shard);
   parallelism->set_zero_stage(candidate.zero_stage);
+  parallelism->set_fsdp_reshard_after_forward_size(candidate.reshard_size);
+  parallelism->set_sequence_parallel_gather_in_backward(candidate.gathers_again);
   parallelism->set_context_parallel_degree(candidate.context);
   parallelism->set_context_parallel_rotate_method(candidate.rotation);
   parallelism->set_tensor_parallel_degree(candidate.tensor);

@@ -75,7 +75,9 @@ TEST_F(ServiceCallsTest, PlansAndSimulationsAreTheSameHereAndOnTheServer) {
                                                             "--constraint",
                                                             "training.mixed_precision_param=float32",
                                                             "--constraint",
-                                                            "parallelism.zero_stage=3"};  // a server simulates 64 at most
+                                                            "parallelism.zero_stage=3",  // a server simulates 64 at most
+                                                            "--constraint",
+                                                            "parallelism.sequence_parallel_gather_in_backward=false"};
   simulate.insert(simulate.end(), cases.begin(), cases.end());
   const Json estimate = ExpectTheSame(simulate);
   EXPECT_GT(estimate["step_time_seconds"], 0.0);

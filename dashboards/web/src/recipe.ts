@@ -12,8 +12,11 @@ export function parallelismText(recipe: Recipe | null | undefined): string {
   degree('replicate', p?.data_parallel_replicate_degree);
   degree('shard', p?.data_parallel_shard_degree);
   if ((p?.zero_stage ?? 3) !== 3) parts.push(`ZeRO-${p?.zero_stage}`);
+  if (p?.fsdp_reshard_after_forward_size) parts.push(`resharded over ${p.fsdp_reshard_after_forward_size}`);
+  if ((p?.fsdp_prefetch_depth ?? 1) !== 1) parts.push(`gathered ${p?.fsdp_prefetch_depth} layers ahead`);
   degree('cp', p?.context_parallel_degree);
   degree('tp', p?.tensor_parallel_degree);
+  if (p?.sequence_parallel_gather_in_backward) parts.push('inputs gathered again');
   if (p && (p.pipeline_parallel_degree ?? 1) > 1) {
     const chunks = p.pipeline_parallel_layers_per_stage ? `, ${p.pipeline_parallel_layers_per_stage} layers a chunk,` : '';
     parts.push(`${p.pipeline_parallel_schedule_csv ? 'a listed schedule' : p.pipeline_parallel_schedule ?? '1F1B'} over ${p.pipeline_parallel_degree} stages${chunks} with microbatches of ${

@@ -44,6 +44,9 @@ export interface Recipe {
     data_parallel_shard_degree: number | null;
     fsdp_reshard_after_forward: string | null;
     zero_stage?: number | null;
+    fsdp_reshard_after_forward_size?: number | null;
+    fsdp_prefetch_depth?: number | null;
+    sequence_parallel_gather_in_backward?: boolean | null;
     context_parallel_degree?: number | null;
     tensor_parallel_degree: number | null;
     pipeline_parallel_degree: number | null;
