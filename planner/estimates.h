@@ -20,6 +20,8 @@ class Estimator {
   virtual ~Estimator() = default;
   // How many estimates may run at once.
   virtual int64_t Slots() const = 0;
+  // Starts in the background what the first Start() would wait for, without waiting; Start() reports what fails.
+  virtual void Prepare() {}
   // The caller chooses `request.id` to identify the answer. At most Slots() may be running.
   virtual absl::Status Start(const v1::SimRequest& request) = 0;
   // The next answer; nothing if none came within `timeout` or a signal came first. A failed estimate is an answer with an error.

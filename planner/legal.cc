@@ -53,11 +53,6 @@ bool SameText(const Message& a, const Message& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-v1::Recipe WithDefaults(v1::Recipe recipe) {
-  parallel::FillDefaults(&recipe);
-  return recipe;
-}
-
 // Decides candidate by candidate; what all candidates share is done once.
 class Pruner {
  public:
@@ -88,12 +83,11 @@ class Pruner {
     const int64_t world = World(request_.cluster());
     for (const Candidate& candidate : Enumerate(request_, world)) {
       ++*decided;
-      v1::Recipe recipe = ToRecipe(candidate, request_);
       Broken broken;
-      const auto resolved = Resolve(candidate, recipe, world, &broken);
+      const auto resolved = Resolve(candidate, world, &broken);
       if (!resolved) continue;
       const int64_t bound = sim::LargestBound(*resolved);
-      if (bound <= UsableBytes(request_.cluster())) return BoundedRecipe{std::move(recipe), bound};
+      if (bound <= UsableBytes(request_.cluster())) return BoundedRecipe{ToRecipe(candidate, request_), bound};
     }
     return std::nullopt;
   }
@@ -123,30 +117,32 @@ class Pruner {
       RETURN_IF_ERROR(ApplyOverride(request_.mutable_base(), key, value));
     }
     parallel::FillDefaults(request_.mutable_base());
-    if (request_.has_resume_from() && !SameText(request_.base().optimizer(), WithDefaults(request_.resume_from()).optimizer())) {
+    v1::Recipe resumed = request_.resume_from();
+    parallel::FillDefaults(&resumed);
+    if (request_.has_resume_from() && !SameText(request_.base().optimizer(), resumed.optimizer())) {
       return FieldError("--constraint", absl::StrJoin(request_.constraints(), " "),
                         "asks for another optimizer than the checkpoint was trained with; a resumed job keeps it");
     }
     return absl::OkStatus();
   }
 
-  // The candidate's `recipe` where nothing forbids it; `broken` gets the first rule that does.
-  std::optional<parallel::ResolvedRecipe> Resolve(const Candidate& candidate, const v1::Recipe& recipe, int64_t world,
-                                                  Broken* broken) {
-    if (auto rule = BrokenByPlanner(candidate, recipe)) {
+  // The candidate's recipe where nothing forbids it; `broken` gets the first rule that does. Most candidates break a rule of the
+  // planner's own, which need no recipe.
+  std::optional<parallel::ResolvedRecipe> Resolve(const Candidate& candidate, int64_t world, Broken* broken) {
+    if (auto rule = BrokenByPlanner(candidate)) {
       *broken = *std::move(rule);
       return std::nullopt;
     }
     parallel::Violation violation;
-    auto resolved = parallel::ResolvedRecipe::Create(recipe, request_.model(), world, &violation);
+    auto resolved = parallel::ResolvedRecipe::Create(ToRecipe(candidate, request_), request_.model(), world, &violation);
     if (resolved.ok()) return *std::move(resolved);
     *broken = {violation.rule, absl::StrCat(violation.field, " = ", violation.value, ": ", violation.remedy)};
     return std::nullopt;
   }
 
   // The first of the planner's own rules that forbids it.
-  std::optional<Broken> BrokenByPlanner(const Candidate& candidate, const v1::Recipe& recipe) {
-    if (!MeetsConstraints(recipe)) return Broken{kConstraint, kSomethingElse};
+  std::optional<Broken> BrokenByPlanner(const Candidate& candidate) {
+    if (!MeetsConstraints(candidate)) return Broken{kConstraint, kSomethingElse};
     if (request_.has_resume_from() && candidate.precision != request_.resume_from().training().mixed_precision_param())
       return Broken{"resume_keeps_precision", "a resumed job keeps the checkpoint's precision"};
     // Groups of neighbours: they lie inside nodes where the degree divides a node's devices.
@@ -175,23 +171,35 @@ class Pruner {
   }
 
   absl::Status Decide(const Candidate& candidate, int64_t world) {
-    v1::Recipe recipe = ToRecipe(candidate, request_);
     Broken broken;
-    const auto resolved = Resolve(candidate, recipe, world, &broken);
-    if (!resolved) return Drop(recipe, broken.rule, std::move(broken.reason));
+    const auto resolved = Resolve(candidate, world, &broken);
+    if (!resolved) {
+      Drop(candidate, broken.rule, std::move(broken.reason));
+      return absl::OkStatus();
+    }
     const int64_t bound = sim::LargestBound(*resolved);
     if (bound > UsableBytes(request_.cluster())) {
-      ++space_.bounded_out;
-      space_.closest.push_back({std::move(recipe), bound});
-      if (!request_.all_rejected() && space_.closest.size() > 4 * kClosestKept) KeepClosest();
+      BoundOut(candidate, bound);
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(auto estimate, sim::EstimateStep(*resolved, request_.cluster()));
-    space_.survivors.push_back({std::move(recipe), std::move(estimate), bound});
+    space_.survivors.push_back({ToRecipe(candidate, request_), std::move(estimate), bound});
     return absl::OkStatus();
   }
 
-  bool MeetsConstraints(const v1::Recipe& recipe) {
+  // Of many the closest alone are kept, and what is further away than all of these is not even written down.
+  void BoundOut(const Candidate& candidate, int64_t bound) {
+    ++space_.bounded_out;
+    if (!request_.all_rejected() && bound >= kept_below_) return;
+    space_.closest.push_back({ToRecipe(candidate, request_), bound});
+    if (request_.all_rejected() || space_.closest.size() <= 4 * kClosestKept) return;
+    KeepClosest();
+    kept_below_ = space_.closest.back().bound_bytes;
+  }
+
+  bool MeetsConstraints(const Candidate& candidate) {
+    if (overrides_.empty()) return true;
+    const v1::Recipe recipe = ToRecipe(candidate, request_);
     bool all = true;
     for (size_t i = 0; i < overrides_.size(); ++i) {
       v1::Recipe wanted = recipe;
@@ -228,11 +236,10 @@ class Pruner {
     });
   }
 
-  absl::Status Drop(v1::Recipe& recipe, const std::string& rule, std::string reason) {
+  void Drop(const Candidate& candidate, const std::string& rule, std::string reason) {
     ++space_.pruned[rule];
     space_.reasons.emplace(rule, reason);
-    if (request_.all_rejected()) space_.pruned_candidates.push_back({std::move(recipe), rule, std::move(reason)});
-    return absl::OkStatus();
+    if (request_.all_rejected()) space_.pruned_candidates.push_back({ToRecipe(candidate, request_), rule, std::move(reason)});
   }
 
   void KeepClosest() {
@@ -252,6 +259,7 @@ class Pruner {
   std::vector<Override> overrides_;
   std::vector<bool> met_;  // of overrides_, by some candidate
   LegalSpace space_;
+  int64_t kept_below_ = INT64_MAX;  // bounds of what can still be among the closest
 };
 
 // Of a parameter: its master and at least what the optimizer keeps of it, none where a constraint may name another one.

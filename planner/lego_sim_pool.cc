@@ -94,6 +94,12 @@ absl::Status LegoSimPool::Send(Child& child) {
   return absl::OkStatus();
 }
 
+void LegoSimPool::Prepare() {
+  for (auto& child : children_) {
+    if (child->pid <= 0) (void)Spawn(*child);
+  }
+}
+
 absl::Status LegoSimPool::Start(const v1::SimRequest& request) {
   for (auto& child : children_) {
     if (child->request) continue;

@@ -30,6 +30,7 @@ class LegoSimPool : public Estimator {
   ~LegoSimPool() override;  // no child is left
 
   int64_t Slots() const override { return options_.processes; }
+  void Prepare() override;  // starts all processes: torch takes a second to load
   absl::Status Start(const v1::SimRequest& request) override;
   absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration timeout) override;
   void StopAll() override;

@@ -226,6 +226,7 @@ class Run {
         started_(steady_()) {}
 
   absl::StatusOr<v1::PlanResult> Execute() {
+    estimator_.Prepare();
     // Quick, and all that follows rests on it: only the last limit ends it.
     auto space = PruneSpace(request_, cancel_, [this] { return TimeLeft(kFirstFitLimit) <= absl::ZeroDuration(); });
     if (!space.ok()) return space.status();
@@ -288,14 +289,17 @@ class Run {
     *sim.mutable_cluster() = request_.cluster();
     *sim.mutable_recipe() = space_.survivors[index].recipe;
     sim.set_cost_mode(v1::COST_ROOFLINE);
+    sim.set_unfit_time_below_seconds(unfit_time_below_seconds_);
     return sim;
   }
 
   // Until the schedule or the time is over.
   absl::Status Capture() {
     for (;;) {
-      const std::vector<size_t> round = schedule_->NextRound(FittingOrder(outcomes_.simulated, request_.objective()));
+      const std::vector<size_t> fitting = FittingOrder(outcomes_.simulated, request_.objective());
+      const std::vector<size_t> round = schedule_->NextRound(fitting);
       if (round.empty()) return ChoosesDepth(request_) ? GatherFurther() : absl::OkStatus();
+      SetUnfitTimeBelow(fitting);
       ASSIGN_OR_RETURN(const auto complete, CaptureRound(round));
       if (!complete) return absl::OkStatus();
     }
@@ -318,6 +322,16 @@ class Run {
   }
 
   int64_t Planned() const { return schedule_->total() + further_; }
+
+  // More memory is only worth a word where it gives a shorter step than the winner's, which is no longer than the fastest one's
+  // so far, up to a near tie, within which nothing is said. By MEMORY the winner may be slow.
+  void SetUnfitTimeBelow(const std::vector<size_t>& fitting) {
+    if (request_.objective() == v1::MEMORY) return;
+    for (const size_t i : fitting) {
+      const double seconds = outcomes_.simulated.at(i).step_time_seconds();
+      unfit_time_below_seconds_ = unfit_time_below_seconds_ > 0 ? std::min(unfit_time_below_seconds_, seconds) : seconds;
+    }
+  }
 
   // Keeps the estimator's slots full until all of the round are done, which is what it gives, or the time is over.
   absl::StatusOr<bool> CaptureRound(const std::vector<size_t>& round) {
@@ -364,6 +378,7 @@ class Run {
   int64_t further_ = 0;  // recipes of GatherFurther
   int64_t finished_ = 0;
   bool any_fits_ = false;
+  double unfit_time_below_seconds_ = 0;  // of whole rounds: SimRequest
 };
 
 // Larger numbers than any job has: products of a few of them fit.

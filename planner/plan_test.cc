@@ -22,6 +22,7 @@
 #include "core/recipe/recipe.h"
 #include "planner/legal.h"
 #include "planner/plan_facts.h"
+#include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "planner/space.h"
 #include "planner/testing/slow_estimator.h"
@@ -334,6 +335,83 @@ TEST(Plan, WithoutABudgetAllAreSimulated) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(estimator.recipes.size(), PruneSpace(Request())->survivors.size());
   EXPECT_EQ(result->not_reached(), 0);
+}
+
+// Outcomes of all that may fit, drawn; `error`: by which factor times are off their estimates at most, either way.
+std::map<std::string, testing::Outcome> DrawOutcomes(const LegalSpace& space, double fitting, double error,
+                                                     std::mt19937& random) {
+  std::map<std::string, testing::Outcome> outcomes;
+  for (const Survivor& survivor : space.survivors) {
+    testing::Outcome& outcome = outcomes[survivor.recipe.SerializeAsString()];
+    outcome.fits = std::bernoulli_distribution(fitting)(random);
+    outcome.step_seconds = survivor.roofline.step_seconds * std::uniform_real_distribution<>(1 / error, error)(random);
+    outcome.peak_bytes = std::uniform_int_distribution<int64_t>(1, 100)(random);
+  }
+  return outcomes;
+}
+
+// The time of what does not fit may be left out where the request says so: not a word of the plan is another one.
+TEST(Plan, NeedsNoTimeOfWhatDoesNotFitAndIsSlow) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  v1::PlanRequest request = Request();
+  request.set_budget_seconds(1e9);
+  request.set_all_rejected(true);
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  int64_t left_out = 0;
+  for (const v1::Objective objective : {v1::STEP_TIME, v1::MEMORY}) {
+    request.set_objective(objective);
+    for (int round = 0; round < 8; ++round) {
+      const auto outcomes = DrawOutcomes(*space, 0.5, 1.2, random);
+      std::set<std::string> plans;
+      for (const bool leaves_out : {false, true}) {
+        testing::SlowEstimator estimator(2, [&](const v1::SimRequest& sim) {
+          testing::Outcome outcome = outcomes.at(sim.recipe().SerializeAsString());
+          const double below = sim.unfit_time_below_seconds();
+          if (!leaves_out || outcome.fits || below == 0 || outcome.step_seconds < below) return outcome;
+          outcome.step_seconds = 0;
+          ++left_out;
+          return outcome;
+        });
+        auto plan = Plan(request, estimator, {}, {}, [&] { return estimator.Now(); });
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        plan->set_seconds(0);
+        plans.insert(plan->DebugString());
+      }
+      EXPECT_EQ(plans.size(), 1u) << "round " << round;
+    }
+  }
+  EXPECT_GT(left_out, 0);
+}
+
+// Where the closed forms are off by no more than what lies between the first and the first that is not simulated, the winner is
+// that of simulating all.
+TEST(Plan, FindsTheWinnerOfAllWhereEstimatesAreNearEnough) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  v1::PlanRequest request = Request();
+  const auto space = PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_GT(space->survivors.size(), static_cast<size_t>(kSimulations));
+  const size_t surely = kSimulations - 2 * kChoiceCount;  // others than the fastest stand for choices
+  const double leeway = space->survivors[surely].roofline.step_seconds / space->survivors[0].roofline.step_seconds;
+  ASSERT_GT(leeway, 1 + 2 * kNearTie);
+  for (int round = 0; round < 8; ++round) {
+    const auto outcomes = DrawOutcomes(*space, 1, std::sqrt(leeway / (1 + 2 * kNearTie)), random);
+    std::set<std::string> winners;
+    for (const double budget : {0.0, 1e9}) {
+      request.set_budget_seconds(budget);
+      const auto outcome_of = [&](const v1::SimRequest& sim) { return outcomes.at(sim.recipe().SerializeAsString()); };
+      testing::SlowEstimator estimator(2, outcome_of);
+      const auto plan = Plan(request, estimator, {}, {}, [&] { return estimator.Now(); });
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      winners.insert(plan->ranked(0).recipe_toml());
+    }
+    EXPECT_EQ(winners.size(), 1u) << "round " << round;
+  }
 }
 
 // A machine under any load: random times, so that answers come in any order, and any number of simulators. Recipes fit, do not or

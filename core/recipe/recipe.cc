@@ -1,6 +1,7 @@
 #include "core/recipe/recipe.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/util/field_comparator.h>
 
 #include <algorithm>
 #include <cmath>
@@ -249,24 +250,26 @@ void CheckTexts(const v1::Recipe& recipe, Checker* check) {
 // A key whose technique is not built yet.
 struct UnsupportedKey {
   const FieldDescriptor *section, *field;
-  Tree default_value;
 };
 
 std::vector<UnsupportedKey> FindUnsupportedKeys() {
   std::vector<UnsupportedKey> keys;
   ForEachKey([&keys](const std::string& name, const FieldDescriptor* field) {
     if (!field->options().GetExtension(v1::not_supported_yet)) return;
-    const auto* section = v1::Recipe::descriptor()->FindFieldByName(name);
-    keys.push_back({section, field, ToTree(DefaultRecipe().GetReflection()->GetMessage(DefaultRecipe(), section), field)});
+    GOOGLE_CHECK(!field->is_repeated()) << field->full_name();  // CheckSupported compares one value
+    keys.push_back({v1::Recipe::descriptor()->FindFieldByName(name), field});
   });
   return keys;
 }
 
 void CheckSupported(const v1::Recipe& recipe, Checker* check) {
   static const auto* const keys = new std::vector<UnsupportedKey>(FindUnsupportedKeys());
-  for (const auto& [section, field, default_value] : *keys) {
-    const Tree value = ToTree(recipe.GetReflection()->GetMessage(recipe, section), field);
-    if (value == default_value) continue;
+  google::protobuf::util::DefaultFieldComparator comparator;
+  const auto* reflection = recipe.GetReflection();
+  for (const auto& [section, field] : *keys) {
+    const auto &given = reflection->GetMessage(recipe, section), &defaults = reflection->GetMessage(DefaultRecipe(), section);
+    if (comparator.Compare(given, defaults, field, -1, -1, nullptr) == google::protobuf::util::FieldComparator::SAME) continue;
+    const Tree value = ToTree(given, field);
     check->Fail(section->name() + "." + field->name(), value.is_string() ? value.get<std::string>() : value.dump(),
                 "is not supported yet: leave it at " + field->options().GetExtension(v1::default_text));
   }

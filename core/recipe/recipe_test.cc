@@ -85,7 +85,8 @@ TEST(CheckRecipe, RefusesWhatIsNotBuiltYetByName) {
             "activation_checkpoint.selective_ac_policy|* aten::mm all|needs selective_ac_option = \"policy\"");
   const std::string policy = "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"policy\"\n";
   EXPECT_EQ(Refusal(policy),
-            "activation_checkpoint.selective_ac_policy||must have rules of the form MODULE OPERATOR WHICH, separated by semicolons");
+            "activation_checkpoint.selective_ac_policy||must have rules of the form MODULE OPERATOR WHICH, "
+            "separated by semicolons");
   EXPECT_EQ(Refusal(policy + "selective_ac_policy = \"mlp.* aten::mm odd\""), "accepted");
   EXPECT_EQ(Refusal("[training]\nmixed_precision_reduce = \"bfloat16\""),
             "training.mixed_precision_reduce|bfloat16|is not supported yet: gradients are reduced in float32");

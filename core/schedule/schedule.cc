@@ -43,10 +43,6 @@ std::vector<Action> ByChunk(Kind kind, int64_t rank, const Placement& placement,
 
 bool LiesInV(v1::PipelineSchedule kind) { return kind == v1::ZBV_ZERO_BUBBLE || kind == v1::DUALPIPE_V; }
 
-std::vector<Action> InV(v1::PipelineSchedule kind, int64_t ranks, int64_t microbatches, int64_t rank) {
-  return (kind == v1::DUALPIPE_V ? DualPipeV : ZbvZeroBubble)(ranks, microbatches, rank);
-}
-
 // Forwards that run before forwards and backwards alternate, which they do until forwards run out.
 int64_t Ahead(v1::PipelineSchedule kind, int64_t ranks, int64_t chunks, int64_t microbatches, int64_t rank) {
   const int64_t locals = chunks / ranks;

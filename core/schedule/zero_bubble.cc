@@ -119,4 +119,8 @@ std::vector<Action> DualPipeV(int64_t ranks, int64_t microbatches, int64_t rank)
   return order.Take(microbatches);
 }
 
+std::vector<Action> InV(v1::PipelineSchedule kind, int64_t ranks, int64_t microbatches, int64_t rank) {
+  return (kind == v1::DUALPIPE_V ? DualPipeV : ZbvZeroBubble)(ranks, microbatches, rank);
+}
+
 }  // namespace legoai::parallel

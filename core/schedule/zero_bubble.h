@@ -24,4 +24,7 @@ std::vector<Action> ZbvZeroBubble(int64_t ranks, int64_t microbatches, int64_t r
 // 2 x ranks microbatches.
 std::vector<Action> DualPipeV(int64_t ranks, int64_t microbatches, int64_t rank);
 
+// The actions of `rank` under ZBV or DualPipeV, `kind`, on two ranks or more.
+std::vector<Action> InV(v1::PipelineSchedule kind, int64_t ranks, int64_t microbatches, int64_t rank);
+
 }  // namespace legoai::parallel

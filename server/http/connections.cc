@@ -354,10 +354,15 @@ void EventLoop::Stop() {
   const timeval soon = {0, 100'000};
   event_base_loopexit(base_, &soon);
   thread_.join();
+  std::deque<std::function<void()>> dropped;  // what they hold may post
+  const MutexLock lock(mutex_);
+  stopped_ = true;
+  dropped.swap(tasks_);
 }
 
 void EventLoop::Post(std::function<void()> task) {
   const MutexLock lock(mutex_);
+  if (stopped_) return;
   tasks_.push_back(std::move(task));
   event_active(wake_, 0, 0);
 }

@@ -39,17 +39,18 @@ namespace legoai::server {
 class EventLoop {
  public:
   EventLoop();   // ready for events, not running yet
-  ~EventLoop();  // after Stop(), if Start() was called; tasks that have not run are dropped
+  ~EventLoop();  // after Stop(), if Start() was called
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   event_base* base() { return base_; }
 
   void Start();
-  // Runs for another tenth of a second, so that answers in progress are written, then ends the thread.
+  // Runs for another tenth of a second, so that answers in progress are written, then ends the thread and drops the tasks that
+  // have not run, with all that they hold.
   void Stop();
 
-  // Runs `task` on the loop's thread, in the order of the calls. Thread-safe; returns at once.
+  // Runs `task` on the loop's thread, in the order of the calls. Thread-safe; returns at once. After Stop() it is dropped.
   void Post(std::function<void()> task);
 
  private:
@@ -61,6 +62,7 @@ class EventLoop {
   std::thread thread_;
   Mutex mutex_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 struct ConnectionLimits {

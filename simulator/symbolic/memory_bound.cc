@@ -59,7 +59,8 @@ MemoryBound BoundMemory(const parallel::ResolvedRecipe& resolved, int64_t rank) 
   return bound;
 }
 
-// More microbatches in flight never lower the bound, so the first stage of each kind is enough.
+// More microbatches in flight never lower the bound, so the first stage of each kind is enough; of a listed schedule all stages
+// are looked at.
 int64_t LargestBound(const parallel::ResolvedRecipe& resolved) {
   int64_t largest = 0;
   for (const int64_t stage : DistinctStages(resolved)) {

@@ -5,6 +5,7 @@
 #include "core/model/catalog.h"
 #include "core/model/model_facts.h"
 #include "core/recipe/recipe.h"
+#include "core/schedule/schedule_csv.h"
 
 namespace legoai::sim {
 namespace {
@@ -167,6 +168,32 @@ TEST(MemoryBoundTest, TheLargestIsThatOfAllStages) {
           for (int64_t rank = 0; rank < stages; ++rank) largest = std::max(largest, job.Bound(rank).peak_requested_bytes);
           EXPECT_EQ(LargestBound(job.Resolved()), largest) << stages << " stages, " << batch;
           EXPECT_LE(DistinctStages(job.Resolved()).size(), 4u);
+        }
+      }
+    }
+  }
+}
+
+// The same of schedules that loop or are listed; a listed one that says the same has the same bounds.
+TEST(MemoryBoundTest, TheLargestIsThatOfAllStagesWhereChunksLoop) {
+  for (const v1::PipelineSchedule schedule : {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE,
+                                              v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V}) {
+    for (const int64_t stages : {2, 3, 4, 8}) {
+      for (const int64_t batch : {16, 17, 64}) {
+        Job job("llama3-8b");
+        job.world = stages;
+        auto* parallelism = job.recipe.mutable_parallelism();
+        parallelism->set_pipeline_parallel_degree(stages);
+        parallelism->set_pipeline_parallel_schedule(schedule);
+        job.recipe.mutable_training()->set_local_batch_size(batch);
+        SCOPED_TRACE(testing::Message() << v1::PipelineSchedule_Name(schedule) << ", " << stages << " stages, " << batch);
+        int64_t largest = 0;
+        for (int64_t rank = 0; rank < stages; ++rank) largest = std::max(largest, job.Bound(rank).peak_requested_bytes);
+        EXPECT_EQ(LargestBound(job.Resolved()), largest);
+        parallelism->set_pipeline_parallel_schedule_csv(parallel::ScheduleToCsv(job.Resolved().MakeSchedule()));
+        EXPECT_EQ(DistinctStages(job.Resolved()).size(), static_cast<size_t>(stages));
+        if (job.Resolved().placement().in_v) {
+          EXPECT_EQ(LargestBound(job.Resolved()), largest);  // counted in both
         }
       }
     }

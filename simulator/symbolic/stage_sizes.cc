@@ -1,6 +1,7 @@
 #include "simulator/symbolic/stage_sizes.h"
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <initializer_list>
@@ -8,10 +9,12 @@
 #include <tuple>
 #include <utility>
 
-#include "core/mesh/shard_spec.h"
+#include "core/mesh/mesh.h"
+#include "core/recipe/chunks.h"
 #include "core/recipe/keep_policy.h"
 #include "core/recipe/optimizer.h"
 #include "core/schedule/schedule.h"
+#include "core/schedule/zero_bubble.h"
 
 namespace legoai::sim {
 namespace {
@@ -21,36 +24,46 @@ using parallel::ResolvedRecipe;
 
 constexpr int kNoCut = -1;
 
+// What the part `index` of `degree` has of `size`, as parallel::Cut leaves it.
+int64_t PartOf(int64_t size, int64_t degree, int64_t index) {
+  const int64_t piece = (size + degree - 1) / degree;
+  return std::min(piece * (index + 1), size) - std::min(piece * index, size);
+}
+
 // Adds parameters as the techniques cut them: tensor parallelism along `tp_dim`, then FSDP along dimension 0.
 class UnitCounter {
  public:
-  UnitCounter(const mesh::Mesh& mesh, int64_t rank) : mesh_(mesh), rank_(rank) {}
+  UnitCounter(const mesh::Mesh& mesh, int64_t rank)
+      : tp_(mesh.tp),
+        tp_index_(mesh.IndexOf(Dim::kTp, rank)),
+        shards_(mesh.Size(Dim::kDpShardCp)),
+        shard_index_(mesh.IndexOf(Dim::kDpShardCp, rank)) {}
   // `parts`: there are no more; ranks of tensor parallelism share them.
   void Add(std::initializer_list<int64_t> shape, int tp_dim = kNoCut, int64_t parts = INT64_MAX) {
-    parallel::ShardSpec spec = parallel::Unsharded("", shape);
-    const int64_t copies = std::max<int64_t>(1, mesh_.tp / parts);
-    if (tp_dim != kNoCut) parallel::Cut(&spec, tp_dim, mesh_.tp / copies, mesh_.IndexOf(Dim::kTp, rank_) / copies, Dim::kTp);
-    unit_.gathered += spec.Elements();
-    parallel::Cut(&spec, 0, mesh_.Size(Dim::kDpShardCp), mesh_.IndexOf(Dim::kDpShardCp, rank_), Dim::kDpShardCp);
-    unit_.held += spec.Elements();
-    if (shape.size() == 2) AddMatrix(spec, tp_dim == kNoCut ? 1 : mesh_.tp);
+    std::array<int64_t, 2> sizes = {1, 1};
+    std::copy(shape.begin(), shape.end(), sizes.begin());
+    const int64_t copies = std::max<int64_t>(1, tp_ / parts);
+    if (tp_dim != kNoCut) sizes[tp_dim] = PartOf(sizes[tp_dim], tp_ / copies, tp_index_ / copies);
+    unit_.gathered += sizes[0] * sizes[1];
+    const int64_t held = PartOf(sizes[0], shards_, shard_index_) * sizes[1];
+    unit_.held += held;
+    if (shape.size() == 2) AddMatrix(*shape.begin(), *(shape.begin() + 1), held, tp_dim == kNoCut ? 1 : tp_);
   }
   UnitElements Take() const { return unit_; }
 
  private:
   // An iteration has two products of [m, n] with [n, m] or [m, m], and one of [m, m] with itself.
   // Ranks of tensor parallelism share it, copies of a part too.
-  void AddMatrix(const parallel::ShardSpec& spec, int64_t tp_ranks) {
-    const auto [less, more] = std::minmax(spec.global_shape[0], spec.global_shape[1]);
+  void AddMatrix(int64_t rows, int64_t columns, int64_t held, int64_t tp_ranks) {
+    const auto [less, more] = std::minmax(rows, columns);
     const double m = static_cast<double>(less), n = static_cast<double>(more);
-    const int64_t ranks = mesh_.Size(Dim::kDpShardCp) * tp_ranks;
-    unit_.matrices += spec.Elements();
+    const int64_t ranks = shards_ * tp_ranks;
+    unit_.matrices += held;
     unit_.iteration_bytes = std::max(unit_.iteration_bytes, 4 * (less * more + less * less));
     unit_.iteration_flops += (4 * m * m * n + 2 * m * m * m) / static_cast<double>(ranks);
   }
 
-  const mesh::Mesh& mesh_;
-  int64_t rank_;
+  const int64_t tp_, tp_index_, shards_, shard_index_;
   UnitElements unit_;
 };
 
@@ -183,7 +196,7 @@ int64_t SavedChunk(const ResolvedRecipe& resolved, const StageSizes& s, const Bl
 }
 
 // Microbatches in flight of the schedules that have one order of forwards and one of backwards.
-void SetFlight(v1::PipelineSchedule schedule, const parallel::Placement& placement, int64_t stage, StageSizes* s) {
+void ComputeFlight(v1::PipelineSchedule schedule, const parallel::Placement& placement, int64_t stage, StageSizes* s) {
   const auto most = [&](int64_t rank) {
     return parallel::MostInFlight(schedule, placement.ranks, placement.chunks, s->microbatches, rank);
   };
@@ -197,13 +210,13 @@ void SetFlight(v1::PipelineSchedule schedule, const parallel::Placement& placeme
 }
 
 // Of any other schedule, counted. On the rank of the head the most are looked for where the loss's tensors are there too.
-void CountFlight(const parallel::Schedule& schedule, int64_t stage, StageSizes* s) {
+void CountFlight(const std::vector<parallel::Action>& actions, int64_t chunks, StageSizes* s) {
   using Kind = parallel::Action::Kind;
-  const int64_t last = schedule.placement.chunks - 1;
+  const int64_t last = chunks - 1;
   int64_t now = 0, heads = 0;
   std::set<int32_t> with_gradients;
   s->in_flight = s->heads_in_flight = s->later_in_flight = 0;
-  for (const parallel::Action& action : schedule.ranks[stage]) {
+  for (const parallel::Action& action : actions) {
     const bool forward = action.kind == Kind::kForward, weights = action.kind == Kind::kWeightGradient;
     const bool of_head = action.chunk == last && !weights;
     if (forward) ++now, heads += of_head;
@@ -215,6 +228,19 @@ void CountFlight(const parallel::Schedule& schedule, int64_t stage, StageSizes* 
     if (weights || action.kind == Kind::kBackward) with_gradients.insert(action.chunk);
   }
   s->weight_lag = s->microbatches;
+}
+
+void SetFlight(const ResolvedRecipe& resolved, int64_t stage, StageSizes* s) {
+  const parallel::Placement& placement = resolved.placement();
+  const v1::Parallelism& parallelism = resolved.recipe().parallelism();
+  const v1::PipelineSchedule kind = parallelism.pipeline_parallel_schedule();
+  if (const auto listed = parallel::ListedSchedule(parallelism)) {
+    CountFlight(listed->ranks[stage], placement.chunks, s);
+  } else if (placement.in_v) {
+    CountFlight(parallel::InV(kind, placement.ranks, s->microbatches, stage), placement.chunks, s);
+  } else {
+    ComputeFlight(kind, placement, stage, s);
+  }
 }
 
 // Of what the optimizer keeps (worker/train/optimizer.cc, muon.cc).
@@ -236,12 +262,14 @@ UnitElements StageSizes::total() const {
 }
 
 std::vector<int64_t> DistinctStages(const ResolvedRecipe& resolved, int64_t unit) {
-  std::set<std::tuple<bool, bool, Blocks, int64_t>> seen;
+  std::set<std::tuple<bool, bool, Blocks, int64_t, int64_t>> seen;
+  const bool is_listed = !resolved.recipe().parallelism().pipeline_parallel_schedule_csv().empty();
   std::vector<int64_t> stages;
   for (int64_t stage = 0; stage < resolved.mesh().pp; ++stage) {
     const int64_t rank = resolved.mesh().FirstRankOfStage(stage);
     const int64_t place = unit > 0 ? rank % unit : 0;
-    if (seen.emplace(stage == 0, stage == resolved.placement().RankOfLast(), BlocksOf(resolved, stage), place).second)
+    const bool is_last = stage == resolved.placement().RankOfLast();
+    if (seen.emplace(stage == 0, is_last, BlocksOf(resolved, stage), place, is_listed ? stage : 0).second)
       stages.push_back(stage);
   }
   return stages;
@@ -279,12 +307,7 @@ StageSizes SizesOfStage(const ResolvedRecipe& resolved, int64_t rank) {
   s.vocab = s.vocab_is_split ? model.vocab_size() / mesh.tp : model.vocab_size();
   s.microbatches = resolved.microbatches();
   s.chunks = resolved.placement().locals();
-  const v1::Parallelism& parallelism = resolved.recipe().parallelism();
-  if (resolved.placement().in_v || !parallelism.pipeline_parallel_schedule_csv().empty()) {
-    CountFlight(resolved.MakeSchedule(), stage, &s);
-  } else {
-    SetFlight(parallelism.pipeline_parallel_schedule(), resolved.placement(), stage, &s);
-  }
+  SetFlight(resolved, stage, &s);
   s.saved_chunk_bytes = SavedChunk(resolved, s, blocks);
   // The norm's rstd, the (gathered) input of the output projection, and log-probabilities or probabilities in fp32.
   s.saved_head_bytes = 4 * s.local_tokens + s.param_bytes * s.input_tokens * model.hidden_size() + 4 * s.tokens * s.vocab;

@@ -59,7 +59,8 @@ struct StageSizes {
 
 // The first of each set of equal stages: the same ends, equally many layers and recomputed layers, and with `unit` > 0 the same
 // offset of their first rank within units of that many ranks. Ascending. All others have the sizes of one of these except for the
-// microbatches in flight, of which the first of a set has the most.
+// microbatches in flight, of which the first of a set has the most. Under a listed schedule, whose ranks may keep any number in
+// flight, no two stages are equal.
 std::vector<int64_t> DistinctStages(const parallel::ResolvedRecipe& resolved, int64_t unit = 0);
 
 // Of the stage that `rank` runs.
