@@ -48,7 +48,8 @@ void Save(const std::string& root, train::TrainStep& step, comm::Runtime& runtim
   if (runtime.rank() == 0) Must(checkpoint::CommitManifest(root, kSteps));
 }
 
-float LossOfStep(train::TrainStep& step, const Case& test_case, const parallel::ResolvedRecipe& resolved, int64_t rank, int64_t i) {
+float LossOfStep(train::TrainStep& step, const Case& test_case, const parallel::ResolvedRecipe& resolved, int64_t rank,
+                 int64_t i) {
   FillInputs(step.inputs(), test_case, resolved, rank, i);
   return *Must(step.Run()).loss.const_data_ptr<float>();
 }

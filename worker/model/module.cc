@@ -62,11 +62,11 @@ Parameter* Module::AddParameter(const std::string& name, std::vector<int64_t> gl
 std::shared_ptr<torch::autograd::Node> NotifyOnAccumulate(Parameter* parameter) {
   using torch::autograd::variable_list;
   std::shared_ptr<torch::autograd::Node> node = torch::autograd::impl::grad_accumulator(parameter->value);
-  node->add_post_hook(
-      std::make_unique<torch::autograd::utils::LambdaPostHook>([parameter](const variable_list& outputs, const variable_list& gradients) {
-        if (gradients[0].defined()) parameter->NotifyGradientReady();  // otherwise it was put off (weight_gradients.h)
-        return outputs;
-      }));
+  const auto notify = [parameter](const variable_list& outputs, const variable_list& gradients) {
+    if (gradients[0].defined()) parameter->NotifyGradientReady();  // otherwise it was put off (weight_gradients.h)
+    return outputs;
+  };
+  node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(notify));
   return node;
 }
 

@@ -92,17 +92,17 @@ TEST_P(OrthogonalizeTest, PartsAreThoseOfTheWhole) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, OrthogonalizeTest,
-                         testing::Values(Layout{.name = "one_process"}, Layout{.name = "fsdp2", .mesh = {.dp_shard = 2}},
-                                         Layout{.name = "fsdp3_uneven", .mesh = {.dp_shard = 3}, .matrices = 4, .rows = 7},
-                                         Layout{.name = "fsdp4_an_empty_part", .mesh = {.dp_shard = 4}, .rows = 5},
-                                         Layout{.name = "tp2_rows", .mesh = {.tp = 2}},
-                                         Layout{.name = "tp2_columns", .mesh = {.tp = 2}, .tp_dim = 1},
-                                         Layout{.name = "tp4_two_copies", .mesh = {.tp = 4}, .copies = 2, .matrices = 5},
-                                         Layout{.name = "fsdp2_tp2_columns", .mesh = {.dp_shard = 2, .tp = 2}, .tp_dim = 1, .matrices = 7},
-                                         Layout{.name = "fsdp2_tp2_rows", .mesh = {.dp_shard = 2, .tp = 2}, .matrices = 1, .rows = 6},
-                                         Layout{.name = "ddp2", .mesh = {.dp_replicate = 2}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, OrthogonalizeTest,
+    testing::Values(Layout{.name = "one_process"}, Layout{.name = "fsdp2", .mesh = {.dp_shard = 2}},
+                    Layout{.name = "fsdp3_uneven", .mesh = {.dp_shard = 3}, .matrices = 4, .rows = 7},
+                    Layout{.name = "fsdp4_an_empty_part", .mesh = {.dp_shard = 4}, .rows = 5},
+                    Layout{.name = "tp2_rows", .mesh = {.tp = 2}}, Layout{.name = "tp2_columns", .mesh = {.tp = 2}, .tp_dim = 1},
+                    Layout{.name = "tp4_two_copies", .mesh = {.tp = 4}, .copies = 2, .matrices = 5},
+                    Layout{.name = "fsdp2_tp2_columns", .mesh = {.dp_shard = 2, .tp = 2}, .tp_dim = 1, .matrices = 7},
+                    Layout{.name = "fsdp2_tp2_rows", .mesh = {.dp_shard = 2, .tp = 2}, .matrices = 1, .rows = 6},
+                    Layout{.name = "ddp2", .mesh = {.dp_replicate = 2}}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace legoai::train
