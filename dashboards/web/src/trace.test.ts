@@ -111,7 +111,8 @@ test('a part of the axis stays within it', () => {
 });
 
 test('the latest step’s first rank is shown first', () => {
-  const info = (attempt: number, step: number, rank: number) => ({ name: `${attempt}-${step}-${rank}`, attempt, step, rank }) as StepTraceInfo;
+  const info = (attempt: number, step: number, rank: number) =>
+    ({ name: `${attempt}-${step}-${rank}`, attempt, step, rank }) as StepTraceInfo;
   assert.equal(latestTrace([info(1, 50, 0), info(1, 90, 0), info(2, 60, 1), info(2, 60, 3)])!.name, '2-60-1');
   assert.equal(latestTrace([]), null);
 });

@@ -15,11 +15,12 @@ const COLOURS: Record<Phase, number> = {
 };
 
 const nameOf = (phase: Phase) => phase.replace('_seconds', '');
-const stepsOf = (column: Column) =>
-  (column.first === column.last ? `step ${format.count(column.first)}` : `steps ${format.count(column.first)}–${format.count(column.last)}`);
+const stepsOf = ({ first, last }: Column) =>
+  (first === last ? `step ${format.count(first)}` : `steps ${format.count(first)}–${format.count(last)}`);
 
 function textOf(column: Column): string {
-  const phases = STACK.filter((phase) => column.phases[phase] > 0).map((phase) => `${nameOf(phase)} ${format.seconds(column.phases[phase])}`);
+  const phases = STACK.filter((phase) => column.phases[phase] > 0)
+    .map((phase) => `${nameOf(phase)} ${format.seconds(column.phases[phase])}`);
   return `${stepsOf(column)}: ${format.seconds(column.step)}: ${phases.join(', ')}; exposed communication ${
     format.seconds(column.exposed)} (${format.percent(column.step > 0 ? column.exposed / column.step : 0)})`;
 }
@@ -81,7 +82,8 @@ function Columns({ list }: { list: Column[] }) {
               {STACK.map((phase) => {
                 const from = y(sum);
                 sum += column.phases[phase];
-                return <rect key={phase} x={x} y={y(sum)} width={bar} height={Math.max(0, from - y(sum))} class={`fill-${COLOURS[phase]}`} />;
+                const height = Math.max(0, from - y(sum));
+                return <rect key={phase} x={x} y={y(sum)} width={bar} height={height} class={`fill-${COLOURS[phase]}`} />;
               })}
               <rect x={x + bar * 0.3} y={y(column.exposed)} width={bar * 0.4} height={y(0) - y(column.exposed)} class="fill-exposed" />
               {i % every === 0 && (

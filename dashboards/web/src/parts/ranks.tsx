@@ -11,7 +11,8 @@ const showOf = (measure: Measure) => (measure === 'peak_memory_bytes' ? format.b
 const told = (measure: Measure) => MEASURES.find(([known]) => known === measure)![1];
 
 // At most so much of the colour, that letters on it stay legible.
-const tint = (share: number) => ({ background: share > 0 ? `color-mix(in srgb, var(--heat) ${Math.round(42 * share)}%, transparent)` : '' });
+const tint = (share: number) =>
+  ({ background: share > 0 ? `color-mix(in srgb, var(--heat) ${Math.round(42 * share)}%, transparent)` : '' });
 
 export function RankTable({ report }: { report: StepMetrics }) {
   const rows = report.ranks;
@@ -31,7 +32,8 @@ export function RankTable({ report }: { report: StepMetrics }) {
                 <tr key={row.rank}>
                   <th scope="row" class="nowrap">rank {row.rank}</th>
                   {measures.map(([measure]) => (
-                    <td key={measure} class="number" style={tint(heat(row[measure], all.get(measure)!))}>{showOf(measure)(row[measure])}</td>
+                    <td key={measure} class="number" style={tint(heat(row[measure], all.get(measure)!))}>
+                      {showOf(measure)(row[measure])}</td>
                   ))}
                 </tr>
               ))}
