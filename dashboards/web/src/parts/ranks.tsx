@@ -23,7 +23,7 @@ export function RankTable({ report }: { report: StepMetrics }) {
     <Card title="Ranks" aside={<span class="faint">report of step {format.count(report.step)}; the darker, the more of its column</span>}>
       {slow !== null && <p>Rank {slow.rank} takes {format.percent(slow.over)} longer than the mean of the others.</p>}
       <Scroll label="Ranks">
-        <div class="tall">
+        <div class="tall" role="region" aria-label="Rows of the ranks" tabIndex={0}>
           <table class="list dense heat">
             <thead><tr><th scope="col">Rank</th>
               {measures.map(([measure, name]) => <th key={measure} scope="col" class="number">{name}</th>)}</tr></thead>
