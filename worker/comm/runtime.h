@@ -24,8 +24,8 @@ namespace legoai::comm {
 // Communicators of a group are kept apart by channel: each stream has its own, but that both ends of a pipeline message must use
 // the same one, so kSendNext meets kRecvPrevious, and a stage in the middle uses it from two streams. NCCL carries out what is
 // asked of one communicator in the order of asking, whatever the streams (NVIDIA/nccl issue 592): the rule under which
-// CheckLowered (core/schedule/lowering.h) looks for ranks that block each other. What goes round a group of context parallel goes by
-// its compute stream's: where it does, no other collective runs there.
+// CheckLowered (core/schedule/lowering.h) looks for ranks that block each other. Rotations of a context-parallel group use the
+// channel of its compute stream, on which no other collective runs meanwhile.
 int64_t ChannelOfStream(int64_t stream);
 
 // Creates the communicator of (group, channel), in the same order on every rank.

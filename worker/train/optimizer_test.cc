@@ -163,10 +163,10 @@ v1::OptimizerSection SectionOf(const RecordedCase& of) {
 
 class RecordedTest : public testing::TestWithParam<RecordedCase> {};
 
-// Muon's iterations are in bf16, whose products another CPU may add up in another order: an entry of an orthogonal matrix, at most
-// about 1, is then off by some 2^-8, and the steps add. On the machine that recorded they are equal to fp32's rounding. Held in
-// bf16, what torch's fused operators update is equal; its Muon and SGD round twice a step where ours are rounded once, so that
-// each step may add a unit of the last place.
+// Muon's iterations are in bf16, whose products another CPU may add up in another order: an entry of an orthogonal matrix, at
+// most about 1, is then off by some 2^-8, and the steps add. On the machine that recorded they are equal to fp32's rounding.
+// Held in bf16, what torch's fused operators update is equal; its Muon and SGD round twice a step where ours round once, so each
+// step may add a unit of the last place.
 TEST_P(RecordedTest, UpdatesAsTorchOptim) {
   const Recorded recorded = ReadCase(GetParam().name);
   const at::ScalarType held_in = GetParam().bf16() ? at::kBFloat16 : at::kFloat;
@@ -209,8 +209,11 @@ INSTANTIATE_TEST_SUITE_P(
                     RecordedCase{.name = "sgd_nesterov", .weight_decay = 0.2, .momentum = 0.8, .nesterov = true},
                     RecordedCase{.name = "muon", .weight_decay = 0.1, .momentum = 0.95, .nesterov = true},
                     RecordedCase{.name = "muon_plain", .momentum = 0.8, .iterations = 3},
-                    RecordedCase{
-                        .name = "muon_match", .weight_decay = 0.1, .momentum = 0.95, .nesterov = true, .adjust = "match_rms_adamw"},
+                    RecordedCase{.name = "muon_match",
+                                 .weight_decay = 0.1,
+                                 .momentum = 0.95,
+                                 .nesterov = true,
+                                 .adjust = "match_rms_adamw"},
                     RecordedCase{.name = "adam_bf16", .weight_decay = 0.1},
                     RecordedCase{.name = "adamw_bf16", .weight_decay = 0.1},
                     RecordedCase{.name = "sgd_bf16", .weight_decay = 0.2},
