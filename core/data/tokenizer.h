@@ -32,8 +32,8 @@ class Tokenizer {
     return DoEncode(text, cancel);
   }
   // The bytes of the ids, one after the other. A text whose encoding has a space before it, as Mistral's has, is given with that
-  // space; one that Qwen's encodes, in NFC. Ids that end within a character give bytes that are not UTF-8. Errors: an id that is not
-  // in [0, VocabSize()).
+  // space; one that Qwen's encodes, in NFC. Ids that end within a character give bytes that are not UTF-8. Errors: an id outside
+  // [0, VocabSize()).
   virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;
   // Ids are below this.
   virtual int64_t VocabSize() const = 0;

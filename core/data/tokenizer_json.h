@@ -53,8 +53,8 @@ std::string ByteToken(unsigned char byte);
 // to cut it in two that leaves tokens, in the order of ids.
 std::string WriteTokenizerJson(const Vocabulary& vocabulary);
 
-// Read is byte-level BPE as Llama 3, GPT-2, Qwen 2.5, Qwen 3 and WriteTokenizerJson have it, and BPE over characters with bytes for
-// the others as Llama 2, Mistral and the first Gemma have it; anything else that would give other ids is refused. Errors:
+// Reads byte-level BPE as Llama 3, GPT-2, Qwen 2.5, Qwen 3 and WriteTokenizerJson have it, and BPE over characters with bytes
+// for the others as Llama 2, Mistral and the first Gemma have it; refuses anything else that would give other ids. Errors:
 // FieldError with field "tokenizer.json: KEY".
 absl::StatusOr<Vocabulary> ParseTokenizerJson(std::string_view text);
 

@@ -28,9 +28,11 @@ constexpr char kDevice[] = R"(
 type: "cpu" kind: CPU memory_bytes: 0 memory_bandwidth_bytes_per_second: 1e10
 peak_flops { dtype: FLOAT32 flops_per_second: 3e10 } peak_flops { dtype: FLOAT64 flops_per_second: 1e10 }
 peak_flops { dtype: BFLOAT16 flops_per_second: 4e8 } peak_flops { dtype: FLOAT16 flops_per_second: 8e8 }
-efficiencies { op_class: "matmul" fraction: 0.8 source: "a test" } efficiencies { op_class: "attention" fraction: 0.4 source: "a test" }
+efficiencies { op_class: "matmul" fraction: 0.8 source: "a test" }
+efficiencies { op_class: "attention" fraction: 0.4 source: "a test" }
 efficiencies { op_class: "elementwise" fraction: 0.7 source: "a test" }
-efficiencies { op_class: "reduction" fraction: 0.5 source: "a test" } efficiencies { op_class: "copy" fraction: 0.8 source: "a test" }
+efficiencies { op_class: "reduction" fraction: 0.5 source: "a test" }
+efficiencies { op_class: "copy" fraction: 0.8 source: "a test" }
 efficiencies { op_class: "optimizer" fraction: 0.6 source: "a test" }
 kernel_launch_seconds: 0 host_dispatch_seconds: 3e-6 reserve_bytes: 0 allocation_rounding_bytes: 1 communication_compute_share: 1
 node_link: "loopback" cluster_link: "ethernet-25"

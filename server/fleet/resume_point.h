@@ -65,8 +65,8 @@ bool DamagedItsOwn(const v1::Attempt& attempt);
 // Marks the checkpoint that `attempt` (the latest, with the damage) found damaged, whether of the job itself or of the job that
 // it retries: it is never resumed from again (FindResumePoint() chooses the next older one). Counts it in `steps_back`, and sets
 // the committed step of the job that wrote it to that of the newest kept and intact checkpoint, or to none; for `job` in memory,
-// for another job in the store. Returns the reason, "the checkpoint of step 8 is damaged (…)". If another retry has already found
-// the damage, it is counted and reported, and the mark stays unchanged.
+// for another job in the store. Returns the reason, "the checkpoint of step 8 is damaged (…)". If another retry has already
+// found the damage, it is counted and reported, and the mark stays unchanged.
 //
 // Nothing, and nothing is changed, if the damage is not of a kept checkpoint that the job could resume from.
 absl::StatusOr<std::optional<std::string>> MarkDamaged(store::Transaction& transaction, const v1::Attempt& attempt,

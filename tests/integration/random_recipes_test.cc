@@ -77,8 +77,8 @@ TEST(RandomRecipes, AreLegalOftenEnough) {
     for (const auto& [technique, used] : TechniquesOf(drawn, *resolved)) recipes_with[technique] += used;
     if (resolved->mesh().pp > 1) schedules.insert(drawn.recipe.parallelism().pipeline_parallel_schedule());
   }
-  std::cout << "seeds from " << FirstSeed() << ": " << legal << " of " << kRecipes << " recipes are legal, with " << schedules.size()
-            << " schedules\n";
+  std::cout << "seeds from " << FirstSeed() << ": " << legal << " of " << kRecipes << " recipes are legal, with "
+            << schedules.size() << " schedules\n";
   for (const auto& [technique, recipes] : recipes_with) {
     std::cout << "  " << recipes << " " << technique << "\n";
     EXPECT_GE(recipes, 3) << technique;
