@@ -1,6 +1,7 @@
 #include "core/trace/instances.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -57,7 +58,7 @@ class Flattener {
     for (const auto& [value, name] : by_value) out_.outputs[name] = ValueOf(value, value);
   }
 
-  std::string Renamed(const std::string& name) const { return ShiftLayer(name, instances_.layer_shift); }
+  std::string Renamed(const std::string& name) const { return ShiftLayer(name, instances_.layer_shifts); }
 
   uint32_t AddStorage(uint32_t storage) {
     out_.storages.push_back(from_.storages[storage]);
@@ -223,14 +224,24 @@ Instances WholeOf(const Trace& trace) {
   return whole;
 }
 
-std::string ShiftLayer(const std::string& name, int64_t layers) {
+std::vector<int64_t> TimesRun(const Trace& trace, const Instances& instances) {
+  std::vector<int64_t> times(trace.instructions.size() + 1, 0);  // first by how much more often than the one before
+  for (const Instance& instance : instances.list) ++times[instance.begin], --times[instance.end];
+  std::partial_sum(times.begin(), times.end(), times.begin());
+  times.pop_back();
+  return times;
+}
+
+std::string ShiftLayer(const std::string& name, const std::vector<LayerShift>& shifts) {
   static constexpr char kLayers[] = "layers.";
-  const size_t at = layers == 0 ? std::string::npos : name.find(kLayers);
+  const size_t at = shifts.empty() ? std::string::npos : name.find(kLayers);
   if (at == std::string::npos) return name;
   const size_t begin = at + sizeof(kLayers) - 1, end = std::min(name.find('.', begin), name.size());
   int64_t layer = 0;
   if (!absl::SimpleAtoi(name.substr(begin, end - begin), &layer)) return name;
-  return absl::StrCat(name.substr(0, begin), layer + layers, name.substr(end));
+  int64_t by = 0;
+  for (const LayerShift& shift : shifts) by = layer >= shift.from ? shift.by : by;
+  return absl::StrCat(name.substr(0, begin), layer + by, name.substr(end));
 }
 
 Trace Flatten(const Trace& trace, const Instances& instances) { return Flattener(trace, instances).Run(); }

@@ -31,6 +31,11 @@ struct Instance {
 inline constexpr int32_t kSharedPiece = -1;  // the same storage in every instance
 inline constexpr int64_t kUnbound = -1;
 
+// Layers from number `from` on, up to the next shift's, are `by` further on. Of a list `from` ascends; earlier layers stay.
+struct LayerShift {
+  int64_t from = 0, by = 0;
+};
+
 struct Instances {
   std::vector<Instance> list;
   // By storage of the Trace: its piece and its number within the piece. An instance binds each piece that it uses to consecutive
@@ -40,7 +45,8 @@ struct Instances {
   std::vector<std::vector<int64_t>> bindings;  // by piece: the first of its storages; kUnbound: not used
   uint32_t storages = 0;                       // of the step; the first ones are those of the Trace
   // From the captured pipeline rank to this one: added to the layer numbers in names, and to peers.
-  int64_t layer_shift = 0, rank_shift = 0;
+  std::vector<LayerShift> layer_shifts;
+  int64_t rank_shift = 0;
   std::vector<mesh::Group> groups;  // of this rank
 
   uint32_t StorageOf(const Instance& instance, uint32_t storage) const {
@@ -54,8 +60,11 @@ struct Instances {
 // The Trace as a single instance.
 Instances WholeOf(const Trace& trace);
 
+// How often each instruction of the Trace runs in the step.
+std::vector<int64_t> TimesRun(const Trace& trace, const Instances& instances);
+
 // "model.layers.3.mlp" by 4: "model.layers.7.mlp".
-std::string ShiftLayer(const std::string& name, int64_t layers);
+std::string ShiftLayer(const std::string& name, const std::vector<LayerShift>& shifts);
 
 // From two levels to one: what a recorder would have written for the whole step, index by index. For checks, comparisons,
 // execution, and passes across template boundaries. Pure function.

@@ -74,7 +74,7 @@ TEST(Flatten, GivesEachInstanceItsStoragesAndGrownIntegers) {
 TEST(Flatten, NamesTheLayersOfItsRank) {
   const Example example;
   Instances instances = example.Four();
-  instances.layer_shift = 4;
+  instances.layer_shifts = {{0, 4}};
   const Trace flat = Flatten(example.builder.trace(), instances);
   EXPECT_THAT(flat.modules, ElementsAre("", "model.layers.7.mlp"));
   EXPECT_EQ(flat.inputs.begin()->first, "model.layers.7.weight");
@@ -91,10 +91,24 @@ TEST(Instances, CountPositions) {
 }
 
 TEST(ShiftLayer, ChangesTheNumberAlone) {
-  EXPECT_EQ(ShiftLayer("model.layers.3.mlp", 4), "model.layers.7.mlp");
-  EXPECT_EQ(ShiftLayer("model.layers.13", -4), "model.layers.9");
-  EXPECT_EQ(ShiftLayer("model.norm", 4), "model.norm");
-  EXPECT_EQ(ShiftLayer("model.layers.x.mlp", 4), "model.layers.x.mlp");
+  EXPECT_EQ(ShiftLayer("model.layers.3.mlp", {{0, 4}}), "model.layers.7.mlp");
+  EXPECT_EQ(ShiftLayer("model.layers.13", {{0, -4}}), "model.layers.9");
+  EXPECT_EQ(ShiftLayer("model.norm", {{0, 4}}), "model.norm");
+  EXPECT_EQ(ShiftLayer("model.layers.x.mlp", {{0, 4}}), "model.layers.x.mlp");
+}
+
+TEST(ShiftLayer, ShiftsEachRunOfLayersByItsOwn) {
+  const std::vector<LayerShift> up_and_down = {{2, 4}, {10, -4}};
+  EXPECT_EQ(ShiftLayer("model.layers.1.mlp", up_and_down), "model.layers.1.mlp");
+  EXPECT_EQ(ShiftLayer("model.layers.2.mlp", up_and_down), "model.layers.6.mlp");
+  EXPECT_EQ(ShiftLayer("model.layers.9.mlp", up_and_down), "model.layers.13.mlp");
+  EXPECT_EQ(ShiftLayer("model.layers.10.mlp", up_and_down), "model.layers.6.mlp");
+}
+
+TEST(TimesRun, CountsTheInstancesThatHoldAnInstruction) {
+  const Example example;
+  EXPECT_THAT(TimesRun(example.builder.trace(), example.Four()), ElementsAre(1, 1, 1, 3, 3, 3));
+  EXPECT_THAT(TimesRun(example.builder.trace(), WholeOf(example.builder.trace())), ElementsAre(1, 1, 1, 1, 1, 1));
 }
 
 }  // namespace

@@ -35,18 +35,29 @@ class Stages {
   };
 
   int64_t FirstLayer(int64_t stage) const { return resolved_.LayersOf(stage).first; }
-  // Whether it is the first or the last one, how it computes backwards, where the layers of its chunks are, counted from the
-  // first of them, and which of them are computed again. In a V no two are alike.
+  // Whether it is the first or the last one, how it computes backwards, how many layers its chunks have and which of them are
+  // computed again.
   Kind KindOf(int64_t stage) const {
     const parallel::Placement& placement = resolved_.placement();
-    Kind kind = {stage == 0, stage + 1 == mesh_.pp, placement.in_v ? stage : 0};
+    Kind kind = {stage == 0, stage + 1 == mesh_.pp};
     for (const int64_t variant : CapturedVariants(schedule_, stage)) kind.push_back(variant);
     for (int64_t local = 0; local < placement.locals(); ++local) {
       const auto [first, last] = resolved_.LayersOf(placement.ChunkOf(stage, local));
-      kind.insert(kind.end(), {first - FirstLayer(stage), last - FirstLayer(stage)});
+      kind.push_back(last - first);
       for (int64_t layer = first; layer < last; ++layer) kind.push_back(resolved_.RecomputedBlocks(layer, layer + 1));
     }
     return kind;
+  }
+
+  // By chunk, whose layers ascend.
+  std::vector<graph::LayerShift> Shifts(int64_t captured, int64_t stage) const {
+    const parallel::Placement& placement = resolved_.placement();
+    std::vector<graph::LayerShift> shifts;
+    for (int64_t local = 0; local < placement.locals(); ++local) {
+      const int64_t from = resolved_.LayersOf(placement.ChunkOf(captured, local)).first;
+      shifts.push_back({from, resolved_.LayersOf(placement.ChunkOf(stage, local)).first - from});
+    }
+    return shifts;
   }
 
   // Whether a listed schedule may let either of two chunks that share a tied weight bring its first gradient.
@@ -62,7 +73,7 @@ class Stages {
     auto instances = InstanceActions(*part->trace, part->actions, lowered_.ranks[stage], schedule_, stage, stage - part->stage);
     if (absl::IsFailedPrecondition(instances.status())) return CaptureAll(stage);
     if (!instances.ok()) return instances.status();
-    instances->layer_shift = FirstLayer(stage) - FirstLayer(part->stage);
+    instances->layer_shifts = Shifts(part->stage, stage);
     instances->groups = mesh_.Groups(mesh_.FirstRankOfStage(stage));
     return CapturedStage{mesh_.FirstRankOfStage(stage), part->trace, *std::move(instances)};
   }

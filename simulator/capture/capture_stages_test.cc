@@ -97,7 +97,12 @@ double StepSeconds(const std::vector<StageTrace>& stages, int64_t world) {
   auto compute = RooflineModel::Create(cluster->device());
   auto step = SimulateStep(stages, *cluster, **compute, CollectiveCostModel(*cluster));
   EXPECT_TRUE(step.ok()) << step.status();
-  return step.ok() ? step->step_seconds : -1;
+  if (!step.ok()) return -1;
+  const auto least = LeastStepSeconds(stages, **compute, CollectiveCostModel(*cluster));
+  EXPECT_TRUE(least.ok()) << least.status();
+  EXPECT_LE(*least, step->step_seconds * (1 + 1e-9));
+  EXPECT_GE(*least, 0.01 * step->step_seconds) << "a bound, not nothing";
+  return step->step_seconds;
 }
 
 // How many of the stages were not wholly captured; -1 after a failure.
@@ -254,7 +259,16 @@ std::vector<Case> Cases() {
       {.name = "pp4_gpt2", .pp = 4, .layers = 8, .gpt2 = true},
       {.name = "pp2_zbv", .pp = 2, .schedule = v1::ZBV_ZERO_BUBBLE},
       {.name = "pp4_zbv_ac", .pp = 4, .schedule = v1::ZBV_ZERO_BUBBLE, .microbatches = 11, .layers = 9, .checkpointing = true},
-      {.name = "pp4_zbv_few", .pp = 4, .schedule = v1::ZBV_ZERO_BUBBLE, .microbatches = 3, .layers = 8, .instanced = 0},
+      {.name = "pp4_zbv_few", .pp = 4, .schedule = v1::ZBV_ZERO_BUBBLE, .microbatches = 3, .layers = 8},
+      {.name = "pp5_zbv", .pp = 5, .schedule = v1::ZBV_ZERO_BUBBLE, .microbatches = 12, .layers = 10},
+      {.name = "fsdp2_tp2_pp4_dualpipev",
+       .shard = 2,
+       .tp = 2,
+       .pp = 4,
+       .schedule = v1::DUALPIPE_V,
+       .microbatches = 12,
+       .layers = 8,
+       .checkpointing = true},
       {.name = "fsdp2_tp2_pp2_zbv_tied_bf16",
        .shard = 2,
        .tp = 2,

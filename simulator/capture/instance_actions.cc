@@ -26,16 +26,15 @@ class Instancer {
   Instancer(const Trace& trace, const CapturedActions& parts, const Labels& labels)
       : trace_(trace), parts_(parts), labels_(labels) {}
 
-  absl::StatusOr<Instances> Run(const std::vector<LoweredAction>& all, int64_t rank_shift) {
+  // `all` with the captured rank's chunks.
+  absl::StatusOr<Instances> Run(const std::vector<LoweredAction>& all) {
     PlaceStorages();
     Bind();
     out_.list.reserve(all.size() + 2);
     RETURN_IF_ERROR(Add(parts_.prologue(), OutsideOfActions()));
     for (size_t i = 0; i < all.size(); ++i) {
       const int label = labels_.Of(all[i].microbatch);
-      LoweredAction captured = all[i];
-      captured.chunk -= static_cast<int32_t>(rank_shift);
-      const auto part = parts_.Find(captured, label);
+      const auto part = parts_.Find(all[i], label);
       if (!part) return absl::FailedPreconditionError(absl::StrCat("no captured action is like ", parallel::Print(all[i], true)));
       Instance instance;
       instance.binding = static_cast<uint32_t>(all[i].microbatch);
@@ -137,13 +136,22 @@ class Instancer {
 };
 
 // The chunks in the order in which their gradients end: reductions wait for each other in it.
-std::vector<int32_t> OrderOfReductions(const std::vector<LoweredAction>& actions, int64_t rank_shift) {
+std::vector<int32_t> OrderOfReductions(const std::vector<LoweredAction>& actions) {
   std::vector<int32_t> chunks;
   for (const LoweredAction& action : actions) {
     const bool ends = action.reduce_gradients && action.kind != LoweredAction::Kind::kInputGradient;
-    if (ends) chunks.push_back(action.chunk - static_cast<int32_t>(rank_shift));
+    if (ends) chunks.push_back(action.chunk);
   }
   return chunks;
+}
+
+// What `rank` does, with the chunks that stand in the same places of `captured_rank`.
+std::vector<LoweredAction> WithChunksOf(int64_t captured_rank, const parallel::Placement& placement,
+                                        std::vector<LoweredAction> all) {
+  for (LoweredAction& action : all) {
+    action.chunk = static_cast<int32_t>(placement.ChunkOf(captured_rank, placement.LocalOf(action.chunk)));
+  }
+  return all;
 }
 
 Labels LabelsOf(const Schedule& schedule, int64_t rank) {
@@ -196,12 +204,13 @@ bool ServesOtherLayers(const Trace& captured) {
 absl::StatusOr<Instances> InstanceActions(const Trace& captured, const std::vector<LoweredAction>& captured_actions,
                                           const std::vector<LoweredAction>& all, const Schedule& schedule, int64_t rank,
                                           int64_t rank_shift) {
-  if (OrderOfReductions(all, rank_shift) != OrderOfReductions(captured_actions, 0)) {
+  const std::vector<LoweredAction> actions = WithChunksOf(rank - rank_shift, schedule.placement, all);
+  if (OrderOfReductions(actions) != OrderOfReductions(captured_actions)) {
     return absl::FailedPreconditionError("the gradients of chunks end in another order than was captured");
   }
   const Labels labels = LabelsOf(schedule, rank);
   ASSIGN_OR_RETURN(const auto parts, CapturedActions::Read(captured, captured_actions, labels));
-  ASSIGN_OR_RETURN(auto instances, Instancer(captured, parts, labels).Run(all, rank_shift));
+  ASSIGN_OR_RETURN(auto instances, Instancer(captured, parts, labels).Run(actions));
   instances.groups = captured.groups;
   instances.rank_shift = rank_shift;
   return instances;

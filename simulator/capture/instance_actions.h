@@ -11,8 +11,8 @@
 // the order differs between ranks and schedules, actions do not.
 //
 // Middle ranks of a pipeline whose chunks have equally many layers differ only in layer numbers, neighbours and the order of
-// actions, so one capture serves all of them. This does not hold with dropout, whose site number counts layers, nor in a V, where
-// layers and neighbours of the way up are shifted in the other direction.
+// actions, so one capture serves all of them, in a V too, where the layers of the way up are shifted in the other direction. This
+// does not hold with dropout, whose site number counts layers.
 //
 // Torch-free. Thread-safety: pure functions.
 #pragma once

@@ -47,7 +47,7 @@ struct StageTrace {
   const std::vector<mesh::Group>& groups() const { return instances != nullptr ? instances->groups : trace->groups; }
   // Full path of a module, with this rank's layer numbers.
   std::string Module(uint32_t module) const {
-    return graph::ShiftLayer(trace->modules[module], instances != nullptr ? instances->layer_shift : 0);
+    return instances == nullptr ? trace->modules[module] : graph::ShiftLayer(trace->modules[module], instances->layer_shifts);
   }
   // As ParseCollective, with this rank's peers.
   absl::StatusOr<CollectiveCall> CallOf(const graph::InstructionView& op) const;

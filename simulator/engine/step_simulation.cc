@@ -8,9 +8,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/trace/annotation.h"
 #include "core/trace/effects.h"
 #include "proto/status.h"
 #include "simulator/cost/collective_cost.h"
+#include "simulator/cost/operator_table.h"
 #include "simulator/engine/slice_args.h"
 
 namespace legoai::sim {
@@ -140,6 +142,38 @@ std::vector<TaskId> LastOfStages(size_t stages, const LoweredStep& step, const S
     if (best == kNoTask || schedule.finish[id] > schedule.finish[best]) best = id;
   }
   return last;
+}
+
+absl::StatusOr<double> SecondsOfCollective(const StageTrace& stage, const graph::InstructionView& op,
+                                           const CollectiveCostModel& collectives) {
+  ASSIGN_OR_RETURN(const auto call, stage.CallOf(op));
+  if (call.kind == Effect::kSend || call.kind == Effect::kRecv) return 0;  // it takes as long as the other side lets it
+  return collectives.Time(call.kind, call.bytes, stage.groups()[call.group].ranks);
+}
+
+absl::StatusOr<double> LeastSecondsOfStage(const StageTrace& stage, const ComputeCostModel& compute,
+                                           const CollectiveCostModel& collectives) {
+  const graph::Trace& trace = *stage.trace;
+  ASSIGN_OR_RETURN(const auto rows, ResolveOperators(trace));
+  const std::vector<int64_t> times =
+      graph::TimesRun(trace, stage.instances != nullptr ? *stage.instances : graph::WholeOf(trace));
+  CostCache costs(trace, compute);
+  double seconds = 0;
+  for (size_t i = 0; i < trace.instructions.size(); ++i) {
+    const graph::Instruction& instruction = trace.instructions[i];
+    if (instruction.kind != graph::Instruction::Kind::kOperator || instruction.stream != comm::kCompute) continue;
+    const OpClass op_class = rows[instruction.operator_index]->op_class;
+    if (times[i] == 0 || op_class == OpClass::kView || op_class == OpClass::kControl) continue;
+    double each = 0;
+    if (op_class == OpClass::kCollective) {
+      ASSIGN_OR_RETURN(each, SecondsOfCollective(stage, graph::InstructionView(trace, instruction), collectives));
+    } else {
+      ASSIGN_OR_RETURN(const Cost cost, costs.Time(instruction));
+      each = cost.seconds;
+    }
+    seconds += static_cast<double>(times[i]) * each;
+  }
+  return seconds;
 }
 
 constexpr size_t kShown = 10;
@@ -315,6 +349,16 @@ absl::StatusOr<StepSimulation> SimulateStep(const std::vector<StageTrace>& stage
   result.critical_path = CriticalPath(result.schedule);
   AddModuleSeconds(stages, &result);
   return result;
+}
+
+absl::StatusOr<double> LeastStepSeconds(const std::vector<StageTrace>& stages, const ComputeCostModel& compute,
+                                        const CollectiveCostModel& collectives) {
+  double most = 0;
+  for (const StageTrace& stage : stages) {
+    ASSIGN_OR_RETURN(const double seconds, LeastSecondsOfStage(stage, compute, collectives));
+    most = std::max(most, seconds);
+  }
+  return most;
 }
 
 absl::Status AddStepDetails(const std::vector<StageTrace>& stages, const v1::Cluster& cluster, const StepSimulation& step,

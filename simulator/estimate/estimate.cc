@@ -105,6 +105,16 @@ absl::StatusOr<StepSimulation> SimulateTime(const v1::SimRequest& request, const
   return SimulateStep(traces, *cluster, BenchmarkModel(&table), CollectiveCostModel(*cluster));
 }
 
+// Whether the request wants the time of a step with this memory.
+absl::StatusOr<bool> WantsTime(const v1::SimRequest& request, const std::vector<StageTrace>& traces,
+                               const v1::Estimate& estimate) {
+  const double below = request.unfit_time_below_seconds();
+  if (estimate.fits() || below <= 0 || request.cost_mode() == v1::COST_BENCHMARK) return true;
+  ASSIGN_OR_RETURN(auto roofline, RooflineModel::Create(request.cluster().device()));
+  ASSIGN_OR_RETURN(const double least, LeastStepSeconds(traces, *roofline, CollectiveCostModel(request.cluster())));
+  return least < below;
+}
+
 absl::Status AddTime(const v1::SimRequest& request, const StepSimulation& step, const parallel::ResolvedRecipe& resolved,
                      v1::Estimate* estimate) {
   const double seconds = step.step_seconds, world = static_cast<double>(resolved.mesh().world());
@@ -185,6 +195,11 @@ absl::StatusOr<v1::Estimate> EstimateRecipe(const v1::SimRequest& request,
   status = AddMemory(stages, request.cluster().device(), files, &memory, &estimate);
   if (!status.ok()) return status;
   const std::vector<StageTrace> traces = StageTraces(stages);
+  ASSIGN_OR_RETURN(const bool wants_time, WantsTime(request, traces, estimate));
+  if (!wants_time) {
+    estimate.set_simulate_seconds(SecondsSince(start));
+    return estimate;
+  }
   v1::Cluster cluster = request.cluster();
   ASSIGN_OR_RETURN(auto step, SimulateTime(request, traces, estimate, progress, &cluster));
   status = AddTime(request, step, resolved, &estimate);

@@ -253,6 +253,30 @@ TEST(EstimateRecipe, FitsToTheByteIsDecidedByTheFullestStage) {
   }
 }
 
+// Where the time of what does not fit is only wanted if it is short, it is told where the step might be shorter: memory is told
+// in either case.
+TEST(EstimateRecipe, TellsNoTimeOfWhatFitsNowhereAndIsSlow) {
+  for (const int64_t pp : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << "pp " << pp);
+    v1::SimRequest request = Request(pp == 1 ? "h100-sxm-80:2x1" : "h100-sxm-80:4x1", 1, 2, pp, v1::AC_FULL);
+    const auto fits = EstimateRecipe(request);
+    ASSERT_TRUE(fits.ok()) << fits.status();
+    const double seconds = fits->step_time_seconds();
+    request.set_unfit_time_below_seconds(1e-9 * seconds);
+    EXPECT_EQ(EstimateRecipe(request)->step_time_seconds(), seconds) << "it fits";
+    request.mutable_cluster()->mutable_device()->set_memory_bytes(fits->stages(0).peak_allocated_bytes() - 1);
+    const auto slow = EstimateRecipe(request);
+    ASSERT_TRUE(slow.ok()) << slow.status();
+    EXPECT_FALSE(slow->fits());
+    EXPECT_EQ(slow->step_time_seconds(), 0);
+    EXPECT_EQ(slow->stages(0).peak_allocated_bytes(), fits->stages(0).peak_allocated_bytes());
+    request.set_unfit_time_below_seconds(1.001 * seconds);
+    EXPECT_EQ(EstimateRecipe(request)->step_time_seconds(), seconds) << "the bound is no more than the time";
+    request.clear_unfit_time_below_seconds();
+    EXPECT_EQ(EstimateRecipe(request)->step_time_seconds(), seconds);
+  }
+}
+
 // Every storage takes whole blocks of the device.
 TEST(EstimateRecipe, WhatIsAllocatedIsRoundedAsTheDeviceDoes) {
   v1::SimRequest request = Request("h100-sxm-80:1x1", 1, 1, 1, v1::AC_NONE);

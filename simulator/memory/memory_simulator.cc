@@ -122,7 +122,7 @@ class Replay {
   }
 
   std::string Place(const Instruction& instruction) const {
-    const std::string module = graph::ShiftLayer(trace_.modules[instruction.module], instances_.layer_shift);
+    const std::string module = graph::ShiftLayer(trace_.modules[instruction.module], instances_.layer_shifts);
     return absl::StrCat(module.empty() ? "step" : module, ", ", graph::PhaseName(instruction.phase));
   }
 
