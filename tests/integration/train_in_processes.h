@@ -29,6 +29,9 @@ struct Training {
 
 Training Train(const Case& test_case, int64_t steps);
 
+// That two steps give the losses and the norms of gradients of one process, as near as the precision lets them be.
+void ExpectLossesOfOneProcess(const Case& test_case);
+
 // What one rank does: in a process of its own, on real tensors. Gives back bytes.
 using RankBody = std::function<std::string(int64_t rank, comm::Runtime&, const parallel::ResolvedRecipe&)>;
 std::vector<std::string> RunCase(const Case& test_case, const RankBody& body);

@@ -1,0 +1,173 @@
+// What the planner chooses trains, and each key is its choice or is said not to be.
+//   TEST_RANDOM_SEED=7 draws others; a test's name has its seed.
+#include <google/protobuf/util/field_comparator.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/hardware/catalog.h"
+#include "core/model/catalog.h"
+#include "core/recipe/recipe.h"
+#include "core/recipe/resolved_recipe.h"
+#include "planner/legal.h"
+#include "planner/space.h"
+#include "proto/legoai/v1/options.pb.h"
+#include "tests/integration/random_cases.h"
+#include "tests/integration/train_in_processes.h"
+
+namespace legoai::integration {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+constexpr uint64_t kPlans = 40;
+
+// So many CPU ranks, on which no precision is the faster one.
+v1::Cluster ClusterOf(int64_t ranks) {
+  v1::Cluster cluster = sim::ParseCluster("cpu:" + std::to_string(ranks) + "x1").value();
+  cluster.mutable_device()->set_memory_bytes(int64_t{8} << 30);
+  cluster.mutable_device()->set_reserve_bytes(0);
+  cluster.mutable_device()->clear_peak_flops();
+  for (const v1::DType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
+    v1::PeakFlops* const peak = cluster.mutable_device()->add_peak_flops();
+    peak->set_dtype(dtype);
+    peak->set_flops_per_second(1e11);
+  }
+  return cluster;
+}
+
+// A job as a user may have it: what the planner does not decide is drawn.
+v1::PlanRequest DrawRequest(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Case drawn = DrawCase(seed);
+  v1::PlanRequest request;
+  *request.mutable_model() = drawn.model;
+  request.mutable_model()->set_num_hidden_layers(2 + 2 * static_cast<int64_t>(random() % 4));
+  const int64_t ranks = std::array<int64_t, 6>{1, 2, 3, 4, 6, 8}[random() % 6];
+  *request.mutable_cluster() = ClusterOf(ranks);
+  request.set_global_batch(ranks * (int64_t{1} << random() % 3));
+  request.set_seq_len(drawn.recipe.training().seq_len());
+  *request.mutable_base() = drawn.recipe;
+  v1::Parallelism* const p = request.mutable_base()->mutable_parallelism();
+  p->clear_pipeline_parallel_layers_per_stage();
+  p->clear_pipeline_parallel_first_stage_less_layers();
+  p->clear_pipeline_parallel_last_stage_less_layers();
+  return request;
+}
+
+class PlannedRecipe : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(PlannedRecipe, TrainsLikeOneProcess) {
+  const v1::PlanRequest request = DrawRequest(GetParam());
+  const auto space = planner::PruneSpace(request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  if (space->survivors.empty()) GTEST_SKIP() << "the model and the sequence allow nothing";
+  std::mt19937_64 random(GetParam());
+  const v1::Recipe& recipe = space->survivors[random() % space->survivors.size()].recipe;
+  const Case chosen = {.name = "planned", .model = request.model(), .recipe = recipe,
+                       .world_size = request.cluster().devices_per_node()};
+  SCOPED_TRACE(testing::Message() << chosen.world_size << " ranks, one of " << space->survivors.size() << " recipes, "
+                                  << chosen.model.ShortDebugString() << "\n" << recipe.DebugString());
+  ExpectLossesOfOneProcess(chosen);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, PlannedRecipe, testing::Range(FirstSeed(), FirstSeed() + kPlans),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+TEST(PlannedRecipes, AreOftenEnoughPossibleAndOnSeveralRanks) {
+  uint64_t possible = 0, several = 0;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + kPlans; ++seed) {
+    const v1::PlanRequest request = DrawRequest(seed);
+    const auto space = planner::PruneSpace(request);
+    ASSERT_TRUE(space.ok()) << space.status();
+    possible += !space->survivors.empty();
+    several += !space->survivors.empty() && request.cluster().devices_per_node() > 1;
+  }
+  EXPECT_GE(possible, kPlans * 3 / 4);
+  EXPECT_GE(several, kPlans / 2);
+}
+
+// What is not the planner's to choose, by key or section, and why. All other keys that are supported are chosen.
+const std::map<std::string, std::string>& NotChosen() {
+  static const auto* const keys = new std::map<std::string, std::string>{
+      {"model", "is what is trained"},
+      {"job", "names the run"},
+      {"optimizer", "changes what is learned"},
+      {"lr_scheduler", "changes what is learned"},
+      {"checkpoint", "changes no step"},
+      {"comm", "changes no step"},
+      {"metrics", "changes no step"},
+      {"validation", "changes no step"},
+      {"training.dataset_path", "is what is learned"},
+      {"training.validation_fraction", "is what is learned"},
+      {"training.global_batch_size", "is the request's: it changes what is learned"},
+      {"training.seq_len", "is the request's: it changes what is learned"},
+      {"training.max_norm", "changes what is learned"},
+      {"training.steps", "is how long it is learned"},
+      {"training.seed", "changes what is learned"},
+      {"training.mixed_precision_reduce", "has one value"},
+      {"training.dtype", "changes what is learned"},
+      {"training.initial_loss_scale", "changes what is learned"},
+      {"training.loss_scale_growth_interval", "changes what is learned"},
+      {"parallelism.fsdp_reshard_after_forward", "is implied: zero_stage says what stays whole"},
+      {"parallelism.fsdp_prefetch_depth", "is chosen for the best recipes, once their simulation shows what is exposed"},
+      {"parallelism.disable_loss_parallel", "gathers whole logits, which takes more time and memory"},
+      {"parallelism.pipeline_parallel_first_stage_less_layers", "is a cut by hand: even ones are tried"},
+      {"parallelism.pipeline_parallel_last_stage_less_layers", "is a cut by hand: even ones are tried"},
+      {"parallelism.module_fqns_per_model_part", "is a cut by hand: even ones are tried"},
+      {"parallelism.pipeline_parallel_schedule_csv", "is a schedule by hand"},
+      {"parallelism.context_parallel_load_balancer", "leaves ranks unequal work of causal attention otherwise"},
+      {"activation_checkpoint.selective_ac_policy", "is a policy by hand"},
+      {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "is a policy by hand"},
+  };
+  return *keys;
+}
+
+bool IsNotChosen(const std::string& section, const std::string& key) {
+  return NotChosen().count(section) > 0 || NotChosen().count(section + "." + key) > 0;
+}
+
+// Long sequences on two nodes: what is tried anywhere is tried.
+std::vector<v1::Recipe> RecipesOfALargeSpace() {
+  v1::PlanRequest request;
+  *request.mutable_model() = model::ResolveModel("llama3-1b").value();
+  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:4x2").value();
+  request.set_global_batch(8);
+  request.set_seq_len(65'536);
+  *request.mutable_base() = parallel::DefaultRecipe();
+  std::vector<v1::Recipe> recipes;
+  for (const planner::Candidate& candidate : planner::Enumerate(request, 8))
+    recipes.push_back(planner::ToRecipe(candidate, request));
+  return recipes;
+}
+
+TEST(EveryKey, IsThePlannersChoiceOrIsSaidNotToBe) {
+  using google::protobuf::util::FieldComparator;
+  google::protobuf::util::DefaultFieldComparator comparator;
+  const std::vector<v1::Recipe> recipes = RecipesOfALargeSpace();
+  const auto* type = v1::Recipe::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* const section = type->field(i);
+    const auto of = [&](const v1::Recipe& recipe) -> const google::protobuf::Message& {
+      return recipe.GetReflection()->GetMessage(recipe, section);
+    };
+    for (int k = 0; k < section->message_type()->field_count(); ++k) {
+      const FieldDescriptor* const key = section->message_type()->field(k);
+      if (key->options().GetExtension(v1::not_supported_yet)) continue;
+      const bool is_chosen = !key->is_repeated() && std::any_of(recipes.begin(), recipes.end(), [&](const v1::Recipe& recipe) {
+        return comparator.Compare(of(recipe), of(recipes[0]), key, -1, -1, nullptr) != FieldComparator::SAME;
+      });
+      EXPECT_NE(is_chosen, IsNotChosen(section->name(), key->name()))
+          << section->name() << "." << key->name() << (is_chosen ? " is chosen, and is listed as not chosen" : " is neither");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace legoai::integration
