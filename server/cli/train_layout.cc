@@ -27,6 +27,7 @@ namespace legoai::cli {
 namespace {
 
 constexpr char kShardDegree[] = "parallelism.data_parallel_shard_degree";
+constexpr char kSchedule[] = "parallelism.pipeline_parallel_schedule";
 
 // What planner/space.h decides.
 struct Key {
@@ -168,6 +169,7 @@ std::string KeysText(const v1::Recipe& given, const v1::Recipe& chosen) {
   std::string text;
   for (const Key& key : kPlanned) {
     if (!IsOpen(given, key) || (key.of_pipeline && chosen.parallelism().pipeline_parallel_degree() <= 1)) continue;
+    if (PathOf(key) == kSchedule && !chosen.parallelism().pipeline_parallel_schedule_csv().empty()) continue;  // that one runs
     const std::string value = ValueOf(chosen, key);
     if (!value.empty()) absl::StrAppend(&text, "\n  ", PathOf(key), " = ", value);
   }
