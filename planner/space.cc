@@ -42,8 +42,11 @@ struct Order {
 constexpr v1::PipelineSchedule kOfSeveralChunks[] = {v1::INTERLEAVED_1F1B, v1::LOOPED_BFS, v1::INTERLEAVED_ZERO_BUBBLE,
                                                      v1::ZBV_ZERO_BUBBLE, v1::DUALPIPE_V};
 
-// The schedules of a pipeline of so many ranks. Chunks are said by their layers, so not every number of them can be; where the
-// base says these, they are the same for all.
+// Of a rank, under these schedules, where a recipe does not say how many layers a chunk has (core/recipe/chunks.h).
+constexpr int64_t kChunksUnlessSaid = 2;
+
+// The schedules of a pipeline of so many ranks. Chunks are given by their layers, so not every number of them is possible; where
+// the base gives them, they are the same for all.
 std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   v1::Parallelism p = request.base().parallelism();
   const int64_t given = p.pipeline_parallel_layers_per_stage();
@@ -60,10 +63,13 @@ std::vector<Order> Orders(const v1::PlanRequest& request, int64_t ranks) {
   const int64_t even = layers + p.pipeline_parallel_first_stage_less_layers() + p.pipeline_parallel_last_stage_less_layers();
   for (int64_t locals = 1; locals <= kMostChunks && ranks <= even / locals; ++locals) {
     p.set_pipeline_parallel_layers_per_stage((even + ranks * locals - 1) / (ranks * locals));
-    if (parallel::ChunkCount(p, layers) != ranks * locals) continue;
+    int64_t layers_per_chunk = p.pipeline_parallel_layers_per_stage();
+    if (parallel::ChunkCount(p, layers) != ranks * locals) {
+      if (locals != kChunksUnlessSaid) continue;
+      layers_per_chunk = 0;
+    }
     for (const auto schedule : kOfSeveralChunks) {
-      if (parallel::PlacesChunks(schedule, ranks, ranks * locals))
-        orders.push_back({schedule, p.pipeline_parallel_layers_per_stage()});
+      if (parallel::PlacesChunks(schedule, ranks, ranks * locals)) orders.push_back({schedule, layers_per_chunk});
     }
   }
   return orders;

@@ -1,4 +1,4 @@
-// What the planner chooses trains, and each key is its choice or is said not to be.
+// What the planner chooses trains, and what trains the planner can choose.
 //   TEST_RANDOM_SEED=7 draws others; a test's name has its seed.
 #include <google/protobuf/util/field_comparator.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,9 @@ namespace legoai::integration {
 namespace {
 
 using google::protobuf::FieldDescriptor;
+using parallel::ResolvedRecipe;
 
-constexpr uint64_t kPlans = 40;
+constexpr uint64_t kPlans = 40, kRecipes = 300;
 
 // So many CPU ranks, on which no precision is the faster one.
 v1::Cluster ClusterOf(int64_t ranks) {
@@ -91,6 +92,84 @@ TEST(PlannedRecipes, AreOftenEnoughPossibleAndOnSeveralRanks) {
   }
   EXPECT_GE(possible, kPlans * 3 / 4);
   EXPECT_GE(several, kPlans / 2);
+}
+
+// All that a step does differently for another recipe, but for what both take from the same base.
+struct Layout {
+  mesh::Mesh mesh;
+  bool whole_parameters, reduces_each;
+  parallel::Placement placement;
+  std::vector<std::pair<int64_t, int64_t>> layers;  // of each chunk
+  v1::PipelineSchedule schedule;  // says nothing without a pipeline
+  int64_t microbatch_size, microbatches;
+  std::string checkpointing;
+  v1::DType precision;
+  bool operator==(const Layout&) const = default;
+};
+
+Layout LayoutOf(const ResolvedRecipe& resolved) {
+  const v1::Recipe& recipe = resolved.recipe();
+  v1::ActivationCheckpoint checkpointing = recipe.activation_checkpoint();
+  if (checkpointing.mode() != v1::AC_SELECTIVE) checkpointing.clear_selective_ac_option();
+  Layout layout{.mesh = resolved.mesh(),
+                .whole_parameters = resolved.parameters_stay_whole(),
+                .reduces_each = resolved.reduce_each_microbatch() && resolved.microbatches() > 1,
+                .placement = resolved.placement(),
+                .layers = {},
+                .schedule = resolved.mesh().pp > 1 ? recipe.parallelism().pipeline_parallel_schedule() : v1::ONE_F_ONE_B,
+                .microbatch_size = resolved.microbatch_size(),
+                .microbatches = resolved.microbatches(),
+                .checkpointing = checkpointing.SerializeAsString(),
+                .precision = recipe.training().mixed_precision_param()};
+  for (int64_t chunk = 0; chunk < layout.placement.chunks; ++chunk) layout.layers.push_back(resolved.LayersOf(chunk));
+  return layout;
+}
+
+bool Holds(const v1::PlanRequest& request, const Layout& layout) {
+  const auto space = planner::PruneSpace(request);
+  EXPECT_TRUE(space.ok()) << space.status();
+  return std::any_of(space->survivors.begin(), space->survivors.end(), [&](const planner::Survivor& survivor) {
+    const auto resolved = ResolvedRecipe::Create(survivor.recipe, request.model(), request.cluster().devices_per_node());
+    return resolved.ok() && LayoutOf(*resolved) == layout;
+  });
+}
+
+// The base without what the planner decides.
+v1::Recipe Opened(v1::Recipe base) {
+  base.mutable_training()->clear_local_batch_size();
+  base.mutable_training()->clear_mixed_precision_param();
+  v1::Parallelism* const p = base.mutable_parallelism();
+  p->clear_data_parallel_replicate_degree();
+  p->clear_data_parallel_shard_degree();
+  p->clear_zero_stage();
+  p->clear_tensor_parallel_degree();
+  p->clear_pipeline_parallel_degree();
+  p->clear_pipeline_parallel_schedule();
+  p->clear_pipeline_parallel_layers_per_stage();
+  p->clear_pipeline_parallel_microbatch_size();
+  base.mutable_activation_checkpoint()->clear_mode();
+  return base;
+}
+
+// Everything that trains is in the space of a base that says it, and in that of one that leaves open what the planner decides.
+// Not opened are two keys of which only some values are tried unless the base has others: context_parallel_degree, where ranks
+// would have short parts of a sequence, and the k of selective_ac_option.
+TEST(RecipesThatTrain, AreInThePlannersSpace) {
+  for (const Case& drawn : DrawLegalCases(FirstSeed(), kRecipes)) {
+    SCOPED_TRACE(testing::Message() << drawn.name << ": " << drawn.world_size << " ranks, " << drawn.model.ShortDebugString()
+                                    << "\n" << drawn.recipe.DebugString());
+    const auto resolved = ResolvedRecipe::Create(drawn.recipe, drawn.model, drawn.world_size);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    v1::PlanRequest request;
+    *request.mutable_model() = drawn.model;
+    *request.mutable_cluster() = ClusterOf(drawn.world_size);
+    request.set_global_batch(resolved->global_batch());
+    request.set_seq_len(resolved->seq_len());
+    *request.mutable_base() = resolved->recipe();
+    EXPECT_TRUE(Holds(request, LayoutOf(*resolved))) << "as the base says";
+    *request.mutable_base() = Opened(resolved->recipe());
+    EXPECT_TRUE(Holds(request, LayoutOf(*resolved))) << "as the base leaves it open";
+  }
 }
 
 // What is not the planner's to choose, by key or section, and why. All other keys that are supported are chosen.
