@@ -121,7 +121,7 @@ absl::Status CapturedActions::Settle(Part part, int32_t chunk, int label) {
     view.ForEachInput(mention);
     view.ForEachResult(mention);
   }
-  return in_order ? absl::OkStatus() : Cannot("storages are not numbered in the order of their birth");
+  return in_order ? absl::OkStatus() : Cannot("storages are not numbered in the order of their creation");
 }
 
 std::optional<CapturedActions::Part> CapturedActions::Find(const LoweredAction& action, int label) const {

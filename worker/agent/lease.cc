@@ -81,11 +81,11 @@ void Lease::CollectFlight(const std::string& reason) {
 }
 
 void Lease::RunInBackground(std::function<void()> work) {
-  ++errands_running_;
-  const MutexLock lock(errands_mutex_);
-  errands_.emplace_back([this, work = std::move(work)] {
+  ++background_running_;
+  const MutexLock lock(background_mutex_);
+  background_threads_.emplace_back([this, work = std::move(work)] {
     work();
-    --errands_running_;
+    --background_running_;
     services_.ended();
   });
 }

@@ -59,7 +59,7 @@ class Lease {
   void CollectFlight(const std::string& reason);
 
   bool revoked() const { return revoked_; }
-  bool ended() const { return ended_ && errands_running_ == 0; }  // its threads are done
+  bool ended() const { return ended_ && background_running_ == 0; }  // its threads are done
   int64_t ended_fact() const { return ended_fact_; }              // number of the telemetry fact of its end; 0: none
 
  private:
@@ -100,9 +100,9 @@ class Lease {
   StepLines step_lines_;
   v1::Progress told_progress_;
   int64_t told_progress_us_ = 0;
-  std::atomic<int> errands_running_{0};
-  Mutex errands_mutex_;
-  std::vector<std::jthread> errands_ ABSL_GUARDED_BY(errands_mutex_);
+  std::atomic<int> background_running_{0};
+  Mutex background_mutex_;
+  std::vector<std::jthread> background_threads_ ABSL_GUARDED_BY(background_mutex_);
   std::thread thread_;
 };
 

@@ -294,9 +294,9 @@ struct Recorder::Impl {
 
   std::string OriginOf(uint32_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (born_at[id] >= trace.instructions.size()) return "";
-    const Instruction& birth = trace.instructions[born_at[id]];
-    if (birth.kind != Instruction::Kind::kOperator) return "";
-    return absl::StrCat(", made by ", trace.OperatorName(birth), " in '", trace.modules[birth.module], "',");
+    const Instruction& first_use = trace.instructions[born_at[id]];
+    if (first_use.kind != Instruction::Kind::kOperator) return "";
+    return absl::StrCat(", made by ", trace.OperatorName(first_use), " in '", trace.modules[first_use.module], "',");
   }
 
   void WarnOfLifetimes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
