@@ -30,6 +30,7 @@ class ScriptedCommunicator : public Communicator {
   absl::Status ReduceScatter(void*, const void*, int64_t, c10::ScalarType, ReduceOp) override { return absl::OkStatus(); }
   absl::Status AllReduce(void*, int64_t, c10::ScalarType, ReduceOp) override { return (*script_)(); }
   absl::Status AllToAll(void*, const void*, int64_t) override { return absl::OkStatus(); }
+  absl::Status Rotate(void*, const void*, int64_t) override { return absl::OkStatus(); }
   absl::Status Broadcast(void*, int64_t, int64_t) override { return absl::OkStatus(); }
   absl::Status Send(const void*, int64_t, int64_t) override { return absl::OkStatus(); }
   absl::Status Recv(void*, int64_t, int64_t) override { return absl::OkStatus(); }
