@@ -175,51 +175,5 @@ TEST(MixedPrecision, RefusesOtherTypesByField) {
   EXPECT_EQ(GetFieldViolation(PrecisionOf(training).status())->field(), "training.dtype");
 }
 
-constexpr int64_t kRows = 3, kMicrobatches = 4;
-
-// Of microbatches that are all the same, this rank's part of the gradients; computed in bf16.
-std::map<std::string, Tensor> GradientsOfEqualMicrobatches(const Mesh& mesh, v1::DType held_in, int64_t microbatches,
-                                                           int64_t rank) {
-  v1::Recipe recipe = RecipeOf({.mesh = mesh, .param = v1::BFLOAT16});
-  recipe.mutable_training()->set_dtype(held_in);
-  recipe.mutable_training()->set_local_batch_size(kRows);
-  recipe.mutable_training()->set_global_batch_size(kRows * microbatches * mesh.dp());
-  const v1::Model config = testing::TinyLlama();
-  const auto resolved = ResolvedRecipe::Create(recipe, config, mesh.world()).value();
-  auto parallelized = Parallelize(*model::BuildModel(config), resolved).value();
-  Materialize(parallelized, at::kCPU, kSeed, /*initialize=*/true);
-  DataParallel& data_parallel = *parallelized.data_parallel;
-  StageRunner runner(parallelized.model.get(), train::MakeCrossEntropy(1.0 / static_cast<double>(resolved.tokens_per_step())),
-                     testing::StageOptionsOf(resolved, parallelized, rank),
-                     {[&](size_t chunk, bool last, auto part) { data_parallel.BeginBackward(last, chunk, part); },
-                      [&](size_t chunk, bool last, auto part) { data_parallel.EndBackward(last, chunk, part); }});
-  const Tensor samples = at::arange(kRows, at::kLong).repeat({microbatches});
-  runner.Run({TokensOf(samples), TargetsOf(samples), samples, Rng()});
-  data_parallel.FinishBackward();
-  std::map<std::string, Tensor> gradients;
-  for (const model::Parameter* p : parallelized.model->Parameters()) gradients[p->name()] = p->grad.clone();
-  return gradients;
-}
-
-// A quarter of a bf16 gradient added four times is that gradient in fp32, and in bf16 is not: three quarters are rounded.
-TEST(MixedPrecision, MicrobatchesAddUpInFp32) {
-  for (const Mesh& mesh : {Mesh{}, Mesh{.dp_shard = 2}, Mesh{.dp_replicate = 2}}) {
-    RunRanks(mesh, [&](int64_t rank, comm::Runtime&) {
-      for (const v1::DType held_in : {v1::FLOAT32, v1::BFLOAT16}) {
-        const auto one = GradientsOfEqualMicrobatches(mesh, held_in, 1, rank);
-        const auto four = GradientsOfEqualMicrobatches(mesh, held_in, kMicrobatches, rank);
-        int64_t rounded = 0;
-        for (const auto& [name, gradient] : one) {
-          EXPECT_EQ(four.at(name).scalar_type(), at::kFloat) << name;
-          EXPECT_TRUE(at::equal(four.at(name), gradient)) << name << " held in " << v1::DType_Name(held_in);
-          const Tensor quarter = (gradient / 4).to(at::kBFloat16);
-          rounded += !at::equal((quarter + quarter + quarter + quarter).to(at::kFloat), gradient);
-        }
-        EXPECT_GT(rounded, 0);
-      }
-    });
-  }
-}
-
 }  // namespace
 }  // namespace legoai::parallel
