@@ -72,7 +72,7 @@ TEST_P(PlannedRecipe, TrainsLikeOneProcess) {
   std::mt19937_64 random(GetParam());
   const v1::Recipe& recipe = space->survivors[random() % space->survivors.size()].recipe;
   const Case chosen = {.name = "planned", .model = request.model(), .recipe = recipe,
-                       .world_size = request.cluster().devices_per_node()};
+                       .world_size = request.cluster().devices_per_node(), .dropout_seed = {}};
   SCOPED_TRACE(testing::Message() << chosen.world_size << " ranks, one of " << space->survivors.size() << " recipes, "
                                   << chosen.model.ShortDebugString() << "\n" << recipe.DebugString());
   ExpectLossesOfOneProcess(chosen);

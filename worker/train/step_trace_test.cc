@@ -83,7 +83,8 @@ TEST(StepTrace, HasOperatorsCommunicationWaitsAndModules) {
   for (const Json& event : file["traceEvents"]) {
     if (event["ph"] == "X") slices[event["name"]] = event;
     if (event["name"] == "thread_name") tracks[event["tid"]] = event["args"]["name"];
-    if (event["name"] == "process_name") EXPECT_EQ(event["args"]["name"], "stage 1 (rank 1)");
+    if (event["name"] != "process_name") continue;
+    EXPECT_EQ(event["args"]["name"], "stage 1 (rank 1)");
   }
   EXPECT_EQ(slices.count("aten::view") + slices.count("lego::wait_event"), 0u) << "they take no time of the device";
   const Json& mm = slices.at("aten::mm");
