@@ -94,7 +94,7 @@ TEST_P(OrthogonalizeTest, PartsAreThoseOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, OrthogonalizeTest,
-    testing::Values(Layout{.name = "one_process"}, Layout{.name = "fsdp2", .mesh = {.dp_shard = 2}},
+    testing::Values(Layout{.name = "one_process", .mesh = {}}, Layout{.name = "fsdp2", .mesh = {.dp_shard = 2}},
                     Layout{.name = "fsdp3_uneven", .mesh = {.dp_shard = 3}, .matrices = 4, .rows = 7},
                     Layout{.name = "fsdp4_an_empty_part", .mesh = {.dp_shard = 4}, .rows = 5},
                     Layout{.name = "tp2_rows", .mesh = {.tp = 2}}, Layout{.name = "tp2_columns", .mesh = {.tp = 2}, .tp_dim = 1},
