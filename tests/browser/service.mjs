@@ -59,7 +59,7 @@ export async function startService(programs, folder, web, slots) {
 }
 
 // A job of the two-layer Llama on a text of a small alphabet. Gives the path of its JOB.toml.
-export function writeTinyJob(folder, name, steps) {
+export function writeTinyJob(folder, name, steps, metrics = '') {
   const model = path.join(folder, 'tiny');
   mkdirSync(model, { recursive: true });
   writeFileSync(path.join(model, 'config.json'), JSON.stringify({
@@ -90,6 +90,7 @@ seq_len = 32
 steps = ${steps}
 [metrics]
 log_freq = 1
+${metrics}
 [validation]
 enable = true
 freq = 20

@@ -42,7 +42,7 @@ async function withPage(work) {
 test('a job from its submission to its end', () => withPage(async (page) => {
   await page.goto(service.base);
   await page.waitForSelector('text=No jobs yet');
-  const [job] = /projects\/\S+/.exec(await service.lego('submit', writeTinyJob(folder, 'tiny', 100), '--name=tiny-fox'));
+  const [job] = /projects\/\S+/.exec(await service.lego('submit', writeTinyJob(folder, 'tiny', 100, 'trace_steps = [90]'), '--name=tiny-fox'));
   await page.getByRole('link', { name: 'tiny-fox' }).click();  // it appears without a reload
   await page.waitForSelector('.page-head .badge:has-text("succeeded")');
   await page.waitForFunction(() => document.querySelectorAll('.chart canvas').length >= 6);
@@ -70,13 +70,26 @@ test('a job from its submission to its end', () => withPage(async (page) => {
   const rows = (header) => page.locator('table', { has: page.locator('th', { hasText: header }) }).locator('tbody tr').count();
   assert.deepEqual([await rows('MFU'), await rows('Why')], [plan.ranked.length, plan.rejected.length]);
   await page.keyboard.press('3');
+  const ranks = page.locator('section', { has: page.getByRole('heading', { name: 'Ranks', exact: true }) });
+  await ranks.locator('tbody tr').nth(1).waitFor();
+  const traces = page.locator('section', { has: page.getByRole('heading', { name: 'One step, predicted and traced' }) });
+  await traces.getByRole('button', { name: 'Draw both' }).click();
+  await traces.locator('canvas').waitFor();
+  assert.match(
+    await traces.locator('canvas').getAttribute('aria-label'),
+    /predicted, stage \d.*: [\d.]+ [mu]?s; traced, step 90, rank \d, attempt 1: [\d.]+ [mu]?s/);
+  // Where the numbers of calls differ both are shown, "8 / 9": what is trained is what was simulated.
+  const partings = await traces.locator('table.partings').innerText();
+  assert.match(partings, /aten::\w+\s+\d+\s/);
+  assert.doesNotMatch(partings, /\d+ \/ \d+/);
+  await page.keyboard.press('4');
   await page.waitForSelector('text=step-100');
   for (const state of ['submitted', 'planning', 'queued', 'leased', 'running', 'succeeded']) {
     assert.ok(await page.locator('.timeline .badge', { hasText: state }).count() >= 1, state);
   }
-  await page.keyboard.press('4');
-  await page.waitForSelector('.log:has-text("is committed")');
   await page.keyboard.press('5');
+  await page.waitForSelector('.log:has-text("is committed")');
+  await page.keyboard.press('6');
   await page.waitForSelector('text=No flight record');
 }));
 
