@@ -122,6 +122,20 @@ Tensors Dropout(Inputs in) {
   return results;
 }
 
+// Thirds, which bf16 does not hold.
+Tensors RoundStochastically(Inputs in) {
+  static const auto op =
+      Find<Tensor&(Tensor&, const Tensor&, const Tensor&, int64_t, int64_t, int64_t)>("lego::round_stochastically_");
+  const Tensor rng = in.Integers(at::arange(5, 7, at::kLong));
+  Tensors results;
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{1}, {1001}, {33, 70}}) {
+    const Tensor value = in.Draw(sizes).to(at::kFloat) / 3;
+    Tensor self = at::zeros_like(value, at::kBFloat16);
+    results.push_back(op.call(self, value, rng, 77, 3, 2000));
+  }
+  return results;
+}
+
 struct Tried {
   std::function<Tensors(Inputs)> run;
   // Largest difference from the CPU's, of the largest value.
@@ -131,13 +145,13 @@ struct Tried {
 // fp32: both sum up to 2048 (norms) or 65 x 128 (attention) products in orders of their own, 2^-24 apart at each of about the
 // root of as many steps; attention multiplies by parts of three (fast fp32), and its backward divides small differences. bf16
 // keeps 8 bits: a result is rounded by 2^-9, and what stands behind several roundings (probabilities before they meet v, their
-// gradients before they meet q and k, sums over rows that a device keeps in bf16 for a while) by a few of them. Dropout draws by
-// integers: nothing may differ.
+// gradients before they meet q and k, sums over rows that a device keeps in bf16 for a while) by a few of them. Dropout and
+// stochastic rounding draw by integers: nothing may differ.
 const std::map<std::string, Tried>& Computing() {
   static const std::map<std::string, Tried> tried = {
       {"lego::rms_norm", {RmsNorm, 1e-5, 1e-2}},    {"lego::rms_norm_backward", {RmsNormBackward, 2e-5, 2e-2}},
       {"lego::attention", {Attention, 1e-5, 2e-2}}, {"lego::attention_backward", {AttentionBackward, 1e-4, 5e-2}},
-      {"lego::dropout", {Dropout, 0, 0}},
+      {"lego::dropout", {Dropout, 0, 0}},           {"lego::round_stochastically_", {RoundStochastically, 0, 0}},
   };
   return tried;
 }

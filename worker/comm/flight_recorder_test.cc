@@ -194,7 +194,7 @@ TEST(FlightRecorder, EveryOperatorThatCommunicatesHasItsBytes) {
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
   const auto operators = CommunicationOperators();
-  ASSERT_EQ(operators.size(), 7u);
+  ASSERT_EQ(operators.size(), 8u);
   for (int trial = 0; trial < 20; ++trial) {
     for (const auto& op : operators) {
       const auto dtype = std::array{at::kFloat, at::kDouble, at::kBFloat16, at::kLong}[random() % 4];
