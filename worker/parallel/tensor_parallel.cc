@@ -129,7 +129,7 @@ class GatheredInput : public model::SavedInput {
       state_ = State::kGathered;
       comm::WaitEvent(comm::kCompute, again_.done);
       const graph::CategoryScope category(graph::Category::kActivation);
-      input_ = JoinSequence(input_).view({-1, input_.size(-1)});
+      input_ = JoinSequence(input_).reshape({-1, input_.size(-1)});
     }
     return --users_ > 0 ? input_ : std::exchange(input_, Tensor());
   }
