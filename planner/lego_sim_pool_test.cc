@@ -279,8 +279,11 @@ TEST(LegoSimPoolTest, ThePlanEndsWhenItsBudgetDoes) {
 
 TEST(LegoSimPoolTest, ACancelledPlanLeavesNoProcess) {
   LegoSimPool pool(Options(2));
-  bool started = false;
-  auto result = Plan(SmallPlan("hang"), pool, {}, [&] { return started = started || Children().size() == 2; });
+  bool closed_forms_done = false;
+  int64_t polls = 0;  // since then; simulations start after the first
+  auto result = Plan(
+      SmallPlan("hang"), pool, [&](const PlanProgress&) { closed_forms_done = true; },
+      [&] { return closed_forms_done && ++polls > 1; });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(Children().empty());
 }

@@ -170,7 +170,8 @@ TEST(FlightRecorder, SeesWhatTheRuntimeDoes) {
 void CallOperator(const c10::OperatorHandle& op, const at::Tensor& tensor) {
   torch::jit::Stack stack;
   for (const auto& argument : op.schema().arguments()) {
-    argument.type()->kind() == c10::TypeKind::TensorType ? stack.emplace_back(tensor) : stack.emplace_back(int64_t{0});
+    argument.type()->kind() == c10::TypeKind::TensorType ? stack.emplace_back(tensor.clone())
+                                                              : stack.emplace_back(int64_t{0});
   }
   try {
     op.callBoxed(&stack);
