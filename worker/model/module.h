@@ -35,7 +35,7 @@ struct InitRule {
 //
 // Lifecycle: a module declares it (no memory); parallel techniques shard `spec`; Materialize() (parallel/parallelize.h)
 // allocates. `value` is what forward reads: a leaf that requires grad, of shape `local_shape`. `master` is what the optimizer
-// updates, in fp32, of shape spec.sizes. Without FSDP and mixed precision both share one storage.
+// updates, in the dtype of training.dtype, of shape spec.sizes. Without FSDP both share one storage if their dtypes are equal.
 class Parameter {
  public:
   Parameter(std::vector<int64_t> global_shape, InitRule rule)
