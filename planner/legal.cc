@@ -100,6 +100,8 @@ class Pruner {
     ASSIGN_OR_RETURN(auto overrides, ParseConstraints(request_));
     overrides_ = std::move(overrides);
     met_.assign(overrides_.size(), false);
+    v1::Recipe resumed = request_.resume_from();
+    parallel::FillDefaults(&resumed);
     if (request_.has_resume_from()) {
       const auto& old = request_.resume_from().training();
       if (old.global_batch_size() != request_.global_batch()) {
@@ -111,14 +113,17 @@ class Pruner {
                           absl::StrCat("the checkpoint was trained with ", old.seq_len(), "; a resumed job keeps it"));
       }
       *request_.mutable_base()->mutable_optimizer() = request_.resume_from().optimizer();
+      request_.mutable_base()->mutable_training()->set_dtype(resumed.training().dtype());
     }
     // A key that no candidate decides is set in all of them; a wrong key or value shows here.
     for (const auto& [key, value] : overrides_) {
       RETURN_IF_ERROR(ApplyOverride(request_.mutable_base(), key, value));
     }
     parallel::FillDefaults(request_.mutable_base());
-    v1::Recipe resumed = request_.resume_from();
-    parallel::FillDefaults(&resumed);
+    if (request_.has_resume_from() && request_.base().training().dtype() != resumed.training().dtype()) {
+      return FieldError("--constraint", absl::StrJoin(request_.constraints(), " "),
+                        "asks for another training.dtype than the checkpoint was trained with; a resumed job keeps it");
+    }
     if (request_.has_resume_from() && !SameText(request_.base().optimizer(), resumed.optimizer())) {
       return FieldError("--constraint", absl::StrJoin(request_.constraints(), " "),
                         "asks for another optimizer than the checkpoint was trained with; a resumed job keeps it");

@@ -619,6 +619,36 @@ TEST(Plan, AResumedJobKeepsItsOptimizer) {
   EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
 }
 
+TEST(Plan, AResumedJobKeepsWhatItsParametersAreHeldIn) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  *request.mutable_resume_from() = parallel::DefaultRecipe();
+  v1::Training& old = *request.mutable_resume_from()->mutable_training();
+  old.set_global_batch_size(16);
+  old.set_seq_len(2048);
+  old.set_dtype(v1::BFLOAT16);
+  auto result = Plan(request, estimator);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->ranked(0).recipe().training().dtype(), v1::BFLOAT16);
+  request.add_constraints("training.dtype=float32");
+  result = Plan(request, estimator);
+  ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
+}
+
+TEST(Plan, RanksToTraceForbidNoLayout) {
+  ArithmeticEstimator estimator;
+  v1::PlanRequest request = Request();
+  const auto plain = Plan(request, estimator);
+  request.mutable_base()->mutable_metrics()->add_trace_steps(1);
+  request.mutable_base()->mutable_metrics()->add_trace_ranks(0);
+  request.mutable_base()->mutable_metrics()->add_trace_ranks(100'000);
+  const auto traced = Plan(request, estimator);
+  ASSERT_TRUE(plain.ok() && traced.ok()) << traced.status();
+  ASSERT_EQ(traced->ranked_size(), plain->ranked_size());
+  EXPECT_EQ(traced->ranked(0).recipe().metrics().trace_ranks_size(), 1);
+}
+
 // Simulators are asked as if the device were smaller, the closed-form bound drops more, and the headroom shown has the room in.
 TEST(Plan, HeadroomThatIsAskedForIsLeftFree) {
   struct RecordingEstimator : ArithmeticEstimator {

@@ -229,6 +229,10 @@ v1::Recipe ToRecipe(const Candidate& candidate, const v1::PlanRequest& request) 
   parallelism->clear_pipeline_parallel_layers_per_stage();
   if (candidate.layers_per_chunk > 0) parallelism->set_pipeline_parallel_layers_per_stage(candidate.layers_per_chunk);
   SetCheckpointing(candidate, recipe.mutable_activation_checkpoint());
+  // Ranks to trace that this layout lacks forbid nothing.
+  const int64_t world = candidate.replicate * candidate.shard * candidate.context * candidate.tensor * candidate.pipeline;
+  auto* traced = recipe.mutable_metrics()->mutable_trace_ranks();
+  traced->erase(std::remove_if(traced->begin(), traced->end(), [world](int64_t rank) { return rank >= world; }), traced->end());
   return recipe;
 }
 

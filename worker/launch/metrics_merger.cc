@@ -9,7 +9,7 @@ namespace legoai::launch {
 void KeepBusiestRanks(int most, v1::StepMetrics* metrics) {
   auto& rows = *metrics->mutable_ranks();
   if (rows.size() <= most) return;
-  std::sort(rows.begin(), rows.end(), [](const v1::RankMetrics& a, const v1::RankMetrics& b) {
+  std::sort(rows.begin() + 1, rows.end(), [](const v1::RankMetrics& a, const v1::RankMetrics& b) {
     return std::tuple(a.exposed_communication_seconds(), a.rank()) < std::tuple(b.exposed_communication_seconds(), b.rank());
   });
   rows.DeleteSubrange(most, rows.size() - most);

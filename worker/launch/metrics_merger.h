@@ -13,8 +13,8 @@ namespace legoai::launch {
 // Of more ranks not all have a row in a report, whose size would grow with the job.
 inline constexpr int kMostRankRows = 64;
 
-// Leaves the rows of `most` ranks, ascending by rank: those that wait least of their step, and so hold up the others; of equals
-// the lower rank.
+// Leaves the rows of `most` ranks, ascending by rank: the first, whose row curves follow from step to step, and those that wait
+// least of their step, and so hold up the others; of equals the lower rank. Rows must be ascending by rank.
 void KeepBusiestRanks(int most, v1::StepMetrics* metrics);
 
 // Exposed communication as a share of the step, the mean of the rows; nothing where no rank communicates.

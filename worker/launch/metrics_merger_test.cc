@@ -65,11 +65,14 @@ TEST(MetricsMerger, InTheEndWhatSomeHaveReported) {
   EXPECT_TRUE(merger.Rest().empty());
 }
 
-TEST(MetricsMerger, OfALargeJobThoseThatWaitLeast) {
+TEST(MetricsMerger, OfALargeJobTheFirstAndThoseThatWaitLeast) {
   constexpr int64_t kWorld = 100;
   MetricsMerger merger(kWorld);
   std::optional<v1::StepMetrics> merged;
-  for (int64_t rank = 0; rank < kWorld; ++rank) merged = merger.Add(rank, Report(rank, 1, 1, rank % 2 == 0 ? 0.1 : 0.5));
+  for (int64_t rank = 0; rank < kWorld; ++rank) {
+    const double exposed = rank == 0 ? 0.9 : rank % 2 == 0 ? 0.1 : 0.5;
+    merged = merger.Add(rank, Report(rank, 1, 1, exposed));
+  }
   ASSERT_TRUE(merged);
   ASSERT_EQ(merged->ranks_size(), kMostRankRows);
   std::vector<int64_t> expected;  // all even ones, and the first 14 odd ones

@@ -200,6 +200,9 @@ absl::Status Trainer::RunStep(int64_t step, absl::Duration data) {
     breakdown.step_ns = absl::ToInt64Nanoseconds(data + (absl::Now() - begin));
     return result;
   };
+  // A collective in the first step of an attempt: all ranks take part, whichever of them record.
+  const auto& traced = recipe_.metrics().trace_steps();
+  if (std::find(traced.begin(), traced.end(), step) != traced.end()) RETURN_IF_ERROR(train_step_->GatherParameters());
   absl::StatusOr<TrainStep::Result> result;
   graph::Trace trace;
   if (Traces(step)) {

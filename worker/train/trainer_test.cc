@@ -118,6 +118,23 @@ TEST_F(TrainerTest, TracedStepsAreFilesAndTrainTheSame) {
   EXPECT_EQ(Losses("traced"), Losses("plain")) << "bit by bit";
 }
 
+// Whole parameters are gathered before the first step, by the ranks that record it and by those that do not.
+TEST_F(TrainerTest, OneRankTracesAFirstStepWithWholeParameters) {
+  recipe().mutable_training()->set_steps(2);
+  recipe().mutable_checkpoint()->set_enable_checkpoint(false);
+  recipe().mutable_comm()->set_train_timeout_seconds(20);
+  v1::Parallelism& parallelism = *recipe().mutable_parallelism();
+  parallelism.set_data_parallel_shard_degree(2);
+  parallelism.set_tensor_parallel_degree(2);
+  parallelism.set_zero_stage(2);
+  parallelism.set_fsdp_prefetch_depth(0);
+  ASSERT_TRUE(Train("plain", 4).ok());
+  recipe().mutable_metrics()->add_trace_steps(1);
+  const auto outcome = Train("traced", 4);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(Losses("traced"), Losses("plain")) << "bit by bit";
+}
+
 // Nothing has been learned by the first evaluation, so each of 256 bytes is as likely; and every layout finds the same.
 TEST_F(TrainerTest, EveryLayoutFindsTheSameHeldOutLoss) {
   recipe().mutable_training()->set_steps(3);
