@@ -155,8 +155,8 @@ std::vector<int64_t> ContextDegrees(const v1::PlanRequest& request, int64_t rank
 
 // One of the two, not both: a ring passes on the bytes that gathers do, and no rank has more than two ranks' keys and values at
 // a time. Attention of 8,192 tokens to those of another rank takes 4,096 FLOPs for each byte of a hop in bfloat16, and as many
-// times that as heads share a key, which hides the hop inside a node, and most of it between nodes. What a constraint or the
-// base asks for stays.
+// times that as heads share a key, which hides the hop inside a node, and most of it between nodes. What a constraint asks for
+// stays, and so does a method of the base other than the default, which a base that names it cannot be told from.
 v1::ContextParallelRotation RotationOf(const v1::PlanRequest& request, int64_t context) {
   constexpr std::string_view kKey = "parallelism.context_parallel_rotate_method";
   const v1::ContextParallelRotation asked = request.base().parallelism().context_parallel_rotate_method();
