@@ -13,9 +13,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "core/hardware/catalog.h"
 #include "core/model/catalog.h"
 #include "core/recipe/legality.h"
@@ -25,6 +23,7 @@
 #include "planner/ranking.h"
 #include "planner/schedule.h"
 #include "planner/space.h"
+#include "planner/testing/arithmetic_estimator.h"
 #include "planner/testing/slow_estimator.h"
 #include "proto/errors.h"
 #include "proto/status.h"
@@ -32,53 +31,8 @@
 namespace legoai::planner {
 namespace {
 
-// Answers from closed forms, so that what the planner makes of answers can be checked: more tensor parallel is slower, recipes
-// with GPipe do not fit, those with full checkpointing fail.
-class ArithmeticEstimator : public Estimator {
- public:
-  int64_t Slots() const override { return 3; }
-  absl::Status Start(const v1::SimRequest& request) override {
-    if (started_.size() >= 3) return absl::ResourceExhaustedError("more than Slots() under way");
-    started_.push_back(request);
-    ++total;
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::optional<v1::SimResponse>> Wait(absl::Duration) override {
-    if (started_.empty()) return std::optional<v1::SimResponse>();
-    const v1::SimRequest request = started_.back();  // not in the order of starting
-    started_.pop_back();
-    v1::SimResponse response;
-    response.set_id(request.id());
-    if (request.recipe().activation_checkpoint().mode() == v1::AC_FULL) {
-      response.mutable_error()->set_message("no such operator");
-      return std::optional<v1::SimResponse>(response);
-    }
-    auto* estimate = response.mutable_estimate();
-    *estimate->mutable_recipe() = request.recipe();
-    estimate->set_fits(request.recipe().parallelism().pipeline_parallel_schedule() != v1::GPIPE);
-    estimate->set_step_time_seconds(request.recipe().parallelism().tensor_parallel_degree() +
-                                    0.001 * request.recipe().training().local_batch_size());
-    auto* stage = estimate->add_stages();
-    stage->set_capacity_bytes(100);
-    stage->set_peak_allocated_bytes(estimate->fits() ? 60 : 160);
-    return std::optional<v1::SimResponse>(response);
-  }
-  void StopAll() override { started_.clear(); }
-  int64_t total = 0;
-
- private:
-  std::deque<v1::SimRequest> started_;
-};
-
-v1::PlanRequest Request() {
-  v1::PlanRequest request;
-  *request.mutable_model() = model::ResolveModel("llama3-1b").value();
-  request.mutable_model()->set_tie_word_embeddings(false);
-  *request.mutable_cluster() = sim::ParseCluster("h100-sxm-80:8x1").value();
-  request.set_global_batch(16);
-  request.set_seq_len(2048);
-  return request;
-}
+using testing::ArithmeticEstimator;
+using testing::Request;
 
 int64_t Pruned(const v1::PlanResult& result) {
   int64_t sum = 0;
@@ -536,117 +490,6 @@ TEST(Plan, CancellingStopsWhatIsUnderWay) {
   auto result = Plan(Request(), estimator, {}, [&] { return estimator.under_way > 0; });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(estimator.under_way, 0);
-}
-
-TEST(Plan, ConstraintsThatNoRecipeMeetsNameTheValuesThatThereAre) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  request.add_constraints("parallelism.tensor_parallel_degree=3");
-  request.add_constraints("training.local_batch_size=5");
-  request.add_constraints("parallelism.pipeline_parallel_degree=1");
-  const auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->pruned().at("constraint"), result->space());
-  EXPECT_NE(result->explanation().find("none has parallelism.tensor_parallel_degree=3: use one of 1, 2, 4, 8; none has "
-                                       "training.local_batch_size=5: use one of 1, 2, 4, 8, 16"),
-            std::string::npos)
-      << result->explanation();
-  request = Request();
-  request.add_constraints("parallelism.expert_parallel_degree=2");
-  const auto violation = GetFieldViolation(Plan(request, estimator).status());
-  ASSERT_TRUE(violation);
-  EXPECT_EQ(violation->value(), "parallelism.expert_parallel_degree=2");
-  EXPECT_NE(violation->remedy().find("not supported"), std::string::npos);
-}
-
-TEST(Plan, WhereNothingIsLegalTheRulesAreNamed) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  *request.mutable_model() = model::ResolveModel("gpt2").value();
-  const auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_NE(result->explanation().find("dropped by sequence_within_positions, for instance: training.seq_len = 2048: must be at "
-                                       "most 1024"),
-            std::string::npos)
-      << result->explanation();
-}
-
-TEST(Plan, ConstraintsBindAndWrongOnesAreErrors) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  request.add_constraints("parallelism.tensor_parallel_degree=2");
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_GT(result->ranked_size(), 0);
-  for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().parallelism().tensor_parallel_degree(), 2);
-  for (const char* wrong : {"parallelism.tensor_degree=2", "parallelism.tensor_parallel_degree=two", "tensor"}) {
-    v1::PlanRequest bad = Request();
-    bad.add_constraints(wrong);
-    EXPECT_EQ(Plan(bad, estimator).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
-  }
-}
-
-TEST(Plan, AResumedJobKeepsBatchSequenceAndPrecision) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  *request.mutable_resume_from() = parallel::DefaultRecipe();
-  auto* old = request.mutable_resume_from()->mutable_training();
-  old->set_global_batch_size(16);
-  old->set_seq_len(2048);
-  old->set_mixed_precision_param(v1::FLOAT32);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_GT(result->ranked_size(), 0);
-  for (const auto& ranked : result->ranked()) EXPECT_EQ(ranked.recipe().training().mixed_precision_param(), v1::FLOAT32);
-  old->set_global_batch_size(32);
-  EXPECT_EQ(Plan(request, estimator).status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(Plan, AResumedJobKeepsItsOptimizer) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  *request.mutable_resume_from() = parallel::DefaultRecipe();
-  request.mutable_resume_from()->mutable_training()->set_global_batch_size(16);
-  request.mutable_resume_from()->mutable_training()->set_seq_len(2048);
-  request.mutable_resume_from()->mutable_optimizer()->set_lr(0.25);
-  request.add_constraints("optimizer.lr=0.25");
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->ranked(0).recipe().optimizer().lr(), 0.25);
-  request.add_constraints("optimizer.lr=0.5");
-  result = Plan(request, estimator);
-  ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
-}
-
-TEST(Plan, AResumedJobKeepsWhatItsParametersAreHeldIn) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  *request.mutable_resume_from() = parallel::DefaultRecipe();
-  v1::Training& old = *request.mutable_resume_from()->mutable_training();
-  old.set_global_batch_size(16);
-  old.set_seq_len(2048);
-  old.set_dtype(v1::BFLOAT16);
-  auto result = Plan(request, estimator);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->ranked(0).recipe().training().dtype(), v1::BFLOAT16);
-  request.add_constraints("training.dtype=float32");
-  result = Plan(request, estimator);
-  ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(GetFieldViolation(result.status())->field(), "--constraint");
-}
-
-TEST(Plan, RanksToTraceForbidNoLayout) {
-  ArithmeticEstimator estimator;
-  v1::PlanRequest request = Request();
-  const auto plain = Plan(request, estimator);
-  request.mutable_base()->mutable_metrics()->add_trace_steps(1);
-  request.mutable_base()->mutable_metrics()->add_trace_ranks(0);
-  request.mutable_base()->mutable_metrics()->add_trace_ranks(100'000);
-  const auto traced = Plan(request, estimator);
-  ASSERT_TRUE(plain.ok() && traced.ok()) << traced.status();
-  ASSERT_EQ(traced->ranked_size(), plain->ranked_size());
-  EXPECT_EQ(traced->ranked(0).recipe().metrics().trace_ranks_size(), 1);
 }
 
 // Simulators are asked as if the device were smaller, the closed-form bound drops more, and the headroom shown has the room in.

@@ -58,13 +58,6 @@ Case Make(const Layout& layout, const v1::Model& model) {
   return result;
 }
 
-v1::Model DeepGpt2() {
-  v1::Model model = TinyGpt2();
-  model.set_name("tiny-gpt2-deep");
-  model.set_num_hidden_layers(6);
-  return model;
-}
-
 Case Checkpointed(Case test_case) {
   test_case.name += "_ac";
   test_case.recipe.mutable_activation_checkpoint()->set_mode(v1::AC_FULL);
@@ -98,79 +91,6 @@ Case Bf16(Case test_case) {
 }
 
 }  // namespace
-
-v1::Model TinyLlama() {
-  v1::Model model =
-      model::Llama({.vocab = 62, .hidden = 32, .intermediate = 54, .layers = 3, .heads = 4, .kv_heads = 2, .positions = 64});
-  model.set_name("tiny-llama");
-  return model;
-}
-
-v1::Model TinyGpt2() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-gpt2");
-  model.set_architecture(v1::GPT2);
-  model.set_vocab_size(61);
-  model.set_intermediate_size(128);
-  model.set_num_key_value_heads(4);
-  model.set_tie_word_embeddings(true);
-  model.set_embd_pdrop(0.1);
-  model.set_attn_pdrop(0.1);
-  model.set_resid_pdrop(0.1);
-  return model;
-}
-
-v1::Model DeepLlama() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-llama-deep");
-  model.set_num_hidden_layers(6);
-  return model;
-}
-
-v1::Model UntiedGpt2() {
-  v1::Model model = TinyGpt2();
-  model.set_name("tiny-gpt2-untied");
-  model.set_tie_word_embeddings(false);
-  return model;
-}
-
-v1::Model TinyMistral() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-mistral");
-  model.set_architecture(v1::MISTRAL);
-  model.set_sliding_window(5);
-  return model;
-}
-
-v1::Model TinyQwen2() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-qwen2");
-  model.set_architecture(v1::QWEN2);
-  model.set_qkv_bias(true);
-  return model;
-}
-
-// Heads are wider than hidden_size / num_attention_heads.
-v1::Model TinyQwen3() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-qwen3");
-  model.set_architecture(v1::QWEN3);
-  model.set_qk_norm(true);
-  model.set_head_dim(12);
-  return model;
-}
-
-// One key-value head, shared by all ranks.
-v1::Model TinyGemma() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-gemma");
-  model.set_architecture(v1::GEMMA);
-  model.set_intermediate_size(56);
-  model.set_num_key_value_heads(1);
-  model.set_head_dim(16);
-  model.set_tie_word_embeddings(true);
-  return model;
-}
 
 bool IsRoundedToBf16(const Case& test_case) {
   const v1::Training& training = test_case.recipe.training();
@@ -258,13 +178,6 @@ void AddPipelinesOfSeveralChunks(std::vector<Case>* cases) {
   gpt2.set_num_hidden_layers(6);
   cases->push_back(Make({.name = "gpt2_untied_pp2_zb_h1", .pp = 2, .schedule = zero, .layers_per_stage = 3}, gpt2));
   cases->push_back(Make({.name = "gpt2_untied_pp2_interleaved", .pp = 2, .schedule = interleaved}, gpt2));
-}
-
-v1::Model SharedHeadsLlama() {
-  v1::Model model = TinyLlama();
-  model.set_name("tiny-llama-56");
-  model.set_intermediate_size(56);
-  return model;
 }
 
 Case WithAdam(Case test_case) {

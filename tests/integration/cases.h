@@ -24,6 +24,8 @@ v1::Model TinyLlama();
 v1::Model TinyGpt2();
 v1::Model DeepLlama();  // six layers
 v1::Model UntiedGpt2();
+v1::Model DeepGpt2();  // six layers
+v1::Model SharedHeadsLlama();  // four ranks share its two key-value heads
 v1::Model TinyMistral();  // a window shorter than the sequence
 v1::Model TinyQwen2();
 v1::Model TinyQwen3();  // heads wider than hidden_size / num_attention_heads
