@@ -201,6 +201,17 @@ void CheckSelective(const v1::ActivationCheckpoint& section, Checker* check) {
               "must be \"op\", for every second product, \"policy\", or a number k of at least 1, for every k-th block");
 }
 
+void CheckCompile(const v1::Recipe& recipe, Checker* check) {
+  if (recipe.activation_checkpoint().mode() == v1::AC_AUTO) {
+    check->Fail("activation_checkpoint.mode", "auto", "is not supported yet: use \"selective\" with selective_ac_option = \"policy\"");
+  }
+  const v1::CompileSection& compile = recipe.compile();
+  if (compile.fsdp_buckets_size() > 0 && compile.fsdp_bucketing() != v1::BUCKET_BY_MODULES) {
+    check->Fail("compile.fsdp_buckets", absl::StrCat(compile.fsdp_buckets_size(), " buckets"),
+                "need compile.fsdp_bucketing = \"manual\"");
+  }
+}
+
 // Each is a file of a step, a line for each of its operators.
 void CheckMetrics(const v1::Recipe& recipe, Checker* check) {
   constexpr int kMost = 16;
@@ -222,6 +233,7 @@ void CheckRest(const v1::Recipe& recipe, Checker* check) {
     check->Fail("model.tokenizer_path", "", "must be \"byte\" or the path of a tiktoken file");
   }
   CheckSelective(recipe.activation_checkpoint(), check);
+  CheckCompile(recipe, check);
   check->Whole("checkpoint.interval", recipe.checkpoint().interval(), 1);
   check->Whole("checkpoint.keep_latest_k", recipe.checkpoint().keep_latest_k(), 0);
   check->Whole("checkpoint.max_pending_commits", recipe.checkpoint().max_pending_commits(), 0);

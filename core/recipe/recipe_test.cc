@@ -120,6 +120,15 @@ TEST(RecomputedBlocks, AreEveryKthOfTheModel) {
   }
 }
 
+TEST(CheckRecipe, RefusesBucketsThatNothingAsksForAndPoliciesThatNobodyMade) {
+  v1::Recipe recipe;
+  recipe.mutable_compile()->add_fsdp_buckets()->add_modules("layers.0");
+  EXPECT_EQ(GetFieldViolation(CheckRecipe(recipe))->field(), "compile.fsdp_buckets");
+  recipe.clear_compile();
+  recipe.mutable_activation_checkpoint()->set_mode(v1::AC_AUTO);
+  EXPECT_EQ(GetFieldViolation(CheckRecipe(recipe))->field(), "activation_checkpoint.mode");
+}
+
 TEST(CheckRecipe, EveryUnsupportedKeyHasADefault) {
   const auto* type = v1::Recipe::descriptor();
   for (int i = 0; i < type->field_count(); ++i) {

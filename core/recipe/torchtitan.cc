@@ -10,7 +10,7 @@ namespace legoai::parallel {
 namespace {
 
 constexpr char kOwnTests[] = "remove it: it serves TorchTitan's own tests";
-constexpr char kNothingCompiled[] = "remove it: nothing is compiled, the operators run one by one";
+constexpr char kNothingCompiled[] = "remove it: compile.enable trains the whole step as one program, autograd's part too";
 constexpr char kExpert[] = "remove it: expert parallel is not supported yet";
 constexpr char kFloat8[] = "remove the section: float8 is not supported yet, training.mixed_precision_param says what computes";
 constexpr char kWholeCheckpoints[] = "remove it: checkpoints are always whole; checkpoint.last_save_in_hf leaves the model alone";
@@ -28,7 +28,7 @@ constexpr TorchTitanKey kKeys[] = {
     {"model.print_after_conversion", "remove it: there are no converters"},
     {"training.batch_size", "is training.local_batch_size here"},
     {"training.dataset", "give a text file instead: training.dataset_path"},
-    {"training.compile", kNothingCompiled},
+    {"training.compile", "is compile.enable here"},
     {"training.deterministic", "remove it: training.seed alone decides initialization, order of the data and dropout"},
     {"training.enable_cpu_offload", "remove it: nothing is moved to the host's memory"},
     {"training.gc_freq", "remove it: there is no Python in the training"},
@@ -69,7 +69,8 @@ constexpr TorchTitanKey kKeys[] = {
     {"validation.local_batch_size", "remove it: evaluation has training.local_batch_size"},
     {"validation.seq_len", "remove it: evaluation has training.seq_len"},
     {"profiling", "remove the section: `lego simulate --trace FILE` shows a step; a run is not traced"},
-    {"compile", "remove the section: nothing is compiled, the operators run one by one"},
+    {"compile.components", "remove it: the whole step is one program, model and loss"},
+    {"compile.backend", "remove it: passes of core/trace/passes rewrite the step"},
     {"debug", "remove the section: the seed is training.seed"},
     {"float8", kFloat8},
     {"mx", kFloat8},

@@ -80,7 +80,7 @@ TEST(KnowingTorchTitan, AllOfAFileIsSaidAtOnce) {
             "  model.flavor = 8B: name family and size together: model.name = \"llama3-8b\" (`lego models`), or a config.json\n"
             "  profiling: remove the section: `lego simulate --trace FILE` shows a step; a run is not traced\n"
             "  training.batch_size = 1: is training.local_batch_size here\n"
-            "  training.compile = false: remove it: nothing is compiled, the operators run one by one\n"
+            "  training.compile = false: is compile.enable here\n"
             "  training.dataset = c4: give a text file instead: training.dataset_path\n"
             "  training.stepz = 3: unknown key; the nearest known one is training.steps\n"
             "  training.gc_freq = 50: remove it: there is no Python in the training\n"

@@ -203,6 +203,7 @@ const std::map<std::string, std::string>& NotChosen() {
       {"parallelism.pipeline_parallel_schedule_csv", "is a schedule by hand"},
       {"parallelism.context_parallel_load_balancer", "leaves ranks unequal work of causal attention otherwise"},
       {"activation_checkpoint.selective_ac_policy", "is a policy by hand"},
+      {"compile.fsdp_buckets", "are by hand"},
       {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "is a policy by hand"},
   };
   return *keys;
