@@ -7,24 +7,15 @@ files (mistralai/Mistral-7B-v0.1 and v0.3, google/gemma-2b, Qwen/Qwen2.5-7B); vo
 first three are made of sentencepiece's scores by transformers' own converter.
 """
 import json
-import pathlib
 import random
 
+from recorded import CORPUS, HERE, save_encodings
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.convert_slow_tokenizer import generate_merges
 
-HERE = pathlib.Path(__file__).resolve().parent
 SPACE = "\u2581"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 QWEN_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-CORPUS = """
-Training a language model is a matter of many small steps. Each step reads a batch of text, predicts every next token, and moves
-the weights a little towards what was really written. They're not certain of it, it's a guess; we'll see what it's worth, and I'd
-say that you've seen the like before. 12 steps, 123 steps, 1234 steps, 2026-11-21.
-Das Größte ist, daß man's übt: Übung macht den Meister. Où est la bibliothèque ? Ça va, merci. ¿Qué tal, señor? Ещё раз, пожалуйста.
-日本語の文章もあります。模型を訓練する。 한국어 문장입니다.  हिन्दी में लिखा है। كتاب جديد
-def step(batch):\n    loss = model(batch)\n\n    loss.backward()\n\treturn loss   # done\n
-"""
 TEXTS = [
     "a", "Hello, world!", "They're here. IT'S HERE. I'D say we'Ll see; 'tis 'S 'ſ", "1 12 123 1234 12345 3.14159 ½ ² Ⅷ ٣٤٥٦",
     "  leading and trailing  ", " one", "line\nline\r\nline\n\n\nline   \n   line\t\ttab \n\n\n\n\n\n", "\n", " ", "   ", "\t",
@@ -128,9 +119,7 @@ def main():
     for name, make in FAMILIES.items():
         tokenizer = make()
         tokenizer.save(str(HERE / f"{name}.tokenizer.json"))
-        cases = [{"text": text, "ids": tokenizer.encode(text).ids} for text in TEXTS + random_texts() + [CORPUS]]
-        lines = ",\n".join(json.dumps(case, ensure_ascii=True, separators=(",", ":")) for case in cases)
-        (HERE / f"{name}.encodings.json").write_text("[\n" + lines + "\n]\n")
+        save_encodings(name, TEXTS + random_texts() + [CORPUS], lambda text: tokenizer.encode(text).ids)
 
 
 if __name__ == "__main__":

@@ -7,27 +7,16 @@ The vocabulary is trained here on CORPUS by plain byte-pair encoding; the texts 
 """
 
 import base64
-import json
-import pathlib
 import random
 
 import regex
 import tiktoken
+from recorded import CORPUS, HERE, save_encodings
 
-HERE = pathlib.Path(__file__).parent
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 MERGES = 256
-
-CORPUS = """
-Training a language model is a matter of many small steps. Each step reads a batch of text, predicts every next token, and moves
-the weights a little towards what was really written. They're not certain of it, it's a guess; we'll see what it's worth, and I'd
-say that you've seen the like before. 12 steps, 123 steps, 1234 steps, 2026-11-21.
-Das Größte ist, daß man's übt: Übung macht den Meister. Où est la bibliothèque ? Ça va, merci. ¿Qué tal, señor? Ещё раз, пожалуйста.
-日本語の文章もあります。模型を訓練する。 한국어 문장입니다.  हिन्दी में लिखा है। كتاب جديد
-def step(batch):\n    loss = model(batch)\n\n    loss.backward()\n\treturn loss   # done\n
-""" * 3
 
 TEXTS = [
     "",
@@ -51,7 +40,7 @@ TEXTS = [
 
 
 def train():
-    words = [list(bytes([b]) for b in piece.encode()) for piece in regex.findall(PATTERN, CORPUS)]
+    words = [list(bytes([b]) for b in piece.encode()) for piece in regex.findall(PATTERN, CORPUS * 3)]
     tokens = [bytes([b]) for b in range(256)]
     for _ in range(MERGES):
         counts = {}
@@ -79,10 +68,7 @@ def main():
     tokens = train()
     (HERE / "small.tiktoken").write_text("".join(f"{base64.b64encode(t).decode()} {i}\n" for i, t in enumerate(tokens)))
     encoding = tiktoken.Encoding("small", pat_str=PATTERN, mergeable_ranks={t: i for i, t in enumerate(tokens)}, special_tokens={})
-    cases = [{"text": t, "ids": encoding.encode_ordinary(t)} for t in TEXTS + random_texts()]
-    cases.append({"text": CORPUS, "ids": encoding.encode_ordinary(CORPUS)})
-    lines = ",\n".join(json.dumps(case, ensure_ascii=True, separators=(",", ":")) for case in cases)
-    (HERE / "small.encodings.json").write_text("[\n" + lines + "\n]\n")
+    save_encodings("small", TEXTS + random_texts() + [CORPUS * 3], encoding.encode_ordinary)
 
 
 if __name__ == "__main__":
